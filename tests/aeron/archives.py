@@ -1,4 +1,4 @@
-"""Archives of somebody else: a plain ArchivingMediaDriver, and one that asks for credentials."""
+"""Archives that this package did not start: a plain ArchivingMediaDriver, and one that requires credentials."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from aeron_spark.errors import ConnectError
 from aeron_spark.node.liveness import driver_liveness
 from aeron_spark.waiting import wait_for
 from tests.aeron.node.programs import foreign_driver, python
-from tests.aeron.streams import PATIENCE
+from tests.aeron.streams import TIMEOUT_S
 
-# An archive that lets in who knows the secret; it ends with its input.
+# An archive that accepts clients with the secret; the program ends at the end of its input.
 GUARDED: Final = """
 import sys
 from pathlib import Path
@@ -44,7 +44,7 @@ running.close()
 
 
 def free_port() -> int:
-    """Return a UDP port that nobody had a moment ago, nor the next one."""
+    """Return an unused UDP port whose successor is unused, too."""
     while True:
         with (
             socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe,
@@ -61,7 +61,7 @@ def free_port() -> int:
 
 @contextmanager
 def foreign_archive(aeron_dir: Path, archive_dir: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Run Aeron's own ArchivingMediaDriver, as somebody would who never heard of this package."""
+    """Run Aeron's own ArchivingMediaDriver, as users without this package do."""
     process = foreign_driver(
         aeron_dir,
         "io.aeron.archive.ArchivingMediaDriver",
@@ -72,12 +72,12 @@ def foreign_archive(aeron_dir: Path, archive_dir: Path) -> Iterator[subprocess.P
         "-Daeron.term.buffer.sparse.file=true",
     )
     try:
-        wait_for(lambda: _has_archive(aeron_dir, process), PATIENCE, f"an archive in {aeron_dir}")
+        wait_for(lambda: _has_archive(aeron_dir, process), TIMEOUT_S, f"an archive in {aeron_dir}")
         yield process
     finally:
         process.terminate()
-        process.wait(PATIENCE)
-        wait_for(lambda: not aeron_dir.exists(), PATIENCE, f"{aeron_dir} to be removed by its driver")
+        process.wait(TIMEOUT_S)
+        wait_for(lambda: not aeron_dir.exists(), TIMEOUT_S, f"{aeron_dir} to be removed by its driver")
 
 
 def _has_archive(aeron_dir: Path, process: subprocess.Popen[bytes]) -> bool:
@@ -86,20 +86,20 @@ def _has_archive(aeron_dir: Path, process: subprocess.Popen[bytes]) -> bool:
         return False
     try:
         archive_of(ArchiveAddress("foreign", str(aeron_dir), "aeron:ipc?term-length=64k"))
-    except ConnectError:  # the driver comes first
+    except ConnectError:  # the driver starts before the archive
         return False
     return True
 
 
 @contextmanager
 def guarded_archive(aeron_dir: Path, archive_dir: Path, secret: str) -> Iterator[str]:
-    """Run an archive that asks for ``secret``; yield its control endpoint."""
+    """Run an archive that requires ``secret``; yield its control endpoint."""
     control = f"localhost:{free_port()}"
     process = python(GUARDED, str(aeron_dir), str(archive_dir), control, secret)
     assert process.stdout is not None
     try:
-        said = process.stdout.readline()
-        assert said == "ready\n", said + process.stdout.read()
+        line = process.stdout.readline()
+        assert line == "ready\n", line + process.stdout.read()
         yield control
     finally:
-        process.communicate(input="\n", timeout=PATIENCE)
+        process.communicate(input="\n", timeout=TIMEOUT_S)

@@ -1,4 +1,4 @@
-"""Streams of a test's own: published in this process, recorded by the archive of a node, waited for, changed."""
+"""Streams of one test: this process publishes them, and the archive of a node records them."""
 
 from __future__ import annotations
 
@@ -27,78 +27,78 @@ from aeron_spark.options import WriteOptions
 from aeron_spark.waiting import Deadline, wait_for
 from tests.leaks import SHARED_MEMORY
 
-PATIENCE: Final = 120.0  # seconds; a slow machine may need some of them, an idle one milliseconds
-HEADER: Final = 32
+TIMEOUT_S: Final = 120.0  # an idle machine needs milliseconds
+HEADER_LENGTH: Final = 32
 _ids = itertools.count(5_001)
 
 
 def frame(length: int) -> int:
-    """Return the bytes of the log that a message of ``length`` takes, where it is not fragmented."""
-    return -(-(HEADER + length) // HEADER) * HEADER
+    """Return the bytes in the log of an unfragmented message of ``length`` bytes."""
+    return -(-(HEADER_LENGTH + length) // HEADER_LENGTH) * HEADER_LENGTH
 
 
-class Publishing:
-    """One publisher session of a stream, and its recording."""
+class PublishedRecording:
+    """A publication of a stream, and its recording."""
 
-    def __init__(self, stream: Stream, offering: BatchPublication, recording_id: int) -> None:
+    def __init__(self, stream: Stream, publication: BatchPublication, recording_id: int) -> None:
         self.stream = stream
-        self.offering = offering
+        self.publication = publication
         self.recording_id = recording_id
 
     @property
     def key(self) -> str:
-        """The recording as offsets name it."""
+        """The name of the recording in offsets."""
         return f"{self.stream.address.name}/{self.recording_id}"
 
     @property
     def position(self) -> int:
-        """The position behind the last message."""
-        return self.offering.position
+        """The position after the last message."""
+        return self.publication.position
 
     def send(self, values: Iterable[bytes], reserved: Sequence[int] | None = None) -> list[int]:
-        """Publish each value as a message and wait until all are recorded; return where each begins."""
+        """Publish each value as a message and wait until all are recorded; return the position of each."""
         positions = []
         for index, value in enumerate(values):
             array = pa.array([value], pa.binary())
             extra = None if reserved is None else pa.array([reserved[index]], pa.int64())
-            deadline = Deadline(PATIENCE, "room to publish")
-            while self.offering.offer_values(array, extra, 0)[0] == 0:
+            deadline = Deadline(TIMEOUT_S, "room to publish")
+            while self.publication.offer_values(array, extra, 0)[0] == 0:
                 deadline.idle()
-            length, most = len(value), int(self.offering.publication.maxPayloadLength())
-            pieces = [most] * (length // most) + ([length % most] if length % most or not length else [])
-            # Padding to the end of a term comes before a message, so its place is known from its end.
-            positions.append(self.offering.position - sum(frame(piece) for piece in pieces))
-        self.recorded()
+            length, limit = len(value), int(self.publication.publication.maxPayloadLength())
+            fragments = [limit] * (length // limit) + ([length % limit] if length % limit or not length else [])
+            # Padding may precede a message at the end of a term, so its position is computed from its end.
+            positions.append(self.publication.position - sum(frame(fragment) for fragment in fragments))
+        self.wait_recorded()
         return positions
 
-    def recorded(self) -> None:
-        """Wait until everything published is recorded."""
+    def wait_recorded(self) -> None:
+        """Wait until all published messages are recorded."""
         wait_for(
-            lambda: self.stream.archive.position(self.recording_id) >= self.position, PATIENCE, f"recording {self.key}"
+            lambda: self.stream.archive.position(self.recording_id) >= self.position, TIMEOUT_S, f"recording {self.key}"
         )
 
     def stop(self) -> int:
-        """Close the publication and wait until its recording has stopped; return where."""
-        self.offering.close()
-        return wait_for(lambda: self.descriptor.stop_position, PATIENCE, f"recording {self.key} to stop")
+        """Close the publication and wait until its recording has stopped; return the stop position."""
+        self.publication.close()
+        return wait_for(lambda: self.descriptor.stop_position, TIMEOUT_S, f"recording {self.key} to stop")
 
     @property
     def descriptor(self) -> Recording:
-        """What the archive says of the recording."""
+        """The archive's description of the recording."""
         found = self.stream.archive.recording(self.recording_id)
         assert found is not None
         return found
 
 
 class Stream:
-    """A channel and a stream id that no other test has, on the driver and archive of ``handle``."""
+    """A channel and a stream id of one test, on the driver and archive of ``handle``."""
 
     def __init__(self, handle: NodeHandle, channel: str = "aeron:ipc", address: ArchiveAddress | None = None) -> None:
         self.handle = handle
         self.channel = channel
         self.id = next(_ids)
         self.address = embedded(handle) if address is None else address
-        self.open: list[Publishing] = []
+        self.open: list[PublishedRecording] = []
 
     @property
     def archive(self) -> Archive:
@@ -111,25 +111,26 @@ class Stream:
         return {"channel": self.channel, "streamId": str(self.id), "aeronDir": self.handle.aeron_dir}
 
     def record(self) -> Stream:
-        """Have the stream recorded from now on."""
+        """Request the recording of the stream."""
         self.archive.start_recording(self.channel, self.id)
         return self
 
-    def publisher(self, **parameters: object) -> Publishing:
-        """Open a publication with further channel ``parameters``; the stream is recorded, so it becomes a recording."""
-        offering = BatchPublication(client_of(self.handle.aeron_dir), _with(self.channel, parameters), self.id)
+    def publisher(self, **parameters: object) -> PublishedRecording:
+        """Open a publication with further channel ``parameters``, and wait for its recording."""
+        publication = BatchPublication(client_of(self.handle.aeron_dir), _with(self.channel, parameters), self.id)
         found = wait_for(
-            lambda: self.archive.recording_of_session(offering.session_id, self.id), PATIENCE, "a recording"
+            lambda: self.archive.recording_of_session(publication.session_id, self.id), TIMEOUT_S, "a recording"
         )
-        publishing = Publishing(self, offering, found)
+        publishing = PublishedRecording(self, publication, found)
         self.open.append(publishing)
         return publishing
 
-    def extend(self, stopped: Publishing) -> Publishing:
-        """Go on with a stopped recording in a new publication, as a publisher does that was started again."""
+    def extend(self, stopped: PublishedRecording) -> PublishedRecording:
+        """Extend a stopped recording with a new publication, as a restarted publisher does."""
         was = stopped.descriptor
         assert was.stop_position is not None
-        self.archive.stop_recording(self.channel, self.id)  # what records every publication would record it twice
+        # otherwise the archive would record the new publication a second time
+        self.archive.stop_recording(self.channel, self.id)
         location = jclass("io.aeron.archive.codecs.SourceLocation").LOCAL
         self.archive.java.extendRecording(stopped.recording_id, self.channel, self.id, location)
         bits = was.term_length.bit_length() - 1
@@ -146,7 +147,7 @@ class Stream:
         return publishing
 
     def append(self, payload: str, rows: pa.Array[Any] | pa.RecordBatch, clock: int, **options: str) -> None:
-        """Append in the wire format, as the sink does, with ``clock`` as the time of publishing."""
+        """Append rows in the wire format, as the sink does, with ``clock`` as the publish time."""
         written = WriteOptions.parse({**self.options, "record": "auto", **options}, streaming=False)
         appender = DirectAppender(written, Source("test", 1, 0), clock=lambda: clock)
         if payload == "framed":
@@ -156,10 +157,10 @@ class Stream:
         appender.finish()
 
     def close(self) -> None:
-        """End what this stream has open; its recordings stay."""
+        """Close the publications of this stream; its recordings stay."""
         for publishing in self.open:
-            if not publishing.offering.closed:
-                publishing.offering.close()
+            if not publishing.publication.closed:
+                publishing.publication.close()
 
 
 def _with(channel: str, parameters: Mapping[str, object]) -> str:
@@ -170,7 +171,7 @@ def _with(channel: str, parameters: Mapping[str, object]) -> str:
 
 
 def numbered(first: int, last: int, length: int = 100) -> list[bytes]:
-    """Return values that say their number, ``length`` bytes each: log bytes and rows are easy to tell from them."""
+    """Return values of ``length`` bytes that contain their numbers."""
     return [f"{number}.".encode().ljust(length, b"-") for number in range(first, last)]
 
 
@@ -180,19 +181,19 @@ def number(value: bytes | bytearray) -> int:
 
 
 def close_everything() -> None:
-    """End this process's publications, archive sessions and clients, before their driver goes."""
+    """Close this process's publications, archive sessions and clients, before their driver ends."""
     close_publications()
     clients.close_all()
 
 
 def close_client(aeron_dir: str | Path) -> None:
-    """End what this process has at one driver, before that goes; clients of other drivers live on."""
+    """Close this process's client of one driver, before that driver ends; clients of other drivers stay open."""
     clients.close_client(str(aeron_dir))
 
 
 @contextmanager
 def own_node(run_name: str, **settings: Any) -> Iterator[NodeHandle]:
-    """Run a node of a fixture's own; nothing is left of it afterwards."""
+    """Run a node for one fixture, and remove its directories afterwards."""
     aeron_dir = SHARED_MEMORY / f"{run_name}-{secrets.token_hex(3)}"
     try:
         with nodes.ensure(aeron_dir, **{"term_length": "256k", "ipc_term_length": "256k", **settings}) as handle:
@@ -204,8 +205,8 @@ def own_node(run_name: str, **settings: Any) -> Iterator[NodeHandle]:
         shutil.rmtree(nodes.local_node_paths(aeron_dir).folder, ignore_errors=True)
 
 
-def streams_of(handle: NodeHandle) -> Iterator[Stream]:
-    """For a fixture: one stream, closed at its end."""
+def open_stream(handle: NodeHandle) -> Iterator[Stream]:
+    """Yield one stream, and close it afterwards; for a fixture."""
     stream = Stream(handle)
     yield stream
     stream.close()

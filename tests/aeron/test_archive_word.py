@@ -24,9 +24,9 @@ from aeron_spark.node.locks import is_locked
 from aeron_spark.options import ReadOptions, WriteOptions, direct_route
 from aeron_spark.spark.writer import WriteTask
 from aeron_spark.waiting import wait_for
-from tests.aeron.streams import PATIENCE, Stream, close_everything, own_node
+from tests.aeron.streams import TIMEOUT_S, Stream, close_everything, own_node
 
-IMPATIENT = {"offerTimeout": "2s"}  # how long a test waits to see that nothing is acknowledged
+SHORT_TIMEOUT = {"offerTimeout": "2s"}  # how long a test waits to see that nothing is acknowledged
 LENGTH = 64  # bytes of the log for a message of up to 32 bytes
 
 
@@ -47,7 +47,7 @@ def stopped(handle: NodeHandle) -> Iterator[None]:
     """Let driver and archive do nothing for a while; a publication takes messages all the same."""
     os.kill(handle.pid, signal.SIGSTOP)
     try:
-        wait_for(lambda: psutil.Process(handle.pid).status() == psutil.STATUS_STOPPED, PATIENCE, "the node to stop")
+        wait_for(lambda: psutil.Process(handle.pid).status() == psutil.STATUS_STOPPED, TIMEOUT_S, "the node to stop")
         yield
     finally:
         os.kill(handle.pid, signal.SIGCONT)
@@ -68,10 +68,12 @@ def recorded_bytes(stream: Stream) -> int:
 
 @pytest.mark.parametrize("ack", ["archive", "auto"])
 def test_an_appender_is_done_only_when_the_archive_has_recorded(node: NodeHandle, stream: Stream, ack: str) -> None:
-    patient, appender = (DirectAppender(written(stream, ack=ack, **more), Source("test")) for more in ({}, IMPATIENT))
+    waiting, appender = (
+        DirectAppender(written(stream, ack=ack, **more), Source("test")) for more in ({}, SHORT_TIMEOUT)
+    )
     appender.raw(values(b"first"))  # it knows its recording by then: a stopped archive could not name it
-    patient.raw(values(b"second"))  # both publish with their process's one publication
-    patient.finish()
+    waiting.raw(values(b"second"))  # both publish with their process's one publication
+    waiting.finish()
     assert recorded_bytes(stream) == 2 * LENGTH
     with stopped(node):
         appender.raw(values(b"third"))
@@ -81,7 +83,7 @@ def test_an_appender_is_done_only_when_the_archive_has_recorded(node: NodeHandle
         appender.arrow(pa.record_batch({"n": [1]}))
         with pytest.raises(WaitTimeout, match=rf"to reach position .* \(it is at {2 * LENGTH}\)"):
             appender.finish()
-    patient.finish()
+    waiting.finish()
     assert recorded_bytes(stream) > 4 * LENGTH
 
 
@@ -92,7 +94,7 @@ def test_an_appender_waits_for_the_recording_of_each_stream_that_it_wrote_to(
     """Finding: no test noticed an appender that waits for its first stream only."""
     other = Stream(node)
     streams = {"the options' stream": (stream.channel, stream.id), "a row's own stream": (other.channel, other.id)}
-    appender = DirectAppender(written(stream, ack="archive", **IMPATIENT), Source("test"))
+    appender = DirectAppender(written(stream, ack="archive", **SHORT_TIMEOUT), Source("test"))
     for at in streams.values():
         appender.raw(values(b"recorded"), at=at)
     appender.finish()
@@ -113,7 +115,7 @@ def test_a_publication_at_its_end_is_followed_by_another_only_when_the_archive_h
     ending = f"aeron:ipc?term-length=64k|init-term-id=0|term-id={last_term}|term-offset={(64 << 10) - 2 * LENGTH}"
     end = (last_term + 1) * (64 << 10)
     stream.record()
-    appender = DirectAppender(written(stream, channel=ending, ack="archive", **IMPATIENT), Source("test"))
+    appender = DirectAppender(written(stream, channel=ending, ack="archive", **SHORT_TIMEOUT), Source("test"))
     appender.raw(values(b"recorded"))
     appender.finish()
     with stopped(node):
@@ -127,7 +129,7 @@ def test_a_publication_at_its_end_is_followed_by_another_only_when_the_archive_h
 
 
 def test_a_task_of_the_sink_is_done_only_when_the_archive_has_recorded(node: NodeHandle, stream: Stream) -> None:
-    options = written(stream, ack="archive", **IMPATIENT)
+    options = written(stream, ack="archive", **SHORT_TIMEOUT)
     task = WriteTask(options, direct_route(options.route), "raw", "test", this_host())
     with ExitStack() as stopping:
 
@@ -155,7 +157,7 @@ def test_a_query_has_its_stream_recorded_again_by_an_archive_that_was_restarted(
         os.kill(first.pid, signal.SIGKILL)
         wait_for(
             lambda: not is_locked(nodes.local_node_paths(first.aeron_dir).alive_lock),
-            PATIENCE,
+            TIMEOUT_S,
             "the killed node to be gone",
         )
         close_everything()

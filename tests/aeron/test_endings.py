@@ -14,7 +14,7 @@ from aeron_spark.aeron.counters import read_counters
 from aeron_spark.node import NodeHandle
 from aeron_spark.waiting import wait_for
 from tests.aeron.node.programs import Program
-from tests.aeron.streams import PATIENCE, Stream, streams_of
+from tests.aeron.streams import TIMEOUT_S, Stream, open_stream
 
 HEARTBEAT = 11
 PROMPT = 5.0  # seconds; a driver that was told nothing notices after its time-out of ten
@@ -42,7 +42,7 @@ def node(node_of_256k: NodeHandle) -> NodeHandle:
 
 @pytest.fixture(scope="module")
 def stream(node: NodeHandle) -> Iterator[Stream]:
-    for one in streams_of(node):
+    for one in open_stream(node):
         one.record().publisher().send([b"x" * 1_000] * 2_000)
         yield one
 
@@ -62,7 +62,7 @@ def test_a_reader_ended_by_a_signal_is_gone_at_once_and_its_driver_knows(
     with Program(command, stdout=subprocess.PIPE, cwd=tmp_path, text=True) as reader:
         assert reader.stdout is not None
         assert reader.stdout.readline() == "2000\n"
-        wait_for(lambda: clients(node, reader.pid), PATIENCE, "the driver to know the reader's client by name")
+        wait_for(lambda: clients(node, reader.pid), TIMEOUT_S, "the driver to know the reader's client by name")
         reader.send_signal(number)
         assert reader.wait(PROMPT) == -number
     wait_for(lambda: not clients(node, reader.pid), PROMPT, "the driver to let the reader's client go")

@@ -13,7 +13,7 @@ import pytest
 from aeron_spark import node
 from tests.aeron.node.programs import python
 
-PATIENCE = 60.0  # seconds for what another process does on a slow machine
+TIMEOUT_S = 60.0  # of actions in another process on a slow machine
 BLOCKED = 600  # seconds that each program would block for
 
 # Blocks in the way that its third argument names; says how it was interrupted.
@@ -76,7 +76,7 @@ def interrupted(aeron_dir: Path, handler: str, blocking: str, number: signal.Sig
             assert process.stdout.readline() == "ready\n"
             begun = time.monotonic()
             process.send_signal(number)
-            said, _ = process.communicate(timeout=PATIENCE)
+            said, _ = process.communicate(timeout=TIMEOUT_S)
         finally:
             process.kill()
     return said.splitlines(), process.returncode, time.monotonic() - begun
@@ -123,7 +123,7 @@ print("lives on", flush=True)
 
 def test_finding_c14_a_signal_that_the_program_ignores_stays_ignored() -> None:
     with python(IGNORING) as process:
-        said, _ = process.communicate(timeout=PATIENCE)
+        said, _ = process.communicate(timeout=TIMEOUT_S)
     assert (said.splitlines(), process.returncode) == (["lives on"], 0)
 
 
@@ -136,7 +136,7 @@ def test_a_java_call_of_the_main_thread_raises_what_java_raised() -> None:
         "print(interruptible(jclass('java.lang.Integer').parseInt, '7'))"
     )
     with python(code) as process:
-        said, _ = process.communicate(timeout=PATIENCE)
+        said, _ = process.communicate(timeout=TIMEOUT_S)
     assert said.splitlines() == ['For input string: "x"', "7"]
 
 
@@ -164,7 +164,7 @@ except KeyboardInterrupt:
     print(gone)
 """
     with python(code) as process:
-        said, _ = process.communicate(timeout=PATIENCE)
+        said, _ = process.communicate(timeout=TIMEOUT_S)
     assert said.splitlines() == ["interrupted []", "['late']"]
 
 
@@ -192,5 +192,5 @@ except KeyboardInterrupt:
     print("ends")
 """
     with python(code) as process:
-        said, _ = process.communicate(timeout=PATIENCE)
+        said, _ = process.communicate(timeout=TIMEOUT_S)
     assert (said.splitlines(), process.returncode) == (["ends", "discarded late"], 0)

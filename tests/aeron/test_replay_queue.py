@@ -14,7 +14,7 @@ from aeron_spark.aeron.replay import replay
 from aeron_spark.aeron.row_sources import ReplaySource, drain
 from aeron_spark.node import NodeHandle
 from aeron_spark.waiting import wait_for
-from tests.aeron.streams import PATIENCE, Publishing, Stream, number, numbered, own_node, streams_of
+from tests.aeron.streams import TIMEOUT_S, PublishedRecording, Stream, number, numbered, open_stream, own_node
 
 RECORDINGS = 50
 LIMIT = 20
@@ -31,7 +31,7 @@ def node(run_name: str) -> Iterator[NodeHandle]:
 @pytest.fixture
 def stream(node: NodeHandle) -> Iterator[Stream]:
     """A recorded stream of the test's own."""
-    for one in streams_of(node):
+    for one in open_stream(node):
         yield one.record()
 
 
@@ -43,14 +43,14 @@ def test_50_readers_share_20_replays(stream: Stream) -> None:
     lock, gate = threading.Lock(), threading.Event()
     now = peak = 0
 
-    def read(publishing: Publishing) -> list[int]:
+    def read(publishing: PublishedRecording) -> list[int]:
         nonlocal now, peak
-        with replay(stream.archive, publishing.descriptor, 0, publishing.position, timeout=PATIENCE) as opened:
+        with replay(stream.archive, publishing.descriptor, 0, publishing.position, timeout=TIMEOUT_S) as opened:
             with lock:
                 now += 1
                 peak = max(peak, now)
-            assert gate.wait(PATIENCE)
-            found = list(drain(ReplaySource(opened, PATIENCE), publishing.descriptor))
+            assert gate.wait(TIMEOUT_S)
+            found = list(drain(ReplaySource(opened, TIMEOUT_S), publishing.descriptor))
             with lock:
                 now -= 1
         return [number(value) for rows in found for value in rows.values.to_pylist()]
@@ -58,7 +58,7 @@ def test_50_readers_share_20_replays(stream: Stream) -> None:
     with ThreadPoolExecutor(RECORDINGS) as readers:
         try:
             reading = [readers.submit(read, publisher) for publisher in publishers]
-            wait_for(lambda: now == LIMIT, PATIENCE, "all places to be taken")
+            wait_for(lambda: now == LIMIT, TIMEOUT_S, "all places to be taken")
             # nobody else can come in: that is what the others wait for
             channel, first = "aeron:ipc", publishers[0]
             with pytest.raises(Exception, match="max concurrent replays") as raised:
@@ -67,5 +67,5 @@ def test_50_readers_share_20_replays(stream: Stream) -> None:
             assert peak == LIMIT
         finally:
             gate.set()
-        found = [one.result(PATIENCE) for one in reading]
+        found = [one.result(TIMEOUT_S) for one in reading]
     assert found == [list(range(100 * index, 100 * index + EACH)) for index in range(RECORDINGS)]

@@ -14,7 +14,7 @@ from aeron_spark.direct.archives import StreamAddress
 from aeron_spark.errors import DataFormatError, SetupError, TransportError
 from aeron_spark.log.api import Range, RecordingState
 from aeron_spark.node import NodeHandle
-from tests.aeron.streams import PATIENCE, Stream, streams_of
+from tests.aeron.streams import TIMEOUT_S, Stream, open_stream
 
 SIZES = (0, 1, 31, 32, 33, 500, 1_375, 1_376, 1_377, 5_000, 8_192)
 TERM = 64 << 10
@@ -29,12 +29,12 @@ def node(node_of_64k: NodeHandle) -> NodeHandle:
 @pytest.fixture
 def stream(node: NodeHandle) -> Iterator[Stream]:
     """A recorded stream of the test's own."""
-    for one in streams_of(node):
+    for one in open_stream(node):
         yield one.record()
 
 
 def log_of(stream: Stream, read_path: str) -> tuple[ArchiveLog, RecordingState]:
-    log = ArchiveLog(StreamAddress(stream.channel, stream.id, (stream.address,), PATIENCE, read_path))
+    log = ArchiveLog(StreamAddress(stream.channel, stream.id, (stream.address,), TIMEOUT_S, read_path))
     (state,) = log.states()
     return log, state
 
@@ -71,7 +71,7 @@ def test_the_files_hold_what_a_replay_gives(stream: Stream, rng: random.Random) 
 
 
 def test_padding_longer_than_a_batch_has_room_for_is_passed_over(node_of_16m: NodeHandle) -> None:
-    for stream in streams_of(node_of_16m):
+    for stream in open_stream(node_of_16m):
         # a message of 2 MiB does not fit behind seven others and their headers: the rest of the term is padding
         values = [bytes([n]) * (2 << 20) for n in range(9)]
         begins = stream.record().publisher().send(values)
@@ -124,7 +124,7 @@ def test_a_length_that_cannot_be_is_an_error_and_no_crash(stream: Stream, length
 def test_files_are_asked_for_where_nobody_knows_them(stream: Stream) -> None:
     stream.publisher().send([b"x"])
     foreign = replace(stream.address, archive_dir="")
-    log = ArchiveLog(StreamAddress(stream.channel, stream.id, (foreign,), PATIENCE, "files"))
+    log = ArchiveLog(StreamAddress(stream.channel, stream.id, (foreign,), TIMEOUT_S, "files"))
     (state,) = log.states()
     with pytest.raises(SetupError, match="readPath=replay"):
         rows_of(log, whole(state))

@@ -16,7 +16,7 @@ from aeron_spark.direct.archives import StreamAddress
 from aeron_spark.log.api import Range, RecordingState
 from aeron_spark.log.decoding import SmallValues, read_range
 from aeron_spark.node import NodeHandle
-from tests.aeron.streams import Stream, frame, streams_of
+from tests.aeron.streams import Stream, frame, open_stream
 
 MTU = 1_408
 FRAGMENT = MTU - 32
@@ -32,7 +32,7 @@ def node(node_of_64k: NodeHandle) -> NodeHandle:
 @pytest.fixture
 def stream(node: NodeHandle) -> Iterator[Stream]:
     """A recorded stream of the test's own."""
-    for one in streams_of(node):
+    for one in open_stream(node):
         yield one.record()
 
 

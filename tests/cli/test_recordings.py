@@ -76,7 +76,7 @@ def test_the_list_shows_the_program_that_started_a_recording(run: Run, stream: S
     publisher.send(numbered(0, 3))
     (active,) = lines(run("list", *of(stream), "--json")[1])
     assert (active["id"], active["state"], active["end"]) == (publisher.recording_id, "active", publisher.position)
-    assert active["session_id"] == int(publisher.offering.publication.sessionId())
+    assert active["session_id"] == int(publisher.publication.publication.sessionId())
     (plain,) = run("list", *of(stream))[1].splitlines()
     cells = plain.split("\t")
     assert cells[:4] == ["embedded", str(publisher.recording_id), stream.channel, str(stream.id)]

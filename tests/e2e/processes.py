@@ -31,7 +31,7 @@ from tests.e2e.spark_program import ANSWER
 from tests.waiting import poll_until
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-PATIENCE: Final = 120.0  # seconds for anything that is only slow because the machine is
+TIMEOUT_S: Final = 120.0  # of actions that are fast on an idle machine
 STREAM: Final = "1001"
 
 
@@ -111,7 +111,7 @@ class SparkProgram:
             assert self.process.stdin
             self.process.stdin.close()
             try:
-                self.process.wait(PATIENCE)
+                self.process.wait(TIMEOUT_S)
             except subprocess.TimeoutExpired:
                 self.kill()
                 raise
@@ -130,8 +130,8 @@ class SparkProgram:
         return found
 
     def _end(self) -> None:
-        self.process.wait(PATIENCE)
-        self._reader.join(PATIENCE)
+        self.process.wait(TIMEOUT_S)
+        self._reader.join(TIMEOUT_S)
         for pipe in (self.process.stdin, self.process.stdout, self._log):
             if pipe is not None:
                 with contextlib.suppress(BrokenPipeError):
@@ -145,7 +145,7 @@ class SparkProgram:
         self._answers.put(None)
 
     def _answer(self) -> dict[str, Any]:
-        line = self._answers.get(timeout=PATIENCE)
+        line = self._answers.get(timeout=TIMEOUT_S)
         assert line is not None, f"Spark ended:\n{self.log()[-4000:]}"
         answer: dict[str, Any] = json.loads(line)
         return answer
@@ -175,7 +175,7 @@ class Cluster:
         try:
             self._start("master.Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
             self.url = poll_until(
-                lambda: self._said("master.Master", r"spark://127.0.0.1:\d+"), PATIENCE, "Spark's master"
+                lambda: self._said("master.Master", r"spark://127.0.0.1:\d+"), TIMEOUT_S, "Spark's master"
             )
             for host in ("127.0.0.2", "127.0.0.3"):
                 options = ["--host", host, "--webui-port", "0", "--cores", "1", "--memory", "1g"]
@@ -193,7 +193,7 @@ class Cluster:
         """End the cluster, and wait until it has."""
         for process in reversed(self.processes):
             process.terminate()
-            process.wait(PATIENCE)
+            process.wait(TIMEOUT_S)
 
     def _start(self, name: str, *arguments: str) -> None:
         with (self.place / f"{name}.log").open("ab") as log:
@@ -253,20 +253,20 @@ class Producer:
             there = len(self.ledger.acked)
             return there if there >= wanted else None
 
-        return poll_until(enough, PATIENCE, f"{wanted} acknowledged rows", state=lambda: str(self.ledger.failures))
+        return poll_until(enough, TIMEOUT_S, f"{wanted} acknowledged rows", state=lambda: str(self.ledger.failures))
 
     def finish(self) -> Ledger:
         """Let it end in order; return its ledger."""
         if self.process.poll() is None:
             assert self.process.stdin
             self.process.stdin.close()
-        assert self.process.wait(PATIENCE) == 0, self.ledger_path.with_suffix(".log").read_text()
+        assert self.process.wait(TIMEOUT_S) == 0, self.ledger_path.with_suffix(".log").read_text()
         return self.ledger
 
     def kill(self) -> None:
         """kill -9."""
         self.process.kill()
-        self.process.wait(PATIENCE)
+        self.process.wait(TIMEOUT_S)
         assert self.process.stdin
         self.process.stdin.close()
 
@@ -303,14 +303,14 @@ class Place:
         path = self.folder / "recorded.arrow"
         subprocess.run(
             [sys.executable, "-m", "tests.e2e.recorded", str(self.aeron_dir), stream, str(path)],
-            env=environment(), check=True, timeout=PATIENCE,
+            env=environment(), check=True, timeout=TIMEOUT_S,
         )  # fmt: skip
         with pa.OSFile(str(path), "rb") as file:
             return by_place(pa.ipc.open_file(file).read_all())
 
     def await_rows(self, spark: SparkProgram, wanted: Callable[[set[int]], bool], what: str) -> None:
         """Wait until the rows are as ``wanted``, as long as they grow; a query that has failed fails the test."""
-        deadline = Deadline(PATIENCE, what)
+        deadline = Deadline(TIMEOUT_S, what)
         most = 0
         while not wanted(rows := rows_in(self.table)):
             failure = spark.ask("state", name="q")["failure"]

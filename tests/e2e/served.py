@@ -18,12 +18,12 @@ from aeron_spark.keys.identity import ensure_identity
 from aeron_spark.protocol.keypair import public_text
 from tests.aeron.endpoint.drivers import free_ports
 from tests.e2e.faulty_server import FATAL
-from tests.e2e.processes import PATIENCE, environment
+from tests.e2e.processes import TIMEOUT_S, environment
 from tests.e2e.stream_program import failures_of
 from tests.waiting import poll_until
 
 READER: Final = "tests.e2e.stream_program"
-OUTAGE_SECONDS: Final = 100.0  # for which a producer's calls wait for the server: longer than it takes to start
+OUTAGE_TIMEOUT_S: Final = 100.0  # of a producer's calls; the server restarts in less
 
 
 class Address:
@@ -47,7 +47,7 @@ class Address:
 
     def _route(self, do: str) -> int:
         words = ["ip", "route", do, "blackhole", f"{self.name}/32", "table", "local"]
-        return subprocess.run(words, capture_output=True, timeout=PATIENCE, check=False).returncode
+        return subprocess.run(words, capture_output=True, timeout=TIMEOUT_S, check=False).returncode
 
 
 class ServerProgram:
@@ -92,13 +92,13 @@ class ServerProgram:
             assert self.process.poll() is None, log.read_text()[-4000:]
             return b"listening" in log.read_bytes()[before:]
 
-        poll_until(listens, PATIENCE, "the server to listen")
+        poll_until(listens, TIMEOUT_S, "the server to listen")
 
     def kill(self) -> None:
         """kill -9."""
         assert self.process is not None
         self.process.kill()
-        self.process.wait(PATIENCE)
+        self.process.wait(TIMEOUT_S)
 
     def suspend(self) -> None:
         """Stop it with SIGSTOP, as a machine that stands still would."""
@@ -126,10 +126,10 @@ class ServerProgram:
             return not armed.exists()
 
         # Spark may have to be started anew first
-        poll_until(reached, 2 * PATIENCE, f"the server to come to {point} of stream {stream}", state=lambda: state)
+        poll_until(reached, 2 * TIMEOUT_S, f"the server to come to {point} of stream {stream}", state=lambda: state)
         if point in FATAL:
             assert self.process is not None
-            self.process.wait(PATIENCE)
+            self.process.wait(TIMEOUT_S)
             before_start()
             self.start()
 
@@ -141,7 +141,7 @@ class ServerProgram:
             self.resume()
             self.process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(PATIENCE)
+                self.process.wait(TIMEOUT_S)
         if self.process.poll() is None:
             self.kill()
 
@@ -173,7 +173,7 @@ class ServerProgram:
     def _ask(self, *words: str) -> str:
         done = subprocess.run(
             [sys.executable, "-m", READER, json.dumps(self.options("")), *words],
-            env=environment(), capture_output=True, text=True, timeout=PATIENCE,
+            env=environment(), capture_output=True, text=True, timeout=TIMEOUT_S,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr[-4000:]
         return done.stdout
@@ -183,7 +183,7 @@ class StreamProducer:
     """A producer in a separate process: it commits rows with rising ids, and writes down what was committed."""
 
     def __init__(
-        self, server: ServerProgram, stream: str, ledger: Path, seed: int, timeout: float = OUTAGE_SECONDS
+        self, server: ServerProgram, stream: str, ledger: Path, seed: int, timeout: float = OUTAGE_TIMEOUT_S
     ) -> None:
         """``timeout`` is the writer's: calls fail in a longer outage, and are repeated."""
         self.ledger = ledger
@@ -207,7 +207,7 @@ class StreamProducer:
             assert self.process.poll() is None, self.ledger.with_suffix(".log").read_text()[-4000:]
             return self.committed() >= wanted
 
-        poll_until(there, PATIENCE, f"{wanted} committed rows", state=lambda: str(self.committed()))
+        poll_until(there, TIMEOUT_S, f"{wanted} committed rows", state=lambda: str(self.committed()))
 
     def failures(self, method: str = "") -> int:
         """How many of its calls have failed: all, or those of one of the writer's methods."""
@@ -223,21 +223,21 @@ class StreamProducer:
             return self.failures() > before
 
         poll_until(
-            failed, PATIENCE, "a failed call of the producer", state=lambda: f"{self.committed()} rows committed"
+            failed, TIMEOUT_S, "a failed call of the producer", state=lambda: f"{self.committed()} rows committed"
         )
 
     def finish(self) -> int:
         """Let it end in order; return how many rows it committed."""
         assert self.process.stdin is not None
         self.process.stdin.close()
-        assert self.process.wait(PATIENCE) == 0, self.ledger.with_suffix(".log").read_text()[-4000:]
+        assert self.process.wait(TIMEOUT_S) == 0, self.ledger.with_suffix(".log").read_text()[-4000:]
         return self.committed()
 
     def kill(self) -> None:
         """End it at once."""
         if self.process.poll() is None:
             os.kill(self.process.pid, 9)
-        self.process.wait(PATIENCE)
+        self.process.wait(TIMEOUT_S)
         if self.process.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
                 self.process.stdin.close()

@@ -66,7 +66,7 @@ STARTS = {
     "first task in a fresh Python worker of Spark",
     "a later task in such a worker",
 }
-PATIENCE = 900.0  # seconds: a minute on an idle machine
+TIMEOUT_S = 900.0  # one minute on an idle machine
 
 pytestmark = pytest.mark.full("all benchmarks, which `make bench` runs; tests/unit/benchmarks has their parts")
 
@@ -79,7 +79,7 @@ def figures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=TIMEOUT_S,
         check=False,
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"

@@ -17,7 +17,7 @@ from tests.e2e.processes import ROOT
 from tests.leaks import SHARED_MEMORY
 from tests.waiting import poll_until
 
-PATIENCE: Final = 580.0  # seconds; one minute on a machine that does nothing else
+TIMEOUT_S: Final = 580.0  # the demo takes one minute on an idle machine
 PNG: Final = b"\x89PNG\r\n\x1a\n"
 
 
@@ -46,12 +46,12 @@ class Demo:
         return self.printed.read_text().splitlines()
 
     def end(self) -> int:
-        return self.process.wait(PATIENCE)
+        return self.process.wait(TIMEOUT_S)
 
     def await_line(self, words: str) -> None:
         poll_until(
             lambda: any(words in line for line in self.lines) or self.process.poll() is not None,
-            PATIENCE,
+            TIMEOUT_S,
             f"the demo to say {words!r}",
             state=lambda: "\n".join(self.lines),
         )
@@ -68,7 +68,7 @@ class Demo:
     def __exit__(self, *_: object) -> None:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-            self.process.wait(PATIENCE)
+            self.process.wait(TIMEOUT_S)
 
 
 def test_the_demo_ends_with_what_it_counted(tmp_path: Path) -> None:

@@ -22,8 +22,8 @@ import pytest
 from aeron_spark import node
 from aeron_spark.wire.chunk import decode
 from tests.e2e.processes import (
-    PATIENCE,
     SPECULATION,
+    TIMEOUT_S,
     Cluster,
     Place,
     Producer,
@@ -117,7 +117,7 @@ def await_busy(busy: Path) -> int:
     """Wait for a worker in the middle of a task; return its process."""
     for left in busy.iterdir():
         left.unlink(missing_ok=True)
-    return int(poll_until(lambda: next(busy.iterdir(), None), PATIENCE, "a worker in the middle of a task").name)
+    return int(poll_until(lambda: next(busy.iterdir(), None), TIMEOUT_S, "a worker in the middle of a task").name)
 
 
 def failed_tasks(spark: SparkProgram) -> int:
@@ -152,7 +152,7 @@ def test_a_failed_first_batch_from_latest_is_repeated_as_it_was(
             options = {**place.options, "startingOffsets": "latest"}
             query = {"name": "q", "options": options, "table": str(place.table), "checkpoint": str(checkpoint)}
             spark.ask("start", **query)
-            poll_until(lambda: spark.ask("state", name="q")["failure"], PATIENCE, "the first batch to fail")
+            poll_until(lambda: spark.ask("state", name="q")["failure"], TIMEOUT_S, "the first batch to fail")
             (planned,) = [json.loads((checkpoint / "offsets" / "0").read_text().splitlines()[-1])]
             if planned.get("origin") and planned["origin"] != planned["recordings"]:
                 break
@@ -199,7 +199,7 @@ def test_a_killed_planner_ends_the_query_and_a_restart_goes_on(
         place.start(spark, options=SMALL)
         more_rows(place, spark, 1)
         assert kill_one_of(spark.planners(), rng)
-        poll_until(lambda: spark.ask("state", name="q")["failure"], PATIENCE, "the query to fail")
+        poll_until(lambda: spark.ask("state", name="q")["failure"], TIMEOUT_S, "the query to fail")
         place.start(spark, options=SMALL)
         more_rows(place, spark, 1)
         finish(place, spark, producer)
@@ -236,7 +236,7 @@ def survive(place: Place, spark: SparkProgram, failures: list[str], more: int) -
         time.sleep(0.1)
         return len(rows_in(place.table)) >= wanted
 
-    poll_until(there, PATIENCE, f"{more} more rows", state=lambda: "\n".join(failures))
+    poll_until(there, TIMEOUT_S, f"{more} more rows", state=lambda: "\n".join(failures))
 
 
 def test_killed_producers_leave_nothing_half_and_new_ones_join(
@@ -304,7 +304,7 @@ def test_a_second_attempt_of_a_slow_task_beside_the_first_changes_nothing(
     with producing(place, rng, 0) as one, producing(place, rng, 1) as other:
         one.await_acked(100)
         other.await_acked(100)
-        poll_until(lambda: len(cluster.executors()) == 2, PATIENCE, "two executors")
+        poll_until(lambda: len(cluster.executors()) == 2, TIMEOUT_S, "two executors")
         place.start(cluster, options={**SMALL, "minPartitions": "2"}, hold=str(held))
         more_rows(place, cluster, 200)
         held.unlink()
@@ -329,9 +329,9 @@ def test_repeats_of_a_retried_sink_task_are_dropped_as_documented(spark: SparkPr
         assert failure is None, failure
         return any(decode(message).header.partition == 0 for message in place.recorded("1002").values())
 
-    poll_until(partition_0_went_out, PATIENCE, "rows of a task that will fail")
+    poll_until(partition_0_went_out, TIMEOUT_S, "rows of a task that will fail")
     go.touch()
-    poll_until(lambda: spark.ask("state", name="p")["batch"] == 0, PATIENCE, "the task to be tried again")
+    poll_until(lambda: spark.ask("state", name="p")["batch"] == 0, TIMEOUT_S, "the task to be tried again")
     spark.ask("stop", name="p")
 
     written = [tuple(row) for row in spark.ask("batch", options=options)["rows"]]
@@ -342,7 +342,7 @@ def test_repeats_of_a_retried_sink_task_are_dropped_as_documented(spark: SparkPr
 
     read = {**options, "startingOffsets": "earliest", "maxBytesPerTrigger": "512k"}
     spark.ask("distinct", name="q", options=read, table=str(place.table), checkpoint=str(place.checkpoint))
-    poll_until(lambda: not spark.ask("state", name="q")["active"], PATIENCE, "the query to end")
+    poll_until(lambda: not spark.ask("state", name="q")["active"], TIMEOUT_S, "the query to end")
     state = spark.ask("state", name="q")
     assert state["failure"] is None, state
     assert state["batch"] > 0  # the repeats came in other batches than what they repeat

@@ -14,8 +14,8 @@ import pytest
 
 from aeron_spark import node
 from tests.e2e.faulty_server import ANSWERED, DROPPED, FATAL, JOURNAL, PUBLISHED, STAGED
-from tests.e2e.processes import PATIENCE, SPECULATION, Cluster, SparkProgram, forget, kill_node, kill_one_of
-from tests.e2e.served import OUTAGE_SECONDS, ServerProgram, StreamProducer, same
+from tests.e2e.processes import SPECULATION, TIMEOUT_S, Cluster, SparkProgram, forget, kill_node, kill_one_of
+from tests.e2e.served import OUTAGE_TIMEOUT_S, ServerProgram, StreamProducer, same
 from tests.waiting import poll_until
 
 SOAK_KILLS: Final = int(os.environ.get("SOAK_KILLS", "40"))
@@ -131,7 +131,7 @@ def survived(
     assert server.host.may_cut or CUT not in victims, CANNOT_CUT
     for stream in ("a", "b"):
         server.create(stream, 2)
-    timeout = SHORT_TIMEOUT_S if outages else OUTAGE_SECONDS
+    timeout = SHORT_TIMEOUT_S if outages else OUTAGE_TIMEOUT_S
     producer = StreamProducer(server, "a", folder / "ledger", rng.getrandbits(32), timeout)
     try:
         producer.await_more(1)
@@ -158,7 +158,7 @@ def survived(
                 copy.look()
                 return sum(map(len, server.rows("b").values())) >= sum(map(len, wanted.values()))
 
-            poll_until(whole, PATIENCE, "everything to be copied", state=lambda: "; ".join(copy.failures[-2:]))
+            poll_until(whole, TIMEOUT_S, "everything to be copied", state=lambda: "; ".join(copy.failures[-2:]))
         finally:
             copy.close()
         assert sorted(one for ids in wanted.values() for one in ids) == list(range(committed))
@@ -222,7 +222,7 @@ def test_a_task_that_a_cluster_of_two_hosts_runs_twice_writes_once(
                 assert failure is None, failure
                 return spark.ask("state", name="q")["batch"] >= 0
 
-            poll_until(whole, PATIENCE, "the second attempt to write what the first one holds back")
+            poll_until(whole, TIMEOUT_S, "the second attempt to write what the first one holds back")
             same(server.rows("b"), wanted)
             held.unlink()
             spark.ask("stop", name="q")

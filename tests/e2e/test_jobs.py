@@ -32,7 +32,7 @@ from tests.leaks import SHARED_MEMORY
 from tests.spark_conf import spark_conf
 
 ROWS: Final = 1000
-PATIENCE: Final = 600.0  # seconds for a job; fifteen on a machine that does nothing else
+TIMEOUT_S: Final = 600.0  # of a job; it takes fifteen seconds on an idle machine
 
 pytestmark = pytest.mark.delta
 
@@ -70,7 +70,7 @@ def submit(place: Path, job: str, *arguments: str, python: str | Path = sys.exec
         ROOT / "spark_jobs" / job, "--available-now", *arguments,
     ]  # fmt: skip
     own = os.environ | {"PYSPARK_PYTHON": str(python), "PYSPARK_DRIVER_PYTHON": str(python)}
-    done = subprocess.run(command, cwd=place, env=own, capture_output=True, text=True, timeout=PATIENCE)
+    done = subprocess.run(command, cwd=place, env=own, capture_output=True, text=True, timeout=TIMEOUT_S)
     assert done.returncode == 0, done.stderr[-6000:]
     return done.stderr
 
@@ -86,7 +86,7 @@ def direct(aeron_dir: Path, **more: str) -> list[str]:
 def recorded(aeron_dir: Path, stream: str, path: Path) -> pa.Table:
     """Return the rows of an arrow stream, read from the archive in a process of its own."""
     command = [sys.executable, "-m", "tests.e2e.recorded", str(aeron_dir), stream, str(path)]
-    subprocess.run(command, env=environment(), check=True, timeout=PATIENCE)
+    subprocess.run(command, env=environment(), check=True, timeout=TIMEOUT_S)
     with pa.OSFile(str(path), "rb") as file:
         messages = pa.ipc.open_file(file).read_all().column("value").to_pylist()
     frames = [decode(message) for message in messages]

@@ -17,7 +17,7 @@ import pytest
 from aeron_spark import node
 from aeron_spark.node import NodeHandle
 from tests.aeron.streams import Stream, own_node
-from tests.e2e.processes import PATIENCE, ROOT, forget
+from tests.e2e.processes import ROOT, TIMEOUT_S, forget
 from tests.pages import sections
 
 PROGRAM: Final = ROOT / "tests" / "e2e" / "unactivated.py"
@@ -54,7 +54,7 @@ def test_a_program_run_by_the_python_of_an_environment_that_is_not_activated_rea
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=TIMEOUT_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]
@@ -87,7 +87,7 @@ def test_the_first_example_of_the_readme_runs_as_a_program_of_its_own(aeron_dir:
         for published in (1000, 2000):
             done = subprocess.run(
                 [sys.executable, "example.py"], env=environ, cwd=tmp_path,
-                capture_output=True, text=True, timeout=PATIENCE, check=False,
+                capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
             )  # fmt: skip
             assert done.returncode == 0, done.stderr[-4000:]
             assert sorted(numbers(tmp_path / "squares")) == sorted(list(range(1000)) * (published // 1000))

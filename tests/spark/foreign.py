@@ -22,7 +22,7 @@ JAVA: Final = (
     "-XX:TieredStopAtLevel=1",
     "-Xmx128m",
 )
-PATIENCE: Final = 120.0  # seconds for anything that is only slow because the machine is
+TIMEOUT_S: Final = 120.0  # of actions that are fast on an idle machine
 
 
 class Program:
@@ -48,7 +48,7 @@ class Program:
                 )
             return match
 
-        return poll_until(found, PATIENCE, f"a program to say {pattern!r}", state=lambda: self.output[-500:])
+        return poll_until(found, TIMEOUT_S, f"a program to say {pattern!r}", state=lambda: self.output[-500:])
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from spark_jobs.session import begin, missed_its_start
-from tests.aeron.streams import PATIENCE, number
+from tests.aeron.streams import TIMEOUT_S, number
 from tests.waiting import poll_until
 
 FINISH: Final = 300  # seconds for a query that ends by itself
@@ -103,4 +103,4 @@ def await_that(query: StreamingQuery, what: str, poll: Callable[[], bool]) -> No
             raise failure
         return False
 
-    poll_until(done, PATIENCE, what, state=lambda: str(query.status))
+    poll_until(done, TIMEOUT_S, what, state=lambda: str(query.status))

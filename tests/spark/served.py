@@ -23,7 +23,7 @@ from tests.aeron.endpoint.drivers import free_ports
 from tests.aeron.stream_store import rows as staging
 from tests.aeron.streams import numbered
 
-PATIENCE = 30.0
+TIMEOUT_S = 30.0
 
 
 class Served:
@@ -43,7 +43,7 @@ class Served:
         public = ensure_identity(key).public
         wait_for(
             lambda: self._handshakes.count(public) >= at_least,
-            PATIENCE,
+            TIMEOUT_S,
             f"{at_least} handshakes",
             state=lambda: str(self._handshakes.count(public)),
         )

@@ -24,7 +24,7 @@ from spark_jobs.session import begin
 from tests.aeron.streams import close_client
 from tests.leaks import SHARED_MEMORY
 from tests.spark.byhand import opened, sent, table
-from tests.spark.foreign import PATIENCE, Program, free_port, program, sample
+from tests.spark.foreign import TIMEOUT_S, Program, free_port, program, sample
 from tests.spark.queries import await_that
 from tests.waiting import poll_until
 
@@ -93,7 +93,7 @@ def foreign(run_name: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
             assert running.process.poll() is None, running.output
             return (driver.aeron_dir / "cnc.dat").exists() and (place / "archive" / "archive.catalog").exists()
 
-        wait_for(ready, PATIENCE, "the foreign media driver")
+        wait_for(ready, TIMEOUT_S, "the foreign media driver")
         yield driver
         close_client(driver.aeron_dir)
     shutil.rmtree(driver.aeron_dir, ignore_errors=True)
@@ -134,7 +134,7 @@ def test_a_foreign_publisher_feeds_the_source_driven_by_hand(
         start = end
         return len(found) >= MESSAGES
 
-    poll_until(all_read, PATIENCE, "all messages", state=lambda: str(len(found)))
+    poll_until(all_read, TIMEOUT_S, "all messages", state=lambda: str(len(found)))
     assert first_words(found) == list(range(MESSAGES))
     assert {len(value) for value in found} == {100}
 
@@ -229,7 +229,7 @@ def test_a_recording_made_in_a_foreign_archive_is_read(foreign: Driver, node: No
     with sample(tmp_path, "archive.RecordedBasicPublisher", foreign.aeron_dir, channel, stream_id, **more) as publisher:
         recording = int(publisher.said(r"recordingId = (\d+)").group(1))
         publisher.said("Done sending")
-        wait_for(lambda: publisher.process.poll() is not None, PATIENCE, "the publisher to end")
+        wait_for(lambda: publisher.process.poll() is not None, TIMEOUT_S, "the publisher to end")
     # Through the foreign driver as well as through the node's own, which reaches the archive over the network.
     for aeron_dir in (str(foreign.aeron_dir), node.aeron_dir):
         options = {"channel": channel, "streamId": str(stream_id), "archive": foreign.control, "aeronDir": aeron_dir}

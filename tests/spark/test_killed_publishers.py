@@ -17,7 +17,7 @@ from aeron_spark.node import NodeHandle
 from aeron_spark.waiting import wait_for
 from aeron_spark.wire import Content, Header, encode, encode_batch
 from tests.aeron.node.programs import python
-from tests.aeron.streams import PATIENCE, Publishing, Stream, frame, number, numbered
+from tests.aeron.streams import TIMEOUT_S, PublishedRecording, Stream, frame, number, numbered
 from tests.spark.byhand import Query, numbers
 from tests.spark.queries import Collected, await_that, finish, read_batch, read_stream, running
 
@@ -107,7 +107,7 @@ def killed_publishers(node: NodeHandle) -> Iterator[dict[str, Killed]]:
         for payload, stream in streams.items()
     }
     for process in dying.values():
-        said, _ = process.communicate(timeout=PATIENCE)
+        said, _ = process.communicate(timeout=TIMEOUT_S)
         assert process.returncode == -signal.SIGKILL, said
     yield {payload: Killed(stream, _recording(stream)) for payload, stream in streams.items()}
     for stream in streams.values():
@@ -144,10 +144,10 @@ def test_what_a_killed_publisher_left_unfinished_is_discarded_and_nothing_waits_
     ended, running = (Query(stream.options, **options) for _ in range(2))
     assert ended.available_now() == [[0]]
     assert list(running.batches()) == [[0]]
-    end = wait_for(lambda: killed.descriptor.stop_position, PATIENCE, "the recording of the dead one to stop")
+    end = wait_for(lambda: killed.descriptor.stop_position, TIMEOUT_S, "the recording of the dead one to stop")
     assert end >= frame(len(encoded(payload, WHOLE))) + 1408  # more is recorded than is whole
     assert list(running.batches()) == []
-    extended = stream.extend(Publishing(stream, None, killed.recording_id))  # type: ignore[arg-type]
+    extended = stream.extend(PublishedRecording(stream, None, killed.recording_id))  # type: ignore[arg-type]
     extended.send([encoded(payload, value) for value in numbered(1, 4)])
     assert list(running.batches()) == [[1, 2, 3]]
     assert numbers(stream.options, **options) == [0, 1, 2, 3]
@@ -172,9 +172,9 @@ def test_spark_goes_on_behind_what_a_killed_publisher_left_unfinished(
     assert ended.numbers == [0]
     with running(read_stream(spark, stream.options, **options), tmp_path / "goes on", seen) as query:
         await_that(query, "the whole message", lambda: seen.numbers == [0])
-        end = wait_for(lambda: killed.descriptor.stop_position, PATIENCE, "the recording of the dead one to stop")
+        end = wait_for(lambda: killed.descriptor.stop_position, TIMEOUT_S, "the recording of the dead one to stop")
         assert end >= frame(len(encoded(payload, WHOLE))) + 1408  # more is recorded than is whole
-        extended = stream.extend(Publishing(stream, None, killed.recording_id))  # type: ignore[arg-type]
+        extended = stream.extend(PublishedRecording(stream, None, killed.recording_id))  # type: ignore[arg-type]
         extended.send([encoded(payload, value) for value in numbered(1, 4)])
         await_that(query, "what came after it", lambda: seen.numbers == [0, 1, 2, 3])
     assert batch() == [0, 1, 2, 3]

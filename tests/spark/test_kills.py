@@ -25,7 +25,7 @@ from aeron_spark.errors import AeronSparkError
 from aeron_spark.node import NodeHandle
 from aeron_spark.pool import POOL
 from spark_jobs.session import begin, missed_its_start
-from tests.aeron.streams import PATIENCE, Stream, number, numbered, streams_of
+from tests.aeron.streams import TIMEOUT_S, Stream, number, numbered, open_stream
 from tests.e2e.faulty_server import PUBLISHED
 from tests.e2e.served import ServerProgram
 from tests.e2e.stream_program import connected
@@ -181,7 +181,7 @@ def test_a_copy_whose_server_is_killed_in_a_commit_goes_on_and_has_each_row_once
             return f"{query.done} micro-batches, {failures}"
 
         server.fault(PUBLISHED, "b", meanwhile)
-        copying.join(PATIENCE)
+        copying.join(TIMEOUT_S)
         assert not copying.is_alive()
         assert by_partition(b) == by_partition(a) == {0: list(range(ROWS)), 1: list(range(ROWS, 2 * ROWS))}
 
@@ -189,7 +189,7 @@ def test_a_copy_whose_server_is_killed_in_a_commit_goes_on_and_has_each_row_once
 @pytest.fixture
 def stream(node: NodeHandle) -> Iterator[Stream]:
     """A recorded stream of the test's own."""
-    for one in streams_of(node):
+    for one in open_stream(node):
         yield one.record()
 
 
@@ -221,7 +221,7 @@ def test_a_query_whose_planner_is_killed_in_a_batch_goes_on_and_has_each_row_of_
 
     seen = Collected(before=kill_planner)
     with running(frame, tmp_path, seen, availableNow=True) as query:
-        poll_until(lambda: query.exception(), PATIENCE, "the query to fail", state=lambda: str(query.status))
+        poll_until(lambda: query.exception(), TIMEOUT_S, "the query to fail", state=lambda: str(query.status))
     assert killed
     assert seen.numbers == list(range(20))
     again = finish(frame, tmp_path, seen)

@@ -39,7 +39,7 @@ STREAM_ID: Final = re.compile(r"(stream-?id\W{1,4})(\d+)", re.IGNORECASE)
 FOLDER: Final = re.compile(r"(?<![\w.])/(?:data|tmp)/")
 WAITS: Final = "Waiting for data to arrive"  # how Spark says that a query has read all there is
 KEY: Final = "aeron-spark:..."
-PATIENCE_S: Final = 120.0  # for anything that is only slow because the machine is
+TIMEOUT_S: Final = 120.0  # of actions that are fast on an idle machine
 
 
 @pytest.fixture(scope="module")
@@ -107,21 +107,21 @@ class Run:
             self._threads.append(thread)
             thread.start()
             if not block.in_background:
-                thread.join(PATIENCE_S)
+                thread.join(TIMEOUT_S)
                 assert not thread.is_alive(), f"{where} still runs. Does it need the comment `in the background`?"
                 self._raise()
         else:
             self._programs.append(self._shell(block))
             if not block.in_background:
-                said, _ = self._programs[-1].communicate(timeout=PATIENCE_S)
+                said, _ = self._programs[-1].communicate(timeout=TIMEOUT_S)
                 assert self._programs[-1].returncode == 0, f"{where}\n{said}"
         if block.in_background and SERVER.search(block.code):
-            poll_until(self._is_served, PATIENCE_S, f"the server of {where} to listen")
+            poll_until(self._is_served, TIMEOUT_S, f"the server of {where} to listen")
 
     def end(self) -> None:
         """Stop the section's queries, close what it opened, and end its programs. Raises what a thread of it raised."""
         try:
-            poll_until(self._is_closed, PATIENCE_S, "the Python code of the section to end")
+            poll_until(self._is_closed, TIMEOUT_S, "the Python code of the section to end")
         finally:
             for program in self._programs:
                 if program.poll() is None:
@@ -140,7 +140,7 @@ class Run:
     def _interrupt(self, program: subprocess.Popen[str]) -> None:
         os.killpg(program.pid, signal.SIGINT)
         try:
-            said, _ = program.communicate(timeout=PATIENCE_S)
+            said, _ = program.communicate(timeout=TIMEOUT_S)
         except subprocess.TimeoutExpired:
             os.killpg(program.pid, signal.SIGKILL)
             raise

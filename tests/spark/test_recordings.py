@@ -16,7 +16,7 @@ from aeron_spark.direct.recordings import (
 from aeron_spark.errors import OptionError, RefusedError
 from aeron_spark.node import NodeHandle
 from tests.aeron.archives import free_port
-from tests.aeron.streams import PATIENCE, Stream, close_everything, numbered, own_node
+from tests.aeron.streams import TIMEOUT_S, Stream, close_everything, numbered, own_node
 from tests.spark.byhand import Query, opened, table
 
 
@@ -132,7 +132,7 @@ def test_node_stop_names_the_recordings_that_keep_the_node(run_name: str) -> Non
         close_everything()
         handle.close()
         with pytest.raises(RefusedError) as refused:
-            nodes.stop(handle.aeron_dir, timeout=PATIENCE / 60)
+            nodes.stop(handle.aeron_dir, timeout=TIMEOUT_S / 60)
         assert f"1 recordings are active: the recording subscription to {stream.channel}" in str(refused.value)
         here = f"--aeron-dir {handle.aeron_dir}"
         for command in ("stop ID", "stop --channel URI --stream-id N", "list"):
@@ -140,4 +140,4 @@ def test_node_stop_names_the_recordings_that_keep_the_node(run_name: str) -> Non
         with nodes.ensure(handle.aeron_dir):
             assert stop_recordings([address], channel=stream.channel, stream_id=stream.id)
             close_everything()
-        assert nodes.stop(handle.aeron_dir, timeout=PATIENCE)
+        assert nodes.stop(handle.aeron_dir, timeout=TIMEOUT_S)

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from aeron_spark.node import NodeHandle
-from tests.aeron.streams import Stream, streams_of
+from tests.aeron.streams import Stream, open_stream
 
 TERM: Final = 64 << 10
 LAST_TERM: Final = 2**31 - 1  # terms are counted in 31 bits
@@ -19,7 +19,7 @@ INITIAL_TERM_IDS: Final = (0, -7, 2**31 - 1)  # the last one wraps around
 
 @pytest.fixture
 def stream(node: NodeHandle) -> Iterator[Stream]:
-    for one in streams_of(node):
+    for one in open_stream(node):
         yield one.record()
 
 

@@ -19,18 +19,18 @@ from aeron_spark.errors import AeronSparkError, ConnectError, DataFormatError, O
 from aeron_spark.node import NodeHandle
 from aeron_spark.waiting import wait_for
 from spark_jobs.session import begin
-from tests.aeron.streams import PATIENCE, Stream, frame, streams_of
+from tests.aeron.streams import TIMEOUT_S, Stream, frame, open_stream
 from tests.spark.byhand import numbered_values, save, table, values
 
 
 @pytest.fixture
 def stream(node: NodeHandle) -> Iterator[Stream]:
-    yield from streams_of(node)
+    yield from open_stream(node)
 
 
 @pytest.fixture
 def other(node: NodeHandle) -> Iterator[Stream]:
-    yield from streams_of(node)
+    yield from open_stream(node)
 
 
 @pytest.fixture
@@ -200,7 +200,7 @@ def test_without_a_subscriber_rows_are_dropped_where_that_is_wanted(stream: Stre
     put(stream, numbered_values(0, 2_000), **options)
     # Once somebody listens, what is written then arrives, and nothing of what was dropped.
     stream.record()
-    wait_for(stream_is_recorded(stream), PATIENCE, "a recording of the kept publication")
+    wait_for(stream_is_recorded(stream), TIMEOUT_S, "a recording of the kept publication")
     put(stream, values("value 0"), **{**options, "payload": "raw", "ack": "archive", "whenUnconnected": "fail"})
     assert messages(stream) == [b"value 0"]
 
@@ -238,7 +238,7 @@ def test_without_a_recording_the_drivers_word_is_enough(stream: Stream, idle_sub
     # The one subscriber has not taken them yet, so that they are still there for a second one.
     assert idle_subscriber.imageCount() == 1
     stream.record()
-    wait_for(lambda: recorded_bytes(stream) == 10 * frame(len("value 0")), PATIENCE, "the recording")
+    wait_for(lambda: recorded_bytes(stream) == 10 * frame(len("value 0")), TIMEOUT_S, "the recording")
     assert messages(stream) == [f"value {row}".encode() for row in range(10)]
 
 
@@ -285,6 +285,6 @@ def test_a_subscriber_that_is_gone_is_waited_for_again(stream: Stream, node: Nod
     subscription = client_of(node.aeron_dir).subscription(stream.channel, stream.id)
     put(stream, values("x"), record="never")
     subscription.close()
-    wait_for(lambda: not subscribers(stream, node), PATIENCE, "the driver to end the subscription")
+    wait_for(lambda: not subscribers(stream, node), TIMEOUT_S, "the driver to end the subscription")
     with pytest.raises(ConnectError, match="for a subscriber"):
         put(stream, values("x"), record="never", connectTimeout="300ms")

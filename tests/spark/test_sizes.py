@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from aeron_spark.errors import DataFormatError
 from aeron_spark.node import NodeHandle
-from tests.aeron.streams import Stream, streams_of
+from tests.aeron.streams import Stream, open_stream
 from tests.spark import byhand
 from tests.spark.byhand import save
 
@@ -26,7 +26,7 @@ SIZES: Final = (0, 1, MTU_PAYLOAD, MTU_PAYLOAD + 1, LONGEST)
 
 @pytest.fixture
 def stream(node: NodeHandle) -> Iterator[Stream]:
-    yield from streams_of(node)
+    yield from open_stream(node)
 
 
 def value_of(size: int) -> bytes:

@@ -18,7 +18,7 @@ from aeron_spark.direct.recordings import RecordingWarning
 from aeron_spark.errors import ConnectError, OptionError, RefusedError, SetupError
 from aeron_spark.node import NodeHandle
 from tests.aeron.archives import foreign_archive, free_port, guarded_archive
-from tests.aeron.streams import Stream, close_client, number, numbered, own_node, streams_of
+from tests.aeron.streams import Stream, close_client, number, numbered, open_stream, own_node
 from tests.spark.byhand import Query, numbers, table
 from tests.spark.queries import Collected, await_that, read_batch, read_stream, running
 
@@ -53,13 +53,13 @@ def seen_from(node: NodeHandle, stream: Stream, archive: str) -> dict[str, str]:
 @pytest.fixture
 def near(node: NodeHandle) -> Iterator[Stream]:
     """A stream on this node that nobody records yet."""
-    yield from streams_of(node)
+    yield from open_stream(node)
 
 
 @pytest.fixture
 def far(remote: Remote) -> Iterator[Stream]:
     """A recorded stream in the archive elsewhere."""
-    for one in streams_of(remote.handle):
+    for one in open_stream(remote.handle):
         yield one.record()
 
 

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from aeron_spark.aeron.replay import replay
 from aeron_spark.node import NodeHandle
 from tests.aeron.node.programs import python
-from tests.aeron.streams import PATIENCE, Stream, number, numbered, own_node, streams_of
+from tests.aeron.streams import TIMEOUT_S, Stream, number, numbered, open_stream, own_node
 from tests.spark.byhand import Query
 from tests.spark.queries import Collected, await_that, finish, read_batch, read_stream, running
 from tests.waiting import poll_until
@@ -43,7 +43,7 @@ def node(run_name: str) -> Iterator[NodeHandle]:
 @pytest.fixture
 def stream(node: NodeHandle) -> Iterator[Stream]:
     """A recorded stream of the test's own."""
-    for one in streams_of(node):
+    for one in open_stream(node):
         yield one.record()
 
 
@@ -156,7 +156,7 @@ def test_recordings_are_read_in_parallel_from_an_archive_that_replays_one_at_a_t
     found: list[int] = []
     tracker = spark.sparkContext.statusTracker()
     first = publishers[0]
-    with replay(stream.archive, first.descriptor, 0, first.position, timeout=PATIENCE):  # the only place is taken
+    with replay(stream.archive, first.descriptor, 0, first.position, timeout=TIMEOUT_S):  # the only place is taken
         reading = threading.Thread(target=lambda: found.extend(_numbers(frame)), daemon=True)
         reading.start()
         poll_until(
@@ -164,11 +164,11 @@ def test_recordings_are_read_in_parallel_from_an_archive_that_replays_one_at_a_t
                 (stage := tracker.getStageInfo(active)) is not None and stage.numActiveTasks == 2
                 for active in tracker.getActiveStageIds()
             ),
-            PATIENCE,
+            TIMEOUT_S,
             "two tasks in the queue",
         )
         assert not found
-    reading.join(PATIENCE)
+    reading.join(TIMEOUT_S)
     assert sorted(found) == [100 * index + n for index in range(count) for n in range(20)]
 
 

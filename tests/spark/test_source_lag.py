@@ -17,7 +17,7 @@ from aeron_spark.node import NodeHandle
 from aeron_spark.spark import LagListener, QueryLag
 from aeron_spark.spark.lag_listener import lag_of
 from spark_jobs.session import begin
-from tests.aeron.streams import PATIENCE, Stream, frame, numbered, streams_of
+from tests.aeron.streams import TIMEOUT_S, Stream, frame, numbered, open_stream
 from tests.spark.byhand import Query
 from tests.spark.queries import FINISH, Collected, read_stream
 from tests.waiting import poll_until
@@ -28,7 +28,7 @@ MESSAGE = frame(100)
 @pytest.fixture
 def stream(node: NodeHandle) -> Iterator[Stream]:
     """A recorded stream of the test's own."""
-    for one in streams_of(node):
+    for one in open_stream(node):
         yield one.record()
 
 
@@ -62,7 +62,7 @@ def test_each_batch_tells_how_much_is_left(spark: SparkSession, stream: Stream, 
         writer = frame.writeStream.foreachBatch(Collected()).option("checkpointLocation", str(tmp_path))
         query = begin(writer.queryName("lagging").trigger(availableNow=True).start)
         assert query.awaitTermination(FINISH)
-        poll_until(lambda: {lag.batch_id for lag in told} >= {0, 1, 2}, PATIENCE, "the listener to be told")
+        poll_until(lambda: {lag.batch_id for lag in told} >= {0, 1, 2}, TIMEOUT_S, "the listener to be told")
     finally:
         spark.streams.removeListener(listener)
     by_batch = {lag.batch_id: lag.total for lag in told}

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from aeron_spark.node import NodeHandle
-from tests.aeron.streams import Stream, frame, numbered, streams_of
+from tests.aeron.streams import Stream, frame, numbered, open_stream
 from tests.spark.byhand import Query
 from tests.spark.queries import Collected, await_that, finish, read_stream, running
 
@@ -22,7 +22,7 @@ MESSAGE = frame(100)
 @pytest.fixture
 def stream(node: NodeHandle) -> Iterator[Stream]:
     """A recorded stream of the test's own."""
-    for one in streams_of(node):
+    for one in open_stream(node):
         yield one.record()
 
 

@@ -17,7 +17,7 @@ from aeron_spark.errors import DataFormatError, DataLossError, OptionError, Tran
 from aeron_spark.log.query import DataLossWarning
 from aeron_spark.node import NodeHandle
 from aeron_spark.waiting import wait_for
-from tests.aeron.streams import PATIENCE, Publishing, Stream, close_client, numbered, own_node, streams_of
+from tests.aeron.streams import TIMEOUT_S, PublishedRecording, Stream, close_client, numbered, open_stream, own_node
 from tests.spark.byhand import Query
 from tests.spark.queries import Collected, await_that, finish, read_stream, running
 
@@ -36,7 +36,7 @@ def node(run_name: str) -> Iterator[NodeHandle]:
 @pytest.fixture
 def stream(node: NodeHandle) -> Iterator[Stream]:
     """A recorded stream of the test's own."""
-    for one in streams_of(node):
+    for one in open_stream(node):
         yield one.record()
 
 
@@ -52,17 +52,17 @@ def once_no_replay_is_left(change: Callable[[], object]) -> None:
             return False
         return True
 
-    wait_for(done, PATIENCE, "the last replay to end")
+    wait_for(done, TIMEOUT_S, "the last replay to end")
 
 
-def purge(publishing: Publishing, position: int) -> None:
+def purge(publishing: PublishedRecording, position: int) -> None:
     """Purge below ``position``."""
     archive, recording = publishing.stream.archive, publishing.recording_id
     once_no_replay_is_left(lambda: archive.purge_segments(recording, position))
     assert publishing.descriptor.start_position == position
 
 
-def delete(publishing: Publishing) -> None:
+def delete(publishing: PublishedRecording) -> None:
     """Delete a recording that has stopped."""
     once_no_replay_is_left(lambda: publishing.stream.archive.delete(publishing.recording_id))
 
@@ -76,7 +76,7 @@ def test_a_purge_under_a_running_query(spark: SparkSession, stream: Stream, tmp_
     def wait_in_the_first_batch(batch: int) -> None:
         if batch == 0:
             arrived.set()
-            assert purged.wait(PATIENCE)
+            assert purged.wait(TIMEOUT_S)
 
     seen = Collected(before=wait_in_the_first_batch)
     frame = read_stream(spark, stream.options, maxRowsPerTrigger=EACH, failOnDataLoss=fail)
@@ -87,7 +87,7 @@ def test_a_purge_under_a_running_query(spark: SparkSession, stream: Stream, tmp_
         purged.set()
         if fail:
             with pytest.raises(StreamingQueryException) as raised:
-                query.awaitTermination(PATIENCE)
+                query.awaitTermination(TIMEOUT_S)
         else:
             await_that(query, "the last row", lambda: COUNT - 1 in seen.numbers)
     kept = [number for number, position in enumerate(positions) if position >= start]

@@ -12,7 +12,7 @@ from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEq
 
 from aeron_spark.errors import OptionError
 from aeron_spark.node import NodeHandle
-from tests.aeron.streams import Publishing, Stream, number, numbered, streams_of
+from tests.aeron.streams import PublishedRecording, Stream, number, numbered, open_stream
 from tests.spark.byhand import Query, numbers, opened, table
 from tests.spark.queries import read_batch
 
@@ -22,8 +22,8 @@ class Two:
     """A stream with two recordings: numbers 0 to 19, and 100 to 104; number 10 is fragmented."""
 
     stream: Stream
-    first: Publishing
-    second: Publishing
+    first: PublishedRecording
+    second: PublishedRecording
     at: dict[int, int]  # where each number begins
 
     @property
@@ -34,7 +34,7 @@ class Two:
 @pytest.fixture(scope="module")
 def two(node: NodeHandle) -> Iterator[Two]:
     """Recordings that no test here changes."""
-    for stream in streams_of(node):
+    for stream in open_stream(node):
         stream.record()
         first, second = stream.publisher(), stream.publisher()
         values = [*numbered(0, 10), *numbered(10, 11, 5_000), *numbered(11, 20)]
@@ -118,7 +118,7 @@ def test_bounds_hold_the_messages_that_begin_within_them(two: Two) -> None:
 
 
 def test_sessions_are_chosen_by_id(two: Two) -> None:
-    one, other = two.first.offering.session_id, two.second.offering.session_id
+    one, other = two.first.publication.session_id, two.second.publication.session_id
     assert numbers(two.options, sessionIds=other) == list(range(100, 105))
     assert numbers(two.options, sessionIds=f"{other}, {one}") == ALL
     assert numbers(two.options, sessionIds=one ^ other ^ 1, startPosition=0) == []
@@ -130,7 +130,7 @@ def test_columns_say_where_a_message_was(two: Two) -> None:
         publishing = two.first if number(row["value"]) < 100 else two.second
         assert row["position"] == two.at[number(row["value"])]
         assert row["recordingId"] == publishing.recording_id
-        assert row["sessionId"] == publishing.offering.session_id
+        assert row["sessionId"] == publishing.publication.session_id
         assert (row["streamId"], row["channel"]) == (two.stream.id, "aeron:ipc")
         assert (row["reservedValue"], row["timestamp"]) == (0, None)
 
@@ -159,17 +159,17 @@ def test_filters_on_positions_and_sessions_bound_what_is_read(two: Two) -> None:
     assert planned(two, LessThanOrEqual(position, at[2]))[0] == [0, 1, 2, 100, 101, 102]
     assert planned(two, GreaterThanOrEqual(position, at[2]), LessThan(position, at[4]))[0] == [2, 3, 102, 103]
     assert planned(two, GreaterThan(position, at[4]), LessThan(position, at[2])) == ([], 0)
-    other = two.second.offering.session_id
+    other = two.second.publication.session_id
     assert planned(two, EqualTo(session, other)) == (list(range(100, 105)), two.second.position)
     assert planned(two, In(session, (other, 1, None)))[0] == list(range(100, 105))
-    assert planned(two, EqualTo(session, other), EqualTo(session, two.first.offering.session_id)) == ([], 0)
+    assert planned(two, EqualTo(session, other), EqualTo(session, two.first.publication.session_id)) == ([], 0)
     assert planned(two, EqualTo(("streamId",), 7), GreaterThan(("reservedValue",), 7))[1] == whole
 
 
 def test_spark_hands_its_filters_over_with_pushdown(spark: SparkSession, two: Two) -> None:
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:
-        bounds = f"position >= {two.at[3]} and sessionId = {two.second.offering.session_id}"
+        bounds = f"position >= {two.at[3]} and sessionId = {two.second.publication.session_id}"
 
         def loaded() -> DataFrame:
             # Anew for each query: Spark keeps what one filter left for the other queries of the same DataFrame.
@@ -185,7 +185,7 @@ def test_spark_hands_its_filters_over_with_pushdown(spark: SparkSession, two: Tw
 
 def test_without_pushdown_the_same_filters_give_the_same_rows(spark: SparkSession, two: Two) -> None:
     frame = read_batch(spark, two.options)
-    wanted = frame.where(f"position >= {two.at[3]} and sessionId = {two.second.offering.session_id}")
+    wanted = frame.where(f"position >= {two.at[3]} and sessionId = {two.second.publication.session_id}")
     assert sorted(number(row.value) for row in wanted.collect()) == [103, 104]
 
 

@@ -12,7 +12,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from aeron_spark.node import NodeHandle
-from tests.aeron.streams import PATIENCE, Publishing, Stream, numbered, streams_of
+from tests.aeron.streams import TIMEOUT_S, PublishedRecording, Stream, numbered, open_stream
 from tests.spark.byhand import Query
 from tests.spark.queries import Collected, await_that, finish, read_stream, running
 
@@ -20,7 +20,7 @@ from tests.spark.queries import Collected, await_that, finish, read_stream, runn
 @pytest.fixture
 def stream(node: NodeHandle) -> Iterator[Stream]:
     """A recorded stream of the test's own."""
-    for one in streams_of(node):
+    for one in open_stream(node):
         yield one.record()
 
 
@@ -124,7 +124,7 @@ def test_a_query_stopped_and_failed_while_its_source_grows_takes_each_row_once(
             stops += 1
     finally:
         finished.set()
-        growing.join(PATIENCE)
+        growing.join(TIMEOUT_S)
     assert seen.numbers == list(range(total))
     assert failed
     assert stops > len(failed)
@@ -136,7 +136,7 @@ def test_every_row_comes_once_wherever_a_query_dies_and_whatever_its_recordings_
     written: list[int] = []
     taken: dict[int, list[int]] = {}
     active = [stream.publisher()]
-    stopped: list[Publishing] = []
+    stopped: list[PublishedRecording] = []
     query = Query(stream.options, record="never", maxRowsPerTrigger=9)
 
     def grow() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from aeron_spark.errors import OptionError
 from aeron_spark.node import NodeHandle
-from tests.aeron.streams import Stream, numbered, streams_of
+from tests.aeron.streams import Stream, numbered, open_stream
 from tests.spark.byhand import Query, numbers, opened, table
 
 BEGIN: Final = datetime(2026, 3, 1, 9, 0, tzinfo=timezone.utc)
@@ -24,7 +24,7 @@ NS: Final = 1_000_000_000
 @pytest.fixture
 def stream(node: NodeHandle) -> Iterator[Stream]:
     """A recorded stream of the test's own."""
-    for one in streams_of(node):
+    for one in open_stream(node):
         yield one.record()
 
 

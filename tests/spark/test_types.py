@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from aeron_spark.node import NodeHandle
 from aeron_spark.wire import Content, Header, encode, encode_batch
-from tests.aeron.streams import Stream, streams_of
+from tests.aeron.streams import Stream, open_stream
 
 # Each column: an ordinary value, an extreme one, and a null.
 SCALARS: Final = {
@@ -59,7 +59,7 @@ NESTED: Final = {
 
 @pytest.fixture
 def stream(node: NodeHandle) -> Iterator[Stream]:
-    yield from streams_of(node)
+    yield from open_stream(node)
 
 
 def write(frame: DataFrame, stream: Stream, **options: str) -> None:

@@ -14,7 +14,7 @@ import aeron_spark
 from aeron_spark.node import NodeHandle
 from aeron_spark.protocol.keypair import public_text
 from aeron_spark.waiting import wait_for
-from tests.aeron.streams import Stream, streams_of
+from tests.aeron.streams import Stream, open_stream
 from tests.spark.byhand import Query, Sink, numbered_values, numbers, save
 from tests.spark.served import Served
 
@@ -23,7 +23,7 @@ TIMEOUT_S = 30.0
 
 @pytest.fixture
 def recorded(node: NodeHandle) -> Iterator[Stream]:
-    yield from streams_of(node)
+    yield from open_stream(node)
 
 
 class Catalog:

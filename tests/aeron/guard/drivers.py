@@ -17,7 +17,7 @@ from aeron_spark.aeron.jvm import jclass
 from aeron_spark.waiting import wait_for
 from tests.aeron.endpoint.drivers import driver_process
 
-PATIENCE: Final = 60.0
+TIMEOUT_S: Final = 60.0
 LIVENESS: Final = 1.0  # seconds until a silent image is given up; Aeron's default of 10 would make the tests long
 OPTIONS: Final = (
     "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED",
@@ -88,7 +88,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def offer(publication: Any, value: bytes, seconds: float = PATIENCE) -> None:
+def offer(publication: Any, value: bytes, seconds: float = TIMEOUT_S) -> None:
     """Offer a message until it is taken; WaitTimeout where it is not within so many seconds."""
     buffer = jclass("org.agrona.concurrent.UnsafeBuffer")(jclass("java.nio.ByteBuffer").allocateDirect(len(value) or 1))
     buffer.putBytes(0, value)

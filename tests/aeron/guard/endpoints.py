@@ -11,7 +11,7 @@ import jpype
 
 from aeron_spark.aeron.guard import GuardRules, guarded
 from aeron_spark.waiting import Deadline, wait_for
-from tests.aeron.guard.drivers import PATIENCE, Driver, free_port
+from tests.aeron.guard.drivers import TIMEOUT_S, Driver, free_port
 from tests.aeron.guard.frames import Stranger
 
 
@@ -41,7 +41,7 @@ class Listening:
 
     def wait_for_messages(self, count: int) -> list[bytes]:
         """Return the messages as soon as there are so many."""
-        wait_for(lambda: len(self.poll()) >= count, PATIENCE, f"{count} messages")
+        wait_for(lambda: len(self.poll()) >= count, TIMEOUT_S, f"{count} messages")
         return self.messages
 
     def image(self, session: int) -> Any:
@@ -50,12 +50,12 @@ class Listening:
 
     def wait_for_image(self, session: int) -> Any:
         """Return the image of this session."""
-        return wait_for(lambda: self.image(session), PATIENCE, f"image {session}")
+        return wait_for(lambda: self.image(session), TIMEOUT_S, f"image {session}")
 
 
 def insist(stranger: Stranger, frame: bytes, seen: Callable[[], object], what: str, *, after: bytes = b"") -> None:
     """Send a frame until it has had its effect: by UDP one may be lost. ``after`` is sent before it each time."""
-    deadline = Deadline(PATIENCE, what)
+    deadline = Deadline(TIMEOUT_S, what)
     sent = 0.0
     while not seen():
         if time.monotonic() - sent > 0.2:
@@ -72,7 +72,7 @@ def listening(driver: Driver, stream: int, rules: GuardRules | None) -> Iterator
     before = driver.images()
     with listening_on(driver, channel if rules is None else guarded(channel, rules), stream, port) as opened:
         yield opened
-    wait_for(lambda: driver.images() <= before, PATIENCE, "the images' memory to be free")
+    wait_for(lambda: driver.images() <= before, TIMEOUT_S, "the images' memory to be free")
 
 
 @contextmanager
@@ -97,5 +97,5 @@ def publishing(driver: Driver, channel: str, stream: int) -> Iterator[Any]:
 
 def connected(publication: Any) -> Any:
     """Return the publication once somebody listens."""
-    wait_for(lambda: bool(publication.isConnected()), PATIENCE, "the publication to be connected")
+    wait_for(lambda: bool(publication.isConnected()), TIMEOUT_S, "the publication to be connected")
     return publication

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from aeron_spark.aeron.guard import GuardRules
 from aeron_spark.waiting import wait_for
 from tests.aeron.guard import frames
-from tests.aeron.guard.drivers import PATIENCE, Driver, offer
+from tests.aeron.guard.drivers import TIMEOUT_S, Driver, offer
 from tests.aeron.guard.endpoints import connected, insist, listening, publishing
 from tests.aeron.guard.frames import KIB, strangers
 
@@ -45,15 +45,15 @@ def test_a_flood_of_introductions_stays_within_the_bound(driver: Driver) -> None
         def small(port: int, n: int) -> bytes:
             return frames.setup(20_000 * port + n, STREAM)
 
-        wait_for(lambda: met("term-length", 500, large), PATIENCE, "what is too large to be refused")
-        wait_for(lambda: met("total", 1, small), PATIENCE, "the limit of sessions")
-        wait_for(lambda: met("source", 10, small), PATIENCE, "the limit of each address")
+        wait_for(lambda: met("term-length", 500, large), TIMEOUT_S, "what is too large to be refused")
+        wait_for(lambda: met("total", 1, small), TIMEOUT_S, "the limit of sessions")
+        wait_for(lambda: met("source", 10, small), TIMEOUT_S, "the limit of each address")
         most = max(most, driver.image_bytes() - base)
         offer(good, b"after")
         assert server.wait_for_messages(2) == [b"before", b"after"]
         assert 10 * LOG_64K < most <= BOUND  # the crowd did get in, up to the limit
         # and it gives everything back by itself, with the server still listening
-        wait_for(lambda: driver.image_bytes() - base <= LOG_64K, PATIENCE, "the flood's memory to be free")
+        wait_for(lambda: driver.image_bytes() - base <= LOG_64K, TIMEOUT_S, "the flood's memory to be free")
 
 
 def test_the_same_frames_exceed_the_bound_where_no_guard_watches(driver: Driver) -> None:
@@ -87,7 +87,7 @@ def test_each_limit_is_counted_under_its_own_name(driver: Driver) -> None:
             if reason is None:
                 server.wait_for_image(int.from_bytes(frame[12:16], "little"))
             else:
-                wait_for(lambda: driver.drops(f"receiving: {reason}") > before[reason], PATIENCE, f"{reason}")  # noqa: B023
+                wait_for(lambda: driver.drops(f"receiving: {reason}") > before[reason], TIMEOUT_S, f"{reason}")  # noqa: B023
             for name, count in before.items():
                 assert driver.drops(f"receiving: {name}") == count + (name == reason), name
         assert int(server.subscription.imageCount()) == 2
@@ -100,11 +100,11 @@ def test_a_publication_that_was_there_before_the_server_finds_it(driver: Driver)
         with publishing(driver, channel, STREAM) as good:
             connected(good)
             first.subscription.close()
-            wait_for(lambda: not good.isConnected(), PATIENCE, "the server's end to be noticed")
+            wait_for(lambda: not good.isConnected(), TIMEOUT_S, "the server's end to be noticed")
             again = driver.client.subscription(first.channel, STREAM)
             try:
                 connected(good)
-                wait_for(lambda: again.imageBySessionId(good.sessionId()), PATIENCE, "its image")
+                wait_for(lambda: again.imageBySessionId(good.sessionId()), TIMEOUT_S, "its image")
             finally:
                 again.close()
 

@@ -15,7 +15,7 @@ from aeron_spark.aeron.counters import read_errors
 from aeron_spark.aeron.guard import GuardRules, guarded
 from aeron_spark.waiting import wait_for
 from tests.aeron.guard import frames
-from tests.aeron.guard.drivers import PATIENCE, Driver, free_port, guarding_driver, offer
+from tests.aeron.guard.drivers import TIMEOUT_S, Driver, free_port, guarding_driver, offer
 from tests.aeron.guard.endpoints import Listening, connected, insist, listening, listening_on, publishing
 from tests.aeron.guard.frames import KIB, strangers
 
@@ -138,8 +138,8 @@ def test_a_few_packets_end_a_driver_that_has_no_guard(aeron_dir: Path, tmp_path:
 
             if guard:
                 drops = lambda: own.drops("receiving: invalid") >= len(wild) // 2  # noqa: E731
-                wait_for(lambda: sent(drops), PATIENCE, "the drops")
+                wait_for(lambda: sent(drops), TIMEOUT_S, "the drops")
                 own.require_alive()
             else:
-                wait_for(lambda: sent(lambda: own.process.poll() is not None), PATIENCE, "the driver's end")
+                wait_for(lambda: sent(lambda: own.process.poll() is not None), TIMEOUT_S, "the driver's end")
                 own.client.close()

@@ -15,7 +15,7 @@ from aeron_spark.aeron.guard import GuardRules, guarded, register
 from aeron_spark.errors import WaitTimeout
 from aeron_spark.waiting import wait_for
 from tests.aeron.guard import frames
-from tests.aeron.guard.drivers import PATIENCE, Driver, free_port, offer
+from tests.aeron.guard.drivers import TIMEOUT_S, Driver, free_port, offer
 from tests.aeron.guard.endpoints import Listening, connected, listening, listening_on, publishing
 from tests.aeron.guard.frames import KIB, strangers
 
@@ -58,9 +58,9 @@ def test_surplus_destinations_of_a_control_address(driver: Driver, rules: GuardR
             return destinations(driver, port)
 
         if rules is None:
-            wait_for(lambda: known() == 201, PATIENCE, "201 destinations")
+            wait_for(lambda: known() == 201, TIMEOUT_S, "201 destinations")
         else:
-            wait_for(lambda: known() == 10, PATIENCE, "10 destinations")
+            wait_for(lambda: known() == 10, TIMEOUT_S, "10 destinations")
             assert [known() for _ in range(5)] == [10] * 5
             drops = {name: driver.drops(f"sending: {name}") for name in ("source", "total", "unwanted")}
             assert all(drops.values()), drops
@@ -86,7 +86,7 @@ def test_finding_c16_receivers_join_without_a_session_id_where_the_rules_say_so_
                 one.send(*(frames.status_message(0, 0, n, term=0, flags=frames.SEND_SETUP) for n in range(10)))
             return driver.drops("sending: total") > refused
 
-        wait_for(join, PATIENCE, "the guard to refuse an eleventh receiver")
+        wait_for(join, TIMEOUT_S, "the guard to refuse an eleventh receiver")
         assert destinations(driver, port) == CAP.destinations
 
 
@@ -103,7 +103,7 @@ def test_finding_c16_nobody_joins_without_a_session_id_where_the_rules_do_not_sa
             stranger.send(frames.status_message(0, 0, 1, term=0, flags=frames.SEND_SETUP))
             return driver.drops("sending: unwanted") > unwanted
 
-        wait_for(refused, PATIENCE, "the guard to drop a request for every publication")
+        wait_for(refused, TIMEOUT_S, "the guard to drop a request for every publication")
         assert destinations(driver, port) == 0
 
 
@@ -119,7 +119,7 @@ def test_a_stranger_cannot_take_a_response_over(driver: Driver, rules: GuardRule
         at = {"offset": int(response.position())}
         thief.send(here(response, 2, flags=frames.SEND_SETUP, **at), here(response, 2, **at))
         if rules is not None:
-            wait_for(lambda: driver.drops("sending: foreign") >= foreign + 2, PATIENCE, "the drops")
+            wait_for(lambda: driver.drops("sending: foreign") >= foreign + 2, TIMEOUT_S, "the drops")
         time.sleep(0.1)
         offer(response, b"secret")
         if rules is not None:

@@ -21,7 +21,7 @@ from aeron_spark.node.state_files import read_state
 from aeron_spark.waiting import wait_for
 from tests.aeron.endpoint.drivers import free_ports
 from tests.aeron.node.programs import python
-from tests.aeron.streams import PATIENCE, Stream, close_client
+from tests.aeron.streams import TIMEOUT_S, Stream, close_client
 
 
 def wait_until_gone(aeron_dir: Path, seconds: float) -> float:
@@ -171,7 +171,7 @@ def test_an_active_recording_keeps_the_node(own: Path, node_of_256k: NodeHandle)
     stream = Stream(handle, f"aeron:udp?endpoint=127.0.0.1:{port}").record()
     publication = BatchPublication(client_of(node_of_256k.aeron_dir), stream.channel, stream.id)
     try:
-        wait_for(lambda: stream.archive.recordings(stream.id), PATIENCE, "the recording")
+        wait_for(lambda: stream.archive.recordings(stream.id), TIMEOUT_S, "the recording")
         close_client(own)
         handle.close()
         closed_at = time.monotonic()
@@ -184,12 +184,12 @@ def test_an_active_recording_keeps_the_node(own: Path, node_of_256k: NodeHandle)
                 recordings[state.checked] = state.recordings
             return sum(at > min(recordings) + linger for at in recordings) > 2  # a node that ends writes two states
 
-        wait_for(is_kept, PATIENCE, "states of the node after the time of its idle stop")
+        wait_for(is_kept, TIMEOUT_S, "states of the node after the time of its idle stop")
         assert set(recordings.values()) == {1}
         with node.ensure(own):
             stream.archive.stop_recording(stream.channel, stream.id)
             close_client(own)
-        wait_until_gone(own, PATIENCE)
+        wait_until_gone(own, TIMEOUT_S)
     finally:
         publication.close()
 

@@ -10,7 +10,7 @@ from aeron_spark.server.program import Server
 from aeron_spark.waiting import wait_for
 from tests.aeron.endpoint.drivers import free_ports
 from tests.aeron.stream_store.rows import write
-from tests.aeron.streams import PATIENCE
+from tests.aeron.streams import TIMEOUT_S
 
 SEGMENT = 64 << 10
 
@@ -26,7 +26,7 @@ def test_retention_deletes_segments_of_a_server_without_requests(node_of_64k: No
         for transaction in range(4):
             write(stream, transaction, {0: [bytes(8_000)] * 8})
         end = stream.states()[0].end
-        wait_for(lambda: stream.states()[0].start > end - 2 * SEGMENT, PATIENCE, "the first segments to be deleted")
+        wait_for(lambda: stream.states()[0].start > end - 2 * SEGMENT, TIMEOUT_S, "the first segments to be deleted")
         assert stream.states()[0].start <= end - SEGMENT
         server.streams.delete("kept-short")
 
@@ -38,6 +38,6 @@ def test_a_closed_server_leaves_no_transfer_thread(node_of_64k: NodeHandle, tmp_
         f"127.0.0.1:{data}:{control}", aeron_dir=node_of_64k.aeron_dir, identity=str(tmp_path / "server.key"),
         streams_dir=str(tmp_path / "streams"),
     ) as server:  # fmt: skip
-        thread = server._stream_service.pool.submit(threading.current_thread).result(PATIENCE)
+        thread = server._stream_service.pool.submit(threading.current_thread).result(TIMEOUT_S)
         assert thread.is_alive()
-    wait_for(lambda: not thread.is_alive(), PATIENCE, "the thread to end")
+    wait_for(lambda: not thread.is_alive(), TIMEOUT_S, "the thread to end")

@@ -20,9 +20,9 @@ from aeron_spark.streams.stream import Stream
 from aeron_spark.wire.chunk import Content, Header, decode
 from aeron_spark.wire.groups import Group, Reassembler
 from aeron_spark.wire.staged_items import encode_group_item, encode_values_item
-from tests.aeron.streams import PATIENCE
+from tests.aeron.streams import TIMEOUT_S
 
-SETTINGS: Final = StreamSettings(timeout_s=PATIENCE)
+SETTINGS: Final = StreamSettings(timeout_s=TIMEOUT_S)
 # length, version, flags, type, term offset, session (the checksum, in the file), stream, term, reserved value
 FRAME: Final = struct.Struct("<ibBHiiiiq")
 PADDING: Final = 0

@@ -27,7 +27,7 @@ from aeron_spark.streams.stream import Stream
 from aeron_spark.waiting import wait_for
 from tests.aeron.node.programs import python
 from tests.aeron.stream_store.rows import SETTINGS, ends, ids, staged, values, write
-from tests.aeron.streams import PATIENCE, close_everything, streams_of
+from tests.aeron.streams import TIMEOUT_S, close_everything, open_stream
 
 RESTARTS: Final = 20
 
@@ -126,7 +126,7 @@ def test_a_transaction_of_a_writer_killed_in_a_commit_is_complete_or_absent(
     streams.close()
     for iteration in range(2):
         program = python(WRITER, node.aeron_dir, str(streams.folder), point)
-        output, _ = program.communicate(timeout=PATIENCE)
+        output, _ = program.communicate(timeout=TIMEOUT_S)
         assert program.returncode == -signal.SIGKILL, output
         acknowledged = [int(word) for word in output.split() if word != "ready"]
         # The media driver still has the old publication: the next server must not wait for it or continue it.
@@ -157,7 +157,7 @@ def test_a_writer_killed_at_any_moment_loses_no_acknowledged_transaction(
         assert first == "ready\n", first + program.stdout.read()
         time.sleep(rng.uniform(0.0, 0.5))
         program.kill()
-        output, _ = program.communicate(timeout=PATIENCE)
+        output, _ = program.communicate(timeout=TIMEOUT_S)
         with Streams(streams.folder, embedded(node), SETTINGS) as store:
             stream = store.get("a")
             assert ids(stream) == identity
@@ -178,7 +178,7 @@ def own(aeron_dir: Path) -> Iterator[Path]:
 
 def kill(aeron_dir: Path, pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
-    wait_for(lambda: not is_locked(nodes.local_node_paths(aeron_dir).alive_lock), PATIENCE, "the node to be gone")
+    wait_for(lambda: not is_locked(nodes.local_node_paths(aeron_dir).alive_lock), TIMEOUT_S, "the node to be gone")
 
 
 @pytest.mark.parametrize("kills", [4, pytest.param(30, marks=pytest.mark.soak)])
@@ -237,7 +237,7 @@ def commit_while(stream: Stream, transaction: int, seconds: float, then: Callabl
     then()
 
     def wait() -> None:
-        thread.join(PATIENCE)
+        thread.join(TIMEOUT_S)
         assert not thread.is_alive()
 
     return wait
@@ -256,7 +256,7 @@ def until_committed(stream: Stream, transaction: int) -> None:
             return False
         return True
 
-    wait_for(attempt, PATIENCE, f"transaction {transaction}")
+    wait_for(attempt, TIMEOUT_S, f"transaction {transaction}")
 
 
 def check_all(stream: Stream, last: int) -> None:
@@ -273,9 +273,9 @@ def test_a_stream_whose_recording_lost_committed_rows_is_read_only(streams: Stre
     cut, deleted = short.states()[1], gone.states()[0]
     streams.close()
     archive = archive_of(embedded(node))
-    archive.stop_recording_by_id(cut.recording_id, PATIENCE)
+    archive.stop_recording_by_id(cut.recording_id, TIMEOUT_S)
     archive.truncate(cut.recording_id, 1_280)
-    archive.stop_recording_by_id(deleted.recording_id, PATIENCE)
+    archive.stop_recording_by_id(deleted.recording_id, TIMEOUT_S)
     archive.delete(deleted.recording_id)
     with Streams(streams.folder, embedded(node), SETTINGS) as store:
         for name, wrong in (
@@ -300,14 +300,14 @@ def test_a_stream_whose_recording_lost_committed_rows_is_read_only(streams: Stre
 def test_a_recording_that_another_program_stopped_is_extended(streams: Streams, node: NodeHandle) -> None:
     stream = streams.create("a", 2)
     write(stream, 0, both(0))
-    archive_of(embedded(node)).stop_recording_by_id(stream.states()[0].recording_id, PATIENCE)
+    archive_of(embedded(node)).stop_recording_by_id(stream.states()[0].recording_id, TIMEOUT_S)
     for transaction in (1, 2):
         until_committed(stream, transaction)
     check(stream, 2)
 
 
 def test_other_recordings_of_the_archive_stay_unchanged(streams: Streams, node: NodeHandle) -> None:
-    for other in streams_of(node):
+    for other in open_stream(node):
         publishing = other.record().publisher()
         publishing.send([b"x"])
         streams.create("a", 1)

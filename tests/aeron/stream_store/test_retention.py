@@ -22,7 +22,7 @@ from aeron_spark.streams.stream import Stream
 from aeron_spark.waiting import wait_for
 from tests.aeron.stream_store import rows
 from tests.aeron.stream_store.rows import SETTINGS, ends, ids, staged, sweep, values, write
-from tests.aeron.streams import PATIENCE, own_node
+from tests.aeron.streams import TIMEOUT_S, own_node
 
 SECOND = 1_000_000_000
 TERM = 64 << 10
@@ -77,7 +77,7 @@ def fill(stream: Stream, clock: Clock, transactions: int = 10) -> list[int]:
 def await_purged(node: NodeHandle, stream: Stream) -> None:
     """Wait until the first file is the one with the partition's start: the archive responds before it deletes files."""
     start = stream.states()[0].start
-    wait_for(lambda: files(node, stream)[0] == start, PATIENCE, f"the segments before {start} to be deleted")
+    wait_for(lambda: files(node, stream)[0] == start, TIMEOUT_S, f"the segments before {start} to be deleted")
 
 
 def files(node: NodeHandle, stream: Stream, partition: int = 0) -> list[int]:
@@ -300,7 +300,7 @@ def test_the_files_and_recordings_of_a_deleted_stream_are_removed(streams: Strea
     archive = archive_of(embedded(node))
     assert [archive.recording(state.recording_id) for state in before] == [None, None]
     deleted = [state.recording_id for state in before]
-    wait_for(lambda: not files_of(node, deleted), PATIENCE, "the files of the stream's recordings to be deleted")
+    wait_for(lambda: not files_of(node, deleted), TIMEOUT_S, "the files of the stream's recordings to be deleted")
     assert [path.name for path in streams.folder.iterdir()] == ["lock"]
     with pytest.raises(OptionError):
         streams.get("a")
