@@ -1,4 +1,4 @@
-"""When an archive is asked to record a stream: once for each session with it, as a restarted archive has forgotten."""
+"""Recording of a stream is requested once per archive session, because a restarted archive forgets the request."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ ADDRESS = ArchiveAddress("embedded", "/dev/shm/none", "aeron:ipc")
 
 
 class Session:
-    """A session with an archive that records what it is asked to, until it is restarted."""
+    """A session with an archive that records the requested channels until it is restarted."""
 
     def __init__(self) -> None:
         self.recorded: list[str] = []
-        self.questions = 0
+        self.queries = 0
 
     def recorded_channels(self, stream_id: int) -> list[str]:
-        self.questions += 1
+        self.queries += 1
         return self.recorded
 
     def start_recording(self, channel: str, stream_id: int) -> None:
@@ -36,23 +36,23 @@ class Session:
     [
         ("aeron:ipc", "embedded", True),
         ("aeron:udp?endpoint=localhost:40123", "embedded", False),
-        ("aeron:ipc", "desk", False),
+        ("aeron:ipc", "other", False),
     ],
 )
-def test_the_warning_says_where_a_recording_ends_with_the_node(
+def test_the_warning_says_whether_a_recording_ends_with_the_node(
     channel: str, archive: str, ends_with_node: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Finding U2: a request for ``aeron:ipc`` was forgotten when the node stopped, and the warning said otherwise."""
+    """Finding U2: a request for ``aeron:ipc`` ended when the node stopped, but the warning said that it lasts."""
     session = Session()
     monkeypatch.setattr(archive_log, "archive_of", lambda address: cast("Archive", session))
     log = ArchiveLog(StreamAddress(channel, 1001, (replace(ADDRESS, name=archive),)))
-    with pytest.warns(UserWarning, match="from now on, until 'aeron-spark recordings stop") as said:
+    with pytest.warns(UserWarning, match="from now on, until 'aeron-spark recordings stop") as caught:
         log.prepare([], record="auto")
-    assert ("or this machine's node stops" in str(said[0].message)) == ends_with_node
+    assert ("or this machine's node stops" in str(caught[0].message)) == ends_with_node
 
 
-def test_each_session_with_an_archive_is_asked_once_to_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Finding T5: asked once a query, a session that is new after a restart of the archive would not be recorded."""
+def test_recording_is_requested_once_per_session_with_an_archive(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Finding T5: with one request per query, a stream is not recorded after a restart of the archive."""
     now = [Session()]
     monkeypatch.setattr(archive_log, "archive_of", lambda address: cast("Archive", now[0]))
     log = ArchiveLog(StreamAddress("aeron:ipc", 1001, (ADDRESS,)))
@@ -60,7 +60,7 @@ def test_each_session_with_an_archive_is_asked_once_to_record(monkeypatch: pytes
         with pytest.warns(UserWarning, match="was not recorded; earlier messages, if any, are lost"):
             log.prepare([], record="auto")
         log.prepare([], record="auto")
-        assert ([without_start(one) for one in now[0].recorded], now[0].questions) == (["aeron:ipc"], 1)
-        # A new session may get the memory of the one that it replaces, and with it Python's id.
+        assert ([without_start(one) for one in now[0].recorded], now[0].queries) == (["aeron:ipc"], 1)
+        # A new session may get the memory of the session that it replaces, and thus the same Python id.
         now.clear()
         now.append(Session())

@@ -1,4 +1,4 @@
-"""A log of messages of given sizes and rows, for planning: what ``Boundaries`` promises, in the plainest way."""
+"""A log of messages of given sizes and rows, for tests of planning: a simple implementation of ``Boundaries``."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from aeron_spark.log.source_stream import SourceStream, direct_stream
 
 @dataclass
 class FakeLog:
-    """``messages``: for each recording, (bytes, rows) of one message or group after the other."""
+    """``messages``: (bytes, rows) of each message or group, in order, by recording."""
 
     messages: Mapping[str, Sequence[tuple[int, int]]]
     tails: Mapping[str, int] = field(default_factory=dict)  # bytes of an unfinished message at the end
     stopped: frozenset[str] = frozenset()
-    asked: list[str] = field(default_factory=list)
+    boundary_calls: list[str] = field(default_factory=list)  # keys of the recordings
 
     @property
     def stream(self) -> SourceStream:
@@ -37,14 +37,14 @@ class FakeLog:
 
     def boundary(self, key: str, start: int, limit: int, end: int, max_rows: int | None) -> Boundary:
         assert start <= limit <= end
-        self.asked.append(key)
+        self.boundary_calls.append(key)
         position = begun = rows = 0
         for size, count in self.messages[key]:
             position += size
             if position <= start:
                 begun = position
                 continue
-            assert begun >= start, "asked from within a message"
+            assert begun >= start, "the start is within a message"
             fits = position <= limit and (max_rows is None or rows + count <= max_rows)
             if not fits:
                 first = begun == start and position <= end
@@ -52,12 +52,12 @@ class FakeLog:
             begun, rows = position, rows + count
         return Boundary(max(begun, start), rows)
 
-    def taken(self, key: str, start: int, end: int) -> tuple[int, int, int]:
-        """Count messages, bytes and rows between two boundaries."""
+    def count_between(self, key: str, start: int, end: int) -> tuple[int, int, int]:
+        """Return the messages, bytes and rows between two boundaries."""
         position = messages = size_sum = row_sum = 0
         for size, rows in self.messages[key]:
             if start <= position < end:
                 messages, size_sum, row_sum = messages + 1, size_sum + size, row_sum + rows
             position += size
-        assert size_sum == end - start, "an end that is no boundary"
+        assert size_sum == end - start, "the end is not a boundary"
         return messages, size_sum, row_sum

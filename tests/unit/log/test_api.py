@@ -1,4 +1,4 @@
-"""Names of recordings, and what tells one from another."""
+"""Recordings have keys and fingerprints, which distinguish them."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from aeron_spark.log.api import Range, RecordingState, fingerprint, recording_ke
 
 
 @given(st.text(min_size=1), st.integers(0, 2**63 - 1))
-def test_a_key_is_taken_apart_as_it_was_made(archive: str, number: int) -> None:
+def test_splitting_a_key_returns_its_parts(archive: str, number: int) -> None:
     assert split_key(recording_key(archive, number)) == (archive, number)
 
 
 @pytest.mark.parametrize(
     "text", ["", "7", "/7", "embedded/", "embedded/x", "embedded/-1", "embedded/07", "embedded/\u0667"]
 )
-def test_what_is_no_key_is_refused(text: str) -> None:
+def test_an_invalid_key_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not '<archive>/<recording id>'"):
         split_key(text)
 
 
-def test_a_fingerprint_tells_every_part_apart() -> None:
+def test_a_fingerprint_changes_with_each_of_its_parts() -> None:
     parts = {"initial_term_id": 1, "stream_id": 2, "term_length": 65536, "mtu": 1408, "start_timestamp": 5}
     prints = {fingerprint(**parts), *(fingerprint(**{**parts, name: parts[name] + 1}) for name in parts)}
     assert len(prints) == 6
-    # written into checkpoints: it may not change from version to version
+    # checkpoints contain it, so it must not change between versions
     assert fingerprint(**parts) == "43219bc3"
 
 
-def test_a_state_knows_the_parts_of_its_key() -> None:
+def test_a_recording_state_has_the_parts_of_its_key() -> None:
     state = RecordingState("host:8010/7", "00000000", 0, 0, True, 65536)
     assert (state.archive, state.recording_id) == ("host:8010", 7)
 
 
-def test_a_range_knows_its_length() -> None:
+def test_the_length_of_a_range_is_its_end_minus_its_start() -> None:
     assert Range("a/1", "00000000", 64, 160, 320, 65536).length == 96

@@ -1,4 +1,4 @@
-"""Packing finished recordings is exact, canonical, and refuses what it did not write."""
+"""Packing finished recordings is exact and canonical, and unpacking refuses other texts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KEYS = st.builds(
 
 
 @given(st.dictionaries(KEYS, FINISHED, max_size=30))
-def test_packing_loses_nothing(finished: dict[str, Finished]) -> None:
+def test_unpacking_returns_the_packed_recordings(finished: dict[str, Finished]) -> None:
     assert unpack(pack(finished)) == finished
 
 
@@ -34,47 +34,50 @@ def test_the_order_of_recordings_does_not_change_the_text(finished: dict[str, Fi
     assert pack(shuffled) == pack(finished)
 
 
-def test_the_layout_is_the_documented_one() -> None:
+def test_packing_writes_the_documented_layout() -> None:
     finished = {"ab/300": Finished(64, 32, "0a0b0c0d"), "ab/5": Finished(4096, 0, "01020304")}
     expected = b"\x02ab\x02\x05\x80\x01\x00\x01\x02\x03\x04\xa7\x02\x02\x01\x0a\x0b\x0c\x0d"
     assert pack(finished) == base64.b64encode(expected).decode()
 
 
-def test_a_year_of_restarts_stays_small() -> None:
+def test_5000_packed_recordings_need_less_than_14_characters_each() -> None:
     text = pack({f"embedded/{number}": Finished(number * 65536, 0, "01234567") for number in range(5_000)})
     assert len(text) < 5_000 * 14
 
 
-def test_nothing_is_packed_into_nothing() -> None:
+def test_no_recordings_are_packed_into_an_empty_text() -> None:
     assert pack({}) == ""
     assert unpack("") == {}
 
 
-def test_a_text_cut_anywhere_is_refused() -> None:
+def test_a_text_truncated_at_any_byte_is_refused() -> None:
     data = base64.b64decode(pack({"embedded/1": Finished(4096, 0, "01234567"), "x/2": Finished(32, 0, "01234567")}))
     whole = base64.b64encode(data).decode()
     assert len(unpack(whole)) == 2
     for length in range(1, len(data)):
-        if length == 18:  # between two archives: what is left is whole again
+        if length == 18:  # between two archives: the rest is a complete text
             continue
         with pytest.raises(ValueError, match="truncated"):
             unpack(base64.b64encode(data[:length]).decode())
 
 
 @pytest.mark.parametrize(
-    ("text", "why"),
+    ("text", "message"),
     [
         ("!", "not base64"),
         ("AQ", "not base64"),
         (base64.b64encode(b"\xff" * 12).decode(), "too long"),
         (base64.b64encode(b"\x01\xff\x00").decode(), "invalid start byte"),
-        (base64.b64encode(b"\x01a\x00").decode(), "canonical"),  # an archive with no recording
+        (base64.b64encode(b"\x01a\x00").decode(), "canonical"),  # an archive without a recording
         (base64.b64encode(b"\x81\x00a\x01\x01\x01\x00\x01\x02\x03\x04").decode(), "canonical"),  # a longer varint
-        (base64.b64encode(b"\x00\x01\x01\x01\x00\x01\x02\x03\x04").decode(), "is not '<archive>"),  # a nameless archive
+        (
+            base64.b64encode(b"\x00\x01\x01\x01\x00\x01\x02\x03\x04").decode(),
+            "is not '<archive>",
+        ),  # an archive without a name
     ],
 )
-def test_what_pack_did_not_write_is_refused(text: str, why: str) -> None:
-    with pytest.raises(ValueError, match=why):
+def test_a_text_that_pack_did_not_write_is_refused(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         unpack(text)
 
 
@@ -84,5 +87,5 @@ def test_only_aligned_positions_can_be_packed() -> None:
     assert not Finished(64, 1, "01234567").packable
 
 
-def test_what_was_seen_reaches_to_the_end_of_the_tail() -> None:
+def test_the_seen_bytes_include_the_tail() -> None:
     assert Finished(64, 32, "01234567").seen == 96

@@ -1,4 +1,4 @@
-"""A query whose server was restored from an older copy: told before a row is read, or it goes on where they parted."""
+"""After a restore of its server, a query fails before it reads a row, or continues at the divergence."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from aeron_spark.options import ReadOptions
 from tests.unit.log.fake_log import FakeLog
 
 KEY = "s:1/3"
-BEFORE, LOST, AFTER = 1 << 40, 2 << 40, 3 << 40  # epochs: of the copy, of its lost future, of the restored store
-COPY = 65536  # where the copy ended
+BEFORE, LOST, AFTER = 1 << 40, 2 << 40, 3 << 40  # epochs: of the copy, of the lost rows, of the restored store
+COPY_END = 65536
 EXAMPLE_KEY = "aeron-spark:CQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
 TEXT = (
     "partition 3 of stream 'flights' diverged: the query is at 81920, and the store was restored from a copy that "
@@ -28,7 +28,7 @@ TEXT = (
 )
 
 
-class Served(FakeLog):
+class ServedLog(FakeLog):
     """Partition 3 of the stream 'flights' of a server, in messages of 4 KiB."""
 
     archives = ("s:1",)
@@ -56,126 +56,128 @@ class Served(FakeLog):
     def check_recorded(self, states: list[RecordingState]) -> None:
         assert states
 
-    def hold(self, end: int, pairs: Sequence[tuple[int, int]]) -> None:
-        """Hold so many bytes, committed in these epochs."""
+    def set_content(self, end: int, pairs: Sequence[tuple[int, int]]) -> None:
+        """Set the end position, and the epochs of the commits with their first positions."""
         self.messages: Mapping[str, Sequence[tuple[int, int]]] = {KEY: [(4096, 1)] * (end // 4096)}
         self.epochs = Epochs(((FIRST, 0), *pairs))
 
 
-def served(end: int, *pairs: tuple[int, int]) -> Served:
-    log = Served({})
-    log.hold(end, pairs)
+def served(end: int, *pairs: tuple[int, int]) -> ServedLog:
+    log = ServedLog({})
+    log.set_content(end, pairs)
     return log
 
 
-def query(log: Served, *, fail: bool = True, starting: str = "earliest") -> QueryPlanner:
+def query(log: ServedLog, *, fail: bool = True, starting: str = "earliest") -> QueryPlanner:
     given = {"server": "s:1", "serverKey": EXAMPLE_KEY, "stream": "flights", "startingOffsets": starting}
     options = ReadOptions.parse({**given, "failOnDataLoss": str(fail).lower()}, streaming=True)
     return QueryPlanner(options, lambda options, framed: cast("Log", log), framed=False)
 
 
-def kept(offset: Offset) -> Offset:
-    """The offset as a checkpoint keeps it."""
+def reread(offset: Offset) -> Offset:
+    """Return the offset after it was written to a checkpoint and read again."""
     return Offset.parse(json.loads(json.dumps(offset.to_dict())))
 
 
-def of_the_lost_future() -> Offset:
-    """Where a query was that had read up to 81920, behind the end of the copy."""
-    log = served(81920, (BEFORE, 0), (LOST, COPY))
+def offset_in_lost_history() -> Offset:
+    """Return the offset of a query that has read up to 81920, which is beyond the end of the copy."""
+    log = served(81920, (BEFORE, 0), (LOST, COPY_END))
     stream = query(log)
-    end = kept(stream.latest(stream.initial(), limited=True))
+    end = reread(stream.latest(stream.initial(), limited=True))
     assert (end.recordings, end.epochs) == ({KEY: 81920}, {KEY: LOST})
     return end
 
 
 @pytest.mark.parametrize("grown", [0, 8192, 40960])
-def test_a_query_of_a_lost_future_fails_before_a_row_is_read(grown: int) -> None:
-    """Finding C3: also where the restored stream has grown past the query's position."""
-    offset = of_the_lost_future()
-    stream = query(served(COPY + grown, (BEFORE, 0), (AFTER, COPY)))
-    for look in (lambda: stream.latest(offset, limited=True), lambda: stream.between(offset, offset)):
+def test_a_query_beyond_the_restored_copy_fails_before_it_reads_a_row(grown: int) -> None:
+    """Finding C3: it fails even if the restored stream has grown beyond the query's position."""
+    offset = offset_in_lost_history()
+    stream = query(served(COPY_END + grown, (BEFORE, 0), (AFTER, COPY_END)))
+    for plan in (lambda: stream.latest(offset, limited=True), lambda: stream.between(offset, offset)):
         with pytest.raises(DataLossError, match=TEXT) as caught:
-            look()
+            plan()
         assert caught.value.reason == "diverged"
         assert "failOnDataLoss=false to continue at position 65536" in caught.value.remedy
 
 
 @pytest.mark.parametrize("grown", [0, 8192, 40960])
-def test_a_query_of_a_future_that_was_lost_without_a_new_start_of_the_server_fails_too(grown: int) -> None:
-    """Finding C3: the copy was made while the server ran, so that its lost future is of the copy's epoch."""
+def test_a_query_beyond_a_copy_of_a_running_server_fails_too(grown: int) -> None:
+    """Finding C3: the lost rows have the epoch of the copy, because the server ran while the copy was made."""
     log = served(81920, (BEFORE, 0))
     stream = query(log)
-    offset = kept(stream.latest(stream.initial(), limited=True))
+    offset = reread(stream.latest(stream.initial(), limited=True))
     assert offset.epochs == {KEY: BEFORE}
     with pytest.raises(DataLossError, match=TEXT):
-        query(served(COPY + grown, (BEFORE, 0), (AFTER, COPY))).latest(offset, limited=True)
+        query(served(COPY_END + grown, (BEFORE, 0), (AFTER, COPY_END))).latest(offset, limited=True)
 
 
-def test_a_batch_that_was_planned_in_a_lost_future_is_not_repeated() -> None:
-    """Finding C3: its end is in the checkpoint, and the restored stream has other rows up to there."""
-    end = of_the_lost_future()
+def test_a_batch_that_was_planned_in_the_lost_history_is_not_repeated() -> None:
+    """Finding C3: the checkpoint has the end of the batch, but the restored stream has other rows before it."""
+    end = offset_in_lost_history()
     start = Offset({KEY: 32768}, end.fingerprints, stream=end.stream, epochs={KEY: BEFORE})
-    log = served(122880, (BEFORE, 0), (AFTER, COPY))
+    log = served(122880, (BEFORE, 0), (AFTER, COPY_END))
     with pytest.raises(DataLossError, match=TEXT):
         query(log).between(start, end)
     with pytest.warns(DataLossWarning, match="diverged"):
         (wanted,) = query(log, fail=False).between(start, end)
-    assert (wanted.start, wanted.end, wanted.epoch) == (32768, COPY, BEFORE)
+    assert (wanted.start, wanted.end, wanted.epoch) == (32768, COPY_END, BEFORE)
 
 
-def test_what_a_batch_query_planned_has_the_epoch_of_its_end() -> None:
-    """Finding C3: the server compares it before it sends a byte, and may have been replaced since."""
+def test_a_range_of_a_batch_query_has_the_epoch_of_its_end() -> None:
+    """Finding C3: the server may have been restored since, so it compares the epoch before it sends a byte."""
     given = {"server": "s:1", "serverKey": EXAMPLE_KEY, "stream": "flights"}
-    log = served(122880, (BEFORE, 0), (AFTER, COPY))
+    log = served(122880, (BEFORE, 0), (AFTER, COPY_END))
     stream = QueryPlanner(
         ReadOptions.parse(given, streaming=False), lambda options, framed: cast("Log", log), framed=False
     )
     assert stream.whole() == [Range(KEY, "00000000", 0, 122880, 122880, 65536, AFTER)]
 
 
-def test_a_query_that_was_not_beyond_the_copy_goes_on_unharmed() -> None:
+def test_a_query_that_was_not_beyond_the_copy_continues_without_an_error() -> None:
     log = served(32768, (BEFORE, 0))
     stream = query(log)
-    start = kept(stream.latest(stream.initial(), limited=True))
-    log.hold(122880, [(BEFORE, 0), (AFTER, COPY)])
-    end = kept(stream.latest(start, limited=True))
+    start = reread(stream.latest(stream.initial(), limited=True))
+    log.set_content(122880, [(BEFORE, 0), (AFTER, COPY_END)])
+    end = reread(stream.latest(start, limited=True))
     assert stream.between(start, end) == [Range(KEY, "00000000", 32768, 122880, 122880, 65536, AFTER)]
 
 
 @pytest.mark.parametrize("grown", [4096, 8192, 40960])
-def test_a_query_that_began_at_latest_and_had_read_nothing_reads_on_where_the_histories_parted(grown: int) -> None:
-    """Finding C3: its first batch began at the old position, so that the rows between were skipped without a word."""
-    lost = served(81920, (BEFORE, 0), (LOST, COPY))
-    start = kept(query(lost, starting="latest").initial())
+def test_a_query_that_began_at_latest_without_reading_continues_at_the_divergence(grown: int) -> None:
+    """Finding C3: its first batch began at the old position and skipped the rows before it without a warning."""
+    lost = served(81920, (BEFORE, 0), (LOST, COPY_END))
+    start = reread(query(lost, starting="latest").initial())
     assert start.initial
     assert start.recordings == {KEY: 81920}
-    log = served(COPY + grown, (BEFORE, 0), (AFTER, COPY))
+    log = served(COPY_END + grown, (BEFORE, 0), (AFTER, COPY_END))
     with pytest.warns(DataLossWarning, match=TEXT):
-        end = kept(query(log, fail=False, starting="latest").latest(start, limited=True))
+        end = reread(query(log, fail=False, starting="latest").latest(start, limited=True))
     found = query(log, fail=False, starting="latest").between(start, end)
-    assert found == [Range(KEY, "00000000", COPY, COPY + grown, COPY + grown, 65536, AFTER)]
+    assert found == [Range(KEY, "00000000", COPY_END, COPY_END + grown, COPY_END + grown, 65536, AFTER)]
 
 
 @pytest.mark.parametrize("grown", [0, 8192, 40960])
-def test_with_fail_on_data_loss_false_it_warns_and_goes_on_where_the_histories_parted(grown: int) -> None:
-    """Finding C3: the rows of the restored stream are read from there on, once, also when the batch is repeated."""
-    start = of_the_lost_future()
-    log = served(COPY + grown, (BEFORE, 0), (AFTER, COPY))
+def test_with_fail_on_data_loss_false_a_query_warns_and_continues_at_the_divergence(grown: int) -> None:
+    """Finding C3: it reads the rows of the restored stream from there once, even if the batch is repeated."""
+    start = offset_in_lost_history()
+    log = served(COPY_END + grown, (BEFORE, 0), (AFTER, COPY_END))
     stream = query(log, fail=False)
     with pytest.warns(DataLossWarning, match=TEXT):
-        end = kept(stream.latest(start, limited=True))
-    assert end.recordings == {KEY: COPY + grown}
+        end = reread(stream.latest(start, limited=True))
+    assert end.recordings == {KEY: COPY_END + grown}
     for again in (stream, query(log, fail=False)):
         with pytest.warns(DataLossWarning, match=TEXT):
             found = again.between(start, end)
-        assert found == ([Range(KEY, "00000000", COPY, COPY + grown, COPY + grown, 65536, AFTER)] if grown else [])
+        assert found == (
+            [Range(KEY, "00000000", COPY_END, COPY_END + grown, COPY_END + grown, 65536, AFTER)] if grown else []
+        )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert stream.latest(end, limited=True) is end  # it is in the history of the restored stream now
-        log.hold(COPY + grown + 4096, [(BEFORE, 0), (AFTER, COPY)])
+        assert stream.latest(end, limited=True) is end  # the offset is in the history of the restored stream
+        log.set_content(COPY_END + grown + 4096, [(BEFORE, 0), (AFTER, COPY_END)])
         after = stream.latest(end, limited=True)
         (wanted,) = stream.between(end, after)
-    assert (wanted.start, wanted.end) == (COPY + grown, COPY + grown + 4096)
+    assert (wanted.start, wanted.end) == (COPY_END + grown, COPY_END + grown + 4096)
 
 
 def test_a_checkpoint_without_epochs_is_accepted_once_and_upgraded() -> None:
@@ -185,21 +187,21 @@ def test_a_checkpoint_without_epochs_is_accepted_once_and_upgraded() -> None:
     del old["epochs"]
     start = Offset.parse(old)
     with pytest.warns(NoEpochWarning, match="the checkpoint has no epochs of s:1/3"):
-        end = kept(stream.latest(start, limited=True))
+        end = reread(stream.latest(start, limited=True))
     assert (end.recordings, end.epochs) == ({KEY: 81920}, {KEY: BEFORE})
     assert stream.between(start, end) == []
     assert stream.latest(end, limited=True) is end
-    assert stream.latest(start, limited=True).epochs  # warned of once
+    assert stream.latest(start, limited=True).epochs  # this warning is given only once
     with pytest.raises(DataLossError, match=TEXT), pytest.warns(NoEpochWarning):
-        query(served(COPY, (BEFORE, 0))).latest(start, limited=True)
+        query(served(COPY_END, (BEFORE, 0))).latest(start, limited=True)
 
 
 def test_offsets_with_epochs_are_canonical_text_and_are_checked() -> None:
-    offset = of_the_lost_future()
+    offset = offset_in_lost_history()
     text = offset.to_dict()
     assert text["epochs"] == {KEY: epoch_text(LOST)}
     assert list(text) == sorted(text)
-    assert kept(offset) == offset
+    assert reread(offset) == offset
     for wrong in ({KEY: 7}, {KEY: "x"}, {"s:1/4": epoch_text(LOST)}, {"x": epoch_text(LOST)}, []):
         with pytest.raises(DataFormatError, match="damaged"):
             Offset.parse({**text, "epochs": wrong})

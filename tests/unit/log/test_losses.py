@@ -1,4 +1,4 @@
-"""Purged, truncated, deleted and replaced are told apart, and nothing else is a loss."""
+"""Purged, truncated, deleted and replaced recordings are distinguished, and no other change is a data loss."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ LOSSES: list[tuple[list[RecordingState], Finding, str, dict[str, int]]] = [
         {"host:8010/7": 32},
     ),
     (
-        [WHOLE, state(3, 1024, 2048)],  # a finished one was extended, and purged before it was read on
+        [WHOLE, state(3, 1024, 2048)],  # a finished recording was extended, and purged before the query read more of it
         Purged("host:8010/3", 640, 1024),
         "recording 3 of archive host:8010 was purged",
         {"host:8010/7": 4096, "host:8010/3": 1024},
@@ -73,7 +73,7 @@ LOSSES: list[tuple[list[RecordingState], Finding, str, dict[str, int]]] = [
 
 
 @pytest.mark.parametrize(("states", "finding", "sentence", "positions"), LOSSES)
-def test_each_loss_is_named_and_goes_on_where_there_is_something(
+def test_the_error_names_each_loss_and_a_tolerant_query_continues_at_the_first_available_position(
     states: list[RecordingState], finding: Finding, sentence: str, positions: dict[str, int]
 ) -> None:
     assert compare(KNOWN, states) == (finding,)
@@ -81,39 +81,39 @@ def test_each_loss_is_named_and_goes_on_where_there_is_something(
         check_recordings(KNOWN, states, fail_on_data_loss=True)
     assert sentence in str(caught.value)
     assert "failOnDataLoss=false" in caught.value.remedy
-    settled = check_recordings(KNOWN, states, fail_on_data_loss=False)
-    assert settled.findings == (finding,)
-    assert settled.positions == positions
+    checked = check_recordings(KNOWN, states, fail_on_data_loss=False)
+    assert checked.findings == (finding,)
+    assert checked.positions == positions
 
 
 @pytest.mark.parametrize(
     "states",
     [
         [WHOLE],  # a finished recording may be deleted
-        [state(7, 4096, 4096)],  # purged up to exactly where the query is
+        [state(7, 4096, 4096)],  # purged exactly up to the query's position
         [WHOLE, state(3, 640, 640)],  # only the unfinished tail was truncated
-        [state(7, 0, 8192), state(9, 65536, 131072)],  # an unknown one may begin anywhere: it joined late
+        [state(7, 0, 8192), state(9, 65536, 131072)],  # a new recording may begin at any position
     ],
 )
-def test_what_loses_nothing_is_no_finding(states: list[RecordingState]) -> None:
+def test_a_change_without_data_loss_is_not_reported(states: list[RecordingState]) -> None:
     assert compare(KNOWN, states) == ()
-    settled = check_recordings(KNOWN, states, fail_on_data_loss=True)
-    assert settled.findings == ()
-    assert settled.positions == {
+    checked = check_recordings(KNOWN, states, fail_on_data_loss=True)
+    assert checked.findings == ()
+    assert checked.positions == {
         one.key: {"host:8010/7": 4096, "host:8010/3": 640}.get(one.key, one.start) for one in states
     }
 
 
-def test_all_losses_are_told_at_once_in_the_order_of_recordings() -> None:
+def test_one_error_names_all_losses_in_the_order_of_recordings() -> None:
     offset = Offset({f"a/{number}": 64 for number in range(25)}, {f"a/{number}": PRINT for number in range(25)})
     with pytest.raises(DataLossError) as caught:
         check_recordings(offset, [RecordingState("a/0", PRINT, 96, 96, True, 65536)], fail_on_data_loss=True)
-    told = str(caught.value)
+    text = str(caught.value)
     assert (
-        told.index("recording 0 of archive a was purged") < told.index("recording 2 of") < told.index("recording 10 of")
+        text.index("recording 0 of archive a was purged") < text.index("recording 2 of") < text.index("recording 10 of")
     )
-    assert "and 5 more recordings" in told
-    assert told.count("Check that 'archive'") == 1
+    assert "and 5 more recordings" in text
+    assert text.count("Check that 'archive'") == 1
 
 
 @given(
@@ -122,7 +122,7 @@ def test_all_losses_are_told_at_once_in_the_order_of_recordings() -> None:
     ),
     st.dictionaries(st.integers(0, 5), st.integers(0, 18)),
 )
-def test_going_on_never_reads_a_row_twice_and_stays_within_what_there_is(
+def test_after_a_loss_a_query_reads_no_row_twice_and_stays_within_the_recordings(
     found: dict[int, tuple[int, int, str]], read: dict[int, int]
 ) -> None:
     offset = Offset({f"a/{n}": at for n, at in read.items()}, {f"a/{n}": PRINT for n in read})
@@ -135,8 +135,8 @@ def test_going_on_never_reads_a_row_twice_and_stays_within_what_there_is(
             assert positions[one.key] >= min(offset.position(one.key) or 0, one.end)
 
 
-def test_a_server_that_is_no_longer_read_is_named_as_that() -> None:
-    """Finding C6: its partitions were said to be deleted, and the remedy named options of the direct route."""
+def test_the_error_names_a_server_that_was_removed_from_the_query() -> None:
+    """Finding C6: the error said that its partitions were deleted, and its remedy named options of the direct route."""
     servers = ServerStream("flights", {"a:1": "KeyA", "b:1": "KeyB"})
     offset = Offset(
         {"a:1/0": 64, "b:1/0": 128, "a:1/1": 32}, dict.fromkeys(("a:1/0", "b:1/0", "a:1/1"), PRINT), stream=servers

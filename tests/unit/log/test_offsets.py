@@ -1,4 +1,4 @@
-"""Offsets: canonical text, the origin of a query, finished recordings, and checkpoints that are not ours."""
+"""Offsets: canonical text, the origin of a query, finished recordings, and checkpoints of other programs."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ def offsets(draw: st.DrawFn) -> Offset:
 
 
 @given(offsets())
-def test_an_offset_survives_its_way_through_json(offset: Offset) -> None:
+def test_an_offset_written_as_json_is_read_unchanged(offset: Offset) -> None:
     assert reread(offset) == offset
     assert text(reread(offset)) == text(offset)
 
 
 @given(offsets(), st.randoms())
-def test_equal_offsets_are_equal_text_so_that_batches_end(offset: Offset, random: object) -> None:
+def test_equal_offsets_have_equal_texts_in_any_order_of_their_parts(offset: Offset, random: object) -> None:
     def shuffled(values: dict[str, object]) -> dict[str, object]:
         return dict(sorted(values.items(), key=lambda _: random.random()))  # type: ignore[attr-defined]
 
@@ -67,7 +67,7 @@ def test_equal_offsets_are_equal_text_so_that_batches_end(offset: Offset, random
     assert text(Offset.parse(written)) == text(offset)
 
 
-def test_the_text_of_version_1_stays_as_it_is() -> None:
+def test_the_text_of_version_1_does_not_change() -> None:
     offset = Offset(
         {"host:8010/2": 64, "embedded/10": 32},
         {"embedded/10": PRINT, "host:8010/2": OTHER},
@@ -84,7 +84,7 @@ def test_the_text_of_version_1_stays_as_it_is() -> None:
     assert reread(offset) == offset
 
 
-def test_an_offset_tells_where_it_is() -> None:
+def test_an_offset_has_the_position_and_fingerprint_of_each_recording() -> None:
     offset = Offset({"a/1": 64}, {"a/1": PRINT}, {"a/2": Finished(32, 0, OTHER)})
     assert [offset.position(key) for key in ("a/1", "a/2", "a/3")] == [64, 32, None]
     assert [offset.fingerprint(key) for key in ("a/1", "a/2", "a/3")] == [PRINT, OTHER, None]
@@ -95,7 +95,7 @@ def test_an_offset_tells_where_it_is() -> None:
 GOOD: dict[str, object] = {"done": "", "fingerprints": {"a/1": PRINT}, "recordings": {"a/1": 64}, "v": 1}
 
 
-def test_the_plain_offset_that_the_damaged_ones_are_made_of_is_good() -> None:
+def test_the_undamaged_offset_is_valid() -> None:
     assert Offset.parse(GOOD) == Offset({"a/1": 64}, {"a/1": PRINT})
 
 
@@ -131,7 +131,7 @@ def test_the_plain_offset_that_the_damaged_ones_are_made_of_is_good() -> None:
         ({**GOOD, "joined": {"a/2": 0}}, "it has the first position of recording a/2, but not its next position"),
     ],
 )
-def test_a_checkpoint_that_is_not_ours_is_refused(value: object, sentence: str) -> None:
+def test_a_damaged_or_foreign_checkpoint_is_refused(value: object, sentence: str) -> None:
     with pytest.raises(DataFormatError) as caught:
         Offset.parse(value)
     assert sentence in str(caught.value)
@@ -141,9 +141,9 @@ def test_a_checkpoint_that_is_not_ours_is_refused(value: object, sentence: str) 
 # advance: from batch to batch
 
 
-def test_where_nothing_moved_the_start_itself_is_the_end() -> None:
+def test_without_a_moved_recording_the_end_is_the_start_itself() -> None:
     start = Offset({"a/1": 64}, {"a/1": PRINT}, {"a/2": Finished(32, 0, PRINT)}, initial=True, turn="a/1")
-    # one stopped meanwhile, one is new and empty: neither is worth a batch
+    # one recording has stopped, and one is new and empty: neither needs a batch
     states = [state("a/1", 0, 64, active=False), state("a/2", 0, 32, active=False), state("a/3", 96, 128)]
     assert advance(start, {"a/1": 64, "a/2": 32, "a/3": 96}, states, turn="a/3") is start
 
@@ -155,11 +155,11 @@ def test_a_moved_recording_moves_the_offset() -> None:
     assert begin(start, end) == start
 
 
-def test_a_finished_recording_is_packed_and_comes_back_when_it_is_extended() -> None:
+def test_a_finished_recording_is_packed_and_is_unpacked_when_it_is_extended() -> None:
     start = Offset({"a/1": 64}, {"a/1": PRINT})
     done = advance(start, {"a/1": 96}, [state("a/1", 0, 96, active=False)])
     assert done == Offset({}, {}, {"a/1": Finished(96, 0, PRINT)})
-    same = state("a/1", 0, 96)  # an extension began, and nothing came yet
+    same = state("a/1", 0, 96)  # an extension began, and has no messages yet
     assert advance(done, {"a/1": 96}, [same]) is done
     extended = advance(done, {"a/1": 160}, [state("a/1", 0, 160)])
     assert extended == Offset({"a/1": 160}, {"a/1": PRINT})
@@ -173,20 +173,20 @@ def test_an_unfinished_tail_is_packed_with_its_recording() -> None:
     assert advance(start, {"a/1": 96}, [stopped], finished={"a/1"}).done == {"a/1": Finished(96, 64, PRINT)}
 
 
-def test_one_that_is_recorded_or_not_aligned_is_not_packed() -> None:
+def test_an_active_or_unaligned_recording_is_not_packed() -> None:
     start = Offset({"a/1": 64}, {"a/1": PRINT})
     assert advance(start, {"a/1": 96}, [state("a/1", 0, 96)], finished={"a/1"}).done == {}
     assert advance(start, {"a/1": 97}, [state("a/1", 0, 97, active=False)], finished={"a/1"}).recordings == {"a/1": 97}
 
 
-def test_other_finished_ones_stay_whether_listed_or_not() -> None:
+def test_other_finished_recordings_stay_packed_whether_listed_or_not() -> None:
     done = {"a/2": Finished(32, 32, PRINT), "a/3": Finished(32, 0, PRINT)}
     start = Offset({"a/1": 64}, {"a/1": PRINT}, done)
     states = [state("a/1", 0, 96), state("a/2", 0, 64, active=False)]
     assert advance(start, {"a/1": 96, "a/2": 32}, states).done == done
 
 
-def test_a_deleted_recording_that_comes_back_is_not_read_twice() -> None:
+def test_a_deleted_recording_that_reappears_is_not_read_twice() -> None:
     start = Offset({"a/1": 64, "a/2": 33}, {"a/1": PRINT, "a/2": PRINT})
     end = advance(start, {}, [])
     assert end == Offset({"a/2": 33}, {"a/2": PRINT}, {"a/1": Finished(64, 0, PRINT)})
@@ -195,7 +195,7 @@ def test_a_deleted_recording_that_comes_back_is_not_read_twice() -> None:
 
 
 def test_a_failed_first_batch_is_planned_from_the_origin_of_its_query() -> None:
-    """Trap 1: the first offset of a query is not saved, and a restart is given a later one."""
+    """Trap 1: Spark does not save the first offset of a query, so a restart gets a later one."""
     initial = Offset.first({"a/1": 0}, [state("a/1", 0, 320)])
     assert initial.initial
     end = reread(advance(initial, {"a/1": 320, "a/2": 64}, [state("a/1", 0, 320), state("a/2", 32, 64)]))
@@ -205,7 +205,7 @@ def test_a_failed_first_batch_is_planned_from_the_origin_of_its_query() -> None:
     assert begin(later, end) == begin(initial, end)
 
 
-def test_what_was_deleted_before_the_first_batch_ended_is_not_read_again() -> None:
+def test_a_recording_that_was_deleted_before_the_first_batch_ended_is_not_read_again() -> None:
     initial = Offset.first({"a/1": 64}, [state("a/1", 0, 64)])
     end = advance(initial, {}, [])
     assert end.origin == {"a/1": 64}
@@ -218,14 +218,14 @@ def test_an_empty_first_batch_reads_nothing_when_it_is_repeated() -> None:
     assert begin(later, initial).positions() == initial.positions()
 
 
-def test_the_batch_after_an_empty_first_one_carries_the_origin() -> None:
+def test_the_batch_after_an_empty_first_batch_has_the_origin() -> None:
     initial = Offset.first({"a/1": 64}, [state("a/1", 0, 64)])
     end = advance(initial, {"a/1": 96}, [state("a/1", 0, 96)])
     assert end.origin == {"a/1": 64}
     assert advance(end, {"a/1": 128}, [state("a/1", 0, 128)]).origin is None
 
 
-def test_a_recording_that_joined_begins_there_again_even_if_it_was_purged_meanwhile() -> None:
+def test_a_repeated_batch_reads_a_new_recording_from_its_first_position_even_after_a_purge() -> None:
     start = Offset({"a/1": 64}, {"a/1": PRINT})
     end = reread(advance(start, {"a/1": 64, "a/2": 320}, [state("a/1", 0, 64), state("a/2", 96, 320)]))
     assert end.joined == {"a/2": 96}
@@ -241,7 +241,7 @@ def test_an_offset_begins_at_itself() -> None:
 
 
 @pytest.mark.parametrize("initial", [False, True])
-def test_a_replaced_recording_begins_anew(initial: bool) -> None:
+def test_a_replaced_recording_is_read_from_its_start(initial: bool) -> None:
     start = Offset({"a/1": 640}, {"a/1": PRINT}, initial=initial)
     end = advance(start, {"a/1": 64}, [state("a/1", 0, 64, fingerprint=OTHER)])
     assert end.joined == {"a/1": 0}
@@ -249,7 +249,7 @@ def test_a_replaced_recording_begins_anew(initial: bool) -> None:
     assert begin(start, end).fingerprint("a/1") == OTHER
 
 
-def test_a_replaced_recording_that_is_still_empty_is_a_change() -> None:
+def test_a_replaced_recording_without_messages_changes_the_offset() -> None:
     start = Offset({}, {}, {"a/1": Finished(0, 0, PRINT)})
     end = advance(start, {"a/1": 0}, [state("a/1", 0, 0, fingerprint=OTHER)])
     assert end == Offset({"a/1": 0}, {"a/1": OTHER})
@@ -266,7 +266,7 @@ def test_an_offset_that_does_not_move_keeps_its_text(offset: Offset) -> None:
     assert begin(offset, advance(offset, offset.positions(), states)).positions() == offset.positions()
 
 
-def test_a_recording_seen_to_be_over_is_finished_though_no_batch_said_so() -> None:
+def test_a_recording_that_was_seen_to_have_ended_is_finished_without_a_batch() -> None:
     offset = Offset({"embedded/1": 64, "embedded/2": 96}, {"embedded/1": PRINT, "embedded/2": PRINT})
     known = finish(offset, {"embedded/1": PRINT})
     assert known.recordings == {"embedded/2": 96}
@@ -275,7 +275,7 @@ def test_a_recording_seen_to_be_over_is_finished_though_no_batch_said_so() -> No
     assert known.positions() == offset.positions()
 
 
-@pytest.mark.parametrize("over", [{}, {"embedded/9": PRINT}, {"embedded/1": OTHER}])
-def test_nothing_is_finished_that_is_another_recording(over: dict[str, str]) -> None:
+@pytest.mark.parametrize("ended", [{}, {"embedded/9": PRINT}, {"embedded/1": OTHER}])
+def test_the_end_of_another_recording_finishes_no_recording(ended: dict[str, str]) -> None:
     offset = Offset({"embedded/1": 64}, {"embedded/1": PRINT})
-    assert finish(offset, over) is offset
+    assert finish(offset, ended) is offset

@@ -1,4 +1,4 @@
-"""A query's view of a stream: what it remembers between batches, which no offset says."""
+"""A query's planner remembers facts between batches that no offset has."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.unit.log.fake_log import FakeLog
 OPTIONS = {"channel": "aeron:ipc", "streamId": "1001", "startingOffsets": "earliest"}
 
 
-class Recorded(FakeLog):
-    """A log that is recorded already, and knows by itself where a time is."""
+class RecordedLog(FakeLog):
+    """A log that is recorded already, and that finds the position of a time by itself."""
 
     archives = ("embedded",)
 
@@ -41,20 +41,20 @@ def two_recordings() -> Mapping[str, Sequence[tuple[int, int]]]:
     return {"embedded/0": [(64, 1)], "embedded/1": [(64, 1)]}
 
 
-def test_a_recording_that_ended_while_nothing_moved_may_be_deleted() -> None:
-    log = Recorded(two_recordings())
+def test_a_recording_that_was_seen_to_have_ended_may_be_deleted() -> None:
+    log = RecordedLog(two_recordings())
     stream = stream_of(log)
     read = stream.latest(stream.initial(), limited=True)
     assert read.recordings == {"embedded/0": 64, "embedded/1": 64}
     log.stopped = frozenset({"embedded/0"})
-    assert stream.latest(read, limited=True) is read  # nothing moved, so no offset says that it ended
+    assert stream.latest(read, limited=True) is read  # no position moved, so no offset has the end
     log.messages = {"embedded/1": [(64, 1)]}
     for _ in range(3):
         assert stream.latest(read, limited=True) is read
 
 
-def test_a_recording_that_still_grew_when_it_was_last_seen_may_not() -> None:
-    log = Recorded(two_recordings())
+def test_deleting_a_recording_that_was_last_seen_active_is_a_data_loss() -> None:
+    log = RecordedLog(two_recordings())
     stream = stream_of(log)
     read = stream.latest(stream.initial(), limited=True)
     log.messages = {"embedded/1": [(64, 1)]}
@@ -62,8 +62,8 @@ def test_a_recording_that_still_grew_when_it_was_last_seen_may_not() -> None:
         stream.latest(read, limited=True)
 
 
-def test_available_now_reads_nothing_that_came_after_it_began() -> None:
-    log = Recorded({"embedded/0": [(64, 1)]})
+def test_available_now_reads_no_messages_that_were_recorded_after_its_begin() -> None:
+    log = RecordedLog({"embedded/0": [(64, 1)]})
     stream = stream_of(log)
     start = stream.initial()
     stream.prepare_available_now()
@@ -73,19 +73,19 @@ def test_available_now_reads_nothing_that_came_after_it_began() -> None:
     assert stream.latest(end, limited=True) is end
 
 
-def test_the_log_itself_says_what_it_holds_and_where_a_time_is() -> None:
-    stream = stream_of(Recorded(two_recordings()))
+def test_the_planner_gets_the_content_and_the_position_of_a_time_from_the_log() -> None:
+    stream = stream_of(RecordedLog(two_recordings()))
     assert stream.content() == StreamContent("2 recordings")
     at = {name: value for name, value in OPTIONS.items() if name != "startingOffsets"} | {
         "startingTimestamp": "1970-01-01T00:00:00.000000Z"
     }
     options = ReadOptions.parse(at, streaming=True)
-    stream = QueryPlanner(options, lambda *_: cast("Log", Recorded(two_recordings())), framed=False)
+    stream = QueryPlanner(options, lambda *_: cast("Log", RecordedLog(two_recordings())), framed=False)
     assert stream.initial().recordings == {"embedded/0": 64, "embedded/1": 0}
 
 
-def test_a_time_in_a_stream_without_recordings_needs_to_know_where_times_are() -> None:
+def test_a_starting_time_for_a_stream_without_recordings_needs_the_option_timestamp_from() -> None:
     at = {"channel": "aeron:ipc", "streamId": "1001", "startingTimestamp": "-10m"}
-    stream = QueryPlanner(ReadOptions.parse(at, streaming=True), lambda *_: cast("Log", Recorded({})), framed=False)
+    stream = QueryPlanner(ReadOptions.parse(at, streaming=True), lambda *_: cast("Log", RecordedLog({})), framed=False)
     with pytest.raises(OptionError, match="needs 'timestampFrom' for a stream that has nothing recorded yet"):
         stream.initial()

@@ -1,4 +1,4 @@
-"""Ranges cover what lies between two offsets, exactly, however they are laid out in partitions."""
+"""Ranges cover the rows between two offsets exactly, in any division into Spark partitions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BEGUN = Offset({"a/1": 64}, {"a/1": PRINT})
 END = Offset({"a/1": 640}, {"a/1": PRINT})
 
 
-def test_ranges_are_what_moved_in_the_order_of_recordings() -> None:
+def test_the_moved_recordings_have_ranges_in_the_order_of_recordings() -> None:
     begun = Offset({"a/10": 64, "a/9": 0, "b/1": 32, "a/3": 0}, dict.fromkeys(("a/10", "a/9", "b/1", "a/3"), PRINT))
     end = Offset(
         {"a/10": 128, "a/9": 32, "b/1": 32},
@@ -54,7 +54,7 @@ def test_ranges_are_what_moved_in_the_order_of_recordings() -> None:
         ([state(0, 32)], Truncated("a/1", 640, 32), ()),
     ],
 )
-def test_what_is_gone_when_a_batch_is_planned_again(
+def test_a_repeated_batch_reports_a_data_loss_and_reads_the_rest_of_its_range(
     states: list[RecordingState], finding: Finding, rest: tuple[Range, ...]
 ) -> None:
     assert ranges_between(BEGUN, END, states, fail_on_data_loss=False) == PlannedBatch(rest, (finding,))
@@ -62,7 +62,7 @@ def test_what_is_gone_when_a_batch_is_planned_again(
         ranges_between(BEGUN, END, states, fail_on_data_loss=True)
 
 
-def test_a_truncated_recording_that_goes_on_at_its_end_has_no_range() -> None:
+def test_a_truncated_recording_that_continues_at_its_end_has_no_range() -> None:
     assert ranges_between(END, BEGUN, [state(0, 64)], fail_on_data_loss=True) == PlannedBatch((), ())
 
 
@@ -75,7 +75,7 @@ def test_many_small_ranges_share_a_partition() -> None:
     assert [len(one) for one in partition_by_size(ranges, pack_bytes=3200)] == [10] * 5
 
 
-def test_a_large_range_has_a_partition_of_its_own() -> None:
+def test_a_large_range_has_a_separate_partition() -> None:
     ranges = [
         between(0, 32, key="a/1"),
         between(0, 3200, key="a/2"),
@@ -85,7 +85,7 @@ def test_a_large_range_has_a_partition_of_its_own() -> None:
     assert partition_by_size(ranges, pack_bytes=64) == [(ranges[0],), (ranges[1],), (ranges[2], ranges[3])]
 
 
-def test_nothing_has_no_partition() -> None:
+def test_without_bytes_to_read_there_is_no_partition() -> None:
     assert partition_by_size([]) == []
     assert partition_by_size([between(64, 64)]) == []
     assert partition_by_size([], 4) == []
@@ -101,7 +101,7 @@ def test_a_large_range_is_split_at_term_boundaries() -> None:
     ]
 
 
-def test_a_large_range_is_split_no_further_than_asked_for() -> None:
+def test_a_large_range_is_split_into_no_more_partitions_than_wanted() -> None:
     whole = between(0, 10 * TERM)
     assert partition_by_size([whole], 2, pack_bytes=TERM) == [
         (between(0, 5 * TERM, overrun=whole.end),),
@@ -115,17 +115,17 @@ def test_a_range_within_one_term_cannot_be_split() -> None:
     assert partition_by_size([unknown], 8) == [(unknown,)]
 
 
-def test_small_ranges_are_spread_when_partitions_are_asked_for() -> None:
+def test_small_ranges_are_spread_over_the_wanted_partitions() -> None:
     ranges = [between(0, 320, key=f"a/{number}") for number in range(8)]
     assert [len(one) for one in partition_by_size(ranges, 4)] == [2, 2, 2, 2]
     assert len(partition_by_size(ranges, 0)) == 1
 
 
 @pytest.mark.parametrize("wanted", range(1, 14))
-def test_there_are_as_many_partitions_as_asked_for_while_there_are_terms(wanted: int) -> None:
+def test_there_are_as_many_partitions_as_wanted_if_there_are_enough_terms(wanted: int) -> None:
     ranges = [between(TERM // 2, 3 * TERM, key="a/1"), between(0, 9 * TERM + 32, key="a/2"), between(0, 64, key="a/3")]
     assert len(partition_by_size(ranges, wanted)) >= wanted
-    # cheap even where a term is tiny beside the range
+    # this is cheap even for a range of many terms
     assert len(partition_by_size([Range("a/1", PRINT, 0, 1 << 40, 1 << 40, 1 << 30)], wanted)) >= wanted
 
 
@@ -137,24 +137,24 @@ RANGES = st.lists(st.tuples(st.integers(0, 5 * TERM // 32), st.integers(0, 5 * T
 
 
 @given(RANGES, st.none() | st.integers(1, 40), st.integers(32, 6 * TERM))
-def test_partitions_cover_exactly_what_was_given(ranges: list[Range], wanted: int | None, pack: int) -> None:
-    laid_out = partition_by_size(ranges, wanted, pack)
-    assert all(laid_out)
-    pieces: dict[str, list[Range]] = {}
-    for one in (one for packed in laid_out for one in packed):
-        pieces.setdefault(one.key, []).append(one)
-    assert pieces.keys() == {one.key for one in ranges if one.length}
+def test_partitions_cover_the_ranges_exactly(ranges: list[Range], wanted: int | None, pack: int) -> None:
+    partitions = partition_by_size(ranges, wanted, pack)
+    assert all(partitions)
+    parts: dict[str, list[Range]] = {}
+    for one in (one for packed in partitions for one in packed):
+        parts.setdefault(one.key, []).append(one)
+    assert parts.keys() == {one.key for one in ranges if one.length}
     for one in (one for one in ranges if one.length):
-        edges = [one.start, *(piece.end for piece in pieces[one.key])]
-        assert [piece.start for piece in pieces[one.key]] == edges[:-1]
+        edges = [one.start, *(part.end for part in parts[one.key])]
+        assert [part.start for part in parts[one.key]] == edges[:-1]
         assert edges[-1] == one.end
         assert all(edge % TERM == 0 for edge in edges[1:-1])
-        assert all(piece.overrun == one.end and piece.length > 0 for piece in pieces[one.key])
+        assert all(part.overrun == one.end and part.length > 0 for part in parts[one.key])
     if wanted is None:
-        assert all(len(packed) == 1 or sum(one.length for one in packed) <= pack for packed in laid_out)
-    elif laid_out:
+        assert all(len(packed) == 1 or sum(one.length for one in packed) <= pack for packed in partitions)
+    elif partitions:
         terms = sum(-(-one.end // TERM) - one.start // TERM for one in ranges if one.length)
-        assert len(laid_out) >= min(wanted, terms)
+        assert len(partitions) >= min(wanted, terms)
 
 
 def test_each_key_has_the_same_partition_in_every_batch() -> None:

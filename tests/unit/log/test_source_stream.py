@@ -1,4 +1,4 @@
-"""Finding C6: an offset knows its stream, and a checkpoint is not used for another one."""
+"""Finding C6: an offset names its stream, and a checkpoint is not used for another stream."""
 
 from __future__ import annotations
 
@@ -48,7 +48,9 @@ CHANNELS = st.sampled_from(
 
 
 @given(CHANNELS, CHANNELS)
-def test_two_channels_have_one_canonical_text_exactly_where_they_carry_the_same_streams(one: str, other: str) -> None:
+def test_two_channels_have_the_same_canonical_text_if_and_only_if_they_carry_the_same_streams(
+    one: str, other: str
+) -> None:
     same = same_stream(ChannelUri.parse(one), ChannelUri.parse(other))
     assert (canonical_channel(one) == canonical_channel(other)) == same
     assert canonical_channel(canonical_channel(one)) == canonical_channel(one)
@@ -79,7 +81,7 @@ def test_an_offset_names_its_stream_in_canonical_text(stream: SourceStream) -> N
         {"channel": "aeron:ipc", "id": 1, "name": "flights"},
     ],
 )
-def test_a_stream_that_is_damaged_is_said_to_be(value: object) -> None:
+def test_the_error_for_a_damaged_stream_says_so(value: object) -> None:
     with pytest.raises(ValueError, match=r"."):
         parse_stream(value)
     with pytest.raises(DataFormatError, match="damaged: 'stream' is"):
@@ -98,7 +100,7 @@ def test_a_stream_that_is_damaged_is_said_to_be(value: object) -> None:
         (SERVERS, ServerStream("flights", {"a:1": "KeyX"}), ("a:1 (key KeyA)", "a:1 has another key now")),
     ],
 )
-def test_another_stream_is_refused_with_both_named(
+def test_another_stream_is_refused_with_an_error_that_names_both(
     known: SourceStream, read: SourceStream, named: tuple[str, str]
 ) -> None:
     with pytest.raises(OptionError) as refused:
@@ -107,12 +109,12 @@ def test_another_stream_is_refused_with_both_named(
         assert text in str(refused.value)
 
 
-def test_the_same_stream_in_other_words_leaves_the_offset_itself() -> None:
+def test_a_different_channel_text_for_the_same_stream_does_not_change_the_offset() -> None:
     offset = Offset({}, {}, stream=DirectStream("aeron:udp?endpoint=LOCALHOST:40123", 1001))
     assert offset.of_stream(direct_stream("aeron:udp?mtu=1408|endpoint=localhost:40123", 1001)) is offset
 
 
-def test_servers_may_be_added_to_a_stream_and_one_that_is_left_out_is_kept() -> None:
+def test_servers_may_be_added_to_a_stream_and_a_removed_server_is_remembered() -> None:
     more = ServerStream("flights", {**SERVERS.servers, "c:1": "KeyC"})
     assert joined_stream(SERVERS, more) == more
     assert joined_stream(more, SERVERS) is more
@@ -121,8 +123,8 @@ def test_servers_may_be_added_to_a_stream_and_one_that_is_left_out_is_kept() -> 
 
 
 @dataclass
-class Named(FakeLog):
-    """A log of ``name`` that counts how often it is asked for its recordings or to record."""
+class NamedLog(FakeLog):
+    """A log of ``name`` that notes each call that lists its recordings or requests recording."""
 
     name: SourceStream = field(default_factory=lambda: ONE)
     archives: tuple[str, ...] = ("embedded",)
@@ -140,22 +142,22 @@ class Named(FakeLog):
         self.uses.append("prepare")
 
 
-def planner_of(log: Named, **options: str) -> QueryPlanner:
+def planner_of(log: NamedLog, **options: str) -> QueryPlanner:
     given = {"channel": "aeron:ipc", "streamId": "1001", "startingOffsets": "earliest", **options}
     return QueryPlanner(ReadOptions.parse(given, streaming=True), lambda *_: cast("Log", log), framed=False)
 
 
-def written_before(offset: Offset) -> Offset:
-    """The offset as a version wrote it that knew no streams."""
+def without_stream(offset: Offset) -> Offset:
+    """Return the offset as an older version wrote it, without a stream."""
     return Offset.parse(json.loads(json.dumps(replace(offset, stream=None).to_dict())))
 
 
 MESSAGES: Mapping[str, list[tuple[int, int]]] = {"embedded/0": [(64, 1)], "embedded/1": [(64, 1)]}
 
 
-def test_a_checkpoint_of_another_stream_fails_before_anything_is_listed_or_recorded() -> None:
+def test_a_checkpoint_of_another_stream_fails_before_recordings_are_listed_or_requested() -> None:
     checkpoint = Offset.first({}, [], direct_stream("aeron:ipc", 7))
-    log = Named(MESSAGES)
+    log = NamedLog(MESSAGES)
     for limited in (True, False):
         with pytest.raises(OptionError, match=r"is of stream 7 of aeron:ipc, but the query reads stream 1001 of"):
             planner_of(log).latest(checkpoint, limited=limited)
@@ -166,8 +168,8 @@ def test_a_checkpoint_of_another_stream_fails_before_anything_is_listed_or_recor
     assert log.uses == []
 
 
-def test_available_now_records_nothing_before_the_checkpoint_was_seen() -> None:
-    log = Named(MESSAGES)
+def test_available_now_requests_no_recording_before_it_has_the_checkpoint() -> None:
+    log = NamedLog(MESSAGES)
     planner = planner_of(log)
     planner.prepare_available_now()
     with pytest.raises(OptionError, match="the checkpoint is of"):
@@ -175,11 +177,11 @@ def test_available_now_records_nothing_before_the_checkpoint_was_seen() -> None:
     assert "prepare" not in log.uses
 
 
-def test_a_checkpoint_without_a_stream_is_upgraded_by_one_batch_without_rows_and_never_again() -> None:
-    log = Named(MESSAGES)
+def test_a_checkpoint_without_a_stream_is_upgraded_once_by_one_batch_without_rows() -> None:
+    log = NamedLog(MESSAGES)
     planner = planner_of(log)
     first = planner.latest(planner.initial(), limited=True)
-    old = written_before(first)
+    old = without_stream(first)
     assert old.stream is None
     assert old.origin is not None
     upgraded = planner.latest(old, limited=True)
@@ -189,10 +191,10 @@ def test_a_checkpoint_without_a_stream_is_upgraded_by_one_batch_without_rows_and
     assert planner_of(log).latest(upgraded, limited=True) is upgraded, "nor after a restart"
 
 
-def test_the_upgrade_of_a_first_batch_that_was_empty_keeps_where_the_query_began() -> None:
-    log = Named({"embedded/0": []})
+def test_the_upgrade_of_an_empty_first_batch_keeps_the_origin_of_the_query() -> None:
+    log = NamedLog({"embedded/0": []})
     planner = planner_of(log)
-    old = written_before(planner.initial())
+    old = without_stream(planner.initial())
     upgraded = planner.latest(old, limited=True)
     assert upgraded == replace(old, stream=ONE)
     assert upgraded.initial
@@ -202,51 +204,51 @@ def test_the_upgrade_of_a_first_batch_that_was_empty_keeps_where_the_query_began
     assert begin(upgraded, end).positions() == {"embedded/0": 0}
 
 
-def test_the_upgrade_keeps_what_joined_and_reads_it_once() -> None:
-    log = Named({"embedded/0": [(64, 1)]})
+def test_the_upgrade_keeps_new_recordings_and_reads_them_once() -> None:
+    log = NamedLog({"embedded/0": [(64, 1)]})
     planner = planner_of(log)
     start = planner.latest(planner.initial(), limited=True)
     log.messages = MESSAGES
     joined = planner.latest(start, limited=True)
     assert joined.joined == {"embedded/1": 0}
-    old = written_before(joined)
+    old = without_stream(joined)
     upgraded = planner.latest(old, limited=True)
     assert upgraded.joined == old.joined
     assert planner.between(old, upgraded) == []
     assert [(one.key, one.start, one.end) for one in planner.between(start, upgraded)] == [("embedded/1", 0, 64)]
 
 
-def test_an_upgrade_takes_the_batch_that_is_due_anyway() -> None:
-    log = Named({"embedded/0": [(64, 1)]})
+def test_a_due_batch_also_upgrades_the_checkpoint() -> None:
+    log = NamedLog({"embedded/0": [(64, 1)]})
     planner = planner_of(log)
-    old = written_before(planner.latest(planner.initial(), limited=True))
+    old = without_stream(planner.latest(planner.initial(), limited=True))
     log.messages = {"embedded/0": [(64, 1), (64, 1)]}
     end = planner.latest(old, limited=True)
     assert (end.position("embedded/0"), end.stream) == (128, ONE)
 
 
-def test_a_batch_that_an_older_version_logged_is_planned_again_as_it_was() -> None:
-    log = Named({"embedded/0": [(64, 1)]})
+def test_a_batch_of_a_checkpoint_without_a_stream_is_planned_again_unchanged() -> None:
+    log = NamedLog({"embedded/0": [(64, 1)]})
     planner = planner_of(log)
-    end = written_before(planner.latest(planner.initial(), limited=True))
+    end = without_stream(planner.latest(planner.initial(), limited=True))
     later = planner.initial()
     assert [(one.start, one.end) for one in planner.between(later, end)] == [(0, 64)]
 
 
 def test_a_checkpoint_of_recordings_of_another_archive_is_refused() -> None:
-    """Finding C6: where the old recordings had ended, two streams of one channel mixed, or rows came twice."""
-    first = Named(MESSAGES)
+    """Finding C6: if the old recordings had ended, two streams of a channel were mixed, or rows were read twice."""
+    first = NamedLog(MESSAGES)
     first.stopped = frozenset(MESSAGES)
     planner = planner_of(first)
     done = planner.latest(planner.initial(), limited=True)
     assert done.archives() == {"embedded"}
-    other = Named({"host:8010/0": [(64, 1)]})
+    other = NamedLog({"host:8010/0": [(64, 1)]})
     other.archives = ("host:8010", "host:8011")
-    for look in (lambda: planner_of(other).latest(done, limited=True), lambda: planner_of(other).between(done, done)):
+    for plan in (lambda: planner_of(other).latest(done, limited=True), lambda: planner_of(other).between(done, done)):
         with pytest.raises(OptionError, match="recordings of archive embedded, but the query reads archive") as caught:
-            look()
+            plan()
         assert "host:8010 and host:8011" in caught.value.what
         assert "new checkpointLocation" in caught.value.remedy
-    assert other.asked == []
-    other.archives = ("embedded", "host:8010")  # one is added: its recordings join
+    assert other.boundary_calls == []
+    other.archives = ("embedded", "host:8010")  # with an added archive, the query reads its recordings, too
     assert planner_of(other).latest(done, limited=True).recordings == {"host:8010/0": 64}

@@ -1,4 +1,4 @@
-"""Where a query begins: edges, positions, and recordings that are not there."""
+"""The first positions of a query: the ends of recordings, named positions, and unknown recordings."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ def latest(state: RecordingState) -> int:
         (WantedOffsets("latest", {"7": "earliest"}), {"embedded/7": 64, "embedded/8": 288}),
     ],
 )
-def test_positions(wanted: WantedOffsets, expected: dict[str, int]) -> None:
+def test_wanted_offsets_are_resolved_to_positions(wanted: WantedOffsets, expected: dict[str, int]) -> None:
     assert resolve(wanted, STATES, latest, archives=ONE) == expected
 
 
-def test_the_end_is_looked_for_only_where_it_is_wanted() -> None:
-    asked: list[str] = []
+def test_the_end_is_searched_only_in_recordings_that_need_it() -> None:
+    searched: list[str] = []
 
-    def noted(state: RecordingState) -> int:
-        asked.append(state.key)
+    def find_end(state: RecordingState) -> int:
+        searched.append(state.key)
         return state.end
 
-    resolve(WantedOffsets("earliest", {"8": "latest"}), STATES, noted, archives=ONE)
-    assert asked == ["embedded/8"]
+    resolve(WantedOffsets("earliest", {"8": "latest"}), STATES, find_end, archives=ONE)
+    assert searched == ["embedded/8"]
 
 
 @pytest.mark.parametrize(
@@ -60,14 +60,16 @@ def test_the_end_is_looked_for_only_where_it_is_wanted() -> None:
         ),
     ],
 )
-def test_what_is_not_there_is_refused(named: dict[str, int], archives: tuple[str, ...], sentence: str) -> None:
+def test_an_unknown_recording_or_position_is_refused(
+    named: dict[str, int], archives: tuple[str, ...], sentence: str
+) -> None:
     with pytest.raises(OptionError) as caught:
         resolve(WantedOffsets("earliest", named), STATES, latest, archives=archives, option="endingOffsets")
     assert sentence in str(caught.value)
     assert "option 'endingOffsets'" in str(caught.value)
 
 
-def test_a_stream_without_recordings_says_so() -> None:
+def test_the_error_says_that_a_stream_has_no_recordings_yet() -> None:
     assert resolve(WantedOffsets("latest"), [], latest, archives=ONE) == {}
     with pytest.raises(OptionError, match="none yet"):
         resolve(WantedOffsets("latest", {"7": 64}), [], latest, archives=ONE)

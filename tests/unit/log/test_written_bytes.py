@@ -1,6 +1,6 @@
-"""Bytes that writing rows gives, on both routes: a stage on a server, its recording, and the messages of a publication.
+"""The bytes of written rows on both routes: a stage on a server, its recording, and the messages of a publication.
 
-Stages and recordings outlive a release, so that the same rows give the same bytes in the next one.
+Stages and recordings outlive a release, so the same rows must have the same bytes in the next one.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ APPENDS: Final[dict[str, Append]] = {
 
 
 def digest(parts: Iterable[bytes]) -> tuple[int, str]:
-    """The number of the parts' bytes, and the beginning of their SHA-256, each part with its length."""
+    """Return the number of bytes of the parts, and the beginning of the SHA-256 of the parts with their lengths."""
     found, size = hashlib.sha256(), 0
     for part in parts:
         found.update(len(part).to_bytes(8, "little") + part)
@@ -65,11 +65,11 @@ def digest(parts: Iterable[bytes]) -> tuple[int, str]:
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    made = World(tmp_path / "streams", monkeypatch)
-    assert made.server is not None
-    made.server.store.create("s", 1, term_bytes=8 * LIMIT)
-    yield made
-    made.close()
+    world = World(tmp_path / "streams", monkeypatch)
+    assert world.server is not None
+    world.server.store.create("s", 1, term_bytes=8 * LIMIT)
+    yield world
+    world.close()
 
 
 def staged(world: World, payload: str, monkeypatch: pytest.MonkeyPatch) -> tuple[bytes, list[bytes]]:
@@ -77,11 +77,11 @@ def staged(world: World, payload: str, monkeypatch: pytest.MonkeyPatch) -> tuple
     sent: list[bytes] = []
     send = world.carry_bulk_message
 
-    def noted(link: MemoryBulkLink, message: bytes, timeout: float) -> None:
+    def note_and_send(link: MemoryBulkLink, message: bytes, timeout: float) -> None:
         sent.append(message[BULK_HEAD.size :])
         send(link, message, timeout)
 
-    monkeypatch.setattr(world, "carry_bulk_message", noted)
+    monkeypatch.setattr(world, "carry_bulk_message", note_and_send)
     transaction = Transaction("w-1", "r", 0)
     appender = ServerAppender(
         world.stream_session(), "s", transaction, task=0, partition=0, source=SOURCE, payload=payload,
@@ -101,44 +101,42 @@ def staged(world: World, payload: str, monkeypatch: pytest.MonkeyPatch) -> tuple
         ("framed", (21848, "49749250cebb755e"), (21886, "7918ee8378eb3395")),
     ],
 )
-def test_a_stage_and_its_recording_have_the_same_bytes_as_ever(
+def test_a_stage_and_its_recording_have_the_same_bytes_as_in_earlier_releases(
     world: World, monkeypatch: pytest.MonkeyPatch, payload: str, stage: tuple[int, str], recording: tuple[int, str]
 ) -> None:
-    of_stage, messages = staged(world, payload, monkeypatch)
-    assert digest([of_stage]) == stage
+    stage_bytes, messages = staged(world, payload, monkeypatch)
+    assert digest([stage_bytes]) == stage
     assert digest(messages) == recording
 
 
 def arrow_groups() -> list[tuple[Header, pa.Buffer]]:
-    """The groups of the Arrow rows; their bytes are Arrow's own, and may change with its releases."""
+    """Return the groups of the Arrow rows; their bytes may change with Arrow's releases."""
     found, rows = [], 0
     for batch in (ROWS, LONG_ROW):
-        for first, piece in split_rows(batch, payload_limit(LIMIT, SOURCE.writer)):
+        for first, part in split_rows(batch, payload_limit(LIMIT, SOURCE.writer)):
             header = Header(
-                Content.ARROW, 0, published_ns=NOW, batch=7, row=rows + first, rows=piece.num_rows, partition=2,
+                Content.ARROW, 0, published_ns=NOW, batch=7, row=rows + first, rows=part.num_rows, partition=2,
                 writer="w-1",
             )  # fmt: skip
-            found.append((header, encode_batch(piece)))
+            found.append((header, encode_batch(part)))
         rows += batch.num_rows
     assert len(found) > 3
     return found
 
 
-def test_a_stage_of_arrow_rows_is_a_group_for_each_part_of_a_batch(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    of_stage, _ = staged(world, "arrow", monkeypatch)
+def test_a_stage_of_arrow_rows_has_one_group_per_part_of_a_batch(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage_bytes, _ = staged(world, "arrow", monkeypatch)
     expected = [part.to_pybytes() for header, data in arrow_groups() for part in encode_group_item(header, data)]
-    assert of_stage == b"".join(expected)
+    assert stage_bytes == b"".join(expected)
 
 
 class Publisher:
-    """Keeps the messages that it is to publish, each with its reserved value."""
+    """Notes the messages to publish, each with its reserved value."""
 
     def __init__(self, address: object, connected: object) -> None:
         self.max_message_bytes = LIMIT
         self.messages: list[tuple[bytes, int]] = []
-        made.append(self)
+        publishers.append(self)
 
     def publish_values(self, values: pa.Array[Any], reserved: pa.Array[Any] | None) -> None:
         numbers = [0] * len(values) if reserved is None else reserved.to_pylist()
@@ -148,7 +146,7 @@ class Publisher:
         self.messages += [(_message(chunk), reserved) for chunk in chunks()]
 
 
-made: list[Publisher] = []
+publishers: list[Publisher] = []
 
 
 def _message(chunk: Chunk) -> bytes:
@@ -156,31 +154,31 @@ def _message(chunk: Chunk) -> bytes:
 
 
 def published(payload: str, monkeypatch: pytest.MonkeyPatch) -> list[tuple[bytes, int]]:
-    """Return what the rows of a payload are published as, directly."""
+    """Publish the rows of a payload on the direct route; return the messages with their reserved values."""
     monkeypatch.setattr(direct, "Publisher", Publisher)
-    monkeypatch.setattr(direct, "archives_of", lambda way: SimpleNamespace(aeron_dir="/nowhere", archives=()))
-    made.clear()
+    monkeypatch.setattr(direct, "archives_of", lambda route: SimpleNamespace(aeron_dir="/nowhere", archives=()))
+    publishers.clear()
     options = WriteOptions.parse(
         {"channel": "aeron:ipc", "streamId": "1", "ack": "driver", "payload": payload, "aeronDir": "/nowhere"},
         streaming=False,
     )
     appender = direct.DirectAppender(options, SOURCE, clock=lambda: NOW)
     APPENDS[payload](appender)
-    (publisher,) = made
+    (publisher,) = publishers
     return publisher.messages
 
 
 @pytest.mark.parametrize(
     ("payload", "messages"), [("raw", (674, "64f8e3c01d40a311")), ("framed", (21966, "13c36f64c494231d"))]
 )
-def test_rows_that_are_published_have_the_same_bytes_as_ever(
+def test_published_rows_have_the_same_bytes_as_in_earlier_releases(
     monkeypatch: pytest.MonkeyPatch, payload: str, messages: tuple[int, str]
 ) -> None:
     found = published(payload, monkeypatch)
     assert digest(data + number.to_bytes(8, "little", signed=True) for data, number in found) == messages
 
 
-def test_arrow_rows_are_published_as_the_chunks_of_a_group_for_each_part_of_a_batch(
+def test_each_part_of_a_batch_of_arrow_rows_is_published_as_the_chunks_of_a_group(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     expected = [

@@ -1,4 +1,4 @@
-"""Finding C3: a micro-batch is written only behind the one before it, wherever the query's servers have that."""
+"""Finding C3: a micro-batch is written only if the query's servers have the one before it."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ def check(batch: int, progress: dict[str, Progress], *, run: str = RUN, accept_g
 
 
 class Servers:
-    """What each server of a query has, as the servers keep it."""
+    """The progress of a query on each of its servers."""
 
     def __init__(self, *names: str) -> None:
-        self.has = dict.fromkeys(names, Progress(NONE))
+        self.progress = dict.fromkeys(names, Progress(NONE))
 
     def write(self, batch: int, *, run: str = RUN, accept_gap: bool = False) -> None:
-        names = list(self.has)
+        names = list(self.progress)
         server = names[batch % len(names)]
-        check(batch, self.has, run=run, accept_gap=accept_gap)
-        token = token_of(batch, server, run, self.has)
-        self.has = {**self.has, server: Progress.parse(batch, token)}
+        check(batch, self.progress, run=run, accept_gap=accept_gap)
+        token = token_of(batch, server, run, self.progress)
+        self.progress = {**self.progress, server: Progress.parse(batch, token)}
 
-    def refused(self, batch: int, said: str, **more: str) -> None:
-        with pytest.raises(RefusedError, match=said) as caught:
+    def assert_refused(self, batch: int, message: str, **more: str) -> None:
+        with pytest.raises(RefusedError, match=message) as caught:
             self.write(batch, **more)  # type: ignore[arg-type]
         assert caught.value.reason == "diverged"
         assert "acceptGap=true" in caught.value.remedy
@@ -42,7 +42,7 @@ def test_micro_batches_follow_each_other_on_one_server() -> None:
     for batch in range(5):
         servers.write(batch)
     for batch in (6, 57):
-        servers.refused(
+        servers.assert_refused(
             batch, f"micro-batch {batch} of query q does not follow 4, the last of this query in stream 's'"
         )
     servers.write(5)
@@ -50,99 +50,103 @@ def test_micro_batches_follow_each_other_on_one_server() -> None:
 
 def test_the_first_micro_batch_of_a_query_is_number_0() -> None:
     Servers("a", "b").write(0)
-    Servers("a", "b").refused(1, "micro-batch 1 of query q follows micro-batch 0, but stream 's' of a:1 has none")
+    Servers("a", "b").assert_refused(
+        1, "micro-batch 1 of query q follows micro-batch 0, but stream 's' of a:1 has none"
+    )
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_a_server_that_was_restored_is_noticed_before_the_next_micro_batch(count: int) -> None:
-    """Whichever server it is, and however little it lost: the next micro-batch is refused on every server."""
+def test_the_next_micro_batch_is_refused_after_a_restored_server_lost_one(count: int) -> None:
+    """The next micro-batch is refused on every server, even if another server lost only the last one."""
     rng = random.Random(count)
     for _ in range(200):
         servers = Servers(*"abc"[:count])
-        copies = [servers.has]
+        copies = [servers.progress]
         for batch in range(rng.randint(1, 9)):
             servers.write(batch)
-            copies.append(servers.has)
+            copies.append(servers.progress)
         next_batch = len(copies) - 1
-        name, copy = rng.choice(list(servers.has)), rng.choice(copies)
-        lost = copy[name] != servers.has[name]
-        servers.has = {**servers.has, name: copy[name]}
+        name, copy = rng.choice(list(servers.progress)), rng.choice(copies)
+        lost = copy[name] != servers.progress[name]
+        servers.progress = {**servers.progress, name: copy[name]}
         if lost:
-            servers.refused(next_batch, "micro-batch")
+            servers.assert_refused(next_batch, "micro-batch")
         else:
             servers.write(next_batch)
 
 
-def test_all_servers_restored_to_one_moment_are_noticed() -> None:
+def test_the_next_micro_batch_is_refused_after_all_servers_were_restored_to_one_moment() -> None:
     servers = Servers("a", "b")
     for batch in range(4):
         servers.write(batch)
-    copy = servers.has
+    copy = servers.progress
     for batch in range(4, 9):
         servers.write(batch)
-    servers.has = copy
-    servers.refused(9, "micro-batch 9 of query q does not follow 3")
+    servers.progress = copy
+    servers.assert_refused(9, "micro-batch 9 of query q does not follow 3")
 
 
-def test_the_server_that_lost_micro_batches_is_named() -> None:
+def test_the_error_names_the_server_that_lost_micro_batches() -> None:
     servers = Servers("a", "b")
     for batch in range(3):
         servers.write(batch)
-    copy = servers.has["b"]
+    copy = servers.progress["b"]
     for batch in range(3, 7):
         servers.write(batch)
-    servers.has = {**servers.has, "b": copy}
-    servers.refused(7, "the server b had micro-batch 5 of this query, and now has 1 as the last")
-    servers.has = {**servers.has, "b": Progress(NONE)}
-    servers.refused(7, "the server b had micro-batch 5 of this query, and now has none")
+    servers.progress = {**servers.progress, "b": copy}
+    servers.assert_refused(7, "the server b had micro-batch 5 of this query, and now has 1 as the last")
+    servers.progress = {**servers.progress, "b": Progress(NONE)}
+    servers.assert_refused(7, "the server b had micro-batch 5 of this query, and now has none")
 
 
-def test_a_server_may_be_added_and_removed_while_the_query_goes_on() -> None:
+def test_servers_may_be_added_to_and_removed_from_a_query() -> None:
     servers = Servers("a")
     for batch in range(3):
         servers.write(batch)
-    servers.has = {**servers.has, "b": Progress(NONE)}
+    servers.progress = {**servers.progress, "b": Progress(NONE)}
     for batch in range(3, 8):
         servers.write(batch)
-    last = max(servers.has, key=lambda name: servers.has[name].last)
-    servers.has = {name: one for name, one in servers.has.items() if name != last}  # the one with micro-batch 7
-    servers.refused(9, "does not follow 6")
+    last = max(servers.progress, key=lambda name: servers.progress[name].last)
+    servers.progress = {
+        name: one for name, one in servers.progress.items() if name != last
+    }  # removes the server with micro-batch 7
+    servers.assert_refused(9, "does not follow 6")
     servers.write(8)
     servers.write(9)
-    servers.refused(11, "does not follow 9")
+    servers.assert_refused(11, "does not follow 9")
 
 
-def test_a_gap_is_accepted_once_a_run() -> None:
+def test_a_gap_is_accepted_once_per_run() -> None:
     servers = Servers("a")
     for batch in range(3):
         servers.write(batch)
     with pytest.raises(RefusedError):
-        servers.write(7, accept_gap=True)  # the run that wrote the last one has not ended
+        servers.write(7, accept_gap=True)  # this run wrote the last micro-batch
     servers.write(7, run="run-2", accept_gap=True)
     servers.write(8, run="run-2", accept_gap=True)
     with pytest.raises(RefusedError):
         servers.write(10, run="run-2", accept_gap=True)
 
 
-def test_an_accepted_loss_of_one_server_is_not_asked_about_again() -> None:
+def test_after_an_accepted_loss_the_next_run_writes_without_accept_gap() -> None:
     servers = Servers("a", "b")
     for batch in range(7):
         servers.write(batch)
-    servers.has = {**servers.has, "b": Progress(NONE)}
-    servers.refused(7, "server b")
+    servers.progress = {**servers.progress, "b": Progress(NONE)}
+    servers.assert_refused(7, "server b")
     for batch in range(7, 11):
         servers.write(batch, run="run-2", accept_gap=True)
     servers.write(11, run="run-3")
 
 
-def test_a_query_of_an_earlier_release_is_taken_once() -> None:
+def test_a_query_of_an_earlier_release_may_have_one_gap() -> None:
     servers = Servers("a")
-    servers.has = {"a": Progress.parse(41, "")}
+    servers.progress = {"a": Progress.parse(41, "")}
     servers.write(45)
-    servers.refused(47, "does not follow 45")
+    servers.assert_refused(47, "does not follow 45")
 
 
 @pytest.mark.parametrize("token", ["x", "[]", "{}", '{"run":"r","servers":{"a":"x"}}', '{"servers":{"a":1}}'])
-def test_a_token_of_another_program_is_an_error(token: str) -> None:
+def test_an_invalid_token_is_an_error(token: str) -> None:
     with pytest.raises(DataFormatError, match="the token of micro-batch 3 was not written by a sink"):
         Progress.parse(3, token)

@@ -1,4 +1,4 @@
-"""Tasks on another machine than the query's driver: ``archive=embedded`` is one machine's own, and is refused there."""
+"""Tasks on another machine than the query's driver cannot use ``archive=embedded`` and are refused."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ REFUSAL = "archive=embedded is the archive of one machine, but this task runs on
 COLUMNS = StructType([StructField("value", BinaryType())])
 
 
-class Opened(Exception):
-    """The task has come to its archive."""
+class ArchiveOpened(Exception):
+    """The task was not refused and opens its archive."""
 
 
 @pytest.fixture(autouse=True)
-def opened(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reading task that is not refused raises ``Opened``, and starts nothing."""
+def replaced_open_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a read task that is not refused raise ``ArchiveOpened`` instead of starting a node."""
 
     def open_log(*_: object, **__: object) -> None:
-        raise Opened
+        raise ArchiveOpened
 
     monkeypatch.setattr(reading, "open_log", open_log)
 
 
 def move(task: T, monkeypatch: pytest.MonkeyPatch, host: str | None) -> T:
-    """Return a task as Spark brings it to a host; without a host the task stays on the driver's."""
+    """Return a task as Spark sends it to a host; without a host, the task stays on the driver's."""
     if host is not None:
         for module in (reading, writing):
             monkeypatch.setattr(module, "this_host", lambda: host)
@@ -74,39 +74,39 @@ WRITERS = pytest.mark.parametrize("build", [batch_writer, stream_writer])
 WITH_EMBEDDED = pytest.mark.parametrize("archive", [None, "embedded", f"{REMOTE},embedded"])
 
 
-def share(given: dict[str, str]) -> RangePartition:
-    way = ReadOptions.parse(given, streaming=False).route
-    assert isinstance(way, DirectRoute)
-    return RangePartition((Range("embedded/1", "fingerprint", 0, 64, 64, 65_536),), way)
+def partition(given: dict[str, str]) -> RangePartition:
+    route = ReadOptions.parse(given, streaming=False).route
+    assert isinstance(route, DirectRoute)
+    return RangePartition((Range("embedded/1", "fingerprint", 0, 64, 64, 65_536),), route)
 
 
 @READERS
 @WITH_EMBEDDED
-def test_a_reading_task_of_the_embedded_archive_is_refused_on_another_host(
+def test_a_read_task_of_the_embedded_archive_is_refused_on_another_host(
     build: Callable[[dict[str, str]], Any], archive: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = options(archive)
     task = move(build(given), monkeypatch, "another host")
     with pytest.raises(SetupError) as refused:
-        list(task.read(share(given)))
+        list(task.read(partition(given)))
     assert refused.value.what == REFUSAL
     assert "option 'archive' with its control channel, such as 'aeron:udp?endpoint=" in refused.value.remedy
 
 
 @READERS
 @pytest.mark.parametrize(("archive", "host"), [(REMOTE, "another host"), ("embedded", None)])
-def test_a_reading_task_of_a_named_archive_or_on_the_drivers_host_is_not_refused(
+def test_a_read_task_of_a_named_archive_or_on_the_drivers_host_is_not_refused(
     build: Callable[[dict[str, str]], Any], archive: str, host: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = options(archive)
     task = move(build(given), monkeypatch, host)
-    with pytest.raises(Opened):
-        list(task.read(share(given)))
+    with pytest.raises(ArchiveOpened):
+        list(task.read(partition(given)))
 
 
 @WRITERS
 @WITH_EMBEDDED
-def test_a_writing_task_of_the_embedded_archive_is_refused_on_another_host(
+def test_a_write_task_of_the_embedded_archive_is_refused_on_another_host(
     build: Callable[[dict[str, str]], Any], archive: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def rows() -> Iterator[pa.RecordBatch]:
@@ -125,9 +125,9 @@ def test_a_writing_task_of_the_embedded_archive_is_refused_on_another_host(
     ("archive", "ack", "host"),
     [(REMOTE, "archive", "another host"), ("embedded", "driver", "another host"), ("embedded", "archive", None)],
 )
-def test_a_writing_task_with_the_remedy_or_on_the_drivers_host_is_not_refused(
+def test_a_write_task_with_the_remedy_or_on_the_drivers_host_is_not_refused(
     build: Callable[[dict[str, str]], Any], archive: str, ack: str, host: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A task without rows comes to its end, and reaches no archive."""
+    """The task has no rows, so it ends without an archive."""
     task = move(build(options(archive, ack=ack)), monkeypatch, host)
     assert task.write(iter(())).rows == 0

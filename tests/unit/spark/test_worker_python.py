@@ -1,4 +1,4 @@
-"""Finding U1: which Python Spark's workers run, where the program's own environment is not activated."""
+"""Finding U1: the choice of the Python for Spark's workers if the program's environment is not activated."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def without(tmp_path: Path) -> str:
     return str(python)
 
 
-def test_a_python_is_asked_whether_it_has_the_package(without: str) -> None:
+def test_a_python_is_run_to_find_out_whether_it_has_the_package(without: str) -> None:
     assert describe_fault(sys.executable) == ""
     assert describe_fault(without).startswith("has no aeron_spark, pyspark_aeron, ")
     assert describe_fault("no-such-python") == "is not on this machine"
@@ -35,7 +35,7 @@ def test_a_python_is_asked_whether_it_has_the_package(without: str) -> None:
 
 
 def python_with(tmp_path: Path, before: str) -> str:
-    """Make a Python that runs ``before`` first: all else is as in the Python of this test."""
+    """Make a Python that runs ``before`` first, and is otherwise the Python of this test."""
     python = tmp_path / "python"
     python.write_text(f"#!{sys.executable}\nimport sys\n{before}\nexec(sys.argv[2])\n")
     python.chmod(0o755)
@@ -43,28 +43,26 @@ def python_with(tmp_path: Path, before: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("before", "why"),
+    ("before", "fault"),
     [
         ("sys.modules['pyarrow'] = None", r"has no pyarrow"),
         ("sys.modules['jpype'] = None", r"has no jpype"),
         ("sys.version_info = (3, 9, 1)", r"is Python 3\.9, while the program runs 3\."),
     ],
 )
-def test_a_python_that_has_the_package_and_cannot_run_it_is_not_kept(tmp_path: Path, before: str, why: str) -> None:
-    """Finding U1: only the two packages themselves were looked for, and the workers failed."""
+def test_a_python_that_has_the_package_but_cannot_run_it_is_replaced(tmp_path: Path, before: str, fault: str) -> None:
+    """Finding U1: only the two packages themselves were checked, so the workers failed."""
     python = python_with(tmp_path, before)
     found = context(python)
     use_python_of_this_process(found)
     assert found.pythonExec == sys.executable
-    with pytest.raises(SetupError, match=f"that Python {why}"):
+    with pytest.raises(SetupError, match=f"that Python {fault}"):
         use_python_of_this_process(context(python, "yarn"))
 
 
 @pytest.mark.parametrize("master", ["local", "local[*]", "local[2,4]"])
-def test_workers_of_this_machine_run_the_programs_python_where_theirs_lacks_the_package(
-    without: str, master: str
-) -> None:
-    """Finding U1: they ran ``python3`` on the PATH, and the data source was not found."""
+def test_workers_on_this_machine_run_the_programs_python_if_theirs_lacks_the_package(without: str, master: str) -> None:
+    """Finding U1: the workers ran ``python3`` of the PATH, and Spark did not find the data source."""
     found = context(without, master)
     use_python_of_this_process(found)
     assert found.pythonExec == sys.executable
@@ -81,12 +79,12 @@ def test_a_chosen_python_that_has_the_package_is_kept(tmp_path: Path, monkeypatc
 
 @pytest.mark.parametrize("master", ["spark://host:7077", "yarn", "k8s://https://host", "local-cluster[2,1,1024]"])
 def test_on_other_machines_a_python_without_the_package_is_an_error_with_the_remedy(without: str, master: str) -> None:
-    """Finding U1: one sentence, and not 200 lines of Java; this process does not know those machines' Pythons."""
+    """Finding U1: the error was 200 lines of Java. This process cannot check the Pythons of other machines."""
     with pytest.raises(SetupError, match=r"has no aeron_spark, .*\. Set PYSPARK_PYTHON .* on every host"):
         use_python_of_this_process(context(without, master))
 
 
-def test_a_package_that_spark_sends_along_is_not_looked_for(without: str) -> None:
+def test_a_package_that_spark_sends_to_the_workers_is_not_checked(without: str) -> None:
     found = context(without, "yarn", ("aeron_spark.zip",))
     use_python_of_this_process(found)
     assert found.pythonExec == without
