@@ -17,6 +17,7 @@ from aeron_spark.errors import ConnectError
 from aeron_spark.keys.identity import load_identity
 from aeron_spark.keys.known_servers import ipc_server, network_server
 from aeron_spark.keys.stores import FilePeerStore, KeyPaths
+from aeron_spark.node import NodeHandle
 from aeron_spark.options import ClientOptions
 from aeron_spark.protocol.access import PeerStore, ServerName
 from aeron_spark.transport.api import ServerAddress
@@ -25,23 +26,39 @@ from aeron_spark.transport.api import ServerAddress
 class AeronDialer:
     """Opens the transport of a client on this machine's media driver; keeps the node and the Aeron clients until close.
 
-    Starts the media driver if none runs, until ``deadline`` (monotonic seconds). Raises OptionError for wrong options,
-    SetupError for key files that cannot be used, and the errors of ``node.ensure``.
+    :meth:`start` makes one. The first :meth:`dial` has until ``deadline`` (monotonic seconds).
     """
 
-    def __init__(self, address: str, store: PeerStore | None, options: dict[str, Any], deadline: float | None) -> None:
-        self._options = ClientOptions.parse(address, options)
-        self.settings: Final = ClientSettings.of(self._options)
+    def __init__(
+        self, options: ClientOptions, settings: ClientSettings, store: PeerStore, handle: NodeHandle,
+        server: ServerAddress, deadline: float | None,
+    ) -> None:  # fmt: skip
+        self.settings: Final = settings
         """The settings of the client."""
-        self.store: Final = store or _peer_store(self._options)
+        self.store: Final = store
         """The key store of the client."""
+        self._options: Final = options
+        self._node = handle
+        self._address: Final = server
         self._deadline = deadline
         self._leases: list[ClientLease] = []
-        self._node = node.ensure(self._options.aeron_dir, timeout=_seconds_until(deadline))
+
+    @classmethod
+    def start(
+        cls, address: str, store: PeerStore | None, options: dict[str, Any], deadline: float | None
+    ) -> AeronDialer:
+        """Start the media driver if none runs, find out whether the server uses its shared memory; return a dialer.
+
+        Raises OptionError for wrong options, SetupError for key files that cannot be used, ConnectError without the
+        shared memory that the options require, and the errors of ``node.ensure``.
+        """
+        parsed = ClientOptions.parse(address, options)
+        settings, peers = ClientSettings.of(parsed), store or _peer_store(parsed)
+        handle = node.ensure(parsed.aeron_dir, timeout=_seconds_until(deadline))
         try:
-            self._address: Final = _server_address(self._options, self._node.aeron_dir)
+            return cls(parsed, settings, peers, handle, _server_address(parsed, handle.aeron_dir), deadline)
         except BaseException:
-            self._node.close()
+            handle.close()
             raise
 
     @property

@@ -108,7 +108,7 @@ class Client(Endpoint):
         """Make a client as :meth:`to` does; ``deadline`` (monotonic seconds) is for the start of the media driver."""
         from aeron_spark.client.aeron_dialer import AeronDialer
 
-        dialer = AeronDialer(address, store, options, deadline)
+        dialer = AeronDialer.start(address, store, options, deadline)
         try:
             return cls(
                 dialer.dial, dialer.server_name, dialer.store, dialer.settings, connection_class,
