@@ -60,8 +60,10 @@ class EventLoop:
         Called on the event loop itself, it returns at once, and the thread ends after this turn.
         """
         self._stopping.set()
+        if not self.is_running:
+            return True
         self._inbox().wake()
-        if self.is_current_thread or not self.is_running:
+        if self.is_current_thread:
             return True
         self._thread.join(timeout_s)
         return not self._thread.is_alive()

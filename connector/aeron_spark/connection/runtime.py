@@ -180,7 +180,8 @@ class Runtime:
         """Run ``job`` on the event loop."""
         with self.lock:
             self.jobs.append(job)
-        self.inbox.wake()
+        if self.loop.is_running:  # a loop that starts later begins with the jobs
+            self.inbox.wake()
 
     def call_on_loop(self, job: Callable[[], Any]) -> Future[Any]:
         """Run ``job`` on the event loop; return a future of its result or error."""

@@ -19,7 +19,7 @@ from aeron_spark.connection.link import LinkEnds
 from aeron_spark.connection.loop import TransportReopening
 from aeron_spark.connection.owner import PeerInfo
 from aeron_spark.connection.runtime import Runtime
-from aeron_spark.errors import AeronSparkError, EndedError, SessionLost, TransportError
+from aeron_spark.errors import AeronSparkError, EndedError, SessionLost, TransportError, UsageError
 from aeron_spark.protocol import server_effects as effects
 from aeron_spark.protocol import server_events as events
 from aeron_spark.protocol.access import Candidate, Grant, PeerStore, Source, UdpSource, check_client
@@ -123,22 +123,22 @@ class ServerRunner:
         self, runtime: Runtime, open_transport: Callable[[], ServerTransport], store: PeerStore,
         settings: ServerSettings, connection_class: type[Connection],
     ) -> None:  # fmt: skip
-        """Open a transport, without listening. A later ``open_transport`` runs on the listener pool."""
+        """``listen`` calls ``open_transport``; after a loss of the media driver it runs on the listener pool."""
         keys, types = store.identity(), runtime.types
         self.public_key: Final = keys.public
         self.settings: Final = settings
-        self.transport = open_transport()
-        """The transport that is open now."""
         self.addresses: dict[int, ServerAddress] = {}
         """The addresses at which the server listens now, by token."""
         self.services: Final[list[ConnectionService]] = []
         """Services of each new connection. Complete before the event loop starts."""
         self._machine: Final = ServerMachine(keys, policy_of(settings), types, secrets.token_bytes, time.monotonic())
         self._store: Final = store
+        self._open_transport: Final = open_transport
+        self._transport: ServerTransport | None = None
         self._runtime: Final = runtime
         self._connection_class: Final = connection_class
         self._wanted_addresses: tuple[ServerAddress, ...] = ()
-        self._reopening: Final = TransportReopening(lambda: self._open(open_transport()), runtime.listener_pool)
+        self._reopening: Final = TransportReopening(self._open, runtime.listener_pool)
         self._reopening_error = ""  # the text of the last error, which is reported once
         self._deciders: Final = ThreadPoolExecutor(settings.deciders, thread_name_prefix="aeron-spark-decider")
         self._machine_calls: Final[deque[Callable[[], ServerEffects]]] = deque()  # to be made
@@ -152,12 +152,13 @@ class ServerRunner:
         self._draining: Final[set[int]] = set()  # sessions
 
     def listen(self, addresses: Sequence[ServerAddress]) -> None:
-        """Listen at all of ``addresses``. Call it before the event loop starts.
+        """Open a transport and listen at all of ``addresses``. Call it before the event loop starts.
 
         Raises InUseError or TransportError as ``ServerTransport.listen``, and closes the transport then.
         """
         self._wanted_addresses = tuple(addresses)
-        self.addresses = self._open(self.transport).addresses
+        opened = self._open()
+        self._transport, self.addresses = opened.transport, opened.addresses
 
     @property
     def is_listening(self) -> bool:
@@ -175,6 +176,13 @@ class ServerRunner:
         return bool(self._verified or self._machine.handshakes)
 
     @property
+    def transport(self) -> ServerTransport:
+        """The transport that is open now. Raises UsageError before ``listen``. Thread-safe."""
+        if self._transport is None:
+            raise UsageError("the server does not listen yet", remedy="Start the server first.")
+        return self._transport
+
+    @property
     def inbox(self) -> Inbox:
         """The inbox of the transport that is open now. Thread-safe."""
         return self.transport.inbox
@@ -186,7 +194,8 @@ class ServerRunner:
 
     def statistics(self) -> dict[str, int]:
         """Return counts of used resources, and of refusals by code. Thread-safe."""
-        return {"dropped": self.transport.inbox.dropped, **self._machine.statistics()}
+        dropped = 0 if self._transport is None else self._transport.inbox.dropped
+        return {"dropped": dropped, **self._machine.statistics()}
 
     def grant_of(self, connection: Connection) -> Grant | None:
         """Return the grant of a client; None: everything. Raises EndedError for a closed connection. Thread-safe."""
@@ -315,7 +324,8 @@ class ServerRunner:
     def close(self) -> None:
         """Close the transport, and one that is being opened to replace it."""
         self._reopening.close()
-        self.transport.close()
+        if self._transport is not None:
+            self._transport.close()
 
     # Effects
 
@@ -514,7 +524,8 @@ class ServerRunner:
 
     # The transport
 
-    def _open(self, transport: ServerTransport) -> _OpenTransport:
+    def _open(self) -> _OpenTransport:
+        transport = self._open_transport()
         opened = _OpenTransport(transport, {})
         try:
             for address in self._wanted_addresses:
@@ -534,7 +545,7 @@ class ServerRunner:
                 self._runtime.report(None, error)
             return
         if opened is not None:
-            lost, self.transport, self.addresses = self.transport, opened.transport, opened.addresses
+            lost, self._transport, self.addresses = self.transport, opened.transport, opened.addresses
             self._reopening_error = ""
             lost.close()
 
