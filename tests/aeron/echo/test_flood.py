@@ -20,7 +20,7 @@ from aeron_spark.echo.echo2 import Client2, Server2, Server2Settings
 from aeron_spark.echo.reports import REPORT_BURST
 from aeron_spark.transport.addresses import HostPort
 from tests.aeron.echo.wires import Events, ManualClient, own_driver, receive, send, sender, serving, until
-from tests.aeron.guard.frames import SEND_SETUP, status_message, strangers
+from tests.aeron.guard.frames import SEND_SETUP, frame_senders, status_message
 from tests.leaks import SHARED_MEMORY
 
 FLOODER = "127.0.0.9"
@@ -124,7 +124,7 @@ def test_finding_c16_the_guard_limits_the_receivers_of_the_channel_of_all_client
     server = Server2(guarded, Server2Settings(listen, listen.port + 1, listen.port + 10), Events())
     control = HostPort(listen.host, listen.port + 1)
     refused = read_drops(guarded.aeron_dir).get("sending: source", 0)
-    with serving(server), crowd(control, channels.RULES.destinations_per_source + 1) as join:
+    with serving(server), many_receivers(control, channels.RULES.destinations_per_source + 1) as join:
 
         def dropped() -> bool:
             join()
@@ -139,8 +139,8 @@ def test_finding_c16_the_guard_limits_the_receivers_of_the_channel_of_all_client
 
 
 @contextlib.contextmanager
-def crowd(control: HostPort, receivers: int) -> Iterator[Callable[[], None]]:
+def many_receivers(control: HostPort, receivers: int) -> Iterator[Callable[[], None]]:
     """Yield a function that joins ``control`` as many receivers of one address."""
-    with strangers(1, control.port, first=60) as (stranger,):
+    with frame_senders(1, control.port, first=60) as (sender,):
         requests = [status_message(0, 0, number, term=0, flags=SEND_SETUP) for number in range(receivers)]
-        yield lambda: stranger.send(*requests)
+        yield lambda: sender.send(*requests)

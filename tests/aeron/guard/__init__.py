@@ -1,1 +1,1 @@
-"""A package, so that the drivers that its tests share end with them, and not with the run."""
+"""A package, so that the drivers that its tests share end after its tests, and not after the run."""

@@ -1,4 +1,4 @@
-"""One driver with the guard for all tests here: guarded and unguarded channels live in it side by side."""
+"""One driver with the guard for all tests of this package; it has guarded and unguarded channels."""
 
 from __future__ import annotations
 

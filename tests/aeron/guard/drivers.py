@@ -1,4 +1,4 @@
-"""A media driver in a process of its own, with the guard on its class path, as any Aeron user would start it."""
+"""A media driver in a separate process, with the guard on its class path, as an Aeron user starts it."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from aeron_spark.waiting import wait_for
 from tests.aeron.endpoint.drivers import driver_process
 
 TIMEOUT_S: Final = 60.0
-LIVENESS: Final = 1.0  # seconds until a silent image is given up; Aeron's default of 10 would make the tests long
+LIVENESS_TIMEOUT_S: Final = 1.0  # of silent images; Aeron's default of 10 s would make the tests long
 OPTIONS: Final = (
     "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED",
     "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
     "-Xmx128m",
     "-XX:+UseSerialGC",
     "-XX:-UsePerfData",
-    "-Dagrona.disable.bounds.checks=true",  # as in the drivers this package starts
+    "-Dagrona.disable.bounds.checks=true",  # as in the drivers that this package starts
     "-Daeron.threading.mode=SHARED",
     "-Daeron.dir.delete.on.shutdown=true",
-    "-Daeron.term.buffer.sparse.file=false",  # so that what a log may take is what it takes
-    f"-Daeron.image.liveness.timeout={LIVENESS:g}s",
+    "-Daeron.term.buffer.sparse.file=false",  # so that the allocated bytes are the bytes that a log may need
+    f"-Daeron.image.liveness.timeout={LIVENESS_TIMEOUT_S:g}s",
     "-Daeron.publication.linger.timeout=200ms",
     f"-Daeron.ReceiveChannelEndpoint.supplier={PACKAGE}.guard.GuardedReceiveChannelEndpointSupplier",
     f"-Daeron.SendChannelEndpoint.supplier={PACKAGE}.guard.GuardedSendChannelEndpointSupplier",
@@ -37,7 +37,7 @@ OPTIONS: Final = (
 
 
 class Driver:
-    """A running driver, this process's client of it, and what can be asked about both."""
+    """A running driver, this process's client of it, and measurements of both."""
 
     def __init__(self, aeron_dir: Path, process: subprocess.Popen[bytes]) -> None:
         self.aeron_dir = aeron_dir
@@ -45,11 +45,11 @@ class Driver:
         self.client = Client(str(aeron_dir))
 
     def drops(self, reason: str) -> int:
-        """How often the guard dropped for this reason."""
+        """Return how many frames the guard has dropped for this reason."""
         return read_drops(str(self.aeron_dir)).get(reason, 0)
 
     def image_bytes(self) -> int:
-        """What the images' logs hold of /dev/shm, in bytes that are really allocated."""
+        """Return the bytes in /dev/shm that are allocated for logs of images."""
         total = 0
         for path in (self.aeron_dir / "images").glob("*.logbuffer"):
             try:
@@ -59,11 +59,11 @@ class Driver:
         return total
 
     def images(self) -> int:
-        """How many images the driver holds memory for."""
+        """Return the number of images for which the driver has memory."""
         return len(list((self.aeron_dir / "images").glob("*.logbuffer")))
 
     def require_alive(self) -> None:
-        """Fail where the process ended or its conductor stopped."""
+        """Fail if the process has ended or its conductor has stopped."""
         assert self.process.poll() is None
         before = read_driver(str(self.aeron_dir))
         assert before.heartbeat_age < 5
@@ -71,7 +71,7 @@ class Driver:
 
 @contextmanager
 def guarding_driver(aeron_dir: Path, *options: str) -> Iterator[Driver]:
-    """Start a driver that has the guard; stop it and remove its directory."""
+    """Run a driver that has the guard, and remove its directory afterwards."""
     with driver_process(aeron_dir, *OPTIONS, *options) as process:
         driver = Driver(aeron_dir, process)
         try:
@@ -82,14 +82,14 @@ def guarding_driver(aeron_dir: Path, *options: str) -> Iterator[Driver]:
 
 
 def free_port() -> int:
-    """A UDP port nobody has now."""
+    """Return an unused UDP port."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def offer(publication: Any, value: bytes, seconds: float = TIMEOUT_S) -> None:
-    """Offer a message until it is taken; WaitTimeout where it is not within so many seconds."""
+    """Offer a message until the publication accepts it; raise WaitTimeout after ``seconds``."""
     buffer = jclass("org.agrona.concurrent.UnsafeBuffer")(jclass("java.nio.ByteBuffer").allocateDirect(len(value) or 1))
     buffer.putBytes(0, value)
     wait_for(lambda: publication.offer(buffer, 0, len(value)) > 0, seconds, "room to publish")

@@ -1,4 +1,4 @@
-"""Subscriptions and publications of a test, closed with it."""
+"""Subscriptions and publications that are closed at the end of a block."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import jpype
 from aeron_spark.aeron.guard import GuardRules, guarded
 from aeron_spark.waiting import Deadline, wait_for
 from tests.aeron.guard.drivers import TIMEOUT_S, Driver, free_port
-from tests.aeron.guard.frames import Stranger
+from tests.aeron.guard.frames import FrameSender
 
 
-class Listening:
-    """A subscription and the messages it has got; ``port`` is 0 where it listens on none of its own."""
+class CollectingSubscription:
+    """A subscription and its received messages; ``port`` is 0 if it has no separate port."""
 
     def __init__(self, driver: Driver, channel: str, stream: int, port: int = 0) -> None:
         self.driver = driver
@@ -34,51 +34,55 @@ class Listening:
         self.messages.append(bytes(b & 0xFF for b in value))
 
     def poll(self) -> list[bytes]:
-        """Return all messages so far, what is there now included."""
+        """Poll the subscription until it is empty; return all messages so far."""
         while self.subscription.poll(self._assembler, 64) > 0:
             pass
         return self.messages
 
     def wait_for_messages(self, count: int) -> list[bytes]:
-        """Return the messages as soon as there are so many."""
+        """Wait for ``count`` messages, and return all."""
         wait_for(lambda: len(self.poll()) >= count, TIMEOUT_S, f"{count} messages")
         return self.messages
 
     def image(self, session: int) -> Any:
-        """Return the image of this session, or None."""
+        """Return the image of an Aeron session id, or None."""
         return self.subscription.imageBySessionId(session)
 
     def wait_for_image(self, session: int) -> Any:
-        """Return the image of this session."""
+        """Wait for the image of an Aeron session id, and return it."""
         return wait_for(lambda: self.image(session), TIMEOUT_S, f"image {session}")
 
 
-def insist(stranger: Stranger, frame: bytes, seen: Callable[[], object], what: str, *, after: bytes = b"") -> None:
-    """Send a frame until it has had its effect: by UDP one may be lost. ``after`` is sent before it each time."""
+def send_until(
+    sender: FrameSender, frame: bytes, has_effect: Callable[[], object], what: str, *, after: bytes = b""
+) -> None:
+    """Send a frame until it has its effect, because UDP may lose it. ``after`` is sent before the frame each time."""
     deadline = Deadline(TIMEOUT_S, what)
-    sent = 0.0
-    while not seen():
-        if time.monotonic() - sent > 0.2:
-            stranger.send(*filter(None, (after, frame)))
-            sent = time.monotonic()
+    sent_at = 0.0
+    while not has_effect():
+        if time.monotonic() - sent_at > 0.2:
+            sender.send(*filter(None, (after, frame)))
+            sent_at = time.monotonic()
         deadline.idle()
 
 
 @contextmanager
-def listening(driver: Driver, stream: int, rules: GuardRules | None) -> Iterator[Listening]:
-    """Subscribe on a free port, guarded where there are rules; wait for the driver to give the memory back."""
+def subscription_on_free_port(
+    driver: Driver, stream: int, rules: GuardRules | None
+) -> Iterator[CollectingSubscription]:
+    """Subscribe on a free port, with a guard if there are rules; then wait until the driver has freed the memory."""
     port = free_port()
     channel = f"aeron:udp?endpoint=127.0.0.1:{port}"
     before = driver.images()
-    with listening_on(driver, channel if rules is None else guarded(channel, rules), stream, port) as opened:
+    with subscription_to(driver, channel if rules is None else guarded(channel, rules), stream, port) as opened:
         yield opened
     wait_for(lambda: driver.images() <= before, TIMEOUT_S, "the images' memory to be free")
 
 
 @contextmanager
-def listening_on(driver: Driver, channel: str, stream: int, port: int = 0) -> Iterator[Listening]:
-    """Subscribe."""
-    opened = Listening(driver, channel, stream, port)
+def subscription_to(driver: Driver, channel: str, stream: int, port: int = 0) -> Iterator[CollectingSubscription]:
+    """Subscribe to a channel."""
+    opened = CollectingSubscription(driver, channel, stream, port)
     try:
         yield opened
     finally:
@@ -86,8 +90,8 @@ def listening_on(driver: Driver, channel: str, stream: int, port: int = 0) -> It
 
 
 @contextmanager
-def publishing(driver: Driver, channel: str, stream: int) -> Iterator[Any]:
-    """Publish, exclusively."""
+def publication_to(driver: Driver, channel: str, stream: int) -> Iterator[Any]:
+    """Open an exclusive publication."""
     publication = driver.client.exclusive_publication(channel, stream)
     try:
         yield publication
@@ -95,7 +99,7 @@ def publishing(driver: Driver, channel: str, stream: int) -> Iterator[Any]:
         publication.close()
 
 
-def connected(publication: Any) -> Any:
-    """Return the publication once somebody listens."""
+def await_connected(publication: Any) -> Any:
+    """Wait until the publication has a subscriber, and return it."""
     wait_for(lambda: bool(publication.isConnected()), TIMEOUT_S, "the publication to be connected")
     return publication

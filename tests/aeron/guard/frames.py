@@ -1,4 +1,4 @@
-"""Frames of Aeron's protocol written by hand, and sockets that send them from many loopback addresses."""
+"""Frames of Aeron's protocol, made byte by byte, and sockets that send them from many loopback addresses."""
 
 from __future__ import annotations
 
@@ -17,39 +17,39 @@ KIB: Final = 1024
 
 
 def header(length: int, kind: int, flags: int = 0, version: int = 0) -> bytes:
-    """The eight bytes every frame begins with."""
+    """Return the first eight bytes of a frame."""
     return struct.pack("<iBBH", length, version, flags, kind)
 
 
 def setup(
     session: int, stream: int, *, term_length: int = 64 * KIB, mtu: int = 1408, term: int = 7, offset: int = 0
 ) -> bytes:
-    """A publication introduces itself."""
+    """Return a SETUP frame, which announces a publication."""
     return header(40, SETUP) + struct.pack("<8i", offset, session, stream, term, term, term_length, mtu, 0)
 
 
 def data(
     session: int, stream: int, value: bytes = b"", *, offset: int = 0, term: int = 7, flags: int = BEGIN_END
 ) -> bytes:
-    """One message that fits one frame, padded to the alignment as a publication sends it."""
+    """Return a message in one frame, padded to the alignment, as a publication sends it."""
     frame = header(32 + len(value), DATA, flags) + struct.pack("<4iq", offset, session, stream, term, 0) + value
     return frame + bytes(-len(frame) % 32)
 
 
 def heartbeat(session: int, stream: int, *, offset: int = 0, term: int = 7, flags: int = BEGIN_END) -> bytes:
-    """Nothing new so far, or with END_OF_STREAM nothing ever."""
+    """Return a heartbeat; with the flag END_OF_STREAM it ends the publication."""
     return header(0, DATA, flags) + struct.pack("<4iq", offset, session, stream, term, 0)
 
 
 def status_message(
     session: int, stream: int, receiver: int, *, term: int, offset: int = 0, window: int = 64 * KIB, flags: int = 0
 ) -> bytes:
-    """A receiver says how far it is."""
+    """Return a status message, which has a receiver's position and window."""
     return header(36, SM, flags) + struct.pack("<5iq", session, stream, term, offset, window, receiver)
 
 
-class Stranger:
-    """A UDP socket on an address of its own; closes with :func:`strangers`."""
+class FrameSender:
+    """A UDP socket on a separate address; :func:`frame_senders` closes it."""
 
     def __init__(self, address: str, target: tuple[str, int]) -> None:
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -60,18 +60,18 @@ class Stranger:
 
     @property
     def port(self) -> int:
-        """Its own port."""
+        """The port of the socket."""
         return int(self.socket.getsockname()[1])
 
     def send(self, *frames: bytes) -> None:
-        """Send each as a datagram, slowly enough for a receive buffer of the default size."""
+        """Send each frame as a datagram, slowly enough for a receive buffer of the default size."""
         for count, frame in enumerate(frames, 1):
             self.sent += self.socket.sendto(frame, self.target)
             if count % 64 == 0:
                 time.sleep(0.005)
 
     def received(self, seconds: float = 0.0) -> list[bytes]:
-        """Return what came back within so many seconds."""
+        """Return the datagrams that arrive within ``seconds``."""
         found: list[bytes] = []
         end = time.monotonic() + seconds
         while True:
@@ -84,12 +84,12 @@ class Stranger:
 
 
 @contextmanager
-def strangers(count: int, port: int, first: int = 2) -> Iterator[list[Stranger]]:
-    """Open sockets on 127.0.0.``first`` and the addresses after it, all sending to ``port`` of 127.0.0.1."""
+def frame_senders(count: int, port: int, first: int = 2) -> Iterator[list[FrameSender]]:
+    """Open sockets on 127.0.0.``first`` and the following addresses, which send to ``port`` of 127.0.0.1."""
     with ExitStack() as stack:
         opened = []
         for index in range(count):
-            one = Stranger(f"127.0.{(first + index) // 250}.{(first + index) % 250 + 1}", ("127.0.0.1", port))
+            one = FrameSender(f"127.0.{(first + index) // 250}.{(first + index) % 250 + 1}", ("127.0.0.1", port))
             stack.callback(one.socket.close)
             opened.append(one)
         yield opened

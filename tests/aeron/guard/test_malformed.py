@@ -1,4 +1,4 @@
-"""Frames that are not what they say: the driver lives, and its neighbours do not notice."""
+"""Malformed frames: the driver survives them, and other publications are not disturbed."""
 
 from __future__ import annotations
 
@@ -16,8 +16,15 @@ from aeron_spark.aeron.guard import GuardRules, guarded
 from aeron_spark.waiting import wait_for
 from tests.aeron.guard import frames
 from tests.aeron.guard.drivers import TIMEOUT_S, Driver, free_port, guarding_driver, offer
-from tests.aeron.guard.endpoints import Listening, connected, insist, listening, listening_on, publishing
-from tests.aeron.guard.frames import KIB, strangers
+from tests.aeron.guard.endpoints import (
+    CollectingSubscription,
+    await_connected,
+    publication_to,
+    send_until,
+    subscription_on_free_port,
+    subscription_to,
+)
+from tests.aeron.guard.frames import KIB, frame_senders
 
 STREAM = 1004
 MANY = GuardRules(sessions=30, sessions_per_source=20, rate=10_000, burst=10_000, total_rate=10_000)
@@ -27,14 +34,14 @@ def errors(driver: Driver) -> int:
     return sum(error.observations for error in read_errors(str(driver.aeron_dir)))
 
 
-def survives(driver: Driver, server: Listening, *sent: bytes) -> None:
-    """Send what is wrong beside a publication that must not notice, and see that no error reached the driver."""
+def check_survival(driver: Driver, server: CollectingSubscription, *sent: bytes) -> None:
+    """Send malformed frames beside a good publication; check that its messages arrive and the driver has no error."""
     before = errors(driver)
     channel = f"aeron:udp?endpoint=127.0.0.1:{server.port}|term-length=64k"
-    with publishing(driver, channel, STREAM) as good, strangers(1, server.port, first=40) as (stranger,):
-        connected(good)
+    with publication_to(driver, channel, STREAM) as good, frame_senders(1, server.port, first=40) as (sender,):
+        await_connected(good)
         offer(good, b"before")
-        stranger.send(*sent)
+        sender.send(*sent)
         time.sleep(0.2)
         offer(good, b"after")
         assert server.wait_for_messages(2) == [b"before", b"after"]
@@ -42,31 +49,31 @@ def survives(driver: Driver, server: Listening, *sent: bytes) -> None:
     assert errors(driver) == before
 
 
-def test_every_bit_of_a_setup_flipped(driver: Driver) -> None:
+def test_the_driver_survives_a_setup_with_any_flipped_bit(driver: Driver) -> None:
     good = frames.setup(77, STREAM)
     flipped = []
     for bit in range(8 * len(good)):
         frame = bytearray(good)
         frame[bit // 8] ^= 1 << bit % 8
         flipped.append(bytes(frame))
-    with listening(driver, STREAM, MANY) as server:
-        survives(driver, server, *flipped)
+    with subscription_on_free_port(driver, STREAM, MANY) as server:
+        check_survival(driver, server, *flipped)
 
 
-def test_setups_cut_at_every_length_and_random_bytes(driver: Driver, rng: random.Random) -> None:
-    cut = [frames.setup(78, STREAM)[:length] for length in range(40)]
+def test_the_driver_survives_truncated_setups_and_random_bytes(driver: Driver, rng: random.Random) -> None:
+    truncated = [frames.setup(78, STREAM)[:length] for length in range(40)]
     noise = [rng.randbytes(rng.randrange(1, 2000)) for _ in range(300)]
-    headed = [
+    with_header = [
         frames.header(rng.randrange(200), rng.randrange(12)) + rng.randbytes(rng.randrange(100)) for _ in range(300)
     ]
-    with listening(driver, STREAM, MANY) as server:
+    with subscription_on_free_port(driver, STREAM, MANY) as server:
         before = driver.drops("receiving: invalid")
-        survives(driver, server, *cut, *noise, *headed)
-        assert driver.drops("receiving: invalid") - before >= 300  # of 640, some of which a busy socket loses
+        check_survival(driver, server, *truncated, *noise, *with_header)
+        assert driver.drops("receiving: invalid") - before >= 300  # of 640, because a busy socket loses some
 
 
 def malformed_data(session: int) -> list[bytes]:
-    """Data packets of the session's owner that would corrupt a log or a reader."""
+    """Return data packets of the session's owner that would corrupt a log or a reader."""
     value = b"x" * 96
     good = frames.data(session, STREAM, value)
 
@@ -77,8 +84,8 @@ def malformed_data(session: int) -> list[bytes]:
         frames.data(session, STREAM, value, offset=64 * KIB - 64),  # beyond the term
         frames.data(session, STREAM, value, offset=64 * KIB),
         frames.data(session, STREAM, value, offset=1 << 30),
-        frames.data(session, STREAM, value, offset=-128, term=8),  # before it
-        # positions in the window, by terms and offsets that never were: Aeron writes at the offset
+        frames.data(session, STREAM, value, offset=-128, term=8),  # before the term
+        # positions in the window, with invalid terms and offsets: Aeron writes at the offset
         frames.data(session, STREAM, value, offset=-64 * KIB, term=8),
         frames.data(session, STREAM, value, offset=-1600 * 64 * KIB, term=7 + 1600),
         frames.data(session, STREAM, value, offset=1600 * 64 * KIB, term=7 - 1600),
@@ -86,12 +93,12 @@ def malformed_data(session: int) -> list[bytes]:
         frames.data(session, STREAM, value, term=6),  # before the first term
         frames.data(session, STREAM, b"x" * 1500),  # longer than the MTU
         frames.header(1 << 30, frames.DATA) + good[8:],  # frame longer than its packet
-        frames.header(64, frames.DATA) + good[8:],  # a packet with bytes of nobody behind
+        frames.header(64, frames.DATA) + good[8:],  # a packet with more bytes after the frame
         frames.header(-1, frames.DATA) + good[8:],
         frames.header(0, frames.DATA) + good[8:],  # a heartbeat with content
         frames.header(1 << 20, frames.PAD) + good[8:32],  # padding beyond the term
-        frames.header(128, frames.PAD) + good[8:],  # padding that brings bytes along
-        second(frames.data(session, STREAM, b"y", offset=160)),  # a gap within the packet
+        frames.header(128, frames.PAD) + good[8:],  # padding with content
+        second(frames.data(session, STREAM, b"y", offset=160)),  # positions missing within the packet
         second(frames.data(session + 1, STREAM, b"y", offset=128)),  # another session within
         second(frames.data(session, STREAM + 1, b"y", offset=128)),
         second(frames.data(session, STREAM, b"y", offset=128, term=8)),
@@ -103,43 +110,45 @@ def malformed_data(session: int) -> list[bytes]:
 
 
 def test_data_that_would_corrupt_a_log_is_dropped(driver: Driver) -> None:
-    with listening(driver, STREAM, MANY) as server, strangers(1, server.port) as (owner,):
-        setup = frames.setup(79, STREAM)  # again each time: an image that is silent is given up
+    with subscription_on_free_port(driver, STREAM, MANY) as server, frame_senders(1, server.port) as (owner,):
+        setup = frames.setup(79, STREAM)  # sent again each time, because the driver closes a silent image
         for index, frame in enumerate(malformed_data(79)):
-            insist(owner, setup, lambda: server.image(79), "the session's image")
+            send_until(owner, setup, lambda: server.image(79), "the session's image")
             before = driver.drops("receiving: invalid")
             dropped = lambda before=before: driver.drops("receiving: invalid") > before  # noqa: E731
-            insist(owner, frame, dropped, f"frame {index} to be dropped", after=setup)
+            send_until(owner, frame, dropped, f"frame {index} to be dropped", after=setup)
         good = frames.data(79, STREAM, b"x" * 96) + frames.data(79, STREAM, b"second", offset=128)
-        insist(owner, good, lambda: len(server.poll()) >= 2, "the messages", after=setup)
+        send_until(owner, good, lambda: len(server.poll()) >= 2, "the messages", after=setup)
         assert server.poll() == [b"x" * 96, b"second"]
     driver.require_alive()
 
 
 @pytest.mark.parametrize("guard", [True, False], ids=["guarded", "unguarded"])
-def test_a_few_packets_end_a_driver_that_has_no_guard(aeron_dir: Path, tmp_path: Path, guard: bool) -> None:
-    """With Agrona's bounds checks off, as in this package's JVMs, Aeron writes wherever the offset says."""
+def test_packets_with_invalid_offsets_crash_only_a_driver_without_a_guard(
+    aeron_dir: Path, tmp_path: Path, guard: bool
+) -> None:
+    """Without Agrona's bounds checks, as in this package's JVMs, Aeron writes at any offset."""
     terms = [count for size in range(500, 32_000, 500) for count in (size, -size)]
     wild = [frames.data(79, STREAM, b"x", offset=-count * 64 * KIB, term=7 + count) for count in terms]
     with guarding_driver(aeron_dir, f"-XX:ErrorFile={tmp_path}/crash.log") as own:
         port = free_port()
         channel = f"aeron:udp?endpoint=127.0.0.1:{port}"
         with (
-            listening_on(own, guarded(channel, MANY) if guard else channel, STREAM, port) as server,
-            strangers(1, port) as (stranger,),
+            subscription_to(own, guarded(channel, MANY) if guard else channel, STREAM, port) as server,
+            frame_senders(1, port) as (sender,),
         ):
             setup = frames.setup(79, STREAM)
-            insist(stranger, setup, lambda: server.image(79), "the session's image")
+            send_until(sender, setup, lambda: server.image(79), "the session's image")
 
-            def sent(until: Callable[[], bool]) -> bool:
-                with suppress(ConnectionError):  # nothing listens there once the driver has ended
-                    stranger.send(setup, *wild)
+            def send_and_check(until: Callable[[], bool]) -> bool:
+                with suppress(ConnectionError):  # the port is closed after the driver has ended
+                    sender.send(setup, *wild)
                 return until()
 
             if guard:
                 drops = lambda: own.drops("receiving: invalid") >= len(wild) // 2  # noqa: E731
-                wait_for(lambda: sent(drops), TIMEOUT_S, "the drops")
+                wait_for(lambda: send_and_check(drops), TIMEOUT_S, "the drops")
                 own.require_alive()
             else:
-                wait_for(lambda: sent(lambda: own.process.poll() is not None), TIMEOUT_S, "the driver's end")
+                wait_for(lambda: send_and_check(lambda: own.process.poll() is not None), TIMEOUT_S, "the driver's end")
                 own.client.close()

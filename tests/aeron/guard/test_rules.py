@@ -7,10 +7,10 @@ import pytest
 from aeron_spark.aeron.guard import GuardRules, guarded, has_guard, owner_key, suppliers
 from aeron_spark.errors import OptionError, TransportError
 from tests.aeron.guard.drivers import Driver, free_port
-from tests.aeron.guard.endpoints import listening
+from tests.aeron.guard.endpoints import subscription_on_free_port
 
 
-def test_rules_become_parameters_and_what_was_not_said_stays_the_drivers() -> None:
+def test_rules_become_channel_parameters_without_those_that_are_not_set() -> None:
     rules = GuardRules(streams=(1, 2), term_length=65536, deny=("10.0.0.0/8", "2001:db8::/32"))
     assert guarded("aeron:udp?endpoint=h:1", rules) == (
         "aeron:udp?endpoint=h:1|guard=true|guard-streams=1,2|guard-term-length=65536|guard-deny=10.0.0.0/8,2001:db8::/32"
@@ -18,7 +18,7 @@ def test_rules_become_parameters_and_what_was_not_said_stays_the_drivers() -> No
 
 
 @pytest.mark.parametrize("wrong", [{"sessions": 0}, {"rate": 2**31}, {"allow": ("host/8",)}, {"deny": ("10.0.0.1/8",)}])
-def test_a_rule_that_cannot_be_is_refused(wrong: dict[str, object]) -> None:
+def test_an_invalid_rule_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(OptionError):
         GuardRules(**wrong)  # type: ignore[arg-type]
 
@@ -30,17 +30,17 @@ def test_an_owners_key_has_the_documented_layout() -> None:
 
 
 @pytest.mark.parametrize("parameter", ["guard-session=3", "guard=yes", "guard-allow=localhost", "guard-rate=0"])
-def test_the_driver_refuses_a_parameter_it_does_not_understand(driver: Driver, parameter: str) -> None:
+def test_the_driver_refuses_an_invalid_guard_parameter(driver: Driver, parameter: str) -> None:
     guard = "" if parameter.startswith("guard=") else "guard=true|"
     with pytest.raises(TransportError, match=r"guard|localhost"):
         driver.client.subscription(f"aeron:udp?endpoint=127.0.0.1:{free_port()}|{guard}{parameter}", 1)
 
 
-def test_a_driver_of_this_process_can_be_given_the_guard(driver: Driver) -> None:
+def test_the_guards_suppliers_are_found_and_a_driver_reports_its_guard(driver: Driver) -> None:
     assert set(suppliers()) == {
         "receiveChannelEndpointSupplier",
         "sendChannelEndpointSupplier",
         "congestControlSupplier",
     }
-    with listening(driver, 1, GuardRules()):
+    with subscription_on_free_port(driver, 1, GuardRules()):
         assert has_guard(str(driver.aeron_dir))

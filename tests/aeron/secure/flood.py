@@ -13,7 +13,7 @@ from typing import Final
 
 from aeron_spark.protocol import handshake_packets
 from aeron_spark.transport.api import HANDSHAKE_STREAM_ID
-from tests.aeron.guard.frames import Stranger, data, setup, strangers
+from tests.aeron.guard.frames import FrameSender, data, frame_senders, setup
 
 ADDRESSES: Final = 40
 BATCH_SESSIONS: Final = 20  # that start together
@@ -23,7 +23,7 @@ IMAGE_WAIT_S: Final = 0.05  # for the images of a batch to become available
 class RawSessions:
     """Sends handshakes as raw frames from many addresses: a SETUP, then packets as data."""
 
-    def __init__(self, senders: list[Stranger], rng: random.Random) -> None:
+    def __init__(self, senders: list[FrameSender], rng: random.Random) -> None:
         self.senders = senders
         self.rng = rng
         self.sent = 0
@@ -81,7 +81,7 @@ def _key(hello: bytes) -> bytes:
 def main(port: int, hello: bytes, count: int, seed: int) -> None:
     """Send ``count`` hostile packets."""
     rng = random.Random(seed)
-    with strangers(ADDRESSES, port) as senders:
+    with frame_senders(ADDRESSES, port) as senders:
         raw_sessions = RawSessions(senders, rng)
         raw_sessions.send(hostile(hello, count, rng))
         assert raw_sessions.sent == count

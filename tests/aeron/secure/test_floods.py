@@ -22,7 +22,7 @@ from aeron_spark.client.client import Client
 from aeron_spark.server.server import TransportServer
 from aeron_spark.transport.api import HANDSHAKE_STREAM_ID, ServerAddress, TransportEvent
 from aeron_spark.waiting import wait_for
-from tests.aeron.guard.frames import KIB, SEND_SETUP, setup, status_message, strangers
+from tests.aeron.guard.frames import KIB, SEND_SETUP, frame_senders, setup, status_message
 from tests.aeron.secure.endpoints import World, await_nothing_in_use, echoes, logs, memory_of
 from tests.aeron.secure.raw import Raw
 
@@ -136,7 +136,10 @@ def test_floods_of_setups_and_status_messages_cost_little_and_do_not_disturb_a_c
     measurement = Measurement(world, client)
     drops = read_drops(world.serving.aeron_dir)
     [connection] = server.connections
-    with strangers(ADDRESSES, place.data_port) as to_data, strangers(ADDRESSES, place.control_port, 60) as to_control:
+    with (
+        frame_senders(ADDRESSES, place.data_port) as to_data,
+        frame_senders(ADDRESSES, place.control_port, 60) as to_control,
+    ):
         with measurement.during():
             for _ in range(40):
                 for sender in to_data:

@@ -1,4 +1,4 @@
-"""What a driver answers to an address that may be invented: bytes out for each byte in."""
+"""Amplification: the bytes that a driver sends to a possibly forged address for each byte from it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from contextlib import ExitStack
 
 from aeron_spark.aeron.guard import GuardRules
 from tests.aeron.guard import frames
-from tests.aeron.guard.drivers import LIVENESS, Driver
-from tests.aeron.guard.endpoints import listening
-from tests.aeron.guard.frames import strangers
+from tests.aeron.guard.drivers import LIVENESS_TIMEOUT_S, Driver
+from tests.aeron.guard.endpoints import subscription_on_free_port
+from tests.aeron.guard.frames import frame_senders
 
 STREAM = 1003
 
@@ -20,23 +20,23 @@ INTRODUCTIONS = {
     "50 heartbeats": [frames.heartbeat(n, STREAM) for n in range(50)],
     "a SETUP, then data with a gap": [frames.setup(1, STREAM), frames.data(1, STREAM, b"x", offset=4096)],
 }
-# so high that no other limit hides what the budget does
+# limits so high that only the budget has an effect
 PERMISSIVE = GuardRules(rate=1000, burst=1000, sessions_per_source=100)
 
 
 def amplifications(driver: Driver, rules: GuardRules | None) -> dict[str, float]:
-    """Send each case as somebody else would in the name of one address; return bytes that came back for each byte."""
+    """Send the frames of each case from one address; return the received bytes per sent byte."""
     with ExitStack() as stack:
-        victims = {}
+        senders = {}
         for name, sent in INTRODUCTIONS.items():
-            server = stack.enter_context(listening(driver, STREAM, rules))
-            (victims[name],) = stack.enter_context(strangers(1, server.port))
-            victims[name].send(*sent)
-        time.sleep(LIVENESS + 0.7)  # until the images are given up, and a little longer
-        return {name: sum(map(len, one.received())) / one.sent for name, one in victims.items()}
+            server = stack.enter_context(subscription_on_free_port(driver, STREAM, rules))
+            (senders[name],) = stack.enter_context(frame_senders(1, server.port))
+            senders[name].send(*sent)
+        time.sleep(LIVENESS_TIMEOUT_S + 0.7)  # until the driver has closed the images
+        return {name: sum(map(len, one.received())) / one.sent for name, one in senders.items()}
 
 
-def test_a_guarded_endpoint_never_answers_with_more_than_it_got(driver: Driver) -> None:
+def test_a_guarded_endpoint_never_sends_more_bytes_than_it_received(driver: Driver) -> None:
     withheld = driver.drops("receiving: budget")
     unguarded, guarded = amplifications(driver, None), amplifications(driver, PERMISSIVE)
     for name in INTRODUCTIONS:

@@ -1,4 +1,4 @@
-"""SETUP frames of strangers: what they may cost, with the guard and without it."""
+"""SETUP frames of unauthenticated senders: their cost in memory with the guard and without it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from aeron_spark.aeron.guard import GuardRules
 from aeron_spark.waiting import wait_for
 from tests.aeron.guard import frames
 from tests.aeron.guard.drivers import TIMEOUT_S, Driver, offer
-from tests.aeron.guard.endpoints import connected, insist, listening, publishing
-from tests.aeron.guard.frames import KIB, strangers
+from tests.aeron.guard.endpoints import await_connected, publication_to, send_until, subscription_on_free_port
+from tests.aeron.guard.frames import KIB, frame_senders
 
 STREAM = 1001
 MIB = 1024 * KIB
@@ -19,24 +19,24 @@ LIMITED = GuardRules(sessions=40, sessions_per_source=4, rate=100, burst=100, to
 BOUND = 40 * LOG_64K
 
 
-def test_a_flood_of_introductions_stays_within_the_bound(driver: Driver) -> None:
+def test_the_memory_for_a_flood_of_setups_stays_within_the_bound(driver: Driver) -> None:
     base = driver.image_bytes()
     refused = {reason: driver.drops(f"receiving: {reason}") for reason in ("term-length", "source", "total")}
     with (
-        listening(driver, STREAM, LIMITED) as server,
-        strangers(60, server.port) as crowd,
-        publishing(driver, f"aeron:udp?endpoint=127.0.0.1:{server.port}|term-length=64k", STREAM) as good,
+        subscription_on_free_port(driver, STREAM, LIMITED) as server,
+        frame_senders(60, server.port) as senders,
+        publication_to(driver, f"aeron:udp?endpoint=127.0.0.1:{server.port}|term-length=64k", STREAM) as good,
     ):
-        connected(good)
+        await_connected(good)
         offer(good, b"before")
-        most = 0
+        peak = 0
 
-        def met(reason: str, count: int, make: Callable[[int, int], bytes]) -> bool:
-            """Have each of the crowd introduce itself 20 times; whether so many were refused: a socket loses some."""
-            nonlocal most
-            for one in crowd:
+        def dropped(reason: str, count: int, make: Callable[[int, int], bytes]) -> bool:
+            """Send 20 SETUPs from each socket; return whether ``count`` were dropped, because UDP loses some."""
+            nonlocal peak
+            for one in senders:
                 one.send(*(make(one.port, n) for n in range(20)))
-                most = max(most, driver.image_bytes() - base)
+                peak = max(peak, driver.image_bytes() - base)
             return driver.drops(f"receiving: {reason}") - refused[reason] >= count
 
         def large(port: int, n: int) -> bytes:
@@ -45,25 +45,27 @@ def test_a_flood_of_introductions_stays_within_the_bound(driver: Driver) -> None
         def small(port: int, n: int) -> bytes:
             return frames.setup(20_000 * port + n, STREAM)
 
-        wait_for(lambda: met("term-length", 500, large), TIMEOUT_S, "what is too large to be refused")
-        wait_for(lambda: met("total", 1, small), TIMEOUT_S, "the limit of sessions")
-        wait_for(lambda: met("source", 10, small), TIMEOUT_S, "the limit of each address")
-        most = max(most, driver.image_bytes() - base)
+        wait_for(lambda: dropped("term-length", 500, large), TIMEOUT_S, "drops of SETUPs with large terms")
+        wait_for(lambda: dropped("total", 1, small), TIMEOUT_S, "the limit of sessions")
+        wait_for(lambda: dropped("source", 10, small), TIMEOUT_S, "the limit of each address")
+        peak = max(peak, driver.image_bytes() - base)
         offer(good, b"after")
         assert server.wait_for_messages(2) == [b"before", b"after"]
-        assert 10 * LOG_64K < most <= BOUND  # the crowd did get in, up to the limit
-        # and it gives everything back by itself, with the server still listening
+        assert 10 * LOG_64K < peak <= BOUND  # SETUPs were accepted, up to the limit
+        # the driver frees the memory while the server still listens
         wait_for(lambda: driver.image_bytes() - base <= LOG_64K, TIMEOUT_S, "the flood's memory to be free")
 
 
-def test_the_same_frames_exceed_the_bound_where_no_guard_watches(driver: Driver) -> None:
+def test_without_a_guard_one_setup_exceeds_the_bound(driver: Driver) -> None:
     base = driver.image_bytes()
-    with listening(driver, STREAM, None) as server, strangers(1, server.port) as (one,):
+    with subscription_on_free_port(driver, STREAM, None) as server, frame_senders(1, server.port) as (one,):
         large = frames.setup(1, STREAM, term_length=64 * MIB)
-        insist(one, large, lambda: driver.image_bytes() - base > 3 * 64 * MIB > 20 * BOUND, "192 MiB to be gone")
+        send_until(
+            one, large, lambda: driver.image_bytes() - base > 3 * 64 * MIB > 20 * BOUND, "192 MiB to be allocated"
+        )
 
 
-def test_each_limit_is_counted_under_its_own_name(driver: Driver) -> None:
+def test_each_reason_for_a_drop_has_a_separate_counter(driver: Driver) -> None:
     rules = GuardRules(rate=1, burst=3, mtu_min=288, mtu_max=1408, deny=("127.0.0.4/32",), sessions_per_source=2)
     cases = [
         (0, frames.setup(1, STREAM, term_length=128 * KIB), "term-length"),
@@ -80,10 +82,10 @@ def test_each_limit_is_counted_under_its_own_name(driver: Driver) -> None:
         (0, frames.setup(4, STREAM), "source"),
         (0, frames.setup(5, STREAM), "rate"),
     ]
-    with listening(driver, STREAM, rules) as server, strangers(2, server.port) as crowd:
-        for who, frame, reason in cases:
+    with subscription_on_free_port(driver, STREAM, rules) as server, frame_senders(2, server.port) as senders:
+        for index, frame, reason in cases:
             before = {name: driver.drops(f"receiving: {name}") for _, _, name in cases if name}
-            crowd[who].send(frame)
+            senders[index].send(frame)
             if reason is None:
                 server.wait_for_image(int.from_bytes(frame[12:16], "little"))
             else:
@@ -93,30 +95,30 @@ def test_each_limit_is_counted_under_its_own_name(driver: Driver) -> None:
         assert int(server.subscription.imageCount()) == 2
 
 
-def test_a_publication_that_was_there_before_the_server_finds_it(driver: Driver) -> None:
-    """It sends a SETUP only when it is asked to, and the guard asks."""
-    with listening(driver, STREAM, GuardRules()) as first:
+def test_a_publication_that_is_older_than_the_server_connects_to_it(driver: Driver) -> None:
+    """The publication sends a SETUP only on request, so the guard requests it."""
+    with subscription_on_free_port(driver, STREAM, GuardRules()) as first:
         channel = f"aeron:udp?endpoint=127.0.0.1:{first.port}|term-length=64k"
-        with publishing(driver, channel, STREAM) as good:
-            connected(good)
+        with publication_to(driver, channel, STREAM) as good:
+            await_connected(good)
             first.subscription.close()
-            wait_for(lambda: not good.isConnected(), TIMEOUT_S, "the server's end to be noticed")
+            wait_for(lambda: not good.isConnected(), TIMEOUT_S, "the publication to be disconnected")
             again = driver.client.subscription(first.channel, STREAM)
             try:
-                connected(good)
+                await_connected(good)
                 wait_for(lambda: again.imageBySessionId(good.sessionId()), TIMEOUT_S, "its image")
             finally:
                 again.close()
 
 
-def test_every_size_of_message_passes_the_guard(driver: Driver, rng: random.Random) -> None:
-    """Odd lengths, several frames a packet, fragments, and the padding at the end of a term."""
+def test_messages_of_every_size_pass_the_guard(driver: Driver, rng: random.Random) -> None:
+    """Unaligned lengths, several frames per packet, fragments, and the padding at the end of a term."""
     sizes = [*range(0, 70), 1375, 1376, 1377, 4000, *(rng.randrange(8_000) for _ in range(300))]
-    with listening(driver, STREAM, GuardRules()) as server:
+    with subscription_on_free_port(driver, STREAM, GuardRules()) as server:
         channel = f"aeron:udp?endpoint=127.0.0.1:{server.port}|term-length=64k"
         before = driver.drops("receiving: invalid")
-        with publishing(driver, channel, STREAM) as good:
-            connected(good)
+        with publication_to(driver, channel, STREAM) as good:
+            await_connected(good)
             for index, size in enumerate(sizes):
                 offer(good, rng.randbytes(size))
                 assert len(server.wait_for_messages(index + 1)[index]) == size
