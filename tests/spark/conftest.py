@@ -1,4 +1,4 @@
-"""One Spark session, one node and one server for all tests here; a test that needs others makes its own."""
+"""Fixtures that all tests of this folder share: one Spark session, one node, and two servers on that node."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from aeron_spark.node import NodeHandle
 from aeron_spark.pool import POOL
 from spark_jobs.session import begin
 from tests.aeron.streams import own_node
-from tests.spark.queries import FINISH, Collected, finish, read_stream
-from tests.spark.served import Served, read, serving, write_values
+from tests.spark.queries import QUERY_TIMEOUT_S, CollectingSink, read_stream, run_to_end
+from tests.spark.stream_server import StreamServer, commit_values, read_frame, run_server
 from tests.spark_conf import spark_conf
 
 
 @pytest.fixture(autouse=True)
-def connections_end_with_the_test() -> Iterator[None]:
-    """A test that drives a source or a sink by hand connects this process; the idle connection would stay for 60 s."""
+def close_connections_after_the_test() -> Iterator[None]:
+    """Close the connections of this process, which the simulated engine opens. Idle ones would stay open for 60 s."""
     yield
     POOL.close()
 
@@ -30,22 +30,22 @@ def connections_end_with_the_test() -> Iterator[None]:
 def spark(
     tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config, shared_node: NodeHandle
 ) -> Iterator[SparkSession]:
-    """The session all tests share: two task slots, Delta on its class path, nothing on a fixed port."""
-    place = tmp_path_factory.mktemp("spark")
+    """A Spark session with two task slots, with Delta on its class path and without fixed ports."""
+    folder = tmp_path_factory.mktemp("spark")
     builder = SparkSession.builder.master("local[2]").appName("aeron-spark tests")
-    conf = spark_conf(place) | {"spark.sql.streaming.numRecentProgressUpdates": "1000"}
+    conf = spark_conf(folder) | {"spark.sql.streaming.numRecentProgressUpdates": "1000"}
     if pytestconfig.option.markexpr == "soak":
-        # the long forms have a row of 1 GiB, of which Spark holds several copies, one of them twice as long
+        # Soak tests have a row of 1 GiB, of which Spark holds several copies, one of them twice as long.
         conf["spark.driver.memory"] = "10g"
     for name, value in conf.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("OFF")  # failures that tests provoke are long, and are asserted
+    session.sparkContext.setLogLevel("OFF")  # Spark's reports of provoked errors are long
     gateway = SparkContext._gateway
     assert gateway is not None
-    # foreachBatch and listeners need it: the session's port, not that of the first test to use one
+    # foreachBatch and listeners need this server. It opens a port, which would count as a leak of the first such test.
     ensure_callback_server_started(gateway)
-    warm_up(session, shared_node, place)
+    warm_up(session, shared_node, folder)
     yield session
     session.stop()
     gateway.shutdown()
@@ -54,54 +54,54 @@ def spark(
     SparkContext._gateway = SparkContext._jvm = None
 
 
-def warm_up(spark: SparkSession, node: NodeHandle, place: Path) -> None:
-    """Do once what each kind of query does, so that no test pays for the classes and processes that all of them use."""
+def warm_up(spark: SparkSession, node: NodeHandle, folder: Path) -> None:
+    """Run one query of each kind, so that Spark loads its classes and starts its processes before the first test."""
     options = {"channel": "aeron:ipc", "streamId": "4999", "aeronDir": node.aeron_dir, "record": "auto"}
     spark.range(0, 2, 1, 2).selectExpr("concat(id, '.') as value").write.format("aeron").mode("append").options(
         **options
     ).save()
     assert spark.read.format("aeron").options(**options).load().selectExpr("string(value)").count() == 2
-    seen = Collected()
-    finish(read_stream(spark, options), place / "warm-up", seen)
-    assert seen.numbers == [0, 1]
+    sink = CollectingSink()
+    run_to_end(read_stream(spark, options), folder / "warm-up", sink)
+    assert sink.numbers == [0, 1]
 
 
 @pytest.fixture(scope="session")
 def shared_node(run_name: str) -> Iterator[NodeHandle]:
-    """A media driver and archive; each test has a stream id of its own there. Segments are small, to be purged."""
+    """A node on which each test uses separate stream ids. Its segments are small, so that tests can purge them."""
     with own_node(run_name, segment_length="256k") as handle:
         yield handle
 
 
 @pytest.fixture(scope="session")
 def node(shared_node: NodeHandle) -> NodeHandle:
-    """That node; a module whose tests need another one has a fixture of this name."""
+    """The shared node. A module whose tests need another node overrides this fixture."""
     return shared_node
 
 
 @pytest.fixture(scope="session")
-def served(shared_node: NodeHandle, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A server on that node; each test has streams of its own there."""
-    with serving(shared_node, tmp_path_factory.mktemp("server")) as one:
+def server(shared_node: NodeHandle, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StreamServer]:
+    """A server on the shared node, on which each test creates separate streams."""
+    with run_server(shared_node, tmp_path_factory.mktemp("server")) as one:
         yield one
 
 
 @pytest.fixture(scope="session")
-def copied(spark: SparkSession, served: Served, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """For modules with queries through a server: the processes that all of them use are there, and connected."""
-    source, target = served.stream(2), served.stream(2)
-    write_values(source, 0, 2)
-    frame = read_stream(spark, served.options(source)).select("value")
-    writer = frame.writeStream.format("aeron").options(**served.options(target))
-    place = tmp_path_factory.mktemp("copied")
-    query = begin(writer.option("checkpointLocation", str(place)).trigger(availableNow=True).start)
-    assert query.awaitTermination(FINISH), query.status
-    assert read(spark, served.options(target), payload="raw").count() == 2
+def server_route_warmed_up(spark: SparkSession, server: StreamServer, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Run a query through the server, so that Spark's processes are started and connected before the first test."""
+    source, target = server.create_stream(2), server.create_stream(2)
+    commit_values(source, 0, 2)
+    frame = read_stream(spark, server.options(source)).select("value")
+    writer = frame.writeStream.format("aeron").options(**server.options(target))
+    folder = tmp_path_factory.mktemp("server-route")
+    query = begin(writer.option("checkpointLocation", str(folder)).trigger(availableNow=True).start)
+    assert query.awaitTermination(QUERY_TIMEOUT_S), query.status
+    assert read_frame(spark, server.options(target), payload="raw").count() == 2
 
 
 @pytest.fixture(scope="session")
-def second(shared_node: NodeHandle, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A second server on that node, with streams of its own; it is reached over UDP."""
+def second_server(shared_node: NodeHandle, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StreamServer]:
+    """A second server on the shared node, with a separate store; clients connect to it over UDP."""
     folder = tmp_path_factory.mktemp("second")
-    with serving(shared_node, folder, ipc=False, streams_dir=str(folder / "streams")) as one:
+    with run_server(shared_node, folder, ipc=False, streams_dir=str(folder / "streams")) as one:
         yield one

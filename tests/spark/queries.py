@@ -1,4 +1,4 @@
-"""Streaming queries of tests: what each batch held, seen from foreachBatch, and queries that end with their test."""
+"""Runs Spark's streaming queries in tests, and collects the rows of their batches with foreachBatch."""
 
 from __future__ import annotations
 
@@ -17,46 +17,46 @@ from spark_jobs.session import begin, missed_its_start
 from tests.aeron.streams import TIMEOUT_S, number
 from tests.waiting import poll_until
 
-FINISH: Final = 300  # seconds for a query that ends by itself
+QUERY_TIMEOUT_S: Final = 300  # for a query that ends by itself
 
 
 @dataclass
-class Collected:
-    """A sink that keeps the numbers of each batch; a batch that is repeated takes its first one's place."""
+class CollectingSink:
+    """A foreachBatch function that keeps the numbers of each batch. A repeated batch replaces its first run."""
 
     batches: dict[int, list[int]] = field(default_factory=dict)
-    before: Callable[[int], None] | None = None  # called with a batch's id before it is kept; may raise
+    before_batch: Callable[[int], None] | None = None  # called with a batch's id before its numbers are kept; may raise
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
-        """Take one batch."""
+        """Keep the numbers of one batch."""
         found = [number(row.value) for row in frame.select("value").collect()]
-        if self.before is not None:
-            self.before(batch)
+        if self.before_batch is not None:
+            self.before_batch(batch)
         with self._lock:
             self.batches[batch] = found
 
     @property
     def sizes(self) -> list[int]:
-        """The rows of each batch that had any, in their order."""
+        """The row counts of the batches that are not empty, in order."""
         with self._lock:
             return [len(self.batches[batch]) for batch in sorted(self.batches) if self.batches[batch]]
 
     @property
     def numbers(self) -> list[int]:
-        """Every number seen, sorted."""
+        """The numbers of all batches, sorted."""
         with self._lock:
             return sorted(number for batch in self.batches.values() for number in batch)
 
 
 def read_stream(spark: SparkSession, options: Mapping[str, str], **more: object) -> DataFrame:
-    """Return the raw stream of ``options``, from its beginning."""
+    """Return a streaming DataFrame of the raw messages of a stream, from its beginning unless options set a start."""
     defaults = {"payload": "raw", "startingOffsets": "earliest"}
     return spark.readStream.format("aeron").options(**{**defaults, **options, **_texts(more)}).load()
 
 
 def read_batch(spark: SparkSession, options: Mapping[str, str], **more: object) -> DataFrame:
-    """Return what is recorded of the raw stream of ``options``."""
+    """Return a DataFrame of the recorded raw messages of a stream."""
     return spark.read.format("aeron").options(**{"payload": "raw", **options, **_texts(more)}).load()
 
 
@@ -65,7 +65,7 @@ def _texts(options: Mapping[str, object]) -> dict[str, str]:
 
 
 @contextmanager
-def running(
+def run_query(
     frame: DataFrame, checkpoint: Path, sink: Callable[[DataFrame, int], None], **trigger: Any
 ) -> Iterator[StreamingQuery]:
     """Run a query while the block lasts."""
@@ -77,25 +77,27 @@ def running(
         query.stop()
 
 
-def finish(
+def run_to_end(
     frame: DataFrame, checkpoint: Path, sink: Callable[[DataFrame, int], None], **trigger: Any
 ) -> StreamingQuery:
-    """Run a query that ends by itself (``availableNow`` if nothing is said), and raise what it failed with."""
+    """Run a query until it ends, by default with ``availableNow``; raise the error with which it failed."""
     while True:
-        with running(frame, checkpoint, sink, **(trigger or {"availableNow": True})) as query:
+        with run_query(frame, checkpoint, sink, **(trigger or {"availableNow": True})) as query:
             try:
-                assert query.awaitTermination(FINISH), f"still running after {FINISH} s: {query.status}"
+                assert query.awaitTermination(QUERY_TIMEOUT_S), (
+                    f"still running after {QUERY_TIMEOUT_S} s: {query.status}"
+                )
                 return query
             except StreamingQueryException:
-                # Spark gives each of its Python processes ten seconds to come up, and begin() sees only the first one
+                # Spark allows each of its Python processes ten seconds to start, and begin() checks only the first.
                 if not missed_its_start(query):
                     raise
 
 
-def await_that(query: StreamingQuery, what: str, poll: Callable[[], bool]) -> None:
-    """Wait until ``poll()``; raise what the query failed with, if it does meanwhile."""
+def wait_for_query(query: StreamingQuery, what: str, poll: Callable[[], bool]) -> None:
+    """Wait until ``poll()`` returns true; raise the query's error if the query fails before that."""
 
-    def done() -> bool:
+    def is_over() -> bool:
         if poll():
             return True
         failure = query.exception()
@@ -103,4 +105,4 @@ def await_that(query: StreamingQuery, what: str, poll: Callable[[], bool]) -> No
             raise failure
         return False
 
-    poll_until(done, TIMEOUT_S, what, state=lambda: str(query.status))
+    poll_until(is_over, TIMEOUT_S, what, state=lambda: str(query.status))

@@ -12,7 +12,7 @@ from aeron_spark.errors import OptionError
 from aeron_spark.node import NodeHandle
 from aeron_spark.spark.schema import FRAMED, RAW
 from tests.aeron.streams import Stream, numbered
-from tests.spark.byhand import opened
+from tests.spark.simulated_engine import make_source
 
 VALUE, POSITION = ("value", BinaryType()), ("position", LongType())
 
@@ -22,7 +22,7 @@ def columns(*named: tuple[str, DataType]) -> StructType:
 
 
 def rows(options: Mapping[str, str], schema: StructType, **more: object) -> pa.Table:
-    reader = opened(options, **more).reader(schema)
+    reader = make_source(options, **more).reader(schema)
     batches = [batch for partition in reader.partitions() for batch in reader.read(partition)]
     return pa.Table.from_batches(batches)
 
@@ -78,7 +78,7 @@ def test_a_wrong_column_of_a_raw_stream_is_refused_with_both_schemas(
     """Finding U5: the error said that the columns were fixed, and offered payload=arrow."""
     given = columns(POSITION, wrong)
     with pytest.raises(OptionError, match=why) as refused:
-        opened(raw.options, payload=payload).reader(given)
+        make_source(raw.options, payload=payload).reader(given)
     assert f"position BIGINT, {wrong[0]} {wrong[1].simpleString().upper()}" in str(refused.value)
     assert "value BINARY, channel STRING, streamId INT" in str(refused.value)
     assert "Choose some of its columns" in str(refused.value)
@@ -87,18 +87,18 @@ def test_a_wrong_column_of_a_raw_stream_is_refused_with_both_schemas(
 def test_a_schema_without_any_column_of_a_raw_stream_is_refused_with_both_schemas(raw: Stream) -> None:
     """Finding U5: it was taken for that of an arrow stream, and the task failed at the first message."""
     with pytest.raises(OptionError, match=r"'vlaue' is not one of them\. Did you mean 'value'\?") as refused:
-        opened(raw.options, payload="auto").reader(columns(("vlaue", BinaryType())))
+        make_source(raw.options, payload="auto").reader(columns(("vlaue", BinaryType())))
     assert "payload=raw has the columns" in refused.value.what
 
 
 def test_a_column_of_metadata_that_was_not_asked_for_says_which_option_adds_it(framed: Stream) -> None:
     with pytest.raises(OptionError, match="includeMetadata=true adds the metadata columns"):
-        opened(framed.options, payload="framed").reader(columns(VALUE, ("_aeron_position", LongType())))
+        make_source(framed.options, payload="framed").reader(columns(VALUE, ("_aeron_position", LongType())))
 
 
 def test_columns_given_for_an_arrow_stream_that_is_not_recorded_yet_stay_its_own(node: NodeHandle) -> None:
-    reader = opened(Stream(node).options, payload="auto").streamReader(columns(("value", IntegerType())))
+    reader = make_source(Stream(node).options, payload="auto").streamReader(columns(("value", IntegerType())))
     assert reader._task.payload == "arrow"  # type: ignore[attr-defined]
     for schema, payload in ((RAW, "raw"), (FRAMED, "framed"), (columns(VALUE, POSITION), "raw")):
-        reader = opened(Stream(node).options, payload="auto").streamReader(schema)
+        reader = make_source(Stream(node).options, payload="auto").streamReader(schema)
         assert reader._task.payload == payload  # type: ignore[attr-defined]

@@ -23,9 +23,9 @@ from aeron_spark.waiting import wait_for
 from spark_jobs.session import begin
 from tests.aeron.streams import close_client
 from tests.leaks import SHARED_MEMORY
-from tests.spark.byhand import opened, sent, table
-from tests.spark.foreign import TIMEOUT_S, Program, free_port, program, sample
-from tests.spark.queries import await_that
+from tests.spark.foreign_programs import TIMEOUT_S, Program, find_free_port, run_program, run_sample
+from tests.spark.queries import wait_for_query
+from tests.spark.simulated_engine import make_source, pickle_and_unpickle, read_table
 from tests.waiting import poll_until
 
 MESSAGES: Final = 20_000
@@ -54,17 +54,17 @@ def ipc() -> Channels:
 
 
 def unicast() -> Channels:
-    channel = f"aeron:udp?endpoint=127.0.0.1:{free_port()}"
+    channel = f"aeron:udp?endpoint=127.0.0.1:{find_free_port()}"
     return Channels(channel, channel)
 
 
 def multicast() -> Channels:
-    channel = f"aeron:udp?endpoint=224.20.30.{1 + 2 * secrets.randbelow(120)}:{free_port()}|interface=localhost"
+    channel = f"aeron:udp?endpoint=224.20.30.{1 + 2 * secrets.randbelow(120)}:{find_free_port()}|interface=localhost"
     return Channels(channel, channel)
 
 
 def dynamic_mdc() -> Channels:
-    control = f"control=127.0.0.1:{free_port()}|control-mode=dynamic"
+    control = f"control=127.0.0.1:{find_free_port()}|control-mode=dynamic"
     return Channels(f"aeron:udp?{control}", f"aeron:udp?endpoint=127.0.0.1:0|{control}")
 
 
@@ -76,7 +76,7 @@ every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name
 def foreign(run_name: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
     """io.aeron.archive.ArchivingMediaDriver, started as its own manual says."""
     place = tmp_path_factory.mktemp("foreign")
-    driver = Driver(SHARED_MEMORY / f"{run_name}-foreign", f"aeron:udp?endpoint=127.0.0.1:{free_port()}")
+    driver = Driver(SHARED_MEMORY / f"{run_name}-foreign", f"aeron:udp?endpoint=127.0.0.1:{find_free_port()}")
     settings = {
         "threading__mode": "SHARED",
         "archive__threading__mode": "SHARED",
@@ -87,7 +87,7 @@ def foreign(run_name: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         "archive__control__channel": driver.control,
         "archive__replication__channel": "aeron:udp?endpoint=127.0.0.1:0",
     }
-    with program(place, "archive.ArchivingMediaDriver", driver.aeron_dir, **settings) as running:
+    with run_program(place, "archive.ArchivingMediaDriver", driver.aeron_dir, **settings) as running:
 
         def ready() -> bool:
             assert running.process.poll() is None, running.output
@@ -102,8 +102,8 @@ def foreign(run_name: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 def published(place: Path, directory: Path | str, channel: str, stream_id: int) -> None:
     """Run a sample that offers until somebody listens, and then so many messages, and wait for its end."""
     more = {"sample__messages": MESSAGES, "sample__messageLength": 100, "sample__exclusive__publications": "true"}
-    with sample(place, "StreamingPublisher", directory, channel, stream_id, **more) as publisher:
-        publisher.said("Done streaming")
+    with run_sample(place, "StreamingPublisher", directory, channel, stream_id, **more) as publisher:
+        publisher.wait_for_output("Done streaming")
 
 
 def first_words(values: Iterable[bytes]) -> list[int]:
@@ -118,16 +118,16 @@ def test_a_foreign_publisher_feeds_the_source_driven_by_hand(
     """Until its first batch nobody records: the query does that, as Spark's would."""
     channels, stream_id = kind(), 500 + KINDS.index(kind)
     options = {"channel": channels.subscribe, "streamId": str(stream_id), "aeronDir": node.aeron_dir}
-    source = opened(options, startingOffsets="earliest")
+    source = make_source(options, startingOffsets="earliest")
     reader = source.streamReader(source.schema())
     with pytest.warns(RecordingWarning):
-        start = sent(reader.initialOffset())
+        start = pickle_and_unpickle(reader.initialOffset())
     published(tmp_path, foreign.aeron_dir if channels.network else node.aeron_dir, channels.publish, stream_id)
     found: list[bytes] = []
 
     def all_read() -> bool:
         nonlocal start
-        end = sent(reader.latestOffset(start, reader.getDefaultReadLimit()))
+        end = pickle_and_unpickle(reader.latestOffset(start, reader.getDefaultReadLimit()))
         for partition in reader.partitions(start, end):
             for batch in reader.read(partition):
                 found.extend(batch.column("value").to_pylist())
@@ -170,7 +170,7 @@ def test_a_foreign_publisher_feeds_the_source(
         def rows_so_far() -> int:
             return sum(progress.numInputRows for progress in query.recentProgress)
 
-        await_that(query, "all rows", lambda: rows_so_far() >= MESSAGES)
+        wait_for_query(query, "all rows", lambda: rows_so_far() >= MESSAGES)
     finally:
         query.stop()
     rows = spark.table(table).select("value", "position", "streamId", "sessionId").collect()
@@ -192,12 +192,12 @@ def test_a_foreign_subscriber_receives_from_the_sink(
     options = {"channel": channels.publish, "streamId": str(stream_id), "aeronDir": node.aeron_dir}
     directory = foreign.aeron_dir if channels.network else node.aeron_dir
     texts = [f"row {number} of Spark" for number in range(ROWS)]
-    with sample(tmp_path, "BasicSubscriber", directory, channels.subscribe, stream_id) as subscriber:
-        subscriber.said("Subscribing to")
+    with run_sample(tmp_path, "BasicSubscriber", directory, channels.subscribe, stream_id) as subscriber:
+        subscriber.wait_for_output("Subscribing to")
         frame = spark.range(0, ROWS, 1, 1).selectExpr("concat('row ', id, ' of Spark') as value")
         write = frame.write.format("aeron").mode("append")
         write.options(ack="driver", connectTimeout="60s", **options).save()
-        subscriber.said(f"<<{texts[-1]}>>")
+        subscriber.wait_for_output(f"<<{texts[-1]}>>")
         assert received(subscriber) == texts
 
 
@@ -211,28 +211,30 @@ def test_the_sink_can_be_measured_by_a_foreign_rate_subscriber(
     tmp_path: Path,
 ) -> None:
     options = {"channel": "aeron:ipc", "streamId": "300", "aeronDir": node.aeron_dir, "ack": "driver"}
-    with sample(tmp_path, "RateSubscriber", node.aeron_dir, "aeron:ipc", 300) as subscriber:
-        subscriber.said("Subscribing to")
+    with run_sample(tmp_path, "RateSubscriber", node.aeron_dir, "aeron:ipc", 300) as subscriber:
+        subscriber.wait_for_output("Subscribing to")
         frame = spark.range(0, 5_000, 1, 1).selectExpr("rpad(string(id), 1000, '.') as value")
         frame.write.format("aeron").mode("append").options(connectTimeout="60s", **options).save()
-        subscriber.said("totals 5,?000 messages")
+        subscriber.wait_for_output("totals 5,?000 messages")
 
 
 def test_a_recording_made_in_a_foreign_archive_is_read(foreign: Driver, node: NodeHandle, tmp_path: Path) -> None:
-    channel, stream_id = f"aeron:udp?endpoint=127.0.0.1:{free_port()}", 400
+    channel, stream_id = f"aeron:udp?endpoint=127.0.0.1:{find_free_port()}", 400
     more = {
         "sample__messages": 3,  # one a second
         "sample__lingerTimeout": 0,
         "archive__control__channel": foreign.control,
         "archive__control__response__channel": "aeron:udp?endpoint=127.0.0.1:0",
     }
-    with sample(tmp_path, "archive.RecordedBasicPublisher", foreign.aeron_dir, channel, stream_id, **more) as publisher:
-        recording = int(publisher.said(r"recordingId = (\d+)").group(1))
-        publisher.said("Done sending")
+    with run_sample(
+        tmp_path, "archive.RecordedBasicPublisher", foreign.aeron_dir, channel, stream_id, **more
+    ) as publisher:
+        recording = int(publisher.wait_for_output(r"recordingId = (\d+)").group(1))
+        publisher.wait_for_output("Done sending")
         wait_for(lambda: publisher.process.poll() is not None, TIMEOUT_S, "the publisher to end")
     # Through the foreign driver as well as through the node's own, which reaches the archive over the network.
     for aeron_dir in (str(foreign.aeron_dir), node.aeron_dir):
         options = {"channel": channel, "streamId": str(stream_id), "archive": foreign.control, "aeronDir": aeron_dir}
-        rows = table(options, record="never").to_pylist()
+        rows = read_table(options, record="never").to_pylist()
         assert [row["value"].rstrip(b"\0").decode() for row in rows] == [f"Hello World! {n}" for n in range(3)]
         assert {(row["recordingId"], row["streamId"]) for row in rows} == {(recording, stream_id)}

@@ -18,8 +18,8 @@ from aeron_spark.waiting import wait_for
 from aeron_spark.wire import Content, Header, encode, encode_batch
 from tests.aeron.node.programs import python
 from tests.aeron.streams import TIMEOUT_S, PublishedRecording, Stream, frame, number, numbered
-from tests.spark.byhand import Query, numbers
-from tests.spark.queries import Collected, await_that, finish, read_batch, read_stream, running
+from tests.spark.queries import CollectingSink, read_batch, read_stream, run_query, run_to_end, wait_for_query
+from tests.spark.simulated_engine import Query, read_numbers
 
 # Publishes one whole value, then the beginning of a second one, and kills itself as nobody can prevent.
 DYING: Final = """
@@ -140,19 +140,19 @@ def test_what_a_killed_publisher_left_unfinished_is_discarded_and_nothing_waits_
     killed = all_killed[payload]
     stream = killed.stream
     options = {"payload": payload, "idleTimeout": "10s"}
-    assert numbers(stream.options, **options) == [0]
+    assert read_numbers(stream.options, **options) == [0]
     ended, running = (Query(stream.options, **options) for _ in range(2))
-    assert ended.available_now() == [[0]]
-    assert list(running.batches()) == [[0]]
+    assert ended.run_available_now() == [[0]]
+    assert list(running.run_batches()) == [[0]]
     end = wait_for(lambda: killed.descriptor.stop_position, TIMEOUT_S, "the recording of the dead one to stop")
     assert end >= frame(len(encoded(payload, WHOLE))) + 1408  # more is recorded than is whole
-    assert list(running.batches()) == []
+    assert list(running.run_batches()) == []
     extended = stream.extend(PublishedRecording(stream, None, killed.recording_id))  # type: ignore[arg-type]
     extended.send([encoded(payload, value) for value in numbered(1, 4)])
-    assert list(running.batches()) == [[1, 2, 3]]
-    assert numbers(stream.options, **options) == [0, 1, 2, 3]
+    assert list(running.run_batches()) == [[1, 2, 3]]
+    assert read_numbers(stream.options, **options) == [0, 1, 2, 3]
     # A query that stopped at the unfinished tail goes on behind it.
-    assert ended.available_now() == [[1, 2, 3]]
+    assert ended.run_available_now() == [[1, 2, 3]]
 
 
 @pytest.mark.full("three queries of Spark and two reads a payload; the test above drives the source through the same")
@@ -167,17 +167,17 @@ def test_spark_goes_on_behind_what_a_killed_publisher_left_unfinished(
         return sorted(number(row.value) for row in read_batch(spark, stream.options, **options).collect())
 
     assert batch() == [0]
-    seen, ended = Collected(), Collected()
-    finish(read_stream(spark, stream.options, **options), tmp_path / "ended", ended)
+    seen, ended = CollectingSink(), CollectingSink()
+    run_to_end(read_stream(spark, stream.options, **options), tmp_path / "ended", ended)
     assert ended.numbers == [0]
-    with running(read_stream(spark, stream.options, **options), tmp_path / "goes on", seen) as query:
-        await_that(query, "the whole message", lambda: seen.numbers == [0])
+    with run_query(read_stream(spark, stream.options, **options), tmp_path / "goes on", seen) as query:
+        wait_for_query(query, "the whole message", lambda: seen.numbers == [0])
         end = wait_for(lambda: killed.descriptor.stop_position, TIMEOUT_S, "the recording of the dead one to stop")
         assert end >= frame(len(encoded(payload, WHOLE))) + 1408  # more is recorded than is whole
         extended = stream.extend(PublishedRecording(stream, None, killed.recording_id))  # type: ignore[arg-type]
         extended.send([encoded(payload, value) for value in numbered(1, 4)])
-        await_that(query, "what came after it", lambda: seen.numbers == [0, 1, 2, 3])
+        wait_for_query(query, "what came after it", lambda: seen.numbers == [0, 1, 2, 3])
     assert batch() == [0, 1, 2, 3]
     # A query that stopped at the unfinished tail goes on behind it.
-    finish(read_stream(spark, stream.options, **options), tmp_path / "ended", ended)
+    run_to_end(read_stream(spark, stream.options, **options), tmp_path / "ended", ended)
     assert ended.numbers == [0, 1, 2, 3]

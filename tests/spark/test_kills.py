@@ -29,9 +29,9 @@ from tests.aeron.streams import TIMEOUT_S, Stream, number, numbered, open_stream
 from tests.e2e.faulty_server import PUBLISHED
 from tests.e2e.served import ServerProgram
 from tests.e2e.stream_program import connected
-from tests.spark.byhand import Query, Sink, Task, numbered_values, save, table, values
-from tests.spark.queries import FINISH, Collected, await_that, finish, read_stream, running
-from tests.spark.served import Served, write_values
+from tests.spark.queries import QUERY_TIMEOUT_S, CollectingSink, read_stream, run_query, run_to_end, wait_for_query
+from tests.spark.simulated_engine import Query, Sink, Task, make_batch, make_numbered_batch, read_table, save
+from tests.spark.stream_server import StreamServer, commit_values
 from tests.waiting import poll_until
 
 ROWS: Final = 30  # in a partition
@@ -62,7 +62,7 @@ def holding(folder: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Rec
 def by_partition(options: dict[str, str]) -> dict[int, list[int]]:
     """Return the numbers that a stream holds, by partition and in order."""
     found: dict[int, list[int]] = {}
-    for row in table(options).select(["recordingId", "value"]).to_pylist():
+    for row in read_table(options).select(["recordingId", "value"]).to_pylist():
         found.setdefault(row["recordingId"], []).append(number(row["value"]))
     return found
 
@@ -84,33 +84,34 @@ def run(start: Callable[[], StreamingQuery]) -> StreamingQuery:
     """Run a query to its end."""
 
     def wait(query: StreamingQuery) -> None:
-        assert query.awaitTermination(FINISH), query.status
+        assert query.awaitTermination(QUERY_TIMEOUT_S), query.status
 
     return begun_until(start, wait)
 
 
-@pytest.mark.usefixtures("copied")
+@pytest.mark.usefixtures("server_route_warmed_up")
 def test_a_copy_whose_python_worker_is_killed_in_a_batch_goes_on_and_has_each_row_once_in_order(
-    spark: SparkSession, served: Served, tmp_path: Path
+    spark: SparkSession, server: StreamServer, tmp_path: Path
 ) -> None:
-    source, target = served.stream(1), served.stream(1)
-    write_values(source, 0, 60)
+    source, target = server.create_stream(1), server.create_stream(1)
+    commit_values(source, 0, 60)
     hold, busy = tmp_path / "hold", tmp_path / "busy"
     busy.mkdir()
     hold.touch()
-    rows = read_stream(spark, served.options(source)).select("value").mapInArrow(holding(str(tmp_path)), "value binary")
+    rows = read_stream(spark, server.options(source)).select("value").mapInArrow(holding(str(tmp_path)), "value binary")
     # a shuffle: the kill takes no worker of the sink with it, whose JVM would have to start again
-    writer = rows.repartition(1).writeStream.format("aeron").options(**served.options(target))
+    writer = rows.repartition(1).writeStream.format("aeron").options(**server.options(target))
     writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
 
     query = begun_until(
-        writer.start, lambda query: await_that(query, "a worker in the middle of a task", lambda: any(busy.iterdir()))
+        writer.start,
+        lambda query: wait_for_query(query, "a worker in the middle of a task", lambda: any(busy.iterdir())),
     )
     try:
         (worker,) = busy.iterdir()
         os.kill(int(worker.name), signal.SIGKILL)
         with pytest.raises(StreamingQueryException, match="Python worker exited unexpectedly"):
-            query.awaitTermination(FINISH)
+            query.awaitTermination(QUERY_TIMEOUT_S)
     finally:
         hold.unlink()
         query.stop()
@@ -119,11 +120,11 @@ def test_a_copy_whose_python_worker_is_killed_in_a_batch_goes_on_and_has_each_ro
     again = run(writer.start)
     assert again.id == query.id
     assert target.last_transaction(str(query.id)) == 0
-    assert by_partition(served.options(target)) == by_partition(served.options(source)) == {0: list(range(60))}
+    assert by_partition(server.options(target)) == by_partition(server.options(source)) == {0: list(range(60))}
 
 
 @pytest.fixture
-def server(shared_node: NodeHandle, tmp_path: Path) -> Iterator[ServerProgram]:
+def server_process(shared_node: NodeHandle, tmp_path: Path) -> Iterator[ServerProgram]:
     """A server in a separate process, on the shared node, with a separate store."""
     folder = tmp_path / "server"
     one = ServerProgram(Path(shared_node.aeron_dir), folder, "--streams-dir", str(folder / "streams"))
@@ -135,29 +136,29 @@ def server(shared_node: NodeHandle, tmp_path: Path) -> Iterator[ServerProgram]:
 def tasks_of(found: list[int]) -> list[Task]:
     """Return the numbers of a batch as rows, with a task for each partition of the source."""
     parts = ([one for one in found if one // ROWS == partition] for partition in (0, 1))
-    return [[values(*(f"{one}.".encode() for one in part))] for part in parts]
+    return [[make_batch(*(f"{one}.".encode() for one in part))] for part in parts]
 
 
 def test_a_copy_whose_server_is_killed_in_a_commit_goes_on_and_has_each_row_once_in_order(
-    server: ServerProgram,
+    server_process: ServerProgram,
 ) -> None:
     """The server dies in micro-batch 1, when its rows are recorded and nothing says yet that they count.
 
     Source and sink are driven by hand: two starts of a server's process leave no CPU time for a query of Spark.
     """
-    a, b = server.options("a"), server.options("b")
+    a, b = server_process.options("a"), server_process.options("b")
     with connected(a) as client:
         client.create_stream("a", 2)
         client.create_stream("b", 2)
-        save(a, [numbered_values(0, ROWS)], [numbered_values(ROWS, 2 * ROWS)], payload="raw")
+        save(a, [make_numbered_batch(0, ROWS)], [make_numbered_batch(ROWS, 2 * ROWS)], payload="raw")
         query, sink = Query(a, maxRowsPerTrigger=20), Sink(b, payload="raw")
         failures: list[AeronSparkError] = []
 
         def copy_batch() -> bool:
-            if not query.plan():
+            if not query.plan_batch():
                 return False
             try:
-                sink.write(query.done, *tasks_of(query.read()))
+                sink.write(query.committed_batches, *tasks_of(query.read_planned_batch()))
             except AeronSparkError as error:  # Spark ends the query, and it is begun again where it was
                 failures.append(error)
                 if len(failures) > MOST_FAILURES:
@@ -178,9 +179,9 @@ def test_a_copy_whose_server_is_killed_in_a_commit_goes_on_and_has_each_row_once
         def meanwhile() -> str:
             if copying.ident is None:  # the point is armed by now
                 copying.start()
-            return f"{query.done} micro-batches, {failures}"
+            return f"{query.committed_batches} micro-batches, {failures}"
 
-        server.fault(PUBLISHED, "b", meanwhile)
+        server_process.fault(PUBLISHED, "b", meanwhile)
         copying.join(TIMEOUT_S)
         assert not copying.is_alive()
         assert by_partition(b) == by_partition(a) == {0: list(range(ROWS)), 1: list(range(ROWS, 2 * ROWS))}
@@ -219,12 +220,12 @@ def test_a_query_whose_planner_is_killed_in_a_batch_goes_on_and_has_each_row_of_
             for planner in killed:
                 planner.kill()
 
-    seen = Collected(before=kill_planner)
-    with running(frame, tmp_path, seen, availableNow=True) as query:
+    seen = CollectingSink(before_batch=kill_planner)
+    with run_query(frame, tmp_path, seen, availableNow=True) as query:
         poll_until(lambda: query.exception(), TIMEOUT_S, "the query to fail", state=lambda: str(query.status))
     assert killed
     assert seen.numbers == list(range(20))
-    again = finish(frame, tmp_path, seen)
+    again = run_to_end(frame, tmp_path, seen)
     assert again.id == query.id
     assert seen.sizes == [20, 20]
     assert seen.numbers == list(range(40))

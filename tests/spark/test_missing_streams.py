@@ -8,7 +8,7 @@ from aeron_spark.errors import OptionError
 from aeron_spark.node import NodeHandle
 from tests.aeron.archives import free_port
 from tests.aeron.streams import Stream, numbered
-from tests.spark.byhand import numbers
+from tests.spark.simulated_engine import read_numbers
 
 
 def test_a_wrong_port_in_a_batch_query_fails_and_names_the_stream_that_was_meant(node: NodeHandle) -> None:
@@ -17,7 +17,7 @@ def test_a_wrong_port_in_a_batch_query_fails_and_names_the_stream_that_was_meant
     stream.publisher().send(numbered(0, 3))
     wrong = f"aeron:udp?endpoint=localhost:{free_port()}"
     with pytest.raises(OptionError) as refused:
-        numbers({**stream.options, "channel": wrong})
+        read_numbers({**stream.options, "channel": wrong})
     said = str(refused.value)
     assert f"the archive embedded has no recording of stream {stream.id} of {wrong}" in said
     assert f"it has stream {stream.id} of {stream.channel}" in said
@@ -30,15 +30,15 @@ def test_a_wrong_stream_id_in_a_batch_query_fails_and_names_others_of_the_channe
     stream = Stream(node, f"aeron:udp?endpoint=localhost:{free_port()}").record()
     stream.publisher().send(numbered(0, 3))
     with pytest.raises(OptionError, match=f"it has stream {stream.id} of aeron:udp"):
-        numbers({**stream.options, "streamId": str(stream.id + 1_000_000)})
+        read_numbers({**stream.options, "streamId": str(stream.id + 1_000_000)})
     stream.close()
 
 
 def test_a_stream_that_is_recorded_and_has_no_rows_yet_gives_none(node: NodeHandle) -> None:
     stream = Stream(node).record()
-    assert numbers(stream.options) == [], "no publisher has come yet"
+    assert read_numbers(stream.options) == [], "no publisher has come yet"
     publisher = stream.publisher()
-    assert numbers(stream.options) == [], "its publisher has sent nothing"
+    assert read_numbers(stream.options) == [], "its publisher has sent nothing"
     publisher.stop()
     stream.archive.stop_recording(stream.channel, stream.id)
-    assert numbers(stream.options) == [], "its recording has ended without a message"
+    assert read_numbers(stream.options) == [], "its recording has ended without a message"

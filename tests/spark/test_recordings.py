@@ -17,7 +17,7 @@ from aeron_spark.errors import OptionError, RefusedError
 from aeron_spark.node import NodeHandle
 from tests.aeron.archives import free_port
 from tests.aeron.streams import TIMEOUT_S, Stream, close_everything, numbered, own_node
-from tests.spark.byhand import Query, opened, table
+from tests.spark.simulated_engine import Query, make_source, read_table
 
 
 def udp_stream(node: NodeHandle) -> Stream:
@@ -31,12 +31,12 @@ def listed(stream: Stream) -> list[ListedRecording]:
 def test_load_schema_inference_and_a_batch_query_start_no_recording(node: NodeHandle) -> None:
     """Finding U2: a typing mistake in a channel started a standing recording, even in ``load()``."""
     stream = udp_stream(node)
-    opened(stream.options, payload="auto").schema()
-    opened({**stream.options, "startingOffsets": "latest"}, payload="auto").schema()
-    source = opened(stream.options)
+    make_source(stream.options, payload="auto").schema()
+    make_source({**stream.options, "startingOffsets": "latest"}, payload="auto").schema()
+    source = make_source(stream.options)
     source.streamReader(source.schema())
     with pytest.raises(OptionError, match="has no recording of stream"):
-        table(stream.options)
+        read_table(stream.options)
     assert listed(stream) == []
     assert stream.archive.subscriptions(stream.id) == []
 
@@ -46,7 +46,7 @@ def test_a_streaming_query_starts_a_recording_says_how_to_end_it_and_it_is_liste
     stream = udp_stream(node)
     query = Query(stream.options, queryName="flights, all")
     with pytest.warns(RecordingWarning) as said:
-        query.begin()
+        query.request_initial_offset()
     command = f"aeron-spark recordings stop --channel '{stream.channel}' --stream-id {stream.id}"
     assert len(said) == 1
     assert command in str(said[0].message)
@@ -61,8 +61,8 @@ def test_a_streaming_query_starts_a_recording_says_how_to_end_it_and_it_is_liste
     (recorded,) = listed(stream)
     assert (recorded.id, recorded.active, recorded.standing) == (publisher.recording_id, True, True)
     assert recorded.started == waiting.started
-    assert query.batch() == [0, 1, 2]
-    (channel,) = set(table(stream.options)["channel"].to_pylist())
+    assert query.run_batch() == [0, 1, 2]
+    (channel,) = set(read_table(stream.options)["channel"].to_pylist())
     assert channel == stream.channel, "rows show the channel as it was given"
     stream.close()
 
@@ -71,7 +71,7 @@ def test_a_recording_that_is_stopped_ends_with_its_standing_subscription(node: N
     """Finding U2: no command ended a recording; without its subscription no later publisher is recorded, either."""
     stream = udp_stream(node)
     with pytest.warns(RecordingWarning):
-        Query(stream.options).begin()
+        Query(stream.options).request_initial_offset()
     first = stream.publisher()
     first.send(numbered(0, 3))
     with pytest.raises(RefusedError, match=f"recording {first.recording_id} .* is still being recorded"):
@@ -90,7 +90,7 @@ def test_a_subscription_that_met_no_publisher_is_stopped_by_its_channel(node: No
     stream, other = udp_stream(node), udp_stream(node)
     for one in (stream, other):
         with pytest.warns(RecordingWarning):
-            Query(one.options).begin()
+            Query(one.options).request_initial_offset()
     (ended,) = stop_recordings([stream.address], channel=stream.channel, stream_id=stream.id)
     assert (ended.id, ended.channel, ended.stream_id) == (None, stream.channel, stream.id)
     assert listed(stream) == []

@@ -19,8 +19,8 @@ from aeron_spark.node import NodeHandle
 from aeron_spark.streams.stream import Stream
 from aeron_spark.waiting import wait_for
 from tests.aeron.stream_store.rows import messages, write
-from tests.spark.byhand import table
-from tests.spark.served import Served
+from tests.spark.simulated_engine import read_table
+from tests.spark.stream_server import StreamServer
 
 MIB: Final = 1 << 20
 MESSAGE: Final = 8 << 10  # an eighth of a term of 64 KiB, with its header
@@ -52,9 +52,9 @@ class Touched:
 
 @pytest.mark.parametrize("mib", [16, pytest.param(1024, marks=pytest.mark.soak)])
 def test_a_starting_time_is_found_without_reading_the_stream(
-    served: Served, monkeypatch: pytest.MonkeyPatch, mib: int
+    server: StreamServer, monkeypatch: pytest.MonkeyPatch, mib: int
 ) -> None:
-    stream = served.stream(term_bytes=64 << 10)
+    stream = server.create_stream(term_bytes=64 << 10)
     filling = bytes(MESSAGE - 128)
     for transaction in range(mib):
         write(stream, transaction, {0: [b"%9d" % transaction + filling] * (MIB // MESSAGE)})
@@ -63,7 +63,7 @@ def test_a_starting_time_is_found_without_reading_the_stream(
     for transaction in (mib, mib + 1):
         write(stream, transaction, {0: [b"%9d" % transaction]})
     touched, size = Touched(stream, monkeypatch), stream.states()[0].end
-    found = table(served.options(stream), startingTimestamp=began.isoformat())
+    found = read_table(server.options(stream), startingTimestamp=began.isoformat())
     assert [int(value) for value in found["value"].to_pylist()] == [mib, mib + 1]
     print(f"{touched.bytes} bytes of {size} were read")
     assert size > 0.9 * mib * MIB
@@ -72,9 +72,9 @@ def test_a_starting_time_is_found_without_reading_the_stream(
 
 @pytest.mark.parametrize("place", ["in a value", "in a frame's length"])
 def test_a_bit_that_flipped_on_disk_is_told_with_recording_and_position_and_nothing_wrong_is_delivered(
-    served: Served, node: NodeHandle, place: str
+    server: StreamServer, node: NodeHandle, place: str
 ) -> None:
-    stream = served.stream()
+    stream = server.create_stream()
     values = [secrets.token_bytes(100) for _ in range(1_000)]
     write(stream, 0, {0: values})
     (state,) = stream.states()
@@ -86,11 +86,11 @@ def test_a_bit_that_flipped_on_disk_is_told_with_recording_and_position_and_noth
         file.seek(at)
         file.write(bytes([byte ^ 0x10]))
     with pytest.raises(DataFormatError) as failed:
-        table(served.options(stream))
+        read_table(server.options(stream))
     _names(str(failed.value), state.recording_id, position)
     delivered: list[bytes] = []
     with aeron_spark.connect(
-        served.server.addresses[0], aeron_dir=node.aeron_dir, ipc="never", store=MemoryPeerStore()
+        server.endpoint.addresses[0], aeron_dir=node.aeron_dir, ipc="never", store=MemoryPeerStore()
     ) as client:
         reader = client.reader(stream.definition.name)
         with pytest.raises(DataFormatError) as refused:

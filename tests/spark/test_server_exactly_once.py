@@ -18,11 +18,11 @@ from aeron_spark.errors import RefusedError
 from aeron_spark.streams.stream import Stream
 from spark_jobs.session import begin
 from tests.aeron.streams import number
-from tests.spark.byhand import numbers, table
-from tests.spark.queries import FINISH, await_that, read_stream
-from tests.spark.served import Failing, Served, read, write, write_values
+from tests.spark.queries import QUERY_TIMEOUT_S, read_stream, wait_for_query
+from tests.spark.simulated_engine import read_numbers, read_table
+from tests.spark.stream_server import FailingCommit, StreamServer, commit_values, read_frame, write_frame
 
-pytestmark = pytest.mark.usefixtures("copied")
+pytestmark = pytest.mark.usefixtures("server_route_warmed_up")
 
 
 def start(frame: DataFrame, options: dict[str, str], checkpoint: Path, **more: Any) -> StreamingQuery:
@@ -32,21 +32,21 @@ def start(frame: DataFrame, options: dict[str, str], checkpoint: Path, **more: A
     return begin(writer.trigger(**trigger).start)
 
 
-def copy(frame: DataFrame, options: dict[str, str], checkpoint: Path, **more: Any) -> StreamingQuery:
+def copy_available(frame: DataFrame, options: dict[str, str], checkpoint: Path, **more: Any) -> StreamingQuery:
     """Write what there is now, and raise what that failed with."""
     query = start(frame, options, checkpoint, **more)
     try:
-        assert query.awaitTermination(FINISH), f"still running after {FINISH} s: {query.status}"
+        assert query.awaitTermination(QUERY_TIMEOUT_S), f"still running after {QUERY_TIMEOUT_S} s: {query.status}"
     finally:
         query.stop()
     return query
 
 
-def values(served: Served, stream: Stream) -> list[int]:
-    return numbers(served.options(stream))
+def values(server: StreamServer, stream: Stream) -> list[int]:
+    return read_numbers(server.options(stream))
 
 
-def forget_last_commit(checkpoint: Path) -> int:
+def remove_last_commit(checkpoint: Path) -> int:
     """Take the last batch's commit out of a checkpoint, as if Spark had died before it wrote that; return the batch."""
     commits = checkpoint / "commits"
     last = max(int(path.name) for path in commits.iterdir() if path.name.isdecimal())
@@ -56,41 +56,50 @@ def forget_last_commit(checkpoint: Path) -> int:
 
 
 @pytest.fixture
-def source(served: Served) -> Stream:
-    made = served.stream(2)
-    write_values(made, 0, 100)
-    write_values(made, 100, 200, partition=1)
+def source(server: StreamServer) -> Stream:
+    made = server.create_stream(2)
+    commit_values(made, 0, 100)
+    commit_values(made, 100, 200, partition=1)
     return made
 
 
 @pytest.fixture
-def target(served: Served) -> Stream:
-    return served.stream(2)
+def target(server: StreamServer) -> Stream:
+    return server.create_stream(2)
 
 
-def rows_of(spark: SparkSession, served: Served, source: Stream, **more: object) -> DataFrame:
-    return read_stream(spark, served.options(source), **more).select("value")
+def rows_of(spark: SparkSession, server: StreamServer, source: Stream, **more: object) -> DataFrame:
+    return read_stream(spark, server.options(source), **more).select("value")
 
 
 @pytest.mark.full("two queries through Spark; test_server_sink drives the sink through the same by hand")
 def test_a_copy_is_equal_over_a_commit_that_failed_and_a_restart(
-    spark: SparkSession, served: Served, source: Stream, target: Stream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession,
+    server: StreamServer,
+    source: Stream,
+    target: Stream,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The batch is committed on the server, and Spark does not know: it comes again, in a run of its own."""
-    monkeypatch.setattr(target, "commit", Failing(target.commit, done=True))
-    frame, options = rows_of(spark, served, source, maxRowsPerTrigger=150), served.options(target)
+    monkeypatch.setattr(target, "commit", FailingCommit(target.commit, after_commit=True))
+    frame, options = rows_of(spark, server, source, maxRowsPerTrigger=150), server.options(target)
     first = start(frame, options, tmp_path / "c")
     with pytest.raises(PySparkException, match="the commit failed, for a test"):
-        first.awaitTermination(FINISH)
+        first.awaitTermination(QUERY_TIMEOUT_S)
     first.stop()
-    assert len(values(served, target)) == 150
-    write_values(source, 200, 300)
-    query = copy(frame, options, tmp_path / "c")
+    assert len(values(server, target)) == 150
+    commit_values(source, 200, 300)
+    query = copy_available(frame, options, tmp_path / "c")
     assert query.id == first.id
     assert target.last_transaction(query.id) == 1
     for partition in (0, 1):
         same, wanted = (
-            [number(row["value"]) for row in table(served.options(one)).to_pylist() if row["recordingId"] == partition]
+            [
+                number(row["value"])
+                for row in read_table(server.options(one)).to_pylist()
+                if row["recordingId"] == partition
+            ]
             for one in (target, source)
         )
         assert same == wanted
@@ -100,15 +109,19 @@ def test_a_copy_is_equal_over_a_commit_that_failed_and_a_restart(
 
 @pytest.mark.full("two queries and four reads through Spark; test_server_sink drives the sink through the same by hand")
 def test_a_copy_is_equal_partition_by_partition_over_restarts(
-    spark: SparkSession, served: Served, source: Stream, target: Stream, tmp_path: Path
+    spark: SparkSession, server: StreamServer, source: Stream, target: Stream, tmp_path: Path
 ) -> None:
-    frame = rows_of(spark, served, source, maxRowsPerTrigger=60)
-    query = copy(frame, served.options(target), tmp_path / "c")
-    write_values(source, 200, 300)
-    copy(frame, served.options(target), tmp_path / "c")
+    frame = rows_of(spark, server, source, maxRowsPerTrigger=60)
+    query = copy_available(frame, server.options(target), tmp_path / "c")
+    commit_values(source, 200, 300)
+    copy_available(frame, server.options(target), tmp_path / "c")
     for partition in (0, 1):
         first, second = (
-            [number(row.value) for row in read(spark, served.options(one)).collect() if row.recordingId == partition]
+            [
+                number(row.value)
+                for row in read_frame(spark, server.options(one)).collect()
+                if row.recordingId == partition
+            ]
             for one in (source, target)
         )
         assert first == second
@@ -120,116 +133,116 @@ def test_a_copy_is_equal_partition_by_partition_over_restarts(
 @pytest.mark.full("two queries a case through Spark; test_server_sink drives the sink through the same by hand")
 @pytest.mark.parametrize("partitions", [2, 3], ids=["as it was", "in other partitions"])
 def test_a_batch_whose_commit_spark_forgot_is_dropped_when_it_comes_again(
-    spark: SparkSession, served: Served, source: Stream, target: Stream, tmp_path: Path, partitions: int
+    spark: SparkSession, server: StreamServer, source: Stream, target: Stream, tmp_path: Path, partitions: int
 ) -> None:
-    frame = rows_of(spark, served, source)
-    copy(frame, served.options(target), tmp_path / "c")
+    frame = rows_of(spark, server, source)
+    copy_available(frame, server.options(target), tmp_path / "c")
     before = target.states()
-    assert forget_last_commit(tmp_path / "c") == 0
+    assert remove_last_commit(tmp_path / "c") == 0
     again = frame if partitions == 2 else frame.repartition(partitions)
-    copy(again, served.options(target), tmp_path / "c")
+    copy_available(again, server.options(target), tmp_path / "c")
     assert target.states() == before
-    assert sorted(values(served, target)) == list(range(200))
+    assert sorted(values(server, target)) == list(range(200))
 
 
 @pytest.mark.full("two queries a case through Spark; test_server_sink drives the sink through the same by hand")
 @pytest.mark.parametrize("done", [False, True], ids=["before it was done", "after it was done"])
 def test_a_commit_that_fails_fails_the_query_and_its_rows_come_once(
-    spark: SparkSession, served: Served, source: Stream, target: Stream, tmp_path: Path,
+    spark: SparkSession, server: StreamServer, source: Stream, target: Stream, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch, done: bool,
 ) -> None:  # fmt: skip
-    failing = Failing(target.commit, done=done)
+    failing = FailingCommit(target.commit, after_commit=done)
     monkeypatch.setattr(target, "commit", failing)
     with pytest.raises(PySparkException, match="the commit failed, for a test"):
-        copy(rows_of(spark, served, source), served.options(target), tmp_path / "c")
-    assert failing.failed
-    assert len(values(served, target)) == (200 if done else 0)  # what was aborted after its commit stays
-    copy(rows_of(spark, served, source), served.options(target), tmp_path / "c")
-    assert sorted(values(served, target)) == list(range(200))
+        copy_available(rows_of(spark, server, source), server.options(target), tmp_path / "c")
+    assert failing.has_failed
+    assert len(values(server, target)) == (200 if done else 0)  # what was aborted after its commit stays
+    copy_available(rows_of(spark, server, source), server.options(target), tmp_path / "c")
+    assert sorted(values(server, target)) == list(range(200))
 
 
 @pytest.mark.full("a query through Spark; test_server_sink drives the sink through the same by hand")
 def test_a_batch_without_rows_is_a_transaction(
-    spark: SparkSession, served: Served, source: Stream, target: Stream, tmp_path: Path
+    spark: SparkSession, server: StreamServer, source: Stream, target: Stream, tmp_path: Path
 ) -> None:
-    frame = rows_of(spark, served, source).where("value is null")
-    copy(frame, served.options(target), tmp_path / "c", writerId="empty")
+    frame = rows_of(spark, server, source).where("value is null")
+    copy_available(frame, server.options(target), tmp_path / "c", writerId="empty")
     assert target.last_transaction("empty") == 0
     assert [state.end for state in target.states()] == [0, 0]
 
 
 @pytest.mark.full("two queries through Spark; test_server_sink drives the sink through the same by hand")
 def test_a_later_run_fences_off_the_earlier_one(
-    spark: SparkSession, served: Served, source: Stream, target: Stream, tmp_path: Path
+    spark: SparkSession, server: StreamServer, source: Stream, target: Stream, tmp_path: Path
 ) -> None:
-    options, frame = served.options(target), rows_of(spark, served, source)
+    options, frame = server.options(target), rows_of(spark, server, source)
     older = start(frame, options, tmp_path / "c", trigger={"processingTime": "0 seconds"}, writerId="w")
     try:
-        await_that(older, "its first batch", lambda: target.last_transaction("w") == 0)
+        wait_for_query(older, "its first batch", lambda: target.last_transaction("w") == 0)
         target.begin("w", "the later run", 1)  # as another cluster would that was given the checkpoint
-        write_values(source, 200, 250)
+        commit_values(source, 200, 250)
         with pytest.raises(PySparkException, match="the later run"):
-            older.awaitTermination(FINISH)
+            older.awaitTermination(QUERY_TIMEOUT_S)
     finally:
         older.stop()
-    assert len(values(served, target)) == 200
-    copy(frame, options, tmp_path / "c", writerId="w")
-    assert sorted(values(served, target)) == list(range(250))
+    assert len(values(server, target)) == 200
+    copy_available(frame, options, tmp_path / "c", writerId="w")
+    assert sorted(values(server, target)) == list(range(250))
     with pytest.raises(RefusedError, match="fenced"):
         target.begin("w", "the later run", 2)
 
 
 @pytest.mark.full("four queries through Spark; test_server_sink drives the sink through the same by hand")
 def test_an_equal_batch_of_another_query_is_refused_and_not_swallowed_and_a_restart_is_a_repeat(
-    spark: SparkSession, served: Served, source: Stream, target: Stream, tmp_path: Path
+    spark: SparkSession, server: StreamServer, source: Stream, target: Stream, tmp_path: Path
 ) -> None:
     """Both have batch 0 only: by writer and batch they cannot be told apart."""
-    frame, options = rows_of(spark, served, source), served.options(target)
-    first = copy(frame, options, tmp_path / "one", writerId="shared")
+    frame, options = rows_of(spark, server, source), server.options(target)
+    first = copy_available(frame, options, tmp_path / "one", writerId="shared")
     assert target.last_transaction("shared") == 0
     with pytest.raises(PySparkException, match=rf"'shared' is committed by another producer's run '{first.runId}'"):
-        copy(frame.where("value like '1%'"), options, tmp_path / "two", writerId="shared")
+        copy_available(frame.where("value like '1%'"), options, tmp_path / "two", writerId="shared")
     with pytest.raises(PySparkException, match="another producer's run"):
-        copy(frame.where("value is null"), options, tmp_path / "three", writerId="shared")
-    assert forget_last_commit(tmp_path / "one") == 0
-    copy(frame, options, tmp_path / "one", writerId="shared")
-    assert sorted(values(served, target)) == list(range(200))
+        copy_available(frame.where("value is null"), options, tmp_path / "three", writerId="shared")
+    assert remove_last_commit(tmp_path / "one") == 0
+    copy_available(frame, options, tmp_path / "one", writerId="shared")
+    assert sorted(values(server, target)) == list(range(200))
 
 
 @pytest.mark.full("four queries through Spark; test_server_sink drives the sink through the same by hand")
 def test_an_older_copy_of_a_checkpoint_is_refused_and_nothing_is_dropped(
-    spark: SparkSession, served: Served, source: Stream, target: Stream, tmp_path: Path
+    spark: SparkSession, server: StreamServer, source: Stream, target: Stream, tmp_path: Path
 ) -> None:
-    options, frame = served.options(target), rows_of(spark, served, source)
-    copy(frame, options, tmp_path / "c")
+    options, frame = server.options(target), rows_of(spark, server, source)
+    copy_available(frame, options, tmp_path / "c")
     shutil.copytree(tmp_path / "c", tmp_path / "older")
     for first in (200, 250):
-        write_values(source, first, first + 50)
-        copy(frame, options, tmp_path / "c")
+        commit_values(source, first, first + 50)
+        copy_available(frame, options, tmp_path / "c")
     with pytest.raises(PySparkException, match="an older copy of its checkpoint"):
-        copy(frame, options, tmp_path / "older")
-    assert sorted(values(served, target)) == list(range(300))
+        copy_available(frame, options, tmp_path / "older")
+    assert sorted(values(server, target)) == list(range(300))
 
 
 @pytest.mark.full("three queries through Spark; test_server_sink drives the sink through the same by hand")
 def test_two_queries_of_one_name_the_one_that_is_behind_is_fenced_off(
-    spark: SparkSession, served: Served, source: Stream, target: Stream, tmp_path: Path
+    spark: SparkSession, server: StreamServer, source: Stream, target: Stream, tmp_path: Path
 ) -> None:
-    frame, options, again = rows_of(spark, served, source), served.options(target), {"processingTime": "0 seconds"}
-    few = rows_of(spark, served, source, maxRowsPerTrigger=60)
-    ahead = copy(few, served.options(served.stream()), tmp_path / "ahead", writerId="w")
+    frame, options, again = rows_of(spark, server, source), server.options(target), {"processingTime": "0 seconds"}
+    few = rows_of(spark, server, source, maxRowsPerTrigger=60)
+    ahead = copy_available(few, server.options(server.create_stream()), tmp_path / "ahead", writerId="w")
     older = start(frame, options, tmp_path / "older", trigger=again, writerId="w")
     try:
-        await_that(older, "its first batch", lambda: target.last_transaction("w") == 0)
+        wait_for_query(older, "its first batch", lambda: target.last_transaction("w") == 0)
         # its earlier micro-batches went to another stream
         newer = start(frame, options, tmp_path / "ahead", trigger=again, writerId="w", acceptGap="true")
         try:
             assert newer.id == ahead.id
-            write_values(source, 200, 250)
-            await_that(newer, "its next batch", lambda: target.last_transaction("w", str(newer.id)) > 0)
-            write_values(source, 250, 300)
+            commit_values(source, 200, 250)
+            wait_for_query(newer, "its next batch", lambda: target.last_transaction("w", str(newer.id)) > 0)
+            commit_values(source, 250, 300)
             with pytest.raises(PySparkException) as fenced:
-                older.awaitTermination(FINISH)
+                older.awaitTermination(QUERY_TIMEOUT_S)
             assert f"run '{older.runId}' of writer 'w' is fenced: the later run '{newer.runId}'" in str(fenced.value)
         finally:
             newer.stop()
@@ -237,14 +250,16 @@ def test_two_queries_of_one_name_the_one_that_is_behind_is_fenced_off(
         older.stop()
 
 
-def test_arrow_rows_are_aggregated_and_written_back_once(spark: SparkSession, served: Served, tmp_path: Path) -> None:
-    source, target = served.stream(2), served.stream()
-    write(spark.range(0, 1_000, 1, 4).selectExpr("id % 3 as plane", "id"), served.options(source))
-    flights = spark.readStream.format("aeron").options(**served.options(source), startingOffsets="earliest").load()
+def test_arrow_rows_are_aggregated_and_written_back_once(
+    spark: SparkSession, server: StreamServer, tmp_path: Path
+) -> None:
+    source, target = server.create_stream(2), server.create_stream()
+    write_frame(spark.range(0, 1_000, 1, 4).selectExpr("id % 3 as plane", "id"), server.options(source))
+    flights = spark.readStream.format("aeron").options(**server.options(source), startingOffsets="earliest").load()
     counted = flights.groupBy("plane").count()
-    writer = counted.writeStream.format("aeron").outputMode("complete").options(**served.options(target))
+    writer = counted.writeStream.format("aeron").outputMode("complete").options(**server.options(target))
     running = begin(writer.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start)
-    assert running.awaitTermination(FINISH)
+    assert running.awaitTermination(QUERY_TIMEOUT_S)
     running.stop()
-    found = read(spark, served.options(target)).collect()
+    found = read_frame(spark, server.options(target)).collect()
     assert sorted((row.plane, row["count"]) for row in found) == [(0, 334), (1, 333), (2, 333)]

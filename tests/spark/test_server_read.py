@@ -17,25 +17,25 @@ from aeron_spark.log.query import DataLossWarning
 from aeron_spark.streams.stream import Stream
 from aeron_spark.waiting import wait_for
 from tests.aeron.streams import number
-from tests.spark.byhand import Query, numbered_values, numbers, opened, save, table
-from tests.spark.queries import Collected, await_that, finish, read_stream, running
-from tests.spark.served import Served, numbered_rows, read, write, write_values
+from tests.spark.queries import CollectingSink, read_stream, run_query, run_to_end, wait_for_query
+from tests.spark.simulated_engine import Query, make_numbered_batch, make_source, read_numbers, read_table, save
+from tests.spark.stream_server import StreamServer, commit_values, make_numbered_rows, read_frame, write_frame
 
-pytestmark = pytest.mark.usefixtures("copied")
+pytestmark = pytest.mark.usefixtures("server_route_warmed_up")
 
 
-def filled(served: Served) -> Stream:
+def filled(server: StreamServer) -> Stream:
     """Make a stream of 600 numbered messages in each of two partitions."""
-    made = served.stream(2, term_bytes=1 << 16)
+    made = server.create_stream(2, term_bytes=1 << 16)
     for first in (0, 300, 600, 900):
-        write_values(made, first, first + 300, partition=first // 300 % 2, length=200)
+        commit_values(made, first, first + 300, partition=first // 300 % 2, length=200)
     return made
 
 
 @pytest.fixture(scope="module")
-def stream(served: Served) -> Stream:
+def stream(server: StreamServer) -> Stream:
     """One that no test changes."""
-    return filled(served)
+    return filled(server)
 
 
 def numbers_of(rows: list[Row]) -> list[int]:
@@ -43,9 +43,9 @@ def numbers_of(rows: list[Row]) -> list[int]:
 
 
 def test_raw_rows_say_which_stream_partition_and_position_they_are_of(
-    spark: SparkSession, served: Served, stream: Stream
+    spark: SparkSession, server: StreamServer, stream: Stream
 ) -> None:
-    rows = read(spark, served.options(stream)).collect()
+    rows = read_frame(spark, server.options(stream)).collect()
     assert numbers_of(rows) == [*range(300), *range(600, 900), *range(300, 600), *range(900, 1_200)]
     assert {row.channel for row in rows} == {stream.definition.name}
     assert [row.recordingId for row in rows] == [0] * 600 + [1] * 600
@@ -53,16 +53,16 @@ def test_raw_rows_say_which_stream_partition_and_position_they_are_of(
     assert {(row.reservedValue, row.timestamp) for row in rows} == {(0, None)}
 
 
-def test_framed_values_and_arrow_rows_come_back_with_their_metadata(spark: SparkSession, served: Served) -> None:
-    values, rows = served.stream(), served.stream()
-    write(numbered_rows(spark, 10, 1), served.options(values), payload="framed", writerId="desk")
-    found = read(spark, served.options(values), includeMetadata=True).collect()
+def test_framed_values_and_arrow_rows_come_back_with_their_metadata(spark: SparkSession, server: StreamServer) -> None:
+    values, rows = server.create_stream(), server.create_stream()
+    write_frame(make_numbered_rows(spark, 10, 1), server.options(values), payload="framed", writerId="desk")
+    found = read_frame(spark, server.options(values), includeMetadata=True).collect()
     assert numbers_of(found) == list(range(10))
     assert {(row._aeron_writer, row._aeron_batch, row._aeron_partition) for row in found} == {("desk", -1, 0)}
     assert [row._aeron_row for row in found] == list(range(10))
     assert all(row._aeron_timestamp is not None for row in found)
-    write(spark.range(7).selectExpr("id", "id * 0.5 as half").coalesce(1), served.options(rows))
-    table = read(spark, served.options(rows), includeMetadata=True)
+    write_frame(spark.range(7).selectExpr("id", "id * 0.5 as half").coalesce(1), server.options(rows))
+    table = read_frame(spark, server.options(rows), includeMetadata=True)
     assert table.schema["half"].dataType.simpleString() == "decimal(22,1)"
     assert [row.id for row in table.collect()] == list(range(7))
     assert {row._aeron_recordingId for row in table.collect()} == {0}
@@ -70,12 +70,12 @@ def test_framed_values_and_arrow_rows_come_back_with_their_metadata(spark: Spark
 
 def places(options: dict[str, str], **more: object) -> list[tuple[int, int]]:
     """Return recording and position of each message that a batch query reads."""
-    found = table(options, **more)
+    found = read_table(options, **more)
     return list(zip(found["recordingId"].to_pylist(), found["position"].to_pylist(), strict=True))
 
 
-def test_a_batch_has_its_bounds(served: Served, stream: Stream) -> None:
-    options, name = served.options(stream), served.name
+def test_a_batch_has_its_bounds(server: StreamServer, stream: Stream) -> None:
+    options, name = server.options(stream), server.name
     first, second = ([at for partition, at in places(options) if partition == wanted] for wanted in (0, 1))
     starting = json.dumps({f"{name}/0": first[590], "1": second[10]})
     ending = json.dumps({f"{name}/0": first[595], f"{name}/1": second[12]})
@@ -85,20 +85,20 @@ def test_a_batch_has_its_bounds(served: Served, stream: Stream) -> None:
     ]
     found = places(options, startPosition=first[100], endPosition=first[103])
     assert [position for partition, position in found if partition == 0] == first[100:103]
-    source = opened(options, minPartitions=4)
+    source = make_source(options, minPartitions=4)
     assert len(source.reader(source.schema()).partitions()) >= 4
-    assert sorted(numbers(options, minPartitions=4)) == list(range(1_200))
+    assert sorted(read_numbers(options, minPartitions=4)) == list(range(1_200))
     for wrong, says in (
         ('{"7": 0}', "has recording 7, which the stream does not have"),
         (json.dumps({"0": first[1] + 32}), "is inside a message"),
     ):
         with pytest.raises(OptionError, match=says):
-            table(options, startingOffsets=wrong)
+            read_table(options, startingOffsets=wrong)
 
 
-def test_the_servers_index_finds_a_time_whatever_the_payload(served: Served) -> None:
-    stream = served.stream()
-    options, moments = served.options(stream), []
+def test_the_servers_index_finds_a_time_whatever_the_payload(server: StreamServer) -> None:
+    stream = server.create_stream()
+    options, moments = server.options(stream), []
 
     def now() -> datetime:
         """The time, once it has gone on: no two are equal, and none is that of a commit."""
@@ -108,76 +108,76 @@ def test_the_servers_index_finds_a_time_whatever_the_payload(served: Served) -> 
 
     for index in range(3):
         moments.append(now())
-        write_values(stream, 10 * index, 10 * index + 10)
+        commit_values(stream, 10 * index, 10 * index + 10)
         now()
     for index, moment in enumerate(moments):
-        assert numbers(options, startingTimestamp=moment.isoformat()) == list(range(10 * index, 30))
-    assert numbers(options, startingTimestamp="-1h") == list(range(30))
-    assert numbers(options, startingTimestamp=now().isoformat()) == []
+        assert read_numbers(options, startingTimestamp=moment.isoformat()) == list(range(10 * index, 30))
+    assert read_numbers(options, startingTimestamp="-1h") == list(range(30))
+    assert read_numbers(options, startingTimestamp=now().isoformat()) == []
 
 
 @pytest.mark.full("two queries through Spark take more than 10 CPU seconds; the limits are shown by hand")
 def test_available_now_keeps_to_the_limits_and_a_running_query_goes_on_where_it_was(
-    spark: SparkSession, served: Served, tmp_path: Path
+    spark: SparkSession, server: StreamServer, tmp_path: Path
 ) -> None:
-    stream, seen = filled(served), Collected()
-    options = served.options(stream)
-    query = finish(read_stream(spark, options, maxRowsPerTrigger=500), tmp_path / "checkpoint", seen)
+    stream, seen = filled(server), CollectingSink()
+    options = server.options(stream)
+    query = run_to_end(read_stream(spark, options, maxRowsPerTrigger=500), tmp_path / "checkpoint", seen)
     assert seen.numbers == list(range(1_200))
     assert len(seen.sizes) == 3
     assert max(seen.sizes) <= 500
     offset = json.loads(query.lastProgress.sources[0].endOffset)
-    assert set(offset["recordings"]) == {f"{served.name}/0", f"{served.name}/1"}
-    with running(read_stream(spark, options), tmp_path / "checkpoint", seen) as query:
-        save(options, [numbered_values(5_000, 5_050)], [numbered_values(5_050, 5_100)])
-        await_that(query, "the rows", lambda: len(seen.numbers) == 1_300)
+    assert set(offset["recordings"]) == {f"{server.name}/0", f"{server.name}/1"}
+    with run_query(read_stream(spark, options), tmp_path / "checkpoint", seen) as query:
+        save(options, [make_numbered_batch(5_000, 5_050)], [make_numbered_batch(5_050, 5_100)])
+        wait_for_query(query, "the rows", lambda: len(seen.numbers) == 1_300)
     assert seen.numbers == [*range(1_200), *range(5_000, 5_100)]
     assert seen.sizes[3:] == [100]  # a transaction as a whole, of both partitions
 
 
-def test_what_was_purged_is_a_loss_that_is_told(served: Served) -> None:
-    stream = served.stream(term_bytes=1 << 16)
-    write_values(stream, 0, 3)
-    query = Query(served.options(stream))
-    assert list(query.batches()) == [[0, 1, 2]]
+def test_what_was_purged_is_a_loss_that_is_told(server: StreamServer) -> None:
+    stream = server.create_stream(term_bytes=1 << 16)
+    commit_values(stream, 0, 3)
+    query = Query(server.options(stream))
+    assert list(query.run_batches()) == [[0, 1, 2]]
     for first in (10, 610):  # more than two segments
-        write_values(stream, first, first + 600, length=1_000)
+        commit_values(stream, first, first + 600, length=1_000)
     (start,) = stream.purge(before_position=stream.states()[0].end)
     assert start > 0
     with pytest.raises(DataLossError, match="purged"):
-        query.batch()
+        query.run_batch()
     query.restart(failOnDataLoss=False)
     with pytest.warns(DataLossWarning, match="purged"):
-        found = query.batch()
-    left = numbers(served.options(stream))
+        found = query.run_batch()
+    left = read_numbers(server.options(stream))
     assert 0 < len(left) < 1_200
     assert found == left
 
 
 @pytest.mark.full("three queries; the one before does it by hand, and test_source_losses has one of Spark")
-def test_spark_tells_what_was_purged(spark: SparkSession, served: Served, tmp_path: Path) -> None:
-    stream = served.stream(term_bytes=1 << 16)
-    write(numbered_rows(spark, 3, 1), served.options(stream))
-    seen = Collected()
-    frame = read_stream(spark, served.options(stream))
-    finish(frame, tmp_path / "checkpoint", seen)
+def test_spark_tells_what_was_purged(spark: SparkSession, server: StreamServer, tmp_path: Path) -> None:
+    stream = server.create_stream(term_bytes=1 << 16)
+    write_frame(make_numbered_rows(spark, 3, 1), server.options(stream))
+    seen = CollectingSink()
+    frame = read_stream(spark, server.options(stream))
+    run_to_end(frame, tmp_path / "checkpoint", seen)
     for _ in range(2):  # more than two segments
-        write(numbered_rows(spark, 600, 1, first=10, length=1_000), served.options(stream))
+        write_frame(make_numbered_rows(spark, 600, 1, first=10, length=1_000), server.options(stream))
     (start,) = stream.purge(before_position=stream.states()[0].end)
     assert start > 0
     with pytest.raises(PySparkException, match="purged"):
-        finish(frame, tmp_path / "checkpoint", seen)
-    finish(read_stream(spark, served.options(stream), failOnDataLoss=False), tmp_path / "checkpoint", seen)
-    left = numbers_of(read(spark, served.options(stream)).collect())
+        run_to_end(frame, tmp_path / "checkpoint", seen)
+    run_to_end(read_stream(spark, server.options(stream), failOnDataLoss=False), tmp_path / "checkpoint", seen)
+    left = numbers_of(read_frame(spark, server.options(stream)).collect())
     assert 0 < len(left) < 1_200
     assert seen.batches[1] == left
 
 
-def test_filters_become_bounds(served: Served, stream: Stream) -> None:
-    options = served.options(stream)
+def test_filters_become_bounds(server: StreamServer, stream: Stream) -> None:
+    options = server.options(stream)
     everything = places(options)
     low = everything[500][1]
-    source = opened(options, pushdown=True)
+    source = make_source(options, pushdown=True)
     reader: Any = source.reader(source.schema())
     wanted = [GreaterThanOrEqual(("position",), low)]
     assert list(reader.pushFilters(wanted)) == wanted, "Spark must still apply the filter"
@@ -186,14 +186,14 @@ def test_filters_become_bounds(served: Served, stream: Stream) -> None:
     assert sorted(found) == sorted(position for _, position in everything if position >= low)
 
 
-@pytest.mark.full("two reads of Spark; the one before does it by hand, and test_source_places has one of Spark")
-def test_filters_of_spark_become_bounds(spark: SparkSession, served: Served, stream: Stream) -> None:
-    options = served.options(stream)
-    rows = read(spark, options).collect()
+@pytest.mark.full("two reads of Spark; the one before does it by hand, and test_source_bounds has one of Spark")
+def test_filters_of_spark_become_bounds(spark: SparkSession, server: StreamServer, stream: Stream) -> None:
+    options = server.options(stream)
+    rows = read_frame(spark, options).collect()
     low = rows[500].position
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:
-        found = read(spark, options, pushdown=True).where(f"position >= {low}").collect()
+        found = read_frame(spark, options, pushdown=True).where(f"position >= {low}").collect()
     finally:
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
     assert found == [row for row in rows if row.position >= low]

@@ -12,19 +12,19 @@ from pyspark.sql import Row, SparkSession
 from aeron_spark.errors import AeronSparkError, DataFormatError, OptionError, ServerKeyChanged
 from aeron_spark.keys.identity import ensure_identity
 from aeron_spark.protocol.keypair import public_text
-from tests.spark.byhand import numbered_values, save, table, values
-from tests.spark.served import Served, numbered_rows, read, write
+from tests.spark.simulated_engine import make_batch, make_numbered_batch, read_table, save
+from tests.spark.stream_server import StreamServer, make_numbered_rows, read_frame, write_frame
 
-pytestmark = pytest.mark.usefixtures("copied")
+pytestmark = pytest.mark.usefixtures("server_route_warmed_up")
 
 
-def test_tasks_are_spread_over_the_partitions_and_keep_their_order(spark: SparkSession, served: Served) -> None:
-    stream = served.stream(3)
-    write(
+def test_tasks_are_spread_over_the_partitions_and_keep_their_order(spark: SparkSession, server: StreamServer) -> None:
+    stream = server.create_stream(3)
+    write_frame(
         spark.range(0, 70, 1, 7).selectExpr("cast(id as string) as value", "id as reservedValue"),
-        served.options(stream),
+        server.options(stream),
     )
-    found = read(spark, served.options(stream)).collect()
+    found = read_frame(spark, server.options(stream)).collect()
     tasks = {
         partition: [row.reservedValue // 10 for row in found if row.recordingId == partition] for partition in range(3)
     }
@@ -32,82 +32,86 @@ def test_tasks_are_spread_over_the_partitions_and_keep_their_order(spark: SparkS
     assert all(row.value == str(row.reservedValue).encode() for row in found)
 
 
-def test_each_save_is_a_transaction_of_its_own_and_named_in_the_metadata(spark: SparkSession, served: Served) -> None:
-    stream = served.stream()
+def test_each_save_is_a_transaction_of_its_own_and_named_in_the_metadata(
+    spark: SparkSession, server: StreamServer
+) -> None:
+    stream = server.create_stream()
     for _ in range(2):
-        write(numbered_rows(spark, 5, 2), served.options(stream), payload="framed", writerId="desk")
-    found = read(spark, served.options(stream), includeMetadata=True).collect()
+        write_frame(make_numbered_rows(spark, 5, 2), server.options(stream), payload="framed", writerId="desk")
+    found = read_frame(spark, server.options(stream), includeMetadata=True).collect()
     assert len(found) == 10
     assert {row._aeron_writer for row in found} == {"desk"}
 
 
-def test_values_of_any_size_are_framed_and_rows_keep_their_nulls(spark: SparkSession, served: Served) -> None:
-    stream, rows = served.stream(term_bytes=1 << 16), served.stream(term_bytes=1 << 16)
+def test_values_of_any_size_are_framed_and_rows_keep_their_nulls(spark: SparkSession, server: StreamServer) -> None:
+    stream, rows = server.create_stream(term_bytes=1 << 16), server.create_stream(term_bytes=1 << 16)
     large = spark.range(3).selectExpr("repeat(char(65 + id), 300000 * cast(id as int)) as value").coalesce(1)
-    write(large, served.options(stream), payload="framed")
-    assert [len(row.value) for row in read(spark, served.options(stream)).collect()] == [0, 300_000, 600_000]
+    write_frame(large, server.options(stream), payload="framed")
+    assert [len(row.value) for row in read_frame(spark, server.options(stream)).collect()] == [0, 300_000, 600_000]
     with pytest.raises(AeronSparkError, match=r"the longest message of stream .* has 8192.*Write with payload=framed"):
-        save(served.options(served.stream(term_bytes=1 << 16)), [values(bytes(300_000))], payload="raw")
+        save(server.options(server.create_stream(term_bytes=1 << 16)), [make_batch(bytes(300_000))], payload="raw")
     table = spark.createDataFrame([(1, None), (None, "x")], "a int, b string").coalesce(1)
-    write(table, served.options(rows))
-    assert sorted(map(tuple, read(spark, served.options(rows)).collect()), key=str) == [(1, None), (None, "x")]
+    write_frame(table, server.options(rows))
+    assert sorted(map(tuple, read_frame(spark, server.options(rows)).collect()), key=str) == [(1, None), (None, "x")]
 
 
-def test_of_a_save_that_fails_nothing_is_there(spark: SparkSession, served: Served) -> None:
-    stream = served.stream(2)
+def test_of_a_save_that_fails_nothing_is_there(spark: SparkSession, server: StreamServer) -> None:
+    stream = server.create_stream(2)
     rows = spark.range(0, 1_000, 1, 4).selectExpr("if(id = 999, raise_error('broken'), cast(id as string)) as value")
     with pytest.raises(PySparkException, match="broken"):
-        write(rows, served.options(stream), payload="raw")
+        write_frame(rows, server.options(stream), payload="raw")
     assert [state.end for state in stream.states()] == [0, 0]
-    write(spark.range(0, 0, 1, 2).selectExpr("cast(id as string) as value"), served.options(stream))
-    assert read(spark, served.options(stream)).collect() == []
+    write_frame(spark.range(0, 0, 1, 2).selectExpr("cast(id as string) as value"), server.options(stream))
+    assert read_frame(spark, server.options(stream)).collect() == []
 
 
-def test_what_a_stream_does_not_hold_is_refused_with_both_sides(served: Served) -> None:
-    stream = served.stream()
-    options = served.options(stream)
+def test_what_a_stream_does_not_hold_is_refused_with_both_sides(server: StreamServer) -> None:
+    stream = server.create_stream()
+    options = server.options(stream)
     save(options, [pa.record_batch({"id": [0, 1, 2]})])
     with pytest.raises(DataFormatError, match="the stream has arrow rows, and the new rows are raw"):
-        save(options, [values("0.")])
+        save(options, [make_batch("0.")])
     with pytest.raises(DataFormatError, match=r"(?s)id.*string"):
         save(options, [pa.record_batch({"id": ["0"]})])
     # Spark's literals and ids are never null, which says nothing of the column
     never = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("more", pa.string(), nullable=False)])
     save(options, [pa.record_batch({"id": [3], "more": ["new"]}, schema=never)])
     save(options, [pa.record_batch({"id": pa.array([None], pa.int64())})])
-    found = table(options, payload="arrow").to_pylist()
+    found = read_table(options, payload="arrow").to_pylist()
     assert [row["id"] for row in found] == [0, 1, 2, 3, None]
     assert [row["more"] for row in found] == [None, None, None, "new", None]
 
 
 @pytest.mark.full("seven writes and reads of Spark; the same by hand is in make test")
-def test_spark_shows_what_a_stream_does_not_hold_with_both_sides(spark: SparkSession, served: Served) -> None:
-    stream = served.stream()
-    write(spark.range(3).coalesce(1), served.options(stream))
+def test_spark_shows_what_a_stream_does_not_hold_with_both_sides(spark: SparkSession, server: StreamServer) -> None:
+    stream = server.create_stream()
+    write_frame(spark.range(3).coalesce(1), server.options(stream))
     with pytest.raises(PySparkException, match="the stream has arrow rows, and the new rows are raw"):
-        write(numbered_rows(spark, 1, 1), served.options(stream))
+        write_frame(make_numbered_rows(spark, 1, 1), server.options(stream))
     with pytest.raises(PySparkException, match=r"(?s)id.*string"):
-        write(spark.range(3).selectExpr("cast(id as string) as id"), served.options(stream))
+        write_frame(spark.range(3).selectExpr("cast(id as string) as id"), server.options(stream))
     # Spark's literals and ids are never null, which says nothing of the column
-    write(spark.range(3, 4).selectExpr("id", "'new' as more", "array(struct(1 as x)) as a"), served.options(stream))
-    write(spark.createDataFrame([(None,)], "id bigint"), served.options(stream))
-    found = read(spark, served.options(stream)).select("id", "more", "a").collect()
+    write_frame(
+        spark.range(3, 4).selectExpr("id", "'new' as more", "array(struct(1 as x)) as a"), server.options(stream)
+    )
+    write_frame(spark.createDataFrame([(None,)], "id bigint"), server.options(stream))
+    found = read_frame(spark, server.options(stream)).select("id", "more", "a").collect()
     assert [row.id for row in found] == [0, 1, 2, 3, None]
     assert [(row.more, row.a) for row in found if row.id == 3] == [("new", [Row(x=1)])]
 
 
-def test_keys_come_by_spark_and_by_the_environment(spark: SparkSession, served: Served, tmp_path: Path) -> None:
-    stream = served.stream()
-    key = tmp_path / f"{served.name.replace(':', '-')}-brought.key"
+def test_keys_come_by_spark_and_by_the_environment(spark: SparkSession, server: StreamServer, tmp_path: Path) -> None:
+    stream = server.create_stream()
+    key = tmp_path / f"{server.name.replace(':', '-')}-brought.key"
     ensure_identity(key)
     spark.sparkContext.addFile(str(key))
-    write(numbered_rows(spark, 3, 1), served.options(stream, identity=key.name))
-    assert served.handshakes(key, at_least=1)
-    assert len(read(spark, served.options(stream, identity=key.name)).collect()) == 3
+    write_frame(make_numbered_rows(spark, 3, 1), server.options(stream, identity=key.name))
+    assert server.count_handshakes(key, at_least=1)
+    assert len(read_frame(spark, server.options(stream, identity=key.name)).collect()) == 3
     with pytest.raises(PySparkException, match="the environment variable NOT_SET of the identity 'env:NOT_SET' is not"):
-        write(numbered_rows(spark, 3, 1), served.options(stream, identity="env:NOT_SET"))
+        write_frame(make_numbered_rows(spark, 3, 1), server.options(stream, identity="env:NOT_SET"))
     with pytest.raises(PySparkException, match=r"there is no file missing\.key in .* or in Spark"):
-        read(spark, served.options(stream, identity="missing.key")).collect()
+        read_frame(spark, server.options(stream, identity="missing.key")).collect()
 
 
 # as Spark shows it, and by hand: the first of each goes through Spark
@@ -126,17 +130,17 @@ WRONG_READS = [
 
 
 @pytest.mark.parametrize(("more", "says"), WRONG_READS, ids=[says for _, says in WRONG_READS])
-def test_a_wrong_read_is_refused(served: Served, more: dict[str, str], says: str) -> None:
+def test_a_wrong_read_is_refused(server: StreamServer, more: dict[str, str], says: str) -> None:
     with pytest.raises(AeronSparkError) as caught:
-        table(served.options(more.get("stream", "none")) | more)
+        read_table(server.options(more.get("stream", "none")) | more)
     assert says in str(caught.value)
     assert "Q0FGRUJB" not in str(caught.value)
 
 
-def test_spark_shows_a_refusal_and_no_secret(spark: SparkSession, served: Served) -> None:
+def test_spark_shows_a_refusal_and_no_secret(spark: SparkSession, server: StreamServer) -> None:
     for more, says in (WRONG_READS[-2], WRONG_READS[-1]):
         with pytest.raises(PySparkException) as caught:
-            read(spark, served.options(more.get("stream", "none")) | more, payload="raw").collect()
+            read_frame(spark, server.options(more.get("stream", "none")) | more, payload="raw").collect()
         assert says in str(caught.value)
         assert "Q0FGRUJB" not in str(caught.value)
 
@@ -151,27 +155,31 @@ WRONG_WRITES = [
 
 
 @pytest.mark.parametrize(("more", "says"), WRONG_WRITES, ids=[says for _, says in WRONG_WRITES])
-def test_a_wrong_write_is_refused(served: Served, more: dict[str, str], says: str) -> None:
+def test_a_wrong_write_is_refused(server: StreamServer, more: dict[str, str], says: str) -> None:
     with pytest.raises(AeronSparkError) as caught:
-        save(served.options(more.get("stream") or served.stream()) | more, [numbered_values(0, 1)], payload="framed")
+        save(
+            server.options(more.get("stream") or server.create_stream()) | more,
+            [make_numbered_batch(0, 1)],
+            payload="framed",
+        )
     assert says in str(caught.value)
 
 
-def test_rows_that_name_a_stream_of_their_own_are_refused(spark: SparkSession, served: Served) -> None:
-    stream = served.stream()
-    rows = values(b"x", streamId=pa.array([7], pa.int32()))
+def test_rows_that_name_a_stream_of_their_own_are_refused(spark: SparkSession, server: StreamServer) -> None:
+    stream = server.create_stream()
+    rows = make_batch(b"x", streamId=pa.array([7], pa.int32()))
     for payload in ("auto", "raw", "framed"):
         with pytest.raises(OptionError, match="the column 'streamId' selects a row's stream only on the direct route"):
-            save(served.options(stream), [rows], payload=payload)
+            save(server.options(stream), [rows], payload=payload)
     with pytest.raises(PySparkException, match="overwrite"):
-        numbered_rows(spark, 1, 1).write.format("aeron").mode("overwrite").options(**served.options(stream)).save()
+        make_numbered_rows(spark, 1, 1).write.format("aeron").mode("overwrite").options(**server.options(stream)).save()
     assert stream.states()[0].end == 0
 
 
-def test_a_server_that_is_another_or_not_there_is_named(served: Served, tmp_path: Path) -> None:
-    options = served.options(served.stream())
+def test_a_server_that_is_another_or_not_there_is_named(server: StreamServer, tmp_path: Path) -> None:
+    options = server.options(server.create_stream())
     other = public_text(ensure_identity(tmp_path / "other.key").public)
     with pytest.raises(ServerKeyChanged):
-        table(options, serverKey=other)
+        read_table(options, serverKey=other)
     with pytest.raises(AeronSparkError, match=r"127\.0\.0\.1:9 to respond"):
-        table(options, server="127.0.0.1:9", connectTimeout="2s", ipc="never")
+        read_table(options, server="127.0.0.1:9", connectTimeout="2s", ipc="never")

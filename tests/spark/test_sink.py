@@ -20,7 +20,7 @@ from aeron_spark.node import NodeHandle
 from aeron_spark.waiting import wait_for
 from spark_jobs.session import begin
 from tests.aeron.streams import TIMEOUT_S, Stream, frame, open_stream
-from tests.spark.byhand import numbered_values, save, table, values
+from tests.spark.simulated_engine import make_batch, make_numbered_batch, read_table, save
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def write(rows: DataFrame, stream: Stream, mode: str = "append", **options: obje
 
 def messages(stream: Stream) -> list[bytes]:
     """Every message on the stream's log, in its order, as plain Aeron sees it."""
-    rows = table(stream.options).to_pylist() if stream.archive.recordings(stream.id) else []
+    rows = read_table(stream.options).to_pylist() if stream.archive.recordings(stream.id) else []
     return [row["value"] for row in sorted(rows, key=lambda row: (row["recordingId"], row["position"]))]
 
 
@@ -135,7 +135,7 @@ def test_a_value_in_chunks_decodes_by_the_page_of_the_wire_format(spark: SparkSe
 def test_reserved_values_stand_in_aerons_own_field(spark: SparkSession, stream: Stream, payload: str) -> None:
     rows_in = texts(spark, 3).selectExpr("value", "if(value like '%1', null, -5000000000L) as reservedValue")
     write(rows_in, stream, payload=payload)
-    assert table(stream.options)["reservedValue"].to_pylist() == [-5_000_000_000, 0, -5_000_000_000]
+    assert read_table(stream.options)["reservedValue"].to_pylist() == [-5_000_000_000, 0, -5_000_000_000]
     if payload == "framed":
         found = read(spark, stream, includeMetadata="true").orderBy("_aeron_position").collect()
         assert [row._aeron_reservedValue for row in found] == [-5_000_000_000, 0, -5_000_000_000]
@@ -188,7 +188,7 @@ def test_spark_shows_why_columns_are_refused(spark: SparkSession, stream: Stream
 
 def test_without_a_subscriber_a_write_fails_once_its_time_to_connect_is_over(stream: Stream) -> None:
     with pytest.raises(ConnectError) as failed:
-        put(stream, numbered_values(0, 1), record="never", connectTimeout="300ms")
+        put(stream, make_numbered_batch(0, 1), record="never", connectTimeout="300ms")
     text = str(failed.value)
     assert f"waited 0.3 s for a subscriber on aeron:ipc stream {stream.id}" in text
     assert "whenUnconnected=drop" in text
@@ -197,11 +197,11 @@ def test_without_a_subscriber_a_write_fails_once_its_time_to_connect_is_over(str
 @pytest.mark.parametrize("payload", ["raw", "framed", "arrow"])
 def test_without_a_subscriber_rows_are_dropped_where_that_is_wanted(stream: Stream, payload: str) -> None:
     options = {"record": "never", "whenUnconnected": "drop", "payload": payload}
-    put(stream, numbered_values(0, 2_000), **options)
+    put(stream, make_numbered_batch(0, 2_000), **options)
     # Once somebody listens, what is written then arrives, and nothing of what was dropped.
     stream.record()
     wait_for(stream_is_recorded(stream), TIMEOUT_S, "a recording of the kept publication")
-    put(stream, values("value 0"), **{**options, "payload": "raw", "ack": "archive", "whenUnconnected": "fail"})
+    put(stream, make_batch("value 0"), **{**options, "payload": "raw", "ack": "archive", "whenUnconnected": "fail"})
     assert messages(stream) == [b"value 0"]
 
 
@@ -213,7 +213,7 @@ def test_back_pressure_beyond_the_offer_timeout_fails_with_what_aeron_answered(
     stream: Stream, idle_subscriber: Any
 ) -> None:
     with pytest.raises(WaitTimeout) as failed:
-        put(stream, numbered_values(0, 1_000, 1_000), record="never", offerTimeout="500ms")
+        put(stream, make_numbered_batch(0, 1_000, 1_000), record="never", offerTimeout="500ms")
     text = str(failed.value)
     assert f"waited 0.5 s for room to publish on aeron:ipc stream {stream.id}" in text
     assert "Aeron answered BACK_PRESSURED: a subscriber is slower than the publisher" in text
@@ -228,12 +228,12 @@ def test_acknowledged_by_the_archive_means_that_all_of_it_is_recorded(spark: Spa
 
 def test_acknowledgement_by_an_archive_that_does_not_record_is_refused(stream: Stream) -> None:
     with pytest.raises(AeronSparkError, match=r"is 'archive', and stream [0-9]+ of aeron:ipc is not recorded"):
-        put(stream, values("x"), ack="archive", record="never")
+        put(stream, make_batch("x"), ack="archive", record="never")
 
 
 @pytest.mark.parametrize("ack", ["driver", "auto"])
 def test_without_a_recording_the_drivers_word_is_enough(stream: Stream, idle_subscriber: Any, ack: str) -> None:
-    put(stream, values(*(f"value {row}" for row in range(10))), ack=ack, record="never")
+    put(stream, make_batch(*(f"value {row}" for row in range(10))), ack=ack, record="never")
     assert stream.archive.recordings(stream.id) == []
     # The one subscriber has not taken them yet, so that they are still there for a second one.
     assert idle_subscriber.imageCount() == 1
@@ -263,7 +263,7 @@ def test_a_limit_on_messages_splits_batches_by_rows_and_one_larger_row_in_chunks
 
 def test_a_limit_above_what_the_channel_takes_is_refused(stream: Stream) -> None:
     with pytest.raises(OptionError, match="'maxMessageBytes' is 65536, and this channel's longest message has 32768"):
-        put(stream, values("x"), payload="framed", maxMessageBytes="64k")
+        put(stream, make_batch("x"), payload="framed", maxMessageBytes="64k")
 
 
 def test_a_query_writes_under_its_id_with_its_batch_numbers(
@@ -283,8 +283,8 @@ def test_a_query_writes_under_its_id_with_its_batch_numbers(
 
 def test_a_subscriber_that_is_gone_is_waited_for_again(stream: Stream, node: NodeHandle) -> None:
     subscription = client_of(node.aeron_dir).subscription(stream.channel, stream.id)
-    put(stream, values("x"), record="never")
+    put(stream, make_batch("x"), record="never")
     subscription.close()
     wait_for(lambda: not subscribers(stream, node), TIMEOUT_S, "the driver to end the subscription")
     with pytest.raises(ConnectError, match="for a subscriber"):
-        put(stream, values("x"), record="never", connectTimeout="300ms")
+        put(stream, make_batch("x"), record="never", connectTimeout="300ms")

@@ -20,8 +20,8 @@ from aeron_spark.node import NodeHandle
 from aeron_spark.waiting import wait_for
 from spark_jobs.session import begin
 from tests.leaks import SHARED_MEMORY
-from tests.spark.byhand import numbered_values, numbers, save
-from tests.spark.queries import await_that
+from tests.spark.queries import wait_for_query
+from tests.spark.simulated_engine import make_numbered_batch, read_numbers, save
 
 STREAMS = (1101, 1102)
 
@@ -71,7 +71,7 @@ def test_after_many_micro_batches_there_is_one_publication_a_worker_and_stream(
             progress = query.lastProgress
             return progress is not None and progress["batchId"] >= batches
 
-        await_that(query, f"{batches} micro-batches", done)
+        wait_for_query(query, f"{batches} micro-batches", done)
         sessions = publishing_sessions(node.aeron_dir)
         used = len(workers(node.aeron_dir))
     finally:
@@ -139,9 +139,9 @@ def test_a_worker_that_was_stopped_longer_than_aeron_waits_gets_a_new_client(
 def test_a_process_whose_client_has_ended_gets_a_new_one_and_publishes_on(node: NodeHandle) -> None:
     """As after a stop that was longer than Aeron waits for a client."""
     given = options(node, streamId="1103", ack="archive")
-    save(given, [numbered_values(0, 10)])
+    save(given, [make_numbered_batch(0, 10)])
     before = client_of(node.aeron_dir)
     before.aeron.close()
-    save(given, [numbered_values(10, 20)])
+    save(given, [make_numbered_batch(10, 20)])
     assert client_of(node.aeron_dir) is not before
-    assert numbers(options(node, streamId="1103")) == list(range(20))
+    assert read_numbers(options(node, streamId="1103")) == list(range(20))

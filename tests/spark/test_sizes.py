@@ -14,8 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from aeron_spark.errors import DataFormatError
 from aeron_spark.node import NodeHandle
 from tests.aeron.streams import Stream, open_stream
-from tests.spark import byhand
-from tests.spark.byhand import save
+from tests.spark.simulated_engine import make_batch, save
 
 HEADER: Final = 32
 MTU_PAYLOAD: Final = 1408 - HEADER
@@ -72,7 +71,7 @@ def test_sizes_around_the_limits_of_a_frame_and_a_message_arrive_as_they_were(
 @pytest.mark.parametrize("size", [LONGEST + 1, LARGE])
 def test_raw_refuses_what_is_longer_than_a_message_with_the_remedy(stream: Stream, size: int) -> None:
     with pytest.raises(DataFormatError) as refused:
-        save({**stream.options, "record": "auto"}, [byhand.values(bytes(size))], payload="raw")
+        save({**stream.options, "record": "auto"}, [make_batch(bytes(size))], payload="raw")
     text = str(refused.value)
     assert f"a value has {size} bytes, and the longest message of this channel has {LONGEST}" in text
     assert "Write with payload=framed, which sends it in chunks, or raise the channel's term-length" in text

@@ -19,8 +19,8 @@ from aeron_spark.errors import ConnectError, OptionError, RefusedError, SetupErr
 from aeron_spark.node import NodeHandle
 from tests.aeron.archives import foreign_archive, free_port, guarded_archive
 from tests.aeron.streams import Stream, close_client, number, numbered, open_stream, own_node
-from tests.spark.byhand import Query, numbers, table
-from tests.spark.queries import Collected, await_that, read_batch, read_stream, running
+from tests.spark.queries import CollectingSink, read_batch, read_stream, run_query, wait_for_query
+from tests.spark.simulated_engine import Query, read_numbers, read_table
 
 SECRET = "open sesame"
 
@@ -75,20 +75,20 @@ def test_an_archive_elsewhere_is_read_by_udp(node: NodeHandle, remote: Remote, f
     options = {**seen_from(node, far, remote.uri), **WAYS[way]}
     publisher = far.publisher()
     publisher.send(numbered(0, 500, 1_000))
-    assert numbers(options) == list(range(500))
+    assert read_numbers(options) == list(range(500))
     query = Query(options, maxRowsPerTrigger=300)
-    assert list(query.batches()) == [list(range(300)), list(range(300, 500))]
+    assert list(query.run_batches()) == [list(range(300)), list(range(300, 500))]
     publisher.send(numbered(500, 510))
-    assert list(query.batches()) == [list(range(500, 510))]
-    assert set(query.offset["recordings"]) == {f"{remote.control}/{publisher.recording_id}"}
+    assert list(query.run_batches()) == [list(range(500, 510))]
+    assert set(query.last_offset["recordings"]) == {f"{remote.control}/{publisher.recording_id}"}
 
 
 def test_an_alias_names_an_archive_whatever_its_address(node: NodeHandle, remote: Remote, far: Stream) -> None:
     publisher = far.publisher()
     publisher.send(numbered(0, 3))
     query = Query(seen_from(node, far, f"{remote.uri}|alias=desk"))
-    assert query.batch() == [0, 1, 2]
-    assert set(query.offset["recordings"]) == {f"desk/{publisher.recording_id}"}
+    assert query.run_batch() == [0, 1, 2]
+    assert set(query.last_offset["recordings"]) == {f"desk/{publisher.recording_id}"}
 
 
 def test_several_archives_are_one_stream_with_recordings_keyed_by_archive(
@@ -98,13 +98,13 @@ def test_several_archives_are_one_stream_with_recordings_keyed_by_archive(
     near.record()
     first, second = near.publisher(), far.publisher()
     options = seen_from(node, far, f"embedded,{remote.uri}")
-    seen = Collected()
-    with running(read_stream(spark, options, maxRowsPerTrigger=15), tmp_path, seen) as query:
+    seen = CollectingSink()
+    with run_query(read_stream(spark, options, maxRowsPerTrigger=15), tmp_path, seen) as query:
         first.send(numbered(0, 20))
         second.send(numbered(100, 120))
-        await_that(query, "both archives", lambda: len(seen.numbers) >= 40)
+        wait_for_query(query, "both archives", lambda: len(seen.numbers) >= 40)
         first.send(numbered(20, 25))
-        await_that(query, "more of one", lambda: len(seen.numbers) >= 45)
+        wait_for_query(query, "more of one", lambda: len(seen.numbers) >= 45)
     assert seen.numbers == [*range(25), *range(100, 120)]
     assert max(seen.sizes) <= 15
     newest = max((tmp_path / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))
@@ -114,9 +114,9 @@ def test_several_archives_are_one_stream_with_recordings_keyed_by_archive(
     with pytest.raises(
         OptionError, match=f"ids are not unique with several archives.*one of the archives {remote.control}, embedded"
     ):
-        numbers(options, startingOffsets=json.dumps({str(first.recording_id): 0}))
+        read_numbers(options, startingOffsets=json.dumps({str(first.recording_id): 0}))
     only = json.dumps({first.key: first.position, f"{remote.control}/{second.recording_id}": 0})
-    assert numbers(options, startingOffsets=only) == list(range(100, 120))
+    assert read_numbers(options, startingOffsets=only) == list(range(100, 120))
 
 
 def test_an_archive_that_is_not_there_is_named(node: NodeHandle, far: Stream) -> None:
@@ -125,45 +125,45 @@ def test_an_archive_that_is_not_there_is_named(node: NodeHandle, far: Stream) ->
         rf"no archive answered at aeron:udp\?endpoint={nobody} stream 10 within 1 s\. Start the archive, correct option"
     )
     with pytest.raises(ConnectError, match=said) as raised:  # finding U5
-        numbers(seen_from(node, far, f"aeron:udp?endpoint={nobody}"), connectTimeout="1s")
+        read_numbers(seen_from(node, far, f"aeron:udp?endpoint={nobody}"), connectTimeout="1s")
     assert "Exception" not in str(raised.value), "no word of Java's"
     with pytest.raises(SetupError, match=r"^the host name 'no-such-host\.invalid' cannot be resolved") as unknown:
-        numbers(seen_from(node, far, "aeron:udp?endpoint=no-such-host.invalid:8010"), connectTimeout="1s")
+        read_numbers(seen_from(node, far, "aeron:udp?endpoint=no-such-host.invalid:8010"), connectTimeout="1s")
     assert "replayChannel" not in unknown.value.remedy, "no channel of one's own helps where the name is wrong"
     with pytest.raises(SetupError, match=r"^option 'credentialsFile': /no/such cannot be read: No such file"):
-        numbers(seen_from(node, far, f"aeron:udp?endpoint={nobody}"), credentialsFile="/no/such")
+        read_numbers(seen_from(node, far, f"aeron:udp?endpoint={nobody}"), credentialsFile="/no/such")
 
 
 def test_a_channel_nobody_records_is_put_on_record_and_that_is_said(near: Stream) -> None:
     query = Query(near.options)
     said = f"stream {near.id} of aeron:ipc was not recorded; earlier messages, if any, are lost"
     with pytest.warns(RecordingWarning, match=re.escape(said)):
-        assert query.batch() == []
+        assert query.run_batch() == []
     near.publisher().send(numbered(0, 5))
-    assert query.batch() == list(range(5))
+    assert query.run_batch() == list(range(5))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert Query(near.options).batch() == list(range(5)), "what is recorded needs no word"
+        assert Query(near.options).run_batch() == list(range(5)), "what is recorded needs no word"
 
 
 def test_record_never_refuses_what_nobody_records_and_reads_what_somebody_did(near: Stream) -> None:
     with pytest.raises(OptionError, match=r"has no recording, and option 'record' is 'never'.*set option 'record'"):
-        Query(near.options, record="never").begin()
+        Query(near.options, record="never").request_initial_offset()
     publisher = near.record().publisher()
     publisher.send(numbered(0, 5))
     publisher.stop()
     near.archive.stop_recording(near.channel, near.id)
-    assert Query(near.options, record="never").batch() == list(range(5))
+    assert Query(near.options, record="never").run_batch() == list(range(5))
     assert not near.archive.recorded_channels(near.id), "it must not be put on record"
 
 
 @pytest.mark.full("test_foreign_programs has a query of Spark that puts a live channel on record")
 def test_spark_puts_a_live_channel_on_record(spark: SparkSession, near: Stream, tmp_path: Path) -> None:
-    seen = Collected()
-    with running(read_stream(spark, near.options), tmp_path, seen) as query:
-        await_that(query, "the stream to be recorded", lambda: bool(near.archive.recorded_channels(near.id)))
+    seen = CollectingSink()
+    with run_query(read_stream(spark, near.options), tmp_path, seen) as query:
+        wait_for_query(query, "the stream to be recorded", lambda: bool(near.archive.recorded_channels(near.id)))
         near.publisher().send(numbered(0, 20))
-        await_that(query, "20 rows", lambda: len(seen.numbers) >= 20)
+        wait_for_query(query, "20 rows", lambda: len(seen.numbers) >= 20)
     assert seen.numbers == list(range(20))
 
 
@@ -179,10 +179,10 @@ def test_an_archive_with_credentials_is_read_with_them_and_refuses_without(
             stream = Stream(foreign, address=address).record()
             stream.publisher().send(numbered(0, 30))
             options = seen_from(node, stream, f"aeron:udp?endpoint={control}")
-            assert numbers(options, credentialsFile=right) == list(range(30))
+            assert read_numbers(options, credentialsFile=right) == list(range(30))
             for given in ({}, {"credentialsFile": wrong}):
                 with pytest.raises(RefusedError, match="credentialsFile") as raised:
-                    numbers(options, **given)
+                    read_numbers(options, **given)
                 assert SECRET not in str(raised.value)
             stream.close()
         close_client(aeron_dir)
@@ -195,9 +195,9 @@ def test_somebody_else_s_archive_is_used_as_it_is(spark: SparkSession, aeron_dir
             stream = Stream(handle).record()
             publisher = stream.publisher()
             publisher.send(numbered(0, 50, 1_000))
-            assert numbers(stream.options) == list(range(50))
-            assert table(stream.options).num_rows == 50
-            assert Query(stream.options, maxRowsPerTrigger=20).available_now() == [
+            assert read_numbers(stream.options) == list(range(50))
+            assert read_table(stream.options).num_rows == 50
+            assert Query(stream.options, maxRowsPerTrigger=20).run_available_now() == [
                 list(range(20)),
                 list(range(20, 40)),
                 list(range(40, 50)),

@@ -15,8 +15,8 @@ from aeron_spark.aeron.replay import replay
 from aeron_spark.node import NodeHandle
 from tests.aeron.node.programs import python
 from tests.aeron.streams import TIMEOUT_S, Stream, number, numbered, open_stream, own_node
-from tests.spark.byhand import Query
-from tests.spark.queries import Collected, await_that, finish, read_batch, read_stream, running
+from tests.spark.queries import CollectingSink, read_batch, read_stream, run_query, run_to_end, wait_for_query
+from tests.spark.simulated_engine import Query
 from tests.waiting import poll_until
 
 # Publishes numbers from argv[3] to argv[4] on a stream that is recorded, waits until they are, and for a line to end.
@@ -60,22 +60,22 @@ def publisher_process(stream: Stream, first: int, last: int) -> subprocess.Popen
 def test_recordings_that_appear_stop_and_are_extended_while_the_query_runs_are_all_read_once(
     spark: SparkSession, stream: Stream, tmp_path: Path
 ) -> None:
-    seen = Collected()
-    with running(read_stream(spark, stream.options, record="never", maxRowsPerTrigger=40), tmp_path, seen) as query:
-        await_that(query, "the first trigger", lambda: query.status["message"] == "Waiting for data to arrive")
+    seen = CollectingSink()
+    with run_query(read_stream(spark, stream.options, record="never", maxRowsPerTrigger=40), tmp_path, seen) as query:
+        wait_for_query(query, "the first trigger", lambda: query.status["message"] == "Waiting for data to arrive")
         first = stream.publisher()
         first.send(numbered(0, 100))
         second = stream.publisher()
         second.send(numbered(100, 150))
-        await_that(query, "both recordings", lambda: len(seen.numbers) >= 150)
+        wait_for_query(query, "both recordings", lambda: len(seen.numbers) >= 150)
         first.stop()
         with publisher_process(stream, 150, 200) as process:
             process.kill()
-        await_that(query, "that of a publisher that was killed", lambda: len(seen.numbers) >= 200)
+        wait_for_query(query, "that of a publisher that was killed", lambda: len(seen.numbers) >= 200)
         second.send(numbered(200, 210))
         extended = stream.extend(first)
         extended.send(numbered(210, 260))
-        await_that(query, "the extension", lambda: len(seen.numbers) >= 260)
+        wait_for_query(query, "the extension", lambda: len(seen.numbers) >= 260)
         end = query.recentProgress[-1].sources[0].endOffset
     assert seen.numbers == list(range(260))
     assert max(seen.sizes) <= 40
@@ -88,7 +88,7 @@ def test_each_run_by_hand_reads_what_was_extended_since_the_last_one(stream: Str
     query = Query(stream.options, record="never")
     for turn in (1, 2, 3):
         publisher.stop()
-        assert query.available_now() == [list(range(10 * turn - 10, 10 * turn))]
+        assert query.run_available_now() == [list(range(10 * turn - 10, 10 * turn))]
         if turn < 3:
             publisher = stream.extend(publisher)
             publisher.send(numbered(10 * turn, 10 * turn + 10))
@@ -98,12 +98,12 @@ def test_each_run_by_hand_reads_what_was_extended_since_the_last_one(stream: Str
 def test_each_run_reads_what_was_extended_since_the_last_one(
     spark: SparkSession, stream: Stream, tmp_path: Path
 ) -> None:
-    seen = Collected()
+    seen = CollectingSink()
     publisher = stream.publisher()
     publisher.send(numbered(0, 10))
     for turn in (1, 2, 3):
         publisher.stop()
-        finish(read_stream(spark, stream.options, record="never"), tmp_path, seen)
+        run_to_end(read_stream(spark, stream.options, record="never"), tmp_path, seen)
         assert seen.numbers == list(range(10 * turn))
         if turn < 3:
             publisher = stream.extend(publisher)
@@ -114,32 +114,32 @@ def test_a_finished_recording_leaves_the_offset_and_comes_back_when_it_is_extend
     publisher = stream.publisher()
     publisher.send(numbered(0, 3))
     query = Query(stream.options, record="never")
-    assert query.batch() == [0, 1, 2]
-    assert publisher.key in query.offset["recordings"]
+    assert query.run_batch() == [0, 1, 2]
+    assert publisher.key in query.last_offset["recordings"]
     publisher.stop()
     other = stream.publisher()
     other.send(numbered(3, 4))
-    assert query.batch() == [3]
-    assert set(query.offset["recordings"]) == {other.key}
-    assert query.offset["done"]
+    assert query.run_batch() == [3]
+    assert set(query.last_offset["recordings"]) == {other.key}
+    assert query.last_offset["done"]
     again = stream.extend(publisher)
     again.send(numbered(4, 6))
-    assert query.batch() == [4, 5]
-    assert publisher.key in query.offset["recordings"]
+    assert query.run_batch() == [4, 5]
+    assert publisher.key in query.last_offset["recordings"]
     again.stop()
     query.restart()
-    assert query.batch() is None
+    assert query.run_batch() is None
 
 
 def test_recordings_that_appear_after_its_beginning_are_left_to_the_next_run(stream: Stream) -> None:
     stream.publisher().send(numbered(0, 10))
     query = Query(stream.options, maxRowsPerTrigger=4)
     query.reader.prepareForTriggerAvailableNow()
-    assert query.batch() == [0, 1, 2, 3]
+    assert query.run_batch() == [0, 1, 2, 3]
     late = stream.publisher()
     late.send(numbered(100, 103))
-    assert list(query.batches()) == [[4, 5, 6, 7], [8, 9]]
-    assert query.available_now() == [[100, 101, 102]]
+    assert list(query.run_batches()) == [[4, 5, 6, 7], [8, 9]]
+    assert query.run_available_now() == [[100, 101, 102]]
 
 
 @pytest.mark.parametrize("count", [8, pytest.param(50, marks=pytest.mark.full("50 tasks; eight queue, too"))])

@@ -18,8 +18,8 @@ from aeron_spark.spark import LagListener, QueryLag
 from aeron_spark.spark.lag_listener import lag_of
 from spark_jobs.session import begin
 from tests.aeron.streams import TIMEOUT_S, Stream, frame, numbered, open_stream
-from tests.spark.byhand import Query
-from tests.spark.queries import FINISH, Collected, read_stream
+from tests.spark.queries import QUERY_TIMEOUT_S, CollectingSink, read_stream
+from tests.spark.simulated_engine import Query
 from tests.waiting import poll_until
 
 MESSAGE = frame(100)
@@ -45,7 +45,7 @@ def _text(offset: object) -> str:
 
 def lags(query: Query) -> dict[str, int]:
     """Return the lag that a query driven by hand would show."""
-    lag = lag_of(progress((query.reader.reportLatestOffset(), query.offset)))
+    lag = lag_of(progress((query.reader.reportLatestOffset(), query.last_offset)))
     assert lag is not None
     return dict(lag.recordings)
 
@@ -59,9 +59,9 @@ def test_each_batch_tells_how_much_is_left(spark: SparkSession, stream: Stream, 
     spark.streams.addListener(listener)
     try:
         frame = read_stream(spark, stream.options, maxRowsPerTrigger=5)
-        writer = frame.writeStream.foreachBatch(Collected()).option("checkpointLocation", str(tmp_path))
+        writer = frame.writeStream.foreachBatch(CollectingSink()).option("checkpointLocation", str(tmp_path))
         query = begin(writer.queryName("lagging").trigger(availableNow=True).start)
-        assert query.awaitTermination(FINISH)
+        assert query.awaitTermination(QUERY_TIMEOUT_S)
         poll_until(lambda: {lag.batch_id for lag in told} >= {0, 1, 2}, TIMEOUT_S, "the listener to be told")
     finally:
         spark.streams.removeListener(listener)
@@ -87,12 +87,12 @@ def test_finished_recordings_count_until_they_are_read(stream: Stream) -> None:
     done.stop()
     active.send(numbered(10, 20))
     query = Query(stream.options, maxRowsPerTrigger=10)
-    query.batch()
+    query.run_batch()
     assert lags(query) == {done.key: 5 * MESSAGE, active.key: 5 * MESSAGE}
-    query.batch()
+    query.run_batch()
     assert lags(query) == {done.key: 0, active.key: 0}
     active.send(numbered(20, 23))
-    assert query.plan()
+    assert query.plan_batch()
     assert lags(query) == {done.key: 0, active.key: 3 * MESSAGE}
 
 

@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 
 from aeron_spark.node import NodeHandle
 from tests.aeron.streams import Stream, frame, numbered, open_stream
-from tests.spark.byhand import Query
-from tests.spark.queries import Collected, await_that, finish, read_stream, running
+from tests.spark.queries import CollectingSink, read_stream, run_query, run_to_end, wait_for_query
+from tests.spark.simulated_engine import Query
 
 MESSAGE = frame(100)
 
@@ -37,9 +37,9 @@ each_limit = pytest.mark.parametrize("limit", LIMITS.values(), ids=LIMITS.keys()
 @each_limit
 def test_15_messages_with_a_limit_of_5_are_3_batches_by_hand(stream: Stream, limit: dict[str, int]) -> None:
     stream.publisher().send(numbered(0, 15))
-    found = Query(stream.options, **limit).available_now()
+    found = Query(stream.options, **limit).run_available_now()
     assert found == [list(range(first, first + 5)) for first in (0, 5, 10)]
-    assert Query(stream.options, **limit).batch(limited=False) == list(range(15)), "Trigger.Once has no limit"
+    assert Query(stream.options, **limit).run_batch(limited=False) == list(range(15)), "Trigger.Once has no limit"
 
 
 @pytest.mark.full("the source driven by hand does the same; test_source_lag has limited batches of Spark")
@@ -48,8 +48,8 @@ def test_15_messages_with_a_limit_of_5_are_exactly_3_batches(
     spark: SparkSession, stream: Stream, tmp_path: Path, limit: dict[str, int]
 ) -> None:
     stream.publisher().send(numbered(0, 15))
-    seen = Collected()
-    finish(read_stream(spark, stream.options, **limit), tmp_path, seen)
+    seen = CollectingSink()
+    run_to_end(read_stream(spark, stream.options, **limit), tmp_path, seen)
     assert seen.sizes == [5, 5, 5]
     assert seen.numbers == list(range(15))
 
@@ -57,8 +57,8 @@ def test_15_messages_with_a_limit_of_5_are_exactly_3_batches(
 @pytest.mark.full("a deprecated trigger; the source driven by hand has no limit then")
 def test_once_ignores_the_limits(spark: SparkSession, stream: Stream, tmp_path: Path) -> None:
     stream.publisher().send(numbered(0, 15))
-    seen = Collected()
-    finish(read_stream(spark, stream.options, maxRowsPerTrigger=5), tmp_path, seen, once=True)
+    seen = CollectingSink()
+    run_to_end(read_stream(spark, stream.options, maxRowsPerTrigger=5), tmp_path, seen, once=True)
     assert seen.sizes == [15]
 
 
@@ -67,14 +67,14 @@ def test_a_processing_time_trigger_keeps_to_the_limits_while_more_comes(
 ) -> None:
     publisher = stream.publisher()
     publisher.send(numbered(0, 12))
-    seen = Collected()
-    with running(
+    seen = CollectingSink()
+    with run_query(
         read_stream(spark, stream.options, maxRowsPerTrigger=5), tmp_path, seen, processingTime="0 seconds"
     ) as query:
-        await_that(query, "12 rows", lambda: len(seen.numbers) >= 12)
+        wait_for_query(query, "12 rows", lambda: len(seen.numbers) >= 12)
         assert seen.sizes == [5, 5, 2]
         publisher.send(numbered(12, 19))
-        await_that(query, "19 rows", lambda: len(seen.numbers) >= 19)
+        wait_for_query(query, "19 rows", lambda: len(seen.numbers) >= 19)
     assert max(seen.sizes) == 5
     assert seen.numbers == list(range(19))
 
@@ -84,14 +84,14 @@ def test_a_batch_waits_for_its_least_bytes_only_as_long_as_it_may(
     spark: SparkSession, stream: Stream, tmp_path: Path
 ) -> None:
     stream.publisher().send(numbered(0, 15))
-    seen = Collected()
+    seen = CollectingSink()
     limits = {"minBytesPerTrigger": "64m", "maxTriggerDelay": "1s"}
-    with running(read_stream(spark, stream.options, **limits), tmp_path / "waits", seen) as query:
-        await_that(query, "the delay to be over", lambda: len(seen.numbers) >= 15)
+    with run_query(read_stream(spark, stream.options, **limits), tmp_path / "waits", seen) as query:
+        wait_for_query(query, "the delay to be over", lambda: len(seen.numbers) >= 15)
     assert seen.sizes == [15]
     never = {"minBytesPerTrigger": "64m", "maxTriggerDelay": "1h"}
-    now = Collected()
-    finish(read_stream(spark, stream.options, **never), tmp_path / "now", now)
+    now = CollectingSink()
+    run_to_end(read_stream(spark, stream.options, **never), tmp_path / "now", now)
     assert now.sizes == [15], "AvailableNow must not wait for more"
 
 
@@ -99,22 +99,22 @@ def test_nothing_is_due_below_the_least_bytes_and_all_of_it_is_at_them(stream: S
     publisher = stream.publisher()
     publisher.send(numbered(0, 9))
     query = Query(stream.options, minBytesPerTrigger=10 * MESSAGE, maxTriggerDelay="1h")
-    assert query.batch() == [], "Spark makes a first batch, whatever is in it"
-    assert query.batch() is None
+    assert query.run_batch() == [], "Spark makes a first batch, whatever is in it"
+    assert query.run_batch() is None
     publisher.send(numbered(9, 10))
-    assert query.batch() == list(range(10))
+    assert query.run_batch() == list(range(10))
 
 
 def test_a_message_larger_than_the_limit_is_a_batch_of_its_own(stream: Stream) -> None:
     large = numbered(2, 3, 20_000)  # fragmented, too
     stream.publisher().send([*numbered(0, 2), *large, *numbered(3, 5)])
-    assert Query(stream.options, maxBytesPerTrigger=2 * MESSAGE).available_now() == [[0, 1], [2], [3, 4]]
-    assert Query(stream.options, maxBytesPerTrigger=1).available_now() == [[0], [1], [2], [3], [4]]
+    assert Query(stream.options, maxBytesPerTrigger=2 * MESSAGE).run_available_now() == [[0, 1], [2], [3, 4]]
+    assert Query(stream.options, maxBytesPerTrigger=1).run_available_now() == [[0], [1], [2], [3], [4]]
 
 
 def test_rows_and_bytes_limit_together(stream: Stream) -> None:
     stream.publisher().send([*numbered(0, 9, 10), *numbered(9, 12, 1_000), *numbered(12, 14, 10)])
-    found = Query(stream.options, maxRowsPerTrigger=4, maxBytesPerTrigger=1_200).available_now()
+    found = Query(stream.options, maxRowsPerTrigger=4, maxBytesPerTrigger=1_200).run_available_now()
     # rows limit the small messages, bytes the large ones: 64 + 1056 fit, 1056 + 1056 do not
     assert [len(batch) for batch in found] == [4, 4, 2, 1, 3]
     assert list(chain(*found)) == list(range(14))
@@ -124,7 +124,7 @@ def test_a_limit_is_shared_fairly_over_uneven_recordings(stream: Stream) -> None
     for first, count in ((0, 60), (1_000, 6), (2_000, 6)):
         stream.publisher().send(numbered(first, first + count))
     for limit in ({"maxRowsPerTrigger": 15}, {"maxBytesPerTrigger": 15 * MESSAGE}):
-        found = Query(stream.options, **limit).available_now()
+        found = Query(stream.options, **limit).run_available_now()
         assert [len(batch) for batch in found] == [15, 15, 15, 15, 12], limit
         shares = [Counter(number // 1_000 for number in batch) for batch in found]
         assert shares[0] == {0: 5, 1: 5, 2: 5}, limit
@@ -139,7 +139,7 @@ def test_nothing_starves_where_a_batch_takes_fewer_rows_than_there_are_recording
     query = Query(stream.options, maxRowsPerTrigger=1)
     taken: Counter[int] = Counter()
     for turn in range(1, 4 * recordings + 1):
-        (one,) = query.batch() or []
+        (one,) = query.run_batch() or []
         taken[one // 1_000] += 1
         assert taken[one // 1_000] <= -(-turn // recordings), "it was served before others had their turn"
     assert set(taken.values()) == {4}
@@ -157,9 +157,9 @@ def test_whatever_the_limits_every_row_comes_once_in_order_and_no_batch_is_too_l
         rows, most = rng.randrange(1, 30), rng.randrange(100, 20_000)
         query = Query(stream.options, maxRowsPerTrigger=rows, maxBytesPerTrigger=most)
         found = []
-        while (batch := query.batch()) is not None:
+        while (batch := query.run_batch()) is not None:
             assert len(batch) <= rows
-            assert query.length <= most or len(batch) == 1
+            assert query.read_bytes <= most or len(batch) == 1
             found.append(batch)
         assert sorted(chain(*found)) == sizes, (rows, most)
         for begin in (0, 1_000, 2_000):

@@ -18,8 +18,8 @@ from aeron_spark.log.query import DataLossWarning
 from aeron_spark.node import NodeHandle
 from aeron_spark.waiting import wait_for
 from tests.aeron.streams import TIMEOUT_S, PublishedRecording, Stream, close_client, numbered, open_stream, own_node
-from tests.spark.byhand import Query
-from tests.spark.queries import Collected, await_that, finish, read_stream, running
+from tests.spark.queries import CollectingSink, read_stream, run_query, run_to_end, wait_for_query
+from tests.spark.simulated_engine import Query
 
 SEGMENT = 64 * 1024
 COUNT = 300  # of 1,000 bytes: five segments
@@ -78,18 +78,18 @@ def test_a_purge_under_a_running_query(spark: SparkSession, stream: Stream, tmp_
             arrived.set()
             assert purged.wait(TIMEOUT_S)
 
-    seen = Collected(before=wait_in_the_first_batch)
+    seen = CollectingSink(before_batch=wait_in_the_first_batch)
     frame = read_stream(spark, stream.options, maxRowsPerTrigger=EACH, failOnDataLoss=fail)
     start = 2 * SEGMENT
-    with running(frame, tmp_path, seen) as query:
-        await_that(query, "the first batch", arrived.is_set)
+    with run_query(frame, tmp_path, seen) as query:
+        wait_for_query(query, "the first batch", arrived.is_set)
         purge(publisher, start)
         purged.set()
         if fail:
             with pytest.raises(StreamingQueryException) as raised:
                 query.awaitTermination(TIMEOUT_S)
         else:
-            await_that(query, "the last row", lambda: COUNT - 1 in seen.numbers)
+            wait_for_query(query, "the last row", lambda: COUNT - 1 in seen.numbers)
     kept = [number for number, position in enumerate(positions) if position >= start]
     if fail:
         text = str(raised.value)
@@ -108,52 +108,54 @@ def test_a_purge_of_what_was_planned_and_not_yet_read(stream: Stream) -> None:
     publisher = stream.publisher()
     positions = publisher.send(numbered(0, COUNT, 1_000))
     query = Query(stream.options, maxRowsPerTrigger=100)
-    assert query.batch() == list(range(100))
-    assert query.plan()
+    assert query.run_batch() == list(range(100))
+    assert query.plan_batch()
     start = 2 * SEGMENT
     purge(publisher, start)
     query.restart()
     with pytest.raises(
         DataLossError, match=r"was purged: the query's next position is \d+, but the recording begins at 131072"
     ):
-        query.batch()
+        query.run_batch()
     query.restart(failOnDataLoss=False)
     with pytest.warns(DataLossWarning, match="was purged"):
-        found = query.batch()
+        found = query.run_batch()
     kept = [number for number, position in enumerate(positions) if position >= start]
     assert found == [number for number in kept if number < 200]
-    assert query.available_now() == [list(range(200, 300))], "the rest is there, and nothing is said about it twice"
+    assert query.run_available_now() == [list(range(200, 300))], "the rest is there, and nothing is said about it twice"
 
 
 def test_a_purge_of_what_was_read_is_none_of_the_query_s_business(stream: Stream) -> None:
     publisher = stream.publisher()
     publisher.send(numbered(0, COUNT, 1_000))
     query = Query(stream.options)
-    assert query.batch() == list(range(COUNT))
+    assert query.run_batch() == list(range(COUNT))
     purge(publisher, 3 * SEGMENT)
     publisher.send(numbered(COUNT, COUNT + 5))
     query.restart()
-    assert query.batch() == list(range(COUNT, COUNT + 5))
-    assert Query(stream.options).batch()[-5:] == list(range(COUNT, COUNT + 5)), "a new query begins at what there is"
+    assert query.run_batch() == list(range(COUNT, COUNT + 5))
+    assert Query(stream.options).run_batch()[-5:] == list(range(COUNT, COUNT + 5)), (
+        "a new query begins at what there is"
+    )
 
 
 def test_a_truncation_below_the_query_s_position(stream: Stream) -> None:
     publisher = stream.publisher()
     positions = publisher.send(numbered(0, 20))
     query = Query(stream.options, record="never")
-    assert query.batch() == list(range(20))
+    assert query.run_batch() == list(range(20))
     end = publisher.stop()
     once_no_replay_is_left(lambda: stream.archive.truncate(publisher.recording_id, positions[10]))
     query.restart()
     said = rf"was truncated: the query is at position {end}, but the recording ends at {positions[10]} now"
     with pytest.raises(DataLossError, match=said):
-        query.batch()
+        query.run_batch()
     query.restart(failOnDataLoss=False)
     with pytest.warns(DataLossWarning, match="was truncated"):
-        assert (query.batch() or []) == []
+        assert (query.run_batch() or []) == []
     extended = stream.extend(publisher)
     extended.send(numbered(100, 105))
-    assert list(query.batches()) == [list(range(100, 105))]
+    assert list(query.run_batches()) == [list(range(100, 105))]
 
 
 def test_a_recording_deleted_before_it_was_read_to_its_end(stream: Stream) -> None:
@@ -161,19 +163,19 @@ def test_a_recording_deleted_before_it_was_read_to_its_end(stream: Stream) -> No
     publisher.send(numbered(0, 20))
     query = Query(stream.options, maxRowsPerTrigger=5)
     read_whole = Query(stream.options)
-    assert query.batch() == list(range(5))
-    assert read_whole.batch() == list(range(20))
+    assert query.run_batch() == list(range(5))
+    assert read_whole.run_batch() == list(range(20))
     publisher.stop()
-    assert read_whole.batch() is None
+    assert read_whole.run_batch() is None
     delete(publisher)
     query.restart()
     with pytest.raises(DataLossError, match=r"was deleted: the query's next position is \d+.*Check that 'archive'"):
-        query.batch()
+        query.run_batch()
     again = stream.publisher()
     again.send(numbered(50, 53))
     query.restart(failOnDataLoss=False)
     with pytest.warns(DataLossWarning, match="was deleted"):
-        assert query.batch() == [50, 51, 52]
+        assert query.run_batch() == [50, 51, 52]
 
 
 def test_a_recording_deleted_after_it_was_read_to_its_end_and_made_again(stream: Stream) -> None:
@@ -182,12 +184,12 @@ def test_a_recording_deleted_after_it_was_read_to_its_end_and_made_again(stream:
     publisher.stop()
     other.send(numbered(20, 22))
     query = Query(stream.options)
-    assert sorted(query.batch() or []) == list(range(22))
+    assert sorted(query.run_batch() or []) == list(range(22))
     delete(publisher)
     again = stream.publisher()
     again.send(numbered(22, 25))
     query.restart()
-    assert query.batch() == [22, 23, 24]
+    assert query.run_batch() == [22, 23, 24]
 
 
 def test_an_archive_that_was_wiped_and_made_again_is_not_taken_for_the_old_one(run_name: str) -> None:
@@ -196,7 +198,7 @@ def test_an_archive_that_was_wiped_and_made_again_is_not_taken_for_the_old_one(r
         publisher = stream.publisher()
         publisher.send(numbered(0, 20))
         query = Query(stream.options, maxRowsPerTrigger=15)
-        assert query.batch() == list(range(15))
+        assert query.run_batch() == list(range(15))
         stream.close()
         close_client(first.aeron_dir)
         assert nodes.stop(first.aeron_dir, force=True)
@@ -209,11 +211,11 @@ def test_an_archive_that_was_wiped_and_made_again_is_not_taken_for_the_old_one(r
             assert replaced.key == publisher.key
             query.restart()
             with pytest.raises(DataLossError, match=r"was replaced: up to position \d+ the query read the recording"):
-                query.batch()
+                query.run_batch()
             query.restart(failOnDataLoss=False)
             with pytest.warns(DataLossWarning, match="was replaced"):
-                assert query.batch() == list(range(100, 115))
-            assert query.batch() == list(range(115, 120))
+                assert query.run_batch() == list(range(100, 115))
+            assert query.run_batch() == list(range(115, 120))
             stream.close()
             close_client(first.aeron_dir)
             nodes.stop(first.aeron_dir, force=True)
@@ -238,19 +240,19 @@ def test_a_checkpoint_that_is_not_this_query_s_is_refused_with_what_to_do(stream
     change, said = OTHERS[kind]
     stream.publisher().send(numbered(0, 5))
     query = Query(stream.options)
-    assert query.batch() == list(range(5))
-    query.ends = [json.dumps(change(json.loads(end))) for end in query.ends]
+    assert query.run_batch() == list(range(5))
+    query.planned_ends = [json.dumps(change(json.loads(end))) for end in query.planned_ends]
     query.restart()
     with pytest.raises((DataFormatError, OptionError), match=f"(?s){said}"):
-        query.batch()
+        query.run_batch()
 
 
 @pytest.mark.full("two queries of Spark; the test above drives the source to the same error")
 def test_spark_shows_what_is_wrong_with_a_checkpoint(spark: SparkSession, stream: Stream, tmp_path: Path) -> None:
     publisher = stream.publisher()
     publisher.send(numbered(0, 5))
-    seen = Collected()
-    finish(read_stream(spark, stream.options), tmp_path, seen)
+    seen = CollectingSink()
+    run_to_end(read_stream(spark, stream.options), tmp_path, seen)
     publisher.send(numbered(5, 10))
     written = tmp_path / "offsets" / "0"
     lines = written.read_text().splitlines()
@@ -258,5 +260,5 @@ def test_spark_shows_what_is_wrong_with_a_checkpoint(spark: SparkSession, stream
     written.write_text("\n".join(lines))
     (tmp_path / "offsets" / ".0.crc").unlink()
     with pytest.raises(StreamingQueryException, match="offset of version 99, expected at most 1"):
-        finish(read_stream(spark, stream.options), tmp_path, seen)
+        run_to_end(read_stream(spark, stream.options), tmp_path, seen)
     assert seen.numbers == list(range(5))

@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 
 from aeron_spark.node import NodeHandle
 from tests.aeron.streams import TIMEOUT_S, PublishedRecording, Stream, numbered, open_stream
-from tests.spark.byhand import Query
-from tests.spark.queries import Collected, await_that, finish, read_stream, running
+from tests.spark.queries import CollectingSink, read_stream, run_query, run_to_end, wait_for_query
+from tests.spark.simulated_engine import Query
 
 
 @pytest.fixture
@@ -37,14 +37,14 @@ def test_what_came_after_a_first_batch_that_failed_is_not_lost_though_latest_has
     def refuse(batch: int) -> None:
         raise SinkFailure(f"batch {batch}")
 
-    seen = Collected(before=refuse)
+    seen = CollectingSink(before_batch=refuse)
     frame = read_stream(spark, stream.options, startingOffsets="latest")
     with pytest.raises(StreamingQueryException, match="SinkFailure"):
-        finish(frame, tmp_path, seen, processingTime="0 seconds")
+        run_to_end(frame, tmp_path, seen, processingTime="0 seconds")
     assert not list((tmp_path / "commits").glob("[0-9]*")), "it was the first batch that failed"
     publisher.send(numbered(10, 30))
-    seen.before = None
-    finish(frame, tmp_path, seen)
+    seen.before_batch = None
+    run_to_end(frame, tmp_path, seen)
     assert seen.numbers == list(range(10, 30))
 
 
@@ -54,18 +54,18 @@ def test_a_first_batch_with_rows_is_the_same_each_time_it_is_repeated_while_reco
     publisher = stream.publisher()
     publisher.send(numbered(0, 10))
     query = Query(stream.options, startingOffsets="latest")
-    query.begin()
+    query.request_initial_offset()
     publisher.send(numbered(10, 14))
     stream.publisher().send(numbered(100, 103))
     for extra in range(3):
-        assert query.plan()
-        assert sorted(query.read()) == [10, 11, 12, 13, 100, 101, 102], extra
+        assert query.plan_batch()
+        assert sorted(query.read_planned_batch()) == [10, 11, 12, 13, 100, 101, 102], extra
         publisher.send(numbered(14 + extra, 15 + extra))
         stream.publisher().send(numbered(200 + extra, 201 + extra))
         query.restart()
     publisher.stop()
     query.restart()
-    found = list(query.batches())
+    found = list(query.run_batches())
     assert sorted(found[0]) == [10, 11, 12, 13, 100, 101, 102]
     assert sorted(found[1]) == [14, 15, 16, 200, 201, 202]
     assert len(found) == 2
@@ -75,15 +75,15 @@ def test_an_empty_first_batch_that_failed_keeps_where_the_query_began(stream: St
     publisher = stream.publisher()
     publisher.send(numbered(0, 10))
     query = Query(stream.options, startingOffsets="latest")
-    assert query.plan()
+    assert query.plan_batch()
     publisher.send(numbered(10, 14))
     for _ in range(2):
         query.restart()
-        assert query.plan()
-        assert query.read() == []
+        assert query.plan_batch()
+        assert query.read_planned_batch() == []
     query.commit()
     query.restart()
-    assert list(query.batches()) == [[10, 11, 12, 13]]
+    assert list(query.run_batches()) == [[10, 11, 12, 13]]
 
 
 @pytest.mark.full("a dozen queries of Spark; the test below drives the source by hand, and to more points")
@@ -108,16 +108,16 @@ def test_a_query_stopped_and_failed_while_its_source_grows_takes_each_row_once(
             failed.append(batch)
             raise SinkFailure(f"batch {batch}")
 
-    seen = Collected(before=fail_sometimes)
+    seen = CollectingSink(before_batch=fail_sometimes)
     growing = threading.Thread(target=publish)
     growing.start()
     try:
         stops = 0
         while len(seen.numbers) < total and stops < 40:
             wanted = len(seen.numbers) + rng.randrange(1, 120)
-            with running(read_stream(spark, stream.options, maxRowsPerTrigger=17), tmp_path, seen) as query:
+            with run_query(read_stream(spark, stream.options, maxRowsPerTrigger=17), tmp_path, seen) as query:
                 try:
-                    await_that(query, "more rows", lambda: len(seen.numbers) >= min(wanted, total))  # noqa: B023
+                    wait_for_query(query, "more rows", lambda: len(seen.numbers) >= min(wanted, total))  # noqa: B023
                 except StreamingQueryException as error:
                     if "SinkFailure" not in str(error):
                         raise
@@ -159,14 +159,16 @@ def test_every_row_comes_once_wherever_a_query_dies_and_whatever_its_recordings_
         dies = rng.choice(["no", "no", "planned", "read", "idle"])
         if dies == "idle":
             query.restart()
-        if not query.plan():
+        if not query.plan_batch():
             return
         if dies == "planned":
             query.restart()
             return
-        found = query.read()
+        found = query.read_planned_batch()
         assert len(found) <= 9
-        assert sorted(taken.setdefault(query.done, found)) == sorted(found), "a batch is the same when it is repeated"
+        assert sorted(taken.setdefault(query.committed_batches, found)) == sorted(found), (
+            "a batch is the same when it is repeated"
+        )
         if dies == "read":
             query.restart()
             return
@@ -182,8 +184,8 @@ def test_every_row_comes_once_wherever_a_query_dies_and_whatever_its_recordings_
         grow()
         step()
         active[0].stop()
-    while query.plan():
-        found = query.read()
-        assert sorted(taken.setdefault(query.done, found)) == sorted(found)
+    while query.plan_batch():
+        found = query.read_planned_batch()
+        assert sorted(taken.setdefault(query.committed_batches, found)) == sorted(found)
         query.commit()
     assert sorted(number for batch in taken.values() for number in batch) == written

@@ -14,7 +14,7 @@ import pytest
 from aeron_spark.errors import OptionError
 from aeron_spark.node import NodeHandle
 from tests.aeron.streams import Stream, numbered, open_stream
-from tests.spark.byhand import Query, numbers, opened, table
+from tests.spark.simulated_engine import Query, make_source, read_numbers, read_table
 
 BEGIN: Final = datetime(2026, 3, 1, 9, 0, tzinfo=timezone.utc)
 COUNT: Final = 700  # of 1,000 bytes: several terms of 256 KiB
@@ -57,13 +57,13 @@ def times_in(stream: Stream, place: str) -> None:
 def test_a_foreign_stream_is_searched_for_a_time_and_shows_its_times(stream: Stream, place: str) -> None:
     times_in(stream, place)
     for index in (0, 1, 260, 261, 262, 263, 500, COUNT - 1):
-        found = numbers(stream.options, timestampFrom=place, startingTimestamp=moment(index).isoformat())
+        found = read_numbers(stream.options, timestampFrom=place, startingTimestamp=moment(index).isoformat())
         assert found == list(range(index, COUNT)), index
         between = (moment(index) - timedelta(seconds=1)).isoformat()
-        assert numbers(stream.options, timestampFrom=place, startingTimestamp=between) == found
+        assert read_numbers(stream.options, timestampFrom=place, startingTimestamp=between) == found
     late = (moment(COUNT - 1) + timedelta(seconds=1)).isoformat()
-    assert numbers(stream.options, timestampFrom=place, startingTimestamp=late) == []
-    shown = table(stream.options, timestampFrom=place)["timestamp"].to_pylist()
+    assert read_numbers(stream.options, timestampFrom=place, startingTimestamp=late) == []
+    shown = read_table(stream.options, timestampFrom=place)["timestamp"].to_pylist()
     assert shown == [moment(index) for index in range(COUNT)]
 
 
@@ -71,9 +71,9 @@ def test_a_time_before_now_is_relative_to_when_the_query_begins(stream: Stream) 
     now = time.time_ns()
     hours = [now - back * 3_600 * NS for back in (10, 5, 2, 1)]
     stream.publisher().send(numbered(0, 4), hours)
-    assert numbers(stream.options, timestampFrom="reserved-ns", startingTimestamp="-6h") == [1, 2, 3]
-    assert numbers(stream.options, timestampFrom="reserved-ns", startingTimestamp="-90m") == [3]
-    assert numbers(stream.options, timestampFrom="reserved-ns", startingTimestamp="-1d") == [0, 1, 2, 3]
+    assert read_numbers(stream.options, timestampFrom="reserved-ns", startingTimestamp="-6h") == [1, 2, 3]
+    assert read_numbers(stream.options, timestampFrom="reserved-ns", startingTimestamp="-90m") == [3]
+    assert read_numbers(stream.options, timestampFrom="reserved-ns", startingTimestamp="-1d") == [0, 1, 2, 3]
 
 
 def test_a_query_keeps_the_place_its_time_was_when_it_began(stream: Stream) -> None:
@@ -82,17 +82,17 @@ def test_a_query_keeps_the_place_its_time_was_when_it_began(stream: Stream) -> N
     query = Query(
         stream.options, timestampFrom="reserved-ns", startingTimestamp=moment(6).isoformat(), maxRowsPerTrigger=2
     )
-    assert query.batch() == [6, 7]
+    assert query.run_batch() == [6, 7]
     query.restart(startingTimestamp=moment(0).isoformat())
-    assert list(query.batches()) == [[8, 9]], "it counts for new queries only"
+    assert list(query.run_batches()) == [[8, 9]], "it counts for new queries only"
 
 
 def test_messages_too_short_to_have_a_time_are_passed_over_in_the_search(stream: Stream) -> None:
     times = [in_ns(moment(index)) for index in range(3)]
     values = [b"0.", b"1.", *(b"%d.......%s" % (n + 2, struct.pack("<q", at)) for n, at in enumerate(times)), b"5."]
     stream.publisher().send(values)
-    assert numbers(stream.options, timestampFrom="8", startingTimestamp=moment(1).isoformat()) == [3, 4, 5]
-    assert table(stream.options, timestampFrom="8")["timestamp"].to_pylist() == [
+    assert read_numbers(stream.options, timestampFrom="8", startingTimestamp=moment(1).isoformat()) == [3, 4, 5]
+    assert read_table(stream.options, timestampFrom="8")["timestamp"].to_pylist() == [
         None,
         None,
         moment(0),
@@ -111,7 +111,7 @@ def test_a_stream_in_the_wire_format_carries_its_own_times(stream: Stream, paylo
         stream.append(payload, batch, in_ns(moment(index)))
     for begin in (0, 4, 5, 6, 11):
         options = {"payload": payload, "startingTimestamp": moment(begin).isoformat(), "includeMetadata": True}
-        found = table(stream.options, **options)
+        found = read_table(stream.options, **options)
         assert [int(bytes(value).split(b".")[0]) for value in found["value"].to_pylist()] == list(range(begin, 12))
         assert found["_aeron_timestamp"].to_pylist() == [moment(index) for index in range(begin, 12)]
 
@@ -120,7 +120,7 @@ def test_a_raw_stream_whose_times_nobody_named_is_refused_with_the_option_that_n
     stream.publisher().send(numbered(0, 3))
     for payload in ("raw", "auto"):
         with pytest.raises(OptionError, match="timestampFrom"):
-            numbers(stream.options, payload=payload, startingTimestamp="-10m")
-    source = opened(stream.options, payload="auto", startingTimestamp="-10m")
+            read_numbers(stream.options, payload=payload, startingTimestamp="-10m")
+    source = make_source(stream.options, payload="auto", startingTimestamp="-10m")
     with pytest.raises(OptionError, match="which are unknown for the messages of recording"):
         source.streamReader(source.schema()).initialOffset()

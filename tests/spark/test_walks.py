@@ -1,7 +1,7 @@
 """The four walks of docs/architecture.md, each with real parts in one process: step through them in a debugger.
 
 The media driver and the archive are a node of their own process; reader, writer, client and server are here. Only
-Spark's engine is left out: ``tests/spark/byhand.py`` makes the calls that it makes, in its order.
+Spark's engine is left out: ``tests/spark/simulated_engine.py`` makes the calls that it makes, in its order.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from aeron_spark.node import NodeHandle
 from aeron_spark.protocol.keypair import public_text
 from aeron_spark.waiting import wait_for
 from tests.aeron.streams import Stream, open_stream
-from tests.spark.byhand import Query, Sink, numbered_values, numbers, save
-from tests.spark.served import Served
+from tests.spark.simulated_engine import Query, Sink, make_numbered_batch, read_numbers, save
+from tests.spark.stream_server import StreamServer
 
 TIMEOUT_S = 30.0
 
@@ -34,47 +34,47 @@ class Catalog:
 
 
 def test_walk_1_from_a_recording_to_a_spark_row(recorded: Stream) -> None:
-    save({"record": "auto", **recorded.options}, [numbered_values(0, 100)])
+    save({"record": "auto", **recorded.options}, [make_numbered_batch(0, 100)])
     query = Query(recorded.options)
-    assert query.plan()  # the driver: latestOffset looks for the boundary of the last message
-    assert query.read() == list(range(100))  # a task: rows of the range as Arrow record batches
+    assert query.plan_batch()  # the driver: latestOffset looks for the boundary of the last message
+    assert query.read_planned_batch() == list(range(100))  # a task: rows of the range as Arrow record batches
     query.commit()
-    assert not query.plan()
+    assert not query.plan_batch()
 
 
-def test_walk_2_from_a_micro_batch_to_a_committed_transaction(served: Served) -> None:
-    options = served.options(served.stream(partitions=2))
+def test_walk_2_from_a_micro_batch_to_a_committed_transaction(server: StreamServer) -> None:
+    options = server.options(server.create_stream(partitions=2))
     sink = Sink(options)
-    messages = sink.stage(0, [numbered_values(0, 40)], [numbered_values(40, 80)])  # two tasks stage their rows
-    assert numbers(options) == []  # a stage is not visible
+    messages = sink.stage(0, [make_numbered_batch(0, 40)], [make_numbered_batch(40, 80)])  # two tasks stage their rows
+    assert read_numbers(options) == []  # a stage is not visible
     sink.commit(0, messages)  # the driver: one request makes both visible
-    assert sorted(numbers(options)) == list(range(80))
+    assert sorted(read_numbers(options)) == list(range(80))
     sink.commit(0, messages)  # a repeated commit adds nothing
-    assert sorted(numbers(options)) == list(range(80))
+    assert sorted(read_numbers(options)) == list(range(80))
 
 
-def test_walk_3_from_hello_to_an_established_connection(served: Served) -> None:
+def test_walk_3_from_hello_to_an_established_connection(server: StreamServer) -> None:
     connected: list[str] = []
     with aeron_spark.Client.to(
-        served.server.addresses[0],
-        identity=str(served.key()),
-        server_key=public_text(served.server.public_key),
-        aeron_dir=served.server.aeron_dir,
+        server.endpoint.addresses[0],
+        identity=str(server.key_file()),
+        server_key=public_text(server.endpoint.public_key),
+        aeron_dir=server.endpoint.aeron_dir,
     ) as client:
         client.on_connect(lambda connection: connected.append(connection.label))
         client.connect(TIMEOUT_S)
         wait_for(lambda: bool(connected), TIMEOUT_S, "the connect listener")
-        (at_server,) = [one for one in served.server.connections if one.label == client.connection.label]
+        (at_server,) = [one for one in server.endpoint.connections if one.label == client.connection.label]
         assert connected == [at_server.label]
         assert client.ping() > 0
 
 
-def test_walk_4_from_a_remote_call_to_its_response(served: Served) -> None:
-    served.server.register("walk-4", Catalog(), ["describe"])
+def test_walk_4_from_a_remote_call_to_its_response(server: StreamServer) -> None:
+    server.endpoint.register("walk-4", Catalog(), ["describe"])
     with aeron_spark.connect(
-        served.server.addresses[0],
-        identity=str(served.key()),
-        server_key=public_text(served.server.public_key),
-        aeron_dir=served.server.aeron_dir,
+        server.endpoint.addresses[0],
+        identity=str(server.key_file()),
+        server_key=public_text(server.endpoint.public_key),
+        aeron_dir=server.endpoint.aeron_dir,
     ) as client:
         assert client.remote("walk-4").describe("flights") == {"name": "flights", "partitions": 2}

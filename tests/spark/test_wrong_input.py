@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from aeron_spark.errors import AeronSparkError, ConnectError
 from aeron_spark.node import NodeHandle
-from tests.spark.byhand import save, table, values
+from tests.spark.simulated_engine import make_batch, read_table, save
 
 
 def stream(node: NodeHandle, **more: str) -> dict[str, str]:
@@ -33,7 +33,7 @@ def stream(node: NodeHandle, **more: str) -> dict[str, str]:
 )
 def test_a_batch_read_is_refused(node: NodeHandle, more: dict[str, str], says: str) -> None:
     with pytest.raises(AeronSparkError) as caught:
-        table(stream(node, payload="auto", **more))
+        read_table(stream(node, payload="auto", **more))
     assert says.lower() in str(caught.value).lower()
 
 
@@ -58,7 +58,7 @@ def test_a_stream_read_is_refused_before_it_starts(spark: SparkSession, node: No
 )
 def test_a_write_is_refused(node: NodeHandle, more: dict[str, str], says: str) -> None:
     with pytest.raises(AeronSparkError) as caught:
-        save(stream(node, **more), [values(b"x")])
+        save(stream(node, **more), [make_batch(b"x")])
     assert says in str(caught.value)
 
 
@@ -75,7 +75,7 @@ def test_an_archive_that_is_not_there_is_named_once_the_connect_timeout_is_over(
         silent.bind(("127.0.0.1", 0))
         archive = f"aeron:udp?endpoint=localhost:{silent.getsockname()[1]}"
         with pytest.raises(ConnectError) as caught:
-            table(stream(node, archive=archive, connectTimeout="2s"))
+            read_table(stream(node, archive=archive, connectTimeout="2s"))
     assert f"no archive answered at {archive} stream 10 within 2 s" in str(caught.value)
 
 
@@ -83,7 +83,7 @@ def test_a_directory_that_is_a_file_is_refused_and_left_alone(tmp_path: Path) ->
     place = tmp_path / "file"
     place.write_text("mine")
     with pytest.raises(AeronSparkError, match=f"{place} is not a directory"):
-        table({"channel": "aeron:ipc", "streamId": "1001", "aeronDir": str(place)})
+        read_table({"channel": "aeron:ipc", "streamId": "1001", "aeronDir": str(place)})
     assert place.read_text() == "mine"
 
 
@@ -93,7 +93,7 @@ def test_after_all_that_what_was_written_before_is_there(spark: SparkSession, no
     rows.write.format("aeron").mode("append").options(**options, record="auto", ack="archive").save()
     for more, says in (({"rekord": "auto"}, "Did you mean"), ({"aeronDir": "here"}, "is a relative path")):
         with pytest.raises(AeronSparkError, match=says):
-            save(options | more, [values(b"lost")])
+            save(options | more, [make_batch(b"lost")])
     with pytest.raises(PySparkException, match="overwrite"):
         rows.write.format("aeron").mode("overwrite").options(**options).save()
     found = spark.read.format("aeron").options(**options).load().collect()

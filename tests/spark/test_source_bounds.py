@@ -13,8 +13,8 @@ from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEq
 from aeron_spark.errors import OptionError
 from aeron_spark.node import NodeHandle
 from tests.aeron.streams import PublishedRecording, Stream, number, numbered, open_stream
-from tests.spark.byhand import Query, numbers, opened, table
 from tests.spark.queries import read_batch
+from tests.spark.simulated_engine import Query, make_source, read_numbers, read_table
 
 
 @dataclass(frozen=True)
@@ -50,20 +50,20 @@ def offsets(**named: object) -> str:
 
 
 def test_a_batch_begins_at_the_earliest_and_ends_at_the_latest(two: Two) -> None:
-    assert numbers(two.options) == ALL
-    assert numbers(two.options, startingOffsets="earliest", endingOffsets="latest") == ALL
+    assert read_numbers(two.options) == ALL
+    assert read_numbers(two.options, startingOffsets="earliest", endingOffsets="latest") == ALL
 
 
 def test_offsets_are_named_by_id_or_by_archive_and_id(two: Two) -> None:
     short, full = str(two.first.recording_id), two.second.key
-    assert numbers(two.options, startingOffsets=offsets(**{short: two.at[7], full: two.at[103]})) == [
+    assert read_numbers(two.options, startingOffsets=offsets(**{short: two.at[7], full: two.at[103]})) == [
         *range(7, 20),
         103,
         104,
     ]
-    assert numbers(two.options, startingOffsets=offsets(**{full: two.at[103]})) == [*range(20), 103, 104]
-    assert numbers(two.options, endingOffsets=offsets(**{full: two.at[103]})) == [*range(20), 100, 101, 102]
-    assert numbers(
+    assert read_numbers(two.options, startingOffsets=offsets(**{full: two.at[103]})) == [*range(20), 103, 104]
+    assert read_numbers(two.options, endingOffsets=offsets(**{full: two.at[103]})) == [*range(20), 100, 101, 102]
+    assert read_numbers(
         two.options,
         startingOffsets=offsets(**{short: two.at[10], full: "earliest"}),
         endingOffsets=offsets(**{short: two.at[11], full: two.at[100]}),
@@ -72,9 +72,9 @@ def test_offsets_are_named_by_id_or_by_archive_and_id(two: Two) -> None:
 
 def test_a_stream_begins_at_named_offsets_the_latest_or_the_earliest(two: Two) -> None:
     named = offsets(**{str(two.first.recording_id): two.at[18], two.second.key: "latest"})
-    assert Query(two.options, startingOffsets=named).batch() == [18, 19]
-    assert Query(two.options, startingOffsets="latest").batch() == []
-    assert Query(two.options, startingOffsets="earliest").batch() == ALL
+    assert Query(two.options, startingOffsets=named).run_batch() == [18, 19]
+    assert Query(two.options, startingOffsets="latest").run_batch() == []
+    assert Query(two.options, startingOffsets="earliest").run_batch() == ALL
 
 
 @pytest.mark.parametrize(
@@ -98,34 +98,34 @@ def test_positions_that_are_none_are_refused(two: Two, wanted: dict[str, object]
         position = two.at[10] + 1_408 if value == "a fragment" else value
         named[str(two.first.recording_id) if name == "first" else name] = position
     with pytest.raises(OptionError, match=said):
-        numbers(two.options, startingOffsets=json.dumps(named))
+        read_numbers(two.options, startingOffsets=json.dumps(named))
     with pytest.raises(OptionError, match=said):
-        Query(two.options, startingOffsets=json.dumps(named)).batch()
+        Query(two.options, startingOffsets=json.dumps(named)).run_batch()
     with pytest.raises(OptionError, match=said.replace("startingOffsets", "endingOffsets")):
-        numbers(two.options, endingOffsets=json.dumps(named))
+        read_numbers(two.options, endingOffsets=json.dumps(named))
 
 
 def test_bounds_hold_the_messages_that_begin_within_them(two: Two) -> None:
     at = two.at
-    assert numbers(two.options, startPosition=at[7]) == [n for n in ALL if at[n] >= at[7]]
-    assert numbers(two.options, startPosition=at[7] + 1) == [n for n in ALL if at[n] > at[7]]
-    assert numbers(two.options, endPosition=at[3]) == [n for n in ALL if at[n] < at[3]]
-    assert numbers(two.options, endPosition=at[3] + 1) == [n for n in ALL if at[n] <= at[3]]
+    assert read_numbers(two.options, startPosition=at[7]) == [n for n in ALL if at[n] >= at[7]]
+    assert read_numbers(two.options, startPosition=at[7] + 1) == [n for n in ALL if at[n] > at[7]]
+    assert read_numbers(two.options, endPosition=at[3]) == [n for n in ALL if at[n] < at[3]]
+    assert read_numbers(two.options, endPosition=at[3] + 1) == [n for n in ALL if at[n] <= at[3]]
     inside = two.at[10] + 2_000
-    assert numbers(two.options, startPosition=at[9], endPosition=inside) == [9, 10]
-    assert numbers(two.options, startPosition=inside) == list(range(11, 20))
-    assert numbers(two.options, startPosition=1 << 40) == []
+    assert read_numbers(two.options, startPosition=at[9], endPosition=inside) == [9, 10]
+    assert read_numbers(two.options, startPosition=inside) == list(range(11, 20))
+    assert read_numbers(two.options, startPosition=1 << 40) == []
 
 
 def test_sessions_are_chosen_by_id(two: Two) -> None:
     one, other = two.first.publication.session_id, two.second.publication.session_id
-    assert numbers(two.options, sessionIds=other) == list(range(100, 105))
-    assert numbers(two.options, sessionIds=f"{other}, {one}") == ALL
-    assert numbers(two.options, sessionIds=one ^ other ^ 1, startPosition=0) == []
+    assert read_numbers(two.options, sessionIds=other) == list(range(100, 105))
+    assert read_numbers(two.options, sessionIds=f"{other}, {one}") == ALL
+    assert read_numbers(two.options, sessionIds=one ^ other ^ 1, startPosition=0) == []
 
 
 def test_columns_say_where_a_message_was(two: Two) -> None:
-    rows = table(two.options).to_pylist()
+    rows = read_table(two.options).to_pylist()
     for row in rows:
         publishing = two.first if number(row["value"]) < 100 else two.second
         assert row["position"] == two.at[number(row["value"])]
@@ -137,7 +137,7 @@ def test_columns_say_where_a_message_was(two: Two) -> None:
 
 def planned(two: Two, *filters: Filter) -> tuple[list[int], int]:
     """Return the numbers and the bytes of the log that a batch with these filters reads, before Spark filters rows."""
-    source = opened(two.options, pushdown=True)
+    source = make_source(two.options, pushdown=True)
     reader = source.reader(source.schema())
     assert list(reader.pushFilters(list(filters))) == list(filters), "Spark must still apply every filter"
     partitions = reader.partitions()
@@ -194,4 +194,4 @@ def test_spark_reads_between_offsets(spark: SparkSession, two: Two) -> None:
     end = offsets(**{two.second.key: two.at[104]})
     rows = read_batch(spark, two.options, startingOffsets=start, endingOffsets=end).collect()
     assert sorted(number(row.value) for row in rows) == [17, 18, 19, 102, 103]
-    assert Query(two.options, startingOffsets=start).batch() == [17, 18, 19, 102, 103, 104]
+    assert Query(two.options, startingOffsets=start).run_batch() == [17, 18, 19, 102, 103, 104]

@@ -1,4 +1,4 @@
-"""Programs that never heard of this package: those that ship in Aeron's own jar, each in a process of its own."""
+"""Runs programs of Aeron's own jar, which do not use this package, each in a separate process."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ JAVA: Final = (
     "-XX:TieredStopAtLevel=1",
     "-Xmx128m",
 )
-TIMEOUT_S: Final = 120.0  # of actions that are fast on an idle machine
+TIMEOUT_S: Final = 120.0  # for events that take milliseconds on an idle machine
 
 
 class Program:
-    """A running sample; ``output`` is what it printed so far."""
+    """A running program of Aeron's jar."""
 
     def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
         self.process = process
@@ -34,32 +34,35 @@ class Program:
 
     @property
     def output(self) -> str:
-        """What it printed so far."""
+        """The text that the program has printed."""
         return self._log.read_text(encoding="utf-8", errors="replace")
 
-    def said(self, pattern: str) -> re.Match[str]:
-        """Wait until it printed something that matches."""
+    def wait_for_output(self, pattern: str) -> re.Match[str]:
+        """Wait until the output of the program matches ``pattern``; return the match."""
 
         def found() -> re.Match[str] | None:
             match = re.search(pattern, self.output)
             if match is None and self.process.poll() is not None:
                 raise AssertionError(
-                    f"the program ended ({self.process.returncode}) without {pattern!r}: {self.output}"
+                    f"the program ended ({self.process.returncode}) before it printed {pattern!r}: {self.output}"
                 )
             return match
 
-        return poll_until(found, TIMEOUT_S, f"a program to say {pattern!r}", state=lambda: self.output[-500:])
+        return poll_until(found, TIMEOUT_S, f"a program to print {pattern!r}", state=lambda: self.output[-500:])
 
 
 @contextmanager
-def program(place: Path, main: str, aeron_dir: Path | str, **properties: object) -> Iterator[Program]:
-    """Run one class of Aeron's jar while the block lasts; ``a__b`` is the property ``aeron.a.b``."""
-    log = place / f"{main.rpartition('.')[2]}-{len(list(place.iterdir()))}.log"
-    given = [f"-Daeron.{name.replace('__', '.')}={value}" for name, value in properties.items()]
+def run_program(folder: Path, main: str, aeron_dir: Path | str, **properties: object) -> Iterator[Program]:
+    """Run the main class ``io.aeron.{main}`` while the block lasts; ``a__b`` sets the property ``aeron.a.b``.
+
+    The program's output goes to a log file in ``folder``.
+    """
+    log = folder / f"{main.rpartition('.')[2]}-{len(list(folder.iterdir()))}.log"
+    settings = [f"-Daeron.{name.replace('__', '.')}={value}" for name, value in properties.items()]
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [*JAVA, "-cp", str(JAR), f"-Daeron.dir={aeron_dir}", *given, f"io.aeron.{main}"],
-            stdin=subprocess.PIPE,  # some ask whether to go on: nobody answers, so that they stay until they are ended
+            [*JAVA, "-cp", str(JAR), f"-Daeron.dir={aeron_dir}", *settings, f"io.aeron.{main}"],
+            stdin=subprocess.PIPE,  # never written: some programs wait for a line, and must run until the block ends
             stdout=output,
             stderr=subprocess.STDOUT,
             env=os.environ,
@@ -77,15 +80,18 @@ def program(place: Path, main: str, aeron_dir: Path | str, **properties: object)
             process.stdin.close()
 
 
-def sample(
-    place: Path, name: str, aeron_dir: Path | str, channel: str, stream_id: int, **more: object
+def run_sample(
+    folder: Path, name: str, aeron_dir: Path | str, channel: str, stream_id: int, **more: object
 ) -> AbstractContextManager[Program]:
-    """Run a sample of ``io.aeron.samples`` on a stream."""
-    return program(place, f"samples.{name}", aeron_dir, sample__channel=channel, sample__streamId=stream_id, **more)
+    """Run the program ``io.aeron.samples.{name}`` on a stream while the block lasts."""
+
+    return run_program(
+        folder, f"samples.{name}", aeron_dir, sample__channel=channel, sample__streamId=stream_id, **more
+    )
 
 
-def free_port() -> int:
-    """Return a UDP port that nobody has."""
+def find_free_port() -> int:
+    """Return a UDP port that no process uses."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

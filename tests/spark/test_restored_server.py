@@ -14,8 +14,8 @@ from aeron_spark.errors import DataLossError, RefusedError
 from aeron_spark.log.query import DataLossWarning
 from aeron_spark.node import NodeHandle
 from tests.aeron.stream_store.rows import forget_marks
-from tests.spark.byhand import Query, Sink, numbered_values, numbers
-from tests.spark.served import Served, free_address, serving
+from tests.spark.simulated_engine import Query, Sink, make_numbered_batch, read_numbers
+from tests.spark.stream_server import StreamServer, find_free_address, run_server
 
 
 class Machine:
@@ -25,30 +25,30 @@ class Machine:
         self._node = node
         self._folder = folder
         self._streams = folder / "streams"
-        self._address = free_address()
+        self._address = find_free_address()
 
     @contextmanager
-    def running(self) -> Iterator[Served]:
+    def running(self) -> Iterator[StreamServer]:
         """Run the server."""
-        with serving(
+        with run_server(
             self._node, self._folder, address=self._address, ipc=False, streams_dir=str(self._streams)
-        ) as served:
-            yield served
+        ) as server:
+            yield server
 
     def use(self, sink: Sink | None, *batches: int) -> Sink:
         """Write these micro-batches, 10 rows each; a new sink's are those of a new query."""
-        with self.running() as served:
+        with self.running() as server:
             if sink is None:
-                served.server.streams.create("copied", 1)
-                sink = Sink(served.options("copied"))
+                server.endpoint.streams.create("copied", 1)
+                sink = Sink(server.options("copied"))
             for batch in batches:
-                sink.write(batch, [numbered_values(10 * batch, 10 * batch + 10)])
+                sink.write(batch, [make_numbered_batch(10 * batch, 10 * batch + 10)])
         return sink
 
     def rows(self, sink: Sink) -> list[int]:
         """Return what the stream holds."""
         with self.running():
-            return sorted(numbers(sink.options))
+            return sorted(read_numbers(sink.options))
 
     def copy(self) -> None:
         shutil.copytree(self._streams, self._folder / "copy")
@@ -97,12 +97,12 @@ def test_a_query_that_reads_a_restored_server_fails_or_goes_on_where_the_copy_en
     machine.copy()
     with machine.running():
         early, late = (Query(sink.options) for _ in range(2))
-        assert list(early.batches()) == list(late.batches()) == [list(range(20))]
+        assert list(early.run_batches()) == list(late.run_batches()) == [list(range(20))]
     machine.use(sink, 2, 3)
     with machine.running():
-        assert list(late.batches()) == [list(range(20, 40))]
-        assert late.plan() is False
-        planned = late.ends[-1]
+        assert list(late.run_batches()) == [list(range(20, 40))]
+        assert late.plan_batch() is False
+        planned = late.planned_ends[-1]
     machine.restore()
     other = Sink(sink.options)
     machine.use(other, 0)
@@ -111,14 +111,14 @@ def test_a_query_that_reads_a_restored_server_fails_or_goes_on_where_the_copy_en
             with pytest.raises(
                 DataLossError, match="partition 0 of stream 'copied' diverged: the query is at"
             ) as caught:
-                late.plan()
+                late.plan_batch()
             assert caught.value.reason == "diverged"
             late.restart()
-        assert late.ends[-1] == planned
-        assert list(early.batches()) == [list(range(10))]  # it was not beyond the copy
+        assert late.planned_ends[-1] == planned
+        assert list(early.run_batches()) == [list(range(10))]  # it was not beyond the copy
         late.restart(failOnDataLoss="false")
         with pytest.warns(DataLossWarning, match="diverged"):
-            assert list(late.batches()) == [list(range(10))]
+            assert list(late.run_batches()) == [list(range(10))]
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            assert late.plan() is False
+            assert late.plan_batch() is False

@@ -11,54 +11,60 @@ from aeron_spark.protocol.keypair import public_text
 from spark_jobs.session import begin
 from tests.aeron.streams import number
 from tests.spark.queries import read_stream
-from tests.spark.served import Served, lines, numbered_rows, read, write, write_values
-from tests.spark.test_server_exactly_once import copy, forget_last_commit
+from tests.spark.stream_server import (
+    StreamServer,
+    commit_values,
+    format_server_list,
+    make_numbered_rows,
+    read_frame,
+    write_frame,
+)
+from tests.spark.test_server_exactly_once import copy_available, remove_last_commit
 from tests.waiting import poll_until
 
-pytestmark = pytest.mark.usefixtures("copied")
+pytestmark = pytest.mark.usefixtures("server_route_warmed_up")
 
 
 @pytest.mark.full("two queries of seven batches; test_server_sink writes to two servers by hand")
 def test_micro_batches_are_spread_over_two_servers_and_read_once(
-    spark: SparkSession, served: Served, second: Served, tmp_path: Path
+    spark: SparkSession, server: StreamServer, second_server: StreamServer, tmp_path: Path
 ) -> None:
-    source = served.stream()
-    write(numbered_rows(spark, 200, 1), served.options(source))
-    parts = [one.server.streams.create("spread", 2) for one in (served, second)]
-    both = served.options(
+    source = server.create_stream()
+    write_frame(make_numbered_rows(spark, 200, 1), server.options(source))
+    parts = [one.endpoint.streams.create("spread", 2) for one in (server, second_server)]
+    both = server.options(
         "spread",
-        server=",".join(one.server.addresses[0] for one in (served, second)),
-        serverKey=",".join(public_text(one.server.public_key) for one in (served, second)),
+        server=",".join(one.endpoint.addresses[0] for one in (server, second_server)),
+        serverKey=",".join(public_text(one.endpoint.public_key) for one in (server, second_server)),
     )
-    frame = read_stream(spark, served.options(source), maxRowsPerTrigger=40).select("value")
-    query = copy(frame, both, tmp_path / "c")
+    frame = read_stream(spark, server.options(source), maxRowsPerTrigger=40).select("value")
+    query = copy_available(frame, both, tmp_path / "c")
     lasts = sorted(part.last_transaction(str(query.id)) for part in parts)
     assert lasts[1] - lasts[0] == 1  # each took every second batch
     assert all(any(state.end for state in part.states()) for part in parts)
     before = [part.states() for part in parts]
-    forget_last_commit(tmp_path / "c")
-    copy(frame, both, tmp_path / "c")
+    remove_last_commit(tmp_path / "c")
+    copy_available(frame, both, tmp_path / "c")
     assert [part.states() for part in parts] == before
-    found = read(spark, both, payload="raw").collect()
+    found = read_frame(spark, both, payload="raw").collect()
     assert sorted(number(row.value) for row in found) == list(range(200))
-    alone = [read(spark, {**both, "server": one.server.addresses[0], "serverKey": public_text(one.server.public_key)},
-                  payload="raw").count() for one in (served, second)]  # fmt: skip
-    assert sum(alone) == 200
-    assert min(alone) > 0
+    counts = [read_frame(spark, one.options("spread"), payload="raw").count() for one in (server, second_server)]
+    assert sum(counts) == 200
+    assert min(counts) > 0
 
 
 @pytest.mark.full("two queries of ten batches; test_server_sink reads and writes a server that is added by hand")
 def test_a_server_is_added_while_the_query_runs(
-    spark: SparkSession, served: Served, second: Served, tmp_path: Path
+    spark: SparkSession, server: StreamServer, second_server: StreamServer, tmp_path: Path
 ) -> None:
-    for one in (served, second):
-        one.server.streams.create("grows", 2)
+    for one in (server, second_server):
+        one.endpoint.streams.create("grows", 2)
     file = tmp_path / "servers"
-    file.write_text(lines(served))
-    options = served.options("grows", server=f"@{file}")
+    file.write_text(format_server_list(server))
+    options = server.options("grows", server=f"@{file}")
     del options["serverKey"]
-    write(numbered_rows(spark, 100, 2), served.options("grows"))
-    write(numbered_rows(spark, 100, 2, first=100), second.options("grows"))
+    write_frame(make_numbered_rows(spark, 100, 2), server.options("grows"))
+    write_frame(make_numbered_rows(spark, 100, 2, first=100), second_server.options("grows"))
     frame = read_stream(spark, options, payload="raw", maxRowsPerTrigger=30).select("value")
     seen: set[int] = set()
 
@@ -73,32 +79,32 @@ def test_a_server_is_added_while_the_query_runs(
         assert query.isActive
         assert seen == set(range(100))
         # as an editor does it: the file is there, whole, at every moment
-        (tmp_path / "servers.new").write_text("# two by now\n" + lines(served, second))
+        (tmp_path / "servers.new").write_text("# two by now\n" + format_server_list(server, second_server))
         (tmp_path / "servers.new").rename(file)
         poll_until(lambda: len(seen) == 200 or not query.isActive, 60.0, "the second server's rows")
         assert query.isActive
         assert seen == set(range(200))
     finally:
         query.stop()
-    parts = [one.server.streams.create("spread-by-file", 2) for one in (served, second)]
+    parts = [one.endpoint.streams.create("spread-by-file", 2) for one in (server, second_server)]
     target = {**options, "stream": "spread-by-file"}
-    copied = copy(frame, target, tmp_path / "d")
+    copied = copy_available(frame, target, tmp_path / "d")
     lasts = sorted(part.last_transaction(str(copied.id)) for part in parts)
     assert lasts[1] - lasts[0] == 1
-    assert sorted(number(row.value) for row in read(spark, target, payload="raw").collect()) == list(range(200))
+    assert sorted(number(row.value) for row in read_frame(spark, target, payload="raw").collect()) == list(range(200))
 
 
 @pytest.mark.full("a query on two servers takes 10 CPU seconds; test_server_sink adds a server by hand")
 def test_a_server_is_added_while_a_query_writes(
-    spark: SparkSession, served: Served, second: Served, tmp_path: Path
+    spark: SparkSession, server: StreamServer, second_server: StreamServer, tmp_path: Path
 ) -> None:
-    source = served.stream()
-    parts = [one.server.streams.create("widens", 2) for one in (served, second)]
+    source = server.create_stream()
+    parts = [one.endpoint.streams.create("widens", 2) for one in (server, second_server)]
     file = tmp_path / "servers"
-    file.write_text(lines(served))
-    target = served.options("widens", server=f"@{file}")
+    file.write_text(format_server_list(server))
+    target = server.options("widens", server=f"@{file}")
     del target["serverKey"]
-    frame = read_stream(spark, served.options(source)).select("value")
+    frame = read_stream(spark, server.options(source)).select("value")
     writer = frame.writeStream.format("aeron").options(**target).option("checkpointLocation", str(tmp_path / "c"))
     query = begin(writer.start)
     name = str(query.id)
@@ -107,7 +113,7 @@ def test_a_server_is_added_while_a_query_writes(
     def batches(count: int) -> None:
         nonlocal written
         for _ in range(count):
-            write_values(source, written, written + 5)
+            commit_values(source, written, written + 5)
             written += 5
             query.processAllAvailable()
 
@@ -116,12 +122,12 @@ def test_a_server_is_added_while_a_query_writes(
         before = parts[0].last_transaction(name)
         assert before >= 1  # there may be one without rows, before the first ones
         assert parts[1].last_transaction(name) == -1
-        file.write_text(lines(served, second))
+        file.write_text(format_server_list(server, second_server))
         batches(2)
         last = sorted(part.last_transaction(name) for part in parts)
         assert last[0] > before
         assert last[1] == last[0] + 1  # they take turns
     finally:
         query.stop()
-    found = [number(row.value) for row in read(spark, target, payload="raw").collect()]
+    found = [number(row.value) for row in read_frame(spark, target, payload="raw").collect()]
     assert sorted(found) == list(range(written))

@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 from aeron_spark.errors import OptionError
 from aeron_spark.node import NodeHandle
 from tests.aeron.streams import Stream, numbered
-from tests.spark.byhand import Query
-from tests.spark.queries import Collected, finish, read_stream
+from tests.spark.queries import CollectingSink, read_stream, run_to_end
+from tests.spark.simulated_engine import Query
 
 
 def two_streams(node: NodeHandle) -> tuple[Stream, Stream]:
@@ -30,13 +30,13 @@ def test_a_checkpoint_of_another_stream_fails_with_both_named_before_any_row(nod
     """Finding C6: where the old recordings had ended, two streams mixed in one sink without an error."""
     ended, other = two_streams(node)
     query = Query(ended.options)
-    assert query.batch() == [0, 1, 2]
+    assert query.run_batch() == [0, 1, 2]
     query.restart(**other.options)
     said = f"the checkpoint is of stream {ended.id} of aeron:ipc, but the query reads stream {other.id} of aeron:ipc"
     with pytest.raises(OptionError, match=re.escape(said)):
-        query.batch()
+        query.run_batch()
     query.restart(**ended.options)
-    assert query.batch() is None, "the checkpoint is unharmed"
+    assert query.run_batch() is None, "the checkpoint is unharmed"
     other.close()
 
 
@@ -44,11 +44,11 @@ def test_a_batch_that_is_planned_again_for_another_stream_fails_too(node: NodeHa
     """Finding C6: after a failed batch, Spark plans it again before it asks for anything else."""
     ended, other = two_streams(node)
     query = Query(ended.options)
-    assert query.plan()
+    assert query.plan_batch()
     query.restart(**other.options)
-    query.begin()
+    query.request_initial_offset()
     with pytest.raises(OptionError, match="the checkpoint is of stream"):
-        query.read()
+        query.read_planned_batch()
     other.close()
 
 
@@ -58,10 +58,10 @@ def test_spark_fails_a_query_on_the_checkpoint_of_another_stream(
 ) -> None:
     """Finding C6, through Spark: the query ends with the error, and the sink has no row of the other stream."""
     ended, other = two_streams(node)
-    seen = Collected()
-    finish(read_stream(spark, ended.options), tmp_path, seen)
+    seen = CollectingSink()
+    run_to_end(read_stream(spark, ended.options), tmp_path, seen)
     assert seen.numbers == [0, 1, 2]
     with pytest.raises(StreamingQueryException, match=f"is of stream {ended.id} .* reads stream {other.id} of"):
-        finish(read_stream(spark, other.options), tmp_path, seen)
+        run_to_end(read_stream(spark, other.options), tmp_path, seen)
     assert seen.numbers == [0, 1, 2]
     other.close()
