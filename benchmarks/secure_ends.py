@@ -29,7 +29,7 @@ from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.protocol.access import ServerName
 from aeron_spark.protocol.limits import Limits
 from aeron_spark.protocol.noise import TAG_BYTES
-from aeron_spark.server import ServerSettings, TransportServer
+from aeron_spark.server import MessageServer, ServerSettings
 from aeron_spark.transport.api import ServerAddress
 from benchmarks.measure import own_output
 
@@ -99,7 +99,7 @@ class ServerEnd(End):
         super().__init__(aeron_dir, port, idle)
         self.messages = 0
         self.size = 0
-        self.server = TransportServer(lambda: AeronServerTransport(self.aeron, idle=idle), MemoryPeerStore(), SETTINGS)
+        self.server = MessageServer(lambda: AeronServerTransport(self.aeron, idle=idle), MemoryPeerStore(), SETTINGS)
         self.server.on_connect(self._came)
         self.server.on_message(str, lambda connection, _: encrypt_nothing(connection))
         self.server.on_message(bytes, self._message)

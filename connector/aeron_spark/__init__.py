@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from aeron_spark.client.opening import connect as connect
     from aeron_spark.connection.connection import Connection as Connection
     from aeron_spark.connection.spill import ReceivedFile as ReceivedFile
-    from aeron_spark.server.program import Server as Server
+    from aeron_spark.server.server import Server as Server
 
     __version__: str
 
@@ -45,7 +45,7 @@ _ENDPOINT = {
     "Client": "client.client",
     "Connection": "connection.connection",
     "ReceivedFile": "connection.spill",
-    "Server": "server.program",
+    "Server": "server.server",
     "connect": "client.opening",
 }
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from aeron_spark.client.client import Client
 from aeron_spark.keys.stores import FilePeerStore, KeyPaths, MemoryPeerStore
-from aeron_spark.server.program import Server
+from aeron_spark.server.server import Server
 
 NO_LIMITS: dict[str, Any] = {"max_connections_per_address": 0, "max_pending_per_address": 0, "handshakes_per_second": 0}
 

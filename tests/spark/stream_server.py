@@ -16,7 +16,7 @@ from aeron_spark.keys.identity import ensure_identity
 from aeron_spark.node import NodeHandle
 from aeron_spark.pool import POOL
 from aeron_spark.protocol.keypair import public_text
-from aeron_spark.server.program import Server
+from aeron_spark.server.server import Server
 from aeron_spark.streams.stream import Stream
 from aeron_spark.waiting import wait_for
 from tests.aeron.endpoint.drivers import free_ports

@@ -174,7 +174,7 @@ def _guard(node_paths: NodePaths) -> Iterator[Finding]:
     if has_guard:
         yield Finding("guard", "ok", f"the media driver in {found.aeron_dir} has it")
         return
-    from aeron_spark.server.program import GUARD_REMEDY, GUARD_RISK
+    from aeron_spark.server.server_node import GUARD_REMEDY, GUARD_RISK
 
     origin = (
         "was not started by aeron-spark"

@@ -47,8 +47,8 @@ def server(
     For example, for the clients whose keys a file authorises:
       aeron-spark server 0.0.0.0:20121 --authorized-keys /etc/aeron-spark/clients
     """
-    from aeron_spark.server.program import Server
     from aeron_spark.server.relay import Relay
+    from aeron_spark.server.server import Server
 
     options = present_options(flags)
     if config is not None:

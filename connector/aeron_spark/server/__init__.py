@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aeron_spark.server.server import TransportServer
+from aeron_spark.server.message_server import MessageServer
 from aeron_spark.server.settings import ServerSettings
 
-__all__ = ["ServerSettings", "TransportServer"]
+__all__ = ["MessageServer", "ServerSettings"]

@@ -7,7 +7,7 @@ from typing import Final
 
 from aeron_spark.connection.connection import Connection
 from aeron_spark.errors import AeronSparkError, WaitTimeout
-from aeron_spark.server.server import TransportServer
+from aeron_spark.server.server import Server
 
 SUBSCRIBE: Final = "aeron-spark subscribe"
 
@@ -19,7 +19,7 @@ class Relay:
     ``missed`` counts the messages that did not fit a subscriber's buffer.
     """
 
-    def __init__(self, server: TransportServer) -> None:
+    def __init__(self, server: Server) -> None:
         self.forwarded = 0
         self.missed = 0
         self._subscribers: set[Connection] = set()

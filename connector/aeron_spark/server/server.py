@@ -1,106 +1,179 @@
-"""A server over any transport: listens, admits clients, and exchanges messages and calls with each."""
+"""``aeron_spark.Server``: the server with keys, a media driver and Aeron, made from an address and options."""
 
 from __future__ import annotations
 
-import time
+import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
+from aeron_spark import node
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.endpoint import Endpoint
-from aeron_spark.connection.runtime import Runtime
-from aeron_spark.errors import UsageError
+from aeron_spark.errors import DataFormatError, OptionError, SetupError
+from aeron_spark.keys.authorized_keys import read_authorized
+from aeron_spark.keys.identity import load_identity
+from aeron_spark.keys.stores import FilePeerStore, KeyPaths
+from aeron_spark.options import ServerOptions
 from aeron_spark.protocol.access import Grant, PeerStore
-from aeron_spark.server.bulk_link_service import BulkLinkHandler
-from aeron_spark.server.runner import ServerRunner
+from aeron_spark.server.message_server import MessageServer
+from aeron_spark.server.server_node import ServerNode
 from aeron_spark.server.settings import ServerSettings
-from aeron_spark.transport.api import ServerAddress, ServerTransport
+from aeron_spark.server.stream_service import StoreHousekeeper, StreamService
+from aeron_spark.streams.store import Streams
+from aeron_spark.transport.addresses import HostPort
+from aeron_spark.transport.api import ServerAddress
 
-DRAIN_TIMEOUT_S: Final = 0.2  # for one connection to take its unsent messages when the server closes
-CLOSE_POLL_S: Final = 0.002  # between two checks whether all connections have closed
 
+class Server(Endpoint):
+    """A server of the secure endpoint on this machine's media driver.
 
-class TransportServer(Endpoint):
-    """A server over any transport. :class:`aeron_spark.Server` adds Aeron, key files and streams."""
+    ``address`` is ``host:port`` or ``host:port:control``; ``*:port`` is every IPv4 and IPv6 address. ``options`` are
+    those of docs/options.md, written as there or with underscores. Examples: ``identity``, the file of the server's
+    key, which is created if it is missing, or ``env:NAME``; ``authorized_keys``, the file of the only client keys that
+    the server admits; ``max_connections``.
+
+    Until ``close``, the server locks its ports at the media driver and its store of streams. Raises OptionError for a
+    wrong option, InUseError if another process uses a port or the store. The media driver starts with the server, or
+    at the first use of ``streams``.
+
+    ``run`` serves until ``close``; ``start`` returns at once.
+    """
 
     def __init__(
         self,
-        open_transport: Callable[[], ServerTransport],
-        store: PeerStore,
-        settings: ServerSettings | None = None,
+        address: str = "",
+        *,
+        store: PeerStore | None = None,
         connection_class: type[Connection] = Connection,
+        **options: Any,
     ) -> None:
-        self._settings: Final = settings or ServerSettings()
-        runtime = Runtime("aeron-spark-server", self._settings.link)
-        self._runner: Final = ServerRunner(runtime, open_transport, store, self._settings, connection_class)
-        runtime.bind(self._runner)
-        super().__init__(runtime)
-        bulk_links = BulkLinkHandler(self._runner, runtime.bulk_links, runtime.call_on_loop)
-        runtime.bulk_links.on_removed = bulk_links.release_ids
-        self._runner.services.append(bulk_links)
+        parsed = ServerOptions.parse(address, options)
+        settings = ServerSettings.of(parsed)
+        peers = store or _peer_store(parsed)
+        self._addresses: Final = parsed.addresses
+        self._node: Final = ServerNode(parsed, _max_message_bytes(settings, parsed.addresses))
+        try:
+            self._server: Final = MessageServer(self._node.open_transport, peers, settings, connection_class)
+        except BaseException:
+            self._node.close()
+            raise
+        super().__init__(self._server.runtime)
+        self._housekeeper: Final = StoreHousekeeper(self._node.open_streams, self._runtime.report)
+        self._stream_service: Final = StreamService(lambda: self.streams, self._runtime.bulk_links, self.grant_of)
+        self._server.add_service(self._stream_service)
+
+    @property
+    def aeron_dir(self) -> str:
+        """The media driver's directory."""
+        return self._node.aeron_dir
+
+    @property
+    def streams(self) -> Streams:
+        """The server's streams, stored beside its archive. Raises SetupError if no aeron-spark node runs its driver."""
+        return self._housekeeper.store
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The addresses on which the server listens: ``host:port:control``, or ``ipc:``."""
+        return tuple(
+            "ipc:" if address.media == "ipc" else f"{HostPort(address.host, address.data_port)}:{address.control_port}"
+            for address in self._server.addresses
+        )
 
     @property
     def public_key(self) -> bytes:
         """The server's public key, by which clients know it."""
-        return self._runner.public_key
+        return self._server.public_key
 
     @property
     def connections(self) -> tuple[Connection, ...]:
         """The connections whose link is connected."""
-        return tuple(connection for connection in self._runner.connections if connection.connected)
+        return self._server.connections
 
     def __iter__(self) -> Iterator[Connection]:
         return iter(self.connections)
 
-    def on_message(self, kind: type, listener: Callable[[Connection, Any], object]) -> None:
-        """Call ``listener(connection, message)`` for each message of this class or a subclass, of all connections."""
-        self._runtime.listeners.on_message(kind, listener)
-
-    def start(self, addresses: Sequence[ServerAddress]) -> None:
-        """Listen at all of ``addresses``, or at none. Works once.
-
-        Raises InUseError if another program uses one of the addresses, TransportError if the server cannot listen at
-        one of them for another reason, UsageError if the server listens already or is closed.
-        """
-        if self._runtime.is_closing or self._runner.is_listening:
-            what = "is closed" if self._runtime.is_closing else "listens already"
-            raise UsageError(f"the server {what}", remedy="Create another server.")
-        if not addresses:
-            raise UsageError("the server has no address to listen at", remedy="Give it an address.")
-        self._runner.listen(addresses)
-        self._runtime.loop.start()
-
     @property
     def statistics(self) -> dict[str, int]:
         """Counts of used resources, and of refusals by code."""
-        of_connections: dict[str, int] = {}
-        for connection in self._runner.connections:
-            for name, count in connection.usage.items():
-                of_connections[name] = of_connections.get(name, 0) + count
-        return {
-            "connections": len(self.connections),
-            "branches": len(self._runtime.bulk_links),
-            **self._runner.statistics(),
-            **of_connections,
-            "tampered": self._runtime.tampered,
-        }
+        return self._server.statistics
 
     def grant_of(self, connection: Connection) -> Grant | None:
         """Return the grant of the client of a connection; None: everything. Raises EndedError if it is closed."""
-        return self._runner.grant_of(connection)
+        return self._server.grant_of(connection)
+
+    def on_message(self, kind: type, listener: Callable[[Connection, Any], object]) -> None:
+        """Call ``listener(connection, message)`` for each message of this class or a subclass, of all connections."""
+        self._server.on_message(kind, listener)
+
+    def start(self, addresses: Sequence[ServerAddress] = ()) -> None:
+        """Listen on all addresses, or on none; by default on those of the options. Starts the media driver.
+
+        Reports a media driver without the guard to the error listeners, once. Raises InUseError if another program
+        uses one of the ports, TransportError if listening on an address fails for another reason, and SetupError if the
+        media driver cannot start.
+        """
+        addresses = addresses or self._addresses
+        self._node.lock_addresses(addresses)
+        self._server.start(addresses)
+        self._report_missing_guard()
+        if self._node.has_streams:
+            self._housekeeper.open_soon()  # recovery and retention of stored streams do not wait for a client
+
+    def run(self) -> None:
+        """Serve until the server is closed; Ctrl-C closes it."""
+        try:
+            self.start()
+            self.wait_closed()
+        except KeyboardInterrupt:
+            pass
+        finally:
+            self.close()
 
     def close(self) -> None:
-        """Send the unsent messages and CLOSE to every client, and end. Unacknowledged messages are lost."""
-        if not self._runtime.begin_closing():
-            return
-        begin, close_s = time.monotonic(), self._settings.link.close_seconds
-        connections = self.connections
-        for connection in connections:  # they drain at the same time; a stuck one delays the others a little
-            connection.sender.drain(min(begin + close_s / 2, time.monotonic() + DRAIN_TIMEOUT_S))
-        for connection in connections:
-            self._runtime.disconnect(connection, keep_session=False)
-        self._runtime.run_on_loop(lambda: self._runner.shut_down(time.monotonic()))
-        while self._runtime.loop.is_running and self._runner.has_clients and time.monotonic() < begin + close_s:
-            time.sleep(CLOSE_POLL_S)
-        self._runtime.stop()
-        self._runner.close()
+        """Send CLOSE to every client and end. The media driver stops after its last user."""
+        self._server.close()
+        self._stream_service.close()
+        self._housekeeper.close()
+        self._node.close()
+
+    def __enter__(self) -> Server:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _report_missing_guard(self) -> None:
+        # after listening: a driver shows its guard only once it has guarded a channel
+        is_on_network = any(address.media == "udp" for address in self._server.addresses)
+        problem = self._node.guard_problem() if is_on_network else None
+        if problem is not None:
+            self._runtime.report(None, problem)
+
+
+def _max_message_bytes(settings: ServerSettings, addresses: Sequence[ServerAddress]) -> int:
+    """Return the longest message of any link or bulk link."""
+    is_ipc = any(address.media == "ipc" for address in addresses)
+    return settings.link.channel_settings.for_bulk_link(is_ipc=is_ipc).max_message
+
+
+def _peer_store(options: ServerOptions) -> PeerStore:
+    defaults = KeyPaths.below(node.config_home(os.environ))
+    paths = replace(defaults, identity=defaults.server_identity)
+    if options.identity is not None and not options.identity.startswith("env:"):
+        paths = replace(paths, identity=Path(options.identity))
+    if options.authorized_keys is not None:
+        paths = replace(paths, authorized_keys=Path(options.authorized_keys))
+        try:  # reports a missing or wrong file at the start, not at each handshake
+            read_authorized(paths.authorized_keys)
+        except (SetupError, DataFormatError) as error:
+            raise OptionError(f"option 'authorizedKeys': {error.what}", remedy=error.remedy) from None
+    is_from_environment = options.identity is not None and options.identity.startswith("env:")
+    return FilePeerStore(paths, load_identity(options.identity) if is_from_environment and options.identity else None)

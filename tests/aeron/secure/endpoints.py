@@ -20,7 +20,7 @@ from aeron_spark.connection.endpoint import Endpoint
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.protocol.access import PeerStore, ServerName
 from aeron_spark.protocol.limits import Limits
-from aeron_spark.server.server import TransportServer
+from aeron_spark.server.message_server import MessageServer
 from aeron_spark.server.settings import ServerSettings
 from aeron_spark.transport.api import ChannelPair, ClientTransport, ServerAddress
 from aeron_spark.transport.endpoint_channels import ClientPorts
@@ -78,7 +78,7 @@ class World:
 
     def __init__(self, serving: AeronClient, dialling: AeronClient) -> None:
         self.serving, self.dialling = serving, dialling
-        self._opened: list[TransportServer | Client] = []
+        self._opened: list[MessageServer | Client] = []
 
     def place(self, host: str = "127.0.0.1") -> ServerAddress:
         """Return a free server address."""
@@ -92,7 +92,7 @@ class World:
         tap: Tap | None = None,
         echo: bool = True,
         **changes: Any,
-    ) -> TransportServer:
+    ) -> MessageServer:
         """Start a server that sends each message back; ``tap`` records what it sends."""
         server = self.unstarted(settings, store, tap, **changes)
         if echo:
@@ -106,10 +106,10 @@ class World:
         store: PeerStore | None = None,
         tap: Tap | None = None,
         **changes: Any,
-    ) -> TransportServer:
+    ) -> MessageServer:
         """Return a server that does not listen."""
         listen = AeronServerTransport if tap is None else tap.server_transport
-        server = TransportServer(lambda: listen(self.serving), store or MemoryPeerStore(), replace(settings, **changes))
+        server = MessageServer(lambda: listen(self.serving), store or MemoryPeerStore(), replace(settings, **changes))
         self._opened.append(server)
         return server
 
@@ -161,7 +161,7 @@ def echoes(client: Client, message: object, seconds: float = TIMEOUT_S) -> bool:
     return True
 
 
-def await_nothing_in_use(server: TransportServer, seconds: float = TIMEOUT_S) -> dict[str, int]:
+def await_nothing_in_use(server: MessageServer, seconds: float = TIMEOUT_S) -> dict[str, int]:
     """Wait until the server uses nothing for clients, and return its statistics."""
     wait_for(
         lambda: not any(server.statistics[name] for name in USAGE_COUNTS),

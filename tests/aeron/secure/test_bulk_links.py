@@ -11,7 +11,7 @@ import pytest
 from aeron_spark.client.client import Client
 from aeron_spark.connection.bulk_links import BulkLink
 from aeron_spark.errors import AeronSparkError
-from aeron_spark.server.server import TransportServer
+from aeron_spark.server.message_server import MessageServer
 from aeron_spark.server.settings import ServerSettings
 from aeron_spark.waiting import wait_for
 from tests.aeron.secure.endpoints import NO_LIMITS, TIMEOUT_S, World
@@ -19,7 +19,7 @@ from tests.aeron.secure.endpoints import NO_LIMITS, TIMEOUT_S, World
 MIB = 1 << 20
 
 
-def open_bulk_link(server: TransportServer, client: Client) -> tuple[BulkLink, BulkLink]:
+def open_bulk_link(server: MessageServer, client: Client) -> tuple[BulkLink, BulkLink]:
     bulk_link = client.bulk_link(TIMEOUT_S)
     (connection,) = server.connections
     return bulk_link, server._runtime.bulk_links.of(connection, bulk_link.number)

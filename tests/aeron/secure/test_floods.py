@@ -19,7 +19,7 @@ import pytest
 
 from aeron_spark.aeron.guard import read_drops
 from aeron_spark.client.client import Client
-from aeron_spark.server.server import TransportServer
+from aeron_spark.server.message_server import MessageServer
 from aeron_spark.transport.api import HANDSHAKE_STREAM_ID, ServerAddress, TransportEvent
 from aeron_spark.waiting import wait_for
 from tests.aeron.guard.frames import KIB, SEND_SETUP, frame_senders, setup, status_message
@@ -182,7 +182,7 @@ def test_row_81_server_and_client_are_idle_after_traffic(world: World) -> None:
     assert client.connected
 
 
-def counted_polls(end: TransportServer | Client) -> Callable[[], int]:
+def counted_polls(end: MessageServer | Client) -> Callable[[], int]:
     """Count the polls of an endpoint's event loop."""
     loop, polls = end._runtime.loop, [0]
     poll = loop._poll
@@ -195,7 +195,7 @@ def counted_polls(end: TransportServer | Client) -> Callable[[], int]:
     return lambda: polls[0]
 
 
-def _idle_server(world: World, place: ServerAddress) -> tuple[TransportServer, Client, int]:
+def _idle_server(world: World, place: ServerAddress) -> tuple[MessageServer, Client, int]:
     wait_for(lambda: logs(world.serving) == 0, RELEASE_TIMEOUT_S, "the server's driver to free earlier logs")
     before = memory_of(world.serving)
     server = world.server(place)
@@ -205,7 +205,7 @@ def _idle_server(world: World, place: ServerAddress) -> tuple[TransportServer, C
     return server, client, before
 
 
-def _check_released(world: World, server: TransportServer, client: Client, before: int) -> None:
+def _check_released(world: World, server: MessageServer, client: Client, before: int) -> None:
     client.close()
     await_nothing_in_use(server)
     server.close()

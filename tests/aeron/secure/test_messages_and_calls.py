@@ -19,7 +19,7 @@ from aeron_spark.errors import AeronSparkError, RemoteError, WaitTimeout
 from aeron_spark.protocol.frame_cipher import OVERHEAD_BYTES
 from aeron_spark.protocol.frames import FRAME_HEAD, RECORD_HEAD, RecordKind
 from aeron_spark.protocol.message_types import TYPE_ID
-from aeron_spark.server.server import TransportServer
+from aeron_spark.server.message_server import MessageServer
 from aeron_spark.transport.api import MTU_BYTES, ServerAddress
 from aeron_spark.waiting import wait_for
 from tests.aeron.secure.endpoints import TIMEOUT_S, RecordedEvents, World, await_nothing_in_use
@@ -73,7 +73,7 @@ class Pair:
     """A server without message listeners, a connected client, and their recorded events."""
 
     place: ServerAddress
-    server: TransportServer
+    server: MessageServer
     client: Client
     server_connection: Connection
     server_events: RecordedEvents

@@ -19,7 +19,7 @@ from aeron_spark.errors import DataFormatError, RefusedError
 from aeron_spark.protocol.liveness import Times
 from aeron_spark.protocol.message_types import BuiltIn
 from aeron_spark.protocol.transfers import MAX_TRANSFERS, MEMORY_LIMIT, Purpose, TransferStart
-from aeron_spark.server.server import TransportServer
+from aeron_spark.server.message_server import MessageServer
 from aeron_spark.transport.api import ServerAddress
 from aeron_spark.waiting import wait_for
 from tests.aeron.secure.endpoints import TIMEOUT_S, RecordedEvents, World, await_nothing_in_use
@@ -36,7 +36,7 @@ class Receiver:
     def __init__(self, world: World, folder: Path, place: ServerAddress, **link: object) -> None:
         self.folder = folder
         self.place = place
-        self.server: TransportServer = world.server(
+        self.server: MessageServer = world.server(
             place,
             echo=False,
             link=replace(LinkSettings(spill_folder=folder), **link),  # type: ignore[arg-type]

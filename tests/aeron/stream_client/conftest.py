@@ -11,7 +11,7 @@ import aeron_spark
 from aeron_spark.client.client import Client
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.node import NodeHandle
-from aeron_spark.server.program import Server
+from aeron_spark.server.server import Server
 from aeron_spark.stream_client.session import StreamSession
 from tests.aeron.endpoint.drivers import free_ports
 from tests.aeron.streams import own_node

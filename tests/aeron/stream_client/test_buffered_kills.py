@@ -19,7 +19,7 @@ import pyarrow as pa
 import pytest
 
 from aeron_spark.node import NodeHandle
-from aeron_spark.server.program import Server
+from aeron_spark.server.server import Server
 from aeron_spark.streams.stream import Stream
 from aeron_spark.waiting import wait_for
 from tests.aeron.stream_client.conftest import Connect

@@ -22,7 +22,7 @@ from aeron_spark.errors import (
     UsageError,
 )
 from aeron_spark.log.epochs import NoEpochWarning
-from aeron_spark.server.program import Server
+from aeron_spark.server.server import Server
 from aeron_spark.stream_client.reader import StreamReader
 from aeron_spark.stream_client.writer import Writer
 from aeron_spark.waiting import wait_for

@@ -9,7 +9,7 @@ import pytest
 
 from aeron_spark.client.client import Client
 from aeron_spark.errors import DataLossError
-from aeron_spark.server.program import Server
+from aeron_spark.server.server import Server
 from tests.aeron.stream_client.conftest import Connect
 
 

@@ -13,7 +13,7 @@ from aeron_spark.errors import DataLossError, RefusedError
 from aeron_spark.log.api import Range
 from aeron_spark.log.epochs import DIVERGED, FIRST, epoch_at, stamp_text
 from aeron_spark.log.writing import Source, Transaction
-from aeron_spark.server.program import Server
+from aeron_spark.server.server import Server
 from aeron_spark.stream_client.reader import StreamReader
 from aeron_spark.stream_client.server_log import ServerLog
 from aeron_spark.stream_client.session import StreamSession

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from aeron_spark.node import NodeHandle
 from aeron_spark.protocol.keypair import public_text
-from aeron_spark.server.program import Server
+from aeron_spark.server.server import Server
 
 ROOT = Path(__file__).parents[3]
 

@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 from aeron_spark.node import NodeHandle
-from aeron_spark.server.program import Server
+from aeron_spark.server.server import Server
 from aeron_spark.waiting import wait_for
 from tests.aeron.endpoint.drivers import free_ports
 from tests.aeron.stream_store.rows import write

@@ -20,7 +20,7 @@ from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.log.epochs import DIVERGED
 from aeron_spark.log.writing import Source, Transaction
 from aeron_spark.node import NodeHandle
-from aeron_spark.server.program import Server
+from aeron_spark.server.server import Server
 from aeron_spark.stream_client.staging import ServerAppender
 from aeron_spark.stream_client.transactions import begin, commit
 from aeron_spark.stream_client.writer import StreamWriter, Writer

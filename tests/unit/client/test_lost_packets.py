@@ -17,7 +17,7 @@ from aeron_spark.errors import AeronSparkError, WaitTimeout
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.protocol.client_handshake import ClientTiming
 from aeron_spark.protocol.limits import Limits
-from aeron_spark.server.server import TransportServer
+from aeron_spark.server.message_server import MessageServer
 from aeron_spark.server.settings import ServerSettings
 from aeron_spark.transport.api import HANDSHAKE_STREAM_ID, ChannelPair, ChannelSettings, LinkIds, SenderUnavailable
 from aeron_spark.transport.memory import MemoryClientTransport, MemoryPublication
@@ -75,7 +75,7 @@ def impatient_settings(of: LinkSettings = LINK, **changes: object) -> ClientSett
     )  # fmt: skip
 
 
-def a_server(world: World, **changes: object) -> TransportServer:
+def a_server(world: World, **changes: object) -> MessageServer:
     """Start a server with room for one client and one session, which sends "hello" to each client."""
     arguments: dict[str, object] = {
         "link": LINK,
@@ -97,7 +97,7 @@ def a_client(world: World, settings: ClientSettings | None = None, **arguments: 
     return client, received
 
 
-def check_one_session(world: World, server: TransportServer, client: Client) -> None:
+def check_one_session(world: World, server: MessageServer, client: Client) -> None:
     """Check that failed attempts left nothing, and that both ends have the same session."""
     counts = server.statistics
     assert {name: counts[name] for name in ("connections", "places", "session_ids", "stream_ids")} == {
@@ -204,7 +204,7 @@ def test_a_link_that_fails_before_open_leaks_nothing(world: World, driver: bool)
     assert world.recorded[server].count("resume") == 0
 
 
-def events_without_resumes(world: World, server: TransportServer) -> list[str]:
+def events_without_resumes(world: World, server: MessageServer) -> list[str]:
     """Return the server's events but for resumes."""
     return [name for name in world.recorded[server].names if name != "resume"]
 
@@ -327,7 +327,7 @@ def test_a_connection_class_that_fails_at_the_second_session_leaks_nothing(world
     check_same_session(server, client)
 
 
-def check_same_session(server: TransportServer, client: Client) -> None:
+def check_same_session(server: MessageServer, client: Client) -> None:
     wait_for(lambda: server.statistics["session_ids"] == 2)
     (server_connection,) = server.connections
     assert server_connection.label == client.connection.label

@@ -16,7 +16,7 @@ from aeron_spark.protocol.limits import Limits
 from aeron_spark.protocol.refusals import Refusal
 from aeron_spark.protocol.retry_cookies import RefusalHint, encode_hint
 from aeron_spark.protocol.server_handshake import ServerTiming
-from aeron_spark.server.server import TransportServer
+from aeron_spark.server.message_server import MessageServer
 from aeron_spark.server.settings import ServerSettings
 from aeron_spark.transport.api import PublicationRejected
 from aeron_spark.transport.memory import MemoryPublication
@@ -33,7 +33,7 @@ def test_a_refusal_is_final_for_a_connect(world: World) -> None:
     assert time.monotonic() - started < 5
 
 
-def limited(world: World, **limits: float) -> TransportServer:
+def limited(world: World, **limits: float) -> MessageServer:
     """Start a server with limits of handshakes."""
     return world.server(ServerSettings(link=LINK, limits=Limits(pending_per_address=0, **limits)))  # type: ignore[arg-type]
 

@@ -21,7 +21,7 @@ from aeron_spark.errors import (
 )
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.protocol.access import Filters, Grant
-from aeron_spark.server.server import TransportServer
+from aeron_spark.server.message_server import MessageServer
 from aeron_spark.server.settings import ServerSettings
 from tests.unit.connection.endpoints import LINK, NO_LIMITS, TIMEOUT_S, World, kept_for, wait_for
 
@@ -38,7 +38,7 @@ class Gate:
         return self.closed
 
 
-def guarded(world: World) -> tuple[TransportServer, Gate, list[object]]:
+def guarded(world: World) -> tuple[MessageServer, Gate, list[object]]:
     """Return a server with a gate, and the list of its received messages."""
     gate, got = Gate(), list[object]()
     server = world.server(ServerSettings(link=LINK, limits=NO_LIMITS, filters=Filters(deny=[gate])))
@@ -235,7 +235,7 @@ class Fault:
         return FaultyConnection
 
 
-def await_fault(world: World, server: TransportServer) -> None:
+def await_fault(world: World, server: MessageServer) -> None:
     """Wait until the fault has occurred twice: a client that stops would stop after the first time."""
     wait_for(lambda: len(world.recorded[server].errors_of(OSError)) >= 2, "the client to try again")
 

@@ -18,7 +18,7 @@ from aeron_spark.protocol.access import PeerStore, ServerName
 from aeron_spark.protocol.limits import Limits
 from aeron_spark.protocol.liveness import Times
 from aeron_spark.protocol.session import SessionLimits
-from aeron_spark.server.server import TransportServer
+from aeron_spark.server.message_server import MessageServer
 from aeron_spark.server.settings import ServerSettings
 from aeron_spark.transport.api import ServerAddress
 from aeron_spark.transport.memory import MemoryClientTransport, MemoryNetwork, MemoryServerTransport
@@ -91,8 +91,8 @@ class World:
 
     def __init__(self) -> None:
         self.network = MemoryNetwork(window=1 << 20)
-        self.endpoints: list[TransportServer | Client] = []
-        self.recorded: dict[TransportServer | Client, RecordedEvents] = {}
+        self.endpoints: list[MessageServer | Client] = []
+        self.recorded: dict[MessageServer | Client, RecordedEvents] = {}
         self._threads_before = frozenset(threading.enumerate())  # threads of wider fixtures
 
     def threads(self) -> list[str]:
@@ -104,8 +104,8 @@ class World:
         self, settings: ServerSettings | None = None, *, store: PeerStore | None = None,
         places: Iterable[ServerAddress] = (ADDRESS,), connection_class: type[Connection] = Connection,
         start: bool = True,
-    ) -> TransportServer:  # fmt: skip
-        server = TransportServer(
+    ) -> MessageServer:  # fmt: skip
+        server = MessageServer(
             lambda: MemoryServerTransport(self.network), store or MemoryPeerStore(),
             settings or ServerSettings(link=LINK, limits=NO_LIMITS), connection_class,
         )  # fmt: skip
@@ -133,7 +133,7 @@ class World:
             client.connect(TIMEOUT_S)
         return client
 
-    def pair(self, **link_changes: Any) -> tuple[TransportServer, Client]:
+    def pair(self, **link_changes: Any) -> tuple[MessageServer, Client]:
         """Return a server and a client that are connected, with the same settings."""
         both = link(**link_changes)
         server = self.server(ServerSettings(link=both, limits=NO_LIMITS))
@@ -141,7 +141,7 @@ class World:
         wait_for(lambda: server.connections, "the server's connection")
         return server, client
 
-    def _add(self, endpoint: TransportServer | Client) -> None:
+    def _add(self, endpoint: MessageServer | Client) -> None:
         self.endpoints.append(endpoint)
         self.recorded[endpoint] = RecordedEvents(endpoint)
 
@@ -153,7 +153,7 @@ class World:
         for endpoint in self.endpoints:
             endpoint.close()
             assert endpoint._runtime.loop.failed is None, f"the event loop logged {endpoint._runtime.loop.failed!r}"
-            if isinstance(endpoint, TransportServer):
+            if isinstance(endpoint, MessageServer):
                 in_use = {name: n for name, n in endpoint.statistics.items() if n and name not in COUNTERS}
                 assert not {name: n for name, n in in_use.items() if not name.startswith("refused-")}, in_use
         wait_for(lambda: not self.threads(), f"the threads {self.threads()} to end")

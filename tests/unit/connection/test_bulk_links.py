@@ -11,12 +11,12 @@ import pytest
 from aeron_spark.client.client import Client
 from aeron_spark.connection.bulk_links import MAX_RECEIVED_BYTES, BulkLink, BulkLinks
 from aeron_spark.errors import AeronSparkError, RemoteError, TransportError, UsageError, WaitTimeout
-from aeron_spark.server.server import TransportServer
+from aeron_spark.server.message_server import MessageServer
 from aeron_spark.server.settings import ServerSettings
 from tests.unit.connection.endpoints import LINK, NO_LIMITS, World, wait_for
 
 
-def both_ends(world: World, **settings: Any) -> tuple[TransportServer, Client, BulkLink, BulkLink]:
+def both_ends(world: World, **settings: Any) -> tuple[MessageServer, Client, BulkLink, BulkLink]:
     server = world.server(ServerSettings(link=LINK, limits=NO_LIMITS, **settings))
     client = world.client()
     bulk_link = client.bulk_link(5.0)

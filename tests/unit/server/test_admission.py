@@ -18,7 +18,7 @@ from aeron_spark.protocol.keypair import keypair_from
 from aeron_spark.protocol.limits import Limits
 from aeron_spark.protocol.retry_cookies import RefusalHint, RetryHint, decode_hint
 from aeron_spark.protocol.server_handshake import ServerTiming
-from aeron_spark.server.server import TransportServer
+from aeron_spark.server.message_server import MessageServer
 from aeron_spark.server.settings import ServerSettings
 from aeron_spark.transport.api import ChannelPair, PublicationRejected
 from aeron_spark.transport.memory import MemoryClientTransport
@@ -76,7 +76,7 @@ def sending() -> type:
     return Send
 
 
-def server_of(world: World, **changes: object) -> TransportServer:
+def server_of(world: World, **changes: object) -> MessageServer:
     settings: dict[str, object] = {"link": LINK, "limits": NO_LIMITS, **changes}
     return world.server(ServerSettings(**settings))  # type: ignore[arg-type]
 
@@ -89,7 +89,7 @@ def client_of(world: World, number: int, **changes: object) -> Client:
     )
 
 
-def is_unused(server: TransportServer) -> bool:
+def is_unused(server: MessageServer) -> bool:
     counts = server.statistics
     return not any(
         counts[name] for name in ("places", "pending", "session_ids", "stream_ids", "handshakes", "sessions")

@@ -20,7 +20,9 @@ from aeron_spark.cli.main import main
 from aeron_spark.errors import InUseError
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.node.locks import MachineLock
+from aeron_spark.options import ServerOptions
 from aeron_spark.server.locks import ServerLocks, address_lock_path, check_ports_free
+from aeron_spark.server.server_node import ServerNode
 from aeron_spark.streams.store import has_streams, lock_store
 from aeron_spark.transport.api import ServerAddress
 
@@ -207,6 +209,55 @@ def test_finding_c4_a_second_server_is_refused_before_a_node_or_jvm_starts(
     with pytest.raises(InUseError, match="is served by server process"):
         aeron_spark.Server(address, store=MemoryPeerStore(), aeron_dir=str(aeron_dir), streams_dir=str(store))
     lock_store(store).release()  # the refused servers have released it
+
+
+@pytest.mark.usefixtures("no_node_starts")
+def test_a_server_locks_its_port_and_its_store_before_it_listens_and_starts_no_node(
+    tmp_path: Path, aeron_dir: Path
+) -> None:
+    port, store = free_port(), tmp_path / "store"
+    given = {"store": MemoryPeerStore(), "aeron_dir": str(aeron_dir)}
+    server = aeron_spark.Server(f"127.0.0.1:{port}", streams_dir=str(store), **given)
+    assert server.aeron_dir == str(aeron_dir)
+    assert (server.addresses, server.connections, server.statistics["dropped"]) == ((), (), 0)
+    with pytest.raises(InUseError, match=f"port {port} of the media driver"):
+        aeron_spark.Server(f"127.0.0.1:{port}", streams_dir=str(tmp_path / "other"), **given)
+    with pytest.raises(InUseError, match="the store"):
+        aeron_spark.Server(f"127.0.0.1:{free_port()}", streams_dir=str(store), **given)
+    server.close()
+    assert server.closed
+    aeron_spark.Server(f"127.0.0.1:{port}", streams_dir=str(store), **given).close()
+
+
+class Handle:
+    """Replaces the handle of a node that starts in another directory than was expected."""
+
+    def __init__(self, folder: Path) -> None:
+        self.aeron_dir = str(folder / "on-disk")
+        self.archive_dir = str(folder / "archive")
+        self.is_closed = False
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def test_a_server_locks_its_port_and_its_store_where_the_node_starts(
+    tmp_path: Path, aeron_dir: Path, locks: ServerLocks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handle, port = Handle(tmp_path), free_port()
+    monkeypatch.setattr(node, "ensure", lambda *arguments, **options: handle)
+    options = ServerOptions.parse(f"127.0.0.1:{port}", {"aeronDir": str(aeron_dir)})
+    locked = ServerNode(options, 1 << 16)
+    assert locked.has_streams is False
+    assert locked.aeron_dir == handle.aeron_dir
+    for directory in (handle.aeron_dir, str(aeron_dir)):
+        with pytest.raises(InUseError, match=f"port {port} of the media driver in {directory}"):
+            locks.lock_addresses(directory, options.addresses)
+    with pytest.raises(InUseError, match=r"archive\.streams"):
+        locks.lock_store(tmp_path / "archive.streams")
+    locked.close()
+    assert handle.is_closed
+    locks.lock_addresses(handle.aeron_dir, options.addresses)
 
 
 @pytest.mark.usefixtures("no_node_starts")

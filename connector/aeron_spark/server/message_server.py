@@ -1,0 +1,123 @@
+"""A server over any transport: listens, admits clients, and exchanges messages and calls with each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+from aeron_spark.connection.connection import Connection
+from aeron_spark.connection.endpoint import Endpoint
+from aeron_spark.connection.runtime import Runtime
+from aeron_spark.errors import UsageError
+from aeron_spark.protocol.access import Grant, PeerStore
+from aeron_spark.server.bulk_link_service import BulkLinkHandler
+from aeron_spark.server.runner import ConnectionService, ServerRunner
+from aeron_spark.server.settings import ServerSettings
+from aeron_spark.transport.api import ServerAddress, ServerTransport
+
+DRAIN_TIMEOUT_S: Final = 0.2  # for one connection to take its unsent messages when the server closes
+CLOSE_POLL_S: Final = 0.002  # between two checks whether all connections have closed
+
+
+class MessageServer(Endpoint):
+    """A server over any transport. :class:`aeron_spark.Server` has one, and adds the node, key files and streams.
+
+    It opens a transport when it starts, and another one after the loss of the media driver.
+    """
+
+    def __init__(
+        self,
+        open_transport: Callable[[], ServerTransport],
+        store: PeerStore,
+        settings: ServerSettings | None = None,
+        connection_class: type[Connection] = Connection,
+    ) -> None:
+        self._settings: Final = settings or ServerSettings()
+        runtime = Runtime("aeron-spark-server", self._settings.link)
+        self._runner: Final = ServerRunner(runtime, open_transport, store, self._settings, connection_class)
+        runtime.bind(self._runner)
+        super().__init__(runtime)
+        bulk_links = BulkLinkHandler(self._runner, runtime.bulk_links, runtime.call_on_loop)
+        runtime.bulk_links.on_removed = bulk_links.release_ids
+        self.add_service(bulk_links)
+
+    @property
+    def runtime(self) -> Runtime:
+        """The runtime, for an endpoint that has this server."""
+        return self._runtime
+
+    @property
+    def addresses(self) -> tuple[ServerAddress, ...]:
+        """The addresses at which the server listens now."""
+        return tuple(self._runner.addresses.values())
+
+    def add_service(self, service: ConnectionService) -> None:
+        """Offer a service on each connection. Call it before ``start``."""
+        self._runner.services.append(service)
+
+    @property
+    def public_key(self) -> bytes:
+        """The server's public key, by which clients know it."""
+        return self._runner.public_key
+
+    @property
+    def connections(self) -> tuple[Connection, ...]:
+        """The connections whose link is connected."""
+        return tuple(connection for connection in self._runner.connections if connection.connected)
+
+    def __iter__(self) -> Iterator[Connection]:
+        return iter(self.connections)
+
+    def on_message(self, kind: type, listener: Callable[[Connection, Any], object]) -> None:
+        """Call ``listener(connection, message)`` for each message of this class or a subclass, of all connections."""
+        self._runtime.listeners.on_message(kind, listener)
+
+    def start(self, addresses: Sequence[ServerAddress]) -> None:
+        """Listen at all of ``addresses``, or at none. Works once.
+
+        Raises InUseError if another program uses one of the addresses, TransportError if the server cannot listen at
+        one of them for another reason, UsageError if the server listens already or is closed.
+        """
+        if self._runtime.is_closing or self._runner.is_listening:
+            what = "is closed" if self._runtime.is_closing else "listens already"
+            raise UsageError(f"the server {what}", remedy="Create another server.")
+        if not addresses:
+            raise UsageError("the server has no address to listen at", remedy="Give it an address.")
+        self._runner.listen(addresses)
+        self._runtime.loop.start()
+
+    @property
+    def statistics(self) -> dict[str, int]:
+        """Counts of used resources, and of refusals by code."""
+        of_connections: dict[str, int] = {}
+        for connection in self._runner.connections:
+            for name, count in connection.usage.items():
+                of_connections[name] = of_connections.get(name, 0) + count
+        return {
+            "connections": len(self.connections),
+            "branches": len(self._runtime.bulk_links),
+            **self._runner.statistics(),
+            **of_connections,
+            "tampered": self._runtime.tampered,
+        }
+
+    def grant_of(self, connection: Connection) -> Grant | None:
+        """Return the grant of the client of a connection; None: everything. Raises EndedError if it is closed."""
+        return self._runner.grant_of(connection)
+
+    def close(self) -> None:
+        """Send the unsent messages and CLOSE to every client, and end. Unacknowledged messages are lost."""
+        if not self._runtime.begin_closing():
+            return
+        begin, close_s = time.monotonic(), self._settings.link.close_seconds
+        connections = self.connections
+        for connection in connections:  # they drain at the same time; a stuck one delays the others a little
+            connection.sender.drain(min(begin + close_s / 2, time.monotonic() + DRAIN_TIMEOUT_S))
+        for connection in connections:
+            self._runtime.disconnect(connection, keep_session=False)
+        self._runtime.run_on_loop(lambda: self._runner.shut_down(time.monotonic()))
+        while self._runtime.loop.is_running and self._runner.has_clients and time.monotonic() < begin + close_s:
+            time.sleep(CLOSE_POLL_S)
+        self._runtime.stop()
+        self._runner.close()

@@ -1,0 +1,151 @@
+"""This machine's node, as one server uses it: its locks there, its transport, and the store beside the archive."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from aeron_spark import node
+from aeron_spark.aeron.client import client_of
+from aeron_spark.aeron.endpoint_transport import AeronServerTransport
+from aeron_spark.aeron.guard import has_guard
+from aeron_spark.direct.archives import embedded
+from aeron_spark.errors import SetupError
+from aeron_spark.node import NodeHandle
+from aeron_spark.node.locks import is_locked
+from aeron_spark.options import ServerOptions
+from aeron_spark.server.locks import ServerLocks, address_lock_path, check_ports_free
+from aeron_spark.streams.model import StreamSettings
+from aeron_spark.streams.store import Streams, has_streams
+from aeron_spark.transport.api import ServerAddress
+
+GUARD_RISK: Final = (
+    "a sender that reaches the server's ports can fill its memory with logs of any length, make it send packets to "
+    "addresses of other hosts, and slow down or end connections; their messages stay secret and unchanged"
+)
+GUARD_REMEDY: Final = "Let aeron-spark start the driver, or load the guard into it: docs/driver-guard.md"
+
+
+class ServerNode:
+    """Opens the transport and the store of a server on this machine's node. Locks the addresses and the store.
+
+    The constructor only locks, and raises InUseError if another process uses a port or the store: such a refusal comes
+    before a media driver or a JVM starts. The first use of the transport or the store starts the node. ``max_message``
+    is the longest message of any link or bulk link, in bytes.
+    """
+
+    def __init__(self, options: ServerOptions, max_message: int) -> None:
+        self._options: Final = options
+        self._max_message: Final = max_message
+        self._locks: Final = ServerLocks()
+        self._starting: Final = threading.Lock()
+        self._handle: NodeHandle | None = None
+        self._locked_addresses: Sequence[ServerAddress] = ()
+        status = node.status(options.aeron_dir)
+        self._expected_aeron_dir: Final = status.aeron_dir
+        try:
+            self.lock_addresses(options.addresses)
+            store = self._store_folder("" if status.state == "foreign" else status.archive_dir)
+            if store is not None:
+                self._locks.lock_store(store)
+            if status.state in ("absent", "stale"):
+                check_ports_free(options.addresses)
+        except BaseException:
+            self._locks.release()
+            raise
+
+    @property
+    def aeron_dir(self) -> str:
+        """The media driver's directory."""
+        return self._expected_aeron_dir if self._handle is None else self._handle.aeron_dir
+
+    @property
+    def has_streams(self) -> bool:
+        """Whether the store has streams. Starts the node if it does not run."""
+        folder = self._store_folder(self._running().archive_dir)
+        return folder is not None and has_streams(folder)
+
+    def lock_addresses(self, addresses: Sequence[ServerAddress]) -> None:
+        """Lock addresses at the media driver; earlier locks stay. Raises InUseError if another server has one."""
+        self._locks.lock_addresses(self.aeron_dir, addresses)
+        self._locked_addresses = addresses
+
+    def open_transport(self) -> AeronServerTransport:
+        """Open a transport; start the node if it does not run.
+
+        Raises InUseError if another process uses the store, and the errors of ``node.ensure``.
+        """
+        with self._starting:
+            # A killed node leaves its directory. Only ``ensure`` finds out whether it lives, and starts another one.
+            before, self._handle = self._handle, self._ensured()
+        if before is not None:
+            before.close()
+        return AeronServerTransport(
+            client_of(self.aeron_dir),
+            idle=self._options.idle,
+            max_message=self._max_message,
+            ipc_lock=address_lock_path(self.aeron_dir, ServerAddress(media="ipc")),
+            is_locked=is_locked,
+        )
+
+    def open_streams(self, is_ending: Callable[[], bool]) -> Streams:
+        """Open the store; start the node if it does not run. ``is_ending``: whether the server is closing.
+
+        Raises SetupError if no aeron-spark node runs the driver, InUseError if another process uses the store.
+        """
+        handle = self._running()
+        folder = self._store_folder(handle.archive_dir)
+        if folder is None or not handle.archive_dir:
+            raise SetupError(
+                f"the server cannot store streams: the media driver in {handle.aeron_dir} belongs to another "
+                "program and has no archive of aeron-spark",
+                remedy="Start the server with a separate aeronDir.",
+            )
+        lock = self._locks.lock_store(folder)
+        settings = StreamSettings(max_stage_bytes=self._options.stage_bytes)
+        return Streams(folder, embedded(handle), settings, lock=lock, is_closing=is_ending)
+
+    def guard_problem(self) -> SetupError | None:
+        """Return the error to report if the media driver has no guard; it shows one only after it guarded a channel."""
+        if has_guard(self.aeron_dir):
+            return None
+        what = f"the media driver in {self.aeron_dir} has no guard: {GUARD_RISK}"
+        return SetupError(what, remedy=GUARD_REMEDY)
+
+    def close(self) -> None:
+        """Release the node and all locks. Further calls do nothing."""
+        if self._handle is not None:
+            self._handle.close()
+        self._locks.release()
+
+    def _running(self) -> NodeHandle:
+        """Return the handle of the node, which the first call starts."""
+        with self._starting:
+            if self._handle is None:
+                self._handle = self._ensured()
+            return self._handle
+
+    def _ensured(self) -> NodeHandle:
+        """Start the node if it does not run. The first call locks the addresses and the store there.
+
+        Both may differ from those that the constructor expected: a start chooses another directory when the shared
+        memory is too small, and another process may have started the node meanwhile.
+        """
+        handle = node.ensure(self._options.aeron_dir)
+        if self._handle is None:
+            try:
+                self._locks.lock_addresses(handle.aeron_dir, self._locked_addresses)
+                folder = self._store_folder(handle.archive_dir)
+                if folder is not None:
+                    self._locks.lock_store(folder)
+            except BaseException:
+                handle.close()
+                raise
+        return handle
+
+    def _store_folder(self, archive_dir: str) -> Path | None:
+        if self._options.streams_dir is not None:
+            return Path(self._options.streams_dir)
+        return Path(f"{archive_dir}.streams") if archive_dir else None
