@@ -1,6 +1,6 @@
 """Nodes that the tests of several modules share, by the length of their terms and segments.
 
-A test that counts, kills or fills a node has one of its own. Each test has streams and recordings of its own.
+A test that counts, kills or fills a node uses a separate one. Each test has separate streams and recordings.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from tests.aeron.streams import own_node
 
 @pytest.fixture(scope="session")
 def node_of_64k(run_name: str) -> Iterator[NodeHandle]:
-    """Terms and segments so short that little data fills many."""
+    """A node with short terms and segments, so that a little data fills many."""
     with own_node(run_name, term_length="64k", ipc_term_length="64k", segment_length="64k") as handle:
         yield handle
 
 
 @pytest.fixture(scope="session")
 def node_of_256k(run_name: str) -> Iterator[NodeHandle]:
-    """Short terms in segments of the usual length."""
+    """A node with short terms in segments of the usual length."""
     with own_node(run_name) as handle:
         yield handle
 
 
 @pytest.fixture(scope="session")
 def node_of_16m(run_name: str) -> Iterator[NodeHandle]:
-    """Terms for long messages, in segments so short that a little data has many of them."""
+    """A node with terms for long messages, in short segments, so that a little data fills many."""
     with own_node(run_name, term_length="16m", ipc_term_length="16m", segment_length="16m") as handle:
         yield handle

@@ -1,4 +1,4 @@
-"""An acknowledgement is the archive's word, never the absence of an answer."""
+"""A publisher acknowledges messages only when the archive reports their positions, never for lack of a response."""
 
 from __future__ import annotations
 
@@ -34,26 +34,26 @@ def own(aeron_dir: Path) -> Iterator[Path]:
     shutil.rmtree(aeron_dir, ignore_errors=True)
 
 
-def test_what_was_published_to_a_killed_node_is_not_acknowledged_by_the_next_one(own: Path) -> None:
+def test_messages_published_to_a_killed_node_are_not_acknowledged_by_the_next_one(own: Path) -> None:
     with node.ensure(own) as first:
         archive = embedded(first)
         ArchiveLog(StreamAddress("aeron:ipc", STREAM, (archive,))).start_recording()
         publisher = Publisher(PublishAddress(str(own), "aeron:ipc", STREAM, archive))
         publisher.publish_values(pa.array([b"recorded"], pa.binary()), None)
         publisher.wait_acknowledged()
-        os.kill(first.pid, signal.SIGSTOP)  # so that it records nothing more, and takes messages all the same
+        os.kill(first.pid, signal.SIGSTOP)  # it records no more messages, but its publications still accept some
         wait_for(lambda: psutil.Process(first.pid).status() == psutil.STATUS_STOPPED, 30, "the node to stop")
-        publisher.publish_values(pa.array([b"nobody heard this"] * 100, pa.binary()), None)
+        publisher.publish_values(pa.array([b"not recorded bytes"] * 100, pa.binary()), None)
         os.kill(first.pid, signal.SIGKILL)
-        wait_for(lambda: not is_locked(node.local_node_paths(own).alive_lock), 30, "the node to be gone")
+        wait_for(lambda: not is_locked(node.local_node_paths(own).alive_lock), 30, "the node to end")
     with node.ensure(own):
         with pytest.raises(TransportError, match=r"closed|ended|stopped"):
             publisher.wait_acknowledged()
         (state,) = ArchiveLog(StreamAddress("aeron:ipc", STREAM, (archive,))).states()
-        assert state.end == 64  # a header and 8 bytes, aligned: the first message, and nothing of the others
+        assert state.end == 64  # the first message only: a header and 8 bytes, aligned
 
 
-def test_a_session_of_a_client_that_ended_says_so_and_reads_no_memory_it_gave_back(own: Path) -> None:
+def test_a_session_of_an_ended_client_raises_an_error_and_reads_no_unmapped_memory(own: Path) -> None:
     with node.ensure(own) as first:
         address = embedded(first)
         log = ArchiveLog(StreamAddress("aeron:ipc", STREAM, (address,)))

@@ -1,4 +1,4 @@
-"""CRC-32 by Java: the same as zlib's, of everything, from anywhere."""
+"""Java's CRC-32 equals zlib's for any bytes at any offset."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aeron_spark.aeron.checksum import MIN_JAVA_BYTES, crc32
 
 
 @pytest.mark.parametrize("size", [0, 1, MIN_JAVA_BYTES - 1, MIN_JAVA_BYTES, MIN_JAVA_BYTES + 1, 100_003, 2 << 20])
-def test_it_is_zlibs(size: int, rng: random.Random) -> None:
+def test_the_checksum_equals_that_of_zlib(size: int, rng: random.Random) -> None:
     jvm.start()
     data = rng.randbytes(size + 8)
     for value in (0, 1, 2**31 - 1, 2**31, 2**32 - 1):
@@ -23,7 +23,7 @@ def test_it_is_zlibs(size: int, rng: random.Random) -> None:
             assert crc32(pa.py_buffer(data).slice(begin, size), value) == zlib.crc32(part, value)
 
 
-def test_it_goes_on_where_it_was(rng: random.Random) -> None:
+def test_the_checksum_can_be_computed_in_parts(rng: random.Random) -> None:
     jvm.start()
     data = rng.randbytes(300_000)
     found = 0

@@ -1,4 +1,4 @@
-"""Finding C14: Ctrl-C is the program's, whether it set its handler before or after the JVM, or none."""
+"""Finding C14: a program gets Ctrl-C, with a handler set before or after the JVM's start, or without one."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from aeron_spark import node
 from tests.aeron.node.programs import python
 
 TIMEOUT_S = 60.0  # of actions in another process on a slow machine
-BLOCKED = 600  # seconds that each program would block for
+BLOCKED_S = 600  # duration of the blocking call of each program
 
-# Blocks in the way that its third argument names; says how it was interrupted.
+# Makes the blocking call that its third argument names; prints how it was interrupted.
 PROGRAM = f"""
 import signal, sys, threading, time
 import aeron_spark
@@ -30,7 +30,7 @@ def handle(number, frame):
     print("handled", signal.Signals(number).name, flush=True)
     raise KeyboardInterrupt
 
-def wait():  # again and again: Python may look for signals just before one comes, and block just after
+def wait():  # repeatedly: Python may check for signals just before one arrives, and block just after
     event = threading.Event()
     while not event.wait(1):
         pass
@@ -44,9 +44,9 @@ client = aeron_spark.Client.to("127.0.0.1:9", store=MemoryPeerStore(), aeron_dir
 if handler == "after":
     set_handler()
 calls = {{
-    "connect": lambda: client.connect({BLOCKED}),
+    "connect": lambda: client.connect({BLOCKED_S}),
     "event": wait,
-    "java": lambda: interruptible(jclass("java.lang.Thread").sleep, {BLOCKED}_000),
+    "java": lambda: interruptible(jclass("java.lang.Thread").sleep, {BLOCKED_S}_000),
 }}
 try:
     print("ready", flush=True)
@@ -69,46 +69,46 @@ def shared(run_name: str) -> Iterator[Path]:
 
 
 def interrupted(aeron_dir: Path, handler: str, blocking: str, number: signal.Signals) -> tuple[list[str], int, float]:
-    """Run the program, send it the signal while it blocks; return what it said, its exit code and how long it took."""
+    """Send the program the signal while it blocks; return its output, its exit code and its duration after it."""
     with python(PROGRAM, str(aeron_dir), handler, blocking, number.name) as process:
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
-            begun = time.monotonic()
+            begin = time.monotonic()
             process.send_signal(number)
-            said, _ = process.communicate(timeout=TIMEOUT_S)
+            output, _ = process.communicate(timeout=TIMEOUT_S)
         finally:
             process.kill()
-    return said.splitlines(), process.returncode, time.monotonic() - begun
+    return output.splitlines(), process.returncode, time.monotonic() - begin
 
 
 @pytest.mark.parametrize("blocking", ["connect", "event", "java"])
-def test_finding_c14_ctrl_c_raises_keyboard_interrupt_in_whatever_blocks_and_finally_runs(
+def test_finding_c14_ctrl_c_raises_keyboard_interrupt_in_any_blocking_call_and_finally_runs(
     shared: Path, blocking: str
 ) -> None:
-    said, code, seconds = interrupted(shared, "none", blocking, signal.SIGINT)
-    assert (said, code) == (["interrupted", "finally"], 0)
-    assert seconds < BLOCKED / 10
+    output, code, seconds = interrupted(shared, "none", blocking, signal.SIGINT)
+    assert (output, code) == (["interrupted", "finally"], 0)
+    assert seconds < BLOCKED_S / 10
 
 
 @pytest.mark.parametrize("handler", ["before", "after"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_finding_c14_a_handler_of_the_program_is_called_whenever_it_was_set(
+def test_finding_c14_a_handler_set_before_or_after_the_start_of_the_jvm_is_called(
     shared: Path, handler: str, number: signal.Signals
 ) -> None:
-    said, code, _ = interrupted(shared, handler, "event", number)
-    assert (said, code) == ([f"handled {number.name}", "interrupted", "finally"], 0)
+    output, code, _ = interrupted(shared, handler, "event", number)
+    assert (output, code) == ([f"handled {number.name}", "interrupted", "finally"], 0)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_finding_c14_a_signal_that_the_program_does_not_handle_ends_it_at_once(
     shared: Path, number: signal.Signals
 ) -> None:
-    said, code, _ = interrupted(shared, "none", "event", number)
-    assert (said, code) == ([], -number)
+    output, code, _ = interrupted(shared, "none", "event", number)
+    assert (output, code) == ([], -number)
 
 
-# What a shell does for a program in the background, and nohup for every program.
+# A shell ignores SIGINT for a program in the background, and nohup ignores SIGHUP.
 IGNORING = """
 import os, signal, sys
 from aeron_spark.aeron import jvm
@@ -117,17 +117,17 @@ signal.signal(signal.SIGHUP, signal.SIG_IGN)
 jvm.start()
 for number in (signal.SIGINT, signal.SIGHUP):
     os.kill(os.getpid(), number)
-print("lives on", flush=True)
+print("still running", flush=True)
 """
 
 
 def test_finding_c14_a_signal_that_the_program_ignores_stays_ignored() -> None:
     with python(IGNORING) as process:
-        said, _ = process.communicate(timeout=TIMEOUT_S)
-    assert (said.splitlines(), process.returncode) == (["lives on"], 0)
+        output, _ = process.communicate(timeout=TIMEOUT_S)
+    assert (output.splitlines(), process.returncode) == (["still running"], 0)
 
 
-def test_a_java_call_of_the_main_thread_raises_what_java_raised() -> None:
+def test_a_java_call_of_the_main_thread_raises_javas_exception() -> None:
     code = (
         "from aeron_spark.aeron.interruptible import interruptible\n"
         "from aeron_spark.aeron.jvm import jclass\n"
@@ -136,40 +136,40 @@ def test_a_java_call_of_the_main_thread_raises_what_java_raised() -> None:
         "print(interruptible(jclass('java.lang.Integer').parseInt, '7'))"
     )
     with python(code) as process:
-        said, _ = process.communicate(timeout=TIMEOUT_S)
-    assert said.splitlines() == ['For input string: "x"', "7"]
+        output, _ = process.communicate(timeout=TIMEOUT_S)
+    assert output.splitlines() == ['For input string: "x"', "7"]
 
 
-def test_finding_c14_a_call_whose_wait_was_interrupted_ends_later_and_what_it_gave_is_discarded() -> None:
+def test_finding_c14_the_result_of_a_call_whose_wait_was_interrupted_is_discarded() -> None:
     code = """
 import _thread, threading, time
 from aeron_spark.aeron import jvm
 from aeron_spark.aeron.interruptible import interruptible
 jvm.start()
-go, gone = threading.Event(), []
+go, discarded = threading.Event(), []
 late = threading.Event()
 def call():
     _thread.interrupt_main()
     go.wait()
     return "late"
 def discard(value):
-    gone.append(value)
+    discarded.append(value)
     late.set()
 try:
     interruptible(call, discard=discard)
 except KeyboardInterrupt:
-    print("interrupted", gone)
+    print("interrupted", discarded)
     go.set()
     late.wait(60)
-    print(gone)
+    print(discarded)
 """
     with python(code) as process:
-        said, _ = process.communicate(timeout=TIMEOUT_S)
-    assert said.splitlines() == ["interrupted []", "['late']"]
+        output, _ = process.communicate(timeout=TIMEOUT_S)
+    assert output.splitlines() == ["interrupted []", "['late']"]
 
 
-def test_a_process_ends_after_the_threads_whose_call_of_java_has_returned() -> None:
-    # A thread that Python ends in the middle of JPype aborts the process: "FATAL: exception not rethrown".
+def test_a_process_ends_after_the_threads_that_return_from_java_calls() -> None:
+    # If Python ends a thread within JPype, the process aborts with "FATAL: exception not rethrown".
     code = """
 import _thread, threading, time
 from aeron_spark.aeron import jvm
@@ -192,5 +192,5 @@ except KeyboardInterrupt:
     print("ends")
 """
     with python(code) as process:
-        said, _ = process.communicate(timeout=TIMEOUT_S)
-    assert (said.splitlines(), process.returncode) == (["ends", "discarded late"], 0)
+        output, _ = process.communicate(timeout=TIMEOUT_S)
+    assert (output.splitlines(), process.returncode) == (["ends", "discarded late"], 0)

@@ -1,4 +1,4 @@
-"""Reading an archive's files in place: the same messages as a replay, and a clear word where a file is not right."""
+"""Reading an archive's files in place gives the messages of a replay, or a clear error for a damaged file."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ TERM = 64 << 10
 
 @pytest.fixture(scope="module")
 def node(node_of_64k: NodeHandle) -> NodeHandle:
-    """A node whose terms and segments are so short that a little data has many of them."""
+    """A node with short terms and segments, so that a little data fills many."""
     return node_of_64k
 
 
 @pytest.fixture
 def stream(node: NodeHandle) -> Iterator[Stream]:
-    """A recorded stream of the test's own."""
+    """A recorded stream of one test."""
     for one in open_stream(node):
         yield one.record()
 
@@ -56,7 +56,7 @@ def segments_of(stream: Stream, state: RecordingState) -> list[Path]:
     return sorted(found, key=lambda path: int(path.stem.rpartition("-")[2]))
 
 
-def test_the_files_hold_what_a_replay_gives(stream: Stream, rng: random.Random) -> None:
+def test_the_files_have_the_messages_of_a_replay(stream: Stream, rng: random.Random) -> None:
     values = [rng.randbytes(rng.choice(SIZES)) for _ in range(300)]
     begins = stream.publisher().send(values)
     files, state = log_of(stream, "files")
@@ -70,9 +70,9 @@ def test_the_files_hold_what_a_replay_gives(stream: Stream, rng: random.Random) 
         assert rows_of(files, part) == rows_of(replayed, part) == list(zip(begins, values, strict=True))[first:last]
 
 
-def test_padding_longer_than_a_batch_has_room_for_is_passed_over(node_of_16m: NodeHandle) -> None:
+def test_padding_that_is_longer_than_a_read_batch_is_skipped(node_of_16m: NodeHandle) -> None:
     for stream in open_stream(node_of_16m):
-        # a message of 2 MiB does not fit behind seven others and their headers: the rest of the term is padding
+        # a message of 2 MiB does not fit after seven others and their headers, so the rest of the term is padding
         values = [bytes([n]) * (2 << 20) for n in range(9)]
         begins = stream.record().publisher().send(values)
         log, state = log_of(stream, "files")
@@ -80,23 +80,23 @@ def test_padding_longer_than_a_batch_has_room_for_is_passed_over(node_of_16m: No
         assert [value for _, value in rows_of(log, whole(state))] == values
 
 
-def test_a_file_that_is_not_there_is_asked_of_the_archive(stream: Stream) -> None:
+def test_a_range_whose_file_is_missing_is_requested_from_the_archive(stream: Stream) -> None:
     values = [bytes([n]) * 5_000 for n in range(100)]
     begins = stream.publisher().send(values)
     log, state = log_of(stream, "auto")
     hidden = segments_of(stream, state)[2]
-    away = hidden.with_suffix(".away")
-    hidden.rename(away)
+    moved = hidden.with_suffix(".away")
+    hidden.rename(moved)
     try:
         with pytest.raises(TransportError) as failed:
             rows_of(log, whole(state))
         assert "replay" in str(failed.value)
     finally:
-        away.rename(hidden)
+        moved.rename(hidden)
     assert rows_of(log, whole(state)) == list(zip(begins, values, strict=True))
 
 
-def test_a_changed_bit_is_told_with_recording_and_position(stream: Stream) -> None:
+def test_the_error_for_a_changed_bit_has_the_recording_and_the_position(stream: Stream) -> None:
     begins = stream.publisher().send([bytes([n]) * 1_000 for n in range(100)])
     log, state = log_of(stream, "files")
     assert len(rows_of(log, whole(state))) == 100
@@ -110,7 +110,7 @@ def test_a_changed_bit_is_told_with_recording_and_position(stream: Stream) -> No
 
 
 @pytest.mark.parametrize("length", [0, 31, -1, -(2**31), 2**31 - 1, 100_000_000])
-def test_a_length_that_cannot_be_is_an_error_and_no_crash(stream: Stream, length: int) -> None:
+def test_an_invalid_frame_length_is_an_error_and_not_a_crash(stream: Stream, length: int) -> None:
     begins = stream.publisher().send([bytes([n]) * 1_000 for n in range(100)])
     log, state = log_of(stream, "files")
     with segments_of(stream, state)[0].open("r+b") as file:
@@ -121,7 +121,7 @@ def test_a_length_that_cannot_be_is_an_error_and_no_crash(stream: Stream, length
     assert f"recording {state.recording_id} " in str(failed.value)
 
 
-def test_files_are_asked_for_where_nobody_knows_them(stream: Stream) -> None:
+def test_the_read_path_files_is_refused_without_the_archives_directory(stream: Stream) -> None:
     stream.publisher().send([b"x"])
     foreign = replace(stream.address, archive_dir="")
     log = ArchiveLog(StreamAddress(stream.channel, stream.id, (foreign,), TIMEOUT_S, "files"))

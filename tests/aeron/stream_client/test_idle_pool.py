@@ -27,13 +27,13 @@ from tests.java_threads import java_threads
 address, key, aeron_dir, use = sys.argv[1:]
 clients.UNUSED_TIMEOUT_S = 0.2
 pool = ConnectionPool(idle_timeout_s=0.2, close_shared=_close_shared_clients)
-way = ServerRoute(
+route = ServerRoute(
     server=((address, address),), server_key=(parse_public_key(key),), stream="s", aeron_dir=aeron_dir,
     client=(("ipc", "never"),),
 )
 before = clients.client_of(aeron_dir) if use == "in use" else None
-for turn in range(2):
-    with pool.borrow(way) as sessions:
+for _ in range(2):
+    with pool.borrow(route) as sessions:
         assert sessions[address].call(ListStreams()).streams == ()
         assert "aeron-client" in java_threads()
     wait_for(lambda: not pool._watching, 30, "the pool to end its thread")

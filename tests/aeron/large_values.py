@@ -1,38 +1,38 @@
-"""Programs of their own that write or read one large value through the log, and say what memory it took."""
+"""Programs that write or read one large value through the log, and print the memory that they used."""
 
 from __future__ import annotations
 
 from typing import Final
 
-# Reads orders from its input, `payload size stream-id` a line; answers with its peak memory beside the value, in KiB.
-SETTING: Final = """
+# Reads lines `payload size stream-id` from its input; prints its peak memory without the value, in KiB.
+COMMON: Final = """
 import re, sys
 import pyarrow as pa
 from pathlib import Path
 
-def of_status(name):
+def memory_kib(name):
     return int(re.search(name + r":\\s+(\\d+)", Path("/proc/self/status").read_text()).group(1))
 
-def fresh(size):
-    # The same pages again and again, so that the bytes need no memory of their own to be made of.
+def new_value(size):
+    # one block is copied repeatedly, so that making the value needs no more memory
     block = bytes(range(256)) * 4096
     value = pa.allocate_buffer(size)
     view = memoryview(value).cast("B")
     for at in range(0, size, len(block)):
-        piece = at.to_bytes(8, "little") + block[8:]
-        view[at : at + len(piece)] = piece[: size - at]
+        part = at.to_bytes(8, "little") + block[8:]
+        view[at : at + len(part)] = part[: size - at]
     return value
 
-def forget_peak():
+def reset_peak():
     pa.default_memory_pool().release_unused()
     Path("/proc/self/clear_refs").write_text("5")
 
-def answer(size):
-    print(of_status("VmHWM") - size // 1024, flush=True)
+def print_peak(size):
+    print(memory_kib("VmHWM") - size // 1024, flush=True)
 """
 
 WRITER: Final = (
-    SETTING
+    COMMON
     + """
 from aeron_spark.direct.appender import DirectAppender
 from aeron_spark.log.writing import Source
@@ -41,7 +41,7 @@ from aeron_spark.options import WriteOptions
 def write(payload, size, stream_id):
     options = {"channel": "aeron:ipc", "streamId": stream_id, "aeronDir": sys.argv[1], "record": "auto"}
     appender = DirectAppender(WriteOptions.parse(options, streaming=False), Source("sizes"))
-    value = fresh(size)
+    value = new_value(size)
     offsets = pa.array([0, size], pa.int32()).buffers()[1]
     column = pa.Array.from_buffers(pa.binary(), 1, [None, offsets, value])
     if payload == "framed":
@@ -50,16 +50,16 @@ def write(payload, size, stream_id):
         appender.arrow(pa.record_batch({"value": column}))
     appender.finish()
 
-for order in sys.stdin:
-    payload, size, stream_id = order.split()
-    forget_peak()
+for line in sys.stdin:
+    payload, size, stream_id = line.split()
+    reset_peak()
     write(payload, int(size), stream_id)
-    answer(int(size))
+    print_peak(int(size))
 """
 )
 
 READER: Final = (
-    SETTING
+    COMMON
     + """
 from pyspark.sql.types import BinaryType, StructField, StructType
 from aeron_spark.spark.source import AeronDataSource
@@ -82,10 +82,10 @@ def read(payload, size, stream_id):
                 assert data[at + 8 : at + (1 << 20)] == block[: max(0, size - at - 8)], at
     assert rows == 1, rows
 
-for order in sys.stdin:
-    payload, size, stream_id = order.split()
-    forget_peak()
+for line in sys.stdin:
+    payload, size, stream_id = line.split()
+    reset_peak()
     read(payload, int(size), stream_id)
-    answer(int(size))
+    print_peak(int(size))
 """
 )

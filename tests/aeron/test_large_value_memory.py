@@ -1,6 +1,6 @@
-"""Beside the value itself, a writer and a reader need no more memory for a large one than for a small one.
+"""In addition to the value itself, a writer and a reader need no more memory for a large value than for a small one.
 
-This is below Spark, at the log and the reader's task: Spark itself holds a BINARY value several times.
+The tests use the log and the reader's task without Spark, because Spark itself has a BINARY value several times.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import pytest
 
 from aeron_spark import node as nodes
 from aeron_spark.node import NodeHandle
+from tests.aeron.large_values import READER, WRITER
 from tests.aeron.node.programs import python
-from tests.aeron.sizes import READER, WRITER
 from tests.leaks import SHARED_MEMORY
 
 MIB: Final = 1 << 20
-SAME: Final = 24 << 10  # KiB that are noise: a JVM's, an allocator's, the log buffers of one more publication
+MAX_NOISE_KIB: Final = 24 << 10  # of a JVM, an allocator, and the log buffers of one more publication
 _streams = itertools.count(1_001)
 
 
@@ -53,8 +53,8 @@ def _running(code: str, node: NodeHandle) -> Iterator[subprocess.Popen[str]]:
     assert process.returncode == 0
 
 
-def beside_the_value(process: subprocess.Popen[str], payload: str, size: int, stream: int) -> int:
-    """Have one value written or read; return the process's peak memory without it, in KiB."""
+def peak_without_value(process: subprocess.Popen[str], payload: str, size: int, stream: int) -> int:
+    """Let the process write or read one value; return its peak memory without the value, in KiB."""
     assert process.stdin is not None
     assert process.stdout is not None
     print(payload, size, stream, file=process.stdin, flush=True)
@@ -63,27 +63,28 @@ def beside_the_value(process: subprocess.Popen[str], payload: str, size: int, st
     return int(line)
 
 
-def compared(writer: subprocess.Popen[str], reader: subprocess.Popen[str], payload: str, *sizes: int) -> None:
+def compare_peaks(writer: subprocess.Popen[str], reader: subprocess.Popen[str], payload: str, *sizes: int) -> None:
+    """Check that the peaks for the second and the third size are equal; the first size is for the warm-up."""
     warm, small, large = sizes
     peaks = []
     for size in (warm, small, large):
         stream = next(_streams)
-        peaks.append([beside_the_value(process, payload, size, stream) for process in (writer, reader)])
-    print(f"{payload}: peak beside the value, KiB (writer, reader), of {sizes} bytes: {peaks}")
+        peaks.append([peak_without_value(process, payload, size, stream) for process in (writer, reader)])
+    print(f"{payload}: peak without the value, KiB (writer, reader), of {sizes} bytes: {peaks}")
     for before, after in zip(peaks[1], peaks[2], strict=True):
-        assert after - before < SAME, f"{after} KiB beside {large} bytes, {before} KiB beside {small}"
+        assert after - before < MAX_NOISE_KIB, f"{after} KiB for {large} bytes, {before} KiB for {small} bytes"
 
 
 @pytest.mark.parametrize("payload", ["framed", "arrow"])
-def test_64_mib_take_no_more_memory_beside_the_value_than_16_mib(
+def test_a_value_of_64_mib_needs_no_more_additional_memory_than_one_of_16_mib(
     writer: subprocess.Popen[str], reader: subprocess.Popen[str], payload: str
 ) -> None:
-    compared(writer, reader, payload, 8 * MIB, 16 * MIB, 64 * MIB)
+    compare_peaks(writer, reader, payload, 8 * MIB, 16 * MIB, 64 * MIB)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("payload", ["framed", "arrow"])
-def test_1_gib_takes_no_more_memory_beside_the_value_than_64_mib(
+def test_a_value_of_1_gib_needs_no_more_additional_memory_than_one_of_64_mib(
     writer: subprocess.Popen[str], reader: subprocess.Popen[str], payload: str
 ) -> None:
-    compared(writer, reader, payload, 16 * MIB, 64 * MIB, 1024 * MIB)
+    compare_peaks(writer, reader, payload, 16 * MIB, 64 * MIB, 1024 * MIB)

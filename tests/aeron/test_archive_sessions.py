@@ -1,4 +1,4 @@
-"""Sessions with an archive: kept, and made anew where the archive may have dropped them."""
+"""Archive sessions are reused, and replaced if the archive may have closed them."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def address(run_name: str) -> Iterator[ArchiveAddress]:
         yield embedded(handle)
 
 
-def test_a_session_is_kept_from_use_to_use(address: ArchiveAddress) -> None:
+def test_a_session_is_reused(address: ArchiveAddress) -> None:
     assert archive_of(address) is archive_of(address)
 
 
-def test_a_session_that_nobody_used_for_long_is_made_anew(address: ArchiveAddress) -> None:
+def test_a_session_that_was_unused_for_long_is_replaced(address: ArchiveAddress) -> None:
     first = archive_of(address)
     first.used_at = time.monotonic() - DORMANT_AFTER_S - 1
     second = archive_of(address)
@@ -37,7 +37,7 @@ def test_a_session_that_nobody_used_for_long_is_made_anew(address: ArchiveAddres
     assert second.recordings() == []
 
 
-def test_a_session_in_use_is_polled_so_that_it_does_not_grow_dormant(address: ArchiveAddress) -> None:
+def test_a_keep_alive_prevents_a_session_in_use_from_becoming_dormant(address: ArchiveAddress) -> None:
     archive = archive_of(address)
     archive.used_at = time.monotonic() - DORMANT_AFTER_S - 1
     assert archive.dormant
@@ -46,21 +46,21 @@ def test_a_session_in_use_is_polled_so_that_it_does_not_grow_dormant(address: Ar
     assert archive_of(address) is archive
 
 
-def test_a_listing_goes_on_with_a_new_session_where_the_old_one_was_lost(address: ArchiveAddress) -> None:
+def test_a_listing_uses_a_new_session_if_the_old_one_was_lost(address: ArchiveAddress) -> None:
     log = ArchiveLog(StreamAddress("aeron:ipc", 1001, (address,)))
     assert log.states() == []
     lost = archive_of(address)
 
-    def once_too_late(*_: object) -> list[Recording]:
+    def lose_session(*_: object) -> list[Recording]:
         lost.java.close()
         raise TransportError("response channel from archive is not connected")
 
-    lost.recordings = once_too_late  # type: ignore[method-assign, assignment]
+    lost.recordings = lose_session  # type: ignore[method-assign, assignment]
     assert log.states() == []
     assert archive_of(address) is not lost
 
 
-def test_a_driver_without_an_archive_is_told_from_an_archive_that_does_not_answer(
+def test_the_error_says_that_a_driver_has_no_archive(
     aeron_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AERON_SPARK_DATA_HOME", str(tmp_path))

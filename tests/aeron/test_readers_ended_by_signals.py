@@ -1,4 +1,4 @@
-"""A process that Spark ends by a signal, in the middle of anything: it is gone at once, and its driver knows."""
+"""A reader that Spark ends by a signal at any moment ends at once, and its driver closes its client."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from aeron_spark.waiting import wait_for
 from tests.aeron.node.programs import Program
 from tests.aeron.streams import TIMEOUT_S, Stream, open_stream
 
-HEARTBEAT = 11
-PROMPT = 5.0  # seconds; a driver that was told nothing notices after its time-out of ten
+HEARTBEAT_TYPE_ID = 11
+END_TIMEOUT_S = 5.0  # less than the 10 s after which a driver closes a client without a notice
 
 READER = """
 import sys
@@ -48,22 +48,22 @@ def stream(node: NodeHandle) -> Iterator[Stream]:
 
 
 def clients(node: NodeHandle, pid: int) -> list[str]:
-    """Return the labels of the driver's clients that belong to process ``pid``."""
-    found = [counter.label for counter in read_counters(node.aeron_dir) if counter.type_id == HEARTBEAT]
+    """Return the labels of the driver's clients in process ``pid``."""
+    found = [counter.label for counter in read_counters(node.aeron_dir) if counter.type_id == HEARTBEAT_TYPE_ID]
     return [label for label in found if f"name=aeron-spark {pid} " in f"{label} "]
 
 
 @pytest.mark.parametrize("read_path", ["files", "replay"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_reader_ended_by_a_signal_is_gone_at_once_and_its_driver_knows(
+def test_a_reader_ended_by_a_signal_ends_at_once_and_its_driver_closes_its_client(
     node: NodeHandle, stream: Stream, number: signal.Signals, read_path: str, tmp_path: Path
 ) -> None:
     command = [sys.executable, "-c", READER, node.aeron_dir, stream.channel, str(stream.id), read_path]
     with Program(command, stdout=subprocess.PIPE, cwd=tmp_path, text=True) as reader:
         assert reader.stdout is not None
         assert reader.stdout.readline() == "2000\n"
-        wait_for(lambda: clients(node, reader.pid), TIMEOUT_S, "the driver to know the reader's client by name")
+        wait_for(lambda: clients(node, reader.pid), TIMEOUT_S, "the reader's client at the driver")
         reader.send_signal(number)
-        assert reader.wait(PROMPT) == -number
-    wait_for(lambda: not clients(node, reader.pid), PROMPT, "the driver to let the reader's client go")
-    assert not list(tmp_path.iterdir())  # such as the report of a JVM that crashed
+        assert reader.wait(END_TIMEOUT_S) == -number
+    wait_for(lambda: not clients(node, reader.pid), END_TIMEOUT_S, "the driver to close the reader's client")
+    assert not list(tmp_path.iterdir())  # such as the report of a crashed JVM

@@ -1,4 +1,4 @@
-"""Finding T5: an acknowledgement is the archive's word, and a restarted archive is asked to record again."""
+"""Finding T5: messages are acknowledged after they are recorded; a restarted archive gets a new recording request."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from aeron_spark.spark.writer import WriteTask
 from aeron_spark.waiting import wait_for
 from tests.aeron.streams import TIMEOUT_S, Stream, close_everything, own_node
 
-SHORT_TIMEOUT = {"offerTimeout": "2s"}  # how long a test waits to see that nothing is acknowledged
+SHORT_TIMEOUT = {"offerTimeout": "2s"}  # after this time a missing acknowledgement is an error
 LENGTH = 64  # bytes of the log for a message of up to 32 bytes
 
 
@@ -44,7 +44,7 @@ def stream(node: NodeHandle) -> Iterator[Stream]:
 
 @contextmanager
 def stopped(handle: NodeHandle) -> Iterator[None]:
-    """Let driver and archive do nothing for a while; a publication takes messages all the same."""
+    """Suspend the driver and the archive in the block; a publication still accepts messages."""
     os.kill(handle.pid, signal.SIGSTOP)
     try:
         wait_for(lambda: psutil.Process(handle.pid).status() == psutil.STATUS_STOPPED, TIMEOUT_S, "the node to stop")
@@ -67,12 +67,14 @@ def recorded_bytes(stream: Stream) -> int:
 
 
 @pytest.mark.parametrize("ack", ["archive", "auto"])
-def test_an_appender_is_done_only_when_the_archive_has_recorded(node: NodeHandle, stream: Stream, ack: str) -> None:
+def test_an_appender_finishes_only_after_the_archive_has_recorded_its_messages(
+    node: NodeHandle, stream: Stream, ack: str
+) -> None:
     waiting, appender = (
         DirectAppender(written(stream, ack=ack, **more), Source("test")) for more in ({}, SHORT_TIMEOUT)
     )
-    appender.raw(values(b"first"))  # it knows its recording by then: a stopped archive could not name it
-    waiting.raw(values(b"second"))  # both publish with their process's one publication
+    appender.raw(values(b"first"))  # the appender finds its recording now, because a suspended archive cannot name it
+    waiting.raw(values(b"second"))  # both use the one publication of their process
     waiting.finish()
     assert recorded_bytes(stream) == 2 * LENGTH
     with stopped(node):
@@ -107,10 +109,10 @@ def test_an_appender_waits_for_the_recording_of_each_stream_that_it_wrote_to(
     other.close()
 
 
-def test_a_publication_at_its_end_is_followed_by_another_only_when_the_archive_has_recorded_it(
+def test_the_next_publication_starts_only_after_the_archive_has_recorded_the_whole_previous_one(
     node: NodeHandle, stream: Stream
 ) -> None:
-    """Finding: no test noticed a publisher that gives up a publication before all of it is recorded."""
+    """Finding: no test noticed a publisher that closed a publication before all of it was recorded."""
     last_term = 2**31 - 1  # of a publication whose initial term id is 0
     ending = f"aeron:ipc?term-length=64k|init-term-id=0|term-id={last_term}|term-offset={(64 << 10) - 2 * LENGTH}"
     end = (last_term + 1) * (64 << 10)
@@ -128,7 +130,9 @@ def test_a_publication_at_its_end_is_followed_by_another_only_when_the_archive_h
     assert sorted(stream.archive.position(one.id) for one in stream.archive.recordings(stream.id)) == [LENGTH, end]
 
 
-def test_a_task_of_the_sink_is_done_only_when_the_archive_has_recorded(node: NodeHandle, stream: Stream) -> None:
+def test_a_task_of_the_sink_finishes_only_after_the_archive_has_recorded_its_rows(
+    node: NodeHandle, stream: Stream
+) -> None:
     options = written(stream, ack="archive", **SHORT_TIMEOUT)
     task = WriteTask(options, direct_route(options.route), "raw", "test", this_host())
     with ExitStack() as stopping:
@@ -145,7 +149,7 @@ def test_a_task_of_the_sink_is_done_only_when_the_archive_has_recorded(node: Nod
     assert recorded_bytes(stream) == 3 * LENGTH
 
 
-def test_a_query_has_its_stream_recorded_again_by_an_archive_that_was_restarted(run_name: str) -> None:
+def test_a_query_requests_recording_again_after_a_restart_of_the_archive(run_name: str) -> None:
     with own_node(run_name) as first:
         stream = Stream(first)
         options = ReadOptions.parse({**stream.options, "startingOffsets": "earliest"}, streaming=True)
@@ -158,7 +162,7 @@ def test_a_query_has_its_stream_recorded_again_by_an_archive_that_was_restarted(
         wait_for(
             lambda: not is_locked(nodes.local_node_paths(first.aeron_dir).alive_lock),
             TIMEOUT_S,
-            "the killed node to be gone",
+            "the killed node to end",
         )
         close_everything()
         with nodes.ensure(first.aeron_dir) as second:

@@ -16,7 +16,7 @@ SEGMENT = 64 << 10
 
 
 def test_retention_deletes_segments_of_a_server_without_requests(node_of_64k: NodeHandle, tmp_path: Path) -> None:
-    """The other tests call `tick` themselves, and do not notice a server that does not."""
+    """Other tests call `tick` themselves, so they do not notice a server that does not call it."""
     data, control = free_ports()
     with Server(
         f"127.0.0.1:{data}:{control}", aeron_dir=node_of_64k.aeron_dir, identity=str(tmp_path / "server.key"),
