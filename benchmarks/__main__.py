@@ -1,4 +1,4 @@
-"""``python -m benchmarks``: run them all, or some, and write what came out."""
+"""``python -m benchmarks``: run all benchmarks, or some of them, and write their figures."""
 
 from __future__ import annotations
 
@@ -10,57 +10,59 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks import report
-from benchmarks.measure import ROUNDS, Figure, machine
+from benchmarks.measure import ROUNDS, Figure, describe_machine
 
-# memory before writing: a worker keeps the publications it wrote to, and their log buffers are mapped
-NAMES: Final = ("starting", "reading", "latency", "memory", "writing", "secure", "crowd", "costs", "through")
+# "memory" runs before "writing": a worker keeps the publications that it wrote to, and their log buffers stay mapped
+NAMES: Final = (
+    "starting", "reading", "latency", "memory", "writing", "secure", "idle_clients", "costs", "server_route",
+)  # fmt: skip
 
 
 def main() -> int:
-    """Run the benchmarks; the exit code is 1 where a target was missed."""
+    """Run the benchmarks; return 1 if a figure missed its target."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--only", choices=NAMES, action="append", help="run this one only (may be repeated)")
+    parser.add_argument("--only", choices=NAMES, action="append", help="run only this benchmark (may be repeated)")
     parser.add_argument(
-        "--quick", action="store_true", help="tiny sizes: shows that they run; the figures mean nothing"
+        "--quick", action="store_true", help="use tiny sizes: shows that the benchmarks run, the figures mean nothing"
     )
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="measured rounds of each case (default %(default)s)")
     parser.add_argument(
-        "--output", type=Path, help="write the figures there as JSON, and leave docs/performance.md alone"
+        "--output", type=Path, help="write the figures to this JSON file, and do not change docs/performance.md"
     )
     parser.add_argument(
         "--update",
         action="store_true",
-        help="with --only: put these figures in the place of the old ones in docs/performance.md, and leave the rest",
+        help="with --only: replace the figures of these benchmarks in docs/performance.md, and keep the others",
     )
-    given = parser.parse_args()
-    if given.update and (given.quick or given.output or not given.only):
-        parser.error("--update goes with --only, and with neither --quick nor --output")
+    args = parser.parse_args()
+    if args.update and (args.quick or args.output or not args.only):
+        parser.error("--update needs --only, and cannot be combined with --quick or --output")
     if sys.flags.optimize:
-        parser.error("the benchmarks check what they measure with assert: run them without -O")
+        parser.error("-O disables the assertions that check the measured programs: run without -O")
 
-    from benchmarks.stage import stage
+    from benchmarks.environment import benchmark_environment
 
-    about = machine()
-    if given.update:
+    measured_on = describe_machine()
+    if args.update:
         try:
-            report.check_same_machine(about)
+            report.check_same_machine(measured_on)
         except ValueError as error:
             parser.error(str(error))
     figures: list[Figure] = []
-    with stage(quick=given.quick, rounds=given.rounds) as built:
-        for name in [name for name in NAMES if name in (given.only or NAMES)]:
-            begun = time.monotonic()
+    with benchmark_environment(quick=args.quick, rounds=args.rounds) as env:
+        for name in [name for name in NAMES if name in (args.only or NAMES)]:
+            started = time.monotonic()
             print(f"{name}:", flush=True)
-            for figure in importlib.import_module(f"benchmarks.{name}").run(built):
-                print(f"  {report.line(figure)}", flush=True)
+            for figure in importlib.import_module(f"benchmarks.{name}").run(env):
+                print(f"  {report.figure_line(figure)}", flush=True)
                 figures.append(figure)
-            print(f"  ({time.monotonic() - begun:.0f} s)", flush=True)
-    if given.output:
-        report.write_json(given.output, about, figures)
+            print(f"  ({time.monotonic() - started:.0f} s)", flush=True)
+    if args.output:
+        report.write_json(args.output, measured_on, figures)
         return 0
-    if given.quick or (given.only and not given.update):
+    if args.quick or (args.only and not args.update):
         return 0
-    report.write_document(about, report.updated(figures) if given.update else figures)
+    report.write_document(measured_on, report.updated_figures(figures) if args.update else figures)
     missed = [figure.name for figure in figures if figure.met is False]
     for name in missed:
         print(f"target missed: {name}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""How long a micro-batch of a few messages takes, compared with one of a trivial Python stream source."""
+"""Measures a micro-batch of a few messages, compared with one of a trivial Python stream source."""
 
 from __future__ import annotations
 
@@ -7,75 +7,85 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from benchmarks.measure import Figure, ratio
-from benchmarks.stage import CHANNEL, Stage
+from benchmarks.environment import CHANNEL, Environment
+from benchmarks.measure import Figure, median_ratio
 from spark_jobs.session import begin
 
-EVERY: Final = 200  # milliseconds between messages, longer than a micro-batch takes
+INTERVAL_MS: Final = 200  # between messages, longer than a micro-batch takes
 MESSAGES: Final = 3
 BATCHES: Final = 20  # measured of each query
-WARM: Final = 5  # the first ones of each query, not measured
-TIMEOUT: Final = 120.0  # seconds for a query to have had them
+WARM_BATCHES: Final = 5  # the first ones of each query, not measured
+TIMEOUT_S: Final = 120.0  # for a query to have run these micro-batches
 STEPS: Final = ("latestOffset", "queryPlanning", "walCommit", "addBatch", "commitOffsets")
 
 
-def run(stage: Stage) -> Iterator[Figure]:
-    """Run one query of each in turns, while another program publishes to a recorded stream."""
-    stream = stage.new_stream()
-    own = stage.options(stream, payload="raw", record="auto")
-    tick = {"rows": str(MESSAGES), "batch": str(MESSAGES), "length": "100", "every": str(EVERY)}
+def run(env: Environment) -> Iterator[Figure]:
+    """Run a query of each source in turns, while another program publishes to a recorded stream."""
+    stream = env.new_stream_id()
+    aeron_options = env.stream_options(stream, payload="raw", record="auto")
+    trivial_options = {
+        "rows": str(MESSAGES), "batch": str(MESSAGES), "length": "100", "interval_ms": str(INTERVAL_MS),
+    }  # fmt: skip
     batches: dict[str, list[Mapping[str, float]]] = {"aeron": [], "trivial": []}
 
-    def median_of(source: str, name: str, options: Mapping[str, str]) -> float:
-        found = micro_batches(stage, source, options)
-        batches[name] += found
-        return statistics.median(one["triggerExecution"] for one in found)
+    def median_ms(source: str, name: str, options: Mapping[str, str]) -> float:
+        run_batches = micro_batches(env, source, options)
+        batches[name] += run_batches
+        return statistics.median(steps["triggerExecution"] for steps in run_batches)
 
-    with stage.java("tick", CHANNEL, stream, EVERY, MESSAGES):
-        taken = stage.turns(
+    with env.java_program("tick", CHANNEL, stream, INTERVAL_MS, MESSAGES):
+        millis = env.take_turns(
             {
-                "aeron": lambda: median_of("aeron", "aeron", own),
-                "trivial": lambda: median_of("prebuilt", "trivial", tick),
+                "aeron": lambda: median_ms("aeron", "aeron", aeron_options),
+                "trivial": lambda: median_ms("prebuilt", "trivial", trivial_options),
             }
         )
     yield Figure(
         "micro-batch of a few messages",
-        ratio(taken["aeron"], taken["trivial"]),
+        median_ratio(millis["aeron"], millis["trivial"]),
         "times a trivial source's",
         "<= 1.25",
-        f"{statistics.median(taken['aeron']):.0f} ms, of which {_steps(batches['aeron'])}; the trivial source "
-        f"{statistics.median(taken['trivial']):.0f} ms: {_steps(batches['trivial'])}",
-        taken,
+        f"{statistics.median(millis['aeron']):.0f} ms, of which {_median_steps(batches['aeron'])}; the trivial source "
+        f"{statistics.median(millis['trivial']):.0f} ms: {_median_steps(batches['trivial'])}",
+        millis,
     )
 
 
 def micro_batches(
-    stage: Stage, source: str, options: Mapping[str, str], *, sink: str = "noop", sunk: Mapping[str, str] | None = None
+    env: Environment,
+    source: str,
+    options: Mapping[str, str],
+    *,
+    sink: str = "noop",
+    sink_options: Mapping[str, str] | None = None,
 ) -> list[Mapping[str, float]]:
     """Run a query until it has had enough micro-batches with rows; return the milliseconds of each of their steps.
 
-    ``sink`` takes the column ``value`` with the options ``sunk``, unless it is Spark's own that takes all.
+    ``noop``, Spark's own sink, takes all columns; any other ``sink`` takes the column ``value``.
     """
-    warm, wanted = (1, 2) if stage.quick else (WARM, BATCHES)
-    rows = stage.spark.readStream.format(source).options(**options).load()
-    checkpoint = str(stage.work / f"checkpoint-{stage.new_stream()}")
+    warm, measured = (1, 2) if env.quick else (WARM_BATCHES, BATCHES)
+    rows = env.spark.readStream.format(source).options(**options).load()
+    checkpoint = str(env.folder / f"checkpoint-{env.new_stream_id()}")
     rows = rows if sink == "noop" else rows.select("value")
-    writer = rows.writeStream.format(sink).options(**dict(sunk or {})).option("checkpointLocation", checkpoint)
+    writer = rows.writeStream.format(sink).options(**dict(sink_options or {})).option("checkpointLocation", checkpoint)
     query = begin(writer.start)
     try:
-        deadline = time.monotonic() + TIMEOUT
-        while len(found := _with_rows(query)) < warm + wanted:
+        deadline = time.monotonic() + TIMEOUT_S
+        while len(batches := _batches_with_rows(query)) < warm + measured:
             if query.exception() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"{source} gave {len(found)} micro-batches: {query.exception() or query.status}")
-            time.sleep(EVERY / 1000)
+                raise RuntimeError(
+                    f"the query of {source} ran {len(batches)} micro-batches with rows, expected {warm + measured} "
+                    f"within {TIMEOUT_S:g} s: {query.exception() or query.status}"
+                )
+            time.sleep(INTERVAL_MS / 1000)
     finally:
         query.stop()
-    return found[warm : warm + wanted]
+    return batches[warm : warm + measured]
 
 
-def _with_rows(query: Any) -> list[Mapping[str, float]]:
+def _batches_with_rows(query: Any) -> list[Mapping[str, float]]:
     return [dict(progress.durationMs) for progress in query.recentProgress if progress.numInputRows]
 
 
-def _steps(batches: list[Mapping[str, float]]) -> str:
-    return ", ".join(f"{step} {statistics.median(one.get(step, 0) for one in batches):.0f}" for step in STEPS)
+def _median_steps(batches: list[Mapping[str, float]]) -> str:
+    return ", ".join(f"{step} {statistics.median(steps.get(step, 0) for steps in batches):.0f}" for step in STEPS)

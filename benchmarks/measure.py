@@ -1,4 +1,4 @@
-"""Measuring: cases take turns, so that what else the machine does falls on all of them, and medians are compared."""
+"""Measuring: cases take turns, so that other load on the machine affects all of them, and medians are compared."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final, TextIO
 
-ROUNDS: Final = 5  # the fewest a published median is made of
+import psutil
+
+ROUNDS: Final = 5  # least number of samples of a published median
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One measured figure. ``target`` is a text such as ``>= 0.85``, empty where the figure is only shown."""
+    """One measured figure. ``target`` is a text such as ``>= 0.85``, and empty for a figure that is only shown."""
 
     name: str
     value: float
@@ -29,45 +31,51 @@ class Figure:
 
     @property
     def met(self) -> bool | None:
-        """Whether the target is met; None without one."""
+        """Return whether the target is met; None without a target."""
         if not self.target:
             return None
         relation, bound = self.target.split()
         return self.value >= float(bound) if relation == ">=" else self.value <= float(bound)
 
 
-def seconds(work: Callable[[], object]) -> float:
-    """Return how long ``work`` took."""
-    begun = time.perf_counter()
+def measure_seconds(work: Callable[[], object]) -> float:
+    """Run ``work`` and return its duration."""
+    started = time.perf_counter()
     work()
-    return time.perf_counter() - begun
+    return time.perf_counter() - started
+
+
+def cpu_seconds(process: psutil.Process) -> float:
+    """Return the processor time that a process has used so far."""
+    times = process.cpu_times()
+    return float(times.user + times.system)
 
 
 def take_turns(cases: Mapping[str, Callable[[], float]], *, rounds: int, warm: int = 1) -> dict[str, list[float]]:
-    """Run all cases, turn by turn; return what each gave, without its first ``warm`` turns.
+    """Run all cases, turn by turn; return the results of each, without its first ``warm`` turns.
 
-    Every other turn is in the opposite order, so that no case always follows the same one.
+    Every second turn has the opposite order, so that no case always follows the same other case.
     """
-    found: dict[str, list[float]] = {name: [] for name in cases}
+    results: dict[str, list[float]] = {name: [] for name in cases}
     for turn in range(warm + rounds):
         for name in list(cases) if turn % 2 == 0 else reversed(list(cases)):
-            taken = cases[name]()
+            result = cases[name]()
             if turn >= warm:
-                found[name].append(taken)
-    return found
+                results[name].append(result)
+    return results
 
 
-def ratio(of: list[float], to: list[float]) -> float:
-    """Return the ratio of two medians."""
-    return statistics.median(of) / statistics.median(to)
+def median_ratio(samples: list[float], compared: list[float]) -> float:
+    """Return the median of ``samples``, divided by the median of ``compared``."""
+    return statistics.median(samples) / statistics.median(compared)
 
 
-def machine() -> dict[str, Any]:
-    """Describe what the figures were measured on."""
+def describe_machine() -> dict[str, Any]:
+    """Return the hardware, the versions and the load that the figures are measured with."""
     cpu = next(
-        (line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")), ""
+        (line.partition(":")[2].strip() for line in _read_lines("/proc/cpuinfo") if line.startswith("model name")), ""
     )
-    memory = next((int(line.split()[1]) for line in _lines("/proc/meminfo") if line.startswith("MemTotal")), 0)
+    memory = next((int(line.split()[1]) for line in _read_lines("/proc/meminfo") if line.startswith("MemTotal")), 0)
     java = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr.splitlines()
     return {
         "cpu": cpu or platform.processor(),
@@ -81,14 +89,14 @@ def machine() -> dict[str, Any]:
     }
 
 
-def own_output() -> TextIO:
-    """Return this process's standard output, for its answers alone: what a JVM says there comes out as an error."""
-    answers = os.fdopen(os.dup(1), "w", buffering=1)
+def take_over_output() -> TextIO:
+    """Return this process's standard output for its responses; output of a JVM goes to standard error from now on."""
+    responses = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
-    return answers
+    return responses
 
 
-def _lines(path: str) -> list[str]:
+def _read_lines(path: str) -> list[str]:
     try:
         return Path(path).read_text().splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""How fast ``raw`` is read, compared with a Python data source that hands Spark prebuilt batches of the same shape."""
+"""Measures reading ``raw``, compared with a Python data source that gives Spark prebuilt batches of the same shape."""
 
 from __future__ import annotations
 
@@ -7,30 +7,32 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from aeron_spark.aeron.row_sources import BATCH_BYTES, BATCH_ROWS
-from benchmarks.measure import Figure, ratio, seconds
-from benchmarks.stage import Stage
+from benchmarks.environment import Environment
+from benchmarks.measure import Figure, measure_seconds, median_ratio
 from spark_jobs.session import begin
 
 SIZES: Final = ((100, 6_000_000), (1_300, 1_000_000))  # bytes of a message, messages
 TARGET: Final = ">= 0.85"
 
 
-def run(stage: Stage) -> Iterator[Figure]:
+def run(env: Environment) -> Iterator[Figure]:
     """Measure batch queries with one and two partitions, and AvailableNow."""
     for length, messages in SIZES:
-        count = 20_000 if stage.quick else messages
-        stream = stage.filled(count, length)
-        read = stage.batch(stream).selectExpr("count(*)", "sum(length(value))").first()
-        if read is None or tuple(read) != (count, count * length):
-            raise RuntimeError(f"read {read}, and {count} messages of {length} bytes were published")
-        cases = _cases(stage, stream, count, length)
-        for name, (own, peer) in cases.items():
-            taken = stage.turns({"aeron": own, "prebuilt": peer}, warm=2)
-            rates = {who: [count / one for one in times] for who, times in taken.items()}
+        count = 20_000 if env.quick else messages
+        stream = env.recorded_stream(count, length)
+        totals = env.read_batch(stream).selectExpr("count(*)", "sum(length(value))").first()
+        if totals is None or tuple(totals) != (count, count * length):
+            raise RuntimeError(
+                f"read {totals} (rows, bytes), expected {count} messages of {length} bytes, as were published"
+            )
+        cases = _cases(env, stream, count, length)
+        for name, (read_aeron, read_prebuilt) in cases.items():
+            durations = env.take_turns({"aeron": read_aeron, "prebuilt": read_prebuilt}, warm=2)
+            rates = {source: [count / seconds for seconds in samples] for source, samples in durations.items()}
             speed = statistics.median(rates["aeron"])
             yield Figure(
                 f"read raw, {length} B, {name}",
-                ratio(rates["aeron"], rates["prebuilt"]),
+                median_ratio(rates["aeron"], rates["prebuilt"]),
                 "of prebuilt batches",
                 TARGET if name == "batch, 1 partition" else "",
                 f"{speed / 1e6:.2f} Mrows/s, {speed * length / 1e6:.0f} MB/s",
@@ -39,44 +41,44 @@ def run(stage: Stage) -> Iterator[Figure]:
 
 
 def _cases(
-    stage: Stage, stream: int, count: int, length: int
+    env: Environment, stream: int, count: int, length: int
 ) -> dict[str, tuple[Callable[[], float], Callable[[], float]]]:
-    rows = min(BATCH_ROWS, BATCH_BYTES // length)
-    shape = {"rows": str(count), "batch": str(rows), "length": str(length)}
-    spark = stage.spark
+    batch_rows = min(BATCH_ROWS, BATCH_BYTES // length)
+    prebuilt = {"rows": str(count), "batch": str(batch_rows), "length": str(length)}
+    spark = env.spark
 
-    def batch(frame: Any) -> float:
-        return seconds(lambda: frame.write.format("noop").mode("overwrite").save())
+    def run_batch(frame: Any) -> float:
+        return measure_seconds(lambda: frame.write.format("noop").mode("overwrite").save())
 
-    def available_now(frame: Any) -> float:
-        query = frame.writeStream.format("noop").option("checkpointLocation", _checkpoint(stage))
-        return seconds(lambda: begin(query.trigger(availableNow=True).start).awaitTermination())
+    def run_available_now(frame: Any) -> float:
+        writer = frame.writeStream.format("noop").option("checkpointLocation", _new_checkpoint(env))
+        return measure_seconds(lambda: begin(writer.trigger(availableNow=True).start).awaitTermination())
 
-    def stream_of(source: str, options: dict[str, str]) -> Any:
+    def load_stream(source: str, options: dict[str, str]) -> Any:
         return spark.readStream.format(source).options(**options).load()
 
-    own = stage.options(stream, payload="raw")
-    replayed = {**own, "readPath": "replay"}
-    halved = {**own, "minPartitions": "2"}
+    raw = env.stream_options(stream, payload="raw")
+    replay = {**raw, "readPath": "replay"}
+    two_partitions = {**raw, "minPartitions": "2"}
     return {
         "batch, 1 partition": (
-            lambda: batch(spark.read.format("aeron").options(**own).load()),
-            lambda: batch(spark.read.format("prebuilt").options(**shape).load()),
+            lambda: run_batch(spark.read.format("aeron").options(**raw).load()),
+            lambda: run_batch(spark.read.format("prebuilt").options(**prebuilt).load()),
         ),
         "batch, 1 partition, readPath=replay": (
-            lambda: batch(spark.read.format("aeron").options(**replayed).load()),
-            lambda: batch(spark.read.format("prebuilt").options(**shape).load()),
+            lambda: run_batch(spark.read.format("aeron").options(**replay).load()),
+            lambda: run_batch(spark.read.format("prebuilt").options(**prebuilt).load()),
         ),
         "batch, 2 partitions": (
-            lambda: batch(spark.read.format("aeron").options(**halved).load()),
-            lambda: batch(spark.read.format("prebuilt").options(**shape, partitions="2").load()),
+            lambda: run_batch(spark.read.format("aeron").options(**two_partitions).load()),
+            lambda: run_batch(spark.read.format("prebuilt").options(**prebuilt, partitions="2").load()),
         ),
         "AvailableNow, 1 partition": (
-            lambda: available_now(stream_of("aeron", {**own, "startingOffsets": "earliest"})),
-            lambda: available_now(stream_of("prebuilt", shape)),
+            lambda: run_available_now(load_stream("aeron", {**raw, "startingOffsets": "earliest"})),
+            lambda: run_available_now(load_stream("prebuilt", prebuilt)),
         ),
     }
 
 
-def _checkpoint(stage: Stage) -> str:
-    return str(stage.work / f"checkpoint-{stage.new_stream()}")
+def _new_checkpoint(env: Environment) -> str:
+    return str(env.folder / f"checkpoint-{env.new_stream_id()}")

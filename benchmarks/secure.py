@@ -1,4 +1,4 @@
-"""The secure endpoint: against the same path without the cipher, against plain Aeron, and against the clock."""
+"""Measures the secure endpoint, compared with the same code without the cipher and with plain Aeron."""
 
 from __future__ import annotations
 
@@ -18,260 +18,282 @@ import psutil
 
 from aeron_spark.node import NodeHandle
 from aeron_spark.transport.api import LINK_TERM_BYTES, MTU_BYTES
-from benchmarks.measure import Figure, ratio, take_turns
-from benchmarks.stage import ROOT, Stage
+from benchmarks.environment import ROOT, Environment
+from benchmarks.measure import Figure, cpu_seconds, median_ratio, take_turns
 
-PORTS: Final = 21500  # the first of those the servers listen on, two each
+FIRST_PORT: Final = 21500  # data port of the server; the control port is the next one
 PLAIN_PORT: Final = 21490
 MEDIA: Final = {"udp": "loopback UDP", "ipc": "IPC"}
-TIMEOUT: Final = 300.0  # seconds for all that an end is asked to do
-LARGE: Final = 64 * 1024
-MEGABYTES: Final = {"udp": 64, "ipc": 512}  # of a turn: about half a second
-OFTEN: Final = 3  # turns for each round, because they are short
-PEERS: Final = {"not encrypted": "the same path without the cipher", "plain": "a plain publication"}
-SMALL: Final = 200
+TIMEOUT_S: Final = 300.0  # for all requests to an endpoint's process
+LARGE_BYTES: Final = 64 * 1024
+TURN_MIB: Final = {"udp": 64, "ipc": 512}  # sent in one turn: about half a second
+TURNS_PER_ROUND: Final = 3  # because turns are short
+COMPARED: Final = {"not encrypted": "the same code without the cipher", "plain": "a plain publication"}
+SMALL_BYTES: Final = 200
 SMALL_MESSAGES: Final = 300_000  # of a turn
 PINGS: Final = 2_000
-PAUSE: Final = 0.005  # seconds between two pings: the connection is idle
-IDLE_SECONDS: Final = 3.0
-BUSY_CORES: Final = 4  # with fewer, two ends that spin would leave the media driver none
+PING_INTERVAL_S: Final = 0.005  # so that the connection is idle before each ping
+IDLE_S: Final = 3.0
+SPINNING_CORES: Final = 4  # with fewer, two spinning endpoints would leave none to the media driver
 HANDSHAKES: Final = 100  # of a turn
-WARM_HANDSHAKES: Final = 400  # before them: four JVMs compile what they run often
-AT_ONCE: Final = 8
-# Driver threads that take each command at once. Names of hosts would hold them up; here all are addresses.
-NAMELESS: Final = {"aeron.driver.async.executor.enabled": "false"}
-TICK: Final = 0.01  # seconds: what the system counts another process's time in
-SIDES: Final = {"server": "server's process", "driver": "server's media driver"}
+WARM_HANDSHAKES: Final = 400  # before the first turn: four JVMs compile frequent code
+CONCURRENT: Final = 8
+# The driver then executes each command at once. Host names would block it; here all channels have addresses.
+WITHOUT_RESOLVER: Final = {"aeron.driver.async.executor.enabled": "false"}
+CPU_CLOCK_S: Final = 0.01  # resolution of another process's processor time
+SERVER_PROCESSES: Final = {"server": "server's process", "driver": "server's media driver"}
 
-Say = Callable[..., Any]
+Request = Callable[..., Any]  # calls a method of an endpoint's process, and returns its result
 
 
-def run(stage: Stage) -> Iterator[Figure]:
+def run(env: Environment) -> Iterator[Figure]:
     """Measure throughput, small messages, round trips and handshakes."""
-    for part in (throughput, small, pings, handshakes):
-        yield from part(stage)
+    for measure in (measure_throughput, measure_small_messages, measure_pings, measure_handshakes):
+        yield from measure(env)
 
 
-def throughput(stage: Stage) -> Iterator[Figure]:
-    """Yield ratios of 64 KiB messages, encrypted and not encrypted, and by a plain publication of the same process."""
-    with _ends(stage) as (_, client):
-        for media, where in MEDIA.items():
-            count = 20 if stage.quick else MEGABYTES[media] * 2**20 // LARGE
+def measure_throughput(env: Environment) -> Iterator[Figure]:
+    """Send 64 KiB messages, encrypted and not encrypted, and with a plain publication of the same process."""
+    with _server_and_client(env) as (_, client):
+        for media, shown_media in MEDIA.items():
+            count = 20 if env.quick else TURN_MIB[media] * 2**20 // LARGE_BYTES
             client("connect", name=f"encrypted {media}", media=media)
-            client("connect", name=f"bare {media}", media=media, bare=True)
-            with _plain(stage, client, media) as plain:
+            client("connect", name=f"unencrypted {media}", media=media, encrypted=False)
+            with _plain_publication(env, client, media) as publish:
                 cases = {
-                    "encrypted": partial(client, "send", name=f"encrypted {media}", size=LARGE, count=count),
-                    "not encrypted": partial(client, "send", name=f"bare {media}", size=LARGE, count=count),
-                    "plain": partial(plain, LARGE, count),
+                    "encrypted": partial(client, "send", name=f"encrypted {media}", size=LARGE_BYTES, count=count),
+                    "not encrypted": partial(
+                        client, "send", name=f"unencrypted {media}", size=LARGE_BYTES, count=count
+                    ),
+                    "plain": partial(publish, LARGE_BYTES, count),
                 }
-                taken = take_turns(
-                    cases, rounds=1 if stage.quick else OFTEN * stage.rounds, warm=0 if stage.quick else OFTEN
+                durations = take_turns(
+                    cases,
+                    rounds=1 if env.quick else TURNS_PER_ROUND * env.rounds,
+                    warm=0 if env.quick else TURNS_PER_ROUND,
                 )
-            rates = {who: [count * LARGE / 1e6 / one for one in times] for who, times in taken.items()}
-            medians = ", ".join(f"{who} {statistics.median(found):.0f} MB/s" for who, found in rates.items())
-            for peer, target in (("not encrypted", ">= 0.8"), ("plain", ">= 0.6")):
+            rates = {
+                program: [count * LARGE_BYTES / 1e6 / seconds for seconds in samples]
+                for program, samples in durations.items()
+            }
+            medians = ", ".join(
+                f"{program} {statistics.median(samples):.0f} MB/s" for program, samples in rates.items()
+            )
+            for compared, target in (("not encrypted", ">= 0.8"), ("plain", ">= 0.6")):
                 yield Figure(
-                    f"secure, 64 KiB messages over {where}, against {PEERS[peer]}",
-                    ratio(rates["encrypted"], rates[peer]),
+                    f"secure, 64 KiB messages over {shown_media}, against {COMPARED[compared]}",
+                    median_ratio(rates["encrypted"], rates[compared]),
                     "of its throughput",
                     target if media == "udp" else "",
                     medians,
-                    {who: rates[who] for who in ("encrypted", peer)},
+                    {program: rates[program] for program in ("encrypted", compared)},
                 )
 
 
-def small(stage: Stage) -> Iterator[Figure]:
-    """200-byte messages by ``send_many``: how many a core sends, and how many a core receives.
+def measure_small_messages(env: Environment) -> Iterator[Figure]:
+    """Send 200-byte messages with ``send_many``: messages that one core sends, and that one core receives.
 
-    By the processor time of each process, all its threads together, so that the other one and the driver do not count.
+    The rates use the processor time of each process with all its threads, so that the other process and the media
+    driver do not count.
     """
-    with _ends(stage) as (server, client):
-        for media, where in MEDIA.items():
+    with _server_and_client(env) as (server, client):
+        for media, shown_media in MEDIA.items():
             client("connect", name=media, media=media)
-            found: dict[str, list[float]] = {"sender": [], "receiver": [], "time": []}
-            for turn in range(1 if stage.quick else 2 + stage.rounds):
-                count = 10_000 if stage.quick else SMALL_MESSAGES
+            rates: dict[str, list[float]] = {"sender": [], "receiver": [], "clock": []}
+            for turn in range(1 if env.quick else 2 + env.rounds):
+                count = 10_000 if env.quick else SMALL_MESSAGES
                 before = client("cpu"), server("cpu")
-                took = float(client("send_many", name=media, size=SMALL, count=count))
-                spent = client("cpu") - before[0], server("cpu") - before[1], took
-                if turn >= 2 or stage.quick:
-                    for who, seconds in zip(found, spent, strict=True):
-                        found[who].append(count / 1e3 / seconds)
-            speed = {who: statistics.median(rates) for who, rates in found.items()}
-            slower = min(("sender", "receiver"), key=lambda who: speed[who])
+                clock = float(client("send_many", name=media, size=SMALL_BYTES, count=count))
+                used = client("cpu") - before[0], server("cpu") - before[1], clock
+                if turn >= 2 or env.quick:
+                    for process, seconds in zip(rates, used, strict=True):
+                        rates[process].append(count / 1e3 / seconds)
+            medians = {process: statistics.median(samples) for process, samples in rates.items()}
+            slower = min(("sender", "receiver"), key=lambda process: medians[process])
             yield Figure(
-                f"secure, {SMALL} B messages by send_many over {where}",
-                speed[slower],
+                f"secure, {SMALL_BYTES} B messages by send_many over {shown_media}",
+                medians[slower],
                 f"thousand a second of one core by the {slower}",
                 ">= 300" if media == "udp" else "",
-                f"{speed['sender']:.0f} by the sender, {speed['receiver']:.0f} by the receiver; {speed['time']:.0f} "
-                "thousand a second with both and the driver on these cores",
-                found,
+                f"{medians['sender']:.0f} by the sender, {medians['receiver']:.0f} by the receiver; "
+                f"{medians['clock']:.0f} thousand a second by the clock, with both and the driver on these cores",
+                rates,
             )
 
 
-def pings(stage: Stage) -> Iterator[Figure]:
-    """Round trips of an idle connection, and what waiting for them costs: the ends', and their media driver's way."""
-    both = (os.cpu_count() or 1) >= BUSY_CORES
+def measure_pings(env: Environment) -> Iterator[Figure]:
+    """Measure round trips of an idle connection, and the processor time of an idle client, for both idle strategies."""
+    both_spin = (os.cpu_count() or 1) >= SPINNING_CORES
     for idle, target in (("busy-spin", "<= 1"), ("backoff", "")):
         with (
-            _driver_for(stage, idle) as at,
-            end_of("server", at, PORTS, idle if both else "backoff"),
-            end_of("client", at, PORTS, idle) as client,
+            _driver_for(env, idle) as aeron_dir,
+            run_endpoint("server", aeron_dir, FIRST_PORT, idle if both_spin else "backoff"),
+            run_endpoint("client", aeron_dir, FIRST_PORT, idle) as client,
         ):
-            count = 20 if stage.quick else PINGS
+            count = 20 if env.quick else PINGS
             client("connect", name=idle, media="udp")
             client("ping", name=idle, count=count)  # warm
             before = client("cpu")
-            time.sleep(0.2 if stage.quick else IDLE_SECONDS)
-            busy = (client("cpu") - before) / (0.2 if stage.quick else IDLE_SECONDS)
-            millis = sorted(1e3 * one for one in client("ping", name=idle, count=count, pause=PAUSE))
-        alone = "" if both or idle == "backoff" else "; at the client alone, for there are too few cores for both"
+            time.sleep(0.2 if env.quick else IDLE_S)
+            busy = (client("cpu") - before) / (0.2 if env.quick else IDLE_S)
+            seconds = client("ping", name=idle, count=count, interval_s=PING_INTERVAL_S)
+            millis = sorted(1e3 * round_trip for round_trip in seconds)
+        only_client = "" if both_spin or idle == "backoff" else "; only the client spins: too few cores for both"
         yield Figure(
             f"secure, ping over loopback UDP, idle={idle}",
             statistics.median(millis),
             "ms",
             target,
             f"median of {count}, p99 {millis[int(0.99 * count)]:.2f} ms; an idle client takes {100 * busy:.0f} % of a "
-            f"core{'; the default' if idle == 'backoff' else ''}{alone}",
+            f"core{'; the default' if idle == 'backoff' else ''}{only_client}",
             {"milliseconds": millis},
         )
 
 
-def handshakes(stage: Stage) -> Iterator[Figure]:
-    """How long one takes, and how many the server's process and media driver can take in a second of one core.
+def measure_handshakes(env: Environment) -> Iterator[Figure]:
+    """Measure the duration of a handshake, and the handshakes per second of one core of the server's processes.
 
-    The clients have a media driver of their own, so that what the server's side takes can be told apart.
+    The clients use another media driver, so that the processor time of the server's media driver is known.
     """
-    with stage.node_beside("clients") as theirs:
-        made = _shake_hands(stage, stage.node, theirs)
-    speed = {who: statistics.median(made[who]) for who in SIDES}
-    slower = min(speed, key=lambda who: speed[who])
+    with env.another_node("clients") as client_node:
+        samples = _run_handshakes(env, env.node, client_node)
+    rates = {process: statistics.median(samples[process]) for process in SERVER_PROCESSES}
+    slower = min(rates, key=lambda process: rates[process])
     yield Figure(
         "secure, handshakes of one core, closing included",
-        speed[slower],
-        f"a second by the {SIDES[slower]}",
+        rates[slower],
+        f"a second by the {SERVER_PROCESSES[slower]}",
         ">= 100",
-        f"{speed['server']:.0f} by the server's process, {speed['driver']:.0f} by its media driver; {AT_ONCE} clients "
-        f"at once, on the same cores, made {statistics.median(made['time']):.0f} a second",
-        {who: made[who] for who in (*SIDES, "time")},
+        f"{rates['server']:.0f} by the server's process, {rates['driver']:.0f} by its media driver; {CONCURRENT} "
+        f"concurrent clients on the same cores made {statistics.median(samples['clock']):.0f} a second by the clock",
+        {process: samples[process] for process in (*SERVER_PROCESSES, "clock")},
     )
-    yield _handshake("secure, handshake over loopback UDP", "", made["milliseconds"])
+    yield _handshake_figure("secure, handshake over loopback UDP", "", samples["milliseconds"])
     with (
-        stage.node_beside("server", properties=NAMELESS) as ours,
-        stage.node_beside("clients", properties=NAMELESS) as theirs,
+        env.another_node("server", properties=WITHOUT_RESOLVER) as server_node,
+        env.another_node("clients", properties=WITHOUT_RESOLVER) as client_node,
     ):
-        made = _shake_hands(stage, ours, theirs)
-    yield _handshake("secure, handshake, media drivers without a resolver", "<= 30", made["milliseconds"])
+        samples = _run_handshakes(env, server_node, client_node)
+    yield _handshake_figure("secure, handshake, media drivers without a resolver", "<= 30", samples["milliseconds"])
 
 
-def _handshake(name: str, target: str, millis: list[float]) -> Figure:
-    shown = f"median of {len(millis)} one after the other, the longest {max(millis):.0f} ms"
+def _handshake_figure(name: str, target: str, millis: list[float]) -> Figure:
     return Figure(
         name,
         statistics.median(millis),
         "ms",
         target,
-        f"{shown}; cookie and link included",
+        f"median of {len(millis)} one after the other, the longest {max(millis):.0f} ms; cookie and link included",
         {"milliseconds": millis},
     )
 
 
-def _shake_hands(stage: Stage, ours: NodeHandle, theirs: NodeHandle) -> dict[str, list[float]]:
-    """Connect and close: the milliseconds of each alone, and the rates of ``AT_ONCE`` by each side's processor time."""
-    count = 8 if stage.quick else HANDSHAKES
-    found: dict[str, list[float]] = {"milliseconds": [], "server": [], "driver": [], "time": []}
-    with end_of("server", ours.aeron_dir, PORTS) as server, end_of("client", theirs.aeron_dir, PORTS) as client:
-        driver = psutil.Process(ours.pid)
-        client("handshakes", media="udp", count=count if stage.quick else WARM_HANDSHAKES, at_once=AT_ONCE)
-        for _ in range(stage.rounds):
-            alone = client("handshakes", media="udp", count=max(2, count // 5), at_once=1)
-            before, begun = (server("cpu"), cpu_of(driver)), time.perf_counter()
-            made = client("handshakes", media="udp", count=count, at_once=AT_ONCE)
-            for failed in alone["failed"] + made["failed"]:
-                raise RuntimeError(f"a handshake failed: {failed}")
-            found["milliseconds"] += [1e3 * one for one in alone["seconds"]]
-            found["time"].append(count / (time.perf_counter() - begun))
-            found["server"].append(count / (server("cpu") - before[0]))
-            found["driver"].append(count / max(TICK, cpu_of(driver) - before[1]))
-    return found
+def _run_handshakes(env: Environment, server_node: NodeHandle, client_node: NodeHandle) -> dict[str, list[float]]:
+    """Connect and close clients.
 
-
-def cpu_of(process: psutil.Process) -> float:
-    times = process.cpu_times()
-    return float(times.user + times.system)
+    Return the milliseconds of single handshakes, and the rates of ``CONCURRENT`` clients by each process's time.
+    """
+    count = 8 if env.quick else HANDSHAKES
+    samples: dict[str, list[float]] = {"milliseconds": [], "server": [], "driver": [], "clock": []}
+    with (
+        run_endpoint("server", server_node.aeron_dir, FIRST_PORT) as server,
+        run_endpoint("client", client_node.aeron_dir, FIRST_PORT) as client,
+    ):
+        driver = psutil.Process(server_node.pid)
+        client("handshakes", media="udp", count=count if env.quick else WARM_HANDSHAKES, concurrent=CONCURRENT)
+        for _ in range(env.rounds):
+            single = client("handshakes", media="udp", count=max(2, count // 5), concurrent=1)
+            before, started = (server("cpu"), cpu_seconds(driver)), time.perf_counter()
+            concurrent = client("handshakes", media="udp", count=count, concurrent=CONCURRENT)
+            for error in single["errors"] + concurrent["errors"]:
+                raise RuntimeError(f"a handshake failed: {error}")
+            samples["milliseconds"] += [1e3 * seconds for seconds in single["seconds"]]
+            samples["clock"].append(count / (time.perf_counter() - started))
+            samples["server"].append(count / (server("cpu") - before[0]))
+            samples["driver"].append(count / max(CPU_CLOCK_S, cpu_seconds(driver) - before[1]))
+    return samples
 
 
 @contextmanager
-def _plain(stage: Stage, client: Say, media: str) -> Iterator[Callable[[int, int], float]]:
-    """A plain publication of the client's process with a connection's own parameters, and plain Java at its end."""
-    stream = stage.new_stream()
-    there = f"aeron:udp?endpoint=127.0.0.1:{PLAIN_PORT}|" if media == "udp" else "aeron:ipc?"
-    tuned = f"term-length={LINK_TERM_BYTES}|mtu={MTU_BYTES}|sparse=true"
+def _plain_publication(env: Environment, client: Request, media: str) -> Iterator[Callable[[int, int], float]]:
+    """Open a plain publication in the client's process, with a connection's parameters and a plain Java subscriber.
+
+    Yield a function that publishes messages, and returns the seconds until the subscriber has them all.
+    """
+    stream = env.new_stream_id()
+    channel = f"aeron:udp?endpoint=127.0.0.1:{PLAIN_PORT}|" if media == "udp" else "aeron:ipc?"
+    parameters = f"term-length={LINK_TERM_BYTES}|mtu={MTU_BYTES}|sparse=true"
 
     def publish(size: int, count: int) -> float:
-        begun = time.perf_counter()
-        sending = threading.Thread(target=lambda: client("offer", name=media, size=size, count=count))
-        sending.start()
-        say(str(count))
-        sending.join()
-        return time.perf_counter() - begun
+        started = time.perf_counter()
+        sender = threading.Thread(target=lambda: client("offer", name=media, size=size, count=count))
+        sender.start()
+        await_count(str(count))
+        sender.join()
+        return time.perf_counter() - started
 
-    with stage.java("count", there.rstrip("?|"), stream) as say:
-        assert client("publish", name=media, channel=there + tuned, stream=stream)
+    with env.java_program("count", channel.rstrip("?|"), stream) as await_count:
+        assert client("publish", name=media, channel=channel + parameters, stream=stream)
         yield publish
 
 
 @contextmanager
-def _ends(stage: Stage) -> Iterator[tuple[Say, Say]]:
-    """A server and a client, each in a process of its own."""
-    at = stage.node.aeron_dir
-    with end_of("server", at, PORTS) as server, end_of("client", at, PORTS) as client:
+def _server_and_client(env: Environment) -> Iterator[tuple[Request, Request]]:
+    """Run a server and a client, each in a separate process."""
+    aeron_dir = env.node.aeron_dir
+    with (
+        run_endpoint("server", aeron_dir, FIRST_PORT) as server,
+        run_endpoint("client", aeron_dir, FIRST_PORT) as client,
+    ):
         yield server, client
 
 
 @contextmanager
-def _driver_for(stage: Stage, idle: str) -> Iterator[str]:
-    """The stage's media driver; or, for ends that spin, one that does not sleep either, but gives its core up."""
+def _driver_for(env: Environment, idle: str) -> Iterator[str]:
+    """Yield the folder of the node's media driver; for spinning endpoints, of one that yields instead of sleeping."""
     if idle == "backoff":
-        yield stage.node.aeron_dir
+        yield env.node.aeron_dir
         return
-    ways = ("shared", "sharednetwork", "conductor", "sender", "receiver")
-    with stage.node_beside("spinning", properties={f"aeron.{way}.idle.strategy": "yield" for way in ways}) as other:
-        yield other.aeron_dir
+    agents = ("shared", "sharednetwork", "conductor", "sender", "receiver")
+    properties = {f"aeron.{agent}.idle.strategy": "yield" for agent in agents}
+    with env.another_node("spinning", properties=properties) as spinning_node:
+        yield spinning_node.aeron_dir
 
 
 @contextmanager
-def end_of(*arguments: object) -> Iterator[Say]:
+def run_endpoint(*arguments: object) -> Iterator[Request]:
+    """Run ``benchmarks.secure_endpoints`` with these arguments; yield a function that calls one of its methods."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.secure_ends", *map(str, arguments)],
+        [sys.executable, "-m", "benchmarks.secure_endpoints", *map(str, arguments)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         cwd=ROOT,
     )
-    late = threading.Timer(TIMEOUT, process.kill)
-    late.daemon = True
-    late.start()
+    killer = threading.Timer(TIMEOUT_S, process.kill)
+    killer.daemon = True
+    killer.start()
     assert process.stdin is not None
     assert process.stdout is not None
-    to, answers = process.stdin, process.stdout
+    requests, responses = process.stdin, process.stdout
 
-    def say(do: str, **given: object) -> Any:
-        if do:
-            to.write(json.dumps({"do": do, **given}) + "\n")
-            to.flush()
-        answer = answers.readline()
-        if not answer:
-            raise RuntimeError(f"the {arguments[0]} ended with {process.wait()}, asked to {do}")
-        return json.loads(answer)
+    def request(method: str, **method_arguments: object) -> Any:
+        if method:
+            requests.write(json.dumps({"method": method, **method_arguments}) + "\n")
+            requests.flush()
+        response = responses.readline()
+        if not response:
+            moment = f"before it responded to {method!r}" if method else "before it was ready"
+            raise RuntimeError(
+                f"the {arguments[0]} process exited with {process.wait()} {moment} (it is killed after {TIMEOUT_S:g} s)"
+            )
+        return json.loads(response)
 
     try:
-        assert say("") == "ready"
-        yield say
+        assert request("") == "ready"
+        yield request
     finally:
-        late.cancel()
-        to.close()
-        process.wait(TIMEOUT)
-        answers.close()
+        killer.cancel()
+        requests.close()
+        process.wait(TIMEOUT_S)
+        responses.close()

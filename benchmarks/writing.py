@@ -1,4 +1,4 @@
-"""How fast the ``arrow`` sink is: against a writer that throws away, and against plain Java that has it recorded."""
+"""Measures the ``arrow`` sink, compared with a writer that discards its batches and a plain recorded publication."""
 
 from __future__ import annotations
 
@@ -8,64 +8,64 @@ from typing import Final
 
 from pyspark.sql import DataFrame
 
-from benchmarks.measure import Figure, ratio, seconds
-from benchmarks.stage import CHANNEL, Stage
+from benchmarks.environment import CHANNEL, Environment
+from benchmarks.measure import Figure, measure_seconds, median_ratio
 
 SIZES: Final = ((100, 3_000_000), (1_300, 300_000))  # bytes of a row's value, rows
 
 
-def run(stage: Stage) -> Iterator[Figure]:
-    """Measure both kinds of acknowledgement, with a cached DataFrame of one partition."""
+def run(env: Environment) -> Iterator[Figure]:
+    """Measure the sink with ``ack=driver`` and ``ack=archive``, with a cached DataFrame of one partition."""
     for length, rows in SIZES:
-        count = 20_000 if stage.quick else rows
-        frame = _cached(stage, count, length)
+        count = 20_000 if env.quick else rows
+        frame = _cached_frame(env, count, length)
         try:
-            yield from _driver(stage, frame, count, length)
-            yield from _archive(stage, frame, count, length)
+            yield from _measure_ack_driver(env, frame, count, length)
+            yield from _measure_ack_archive(env, frame, count, length)
         finally:
             frame.unpersist(blocking=True)
 
 
-def _cached(stage: Stage, rows: int, length: int) -> DataFrame:
+def _cached_frame(env: Environment, rows: int, length: int) -> DataFrame:
     value = f"cast(lpad(cast(id as string), {length}, 'x') as binary) value"
-    frame = stage.spark.range(0, rows, 1, 1).selectExpr("id", value).cache()
+    frame = env.spark.range(0, rows, 1, 1).selectExpr("id", value).cache()
     assert frame.count() == rows
     return frame
 
 
-def _driver(stage: Stage, frame: DataFrame, rows: int, length: int) -> Iterator[Figure]:
-    stream = stage.new_stream()
-    own = stage.options(stream, payload="arrow", ack="driver", record="never")
-    cases = {"aeron": _save(frame, "aeron", own), "discarding writer": _save(frame, "discard", {})}
-    with stage.java("subscribe", CHANNEL, stream):
-        taken = stage.turns(cases, warm=2)
-    yield _figure(f"arrow sink, ack=driver, {length} B", ">= 0.7", rows, length, taken)
+def _measure_ack_driver(env: Environment, frame: DataFrame, rows: int, length: int) -> Iterator[Figure]:
+    stream = env.new_stream_id()
+    options = env.stream_options(stream, payload="arrow", ack="driver", record="never")
+    cases = {"aeron": _saver(frame, "aeron", options), "discarding writer": _saver(frame, "discard", {})}
+    with env.java_program("subscribe", CHANNEL, stream):
+        durations = env.take_turns(cases, warm=2)
+    yield _figure(f"arrow sink, ack=driver, {length} B", ">= 0.7", rows, length, durations)
 
 
-def _archive(stage: Stage, frame: DataFrame, rows: int, length: int) -> Iterator[Figure]:
-    stream, plain = stage.new_stream(), stage.new_stream()
-    own = stage.options(stream, payload="arrow", ack="archive", record="auto")
-    save = _save(frame, "aeron", own)
+def _measure_ack_archive(env: Environment, frame: DataFrame, rows: int, length: int) -> Iterator[Figure]:
+    stream, plain = env.new_stream_id(), env.new_stream_id()
+    save = _saver(frame, "aeron", env.stream_options(stream, payload="arrow", ack="archive", record="auto"))
     save()
-    found = stage.batch(stream).selectExpr("count(*)", "sum(length(value))").first()
-    assert found is not None
-    messages, size = found
-    discard = _save(frame, "discard", {})
-    with stage.plain_recording(plain, messages, size // messages) as publish:
-        taken = stage.turns({"aeron": save, "plain recorded publication": publish, "discarding writer": discard})
-    discarded = {"aeron": taken["aeron"], "discarding writer": taken.pop("discarding writer")}
-    yield _figure(f"arrow sink, ack=archive, {length} B", ">= 0.8", rows, length, taken)
-    yield _figure(f"the same, beside what Spark hands over at all, {length} B", "", rows, length, discarded)
+    totals = env.read_batch(stream).selectExpr("count(*)", "sum(length(value))").first()
+    assert totals is not None
+    messages, size = totals
+    discard = _saver(frame, "discard", {})
+    with env.plain_recording(plain, messages, size // messages) as publish:
+        durations = env.take_turns({"aeron": save, "plain recorded publication": publish, "discarding writer": discard})
+    discarding = {"aeron": durations["aeron"], "discarding writer": durations.pop("discarding writer")}
+    yield _figure(f"arrow sink, ack=archive, {length} B", ">= 0.8", rows, length, durations)
+    yield _figure(f"arrow sink, ack=archive, against a discarding writer, {length} B", "", rows, length, discarding)
 
 
-def _save(frame: DataFrame, sink: str, options: dict[str, str]) -> Callable[[], float]:
-    return lambda: seconds(lambda: frame.write.format(sink).options(**options).mode("append").save())
+def _saver(frame: DataFrame, sink: str, options: dict[str, str]) -> Callable[[], float]:
+    return lambda: measure_seconds(lambda: frame.write.format(sink).options(**options).mode("append").save())
 
 
-def _figure(name: str, target: str, rows: int, length: int, taken: dict[str, list[float]]) -> Figure:
-    rates = {who: [rows / one for one in times] for who, times in taken.items()}
-    own, peer = rates
-    speed = statistics.median(rates[own])
-    other = statistics.median(rates[peer])
-    detail = f"{speed / 1e6:.2f} Mrows/s, {speed * length / 1e6:.0f} MB/s; the other {other / 1e6:.2f} Mrows/s"
-    return Figure(name, ratio(rates[own], rates[peer]), f"of a {peer}", target, detail, rates)
+def _figure(name: str, target: str, rows: int, length: int, durations: dict[str, list[float]]) -> Figure:
+    rates = {program: [rows / seconds for seconds in samples] for program, samples in durations.items()}
+    sink, compared = rates
+    speed, compared_speed = (statistics.median(samples) for samples in rates.values())
+    detail = (
+        f"{speed / 1e6:.2f} Mrows/s, {speed * length / 1e6:.0f} MB/s; the {compared} {compared_speed / 1e6:.2f} Mrows/s"
+    )
+    return Figure(name, median_ratio(rates[sink], rates[compared]), f"of a {compared}", target, detail, rates)

@@ -15,10 +15,10 @@ FIGURES = (
 )
 
 
-def test_a_line_says_whether_the_target_is_met() -> None:
-    assert report.line(FIGURES[0]) == "read: 0.9 of a peer  (5 Mrows/s)  [target >= 0.85: met]"
-    assert report.line(FIGURES[1]).endswith("[target >= 0.7: MISSED]")
-    assert report.line(FIGURES[2]) == "shown: 3 s"
+def test_the_line_of_a_figure_shows_whether_its_target_is_met() -> None:
+    assert report.figure_line(FIGURES[0]) == "read: 0.9 of a peer  (5 Mrows/s)  [target >= 0.85: met]"
+    assert report.figure_line(FIGURES[1]).endswith("[target >= 0.7: MISSED]")
+    assert report.figure_line(FIGURES[2]) == "shown: 3 s"
 
 
 def test_only_the_generated_part_of_the_document_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,25 +36,25 @@ def test_only_the_generated_part_of_the_document_is_replaced(tmp_path: Path, mon
     assert "| write | 0.5 of a peer | >= 0.7 | **missed** |" in text
     written = json.loads(results.read_text())
     assert written["machine"] == {"cores": 2}
-    assert [one["met"] for one in written["figures"]] == [True, False, None]
+    assert [figure["met"] for figure in written["figures"]] == [True, False, None]
 
 
-def test_a_part_that_is_measured_again_takes_the_place_of_its_old_figures(
+def test_figures_that_are_measured_again_replace_those_of_the_last_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     results = tmp_path / "latest.json"
     monkeypatch.setattr(report, "RESULTS", results)
     report.write_json(results, {"cores": 2, "load before": 0.1}, FIGURES)
     better = Figure("write", 0.8, "of a peer", ">= 0.7", "", {"own": [8.0], "peer": [10.0]})
-    assert report.updated([better]) == [FIGURES[0], better, FIGURES[2]]
-    with pytest.raises(ValueError, match="cores 2, and these of 4"):
+    assert report.updated_figures([better]) == [FIGURES[0], better, FIGURES[2]]
+    with pytest.raises(ValueError, match="had cores 2, this run has 4"):
         report.check_same_machine({"cores": 4})
     report.check_same_machine({"cores": 2, "load before": 3.0})
     with pytest.raises(ValueError, match="no figure 'new'"):
-        report.updated([Figure("new", 1.0, "s")])
+        report.updated_figures([Figure("new", 1.0, "s")])
 
 
-def test_the_document_has_a_place_for_the_figures() -> None:
+def test_the_performance_document_has_a_generated_part() -> None:
     before, begin, rest = report.DOCUMENT.read_text().partition(report.BEGIN)
     assert before.startswith("# Performance")
     assert begin

@@ -1,4 +1,4 @@
-"""What the connector is compared with inside Spark: Python data sources that do the least a data source can do."""
+"""Minimal Python data sources, with which the connector is compared inside Spark."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from pyspark.sql.types import StructType
 
 
 class Prebuilt(DataSource):
-    """Hands Spark one prebuilt batch of the columns of ``raw`` again and again.
+    """Gives Spark one prebuilt batch of the columns of ``raw`` again and again.
 
-    Options: ``rows`` in all, ``batch`` of rows, ``length`` of a value, ``partitions``.
+    Options: ``rows`` in total, ``batch`` (rows of a batch), ``length`` of a value, ``partitions``.
     """
 
     @classmethod
@@ -44,74 +44,76 @@ class Prebuilt(DataSource):
         return PrebuiltStreamReader({name: int(value) for name, value in self.options.items()}, schema)
 
 
-class Share(InputPartition):
+class PrebuiltPartition(InputPartition):
     def __init__(self, rows: int) -> None:
         self.rows = rows
 
 
+def split_rows(rows: int, partitions: int) -> list[InputPartition]:
+    return [PrebuiltPartition(rows // partitions) for _ in range(partitions)]
+
+
 class PrebuiltReader(DataSourceReader):
-    def __init__(self, given: dict[str, int], schema: StructType) -> None:
-        self.given = given
-        self.wanted = schema
+    def __init__(self, options: dict[str, int], schema: StructType) -> None:
+        self.options = options
+        self.schema = schema
 
     def partitions(self) -> list[InputPartition]:
-        shares = self.given.get("partitions", 1)
-        return [Share(self.given["rows"] // shares) for _ in range(shares)]
+        return split_rows(self.options["rows"], self.options.get("partitions", 1))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Share)
-        return prebuilt(to_arrow_schema(self.wanted, timezone="UTC"), partition.rows, self.given)
+        assert isinstance(partition, PrebuiltPartition)
+        return prebuilt_batches(to_arrow_schema(self.schema, timezone="UTC"), partition.rows, self.options)
 
 
 class PrebuiltStreamReader(DataSourceStreamReader):
-    """All rows in one micro-batch; or, with the option ``every``, ``rows`` more each time so many milliseconds pass."""
+    """Gives all rows in one micro-batch; with the option ``interval_ms``, ``rows`` more in each such interval."""
 
-    def __init__(self, given: dict[str, int], schema: StructType) -> None:
-        self.given = given
-        self.wanted = schema
-        self.begun = time.monotonic()
+    def __init__(self, options: dict[str, int], schema: StructType) -> None:
+        self.options = options
+        self.schema = schema
+        self.started = time.monotonic()
 
     def initialOffset(self) -> dict[str, int]:
         return {"tick": 0}
 
     def latestOffset(self) -> dict[str, int]:  # type: ignore[override]  # PySpark's older form: no limits here
-        every = self.given.get("every")
-        return {"tick": 1 if every is None else int((time.monotonic() - self.begun) * 1000) // every}
+        interval_ms = self.options.get("interval_ms")
+        return {"tick": 1 if interval_ms is None else int((time.monotonic() - self.started) * 1000) // interval_ms}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        shares = self.given.get("partitions", 1)
-        rows = (end["tick"] - start["tick"]) * self.given["rows"]
-        return [Share(rows // shares) for _ in range(shares)]
+        rows = (end["tick"] - start["tick"]) * self.options["rows"]
+        return split_rows(rows, self.options.get("partitions", 1))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Share)
-        return prebuilt(to_arrow_schema(self.wanted, timezone="UTC"), partition.rows, self.given)
+        assert isinstance(partition, PrebuiltPartition)
+        return prebuilt_batches(to_arrow_schema(self.schema, timezone="UTC"), partition.rows, self.options)
 
     def commit(self, end: dict[str, int]) -> None:
         pass
 
 
-def prebuilt(schema: pa.Schema, rows: int, given: dict[str, int]) -> Iterator[pa.RecordBatch]:
-    """Yield ``rows`` rows: slices of one batch, made once."""
-    most, length = min(rows, given["batch"]), given["length"]
+def prebuilt_batches(schema: pa.Schema, rows: int, options: dict[str, int]) -> Iterator[pa.RecordBatch]:
+    """Yield ``rows`` rows: slices of one batch, which is built once."""
+    batch_rows, length = min(rows, options["batch"]), options["length"]
     columns: dict[str, Any] = {
-        "value": pa.array([b"%0*d" % (length, row) for row in range(most)], pa.binary()),
-        "channel": pa.repeat(pa.scalar("aeron:ipc"), most),
-        "streamId": pa.repeat(pa.scalar(1001, pa.int32()), most),
-        "sessionId": pa.repeat(pa.scalar(-12345678, pa.int32()), most),
-        "recordingId": pa.repeat(pa.scalar(1, pa.int64()), most),
-        "position": pa.array(range(0, most * 128, 128), pa.int64()),
-        "reservedValue": pa.repeat(pa.scalar(0, pa.int64()), most),
-        "timestamp": pa.nulls(most, schema.field("timestamp").type),
+        "value": pa.array([b"%0*d" % (length, row) for row in range(batch_rows)], pa.binary()),
+        "channel": pa.repeat(pa.scalar("aeron:ipc"), batch_rows),
+        "streamId": pa.repeat(pa.scalar(1001, pa.int32()), batch_rows),
+        "sessionId": pa.repeat(pa.scalar(-12345678, pa.int32()), batch_rows),
+        "recordingId": pa.repeat(pa.scalar(1, pa.int64()), batch_rows),
+        "position": pa.array(range(0, batch_rows * 128, 128), pa.int64()),
+        "reservedValue": pa.repeat(pa.scalar(0, pa.int64()), batch_rows),
+        "timestamp": pa.nulls(batch_rows, schema.field("timestamp").type),
     }
     batch = pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
     while rows > 0:
-        yield batch if rows >= most else batch.slice(0, rows)
-        rows -= most
+        yield batch if rows >= batch_rows else batch.slice(0, rows)
+        rows -= batch_rows
 
 
 class Discard(DataSource):
-    """Takes Arrow batches and throws them away."""
+    """Takes Arrow batches and discards them."""
 
     @classmethod
     def name(cls) -> str:

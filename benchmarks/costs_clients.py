@@ -1,6 +1,6 @@
-"""The clients' end of :mod:`benchmarks.costs`: one process with many of them, which does an order a line.
+"""The clients of :mod:`benchmarks.costs`, all in one process, which executes one command per line of input.
 
-``python -m benchmarks.costs_end FOLDER ADDRESS SERVER_KEY AERON_DIR``; each client has a key of its own.
+``python -m benchmarks.costs_clients FOLDER ADDRESS SERVER_KEY AERON_DIR``; each client has its own key.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ import pyarrow as pa
 import aeron_spark
 from aeron_spark.client.client import Client
 from aeron_spark.keys.identity import ensure_identity
-from benchmarks.measure import own_output
+from benchmarks.measure import take_over_output
 
 STREAM: Final = "costs"
-TIMEOUT: Final = 60.0  # seconds
+TIMEOUT_S: Final = 60.0
 WRITERS: Final = 8
 
 
 class Clients:
-    """Clients that stay until the end; the first one looks after the stream."""
+    """Executes commands with clients that stay connected until the end; the first client creates the stream."""
 
     def __init__(self, folder: Path, address: str, server_key: str, aeron_dir: str) -> None:
         self._folder = folder
@@ -33,30 +33,30 @@ class Clients:
         self._readers: list[object] = []
 
     def connect(self, count: int) -> None:
-        """Connect so many more."""
+        """Connect ``count`` more clients."""
         for _ in range(count):
             key = self._folder / f"client-{len(self._clients)}.key"
             ensure_identity(key)
             self._clients.append(
                 aeron_spark.connect(
                     self._address, identity=str(key), server_key=self._server_key, aeron_dir=self._aeron_dir,
-                    ipc="never", timeout=TIMEOUT,
+                    ipc="never", timeout=TIMEOUT_S,
                 )
             )  # fmt: skip
 
     def create(self, partitions: int) -> None:
-        """Make the stream."""
+        """Create the stream."""
         self._clients[0].create_stream(STREAM, partitions)
 
     def write(self, partitions: int) -> None:
-        """Commit one row to each partition, and leave it at that."""
+        """Commit one row to each partition."""
         row = pa.RecordBatch.from_pydict({"value": ["x" * 100]})
         with self._clients[0].writer(STREAM) as writer:
             for partition in range(partitions):
                 writer.write(row, partition=partition)
 
     def follow(self, count: int) -> None:
-        """Let so many clients follow a partition each, from its first row on; not the one that wrote it."""
+        """Follow ``count`` partitions from their first row, with clients other than the writer's."""
         for number in range(count):
             reader = self._clients[1 + number % (len(self._clients) - 1)].reader(
                 STREAM, follow=True, partitions=[number]
@@ -66,7 +66,7 @@ class Clients:
             self._readers += [reader, rows]
 
     def commit(self, count: int) -> None:
-        """Commit so many transactions of one row, WRITERS clients at once, each to its partition."""
+        """Commit ``count`` transactions of one row with WRITERS concurrent writers, each to its own partition."""
         row = pa.RecordBatch.from_pydict({"value": ["x" * 100]})
         partitions = len(self._clients[0].stream(STREAM).partitions)
 
@@ -80,26 +80,26 @@ class Clients:
             list(pool.map(write, range(WRITERS)))
 
     def close(self) -> None:
-        """Let all go."""
+        """Close all clients."""
         for client in self._clients:
             client.close()
 
 
 def main() -> None:
-    """Do what standard input says."""
-    answers = own_output()
+    """Execute the commands that come on standard input."""
+    output = take_over_output()
     folder, address, server_key, aeron_dir = sys.argv[1:]
     clients = Clients(Path(folder), address, server_key, aeron_dir)
-    orders: dict[str, Callable[[int], None]] = {
+    commands: dict[str, Callable[[int], None]] = {
         "connect": clients.connect, "create": clients.create, "write": clients.write, "follow": clients.follow,
         "commit": clients.commit,
     }  # fmt: skip
     try:
-        print("done", file=answers)
+        print("done", file=output)
         for line in sys.stdin:
-            word, count = line.split()
-            orders[word](int(count))
-            print("done", file=answers)
+            name, count = line.split()
+            commands[name](int(count))
+            print("done", file=output)
     finally:
         clients.close()
 

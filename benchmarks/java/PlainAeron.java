@@ -2,6 +2,7 @@ import io.aeron.Aeron;
 import io.aeron.ExclusivePublication;
 import io.aeron.FragmentAssembler;
 import io.aeron.Image;
+import io.aeron.Publication;
 import io.aeron.Subscription;
 import io.aeron.archive.client.AeronArchive;
 import io.aeron.archive.codecs.SourceLocation;
@@ -16,17 +17,18 @@ import org.agrona.concurrent.IdleStrategy;
 import org.agrona.concurrent.UnsafeBuffer;
 
 /**
- * What plain Aeron does, for the benchmarks to compare with and to be fed by. Ends when its standard input does.
+ * Plain Aeron programs, with which the benchmarks compare the connector, or which publish messages for it. Each ends at
+ * the end of its standard input.
  *
  * <pre>
- * record    CONTROL CHANNEL STREAM MESSAGES LENGTH   publishes to a recording for each line of input; answers with the seconds
- * subscribe CHANNEL STREAM                           consumes and forgets
- * count     CHANNEL STREAM                           for each line of input, a number, answers when it has that many more messages
- * replay    CONTROL STREAM TO STREAM                 replays the stream's last recording for each line of input; answers with the seconds
- * tick      CHANNEL STREAM MILLISECONDS MESSAGES     publishes some messages of 100 bytes again and again
+ * record    CONTROL CHANNEL STREAM MESSAGES LENGTH   for each line of input, publishes to a recording and prints the seconds
+ * subscribe CHANNEL STREAM                           consumes and discards all messages
+ * count     CHANNEL STREAM                           for each line of input, a number, prints a line after that many more messages
+ * replay    CONTROL STREAM TO STREAM                 for each line of input, replays the stream's last recording and prints the seconds
+ * tick      CHANNEL STREAM MILLISECONDS MESSAGES     publishes some messages of 100 bytes in each interval
  * </pre>
  */
-public final class Peers
+public final class PlainAeron
 {
     private static final int BLOCK = 4 * 1024 * 1024;
     private static final int FRAGMENTS = 512;
@@ -58,7 +60,7 @@ public final class Peers
             .controlResponseChannel("aeron:ipc?term-length=64k");
         try (AeronArchive archive = AeronArchive.connect(context))
         {
-            final long recording = last(archive, stream);
+            final long recording = lastRecording(archive, stream);
             final long end = archive.getMaxRecordedPosition(recording);
             final BufferedReader input = new BufferedReader(new InputStreamReader(System.in));
             System.out.println("ready");
@@ -74,10 +76,10 @@ public final class Peers
                     {
                         idle.idle();
                     }
-                    final FragmentAssembler taken = new FragmentAssembler((buffer, offset, length, header) -> {});
+                    final FragmentAssembler discard = new FragmentAssembler((buffer, offset, length, header) -> {});
                     while (image.position() < end)
                     {
-                        idle.idle(image.poll(taken, FRAGMENTS));
+                        idle.idle(image.poll(discard, FRAGMENTS));
                     }
                 }
                 System.out.println((System.nanoTime() - begin) / 1e9);
@@ -85,7 +87,7 @@ public final class Peers
         }
     }
 
-    private static long last(final AeronArchive archive, final int stream)
+    private static long lastRecording(final AeronArchive archive, final int stream)
     {
         final long[] found = {Aeron.NULL_VALUE};
         archive.listRecordings(0, Integer.MAX_VALUE, (controlSessionId, correlationId, recordingId, startTimestamp,
@@ -133,7 +135,7 @@ public final class Peers
 
     private static void subscribe(final Aeron aeron, final String channel, final int stream)
     {
-        endWithInput();
+        exitAtEndOfInput();
         final IdleStrategy idle = idle();
         try (Subscription subscription = aeron.addSubscription(channel, stream))
         {
@@ -155,18 +157,18 @@ public final class Peers
     {
         final IdleStrategy idle = idle();
         final long[] seen = new long[1];
-        final FragmentAssembler whole = new FragmentAssembler((buffer, offset, length, header) -> seen[0]++);
+        final FragmentAssembler counter = new FragmentAssembler((buffer, offset, length, header) -> seen[0]++);
         try (Subscription subscription = aeron.addSubscription(channel, stream))
         {
             final BufferedReader input = new BufferedReader(new InputStreamReader(System.in));
             System.out.println("ready");
-            long wanted = 0;
+            long expected = 0;
             for (String line = input.readLine(); line != null; line = input.readLine())
             {
-                wanted += number(line);
-                while (seen[0] < wanted)
+                expected += number(line);
+                while (seen[0] < expected)
                 {
-                    idle.idle(subscription.poll(whole, FRAGMENTS));
+                    idle.idle(subscription.poll(counter, FRAGMENTS));
                 }
                 System.out.println(seen[0]);
             }
@@ -176,7 +178,7 @@ public final class Peers
     private static void tick(
         final Aeron aeron, final String channel, final int stream, final int milliseconds, final int messages)
     {
-        endWithInput();
+        exitAtEndOfInput();
         final UnsafeBuffer message = new UnsafeBuffer(ByteBuffer.allocateDirect(100));
         try (ExclusivePublication publication = aeron.addExclusivePublication(channel, stream))
         {
@@ -200,7 +202,7 @@ public final class Peers
         {
             if (result == ExclusivePublication.CLOSED || result == ExclusivePublication.MAX_POSITION_EXCEEDED)
             {
-                throw new IllegalStateException("Aeron answered " + result);
+                throw new IllegalStateException("offer returned " + result + ": " + Publication.errorString(result));
             }
             idle.idle();
         }
@@ -232,7 +234,7 @@ public final class Peers
         return Integer.parseInt(text);
     }
 
-    private static void endWithInput()
+    private static void exitAtEndOfInput()
     {
         final Thread end = new Thread(() ->
         {
@@ -245,7 +247,7 @@ public final class Peers
             }
             catch (final IOException ignore)
             {
-                // as good as its end
+                // the same as the end of the input
             }
             Runtime.getRuntime().halt(0);
         });
