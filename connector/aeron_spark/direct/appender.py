@@ -18,7 +18,7 @@ from aeron_spark.direct.archive_log import ArchiveLog
 from aeron_spark.direct.archives import ArchiveConnections, StreamAddress, archives_of
 from aeron_spark.direct.publisher import PublishAddress, Publisher
 from aeron_spark.direct.recordings import check_receivable
-from aeron_spark.errors import ConnectError, DataFormatError, OptionError
+from aeron_spark.errors import ConnectError, DataFormatError, OptionError, SetupError
 from aeron_spark.log.writing import CommitResult, RowEncoder, Source, Transaction, values_of
 from aeron_spark.options import WriteOptions, direct_route
 from aeron_spark.transport.channel import ChannelUri, refuse_archive_streams
@@ -34,10 +34,20 @@ class ArchiveWriter:
     again.
     """
 
+    has_transactions = False
+    has_schema = False
     servers: tuple[str, ...] = ()
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
+
+    def check_other_host(self) -> None:
+        """Raise SetupError if the embedded archive has to acknowledge the rows: each host has another one."""
+        if direct_route(self._options.route).embedded and self._options.ack == "archive":
+            raise SetupError(
+                "archive=embedded is the archive of one machine, but this task runs on another machine than the driver",
+                remedy="Name an archive that all hosts reach with option 'archive', or set ack=driver.",
+            )
 
     def server_of(self, transaction: Transaction) -> str:
         """Return "": no server takes the rows."""

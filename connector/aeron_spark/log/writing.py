@@ -97,6 +97,17 @@ class LogWriter(Protocol):
     """
 
     @property
+    def has_transactions(self) -> bool:
+        """Whether a commit makes rows visible, once for each transaction; if not, every append does."""
+
+    @property
+    def has_schema(self) -> bool:
+        """Whether all record batches of the stream must have one schema."""
+
+    def check_other_host(self) -> None:
+        """Raise SetupError if tasks can write only on the host that planned the write. Call it on another host."""
+
+    @property
     def servers(self) -> tuple[str, ...]:
         """The names of the servers that hold the stream."""
 

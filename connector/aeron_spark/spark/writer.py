@@ -77,17 +77,19 @@ class WriteTask:
 
         Raises SetupError if the rows would go to the embedded archive of another machine than the driver's.
         """
-        self._refuse_other_archive()
-        transaction = self._transaction()
         partition = partition_of_task() or 0
         appender: Appender | None = None
         with open_writer(self.options, resolve_key_files(self.route), partition) as writer:
+            if self.planned_on != this_host():
+                writer.check_other_host()
+            transaction = self._transaction(writer)
             server = writer.server_of(transaction)
+            is_schema_fixed = self.payload == "arrow" and writer.has_schema
             try:
                 for batch in batches:
                     if batch.num_rows:
                         appender = appender or writer.begin(transaction, self._source(), self.payload)
-                        appender.append(self._with_nullable_columns(batch))
+                        appender.append(as_nullable(batch) if is_schema_fixed else batch)
                 if appender is None:
                     return WrittenRows(transaction, server, (), 0)
                 parts = tuple(appender.finish())
@@ -131,25 +133,15 @@ class WriteTask:
             with open_writer(self.options, resolve_key_files(self.route)) as writer:
                 writer.abort(written[0].transaction, written[0].server)
 
-    def _refuse_other_archive(self) -> None:
-        route = self.route
-        if not isinstance(route, DirectRoute) or not route.embedded or self.options.ack != "archive":
-            return
-        if self.planned_on != this_host():
-            raise SetupError(
-                "archive=embedded is the archive of one machine, but this task runs on another machine than the driver",
-                remedy="Name an archive that all hosts reach with option 'archive', or set ack=driver.",
-            )
-
     def _source(self) -> Source:
         return source_of(self.options, f"batch-{self.write_id}")
 
-    def _transaction(self) -> Transaction:
-        """Return the transaction of this task's rows. The direct route has none: the one given there is not used."""
+    def _transaction(self, writer: LogWriter) -> Transaction:
+        """Return the transaction of this task's rows; a log without transactions does not use it."""
         writer_id = self.options.writer_id
-        if not self.options.streaming or isinstance(self.route, DirectRoute):
-            writer = f"{writer_id}/{self.write_id}" if writer_id else f"batch-{self.write_id}"
-            return Transaction(writer, self.write_id, 0, single_use=True)
+        if not (self.options.streaming and writer.has_transactions):
+            name = f"{writer_id}/{self.write_id}" if writer_id else f"batch-{self.write_id}"
+            return Transaction(name, self.write_id, 0, single_use=True)
         query, run, batch = local_property(QUERY), local_property(RUN), local_property(BATCH)
         if query is None or run is None or batch is None:
             raise SetupError(
@@ -158,11 +150,6 @@ class WriteTask:
                 remedy="Write with a streaming query of Spark 4.2 or newer.",
             )
         return Transaction(writer_id or query, run, int(batch), producer=query)
-
-    def _with_nullable_columns(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return a batch as a server's stream needs it: its schema must match those of later batches."""
-        is_arrow_on_server = self.payload == "arrow" and isinstance(self.route, ServerRoute)
-        return as_nullable(batch) if is_arrow_on_server else batch
 
     def _is_committed(self, transaction: Transaction, progress: Mapping[str, Progress]) -> bool:
         """Return whether a server has the micro-batch. Which server takes it depends on option ``server``.

@@ -23,12 +23,18 @@ class ServerWriter:
     One server takes all rows of a transaction, so that the transaction is visible completely or not at all.
     """
 
+    has_transactions = True
+    has_schema = True
+
     def __init__(
         self, sessions: Mapping[str, StreamSession], stream: str, *, max_message_bytes: int | None = None
     ) -> None:
         self._sessions = sessions
         self._stream = stream
         self._max_message_bytes = max_message_bytes
+
+    def check_other_host(self) -> None:
+        """Do nothing: every host can reach the servers."""
 
     @property
     def servers(self) -> tuple[str, ...]:
