@@ -1,4 +1,4 @@
-"""A checkpoint that is used for another stream (finding C6), with a real archive."""
+"""Finding C6: a query fails if its checkpoint is of another stream; with a real archive."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.spark.queries import CollectingSink, read_stream, run_to_end
 from tests.spark.simulated_engine import Query
 
 
-def two_streams(node: NodeHandle) -> tuple[Stream, Stream]:
-    """One stream whose recording has ended, and another one with rows: what mixed silently."""
+def make_two_streams(node: NodeHandle) -> tuple[Stream, Stream]:
+    """Return a stream whose recording has ended, and another with rows. A query mixed such streams without an error."""
     ended, other = Stream(node).record(), Stream(node).record()
     publisher = ended.publisher()
     publisher.send(numbered(0, 3))
@@ -26,23 +26,25 @@ def two_streams(node: NodeHandle) -> tuple[Stream, Stream]:
     return ended, other
 
 
-def test_a_checkpoint_of_another_stream_fails_with_both_named_before_any_row(node: NodeHandle) -> None:
-    """Finding C6: where the old recordings had ended, two streams mixed in one sink without an error."""
-    ended, other = two_streams(node)
+def test_a_query_with_a_checkpoint_of_another_stream_fails_before_any_row_and_names_both_streams(
+    node: NodeHandle,
+) -> None:
+    """Finding C6: if the old recordings had ended, one sink got rows of two streams without an error."""
+    ended, other = make_two_streams(node)
     query = Query(ended.options)
     assert query.run_batch() == [0, 1, 2]
     query.restart(**other.options)
-    said = f"the checkpoint is of stream {ended.id} of aeron:ipc, but the query reads stream {other.id} of aeron:ipc"
-    with pytest.raises(OptionError, match=re.escape(said)):
+    text = f"the checkpoint is of stream {ended.id} of aeron:ipc, but the query reads stream {other.id} of aeron:ipc"
+    with pytest.raises(OptionError, match=re.escape(text)):
         query.run_batch()
     query.restart(**ended.options)
-    assert query.run_batch() is None, "the checkpoint is unharmed"
+    assert query.run_batch() is None, "the failure must not change the checkpoint"
     other.close()
 
 
-def test_a_batch_that_is_planned_again_for_another_stream_fails_too(node: NodeHandle) -> None:
-    """Finding C6: after a failed batch, Spark plans it again before it asks for anything else."""
-    ended, other = two_streams(node)
+def test_a_batch_that_is_planned_again_for_another_stream_fails(node: NodeHandle) -> None:
+    """Finding C6: after a failed batch, Spark plans that batch again before any other call."""
+    ended, other = make_two_streams(node)
     query = Query(ended.options)
     assert query.plan_batch()
     query.restart(**other.options)
@@ -52,16 +54,18 @@ def test_a_batch_that_is_planned_again_for_another_stream_fails_too(node: NodeHa
     other.close()
 
 
-@pytest.mark.full("two streaming queries of Spark take more than 10 CPU seconds; the check is shown without it above")
-def test_spark_fails_a_query_on_the_checkpoint_of_another_stream(
+@pytest.mark.full(
+    "two streaming queries of Spark take more than 10 CPU seconds; the tests above show the same without Spark"
+)
+def test_spark_fails_a_query_with_a_checkpoint_of_another_stream(
     spark: SparkSession, node: NodeHandle, tmp_path: Path
 ) -> None:
-    """Finding C6, through Spark: the query ends with the error, and the sink has no row of the other stream."""
-    ended, other = two_streams(node)
-    seen = CollectingSink()
-    run_to_end(read_stream(spark, ended.options), tmp_path, seen)
-    assert seen.numbers == [0, 1, 2]
+    """Finding C6: the query ends with the error, and the sink has no row of the other stream."""
+    ended, other = make_two_streams(node)
+    sink = CollectingSink()
+    run_to_end(read_stream(spark, ended.options), tmp_path, sink)
+    assert sink.numbers == [0, 1, 2]
     with pytest.raises(StreamingQueryException, match=f"is of stream {ended.id} .* reads stream {other.id} of"):
-        run_to_end(read_stream(spark, other.options), tmp_path, seen)
-    assert seen.numbers == [0, 1, 2]
+        run_to_end(read_stream(spark, other.options), tmp_path, sink)
+    assert sink.numbers == [0, 1, 2]
     other.close()

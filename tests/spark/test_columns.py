@@ -1,4 +1,4 @@
-"""Findings U5 and P6: ``.schema(...)`` chooses columns of ``raw`` and ``framed``; anything else says what there is."""
+"""Findings U5 and P6: ``.schema(...)`` selects columns of ``raw`` and ``framed``; an error for others lists them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tests.spark.simulated_engine import make_source
 VALUE, POSITION = ("value", BinaryType()), ("position", LongType())
 
 
-def columns(*named: tuple[str, DataType]) -> StructType:
-    return StructType([StructField(name, kind) for name, kind in named])
+def make_schema(*columns: tuple[str, DataType]) -> StructType:
+    return StructType([StructField(name, data_type) for name, data_type in columns])
 
 
-def rows(options: Mapping[str, str], schema: StructType, **more: object) -> pa.Table:
+def read_rows(options: Mapping[str, str], schema: StructType, **more: object) -> pa.Table:
     reader = make_source(options, **more).reader(schema)
     batches = [batch for partition in reader.partitions() for batch in reader.read(partition)]
     return pa.Table.from_batches(batches)
@@ -43,62 +43,62 @@ def framed(node: NodeHandle) -> Stream:
 
 
 @pytest.mark.parametrize("payload", ["raw", "auto"])
-def test_columns_of_a_raw_stream_are_chosen_in_any_order(raw: Stream, payload: str) -> None:
-    """Finding P6: nothing let a query do without the column ``channel``."""
-    found = rows(raw.options, columns(POSITION, VALUE), payload=payload)
+def test_a_query_selects_columns_of_a_raw_stream_in_any_order(raw: Stream, payload: str) -> None:
+    """Finding P6: a query could not leave out the column ``channel``."""
+    found = read_rows(raw.options, make_schema(POSITION, VALUE), payload=payload)
     assert found.schema.names == ["position", "value"]
     assert found["value"].to_pylist() == numbered(0, 3)
     assert found["position"].to_pylist() == [0, 160, 320]
-    assert rows(raw.options, columns(VALUE), payload=payload).to_pydict() == {"value": numbered(0, 3)}
-    assert rows(raw.options, columns(POSITION), payload=payload).to_pydict() == {"position": [0, 160, 320]}
+    assert read_rows(raw.options, make_schema(VALUE), payload=payload).to_pydict() == {"value": numbered(0, 3)}
+    assert read_rows(raw.options, make_schema(POSITION), payload=payload).to_pydict() == {"position": [0, 160, 320]}
 
 
-def test_columns_of_a_framed_stream_are_chosen_with_those_of_metadata(framed: Stream) -> None:
-    place = ("_aeron_row", LongType())
+def test_a_query_selects_value_and_metadata_columns_of_a_framed_stream(framed: Stream) -> None:
+    row_column = ("_aeron_row", LongType())
     for payload in ("framed", "auto"):
-        found = rows(framed.options, columns(place, VALUE), payload=payload, includeMetadata=True)
+        found = read_rows(framed.options, make_schema(row_column, VALUE), payload=payload, includeMetadata=True)
         assert found.to_pydict() == {"_aeron_row": [0, 1], "value": [b"one", b"x" * 5_000]}
-        assert rows(framed.options, columns(place), payload=payload, includeMetadata=True).to_pydict() == {
-            "_aeron_row": [0, 1]
-        }
+        assert read_rows(
+            framed.options, make_schema(row_column), payload=payload, includeMetadata=True
+        ).to_pydict() == {"_aeron_row": [0, 1]}
 
 
 @pytest.mark.parametrize("payload", ["raw", "auto"])
 @pytest.mark.parametrize(
-    ("wrong", "why"),
+    ("wrong", "reason"),
     [
         (("postion", LongType()), r"'postion' is not one of them\. Did you mean 'position'\?"),
         (("value", StringType()), r"'value' is BINARY there"),
         (("streamId", LongType()), r"'streamId' is INT there"),
     ],
 )
-def test_a_wrong_column_of_a_raw_stream_is_refused_with_both_schemas(
-    raw: Stream, payload: str, wrong: tuple[str, DataType], why: str
+def test_a_wrong_column_of_a_raw_stream_is_refused_and_the_error_shows_both_schemas(
+    raw: Stream, payload: str, wrong: tuple[str, DataType], reason: str
 ) -> None:
-    """Finding U5: the error said that the columns were fixed, and offered payload=arrow."""
-    given = columns(POSITION, wrong)
-    with pytest.raises(OptionError, match=why) as refused:
-        make_source(raw.options, payload=payload).reader(given)
+    """Finding U5: the error said that the columns were fixed, and suggested payload=arrow."""
+    schema = make_schema(POSITION, wrong)
+    with pytest.raises(OptionError, match=reason) as refused:
+        make_source(raw.options, payload=payload).reader(schema)
     assert f"position BIGINT, {wrong[0]} {wrong[1].simpleString().upper()}" in str(refused.value)
     assert "value BINARY, channel STRING, streamId INT" in str(refused.value)
     assert "Choose some of its columns" in str(refused.value)
 
 
-def test_a_schema_without_any_column_of_a_raw_stream_is_refused_with_both_schemas(raw: Stream) -> None:
-    """Finding U5: it was taken for that of an arrow stream, and the task failed at the first message."""
+def test_a_schema_without_any_column_of_a_raw_stream_is_refused_and_the_error_shows_both_schemas(raw: Stream) -> None:
+    """Finding U5: the source took it for the schema of an arrow stream, and the task failed at the first message."""
     with pytest.raises(OptionError, match=r"'vlaue' is not one of them\. Did you mean 'value'\?") as refused:
-        make_source(raw.options, payload="auto").reader(columns(("vlaue", BinaryType())))
+        make_source(raw.options, payload="auto").reader(make_schema(("vlaue", BinaryType())))
     assert "payload=raw has the columns" in refused.value.what
 
 
-def test_a_column_of_metadata_that_was_not_asked_for_says_which_option_adds_it(framed: Stream) -> None:
+def test_the_error_for_a_metadata_column_names_the_option_that_adds_it(framed: Stream) -> None:
     with pytest.raises(OptionError, match="includeMetadata=true adds the metadata columns"):
-        make_source(framed.options, payload="framed").reader(columns(VALUE, ("_aeron_position", LongType())))
+        make_source(framed.options, payload="framed").reader(make_schema(VALUE, ("_aeron_position", LongType())))
 
 
-def test_columns_given_for_an_arrow_stream_that_is_not_recorded_yet_stay_its_own(node: NodeHandle) -> None:
-    reader = make_source(Stream(node).options, payload="auto").streamReader(columns(("value", IntegerType())))
+def test_the_schema_decides_the_payload_of_a_stream_that_is_not_recorded_yet(node: NodeHandle) -> None:
+    reader = make_source(Stream(node).options, payload="auto").streamReader(make_schema(("value", IntegerType())))
     assert reader._task.payload == "arrow"  # type: ignore[attr-defined]
-    for schema, payload in ((RAW, "raw"), (FRAMED, "framed"), (columns(VALUE, POSITION), "raw")):
+    for schema, payload in ((RAW, "raw"), (FRAMED, "framed"), (make_schema(VALUE, POSITION), "raw")):
         reader = make_source(Stream(node).options, payload="auto").streamReader(schema)
         assert reader._task.payload == payload  # type: ignore[attr-defined]

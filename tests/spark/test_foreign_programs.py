@@ -1,6 +1,6 @@
-"""Foreign programs feed the source and receive from the sink, on every kind of channel: Aeron's own samples.
+"""Aeron's own sample programs publish to the source and receive from the sink, on every kind of channel.
 
-On UDP they use a media driver of their own, beside the node's: what they say goes over sockets, as from another host.
+On UDP the programs use a second media driver, so their messages pass through sockets, as between two hosts.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ ROWS: Final = 500
 
 
 @dataclass(frozen=True)
-class Driver:
-    """A media driver and archive of somebody else."""
+class ForeignDriver:
+    """A media driver and archive that this package did not start."""
 
     aeron_dir: Path
     control: str
@@ -42,7 +42,7 @@ class Driver:
 
 @dataclass(frozen=True)
 class Channels:
-    """A stream as its two sides name it."""
+    """The channels of a stream's publisher and subscriber."""
 
     publish: str
     subscribe: str
@@ -73,56 +73,56 @@ every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name
 
 
 @pytest.fixture(scope="module")
-def foreign(run_name: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
-    """io.aeron.archive.ArchivingMediaDriver, started as its own manual says."""
-    place = tmp_path_factory.mktemp("foreign")
-    driver = Driver(SHARED_MEMORY / f"{run_name}-foreign", f"aeron:udp?endpoint=127.0.0.1:{find_free_port()}")
+def foreign(run_name: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForeignDriver]:
+    """The program io.aeron.archive.ArchivingMediaDriver, started as Aeron's manual describes."""
+    folder = tmp_path_factory.mktemp("foreign")
+    driver = ForeignDriver(SHARED_MEMORY / f"{run_name}-foreign", f"aeron:udp?endpoint=127.0.0.1:{find_free_port()}")
     settings = {
         "threading__mode": "SHARED",
         "archive__threading__mode": "SHARED",
         "dir__delete__on__shutdown": "true",
         "term__buffer__length": "1m",
-        "spies__simulate__connection": "true",  # so that a recording is listener enough
-        "archive__dir": place / "archive",
+        "spies__simulate__connection": "true",  # makes a recording count as a subscriber
+        "archive__dir": folder / "archive",
         "archive__control__channel": driver.control,
         "archive__replication__channel": "aeron:udp?endpoint=127.0.0.1:0",
     }
-    with run_program(place, "archive.ArchivingMediaDriver", driver.aeron_dir, **settings) as running:
+    with run_program(folder, "archive.ArchivingMediaDriver", driver.aeron_dir, **settings) as running:
 
-        def ready() -> bool:
+        def is_ready() -> bool:
             assert running.process.poll() is None, running.output
-            return (driver.aeron_dir / "cnc.dat").exists() and (place / "archive" / "archive.catalog").exists()
+            return (driver.aeron_dir / "cnc.dat").exists() and (folder / "archive" / "archive.catalog").exists()
 
-        wait_for(ready, TIMEOUT_S, "the foreign media driver")
+        wait_for(is_ready, TIMEOUT_S, "the foreign media driver")
         yield driver
         close_client(driver.aeron_dir)
     shutil.rmtree(driver.aeron_dir, ignore_errors=True)
 
 
-def published(place: Path, directory: Path | str, channel: str, stream_id: int) -> None:
-    """Run a sample that offers until somebody listens, and then so many messages, and wait for its end."""
+def publish(folder: Path, aeron_dir: Path | str, channel: str, stream_id: int) -> None:
+    """Run a sample that waits for a subscriber and publishes ``MESSAGES`` messages; wait for its end."""
     more = {"sample__messages": MESSAGES, "sample__messageLength": 100, "sample__exclusive__publications": "true"}
-    with run_sample(place, "StreamingPublisher", directory, channel, stream_id, **more) as publisher:
+    with run_sample(folder, "StreamingPublisher", aeron_dir, channel, stream_id, **more) as publisher:
         publisher.wait_for_output("Done streaming")
 
 
-def first_words(values: Iterable[bytes]) -> list[int]:
-    """Return the number that the sample writes at the beginning of each message."""
+def unpack_numbers(values: Iterable[bytes]) -> list[int]:
+    """Return the numbers that the sample writes at the beginning of each message."""
     return [struct.unpack_from("<q", value)[0] for value in values]
 
 
 @every_kind
-def test_a_foreign_publisher_feeds_the_source_driven_by_hand(
-    node: NodeHandle, foreign: Driver, tmp_path: Path, kind: Callable[[], Channels]
+def test_the_simulated_engine_reads_the_messages_of_a_foreign_publisher(
+    node: NodeHandle, foreign: ForeignDriver, tmp_path: Path, kind: Callable[[], Channels]
 ) -> None:
-    """Until its first batch nobody records: the query does that, as Spark's would."""
+    """The stream is recorded only when the query starts its recording, as in Spark."""
     channels, stream_id = kind(), 500 + KINDS.index(kind)
     options = {"channel": channels.subscribe, "streamId": str(stream_id), "aeronDir": node.aeron_dir}
     source = make_source(options, startingOffsets="earliest")
     reader = source.streamReader(source.schema())
     with pytest.warns(RecordingWarning):
         start = pickle_and_unpickle(reader.initialOffset())
-    published(tmp_path, foreign.aeron_dir if channels.network else node.aeron_dir, channels.publish, stream_id)
+    publish(tmp_path, foreign.aeron_dir if channels.network else node.aeron_dir, channels.publish, stream_id)
     found: list[bytes] = []
 
     def all_read() -> bool:
@@ -135,7 +135,7 @@ def test_a_foreign_publisher_feeds_the_source_driven_by_hand(
         return len(found) >= MESSAGES
 
     poll_until(all_read, TIMEOUT_S, "all messages", state=lambda: str(len(found)))
-    assert first_words(found) == list(range(MESSAGES))
+    assert unpack_numbers(found) == list(range(MESSAGES))
     assert {len(value) for value in found} == {100}
 
 
@@ -144,68 +144,70 @@ def test_a_foreign_publisher_feeds_the_source_driven_by_hand(
     [
         ipc,
         *(
-            pytest.param(kind, marks=pytest.mark.full("the source driven by hand takes in the same; ipc is with Spark"))
+            pytest.param(kind, marks=pytest.mark.full("the simulated engine reads the same channels; Spark reads ipc"))
             for kind in KINDS[1:]
         ),
     ],
     ids=lambda kind: kind.__name__,
 )
-def test_a_foreign_publisher_feeds_the_source(
+def test_spark_reads_the_messages_of_a_foreign_publisher(
     spark: SparkSession,
     node: NodeHandle,
-    foreign: Driver,
+    foreign: ForeignDriver,
     tmp_path: Path,
     kind: Callable[[], Channels],
 ) -> None:
     channels, stream_id = kind(), 100 + KINDS.index(kind)
     options = {"channel": channels.subscribe, "streamId": str(stream_id), "aeronDir": node.aeron_dir}
-    table = f"fed_by_{kind.__name__}"
+    table = f"published_by_{kind.__name__}"
     stream = spark.readStream.format("aeron").options(payload="raw", startingOffsets="earliest", **options).load()
-    query = begin(stream.writeStream.format("memory").queryName(table).start)  # with a checkpoint of each start's own
+    query = begin(
+        stream.writeStream.format("memory").queryName(table).start
+    )  # each start makes a new checkpoint folder
     try:
-        # The query is what has the stream recorded; the sample then offers until somebody listens.
-        directory = foreign.aeron_dir if channels.network else node.aeron_dir
-        published(tmp_path, directory, channels.publish, stream_id)
+        # The query starts the recording of the stream, for which the sample waits.
+        aeron_dir = foreign.aeron_dir if channels.network else node.aeron_dir
+        publish(tmp_path, aeron_dir, channels.publish, stream_id)
 
-        def rows_so_far() -> int:
+        def count_rows() -> int:
             return sum(progress.numInputRows for progress in query.recentProgress)
 
-        wait_for_query(query, "all rows", lambda: rows_so_far() >= MESSAGES)
+        wait_for_query(query, "all rows", lambda: count_rows() >= MESSAGES)
     finally:
         query.stop()
     rows = spark.table(table).select("value", "position", "streamId", "sessionId").collect()
-    assert first_words(row.value for row in sorted(rows, key=lambda row: row.position)) == list(range(MESSAGES))
+    assert unpack_numbers(row.value for row in sorted(rows, key=lambda row: row.position)) == list(range(MESSAGES))
     assert {len(row.value) for row in rows} == {100}
     assert {row.streamId for row in rows} == {stream_id}
     assert len({row.sessionId for row in rows}) == 1
 
 
 @every_kind
-def test_a_foreign_subscriber_receives_from_the_sink(
+def test_a_foreign_subscriber_receives_the_rows_of_the_sink(
     spark: SparkSession,
     node: NodeHandle,
-    foreign: Driver,
+    foreign: ForeignDriver,
     tmp_path: Path,
     kind: Callable[[], Channels],
 ) -> None:
     channels, stream_id = kind(), 200 + KINDS.index(kind)
     options = {"channel": channels.publish, "streamId": str(stream_id), "aeronDir": node.aeron_dir}
-    directory = foreign.aeron_dir if channels.network else node.aeron_dir
+    aeron_dir = foreign.aeron_dir if channels.network else node.aeron_dir
     texts = [f"row {number} of Spark" for number in range(ROWS)]
-    with run_sample(tmp_path, "BasicSubscriber", directory, channels.subscribe, stream_id) as subscriber:
+    with run_sample(tmp_path, "BasicSubscriber", aeron_dir, channels.subscribe, stream_id) as subscriber:
         subscriber.wait_for_output("Subscribing to")
         frame = spark.range(0, ROWS, 1, 1).selectExpr("concat('row ', id, ' of Spark') as value")
         write = frame.write.format("aeron").mode("append")
         write.options(ack="driver", connectTimeout="60s", **options).save()
         subscriber.wait_for_output(f"<<{texts[-1]}>>")
-        assert received(subscriber) == texts
+        assert received_rows(subscriber) == texts
 
 
-def received(subscriber: Program) -> list[str]:
+def received_rows(subscriber: Program) -> list[str]:
     return re.findall("<<(row .*?)>>", subscriber.output)
 
 
-def test_the_sink_can_be_measured_by_a_foreign_rate_subscriber(
+def test_a_foreign_subscriber_measures_the_rate_of_the_sink(
     spark: SparkSession,
     node: NodeHandle,
     tmp_path: Path,
@@ -218,7 +220,9 @@ def test_the_sink_can_be_measured_by_a_foreign_rate_subscriber(
         subscriber.wait_for_output("totals 5,?000 messages")
 
 
-def test_a_recording_made_in_a_foreign_archive_is_read(foreign: Driver, node: NodeHandle, tmp_path: Path) -> None:
+def test_a_query_reads_a_recording_of_a_foreign_archive(
+    foreign: ForeignDriver, node: NodeHandle, tmp_path: Path
+) -> None:
     channel, stream_id = f"aeron:udp?endpoint=127.0.0.1:{find_free_port()}", 400
     more = {
         "sample__messages": 3,  # one a second
@@ -232,7 +236,7 @@ def test_a_recording_made_in_a_foreign_archive_is_read(foreign: Driver, node: No
         recording = int(publisher.wait_for_output(r"recordingId = (\d+)").group(1))
         publisher.wait_for_output("Done sending")
         wait_for(lambda: publisher.process.poll() is not None, TIMEOUT_S, "the publisher to end")
-    # Through the foreign driver as well as through the node's own, which reaches the archive over the network.
+    # The query connects through the foreign driver, and then through the node's driver, which sends to it over UDP.
     for aeron_dir in (str(foreign.aeron_dir), node.aeron_dir):
         options = {"channel": channel, "streamId": str(stream_id), "archive": foreign.control, "aeronDir": aeron_dir}
         rows = read_table(options, record="never").to_pylist()

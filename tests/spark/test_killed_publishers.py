@@ -1,4 +1,4 @@
-"""A publisher killed in the middle of a message, or of a group of chunks, and its recording extended after it."""
+"""Recordings of publishers that were killed inside a message or a group of chunks, and extensions of them."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from tests.aeron.streams import TIMEOUT_S, PublishedRecording, Stream, frame, nu
 from tests.spark.queries import CollectingSink, read_batch, read_stream, run_query, run_to_end, wait_for_query
 from tests.spark.simulated_engine import Query, read_numbers
 
-# Publishes one whole value, then the beginning of a second one, and kills itself as nobody can prevent.
-DYING: Final = """
+# Publishes one complete value, then the beginning of a second one, and kills itself with a signal that no handler sees.
+KILLED_PUBLISHER: Final = """
 import os, signal, sys
 import pyarrow as pa
 from aeron_spark.aeron.client import client_of
@@ -33,11 +33,11 @@ from aeron_spark.log.writing import Source
 from aeron_spark.options import WriteOptions
 from aeron_spark.waiting import wait_for
 
-aeron_dir, stream_id, payload, whole = sys.argv[1:]
-column = pa.array([whole.encode()], pa.binary())
+aeron_dir, stream_id, payload, complete = sys.argv[1:]
+column = pa.array([complete.encode()], pa.binary())
 large = pa.array([b"?" * 300_000], pa.binary())
 
-def die():
+def kill_this_process():
     os.kill(os.getpid(), signal.SIGKILL)
 
 if payload == "raw":
@@ -47,32 +47,32 @@ if payload == "raw":
     claim = jclass("io.aeron.logbuffer.BufferClaim")()
     length = int(offering.publication.maxPayloadLength())
     assert int(offering.publication.tryClaim(length, claim)) > 0
-    claim.flags(-128)  # BEGIN, and no END: the first frame of a message in several
+    claim.flags(-128)  # BEGIN without END: the first frame of a fragmented message
     claim.commit()
-    die()
+    kill_this_process()
 
 options = {"channel": "aeron:ipc", "streamId": stream_id, "aeronDir": aeron_dir, "connectTimeout": "60s"}
-appender = appending.DirectAppender(WriteOptions.parse(options, streaming=False), Source("dying"))
+appender = appending.DirectAppender(WriteOptions.parse(options, streaming=False), Source("killed"))
 append = appender.framed if payload == "framed" else lambda rows: appender.arrow(pa.record_batch({"value": rows}))
 append(column)
-whole_split = appending.split
+split_into_all_chunks = appending.split
 
 def split(*arguments, **named):
-    for index, chunk in enumerate(whole_split(*arguments, **named)):
+    for index, chunk in enumerate(split_into_all_chunks(*arguments, **named)):
         if index == 4:
-            die()
+            kill_this_process()
         yield chunk
 
 appending.split = split
 append(large)
 """
-WHOLE: Final = numbered(0, 1)[0]
+COMPLETE_VALUE: Final = numbered(0, 1)[0]
 PAYLOADS: Final = ("raw", "framed", "arrow")
 
 
 @dataclass(frozen=True)
-class Killed:
-    """What a killed publisher left."""
+class KilledRecording:
+    """The recording of a killed publisher."""
 
     stream: Stream
     recording_id: int
@@ -85,36 +85,36 @@ class Killed:
 
 
 @pytest.fixture(scope="module")
-def all_killed(node: NodeHandle) -> Iterator[dict[str, Killed]]:
-    """What publishers of each payload left."""
-    with killed_publishers(node) as found:
-        yield found
+def all_killed(node: NodeHandle) -> Iterator[dict[str, KilledRecording]]:
+    """The recordings of killed publishers, by payload."""
+    with kill_publishers(node) as recordings:
+        yield recordings
 
 
 @pytest.fixture(scope="module")
-def more_killed(node: NodeHandle) -> Iterator[dict[str, Killed]]:
-    """The same again, for other tests."""
-    with killed_publishers(node) as found:
-        yield found
+def more_killed(node: NodeHandle) -> Iterator[dict[str, KilledRecording]]:
+    """Further recordings of killed publishers: the tests extend the recordings that they use."""
+    with kill_publishers(node) as recordings:
+        yield recordings
 
 
 @contextmanager
-def killed_publishers(node: NodeHandle) -> Iterator[dict[str, Killed]]:
-    """All at once, as it takes the media driver ten seconds to see that a client has died."""
+def kill_publishers(node: NodeHandle) -> Iterator[dict[str, KilledRecording]]:
+    """Run and kill all publishers at once: the media driver takes ten seconds to notice that a client has died."""
     streams = {payload: Stream(node).record() for payload in PAYLOADS}
-    dying = {
-        payload: python(DYING, node.aeron_dir, str(stream.id), payload, WHOLE.decode())
+    processes = {
+        payload: python(KILLED_PUBLISHER, node.aeron_dir, str(stream.id), payload, COMPLETE_VALUE.decode())
         for payload, stream in streams.items()
     }
-    for process in dying.values():
-        said, _ = process.communicate(timeout=TIMEOUT_S)
-        assert process.returncode == -signal.SIGKILL, said
-    yield {payload: Killed(stream, _recording(stream)) for payload, stream in streams.items()}
+    for process in processes.values():
+        output, _ = process.communicate(timeout=TIMEOUT_S)
+        assert process.returncode == -signal.SIGKILL, output
+    yield {payload: KilledRecording(stream, _recording_id_of(stream)) for payload, stream in streams.items()}
     for stream in streams.values():
         stream.close()
 
 
-def _recording(stream: Stream) -> int:
+def _recording_id_of(stream: Stream) -> int:
     found = stream.archive.recordings(stream.id)
     assert len(found) == 1
     return found[0].id
@@ -125,7 +125,7 @@ def payload(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def encoded(payload: str, value: bytes) -> bytes:
+def encode_value(payload: str, value: bytes) -> bytes:
     if payload == "raw":
         return value
     if payload == "framed":
@@ -134,50 +134,54 @@ def encoded(payload: str, value: bytes) -> bytes:
     return encode(Header(Content.ARROW, data.size), data)
 
 
-def test_what_a_killed_publisher_left_unfinished_is_discarded_and_nothing_waits_for_it(
-    all_killed: dict[str, Killed], payload: str
+def test_queries_skip_the_incomplete_message_of_a_killed_publisher_and_do_not_wait_for_it(
+    all_killed: dict[str, KilledRecording], payload: str
 ) -> None:
     killed = all_killed[payload]
     stream = killed.stream
     options = {"payload": payload, "idleTimeout": "10s"}
     assert read_numbers(stream.options, **options) == [0]
-    ended, running = (Query(stream.options, **options) for _ in range(2))
+    ended, unended = (Query(stream.options, **options) for _ in range(2))
     assert ended.run_available_now() == [[0]]
-    assert list(running.run_batches()) == [[0]]
-    end = wait_for(lambda: killed.descriptor.stop_position, TIMEOUT_S, "the recording of the dead one to stop")
-    assert end >= frame(len(encoded(payload, WHOLE))) + 1408  # more is recorded than is whole
-    assert list(running.run_batches()) == []
+    assert list(unended.run_batches()) == [[0]]
+    end = wait_for(lambda: killed.descriptor.stop_position, TIMEOUT_S, "the recording of the killed publisher to stop")
+    assert end >= frame(len(encode_value(payload, COMPLETE_VALUE))) + 1408  # a part of the next message is recorded
+    assert list(unended.run_batches()) == []
     extended = stream.extend(PublishedRecording(stream, None, killed.recording_id))  # type: ignore[arg-type]
-    extended.send([encoded(payload, value) for value in numbered(1, 4)])
-    assert list(running.run_batches()) == [[1, 2, 3]]
+    extended.send([encode_value(payload, value) for value in numbered(1, 4)])
+    assert list(unended.run_batches()) == [[1, 2, 3]]
     assert read_numbers(stream.options, **options) == [0, 1, 2, 3]
-    # A query that stopped at the unfinished tail goes on behind it.
+    # A query that stopped before the incomplete message continues after it.
     assert ended.run_available_now() == [[1, 2, 3]]
 
 
-@pytest.mark.full("three queries of Spark and two reads a payload; the test above drives the source through the same")
-def test_spark_goes_on_behind_what_a_killed_publisher_left_unfinished(
-    spark: SparkSession, more_killed: dict[str, Killed], payload: str, tmp_path: Path
+@pytest.mark.full(
+    "three queries of Spark and two reads a payload; the test above shows the same with the simulated engine"
+)
+def test_spark_continues_after_the_incomplete_message_of_a_killed_publisher(
+    spark: SparkSession, more_killed: dict[str, KilledRecording], payload: str, tmp_path: Path
 ) -> None:
     killed = more_killed[payload]
     stream = killed.stream
     options = {"payload": payload, "idleTimeout": "10s"}
 
-    def batch() -> list[int]:
+    def read_all() -> list[int]:
         return sorted(number(row.value) for row in read_batch(spark, stream.options, **options).collect())
 
-    assert batch() == [0]
-    seen, ended = CollectingSink(), CollectingSink()
+    assert read_all() == [0]
+    unended, ended = CollectingSink(), CollectingSink()
     run_to_end(read_stream(spark, stream.options, **options), tmp_path / "ended", ended)
     assert ended.numbers == [0]
-    with run_query(read_stream(spark, stream.options, **options), tmp_path / "goes on", seen) as query:
-        wait_for_query(query, "the whole message", lambda: seen.numbers == [0])
-        end = wait_for(lambda: killed.descriptor.stop_position, TIMEOUT_S, "the recording of the dead one to stop")
-        assert end >= frame(len(encoded(payload, WHOLE))) + 1408  # more is recorded than is whole
+    with run_query(read_stream(spark, stream.options, **options), tmp_path / "unended", unended) as query:
+        wait_for_query(query, "the complete message", lambda: unended.numbers == [0])
+        end = wait_for(
+            lambda: killed.descriptor.stop_position, TIMEOUT_S, "the recording of the killed publisher to stop"
+        )
+        assert end >= frame(len(encode_value(payload, COMPLETE_VALUE))) + 1408  # a part of the next message is recorded
         extended = stream.extend(PublishedRecording(stream, None, killed.recording_id))  # type: ignore[arg-type]
-        extended.send([encoded(payload, value) for value in numbered(1, 4)])
-        wait_for_query(query, "what came after it", lambda: seen.numbers == [0, 1, 2, 3])
-    assert batch() == [0, 1, 2, 3]
-    # A query that stopped at the unfinished tail goes on behind it.
+        extended.send([encode_value(payload, value) for value in numbered(1, 4)])
+        wait_for_query(query, "the messages after it", lambda: unended.numbers == [0, 1, 2, 3])
+    assert read_all() == [0, 1, 2, 3]
+    # A query that stopped before the incomplete message continues after it.
     run_to_end(read_stream(spark, stream.options, **options), tmp_path / "ended", ended)
     assert ended.numbers == [0, 1, 2, 3]

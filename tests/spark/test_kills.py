@@ -1,7 +1,7 @@
-"""kill -9 of a process of a query, or of its server, in the middle of a batch: the copy has each row once, in order.
+"""A query that copies a stream loses and repeats no row when one of its processes or its server is killed in a batch.
 
-``tests/e2e/test_exactly_once.py`` and ``test_exactly_once_server.py`` kill more, at points of chance, in a Spark of
-their own; here each point is fixed, and a query runs in the session that all tests share.
+Here the points of the kills are fixed, and queries run in the shared session. ``tests/e2e/test_exactly_once.py`` and
+``tests/e2e/test_exactly_once_server.py`` kill more processes, at random points, in separate Spark sessions.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from tests.spark.simulated_engine import Query, Sink, Task, make_batch, make_num
 from tests.spark.stream_server import StreamServer, commit_values
 from tests.waiting import poll_until
 
-ROWS: Final = 30  # in a partition
-MOST_FAILURES: Final = 5  # of a query whose server is killed once; a restarted server refuses nothing
+ROWS_PER_PARTITION: Final = 30
+MAX_FAILURES: Final = 5  # of a query whose server is killed once, until the restarted server responds
 
 
-def holding(folder: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return a step that hands on its rows, and waits while the file ``hold`` is in the folder.
+def wait_while_held(folder: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return a function for ``mapInArrow`` that yields its rows unchanged, then waits while the file ``hold`` exists.
 
-    A file in ``busy`` there, named by its process, says that it waits.
+    While it waits, the folder ``busy`` has a file whose name is the id of the waiting process.
     """
 
     def step(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -53,22 +53,22 @@ def holding(folder: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Rec
         hold = Path(folder, "hold")
         if hold.exists():
             Path(folder, "busy", str(os.getpid())).touch()
-        while hold.exists():  # the test's kill ends the wait, or its end of the file
+        while hold.exists():  # until the test kills this process or deletes the file
             time.sleep(0.02)
 
     return step
 
 
-def by_partition(options: dict[str, str]) -> dict[int, list[int]]:
-    """Return the numbers that a stream holds, by partition and in order."""
-    found: dict[int, list[int]] = {}
+def numbers_by_partition(options: dict[str, str]) -> dict[int, list[int]]:
+    """Return the numbers of a stream's rows, in order, by partition."""
+    numbers: dict[int, list[int]] = {}
     for row in read_table(options).select(["recordingId", "value"]).to_pylist():
-        found.setdefault(row["recordingId"], []).append(number(row["value"]))
-    return found
+        numbers.setdefault(row["recordingId"], []).append(number(row["value"]))
+    return numbers
 
 
-def begun_until(start: Callable[[], StreamingQuery], wait: Callable[[StreamingQuery], object]) -> StreamingQuery:
-    """Begin a query and ``wait`` for something of it; one whose process came up too late for Spark is begun again."""
+def start_and_wait(start: Callable[[], StreamingQuery], wait: Callable[[StreamingQuery], object]) -> StreamingQuery:
+    """Start a query and call ``wait`` with it; start it again if its Python process started too late for Spark."""
     while True:
         query = begin(start)
         try:
@@ -80,17 +80,17 @@ def begun_until(start: Callable[[], StreamingQuery], wait: Callable[[StreamingQu
                 raise
 
 
-def run(start: Callable[[], StreamingQuery]) -> StreamingQuery:
-    """Run a query to its end."""
+def run_available(start: Callable[[], StreamingQuery]) -> StreamingQuery:
+    """Run a query until it ends."""
 
     def wait(query: StreamingQuery) -> None:
         assert query.awaitTermination(QUERY_TIMEOUT_S), query.status
 
-    return begun_until(start, wait)
+    return start_and_wait(start, wait)
 
 
 @pytest.mark.usefixtures("server_route_warmed_up")
-def test_a_copy_whose_python_worker_is_killed_in_a_batch_goes_on_and_has_each_row_once_in_order(
+def test_a_copy_has_each_row_once_in_order_after_its_python_worker_is_killed_in_a_batch(
     spark: SparkSession, server: StreamServer, tmp_path: Path
 ) -> None:
     source, target = server.create_stream(1), server.create_stream(1)
@@ -98,12 +98,16 @@ def test_a_copy_whose_python_worker_is_killed_in_a_batch_goes_on_and_has_each_ro
     hold, busy = tmp_path / "hold", tmp_path / "busy"
     busy.mkdir()
     hold.touch()
-    rows = read_stream(spark, server.options(source)).select("value").mapInArrow(holding(str(tmp_path)), "value binary")
-    # a shuffle: the kill takes no worker of the sink with it, whose JVM would have to start again
+    rows = (
+        read_stream(spark, server.options(source))
+        .select("value")
+        .mapInArrow(wait_while_held(str(tmp_path)), "value binary")
+    )
+    # The shuffle separates the killed worker from those of the sink, whose JVMs would have to start again.
     writer = rows.repartition(1).writeStream.format("aeron").options(**server.options(target))
     writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
 
-    query = begun_until(
+    query = start_and_wait(
         writer.start,
         lambda query: wait_for_query(query, "a worker in the middle of a task", lambda: any(busy.iterdir())),
     )
@@ -117,40 +121,49 @@ def test_a_copy_whose_python_worker_is_killed_in_a_batch_goes_on_and_has_each_ro
         query.stop()
     assert target.last_transaction(str(query.id)) == -1, "the batch was committed before the kill"
 
-    again = run(writer.start)
+    again = run_available(writer.start)
     assert again.id == query.id
     assert target.last_transaction(str(query.id)) == 0
-    assert by_partition(server.options(target)) == by_partition(server.options(source)) == {0: list(range(60))}
+    assert (
+        numbers_by_partition(server.options(target))
+        == numbers_by_partition(server.options(source))
+        == {0: list(range(60))}
+    )
 
 
 @pytest.fixture
 def server_process(shared_node: NodeHandle, tmp_path: Path) -> Iterator[ServerProgram]:
     """A server in a separate process, on the shared node, with a separate store."""
     folder = tmp_path / "server"
-    one = ServerProgram(Path(shared_node.aeron_dir), folder, "--streams-dir", str(folder / "streams"))
-    yield one
+    program = ServerProgram(Path(shared_node.aeron_dir), folder, "--streams-dir", str(folder / "streams"))
+    yield program
     POOL.close()
-    one.close()
+    program.close()
 
 
-def tasks_of(found: list[int]) -> list[Task]:
-    """Return the numbers of a batch as rows, with a task for each partition of the source."""
-    parts = ([one for one in found if one // ROWS == partition] for partition in (0, 1))
-    return [[make_batch(*(f"{one}.".encode() for one in part))] for part in parts]
+def make_tasks(numbers: list[int]) -> list[Task]:
+    """Return the numbers of a batch as rows, with one task for each partition of the source."""
+    by_partition = ([one for one in numbers if one // ROWS_PER_PARTITION == partition] for partition in (0, 1))
+    return [[make_batch(*(f"{one}.".encode() for one in part))] for part in by_partition]
 
 
-def test_a_copy_whose_server_is_killed_in_a_commit_goes_on_and_has_each_row_once_in_order(
+def test_a_copy_has_each_row_once_in_order_after_its_server_is_killed_in_a_commit(
     server_process: ServerProgram,
 ) -> None:
-    """The server dies in micro-batch 1, when its rows are recorded and nothing says yet that they count.
+    """The server is killed in micro-batch 1, after its rows are recorded and before its commit is in the journal.
 
-    Source and sink are driven by hand: two starts of a server's process leave no CPU time for a query of Spark.
+    The engine is simulated: two starts of a server process leave no CPU time for a query of Spark.
     """
     a, b = server_process.options("a"), server_process.options("b")
     with connected(a) as client:
         client.create_stream("a", 2)
         client.create_stream("b", 2)
-        save(a, [make_numbered_batch(0, ROWS)], [make_numbered_batch(ROWS, 2 * ROWS)], payload="raw")
+        save(
+            a,
+            [make_numbered_batch(0, ROWS_PER_PARTITION)],
+            [make_numbered_batch(ROWS_PER_PARTITION, 2 * ROWS_PER_PARTITION)],
+            payload="raw",
+        )
         query, sink = Query(a, maxRowsPerTrigger=20), Sink(b, payload="raw")
         failures: list[AeronSparkError] = []
 
@@ -158,10 +171,10 @@ def test_a_copy_whose_server_is_killed_in_a_commit_goes_on_and_has_each_row_once
             if not query.plan_batch():
                 return False
             try:
-                sink.write(query.committed_batches, *tasks_of(query.read_planned_batch()))
-            except AeronSparkError as error:  # Spark ends the query, and it is begun again where it was
+                sink.write(query.committed_batches, *make_tasks(query.read_planned_batch()))
+            except AeronSparkError as error:  # Spark would end the query, and its user would start it again
                 failures.append(error)
-                if len(failures) > MOST_FAILURES:
+                if len(failures) > MAX_FAILURES:
                     raise
                 query.restart()
                 sink.restart()
@@ -176,47 +189,48 @@ def test_a_copy_whose_server_is_killed_in_a_commit_goes_on_and_has_each_row_once
         assert copy_batch()
         copying = threading.Thread(target=copy_rest)
 
-        def meanwhile() -> str:
-            if copying.ident is None:  # the point is armed by now
+        def start_copying() -> str:
+            if copying.ident is None:  # the server calls this after the fault is set
                 copying.start()
             return f"{query.committed_batches} micro-batches, {failures}"
 
-        server_process.fault(PUBLISHED, "b", meanwhile)
+        server_process.fault(PUBLISHED, "b", start_copying)
         copying.join(TIMEOUT_S)
         assert not copying.is_alive()
-        assert by_partition(b) == by_partition(a) == {0: list(range(ROWS)), 1: list(range(ROWS, 2 * ROWS))}
+        expected = {0: list(range(ROWS_PER_PARTITION)), 1: list(range(ROWS_PER_PARTITION, 2 * ROWS_PER_PARTITION))}
+        assert numbers_by_partition(b) == numbers_by_partition(a) == expected
 
 
 @pytest.fixture
 def stream(node: NodeHandle) -> Iterator[Stream]:
-    """A recorded stream of the test's own."""
+    """A recorded stream that no other test uses."""
     for one in open_stream(node):
         yield one.record()
 
 
-def planners(spark: SparkSession) -> set[psutil.Process]:
+def find_planners(spark: SparkSession) -> set[psutil.Process]:
     """Return the processes in which Spark plans the batches of its streaming queries."""
     gateway = spark.sparkContext._gateway
     assert gateway is not None
-    found = set()
+    planners = set()
     for process in psutil.Process(gateway.proc.pid).children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
             if any("python_streaming_source_runner" in word for word in process.cmdline()):
-                found.add(process)
-    return found
+                planners.add(process)
+    return planners
 
 
-def test_a_query_whose_planner_is_killed_in_a_batch_goes_on_and_has_each_row_of_a_recorded_stream_once(
+def test_a_query_reads_each_row_once_after_its_planning_process_is_killed_in_a_batch(
     spark: SparkSession, stream: Stream, tmp_path: Path
 ) -> None:
     stream.publisher().send(numbered(0, 40))
     frame = read_stream(spark, stream.options, maxRowsPerTrigger=20)
-    others = planners(spark)  # of queries of other tests, which are about to end
+    others = find_planners(spark)  # of queries of other tests, which are about to end
     killed: set[psutil.Process] = set()
 
     def kill_planner(_: int) -> None:
         if not killed:
-            killed.update(planners(spark) - others)
+            killed.update(find_planners(spark) - others)
             for planner in killed:
                 planner.kill()
 

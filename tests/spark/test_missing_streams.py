@@ -1,4 +1,4 @@
-"""Finding U5: a batch query of a stream that was never recorded is an error; one without rows is not."""
+"""Finding U5: a batch query fails if its stream was never recorded, and returns no rows if its recording is empty."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from tests.aeron.streams import Stream, numbered
 from tests.spark.simulated_engine import read_numbers
 
 
-def test_a_wrong_port_in_a_batch_query_fails_and_names_the_stream_that_was_meant(node: NodeHandle) -> None:
-    """Finding U5: it gave 0 rows and no error."""
+def test_a_batch_query_with_a_wrong_port_fails_and_the_error_names_the_recorded_channel(node: NodeHandle) -> None:
+    """Finding U5: the query returned 0 rows, without an error."""
     stream = Stream(node, f"aeron:udp?endpoint=localhost:{free_port()}").record()
     stream.publisher().send(numbered(0, 3))
     wrong = f"aeron:udp?endpoint=localhost:{free_port()}"
     with pytest.raises(OptionError) as refused:
         read_numbers({**stream.options, "channel": wrong})
-    said = str(refused.value)
-    assert f"the archive embedded has no recording of stream {stream.id} of {wrong}" in said
-    assert f"it has stream {stream.id} of {stream.channel}" in said
-    assert "Correct 'channel' and 'streamId'" in said
+    text = str(refused.value)
+    assert f"the archive embedded has no recording of stream {stream.id} of {wrong}" in text
+    assert f"it has stream {stream.id} of {stream.channel}" in text
+    assert "Correct 'channel' and 'streamId'" in text
     stream.close()
 
 
-def test_a_wrong_stream_id_in_a_batch_query_fails_and_names_others_of_the_channel(node: NodeHandle) -> None:
-    """Finding U5: the same channel, another stream id."""
+def test_a_batch_query_with_a_wrong_stream_id_fails_and_the_error_names_the_recorded_stream(node: NodeHandle) -> None:
+    """Finding U5: the channel is right and the stream id is wrong."""
     stream = Stream(node, f"aeron:udp?endpoint=localhost:{free_port()}").record()
     stream.publisher().send(numbered(0, 3))
     with pytest.raises(OptionError, match=f"it has stream {stream.id} of aeron:udp"):
@@ -34,9 +34,9 @@ def test_a_wrong_stream_id_in_a_batch_query_fails_and_names_others_of_the_channe
     stream.close()
 
 
-def test_a_stream_that_is_recorded_and_has_no_rows_yet_gives_none(node: NodeHandle) -> None:
+def test_a_batch_query_of_a_recorded_stream_without_messages_returns_no_rows(node: NodeHandle) -> None:
     stream = Stream(node).record()
-    assert read_numbers(stream.options) == [], "no publisher has come yet"
+    assert read_numbers(stream.options) == [], "there is no publisher yet"
     publisher = stream.publisher()
     assert read_numbers(stream.options) == [], "its publisher has sent nothing"
     publisher.stop()

@@ -1,4 +1,4 @@
-"""Finding C3: queries that read or write through a server notice that the server was restored from an older copy."""
+"""Finding C3: queries on the server route detect that the server was restored from an older copy of its store."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tests.spark.simulated_engine import Query, Sink, make_numbered_batch, read_
 from tests.spark.stream_server import StreamServer, find_free_address, run_server
 
 
-class Machine:
-    """A server that is stopped, copied by hand, and restored; each use of it starts it for as long as that takes."""
+class RestorableServer:
+    """A server whose store a test copies and restores, as an operator does. It runs only while it is used."""
 
     def __init__(self, node: NodeHandle, folder: Path) -> None:
         self._node = node
@@ -29,14 +29,14 @@ class Machine:
 
     @contextmanager
     def running(self) -> Iterator[StreamServer]:
-        """Run the server."""
+        """Run the server while the block lasts."""
         with run_server(
             self._node, self._folder, address=self._address, ipc=False, streams_dir=str(self._streams)
         ) as server:
             yield server
 
-    def use(self, sink: Sink | None, *batches: int) -> Sink:
-        """Write these micro-batches, 10 rows each; a new sink's are those of a new query."""
+    def write(self, sink: Sink | None, *batches: int) -> Sink:
+        """Write micro-batches of 10 rows with a sink; without one, create the stream and the sink of a new query."""
         with self.running() as server:
             if sink is None:
                 server.endpoint.streams.create("copied", 1)
@@ -45,8 +45,8 @@ class Machine:
                 sink.write(batch, [make_numbered_batch(10 * batch, 10 * batch + 10)])
         return sink
 
-    def rows(self, sink: Sink) -> list[int]:
-        """Return what the stream holds."""
+    def read(self, sink: Sink) -> list[int]:
+        """Return the numbers in the stream."""
         with self.running():
             return sorted(read_numbers(sink.options))
 
@@ -59,54 +59,56 @@ class Machine:
         forget_marks(self._node.archive_dir)
 
 
-def test_a_query_whose_server_was_restored_fails_until_the_gap_is_accepted(node: NodeHandle, tmp_path: Path) -> None:
-    machine = Machine(node, tmp_path)
-    sink = machine.use(None, 0, 1)
-    machine.copy()
-    machine.use(sink, 2, 3)
-    machine.restore()
-    for _ in range(2):  # in the same run, and after a restart
+def test_a_writing_query_fails_after_a_restore_until_its_user_accepts_the_gap(node: NodeHandle, tmp_path: Path) -> None:
+    restorable = RestorableServer(node, tmp_path)
+    sink = restorable.write(None, 0, 1)
+    restorable.copy()
+    restorable.write(sink, 2, 3)
+    restorable.restore()
+    for _ in range(2):  # in the same run and after a restart
         with pytest.raises(RefusedError, match=r"micro-batch 4 of query .* does not follow 1, the last of") as caught:
-            machine.use(sink, 4)
+            restorable.write(sink, 4)
         assert caught.value.reason == "diverged"
         sink.restart()
-    assert machine.rows(sink) == list(range(20))
+    assert restorable.read(sink) == list(range(20))
     sink.restart(acceptGap="true")
-    machine.use(sink, 4, 5)
+    restorable.write(sink, 4, 5)
     with pytest.raises(RefusedError, match=r"micro-batch 7 of query .* does not follow 5"):
-        machine.use(sink, 7)
-    assert machine.rows(sink) == [*range(20), *range(40, 60)]
+        restorable.write(sink, 7)
+    assert restorable.read(sink) == [*range(20), *range(40, 60)]
 
 
-def test_a_query_that_goes_on_from_a_checkpoint_of_the_copys_time_is_unharmed(node: NodeHandle, tmp_path: Path) -> None:
-    machine = Machine(node, tmp_path)
-    sink = machine.use(None, 0, 1)
-    machine.copy()
-    machine.use(sink, 2, 3)
-    machine.restore()
-    sink.restart()
-    machine.use(sink, 1, 2, 3, 4)  # micro-batch 1 is a repeat
-    assert machine.rows(sink) == list(range(50))
-
-
-def test_a_query_that_reads_a_restored_server_fails_or_goes_on_where_the_copy_ended(
+def test_a_writing_query_continues_after_a_restore_from_a_checkpoint_of_the_same_time(
     node: NodeHandle, tmp_path: Path
 ) -> None:
-    machine = Machine(node, tmp_path)
-    sink = machine.use(None, 0, 1)
-    machine.copy()
-    with machine.running():
+    restorable = RestorableServer(node, tmp_path)
+    sink = restorable.write(None, 0, 1)
+    restorable.copy()
+    restorable.write(sink, 2, 3)
+    restorable.restore()
+    sink.restart()
+    restorable.write(sink, 1, 2, 3, 4)  # micro-batch 1 is a repeat
+    assert restorable.read(sink) == list(range(50))
+
+
+def test_a_reading_query_behind_the_copy_continues_after_a_restore_and_one_beyond_it_fails(
+    node: NodeHandle, tmp_path: Path
+) -> None:
+    restorable = RestorableServer(node, tmp_path)
+    sink = restorable.write(None, 0, 1)
+    restorable.copy()
+    with restorable.running():
         early, late = (Query(sink.options) for _ in range(2))
         assert list(early.run_batches()) == list(late.run_batches()) == [list(range(20))]
-    machine.use(sink, 2, 3)
-    with machine.running():
+    restorable.write(sink, 2, 3)
+    with restorable.running():
         assert list(late.run_batches()) == [list(range(20, 40))]
         assert late.plan_batch() is False
         planned = late.planned_ends[-1]
-    machine.restore()
+    restorable.restore()
     other = Sink(sink.options)
-    machine.use(other, 0)
-    with machine.running():
+    restorable.write(other, 0)
+    with restorable.running():
         for _ in range(2):
             with pytest.raises(
                 DataLossError, match="partition 0 of stream 'copied' diverged: the query is at"
@@ -115,7 +117,7 @@ def test_a_query_that_reads_a_restored_server_fails_or_goes_on_where_the_copy_en
             assert caught.value.reason == "diverged"
             late.restart()
         assert late.planned_ends[-1] == planned
-        assert list(early.run_batches()) == [list(range(10))]  # it was not beyond the copy
+        assert list(early.run_batches()) == [list(range(10))]  # its position is within the copy
         late.restart(failOnDataLoss="false")
         with pytest.warns(DataLossWarning, match="diverged"):
             assert list(late.run_batches()) == [list(range(10))]

@@ -1,4 +1,4 @@
-"""Handshakes, places and permissions: what a server sees of Spark."""
+"""Connections of Spark to a server: their handshakes, the server's limit, and the grants of their keys."""
 
 from __future__ import annotations
 
@@ -29,55 +29,58 @@ TASKS = 4
 
 
 @pytest.fixture
-def fresh(server: StreamServer, request: pytest.FixtureRequest) -> str:
-    """The name of a key that nobody has come with yet, so that its handshakes can be counted."""
+def key_name(server: StreamServer, request: pytest.FixtureRequest) -> str:
+    """The name of a key that no other test uses, so that a test can count the handshakes with it."""
     return str(request.node.name).replace("[", "-").strip("]")
 
 
-def test_a_worker_has_one_handshake_for_all_its_tasks(spark: SparkSession, server: StreamServer, fresh: str) -> None:
+def test_all_tasks_of_a_worker_use_one_handshake(spark: SparkSession, server: StreamServer, key_name: str) -> None:
     stream = server.create_stream(TASKS)
-    options = server.options(stream, identity=server.key_file(fresh))
-    for turn in range(2):
-        write_frame(make_numbered_rows(spark, 40, TASKS, first=40 * turn), options)
-        assert len(read_frame(spark, options).collect()) == 40 * (turn + 1)
-        if turn == 0:
-            # two task slots, each with a worker that reads and one that writes; what plans and commits has its own
-            assert 2 <= (first := server.count_handshakes(server.key_file(fresh), 2)) <= 4 + 4
-    assert server.count_handshakes(server.key_file(fresh)) <= first + 2  # another of those may have been chosen
+    options = server.options(stream, identity=server.key_file(key_name))
+    for repetition in range(2):
+        write_frame(make_numbered_rows(spark, 40, TASKS, first=40 * repetition), options)
+        assert len(read_frame(spark, options).collect()) == 40 * (repetition + 1)
+        if repetition == 0:
+            # There are two task slots, each with a reading and a writing worker. Planning and committing processes
+            # connect separately.
+            assert 2 <= (first := server.count_handshakes(server.key_file(key_name), 2)) <= 4 + 4
+    assert server.count_handshakes(server.key_file(key_name)) <= first + 2  # Spark may have used other workers
 
 
-def test_a_partition_has_a_handshake_of_its_own_where_that_is_wanted(
-    spark: SparkSession, server: StreamServer, fresh: str
+def test_with_handshake_partition_each_task_makes_a_handshake(
+    spark: SparkSession, server: StreamServer, key_name: str
 ) -> None:
     stream = server.create_stream(TASKS)
     writer, reader = (
-        server.options(stream, identity=server.key_file(f"{fresh}-{name}"), handshake="partition")
+        server.options(stream, identity=server.key_file(f"{key_name}-{name}"), handshake="partition")
         for name in ("writer", "reader")
     )
     write_frame(make_numbered_rows(spark, 40, TASKS), writer)
-    # each task's, and what commits; a task that comes to another worker than before makes another
-    assert TASKS <= server.count_handshakes(server.key_file(f"{fresh}-writer"), TASKS) <= TASKS + 2
+    # One for each task and one for the commit. A task on another worker than before makes a further one.
+    assert TASKS <= server.count_handshakes(server.key_file(f"{key_name}-writer"), TASKS) <= TASKS + 2
     for _ in range(2):
         assert len(read_frame(spark, reader).collect()) == 40
-    assert TASKS <= server.count_handshakes(server.key_file(f"{fresh}-reader"), TASKS) <= 2 * TASKS + 2
+    assert TASKS <= server.count_handshakes(server.key_file(f"{key_name}-reader"), TASKS) <= 2 * TASKS + 2
 
 
-# A task with a handshake of its own hears that the server is full at the end of a step, which takes ten seconds.
+# With handshake=partition, a task notices that the server is full when a connection attempt ends, after ten seconds.
 @pytest.mark.parametrize(
     ("handshake", "tasks"),
     [
         ("worker", 8),
-        pytest.param("worker", 64, marks=pytest.mark.full("64 tasks twice; 8 of them queue, too")),
+        pytest.param("worker", 64, marks=pytest.mark.full("64 tasks twice; 8 of them queue as well")),
         pytest.param(
-            "partition", 16, marks=pytest.mark.full("a minute of waiting; threads_at_once shows it without Spark")
+            "partition", 16, marks=pytest.mark.full("a minute of waiting; a test of 16 threads shows it without Spark")
         ),
     ],
 )
-def test_many_tasks_queue_for_a_server_with_few_places(
+def test_tasks_wait_while_a_server_has_its_largest_count_of_connections(
     spark: SparkSession, node: NodeHandle, tmp_path: Path, handshake: str, tasks: int
 ) -> None:
-    places = 6
-    with run_server(node, tmp_path, ipc=False, max_connections=places, streams_dir=str(tmp_path / "streams")) as few:
+    max_connections = 6
+    with run_server(
+        node, tmp_path, ipc=False, max_connections=max_connections, streams_dir=str(tmp_path / "streams")
+    ) as few:
         stream = few.create_stream(tasks)
         options = few.options(stream, handshake=handshake)
         write_frame(make_numbered_rows(spark, 640, tasks), options)
@@ -86,56 +89,58 @@ def test_many_tasks_queue_for_a_server_with_few_places(
         assert sorted(number(row.value) for row in rows.collect()) == list(range(640))
 
 
-def test_threads_at_once_wait_for_a_place_too(node: NodeHandle, tmp_path: Path) -> None:
+def test_threads_wait_while_a_server_has_its_largest_count_of_connections(node: NodeHandle, tmp_path: Path) -> None:
     with run_server(node, tmp_path, ipc=False, max_connections=4, streams_dir=str(tmp_path / "streams")) as few:
         stream = few.create_stream()
         options = ReadOptions.parse(few.options(stream, handshake="partition"), streaming=False)
-        way = cast("ServerRoute", options.route)
-        most = [0]
+        route = cast("ServerRoute", options.route)
+        most_connections = [0]
         lock = threading.Lock()
 
         def task(partition: int) -> int:
-            with POOL.borrow(way, partition) as hosts:
-                found = log_factory.open_log(way, framed=False, idle_timeout=30.0, sessions=hosts).states()
+            with POOL.borrow(route, partition) as sessions:
+                found = log_factory.open_log(route, framed=False, idle_timeout=30.0, sessions=sessions).states()
                 with lock:
-                    most[0] = max(most[0], few.endpoint.statistics["connections"])
+                    most_connections[0] = max(most_connections[0], few.endpoint.statistics["connections"])
             return len(found)
 
         with ThreadPoolExecutor(16) as pool:
             assert list(pool.map(task, range(16))) == [1] * 16
-        assert 1 <= most[0] <= 4
+        assert 1 <= most_connections[0] <= 4
 
 
 @pytest.fixture(scope="module")
 def strict(node: NodeHandle, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StreamServer]:
-    """A server that lets only keys of its list come: ``owner`` may do everything, ``reader`` read ``open-*``."""
+    """A server with authorised keys: ``owner`` may use all actions, ``reader`` may read the streams ``open-*``."""
     folder = tmp_path_factory.mktemp("strict")
     owner, reader = (public_text(ensure_identity(folder / f"{name}.key").public) for name in ("owner", "reader"))
     (folder / "clients").write_text(f"{owner} the owner\nstreams=open-*:read {reader} a reader\n")
     (folder / "clients").chmod(0o600)
-    given = {"authorized_keys": str(folder / "clients"), "streams_dir": str(folder / "streams")}
-    with run_server(node, folder, ipc=False, **given) as one:
+    settings = {"authorized_keys": str(folder / "clients"), "streams_dir": str(folder / "streams")}
+    with run_server(node, folder, ipc=False, **settings) as one:
         yield one
 
 
-def test_a_key_may_do_what_it_may_and_no_more(strict: StreamServer) -> None:
-    shown, hidden = strict.endpoint.streams.create("open-1", 1), strict.endpoint.streams.create("hidden", 1)
-    for stream in (shown, hidden):
+def test_a_key_can_use_the_actions_of_its_grants_and_no_others(strict: StreamServer) -> None:
+    readable, hidden = strict.endpoint.streams.create("open-1", 1), strict.endpoint.streams.create("hidden", 1)
+    for stream in (readable, hidden):
         save(strict.options(stream, identity=strict.key_file("owner")), [make_numbered_batch(0, 3)])
-    ends = [stream.states()[0].end for stream in (shown, hidden)]
+    ends = [stream.states()[0].end for stream in (readable, hidden)]
     reader = strict.key_file("reader")
-    assert read_numbers(strict.options(shown, identity=reader)) == [0, 1, 2]
+    assert read_numbers(strict.options(readable, identity=reader)) == [0, 1, 2]
     with pytest.raises(RefusedError, match="your key may not read"):
         read_numbers(strict.options(hidden, identity=reader))
-    for stream in (shown, hidden):
+    for stream in (readable, hidden):
         with pytest.raises(RefusedError, match=r"your key may not .*write"):
             save(strict.options(stream, identity=reader), [make_numbered_batch(3, 6)])
     with pytest.raises(RefusedError, match="This server does not know your key"):
-        read_numbers(strict.options(shown, identity=strict.key_file("stranger")))
-    assert [stream.states()[0].end for stream in (shown, hidden)] == ends
+        read_numbers(strict.options(readable, identity=strict.key_file("unauthorised")))
+    assert [stream.states()[0].end for stream in (readable, hidden)] == ends
 
 
-def test_spark_comes_with_a_key_and_shows_what_it_may_not(spark: SparkSession, strict: StreamServer) -> None:
+def test_spark_shows_the_error_of_an_action_that_its_key_is_not_granted(
+    spark: SparkSession, strict: StreamServer
+) -> None:
     stream = strict.endpoint.streams.create("closed", 1)
     write_frame(make_numbered_rows(spark, 3, 1), strict.options(stream, identity=strict.key_file("owner")))
     end = stream.states()[0].end
@@ -144,12 +149,12 @@ def test_spark_comes_with_a_key_and_shows_what_it_may_not(spark: SparkSession, s
     assert 0 < end == stream.states()[0].end
 
 
-def test_a_connection_that_ended_is_made_anew(server: StreamServer) -> None:
+def test_the_pool_connects_again_after_a_connection_has_closed(server: StreamServer) -> None:
     stream = server.create_stream()
     options = ReadOptions.parse(server.options(stream, identity=server.key_file("again")), streaming=False)
-    way = cast("ServerRoute", options.route)
-    for turn in (1, 2):
-        with POOL.borrow(way) as hosts:
-            assert len(log_factory.open_log(way, framed=False, idle_timeout=30.0, sessions=hosts).states()) == 1
-        assert server.count_handshakes(server.key_file("again"), turn) == turn
+    route = cast("ServerRoute", options.route)
+    for count in (1, 2):
+        with POOL.borrow(route) as sessions:
+            assert len(log_factory.open_log(route, framed=False, idle_timeout=30.0, sessions=sessions).states()) == 1
+        assert server.count_handshakes(server.key_file("again"), count) == count
         POOL.close()

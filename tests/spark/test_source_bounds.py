@@ -1,4 +1,4 @@
-"""Where reading begins and ends: offsets, positions, sessions, filters."""
+"""The bounds of a query: offsets, positions, Aeron session ids and pushed-down filters."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tests.spark.simulated_engine import Query, make_source, read_numbers, read_
 
 
 @dataclass(frozen=True)
-class Two:
-    """A stream with two recordings: numbers 0 to 19, and 100 to 104; number 10 is fragmented."""
+class TwoRecordings:
+    """A stream with two recordings, of numbers 0 to 19 and 100 to 104. The message of number 10 is fragmented."""
 
     stream: Stream
     first: PublishedRecording
     second: PublishedRecording
-    at: dict[int, int]  # where each number begins
+    positions: dict[int, int]  # of the beginning of each number's message
 
     @property
     def options(self) -> dict[str, str]:
@@ -32,46 +32,57 @@ class Two:
 
 
 @pytest.fixture(scope="module")
-def two(node: NodeHandle) -> Iterator[Two]:
-    """Recordings that no test here changes."""
+def two(node: NodeHandle) -> Iterator[TwoRecordings]:
+    """Two recordings, which no test changes."""
     for stream in open_stream(node):
         stream.record()
         first, second = stream.publisher(), stream.publisher()
         values = [*numbered(0, 10), *numbered(10, 11, 5_000), *numbered(11, 20)]
-        at = dict(enumerate(first.send(values))) | dict(enumerate(second.send(numbered(100, 105)), 100))
-        yield Two(stream, first, second, at)
+        positions = dict(enumerate(first.send(values))) | dict(enumerate(second.send(numbered(100, 105)), 100))
+        yield TwoRecordings(stream, first, second, positions)
 
 
 ALL = [*range(20), *range(100, 105)]
 
 
-def offsets(**named: object) -> str:
-    return json.dumps(named)
+def format_offsets(**offsets: object) -> str:
+    return json.dumps(offsets)
 
 
-def test_a_batch_begins_at_the_earliest_and_ends_at_the_latest(two: Two) -> None:
+def test_a_batch_query_reads_from_the_earliest_to_the_latest_offset_by_default(two: TwoRecordings) -> None:
     assert read_numbers(two.options) == ALL
     assert read_numbers(two.options, startingOffsets="earliest", endingOffsets="latest") == ALL
 
 
-def test_offsets_are_named_by_id_or_by_archive_and_id(two: Two) -> None:
+def test_an_offset_names_a_recording_by_its_id_or_by_archive_and_id(two: TwoRecordings) -> None:
     short, full = str(two.first.recording_id), two.second.key
-    assert read_numbers(two.options, startingOffsets=offsets(**{short: two.at[7], full: two.at[103]})) == [
+    assert read_numbers(
+        two.options, startingOffsets=format_offsets(**{short: two.positions[7], full: two.positions[103]})
+    ) == [
         *range(7, 20),
         103,
         104,
     ]
-    assert read_numbers(two.options, startingOffsets=offsets(**{full: two.at[103]})) == [*range(20), 103, 104]
-    assert read_numbers(two.options, endingOffsets=offsets(**{full: two.at[103]})) == [*range(20), 100, 101, 102]
+    assert read_numbers(two.options, startingOffsets=format_offsets(**{full: two.positions[103]})) == [
+        *range(20),
+        103,
+        104,
+    ]
+    assert read_numbers(two.options, endingOffsets=format_offsets(**{full: two.positions[103]})) == [
+        *range(20),
+        100,
+        101,
+        102,
+    ]
     assert read_numbers(
         two.options,
-        startingOffsets=offsets(**{short: two.at[10], full: "earliest"}),
-        endingOffsets=offsets(**{short: two.at[11], full: two.at[100]}),
+        startingOffsets=format_offsets(**{short: two.positions[10], full: "earliest"}),
+        endingOffsets=format_offsets(**{short: two.positions[11], full: two.positions[100]}),
     ) == [10]
 
 
-def test_a_stream_begins_at_named_offsets_the_latest_or_the_earliest(two: Two) -> None:
-    named = offsets(**{str(two.first.recording_id): two.at[18], two.second.key: "latest"})
+def test_a_streaming_query_starts_at_given_offsets_the_latest_or_the_earliest(two: TwoRecordings) -> None:
+    named = format_offsets(**{str(two.first.recording_id): two.positions[18], two.second.key: "latest"})
     assert Query(two.options, startingOffsets=named).run_batch() == [18, 19]
     assert Query(two.options, startingOffsets="latest").run_batch() == []
     assert Query(two.options, startingOffsets="earliest").run_batch() == ALL
@@ -91,11 +102,13 @@ def test_a_stream_begins_at_named_offsets_the_latest_or_the_earliest(two: Two) -
         ({"elsewhere/1": 0}, r"has recording elsewhere/1, which the stream does not have"),
     ],
 )
-def test_positions_that_are_none_are_refused(two: Two, wanted: dict[str, object], said: str) -> None:
+def test_invalid_positions_and_unknown_recordings_are_refused(
+    two: TwoRecordings, wanted: dict[str, object], said: str
+) -> None:
     named = {}
     for name, value in wanted.items():
-        # the second of the frames that message 10 is made of
-        position = two.at[10] + 1_408 if value == "a fragment" else value
+        # the position of the second frame of message 10
+        position = two.positions[10] + 1_408 if value == "a fragment" else value
         named[str(two.first.recording_id) if name == "first" else name] = position
     with pytest.raises(OptionError, match=said):
         read_numbers(two.options, startingOffsets=json.dumps(named))
@@ -105,38 +118,38 @@ def test_positions_that_are_none_are_refused(two: Two, wanted: dict[str, object]
         read_numbers(two.options, endingOffsets=json.dumps(named))
 
 
-def test_bounds_hold_the_messages_that_begin_within_them(two: Two) -> None:
-    at = two.at
+def test_position_bounds_select_the_messages_that_begin_within_them(two: TwoRecordings) -> None:
+    at = two.positions
     assert read_numbers(two.options, startPosition=at[7]) == [n for n in ALL if at[n] >= at[7]]
     assert read_numbers(two.options, startPosition=at[7] + 1) == [n for n in ALL if at[n] > at[7]]
     assert read_numbers(two.options, endPosition=at[3]) == [n for n in ALL if at[n] < at[3]]
     assert read_numbers(two.options, endPosition=at[3] + 1) == [n for n in ALL if at[n] <= at[3]]
-    inside = two.at[10] + 2_000
+    inside = two.positions[10] + 2_000
     assert read_numbers(two.options, startPosition=at[9], endPosition=inside) == [9, 10]
     assert read_numbers(two.options, startPosition=inside) == list(range(11, 20))
     assert read_numbers(two.options, startPosition=1 << 40) == []
 
 
-def test_sessions_are_chosen_by_id(two: Two) -> None:
+def test_a_query_selects_publications_by_aeron_session_id(two: TwoRecordings) -> None:
     one, other = two.first.publication.session_id, two.second.publication.session_id
     assert read_numbers(two.options, sessionIds=other) == list(range(100, 105))
     assert read_numbers(two.options, sessionIds=f"{other}, {one}") == ALL
     assert read_numbers(two.options, sessionIds=one ^ other ^ 1, startPosition=0) == []
 
 
-def test_columns_say_where_a_message_was(two: Two) -> None:
+def test_columns_show_the_position_and_origin_of_each_message(two: TwoRecordings) -> None:
     rows = read_table(two.options).to_pylist()
     for row in rows:
         publishing = two.first if number(row["value"]) < 100 else two.second
-        assert row["position"] == two.at[number(row["value"])]
+        assert row["position"] == two.positions[number(row["value"])]
         assert row["recordingId"] == publishing.recording_id
         assert row["sessionId"] == publishing.publication.session_id
         assert (row["streamId"], row["channel"]) == (two.stream.id, "aeron:ipc")
         assert (row["reservedValue"], row["timestamp"]) == (0, None)
 
 
-def planned(two: Two, *filters: Filter) -> tuple[list[int], int]:
-    """Return the numbers and the bytes of the log that a batch with these filters reads, before Spark filters rows."""
+def read_filtered(two: TwoRecordings, *filters: Filter) -> tuple[list[int], int]:
+    """Return the numbers and the count of log bytes that a query with filters reads, before Spark filters rows."""
     source = make_source(two.options, pushdown=True)
     reader = source.reader(source.schema())
     assert list(reader.pushFilters(list(filters))) == list(filters), "Spark must still apply every filter"
@@ -147,51 +160,51 @@ def planned(two: Two, *filters: Filter) -> tuple[list[int], int]:
     return found, sum(range.length for one in partitions for range in one.ranges)
 
 
-def test_filters_on_positions_and_sessions_bound_what_is_read(two: Two) -> None:
-    at, position, session = two.at, ("position",), ("sessionId",)
-    everything, whole = planned(two)
-    assert everything == ALL
-    assert whole == two.first.position + two.second.position
-    assert planned(two, EqualTo(position, at[11])) == ([11], 160)
-    assert planned(two, GreaterThanOrEqual(position, at[18]))[0] == [18, 19]
-    assert planned(two, GreaterThan(position, at[18]))[0][-1] == 19
-    assert planned(two, LessThan(position, at[2])) == ([0, 1, 100, 101], 4 * 160)
-    assert planned(two, LessThanOrEqual(position, at[2]))[0] == [0, 1, 2, 100, 101, 102]
-    assert planned(two, GreaterThanOrEqual(position, at[2]), LessThan(position, at[4]))[0] == [2, 3, 102, 103]
-    assert planned(two, GreaterThan(position, at[4]), LessThan(position, at[2])) == ([], 0)
+def test_filters_on_positions_and_session_ids_limit_the_ranges_to_read(two: TwoRecordings) -> None:
+    at, position, session = two.positions, ("position",), ("sessionId",)
+    numbers, all_bytes = read_filtered(two)
+    assert numbers == ALL
+    assert all_bytes == two.first.position + two.second.position
+    assert read_filtered(two, EqualTo(position, at[11])) == ([11], 160)
+    assert read_filtered(two, GreaterThanOrEqual(position, at[18]))[0] == [18, 19]
+    assert read_filtered(two, GreaterThan(position, at[18]))[0][-1] == 19
+    assert read_filtered(two, LessThan(position, at[2])) == ([0, 1, 100, 101], 4 * 160)
+    assert read_filtered(two, LessThanOrEqual(position, at[2]))[0] == [0, 1, 2, 100, 101, 102]
+    assert read_filtered(two, GreaterThanOrEqual(position, at[2]), LessThan(position, at[4]))[0] == [2, 3, 102, 103]
+    assert read_filtered(two, GreaterThan(position, at[4]), LessThan(position, at[2])) == ([], 0)
     other = two.second.publication.session_id
-    assert planned(two, EqualTo(session, other)) == (list(range(100, 105)), two.second.position)
-    assert planned(two, In(session, (other, 1, None)))[0] == list(range(100, 105))
-    assert planned(two, EqualTo(session, other), EqualTo(session, two.first.publication.session_id)) == ([], 0)
-    assert planned(two, EqualTo(("streamId",), 7), GreaterThan(("reservedValue",), 7))[1] == whole
+    assert read_filtered(two, EqualTo(session, other)) == (list(range(100, 105)), two.second.position)
+    assert read_filtered(two, In(session, (other, 1, None)))[0] == list(range(100, 105))
+    assert read_filtered(two, EqualTo(session, other), EqualTo(session, two.first.publication.session_id)) == ([], 0)
+    assert read_filtered(two, EqualTo(("streamId",), 7), GreaterThan(("reservedValue",), 7))[1] == all_bytes
 
 
-def test_spark_hands_its_filters_over_with_pushdown(spark: SparkSession, two: Two) -> None:
+def test_spark_pushes_filters_down_to_the_source(spark: SparkSession, two: TwoRecordings) -> None:
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:
-        bounds = f"position >= {two.at[3]} and sessionId = {two.second.publication.session_id}"
+        bounds = f"position >= {two.positions[3]} and sessionId = {two.second.publication.session_id}"
 
         def loaded() -> DataFrame:
-            # Anew for each query: Spark keeps what one filter left for the other queries of the same DataFrame.
+            # Each query loads again: Spark would use the ranges of one query's filter for all of the same DataFrame.
             return read_batch(spark, two.options, pushdown=True, minPartitions=2)
 
         assert sorted(number(row.value) for row in loaded().where(bounds).collect()) == [103, 104]
-        # two recordings are two partitions; of the filtered ones only one is left
+        # Two recordings are two Spark partitions; the filter selects one recording.
         assert (loaded().rdd.getNumPartitions(), loaded().where(bounds).rdd.getNumPartitions()) == (2, 1)
         assert loaded().where(f"position > {1 << 40}").count() == 0
     finally:
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
-def test_without_pushdown_the_same_filters_give_the_same_rows(spark: SparkSession, two: Two) -> None:
+def test_spark_filters_rows_without_pushdown(spark: SparkSession, two: TwoRecordings) -> None:
     frame = read_batch(spark, two.options)
-    wanted = frame.where(f"position >= {two.at[3]} and sessionId = {two.second.publication.session_id}")
+    wanted = frame.where(f"position >= {two.positions[3]} and sessionId = {two.second.publication.session_id}")
     assert sorted(number(row.value) for row in wanted.collect()) == [103, 104]
 
 
-def test_spark_reads_between_offsets(spark: SparkSession, two: Two) -> None:
-    start = offsets(**{str(two.first.recording_id): two.at[17], two.second.key: two.at[102]})
-    end = offsets(**{two.second.key: two.at[104]})
+def test_spark_reads_the_range_between_two_offsets(spark: SparkSession, two: TwoRecordings) -> None:
+    start = format_offsets(**{str(two.first.recording_id): two.positions[17], two.second.key: two.positions[102]})
+    end = format_offsets(**{two.second.key: two.positions[104]})
     rows = read_batch(spark, two.options, startingOffsets=start, endingOffsets=end).collect()
     assert sorted(number(row.value) for row in rows) == [17, 18, 19, 102, 103]
     assert Query(two.options, startingOffsets=start).run_batch() == [17, 18, 19, 102, 103, 104]

@@ -27,7 +27,7 @@ MESSAGE = frame(100)
 
 @pytest.fixture
 def stream(node: NodeHandle) -> Iterator[Stream]:
-    """A recorded stream of the test's own."""
+    """A recorded stream that no other test uses."""
     for one in open_stream(node):
         yield one.record()
 

@@ -35,7 +35,7 @@ def node(run_name: str) -> Iterator[NodeHandle]:
 
 @pytest.fixture
 def stream(node: NodeHandle) -> Iterator[Stream]:
-    """A recorded stream of the test's own."""
+    """A recorded stream that no other test uses."""
     for one in open_stream(node):
         yield one.record()
 

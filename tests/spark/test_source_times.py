@@ -23,7 +23,7 @@ NS: Final = 1_000_000_000
 
 @pytest.fixture
 def stream(node: NodeHandle) -> Iterator[Stream]:
-    """A recorded stream of the test's own."""
+    """A recorded stream that no other test uses."""
     for one in open_stream(node):
         yield one.record()
 

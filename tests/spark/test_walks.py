@@ -1,7 +1,7 @@
-"""The four walks of docs/architecture.md, each with real parts in one process: step through them in a debugger.
+"""The four walks of docs/architecture.md as tests, to step through in a debugger.
 
-The media driver and the archive are a node of their own process; reader, writer, client and server are here. Only
-Spark's engine is left out: ``tests/spark/simulated_engine.py`` makes the calls that it makes, in its order.
+Reader, writer, client and server are real and run in the test's process. The media driver and the archive run in a
+node process. ``tests/spark/simulated_engine.py`` replaces Spark's engine: it makes the same calls, in the same order.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def recorded(node: NodeHandle) -> Iterator[Stream]:
 
 
 class Catalog:
-    """An object of the server whose method clients call."""
+    """A remote object: clients call its method on the server."""
 
     def describe(self, name: str) -> dict[str, object]:
         return {"name": name, "partitions": 2}
@@ -36,8 +36,8 @@ class Catalog:
 def test_walk_1_from_a_recording_to_a_spark_row(recorded: Stream) -> None:
     save({"record": "auto", **recorded.options}, [make_numbered_batch(0, 100)])
     query = Query(recorded.options)
-    assert query.plan_batch()  # the driver: latestOffset looks for the boundary of the last message
-    assert query.read_planned_batch() == list(range(100))  # a task: rows of the range as Arrow record batches
+    assert query.plan_batch()  # in the driver: latestOffset searches for the end of the last complete message
+    assert query.read_planned_batch() == list(range(100))  # in a task: rows of the range as Arrow record batches
     query.commit()
     assert not query.plan_batch()
 
@@ -45,11 +45,11 @@ def test_walk_1_from_a_recording_to_a_spark_row(recorded: Stream) -> None:
 def test_walk_2_from_a_micro_batch_to_a_committed_transaction(server: StreamServer) -> None:
     options = server.options(server.create_stream(partitions=2))
     sink = Sink(options)
-    messages = sink.stage(0, [make_numbered_batch(0, 40)], [make_numbered_batch(40, 80)])  # two tasks stage their rows
-    assert read_numbers(options) == []  # a stage is not visible
-    sink.commit(0, messages)  # the driver: one request makes both visible
+    messages = sink.stage(0, [make_numbered_batch(0, 40)], [make_numbered_batch(40, 80)])  # two tasks, a stage each
+    assert read_numbers(options) == []  # staged rows are not visible
+    sink.commit(0, messages)  # in the driver: one request makes both stages visible
     assert sorted(read_numbers(options)) == list(range(80))
-    sink.commit(0, messages)  # a repeated commit adds nothing
+    sink.commit(0, messages)  # a repeated commit adds no rows
     assert sorted(read_numbers(options)) == list(range(80))
 
 
