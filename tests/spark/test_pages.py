@@ -1,6 +1,6 @@
-"""README.md and docs/: the code of each section runs as it stands, in order, against a node and, where named, a server.
+"""Executes the code of each section of README.md and docs/, in order, with a node and, if needed, a server.
 
-Only the places are the test's: addresses, stream ids, keys, and the folders /tmp and /data.
+The test replaces only addresses, stream ids, keys, and the folders /tmp and /data in the code.
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ STARTS_SERVER: Final = "aeron_spark.Server("
 CHANNEL: Final = re.compile(r"endpoint=[\w.-]+:\d+")
 STREAM_ID: Final = re.compile(r"(stream-?id\W{1,4})(\d+)", re.IGNORECASE)
 FOLDER: Final = re.compile(r"(?<![\w.])/(?:data|tmp)/")
-WAITS: Final = "Waiting for data to arrive"  # how Spark says that a query has read all there is
-KEY: Final = "aeron-spark:..."
+IDLE_STATUS: Final = "Waiting for data to arrive"  # Spark's status of a query that has read all rows
+KEY_PLACEHOLDER: Final = "aeron-spark:..."
 TIMEOUT_S: Final = 120.0  # of actions that are fast on an idle machine
 
 
 @pytest.fixture(scope="module")
 def session(spark: SparkSession) -> Iterator[SparkSession]:
-    """The session that the pages get: what they register in it is not there for other modules."""
-    with pytest.MonkeyPatch.context() as changed:
-        own = spark.newSession()
-        changed.setattr(SparkSession, "_instantiatedSession", own)
-        register(own)
-        yield own
+    """A session for the pages only, so that their registrations do not affect other modules."""
+    with pytest.MonkeyPatch.context() as patches:
+        session = spark.newSession()
+        patches.setattr(SparkSession, "_instantiatedSession", session)
+        register(session)
+        yield session
 
 
 @pytest.fixture(scope="module")
 def own_node(session: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeHandle]:
-    """This machine's own node, which the pages use and no other test; the session's workers are connected to it."""
+    """The machine's default node, which only the pages use; Spark's workers are already connected."""
     with node.ensure() as handle, closing(lease_client(handle.aeron_dir)):
         warm_up(session, handle, tmp_path_factory.mktemp("pages"))
         yield handle
@@ -64,26 +64,26 @@ def own_node(session: SparkSession, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.fixture
-def home() -> Iterator[Path]:
-    """The folder of this user's keys, as empty as before the first use of the package."""
-    place = Path(os.environ["AERON_SPARK_CONFIG_HOME"])
-    before = place.with_name("before")
-    place.mkdir(parents=True, exist_ok=True)
-    place.rename(before)
-    yield place
-    shutil.rmtree(place, ignore_errors=True)
-    before.rename(place)
+def config_home() -> Iterator[Path]:
+    """The user's folder of keys, which does not exist, as before the first use of the package."""
+    folder = Path(os.environ["AERON_SPARK_CONFIG_HOME"])
+    saved = folder.with_name("saved")
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.rename(saved)
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+    saved.rename(folder)
 
 
-class Run:
-    """A section that is executed: its folder, its names, and the programs that it started."""
+class SectionRun:
+    """The execution of a section: its folder, its Python names, and the programs that it has started."""
 
     def __init__(self, section: Section, folder: Path, spark: SparkSession) -> None:
         self._section = section
         self._spark = spark
         self._folder = folder
         self._names: dict[str, Any] = {"__name__": "__main__", "spark": spark}
-        self._commands = self._make_command()
+        self._command_folder = self._make_command()
         data, control = free_ports()
         self.server = f"127.0.0.1:{data}:{control}"
         self._channel = f"endpoint=127.0.0.1:{free_ports()[0]}"
@@ -94,13 +94,13 @@ class Run:
 
     @property
     def needs_server(self) -> bool:
-        """Whether the section speaks of a server and starts none."""
+        """Whether the section uses a server that it does not start."""
         blocks = self._section.executed
-        starts_one = any(block.in_background or STARTS_SERVER in block.code for block in blocks)
-        return not starts_one and any(SERVER.search(block.before + block.code) for block in blocks)
+        starts_server = any(block.in_background or STARTS_SERVER in block.code for block in blocks)
+        return not starts_server and any(SERVER.search(block.before + block.code) for block in blocks)
 
     def execute(self, block: Block) -> None:
-        """Run a block; one in the background goes on until :meth:`end`."""
+        """Run a block. A block in the background runs until :meth:`end`."""
         where = f"{self._section.page}:{block.line}"
         if block.is_python:
             thread = threading.Thread(target=self._python, args=(block,), daemon=True)
@@ -113,25 +113,28 @@ class Run:
         else:
             self._programs.append(self._shell(block))
             if not block.in_background:
-                said, _ = self._programs[-1].communicate(timeout=TIMEOUT_S)
-                assert self._programs[-1].returncode == 0, f"{where}\n{said}"
+                output, _ = self._programs[-1].communicate(timeout=TIMEOUT_S)
+                assert self._programs[-1].returncode == 0, f"{where}\n{output}"
         if block.in_background and SERVER.search(block.code):
-            poll_until(self._is_served, TIMEOUT_S, f"the server of {where} to listen")
+            poll_until(self._is_server_listening, TIMEOUT_S, f"the server of {where} to listen")
 
     def end(self) -> None:
-        """Stop the section's queries, close what it opened, and end its programs. Raises what a thread of it raised."""
+        """Stop the section's queries, close its clients and servers, and end its programs.
+
+        Raises the first error of one of its threads.
+        """
         try:
-            poll_until(self._is_closed, TIMEOUT_S, "the Python code of the section to end")
+            poll_until(self._close_all, TIMEOUT_S, "the Python code of the section to end")
         finally:
             for program in self._programs:
                 if program.poll() is None:
                     self._interrupt(program)
         self._raise()
 
-    def _is_closed(self) -> bool:
+    def _close_all(self) -> bool:
         """Stop queries and close objects; return whether all Python code has ended."""
         for query in self._spark.streams.active:
-            if query.status["message"] == WAITS:  # one that is interrupted while it starts leaves processes
+            if query.status["message"] == IDLE_STATUS:  # a query that is stopped while it starts leaves processes
                 query.stop()
         for value in [value for value in self._names.values() if isinstance(value, Client | Server)]:
             value.close()
@@ -140,18 +143,18 @@ class Run:
     def _interrupt(self, program: subprocess.Popen[str]) -> None:
         os.killpg(program.pid, signal.SIGINT)
         try:
-            said, _ = program.communicate(timeout=TIMEOUT_S)
+            output, _ = program.communicate(timeout=TIMEOUT_S)
         except subprocess.TimeoutExpired:
             os.killpg(program.pid, signal.SIGKILL)
             raise
-        assert program.returncode == 0, said
+        assert program.returncode == 0, output
 
     def _raise(self) -> None:
         if self._errors:
             raise self._errors.pop(0)
 
-    def _is_served(self) -> bool:
-        """Return whether the server's port is taken, or its program has ended."""
+    def _is_server_listening(self) -> bool:
+        """Return whether the server's port is in use, or the server has failed."""
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             try:
                 probe.bind(("127.0.0.1", int(self.server.split(":")[1])))
@@ -161,57 +164,59 @@ class Run:
 
     def _python(self, block: Block) -> None:
         try:
-            # in Java each thread has an active session of its own, in which a writer looks its format up
+            # In Java, each thread has a separate active session, which a writer uses to find its format.
             java = SparkSession._get_j_spark_session_class(self._spark._jvm)
             java.setActiveSession(self._spark._jsparkSession)
-            # what a traceback shows is the line of the page
+            # The empty lines let a traceback show the line numbers of the page.
             for first, code in ((1, block.before), (block.line, block.code)):
-                text = "\n" * (first - 1) + self._here(code)
+                text = "\n" * (first - 1) + self._replace_addresses(code)
                 exec(compile(text, str(ROOT / self._section.page), "exec"), self._names)
         except BaseException as error:
             self._errors.append(error)
 
     def _shell(self, block: Block) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            ["bash", "-euo", "pipefail", "-c", self._here(block.code)],
+            ["bash", "-euo", "pipefail", "-c", self._replace_addresses(block.code)],
             env=self._environ(), cwd=self._folder, text=True, start_new_session=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
 
-    def _here(self, code: str) -> str:
-        """Return the code with the places of this test in it."""
+    def _replace_addresses(self, code: str) -> str:
+        """Return the code with this test's addresses, stream ids, folders and key."""
         code = SERVER.sub(self.server, code)
         code = CHANNEL.sub(self._channel, code)
         code = STREAM_ID.sub(lambda match: f"{match[1]}{self._first_id + int(match[2])}", code)
         code = FOLDER.sub(f"{self._folder}/", code)
-        return code.replace(KEY, self._server_key()) if KEY in code else code
+        return code.replace(KEY_PLACEHOLDER, self._server_key()) if KEY_PLACEHOLDER in code else code
 
     def _server_key(self) -> str:
-        asked = ["aeron-spark", "keys", "show", "--server"]
-        return subprocess.run(asked, env=self._environ(), text=True, stdout=subprocess.PIPE, check=True).stdout.strip()
+        command = ["aeron-spark", "keys", "show", "--server"]
+        return subprocess.run(
+            command, env=self._environ(), text=True, stdout=subprocess.PIPE, check=True
+        ).stdout.strip()
 
     def _environ(self) -> dict[str, str]:
-        """Return what a shell of the section has in its environment; its Python code may have changed that."""
+        """Return the environment of the section's shells, including changes by its Python code."""
         paths = os.pathsep.join([str(ROOT / "connector"), str(ROOT)])
-        return os.environ | {"PATH": f"{self._commands}:{os.environ['PATH']}", "PYTHONPATH": paths}
+        return os.environ | {"PATH": f"{self._command_folder}:{os.environ['PATH']}", "PYTHONPATH": paths}
 
     def _make_command(self) -> Path:
-        """Make ``aeron-spark`` a command of this source tree."""
-        place = self._folder / "bin"
-        place.mkdir()
-        command = place / "aeron-spark"
+        """Make a command ``aeron-spark`` that runs this source tree; return its folder."""
+        folder = self._folder / "bin"
+        folder.mkdir()
+        command = folder / "aeron-spark"
         command.write_text(f'#!/bin/sh\nexec {sys.executable} -m aeron_spark "$@"\n')
         command.chmod(0o755)
-        return place
+        return folder
 
 
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda section: f"{section.page}: {section.heading}")
 def test_the_code_of_a_section_runs(
-    section: Section, session: SparkSession, own_node: NodeHandle, home: Path, tmp_path: Path,
+    section: Section, session: SparkSession, own_node: NodeHandle, config_home: Path, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
-    run = Run(section, tmp_path, session)
+    run = SectionRun(section, tmp_path, session)
     with patch.dict(os.environ), ExitStack() as stack:
         if run.needs_server:
             stack.enter_context(Server(run.server, streams_dir=str(tmp_path / "streams"), handshakes_per_second=0))

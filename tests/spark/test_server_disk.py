@@ -1,4 +1,4 @@
-"""What a server reads of its disk for Spark and for a plain client: undamaged, and no more than it has to."""
+"""A server's reads from disk, for Spark and for a Python client: only the needed bytes, and never damaged ones."""
 
 from __future__ import annotations
 
@@ -27,52 +27,52 @@ MESSAGE: Final = 8 << 10  # an eighth of a term of 64 KiB, with its header
 FRAME_HEADER: Final = 32
 
 
-class Touched:
-    """Counts the bytes of a stream's log that are read for somebody: those sent, and those walked for their headers.
+class ReadBytes:
+    """Counts the bytes of a stream's log that the server reads: to send them, or to find message boundaries.
 
-    Of what was walked every byte counts, and a message more; the server looks at the headers only.
+    A search for boundaries reads only headers. It counts as all bytes that it passes and one message more.
     """
 
     def __init__(self, stream: Stream, patch: pytest.MonkeyPatch) -> None:
-        self.bytes = 0
+        self.count = 0
         self._blocks, self._walk = stream.blocks, walking.walk
         patch.setattr(stream, "blocks", self.blocks)
         patch.setattr(walking, "walk", self.walk)
 
-    def blocks(self, *given: Any) -> Iterator[tuple[int, bytes]]:
-        for position, data in self._blocks(*given):
-            self.bytes += len(data)
+    def blocks(self, *arguments: Any) -> Iterator[tuple[int, bytes]]:
+        for position, data in self._blocks(*arguments):
+            self.count += len(data)
             yield position, data
 
-    def walk(self, *given: Any, **more: Any) -> Any:
-        found = self._walk(*given, **more)
-        self.bytes += max(int(found.boundary()) - more["start"], 0) + MESSAGE
+    def walk(self, *arguments: Any, **more: Any) -> Any:
+        found = self._walk(*arguments, **more)
+        self.count += max(int(found.boundary()) - more["start"], 0) + MESSAGE
         return found
 
 
 @pytest.mark.parametrize("mib", [16, pytest.param(1024, marks=pytest.mark.soak)])
-def test_a_starting_time_is_found_without_reading_the_stream(
+def test_a_query_finds_its_starting_time_without_reading_the_whole_stream(
     server: StreamServer, monkeypatch: pytest.MonkeyPatch, mib: int
 ) -> None:
     stream = server.create_stream(term_bytes=64 << 10)
-    filling = bytes(MESSAGE - 128)
+    padding = bytes(MESSAGE - 128)
     for transaction in range(mib):
-        write(stream, transaction, {0: [b"%9d" % transaction + filling] * (MIB // MESSAGE)})
-    began = datetime.now(timezone.utc)
-    wait_for(lambda: datetime.now(timezone.utc) > began, 60.0, "the clock to go on")
+        write(stream, transaction, {0: [b"%9d" % transaction + padding] * (MIB // MESSAGE)})
+    start = datetime.now(timezone.utc)
+    wait_for(lambda: datetime.now(timezone.utc) > start, 60.0, "the clock to advance")
     for transaction in (mib, mib + 1):
         write(stream, transaction, {0: [b"%9d" % transaction]})
-    touched, size = Touched(stream, monkeypatch), stream.states()[0].end
-    found = read_table(server.options(stream), startingTimestamp=began.isoformat())
+    read, size = ReadBytes(stream, monkeypatch), stream.states()[0].end
+    found = read_table(server.options(stream), startingTimestamp=start.isoformat())
     assert [int(value) for value in found["value"].to_pylist()] == [mib, mib + 1]
-    print(f"{touched.bytes} bytes of {size} were read")
+    print(f"{read.count} bytes of {size} were read")
     assert size > 0.9 * mib * MIB
-    assert 0 < touched.bytes < size / 100
+    assert 0 < read.count < size / 100
 
 
-@pytest.mark.parametrize("place", ["in a value", "in a frame's length"])
-def test_a_bit_that_flipped_on_disk_is_told_with_recording_and_position_and_nothing_wrong_is_delivered(
-    server: StreamServer, node: NodeHandle, place: str
+@pytest.mark.parametrize("damaged", ["value", "frame length"])
+def test_a_bit_flipped_on_disk_is_an_error_with_recording_and_position_and_no_wrong_value_is_delivered(
+    server: StreamServer, node: NodeHandle, damaged: str
 ) -> None:
     stream = server.create_stream()
     values = [secrets.token_bytes(100) for _ in range(1_000)]
@@ -80,14 +80,14 @@ def test_a_bit_that_flipped_on_disk_is_told_with_recording_and_position_and_noth
     (state,) = stream.states()
     position = messages(stream, 0)[600][0]
     with Path(node.archive_dir, f"{state.recording_id}-0.rec").open("r+b") as file:
-        at = position + (FRAME_HEADER + 50 if place == "in a value" else 1)
+        at = position + (FRAME_HEADER + 50 if damaged == "value" else 1)
         file.seek(at)
         byte = file.read(1)[0]
         file.seek(at)
         file.write(bytes([byte ^ 0x10]))
     with pytest.raises(DataFormatError) as failed:
         read_table(server.options(stream))
-    _names(str(failed.value), state.recording_id, position)
+    _assert_names(str(failed.value), state.recording_id, position)
     delivered: list[bytes] = []
     with aeron_spark.connect(
         server.endpoint.addresses[0], aeron_dir=node.aeron_dir, ipc="never", store=MemoryPeerStore()
@@ -95,11 +95,11 @@ def test_a_bit_that_flipped_on_disk_is_told_with_recording_and_position_and_noth
         reader = client.reader(stream.definition.name)
         with pytest.raises(DataFormatError) as refused:
             delivered.extend(value for batch in reader for value in batch.column("value").to_pylist())
-    _names(str(refused.value), state.recording_id, position)
+    _assert_names(str(refused.value), state.recording_id, position)
     assert delivered == values[: len(delivered)]
     assert len(delivered) <= 600
 
 
-def _names(text: str, recording: int, position: int) -> None:
+def _assert_names(text: str, recording: int, position: int) -> None:
     assert f"recording {recording})" in text
     assert re.search(rf"position.{position}\b", text)

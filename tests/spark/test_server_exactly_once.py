@@ -1,6 +1,6 @@
-"""From a stream to a stream through Spark, exactly once, whatever is repeated, lost or left behind.
+"""Queries of Spark that copy a stream to another one on the server route, exactly once.
 
-``test_server_sink`` drives the sink through the same by hand: what only Spark shows is here, and the rest is ``full``.
+``test_server_sink`` shows the same with the simulated engine, so the tests here that need no Spark are marked ``full``.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ pytestmark = pytest.mark.usefixtures("server_route_warmed_up")
 
 
 def start(frame: DataFrame, options: dict[str, str], checkpoint: Path, **more: Any) -> StreamingQuery:
-    """Start to write the stream ``frame``; ``trigger`` among ``more`` is Spark's, the rest are options."""
+    """Start a query that writes a streaming DataFrame; ``trigger`` in ``more`` is Spark's, the rest are options."""
     trigger = more.pop("trigger", {"availableNow": True})
     writer = frame.writeStream.format("aeron").options(**options, **more).option("checkpointLocation", str(checkpoint))
     return begin(writer.trigger(**trigger).start)
 
 
 def copy_available(frame: DataFrame, options: dict[str, str], checkpoint: Path, **more: Any) -> StreamingQuery:
-    """Write what there is now, and raise what that failed with."""
+    """Write the rows that are available now; raise the error with which the query failed."""
     query = start(frame, options, checkpoint, **more)
     try:
         assert query.awaitTermination(QUERY_TIMEOUT_S), f"still running after {QUERY_TIMEOUT_S} s: {query.status}"
@@ -42,12 +42,12 @@ def copy_available(frame: DataFrame, options: dict[str, str], checkpoint: Path, 
     return query
 
 
-def values(server: StreamServer, stream: Stream) -> list[int]:
+def committed_numbers(server: StreamServer, stream: Stream) -> list[int]:
     return read_numbers(server.options(stream))
 
 
 def remove_last_commit(checkpoint: Path) -> int:
-    """Take the last batch's commit out of a checkpoint, as if Spark had died before it wrote that; return the batch."""
+    """Remove the commit of the last batch from a checkpoint, as if Spark had died before it; return its number."""
     commits = checkpoint / "commits"
     last = max(int(path.name) for path in commits.iterdir() if path.name.isdecimal())
     (commits / str(last)).unlink()
@@ -57,10 +57,10 @@ def remove_last_commit(checkpoint: Path) -> int:
 
 @pytest.fixture
 def source(server: StreamServer) -> Stream:
-    made = server.create_stream(2)
-    commit_values(made, 0, 100)
-    commit_values(made, 100, 200, partition=1)
-    return made
+    stream = server.create_stream(2)
+    commit_values(stream, 0, 100)
+    commit_values(stream, 100, 200, partition=1)
+    return stream
 
 
 @pytest.fixture
@@ -68,12 +68,12 @@ def target(server: StreamServer) -> Stream:
     return server.create_stream(2)
 
 
-def rows_of(spark: SparkSession, server: StreamServer, source: Stream, **more: object) -> DataFrame:
+def stream_rows(spark: SparkSession, server: StreamServer, source: Stream, **more: object) -> DataFrame:
     return read_stream(spark, server.options(source), **more).select("value")
 
 
-@pytest.mark.full("two queries through Spark; test_server_sink drives the sink through the same by hand")
-def test_a_copy_is_equal_over_a_commit_that_failed_and_a_restart(
+@pytest.mark.full("two queries through Spark; test_server_sink shows the same without Spark")
+def test_a_copy_equals_its_source_after_a_failed_commit_and_a_restart(
     spark: SparkSession,
     server: StreamServer,
     source: Stream,
@@ -81,14 +81,14 @@ def test_a_copy_is_equal_over_a_commit_that_failed_and_a_restart(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The batch is committed on the server, and Spark does not know: it comes again, in a run of its own."""
+    """The server has committed the batch and Spark does not know it: the next run of the query repeats the batch."""
     monkeypatch.setattr(target, "commit", FailingCommit(target.commit, after_commit=True))
-    frame, options = rows_of(spark, server, source, maxRowsPerTrigger=150), server.options(target)
+    frame, options = stream_rows(spark, server, source, maxRowsPerTrigger=150), server.options(target)
     first = start(frame, options, tmp_path / "c")
     with pytest.raises(PySparkException, match="the commit failed, for a test"):
         first.awaitTermination(QUERY_TIMEOUT_S)
     first.stop()
-    assert len(values(server, target)) == 150
+    assert len(committed_numbers(server, target)) == 150
     commit_values(source, 200, 300)
     query = copy_available(frame, options, tmp_path / "c")
     assert query.id == first.id
@@ -107,11 +107,11 @@ def test_a_copy_is_equal_over_a_commit_that_failed_and_a_restart(
         target.begin(query.id, first.runId, 2)
 
 
-@pytest.mark.full("two queries and four reads through Spark; test_server_sink drives the sink through the same by hand")
-def test_a_copy_is_equal_partition_by_partition_over_restarts(
+@pytest.mark.full("two queries and four reads through Spark; test_server_sink shows the same without Spark")
+def test_a_copy_equals_its_source_in_each_partition_after_a_restart(
     spark: SparkSession, server: StreamServer, source: Stream, target: Stream, tmp_path: Path
 ) -> None:
-    frame = rows_of(spark, server, source, maxRowsPerTrigger=60)
+    frame = stream_rows(spark, server, source, maxRowsPerTrigger=60)
     query = copy_available(frame, server.options(target), tmp_path / "c")
     commit_values(source, 200, 300)
     copy_available(frame, server.options(target), tmp_path / "c")
@@ -130,74 +130,76 @@ def test_a_copy_is_equal_partition_by_partition_over_restarts(
     )
 
 
-@pytest.mark.full("two queries a case through Spark; test_server_sink drives the sink through the same by hand")
-@pytest.mark.parametrize("partitions", [2, 3], ids=["as it was", "in other partitions"])
-def test_a_batch_whose_commit_spark_forgot_is_dropped_when_it_comes_again(
+@pytest.mark.full("two queries a case through Spark; test_server_sink shows the same without Spark")
+@pytest.mark.parametrize("partitions", [2, 3], ids=["in the same partitions", "in other partitions"])
+def test_a_batch_that_spark_repeats_because_it_lost_its_commit_adds_no_rows(
     spark: SparkSession, server: StreamServer, source: Stream, target: Stream, tmp_path: Path, partitions: int
 ) -> None:
-    frame = rows_of(spark, server, source)
+    frame = stream_rows(spark, server, source)
     copy_available(frame, server.options(target), tmp_path / "c")
     before = target.states()
     assert remove_last_commit(tmp_path / "c") == 0
     again = frame if partitions == 2 else frame.repartition(partitions)
     copy_available(again, server.options(target), tmp_path / "c")
     assert target.states() == before
-    assert sorted(values(server, target)) == list(range(200))
+    assert sorted(committed_numbers(server, target)) == list(range(200))
 
 
-@pytest.mark.full("two queries a case through Spark; test_server_sink drives the sink through the same by hand")
-@pytest.mark.parametrize("done", [False, True], ids=["before it was done", "after it was done"])
-def test_a_commit_that_fails_fails_the_query_and_its_rows_come_once(
+@pytest.mark.full("two queries a case through Spark; test_server_sink shows the same without Spark")
+@pytest.mark.parametrize("after_commit", [False, True], ids=["before the commit", "after the commit"])
+def test_a_query_fails_with_its_commit_and_its_rows_are_written_once(
     spark: SparkSession, server: StreamServer, source: Stream, target: Stream, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch, done: bool,
+    monkeypatch: pytest.MonkeyPatch, after_commit: bool,
 ) -> None:  # fmt: skip
-    failing = FailingCommit(target.commit, after_commit=done)
+    failing = FailingCommit(target.commit, after_commit=after_commit)
     monkeypatch.setattr(target, "commit", failing)
     with pytest.raises(PySparkException, match="the commit failed, for a test"):
-        copy_available(rows_of(spark, server, source), server.options(target), tmp_path / "c")
+        copy_available(stream_rows(spark, server, source), server.options(target), tmp_path / "c")
     assert failing.has_failed
-    assert len(values(server, target)) == (200 if done else 0)  # what was aborted after its commit stays
-    copy_available(rows_of(spark, server, source), server.options(target), tmp_path / "c")
-    assert sorted(values(server, target)) == list(range(200))
+    assert len(committed_numbers(server, target)) == (
+        200 if after_commit else 0
+    )  # an abort after the commit has no effect
+    copy_available(stream_rows(spark, server, source), server.options(target), tmp_path / "c")
+    assert sorted(committed_numbers(server, target)) == list(range(200))
 
 
-@pytest.mark.full("a query through Spark; test_server_sink drives the sink through the same by hand")
-def test_a_batch_without_rows_is_a_transaction(
+@pytest.mark.full("a query through Spark; test_server_sink shows the same without Spark")
+def test_a_micro_batch_without_rows_is_a_transaction(
     spark: SparkSession, server: StreamServer, source: Stream, target: Stream, tmp_path: Path
 ) -> None:
-    frame = rows_of(spark, server, source).where("value is null")
+    frame = stream_rows(spark, server, source).where("value is null")
     copy_available(frame, server.options(target), tmp_path / "c", writerId="empty")
     assert target.last_transaction("empty") == 0
     assert [state.end for state in target.states()] == [0, 0]
 
 
-@pytest.mark.full("two queries through Spark; test_server_sink drives the sink through the same by hand")
-def test_a_later_run_fences_off_the_earlier_one(
+@pytest.mark.full("two queries through Spark; test_server_sink shows the same without Spark")
+def test_a_later_run_fences_the_earlier_run_of_a_query(
     spark: SparkSession, server: StreamServer, source: Stream, target: Stream, tmp_path: Path
 ) -> None:
-    options, frame = server.options(target), rows_of(spark, server, source)
+    options, frame = server.options(target), stream_rows(spark, server, source)
     older = start(frame, options, tmp_path / "c", trigger={"processingTime": "0 seconds"}, writerId="w")
     try:
         wait_for_query(older, "its first batch", lambda: target.last_transaction("w") == 0)
-        target.begin("w", "the later run", 1)  # as another cluster would that was given the checkpoint
+        target.begin("w", "the later run", 1)  # as a query on another cluster that has a copy of the checkpoint
         commit_values(source, 200, 250)
         with pytest.raises(PySparkException, match="the later run"):
             older.awaitTermination(QUERY_TIMEOUT_S)
     finally:
         older.stop()
-    assert len(values(server, target)) == 200
+    assert len(committed_numbers(server, target)) == 200
     copy_available(frame, options, tmp_path / "c", writerId="w")
-    assert sorted(values(server, target)) == list(range(250))
+    assert sorted(committed_numbers(server, target)) == list(range(250))
     with pytest.raises(RefusedError, match="fenced"):
         target.begin("w", "the later run", 2)
 
 
-@pytest.mark.full("four queries through Spark; test_server_sink drives the sink through the same by hand")
-def test_an_equal_batch_of_another_query_is_refused_and_not_swallowed_and_a_restart_is_a_repeat(
+@pytest.mark.full("four queries through Spark; test_server_sink shows the same without Spark")
+def test_a_micro_batch_of_another_query_with_the_same_number_is_refused_and_one_after_a_restart_is_a_repeat(
     spark: SparkSession, server: StreamServer, source: Stream, target: Stream, tmp_path: Path
 ) -> None:
-    """Both have batch 0 only: by writer and batch they cannot be told apart."""
-    frame, options = rows_of(spark, server, source), server.options(target)
+    """Writer id and batch number are equal, so the server tells the queries apart by their query ids."""
+    frame, options = stream_rows(spark, server, source), server.options(target)
     first = copy_available(frame, options, tmp_path / "one", writerId="shared")
     assert target.last_transaction("shared") == 0
     with pytest.raises(PySparkException, match=rf"'shared' is committed by another producer's run '{first.runId}'"):
@@ -206,14 +208,14 @@ def test_an_equal_batch_of_another_query_is_refused_and_not_swallowed_and_a_rest
         copy_available(frame.where("value is null"), options, tmp_path / "three", writerId="shared")
     assert remove_last_commit(tmp_path / "one") == 0
     copy_available(frame, options, tmp_path / "one", writerId="shared")
-    assert sorted(values(server, target)) == list(range(200))
+    assert sorted(committed_numbers(server, target)) == list(range(200))
 
 
-@pytest.mark.full("four queries through Spark; test_server_sink drives the sink through the same by hand")
-def test_an_older_copy_of_a_checkpoint_is_refused_and_nothing_is_dropped(
+@pytest.mark.full("four queries through Spark; test_server_sink shows the same without Spark")
+def test_a_query_that_starts_from_an_older_copy_of_its_checkpoint_is_refused_and_no_row_is_lost(
     spark: SparkSession, server: StreamServer, source: Stream, target: Stream, tmp_path: Path
 ) -> None:
-    options, frame = server.options(target), rows_of(spark, server, source)
+    options, frame = server.options(target), stream_rows(spark, server, source)
     copy_available(frame, options, tmp_path / "c")
     shutil.copytree(tmp_path / "c", tmp_path / "older")
     for first in (200, 250):
@@ -221,21 +223,25 @@ def test_an_older_copy_of_a_checkpoint_is_refused_and_nothing_is_dropped(
         copy_available(frame, options, tmp_path / "c")
     with pytest.raises(PySparkException, match="an older copy of its checkpoint"):
         copy_available(frame, options, tmp_path / "older")
-    assert sorted(values(server, target)) == list(range(300))
+    assert sorted(committed_numbers(server, target)) == list(range(300))
 
 
-@pytest.mark.full("three queries through Spark; test_server_sink drives the sink through the same by hand")
-def test_two_queries_of_one_name_the_one_that_is_behind_is_fenced_off(
+@pytest.mark.full("three queries through Spark; test_server_sink shows the same without Spark")
+def test_the_query_that_starts_later_fences_another_query_with_the_same_writer_id(
     spark: SparkSession, server: StreamServer, source: Stream, target: Stream, tmp_path: Path
 ) -> None:
-    frame, options, again = rows_of(spark, server, source), server.options(target), {"processingTime": "0 seconds"}
-    few = rows_of(spark, server, source, maxRowsPerTrigger=60)
+    frame, options, trigger = (
+        stream_rows(spark, server, source),
+        server.options(target),
+        {"processingTime": "0 seconds"},
+    )
+    few = stream_rows(spark, server, source, maxRowsPerTrigger=60)
     ahead = copy_available(few, server.options(server.create_stream()), tmp_path / "ahead", writerId="w")
-    older = start(frame, options, tmp_path / "older", trigger=again, writerId="w")
+    older = start(frame, options, tmp_path / "older", trigger=trigger, writerId="w")
     try:
         wait_for_query(older, "its first batch", lambda: target.last_transaction("w") == 0)
         # its earlier micro-batches went to another stream
-        newer = start(frame, options, tmp_path / "ahead", trigger=again, writerId="w", acceptGap="true")
+        newer = start(frame, options, tmp_path / "ahead", trigger=trigger, writerId="w", acceptGap="true")
         try:
             assert newer.id == ahead.id
             commit_values(source, 200, 250)
@@ -250,7 +256,7 @@ def test_two_queries_of_one_name_the_one_that_is_behind_is_fenced_off(
         older.stop()
 
 
-def test_arrow_rows_are_aggregated_and_written_back_once(
+def test_a_query_aggregates_arrow_rows_and_writes_the_result_to_another_stream(
     spark: SparkSession, server: StreamServer, tmp_path: Path
 ) -> None:
     source, target = server.create_stream(2), server.create_stream()

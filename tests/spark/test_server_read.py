@@ -1,4 +1,4 @@
-"""Reading through a server: the same options, planning and columns as the direct way."""
+"""Reading on the server route: the same options, plans and columns as on the direct route."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ from tests.spark.stream_server import StreamServer, commit_values, make_numbered
 pytestmark = pytest.mark.usefixtures("server_route_warmed_up")
 
 
-def filled(server: StreamServer) -> Stream:
-    """Make a stream of 600 numbered messages in each of two partitions."""
-    made = server.create_stream(2, term_bytes=1 << 16)
+def create_filled_stream(server: StreamServer) -> Stream:
+    """Create a stream of two partitions with 600 numbered messages each."""
+    stream = server.create_stream(2, term_bytes=1 << 16)
     for first in (0, 300, 600, 900):
-        commit_values(made, first, first + 300, partition=first // 300 % 2, length=200)
-    return made
+        commit_values(stream, first, first + 300, partition=first // 300 % 2, length=200)
+    return stream
 
 
 @pytest.fixture(scope="module")
 def stream(server: StreamServer) -> Stream:
-    """One that no test changes."""
-    return filled(server)
+    """A stream that no test changes."""
+    return create_filled_stream(server)
 
 
 def numbers_of(rows: list[Row]) -> list[int]:
     return [number(row.value) for row in rows]
 
 
-def test_raw_rows_say_which_stream_partition_and_position_they_are_of(
+def test_raw_rows_have_columns_for_stream_partition_and_position(
     spark: SparkSession, server: StreamServer, stream: Stream
 ) -> None:
     rows = read_frame(spark, server.options(stream)).collect()
@@ -53,89 +53,91 @@ def test_raw_rows_say_which_stream_partition_and_position_they_are_of(
     assert {(row.reservedValue, row.timestamp) for row in rows} == {(0, None)}
 
 
-def test_framed_values_and_arrow_rows_come_back_with_their_metadata(spark: SparkSession, server: StreamServer) -> None:
-    values, rows = server.create_stream(), server.create_stream()
-    write_frame(make_numbered_rows(spark, 10, 1), server.options(values), payload="framed", writerId="desk")
-    found = read_frame(spark, server.options(values), includeMetadata=True).collect()
+def test_framed_values_and_arrow_rows_are_read_with_their_metadata(spark: SparkSession, server: StreamServer) -> None:
+    framed, arrow = server.create_stream(), server.create_stream()
+    write_frame(make_numbered_rows(spark, 10, 1), server.options(framed), payload="framed", writerId="desk")
+    found = read_frame(spark, server.options(framed), includeMetadata=True).collect()
     assert numbers_of(found) == list(range(10))
     assert {(row._aeron_writer, row._aeron_batch, row._aeron_partition) for row in found} == {("desk", -1, 0)}
     assert [row._aeron_row for row in found] == list(range(10))
     assert all(row._aeron_timestamp is not None for row in found)
-    write_frame(spark.range(7).selectExpr("id", "id * 0.5 as half").coalesce(1), server.options(rows))
-    table = read_frame(spark, server.options(rows), includeMetadata=True)
-    assert table.schema["half"].dataType.simpleString() == "decimal(22,1)"
-    assert [row.id for row in table.collect()] == list(range(7))
-    assert {row._aeron_recordingId for row in table.collect()} == {0}
+    write_frame(spark.range(7).selectExpr("id", "id * 0.5 as half").coalesce(1), server.options(arrow))
+    frame = read_frame(spark, server.options(arrow), includeMetadata=True)
+    assert frame.schema["half"].dataType.simpleString() == "decimal(22,1)"
+    assert [row.id for row in frame.collect()] == list(range(7))
+    assert {row._aeron_recordingId for row in frame.collect()} == {0}
 
 
-def places(options: dict[str, str], **more: object) -> list[tuple[int, int]]:
-    """Return recording and position of each message that a batch query reads."""
-    found = read_table(options, **more)
-    return list(zip(found["recordingId"].to_pylist(), found["position"].to_pylist(), strict=True))
+def read_positions(options: dict[str, str], **more: object) -> list[tuple[int, int]]:
+    """Return the partition and the position of each message that a batch query reads."""
+    table = read_table(options, **more)
+    return list(zip(table["recordingId"].to_pylist(), table["position"].to_pylist(), strict=True))
 
 
-def test_a_batch_has_its_bounds(server: StreamServer, stream: Stream) -> None:
+def test_a_batch_query_reads_between_its_bounds(server: StreamServer, stream: Stream) -> None:
     options, name = server.options(stream), server.name
-    first, second = ([at for partition, at in places(options) if partition == wanted] for wanted in (0, 1))
+    first, second = ([at for partition, at in read_positions(options) if partition == wanted] for wanted in (0, 1))
     starting = json.dumps({f"{name}/0": first[590], "1": second[10]})
     ending = json.dumps({f"{name}/0": first[595], f"{name}/1": second[12]})
-    assert places(options, startingOffsets=starting, endingOffsets=ending) == [
+    assert read_positions(options, startingOffsets=starting, endingOffsets=ending) == [
         *((0, position) for position in first[590:595]),
         *((1, position) for position in second[10:12]),
     ]
-    found = places(options, startPosition=first[100], endPosition=first[103])
+    found = read_positions(options, startPosition=first[100], endPosition=first[103])
     assert [position for partition, position in found if partition == 0] == first[100:103]
     source = make_source(options, minPartitions=4)
     assert len(source.reader(source.schema()).partitions()) >= 4
     assert sorted(read_numbers(options, minPartitions=4)) == list(range(1_200))
-    for wrong, says in (
+    for wrong, text in (
         ('{"7": 0}', "has recording 7, which the stream does not have"),
         (json.dumps({"0": first[1] + 32}), "is inside a message"),
     ):
-        with pytest.raises(OptionError, match=says):
+        with pytest.raises(OptionError, match=text):
             read_table(options, startingOffsets=wrong)
 
 
-def test_the_servers_index_finds_a_time_whatever_the_payload(server: StreamServer) -> None:
+def test_the_servers_index_finds_a_starting_time(server: StreamServer) -> None:
     stream = server.create_stream()
     options, moments = server.options(stream), []
 
-    def now() -> datetime:
-        """The time, once it has gone on: no two are equal, and none is that of a commit."""
+    def next_time() -> datetime:
+        """Wait until the clock advances and return the time, which differs from that of every commit."""
         before = datetime.now(timezone.utc)
-        wait_for(lambda: datetime.now(timezone.utc) > before, 60.0, "the clock to go on")
+        wait_for(lambda: datetime.now(timezone.utc) > before, 60.0, "the clock to advance")
         return datetime.now(timezone.utc)
 
     for index in range(3):
-        moments.append(now())
+        moments.append(next_time())
         commit_values(stream, 10 * index, 10 * index + 10)
-        now()
+        next_time()
     for index, moment in enumerate(moments):
         assert read_numbers(options, startingTimestamp=moment.isoformat()) == list(range(10 * index, 30))
     assert read_numbers(options, startingTimestamp="-1h") == list(range(30))
-    assert read_numbers(options, startingTimestamp=now().isoformat()) == []
+    assert read_numbers(options, startingTimestamp=next_time().isoformat()) == []
 
 
-@pytest.mark.full("two queries through Spark take more than 10 CPU seconds; the limits are shown by hand")
-def test_available_now_keeps_to_the_limits_and_a_running_query_goes_on_where_it_was(
+@pytest.mark.full(
+    "two queries of Spark take more than 10 CPU seconds; test_source_limits shows the limits without Spark"
+)
+def test_available_now_obeys_the_limits_and_a_restarted_query_continues_at_its_position(
     spark: SparkSession, server: StreamServer, tmp_path: Path
 ) -> None:
-    stream, seen = filled(server), CollectingSink()
+    stream, sink = create_filled_stream(server), CollectingSink()
     options = server.options(stream)
-    query = run_to_end(read_stream(spark, options, maxRowsPerTrigger=500), tmp_path / "checkpoint", seen)
-    assert seen.numbers == list(range(1_200))
-    assert len(seen.sizes) == 3
-    assert max(seen.sizes) <= 500
+    query = run_to_end(read_stream(spark, options, maxRowsPerTrigger=500), tmp_path / "checkpoint", sink)
+    assert sink.numbers == list(range(1_200))
+    assert len(sink.sizes) == 3
+    assert max(sink.sizes) <= 500
     offset = json.loads(query.lastProgress.sources[0].endOffset)
     assert set(offset["recordings"]) == {f"{server.name}/0", f"{server.name}/1"}
-    with run_query(read_stream(spark, options), tmp_path / "checkpoint", seen) as query:
+    with run_query(read_stream(spark, options), tmp_path / "checkpoint", sink) as query:
         save(options, [make_numbered_batch(5_000, 5_050)], [make_numbered_batch(5_050, 5_100)])
-        wait_for_query(query, "the rows", lambda: len(seen.numbers) == 1_300)
-    assert seen.numbers == [*range(1_200), *range(5_000, 5_100)]
-    assert seen.sizes[3:] == [100]  # a transaction as a whole, of both partitions
+        wait_for_query(query, "the rows", lambda: len(sink.numbers) == 1_300)
+    assert sink.numbers == [*range(1_200), *range(5_000, 5_100)]
+    assert sink.sizes[3:] == [100]  # one transaction of both partitions
 
 
-def test_what_was_purged_is_a_loss_that_is_told(server: StreamServer) -> None:
+def test_a_query_fails_with_data_loss_if_its_next_rows_were_purged(server: StreamServer) -> None:
     stream = server.create_stream(term_bytes=1 << 16)
     commit_values(stream, 0, 3)
     query = Query(server.options(stream))
@@ -149,45 +151,53 @@ def test_what_was_purged_is_a_loss_that_is_told(server: StreamServer) -> None:
     query.restart(failOnDataLoss=False)
     with pytest.warns(DataLossWarning, match="purged"):
         found = query.run_batch()
-    left = read_numbers(server.options(stream))
-    assert 0 < len(left) < 1_200
-    assert found == left
+    kept = read_numbers(server.options(stream))
+    assert 0 < len(kept) < 1_200
+    assert found == kept
 
 
-@pytest.mark.full("three queries; the one before does it by hand, and test_source_losses has one of Spark")
-def test_spark_tells_what_was_purged(spark: SparkSession, server: StreamServer, tmp_path: Path) -> None:
+@pytest.mark.full(
+    "three queries; the test above shows the same without Spark, and test_source_losses has a query of Spark"
+)
+def test_a_spark_query_fails_with_data_loss_if_its_next_rows_were_purged(
+    spark: SparkSession, server: StreamServer, tmp_path: Path
+) -> None:
     stream = server.create_stream(term_bytes=1 << 16)
     write_frame(make_numbered_rows(spark, 3, 1), server.options(stream))
-    seen = CollectingSink()
+    sink = CollectingSink()
     frame = read_stream(spark, server.options(stream))
-    run_to_end(frame, tmp_path / "checkpoint", seen)
+    run_to_end(frame, tmp_path / "checkpoint", sink)
     for _ in range(2):  # more than two segments
         write_frame(make_numbered_rows(spark, 600, 1, first=10, length=1_000), server.options(stream))
     (start,) = stream.purge(before_position=stream.states()[0].end)
     assert start > 0
     with pytest.raises(PySparkException, match="purged"):
-        run_to_end(frame, tmp_path / "checkpoint", seen)
-    run_to_end(read_stream(spark, server.options(stream), failOnDataLoss=False), tmp_path / "checkpoint", seen)
-    left = numbers_of(read_frame(spark, server.options(stream)).collect())
-    assert 0 < len(left) < 1_200
-    assert seen.batches[1] == left
+        run_to_end(frame, tmp_path / "checkpoint", sink)
+    run_to_end(read_stream(spark, server.options(stream), failOnDataLoss=False), tmp_path / "checkpoint", sink)
+    kept = numbers_of(read_frame(spark, server.options(stream)).collect())
+    assert 0 < len(kept) < 1_200
+    assert sink.batches[1] == kept
 
 
-def test_filters_become_bounds(server: StreamServer, stream: Stream) -> None:
+def test_the_source_turns_filters_into_bounds(server: StreamServer, stream: Stream) -> None:
     options = server.options(stream)
-    everything = places(options)
-    low = everything[500][1]
+    positions = read_positions(options)
+    low = positions[500][1]
     source = make_source(options, pushdown=True)
     reader: Any = source.reader(source.schema())
-    wanted = [GreaterThanOrEqual(("position",), low)]
-    assert list(reader.pushFilters(wanted)) == wanted, "Spark must still apply the filter"
+    filters = [GreaterThanOrEqual(("position",), low)]
+    assert list(reader.pushFilters(filters)) == filters, "Spark must still apply the filter"
     partitions = reader.partitions()
     found = [at for one in partitions for batch in reader.read(one) for at in batch.column("position").to_pylist()]
-    assert sorted(found) == sorted(position for _, position in everything if position >= low)
+    assert sorted(found) == sorted(position for _, position in positions if position >= low)
 
 
-@pytest.mark.full("two reads of Spark; the one before does it by hand, and test_source_bounds has one of Spark")
-def test_filters_of_spark_become_bounds(spark: SparkSession, server: StreamServer, stream: Stream) -> None:
+@pytest.mark.full(
+    "two reads of Spark; the test above shows the same without Spark, and test_source_bounds has one of Spark"
+)
+def test_the_source_turns_filters_of_spark_into_bounds(
+    spark: SparkSession, server: StreamServer, stream: Stream
+) -> None:
     options = server.options(stream)
     rows = read_frame(spark, options).collect()
     low = rows[500].position

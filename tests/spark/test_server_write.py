@@ -1,4 +1,4 @@
-"""Writing a DataFrame through a server: once, all of it or nothing; and everything that is refused."""
+"""Writing a DataFrame on the server route: one transaction, all of it or nothing; and the refused options and rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from tests.spark.stream_server import StreamServer, make_numbered_rows, read_fra
 pytestmark = pytest.mark.usefixtures("server_route_warmed_up")
 
 
-def test_tasks_are_spread_over_the_partitions_and_keep_their_order(spark: SparkSession, server: StreamServer) -> None:
+def test_tasks_are_distributed_over_the_partitions_and_keep_the_order_of_their_rows(
+    spark: SparkSession, server: StreamServer
+) -> None:
     stream = server.create_stream(3)
     write_frame(
         spark.range(0, 70, 1, 7).selectExpr("cast(id as string) as value", "id as reservedValue"),
@@ -32,7 +34,7 @@ def test_tasks_are_spread_over_the_partitions_and_keep_their_order(spark: SparkS
     assert all(row.value == str(row.reservedValue).encode() for row in found)
 
 
-def test_each_save_is_a_transaction_of_its_own_and_named_in_the_metadata(
+def test_each_save_is_a_separate_transaction_with_its_writer_id_in_the_metadata(
     spark: SparkSession, server: StreamServer
 ) -> None:
     stream = server.create_stream()
@@ -43,19 +45,19 @@ def test_each_save_is_a_transaction_of_its_own_and_named_in_the_metadata(
     assert {row._aeron_writer for row in found} == {"desk"}
 
 
-def test_values_of_any_size_are_framed_and_rows_keep_their_nulls(spark: SparkSession, server: StreamServer) -> None:
+def test_large_values_are_framed_and_arrow_rows_keep_their_nulls(spark: SparkSession, server: StreamServer) -> None:
     stream, rows = server.create_stream(term_bytes=1 << 16), server.create_stream(term_bytes=1 << 16)
     large = spark.range(3).selectExpr("repeat(char(65 + id), 300000 * cast(id as int)) as value").coalesce(1)
     write_frame(large, server.options(stream), payload="framed")
     assert [len(row.value) for row in read_frame(spark, server.options(stream)).collect()] == [0, 300_000, 600_000]
     with pytest.raises(AeronSparkError, match=r"the longest message of stream .* has 8192.*Write with payload=framed"):
         save(server.options(server.create_stream(term_bytes=1 << 16)), [make_batch(bytes(300_000))], payload="raw")
-    table = spark.createDataFrame([(1, None), (None, "x")], "a int, b string").coalesce(1)
-    write_frame(table, server.options(rows))
+    frame = spark.createDataFrame([(1, None), (None, "x")], "a int, b string").coalesce(1)
+    write_frame(frame, server.options(rows))
     assert sorted(map(tuple, read_frame(spark, server.options(rows)).collect()), key=str) == [(1, None), (None, "x")]
 
 
-def test_of_a_save_that_fails_nothing_is_there(spark: SparkSession, server: StreamServer) -> None:
+def test_a_save_that_fails_writes_no_rows(spark: SparkSession, server: StreamServer) -> None:
     stream = server.create_stream(2)
     rows = spark.range(0, 1_000, 1, 4).selectExpr("if(id = 999, raise_error('broken'), cast(id as string)) as value")
     with pytest.raises(PySparkException, match="broken"):
@@ -65,7 +67,7 @@ def test_of_a_save_that_fails_nothing_is_there(spark: SparkSession, server: Stre
     assert read_frame(spark, server.options(stream)).collect() == []
 
 
-def test_what_a_stream_does_not_hold_is_refused_with_both_sides(server: StreamServer) -> None:
+def test_rows_that_do_not_fit_the_streams_schema_are_refused_and_the_error_shows_both(server: StreamServer) -> None:
     stream = server.create_stream()
     options = server.options(stream)
     save(options, [pa.record_batch({"id": [0, 1, 2]})])
@@ -73,24 +75,28 @@ def test_what_a_stream_does_not_hold_is_refused_with_both_sides(server: StreamSe
         save(options, [make_batch("0.")])
     with pytest.raises(DataFormatError, match=r"(?s)id.*string"):
         save(options, [pa.record_batch({"id": ["0"]})])
-    # Spark's literals and ids are never null, which says nothing of the column
-    never = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("more", pa.string(), nullable=False)])
-    save(options, [pa.record_batch({"id": [3], "more": ["new"]}, schema=never)])
+    # Spark marks literals and ids as not nullable, which the stream ignores.
+    not_nullable = pa.schema(
+        [pa.field("id", pa.int64(), nullable=False), pa.field("more", pa.string(), nullable=False)]
+    )
+    save(options, [pa.record_batch({"id": [3], "more": ["new"]}, schema=not_nullable)])
     save(options, [pa.record_batch({"id": pa.array([None], pa.int64())})])
     found = read_table(options, payload="arrow").to_pylist()
     assert [row["id"] for row in found] == [0, 1, 2, 3, None]
     assert [row["more"] for row in found] == [None, None, None, "new", None]
 
 
-@pytest.mark.full("seven writes and reads of Spark; the same by hand is in make test")
-def test_spark_shows_what_a_stream_does_not_hold_with_both_sides(spark: SparkSession, server: StreamServer) -> None:
+@pytest.mark.full("seven writes and reads of Spark; the test above shows the same without Spark")
+def test_spark_shows_the_error_for_rows_that_do_not_fit_the_streams_schema(
+    spark: SparkSession, server: StreamServer
+) -> None:
     stream = server.create_stream()
     write_frame(spark.range(3).coalesce(1), server.options(stream))
     with pytest.raises(PySparkException, match="the stream has arrow rows, and the new rows are raw"):
         write_frame(make_numbered_rows(spark, 1, 1), server.options(stream))
     with pytest.raises(PySparkException, match=r"(?s)id.*string"):
         write_frame(spark.range(3).selectExpr("cast(id as string) as id"), server.options(stream))
-    # Spark's literals and ids are never null, which says nothing of the column
+    # Spark marks literals and ids as not nullable, which the stream ignores.
     write_frame(
         spark.range(3, 4).selectExpr("id", "'new' as more", "array(struct(1 as x)) as a"), server.options(stream)
     )
@@ -100,9 +106,11 @@ def test_spark_shows_what_a_stream_does_not_hold_with_both_sides(spark: SparkSes
     assert [(row.more, row.a) for row in found if row.id == 3] == [("new", [Row(x=1)])]
 
 
-def test_keys_come_by_spark_and_by_the_environment(spark: SparkSession, server: StreamServer, tmp_path: Path) -> None:
+def test_a_key_file_can_be_distributed_by_spark_and_missing_keys_are_errors(
+    spark: SparkSession, server: StreamServer, tmp_path: Path
+) -> None:
     stream = server.create_stream()
-    key = tmp_path / f"{server.name.replace(':', '-')}-brought.key"
+    key = tmp_path / f"{server.name.replace(':', '-')}-distributed.key"
     ensure_identity(key)
     spark.sparkContext.addFile(str(key))
     write_frame(make_numbered_rows(spark, 3, 1), server.options(stream, identity=key.name))
@@ -114,7 +122,6 @@ def test_keys_come_by_spark_and_by_the_environment(spark: SparkSession, server: 
         read_frame(spark, server.options(stream, identity="missing.key")).collect()
 
 
-# as Spark shows it, and by hand: the first of each goes through Spark
 WRONG_READS = [
     ({"record": "never"}, "option 'record' is only for the direct route"),
     ({"channel": "aeron:ipc"}, "and 'channel' the direct route"),
@@ -129,19 +136,19 @@ WRONG_READS = [
 ]
 
 
-@pytest.mark.parametrize(("more", "says"), WRONG_READS, ids=[says for _, says in WRONG_READS])
-def test_a_wrong_read_is_refused(server: StreamServer, more: dict[str, str], says: str) -> None:
+@pytest.mark.parametrize(("more", "text"), WRONG_READS, ids=[text for _, text in WRONG_READS])
+def test_a_read_with_wrong_options_is_refused(server: StreamServer, more: dict[str, str], text: str) -> None:
     with pytest.raises(AeronSparkError) as caught:
         read_table(server.options(more.get("stream", "none")) | more)
-    assert says in str(caught.value)
+    assert text in str(caught.value)
     assert "Q0FGRUJB" not in str(caught.value)
 
 
-def test_spark_shows_a_refusal_and_no_secret(spark: SparkSession, server: StreamServer) -> None:
-    for more, says in (WRONG_READS[-2], WRONG_READS[-1]):
+def test_spark_shows_the_error_of_a_refused_read_without_secrets(spark: SparkSession, server: StreamServer) -> None:
+    for more, text in (WRONG_READS[-2], WRONG_READS[-1]):
         with pytest.raises(PySparkException) as caught:
             read_frame(spark, server.options(more.get("stream", "none")) | more, payload="raw").collect()
-        assert says in str(caught.value)
+        assert text in str(caught.value)
         assert "Q0FGRUJB" not in str(caught.value)
 
 
@@ -154,18 +161,18 @@ WRONG_WRITES = [
 ]
 
 
-@pytest.mark.parametrize(("more", "says"), WRONG_WRITES, ids=[says for _, says in WRONG_WRITES])
-def test_a_wrong_write_is_refused(server: StreamServer, more: dict[str, str], says: str) -> None:
+@pytest.mark.parametrize(("more", "text"), WRONG_WRITES, ids=[text for _, text in WRONG_WRITES])
+def test_a_write_with_wrong_options_is_refused(server: StreamServer, more: dict[str, str], text: str) -> None:
     with pytest.raises(AeronSparkError) as caught:
         save(
             server.options(more.get("stream") or server.create_stream()) | more,
             [make_numbered_batch(0, 1)],
             payload="framed",
         )
-    assert says in str(caught.value)
+    assert text in str(caught.value)
 
 
-def test_rows_that_name_a_stream_of_their_own_are_refused(spark: SparkSession, server: StreamServer) -> None:
+def test_rows_with_a_column_for_the_stream_id_are_refused(spark: SparkSession, server: StreamServer) -> None:
     stream = server.create_stream()
     rows = make_batch(b"x", streamId=pa.array([7], pa.int32()))
     for payload in ("auto", "raw", "framed"):
@@ -176,7 +183,7 @@ def test_rows_that_name_a_stream_of_their_own_are_refused(spark: SparkSession, s
     assert stream.states()[0].end == 0
 
 
-def test_a_server_that_is_another_or_not_there_is_named(server: StreamServer, tmp_path: Path) -> None:
+def test_a_wrong_server_key_and_an_unreachable_server_are_errors(server: StreamServer, tmp_path: Path) -> None:
     options = server.options(server.create_stream())
     other = public_text(ensure_identity(tmp_path / "other.key").public)
     with pytest.raises(ServerKeyChanged):

@@ -1,4 +1,4 @@
-"""What a worker keeps from task to task: its publications, and a client that it makes anew where it has to."""
+"""A worker of Spark reuses its publications in later tasks, and replaces an Aeron client that has closed."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ def workers(aeron_dir: str) -> list[psutil.Process]:
     found = []
     for process in psutil.Process(gateway.proc.pid).children(recursive=True):
         try:
-            if "pyspark.worker" not in process.cmdline():  # one that plans, or commits
+            if "pyspark.worker" not in process.cmdline():  # a process that plans or commits
                 continue
             maps = Path(f"/proc/{process.pid}/maps").read_text(errors="replace")
-        except (OSError, psutil.Error):  # gone meanwhile
+        except (OSError, psutil.Error):  # the process has ended
             continue
         if f"{aeron_dir}/cnc.dat" in maps:
             found.append(process)
     return found
 
 
-def publishing_sessions(aeron_dir: str) -> list[tuple[int, int]]:
-    """Return stream and session of every publication there is on the test's streams, by the driver's counters."""
+def open_publications(aeron_dir: str) -> list[tuple[int, int]]:
+    """Return stream id and Aeron session id of all publications on the test's streams, from the driver's counters."""
     return [
         (backlog.stream_id, backlog.session_id)
         for backlog in read_backlog(aeron_dir)
@@ -57,8 +57,10 @@ def publishing_sessions(aeron_dir: str) -> list[tuple[int, int]]:
     ]
 
 
-@pytest.mark.parametrize("batches", [12, pytest.param(100, marks=pytest.mark.full("a minute; 12 show the same"))])
-def test_after_many_micro_batches_there_is_one_publication_a_worker_and_stream(
+@pytest.mark.parametrize(
+    "batches", [12, pytest.param(100, marks=pytest.mark.full("a minute; 12 batches show the same"))]
+)
+def test_after_many_micro_batches_each_worker_has_one_publication_for_each_stream(
     spark: SparkSession, node: NodeHandle, tmp_path: Path, batches: int
 ) -> None:
     rate = spark.readStream.format("rate-micro-batch").options(rowsPerBatch="4", numPartitions="2").load()
@@ -67,19 +69,19 @@ def test_after_many_micro_batches_there_is_one_publication_a_worker_and_stream(
     query = begin(writer.option("checkpointLocation", str(tmp_path)).trigger(processingTime="0 seconds").start)
     try:
 
-        def done() -> bool:
+        def has_run_enough() -> bool:
             progress = query.lastProgress
             return progress is not None and progress["batchId"] >= batches
 
-        wait_for_query(query, f"{batches} micro-batches", done)
-        sessions = publishing_sessions(node.aeron_dir)
+        wait_for_query(query, f"{batches} micro-batches", has_run_enough)
+        publications = open_publications(node.aeron_dir)
         used = len(workers(node.aeron_dir))
     finally:
         query.stop()
-    assert len(set(sessions)) == len(sessions)
-    assert {stream for stream, _ in sessions} == set(STREAMS)
-    assert 0 < used < batches  # two slots; Spark keeps processes of its own for other kinds of work
-    assert len(sessions) <= used * len(STREAMS), (sessions, used)
+    assert len(set(publications)) == len(publications)
+    assert {stream for stream, _ in publications} == set(STREAMS)
+    assert 0 < used < batches  # there are two task slots, and Spark uses other processes for other kinds of work
+    assert len(publications) <= used * len(STREAMS), (publications, used)
     for stream in STREAMS:
         read = spark.read.format("aeron").options(**options(node, streamId=str(stream), payload="raw")).load()
         found = read.selectExpr("count(*)", "count(DISTINCT sessionId)", "count(DISTINCT value)").first()
@@ -87,12 +89,12 @@ def test_after_many_micro_batches_there_is_one_publication_a_worker_and_stream(
         count, recorded_sessions, distinct = found
         assert count >= batches * 2
         assert recorded_sessions <= used
-        assert distinct <= count  # a stopped batch may have been written in part, never twice by one attempt
+        assert distinct <= count  # Spark may repeat a batch that it has stopped
 
 
 @pytest.fixture
-def impatient(run_name: str) -> Iterator[NodeHandle]:
-    """A node that gives a silent client up after two seconds instead of ten."""
+def short_timeout_node(run_name: str) -> Iterator[NodeHandle]:
+    """A node whose driver times a silent client out after two seconds instead of ten."""
     aeron_dir = SHARED_MEMORY / f"{run_name}-{secrets.token_hex(3)}"
     properties = {"aeron.client.liveness.timeout": "2s"}
     with nodes.ensure(aeron_dir, ipc_term_length="256k", term_length="256k", properties=properties) as handle:
@@ -100,48 +102,58 @@ def impatient(run_name: str) -> Iterator[NodeHandle]:
     nodes.stop(aeron_dir, force=True, timeout=30)
 
 
-@pytest.mark.full("a node that new clients of all processes of Spark connect to; the test below ends a client itself")
-def test_a_worker_that_was_stopped_longer_than_aeron_waits_gets_a_new_client(
-    spark: SparkSession, impatient: NodeHandle
+@pytest.mark.full(
+    "new clients of all of Spark's processes connect to a separate node; the test below closes a client itself"
+)
+def test_a_worker_replaces_its_client_after_a_stop_longer_than_the_client_timeout(
+    spark: SparkSession, short_timeout_node: NodeHandle
 ) -> None:
     def write(first: int) -> None:
         rows = spark.range(first, first + 100, numPartitions=2).selectExpr("cast(id AS string) AS value")
-        rows.write.format("aeron").mode("append").options(**options(impatient, payload="raw", ack="archive")).save()
+        rows.write.format("aeron").mode("append").options(
+            **options(short_timeout_node, payload="raw", ack="archive")
+        ).save()
 
     def clients() -> int:
         return sum(
             counter.label.startswith("client-heartbeat") and "aeron-spark" in counter.label
-            for counter in read_counters(impatient.aeron_dir)
+            for counter in read_counters(short_timeout_node.aeron_dir)
         )
 
     write(0)
-    before = publishing_sessions(impatient.aeron_dir)
-    stopped = workers(impatient.aeron_dir)
+    before = open_publications(short_timeout_node.aeron_dir)
+    stopped = workers(short_timeout_node.aeron_dir)
     assert stopped
-    # A client writes its name on its counter some time after it has begun.
+    # A client adds its name to its counter's label some time after its start.
     wait_for(lambda: clients() >= len(stopped), 30, "the name of every worker's client", state=lambda: str(clients()))
     for process in stopped:
         os.kill(process.pid, signal.SIGSTOP)
     try:
-        wait_for(lambda: not publishing_sessions(impatient.aeron_dir), 30, "the driver to give the stopped clients up")
+        wait_for(
+            lambda: not open_publications(short_timeout_node.aeron_dir),
+            30,
+            "the driver to time the stopped clients out",
+        )
     finally:
         for process in stopped:
             os.kill(process.pid, signal.SIGCONT)
-    write(100)  # no task of it fails: with one attempt each, that would fail the write
-    after = publishing_sessions(impatient.aeron_dir)
+    write(100)  # Spark makes one attempt for each task, so a failed task would fail the write
+    after = open_publications(short_timeout_node.aeron_dir)
     assert after
     assert not set(before) & set(after)
-    assert any(process.is_running() for process in stopped)  # recovered, not replaced
-    read = spark.read.format("aeron").options(**options(impatient, payload="raw")).load()
+    assert any(
+        process.is_running() for process in stopped
+    )  # the workers have recovered; Spark has not replaced all of them
+    read = spark.read.format("aeron").options(**options(short_timeout_node, payload="raw")).load()
     assert sorted(int(bytes(row.value)) for row in read.select("value").collect()) == list(range(200))
 
 
-def test_a_process_whose_client_has_ended_gets_a_new_one_and_publishes_on(node: NodeHandle) -> None:
-    """As after a stop that was longer than Aeron waits for a client."""
-    given = options(node, streamId="1103", ack="archive")
-    save(given, [make_numbered_batch(0, 10)])
-    before = client_of(node.aeron_dir)
-    before.aeron.close()
-    save(given, [make_numbered_batch(10, 20)])
-    assert client_of(node.aeron_dir) is not before
+def test_a_process_whose_client_has_closed_makes_a_new_one_and_publishes(node: NodeHandle) -> None:
+    """The driver closes a client in the same way after a stop longer than its timeout."""
+    archived = options(node, streamId="1103", ack="archive")
+    save(archived, [make_numbered_batch(0, 10)])
+    closed = client_of(node.aeron_dir)
+    closed.aeron.close()
+    save(archived, [make_numbered_batch(10, 20)])
+    assert client_of(node.aeron_dir) is not closed
     assert read_numbers(options(node, streamId="1103")) == list(range(20))

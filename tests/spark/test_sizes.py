@@ -1,4 +1,4 @@
-"""Messages of every size: whole, fragmented, in chunks, refused; and those whose publisher was killed on the way."""
+"""Values of all sizes on the direct route: unfragmented, fragmented, in chunks, and too long for raw messages."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def stream(node: NodeHandle) -> Iterator[Stream]:
     yield from open_stream(node)
 
 
-def value_of(size: int) -> bytes:
+def make_value(size: int) -> bytes:
     return random.Random(size).randbytes(size)
 
 
-def values(spark: SparkSession, *sizes: int) -> DataFrame:
-    """One row a size, in one partition; the bytes are made where they are written."""
+def make_values(spark: SparkSession, *sizes: int) -> DataFrame:
+    """Return a DataFrame with one row for each size. The task that writes the rows makes their bytes."""
 
     def make(_: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for size in sizes:
@@ -47,29 +47,29 @@ def write(frame: DataFrame, stream: Stream, payload: str) -> None:
     frame.write.format("aeron").mode("append").options(**options).save()
 
 
-def digests(spark: SparkSession, stream: Stream) -> set[tuple[int, str]]:
-    """Length and SHA-256 of each value; the values themselves stay in the tasks."""
+def read_digests(spark: SparkSession, stream: Stream) -> set[tuple[int, str]]:
+    """Return the length and the SHA-256 digest of each value; Spark does not collect the values themselves."""
     found = spark.read.format("aeron").options(**stream.options).load()
     rows = found.selectExpr("length(value) as length", "sha2(value, 256) as digest").collect()
     assert len(rows) == len(set(rows))
     return {(row.length, row.digest) for row in rows}
 
 
-def expected(*sizes: int) -> set[tuple[int, str]]:
-    return {(size, hashlib.sha256(value_of(size)).hexdigest()) for size in sizes}
+def expected_digests(*sizes: int) -> set[tuple[int, str]]:
+    return {(size, hashlib.sha256(make_value(size)).hexdigest()) for size in sizes}
 
 
 @pytest.mark.parametrize("payload", ["raw", "framed", "arrow"])
-def test_sizes_around_the_limits_of_a_frame_and_a_message_arrive_as_they_were(
+def test_values_around_the_longest_frame_and_message_arrive_unchanged(
     spark: SparkSession, stream: Stream, payload: str
 ) -> None:
     more = () if payload == "raw" else (LONGEST + 1,)
-    write(values(spark, *SIZES, *more), stream, payload)
-    assert digests(spark, stream) == expected(*SIZES, *more)
+    write(make_values(spark, *SIZES, *more), stream, payload)
+    assert read_digests(spark, stream) == expected_digests(*SIZES, *more)
 
 
 @pytest.mark.parametrize("size", [LONGEST + 1, LARGE])
-def test_raw_refuses_what_is_longer_than_a_message_with_the_remedy(stream: Stream, size: int) -> None:
+def test_raw_refuses_a_value_longer_than_a_message_and_the_error_suggests_framed(stream: Stream, size: int) -> None:
     with pytest.raises(DataFormatError) as refused:
         save({**stream.options, "record": "auto"}, [make_batch(bytes(size))], payload="raw")
     text = str(refused.value)
@@ -77,14 +77,14 @@ def test_raw_refuses_what_is_longer_than_a_message_with_the_remedy(stream: Strea
     assert "Write with payload=framed, which sends it in chunks, or raise the channel's term-length" in text
 
 
-@pytest.mark.parametrize("mib", [8, pytest.param(64, marks=pytest.mark.full("8 MiB are hundreds of chunks, too"))])
+@pytest.mark.parametrize("mib", [8, pytest.param(64, marks=pytest.mark.full("8 MiB are hundreds of chunks as well"))])
 @pytest.mark.parametrize("payload", ["framed", "arrow"])
-def test_large_values_travel_through_spark_in_chunks(
+def test_spark_writes_and_reads_large_values_in_chunks(
     spark: SparkSession, stream: Stream, payload: str, mib: int
 ) -> None:
     large = mib << 20
-    write(values(spark, 1, large, 2), stream, payload)
-    assert digests(spark, stream) == expected(1, large, 2)
+    write(make_values(spark, 1, large, 2), stream, payload)
+    assert read_digests(spark, stream) == expected_digests(1, large, 2)
     raw = spark.read.format("aeron").options(**{**stream.options, "payload": "raw"}).load()
     assert raw.count() > large // LONGEST
     assert raw.selectExpr("max(length(value)) as longest").collect()[0].longest == LONGEST

@@ -1,4 +1,4 @@
-"""Archives: this machine's own, somebody else's, elsewhere by UDP, several at once, guarded by credentials."""
+"""Queries that read archives: the node's, a foreign one, one over UDP, several at once, one with credentials."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ SECRET = "open sesame"
 
 
 @dataclass(frozen=True)
-class Remote:
-    """A node whose archive is reached by UDP."""
+class RemoteArchive:
+    """A node, and the control endpoint at which UDP clients reach its archive."""
 
     handle: NodeHandle
     control: str
@@ -38,42 +38,44 @@ class Remote:
 
 
 @pytest.fixture(scope="module")
-def remote(run_name: str) -> Iterator[Remote]:
-    """An archive elsewhere: another driver's, with a control channel on the network."""
+def remote(run_name: str) -> Iterator[RemoteArchive]:
+    """The archive of another media driver, with a control channel on UDP."""
     control = f"127.0.0.1:{free_port()}"
     with own_node(run_name, control=control) as handle:
-        yield Remote(handle, control)
+        yield RemoteArchive(handle, control)
 
 
-def seen_from(node: NodeHandle, stream: Stream, archive: str) -> dict[str, str]:
-    """Return the options for a stream of another node's archive, read by the driver of ``node``."""
+def remote_options(node: NodeHandle, stream: Stream, archive: str) -> dict[str, str]:
+    """Return the options with which the driver of ``node`` reads a stream of another node's archive."""
     return {**stream.options, "aeronDir": node.aeron_dir, "archive": archive}
 
 
 @pytest.fixture
-def near(node: NodeHandle) -> Iterator[Stream]:
-    """A stream on this node that nobody records yet."""
+def local_stream(node: NodeHandle) -> Iterator[Stream]:
+    """A stream on the node, which is not recorded yet."""
     yield from open_stream(node)
 
 
 @pytest.fixture
-def far(remote: Remote) -> Iterator[Stream]:
-    """A recorded stream in the archive elsewhere."""
+def remote_stream(remote: RemoteArchive) -> Iterator[Stream]:
+    """A stream that the remote archive records."""
     for one in open_stream(remote.handle):
         yield one.record()
 
 
-WAYS = {
+RESPONSE_CHANNELS = {
     "ephemeral ports": {},
-    "a port of one's own": {"responseChannel": "aeron:udp?endpoint=127.0.0.1:0"},
+    "an explicit channel": {"responseChannel": "aeron:udp?endpoint=127.0.0.1:0"},
     "response channels": {"responseChannel": "response", "replayChannel": "response"},
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_an_archive_elsewhere_is_read_by_udp(node: NodeHandle, remote: Remote, far: Stream, way: str) -> None:
-    options = {**seen_from(node, far, remote.uri), **WAYS[way]}
-    publisher = far.publisher()
+@pytest.mark.parametrize("channels", RESPONSE_CHANNELS)
+def test_a_query_reads_a_remote_archive_over_udp(
+    node: NodeHandle, remote: RemoteArchive, remote_stream: Stream, channels: str
+) -> None:
+    options = {**remote_options(node, remote_stream, remote.uri), **RESPONSE_CHANNELS[channels]}
+    publisher = remote_stream.publisher()
     publisher.send(numbered(0, 500, 1_000))
     assert read_numbers(options) == list(range(500))
     query = Query(options, maxRowsPerTrigger=300)
@@ -83,28 +85,35 @@ def test_an_archive_elsewhere_is_read_by_udp(node: NodeHandle, remote: Remote, f
     assert set(query.last_offset["recordings"]) == {f"{remote.control}/{publisher.recording_id}"}
 
 
-def test_an_alias_names_an_archive_whatever_its_address(node: NodeHandle, remote: Remote, far: Stream) -> None:
-    publisher = far.publisher()
+def test_an_alias_names_an_archive_in_offsets_instead_of_its_address(
+    node: NodeHandle, remote: RemoteArchive, remote_stream: Stream
+) -> None:
+    publisher = remote_stream.publisher()
     publisher.send(numbered(0, 3))
-    query = Query(seen_from(node, far, f"{remote.uri}|alias=desk"))
+    query = Query(remote_options(node, remote_stream, f"{remote.uri}|alias=desk"))
     assert query.run_batch() == [0, 1, 2]
     assert set(query.last_offset["recordings"]) == {f"desk/{publisher.recording_id}"}
 
 
-def test_several_archives_are_one_stream_with_recordings_keyed_by_archive(
-    spark: SparkSession, node: NodeHandle, remote: Remote, near: Stream, far: Stream, tmp_path: Path
+def test_a_query_of_several_archives_names_recordings_by_archive_and_id(
+    spark: SparkSession,
+    node: NodeHandle,
+    remote: RemoteArchive,
+    local_stream: Stream,
+    remote_stream: Stream,
+    tmp_path: Path,
 ) -> None:
-    near.id = far.id
-    near.record()
-    first, second = near.publisher(), far.publisher()
-    options = seen_from(node, far, f"embedded,{remote.uri}")
+    local_stream.id = remote_stream.id
+    local_stream.record()
+    first, second = local_stream.publisher(), remote_stream.publisher()
+    options = remote_options(node, remote_stream, f"embedded,{remote.uri}")
     seen = CollectingSink()
     with run_query(read_stream(spark, options, maxRowsPerTrigger=15), tmp_path, seen) as query:
         first.send(numbered(0, 20))
         second.send(numbered(100, 120))
         wait_for_query(query, "both archives", lambda: len(seen.numbers) >= 40)
         first.send(numbered(20, 25))
-        wait_for_query(query, "more of one", lambda: len(seen.numbers) >= 45)
+        wait_for_query(query, "further rows of one archive", lambda: len(seen.numbers) >= 45)
     assert seen.numbers == [*range(25), *range(100, 120)]
     assert max(seen.sizes) <= 15
     newest = max((tmp_path / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))
@@ -115,59 +124,69 @@ def test_several_archives_are_one_stream_with_recordings_keyed_by_archive(
         OptionError, match=f"ids are not unique with several archives.*one of the archives {remote.control}, embedded"
     ):
         read_numbers(options, startingOffsets=json.dumps({str(first.recording_id): 0}))
-    only = json.dumps({first.key: first.position, f"{remote.control}/{second.recording_id}": 0})
-    assert read_numbers(options, startingOffsets=only) == list(range(100, 120))
+    offsets = json.dumps({first.key: first.position, f"{remote.control}/{second.recording_id}": 0})
+    assert read_numbers(options, startingOffsets=offsets) == list(range(100, 120))
 
 
-def test_an_archive_that_is_not_there_is_named(node: NodeHandle, far: Stream) -> None:
-    nobody = f"localhost:{free_port()}"
-    said = (
-        rf"no archive answered at aeron:udp\?endpoint={nobody} stream 10 within 1 s\. Start the archive, correct option"
+def test_the_error_for_an_unreachable_archive_names_its_address(node: NodeHandle, remote_stream: Stream) -> None:
+    unused = f"localhost:{free_port()}"
+    text = (
+        rf"no archive answered at aeron:udp\?endpoint={unused} stream 10 within 1 s\. Start the archive, correct option"
     )
-    with pytest.raises(ConnectError, match=said) as raised:  # finding U5
-        read_numbers(seen_from(node, far, f"aeron:udp?endpoint={nobody}"), connectTimeout="1s")
-    assert "Exception" not in str(raised.value), "no word of Java's"
+    with pytest.raises(ConnectError, match=text) as raised:  # finding U5
+        read_numbers(remote_options(node, remote_stream, f"aeron:udp?endpoint={unused}"), connectTimeout="1s")
+    assert "Exception" not in str(raised.value), "the text must not be that of a Java exception"
     with pytest.raises(SetupError, match=r"^the host name 'no-such-host\.invalid' cannot be resolved") as unknown:
-        read_numbers(seen_from(node, far, "aeron:udp?endpoint=no-such-host.invalid:8010"), connectTimeout="1s")
-    assert "replayChannel" not in unknown.value.remedy, "no channel of one's own helps where the name is wrong"
+        read_numbers(
+            remote_options(node, remote_stream, "aeron:udp?endpoint=no-such-host.invalid:8010"), connectTimeout="1s"
+        )
+    assert "replayChannel" not in unknown.value.remedy, (
+        "another response channel does not help if the host name is wrong"
+    )
     with pytest.raises(SetupError, match=r"^option 'credentialsFile': /no/such cannot be read: No such file"):
-        read_numbers(seen_from(node, far, f"aeron:udp?endpoint={nobody}"), credentialsFile="/no/such")
+        read_numbers(remote_options(node, remote_stream, f"aeron:udp?endpoint={unused}"), credentialsFile="/no/such")
 
 
-def test_a_channel_nobody_records_is_put_on_record_and_that_is_said(near: Stream) -> None:
-    query = Query(near.options)
-    said = f"stream {near.id} of aeron:ipc was not recorded; earlier messages, if any, are lost"
-    with pytest.warns(RecordingWarning, match=re.escape(said)):
+def test_a_query_starts_a_missing_recording_and_warns_about_it(local_stream: Stream) -> None:
+    query = Query(local_stream.options)
+    text = f"stream {local_stream.id} of aeron:ipc was not recorded; earlier messages, if any, are lost"
+    with pytest.warns(RecordingWarning, match=re.escape(text)):
         assert query.run_batch() == []
-    near.publisher().send(numbered(0, 5))
+    local_stream.publisher().send(numbered(0, 5))
     assert query.run_batch() == list(range(5))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert Query(near.options).run_batch() == list(range(5)), "what is recorded needs no word"
+        assert Query(local_stream.options).run_batch() == list(range(5)), (
+            "there must be no warning for a recorded stream"
+        )
 
 
-def test_record_never_refuses_what_nobody_records_and_reads_what_somebody_did(near: Stream) -> None:
+def test_with_record_never_a_query_reads_finished_recordings_and_fails_without_one(local_stream: Stream) -> None:
     with pytest.raises(OptionError, match=r"has no recording, and option 'record' is 'never'.*set option 'record'"):
-        Query(near.options, record="never").request_initial_offset()
-    publisher = near.record().publisher()
+        Query(local_stream.options, record="never").request_initial_offset()
+    publisher = local_stream.record().publisher()
     publisher.send(numbered(0, 5))
     publisher.stop()
-    near.archive.stop_recording(near.channel, near.id)
-    assert Query(near.options, record="never").run_batch() == list(range(5))
-    assert not near.archive.recorded_channels(near.id), "it must not be put on record"
+    local_stream.archive.stop_recording(local_stream.channel, local_stream.id)
+    assert Query(local_stream.options, record="never").run_batch() == list(range(5))
+    assert not local_stream.archive.recorded_channels(local_stream.id), "the query must not start a recording"
 
 
-@pytest.mark.full("test_foreign_programs has a query of Spark that puts a live channel on record")
-def test_spark_puts_a_live_channel_on_record(spark: SparkSession, near: Stream, tmp_path: Path) -> None:
+@pytest.mark.full("test_foreign_programs has a query of Spark that starts the recording of a live channel")
+def test_a_spark_query_starts_the_recording_of_a_live_channel(
+    spark: SparkSession, local_stream: Stream, tmp_path: Path
+) -> None:
     seen = CollectingSink()
-    with run_query(read_stream(spark, near.options), tmp_path, seen) as query:
-        wait_for_query(query, "the stream to be recorded", lambda: bool(near.archive.recorded_channels(near.id)))
-        near.publisher().send(numbered(0, 20))
+    with run_query(read_stream(spark, local_stream.options), tmp_path, seen) as query:
+        wait_for_query(
+            query, "the stream to be recorded", lambda: bool(local_stream.archive.recorded_channels(local_stream.id))
+        )
+        local_stream.publisher().send(numbered(0, 20))
         wait_for_query(query, "20 rows", lambda: len(seen.numbers) >= 20)
     assert seen.numbers == list(range(20))
 
 
-def test_an_archive_with_credentials_is_read_with_them_and_refuses_without(
+def test_an_archive_with_credentials_refuses_queries_without_the_right_ones(
     node: NodeHandle, aeron_dir: Path, tmp_path: Path
 ) -> None:
     right, wrong = tmp_path / "right", tmp_path / "wrong"
@@ -178,17 +197,19 @@ def test_an_archive_with_credentials_is_read_with_them_and_refuses_without(
         with nodes.ensure(aeron_dir) as foreign:
             stream = Stream(foreign, address=address).record()
             stream.publisher().send(numbered(0, 30))
-            options = seen_from(node, stream, f"aeron:udp?endpoint={control}")
+            options = remote_options(node, stream, f"aeron:udp?endpoint={control}")
             assert read_numbers(options, credentialsFile=right) == list(range(30))
-            for given in ({}, {"credentialsFile": wrong}):
+            for credentials in ({}, {"credentialsFile": wrong}):
                 with pytest.raises(RefusedError, match="credentialsFile") as raised:
-                    read_numbers(options, **given)
+                    read_numbers(options, **credentials)
                 assert SECRET not in str(raised.value)
             stream.close()
         close_client(aeron_dir)
 
 
-def test_somebody_else_s_archive_is_used_as_it_is(spark: SparkSession, aeron_dir: Path, tmp_path: Path) -> None:
+def test_a_node_handle_uses_a_foreign_archive_without_changing_it(
+    spark: SparkSession, aeron_dir: Path, tmp_path: Path
+) -> None:
     with foreign_archive(aeron_dir, tmp_path / "archive") as process:
         with nodes.ensure(aeron_dir) as handle:
             assert (handle.foreign, handle.pid) == (True, process.pid)

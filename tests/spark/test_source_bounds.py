@@ -89,7 +89,7 @@ def test_a_streaming_query_starts_at_given_offsets_the_latest_or_the_earliest(tw
 
 
 @pytest.mark.parametrize(
-    ("wanted", "said"),
+    ("wanted", "text"),
     [
         (
             {"first": 33},
@@ -103,18 +103,18 @@ def test_a_streaming_query_starts_at_given_offsets_the_latest_or_the_earliest(tw
     ],
 )
 def test_invalid_positions_and_unknown_recordings_are_refused(
-    two: TwoRecordings, wanted: dict[str, object], said: str
+    two: TwoRecordings, wanted: dict[str, object], text: str
 ) -> None:
     named = {}
     for name, value in wanted.items():
         # the position of the second frame of message 10
         position = two.positions[10] + 1_408 if value == "a fragment" else value
         named[str(two.first.recording_id) if name == "first" else name] = position
-    with pytest.raises(OptionError, match=said):
+    with pytest.raises(OptionError, match=text):
         read_numbers(two.options, startingOffsets=json.dumps(named))
-    with pytest.raises(OptionError, match=said):
+    with pytest.raises(OptionError, match=text):
         Query(two.options, startingOffsets=json.dumps(named)).run_batch()
-    with pytest.raises(OptionError, match=said.replace("startingOffsets", "endingOffsets")):
+    with pytest.raises(OptionError, match=text.replace("startingOffsets", "endingOffsets")):
         read_numbers(two.options, endingOffsets=json.dumps(named))
 
 

@@ -1,4 +1,4 @@
-"""Recordings that appear, stop and go on while a query runs, and more of them than an archive replays at once."""
+"""Recordings that start, stop or are extended while a query runs, and more of them than an archive replays at once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.spark.queries import CollectingSink, read_batch, read_stream, run_que
 from tests.spark.simulated_engine import Query
 from tests.waiting import poll_until
 
-# Publishes numbers from argv[3] to argv[4] on a stream that is recorded, waits until they are, and for a line to end.
+# Publishes numbers from argv[3] to argv[4] on a recorded stream, waits until they are recorded, then waits for a line.
 PUBLISHER: Final = """
 import sys
 from aeron_spark import node
@@ -47,17 +47,17 @@ def stream(node: NodeHandle) -> Iterator[Stream]:
         yield one.record()
 
 
-def publisher_process(stream: Stream, first: int, last: int) -> subprocess.Popen[str]:
-    """Start a publisher of its own and return once all it publishes is recorded."""
+def start_publisher(stream: Stream, first: int, last: int) -> subprocess.Popen[str]:
+    """Start a publisher in a separate process; return after all its messages are recorded."""
     arguments = (stream.handle.aeron_dir, str(stream.id), str(first), str(last))
     process = python(PUBLISHER, *arguments)
     assert process.stdout is not None
-    said = process.stdout.readline()
-    assert said == "recorded\n", said + process.stdout.read()
+    output = process.stdout.readline()
+    assert output == "recorded\n", output + process.stdout.read()
     return process
 
 
-def test_recordings_that_appear_stop_and_are_extended_while_the_query_runs_are_all_read_once(
+def test_a_running_query_reads_recordings_that_start_stop_and_are_extended_once(
     spark: SparkSession, stream: Stream, tmp_path: Path
 ) -> None:
     seen = CollectingSink()
@@ -69,9 +69,9 @@ def test_recordings_that_appear_stop_and_are_extended_while_the_query_runs_are_a
         second.send(numbered(100, 150))
         wait_for_query(query, "both recordings", lambda: len(seen.numbers) >= 150)
         first.stop()
-        with publisher_process(stream, 150, 200) as process:
+        with start_publisher(stream, 150, 200) as process:
             process.kill()
-        wait_for_query(query, "that of a publisher that was killed", lambda: len(seen.numbers) >= 200)
+        wait_for_query(query, "the recording of a killed publisher", lambda: len(seen.numbers) >= 200)
         second.send(numbered(200, 210))
         extended = stream.extend(first)
         extended.send(numbered(210, 260))
@@ -82,35 +82,35 @@ def test_recordings_that_appear_stop_and_are_extended_while_the_query_runs_are_a
     assert first.key in end
 
 
-def test_each_run_by_hand_reads_what_was_extended_since_the_last_one(stream: Stream) -> None:
+def test_each_run_reads_the_extension_since_the_last_run(stream: Stream) -> None:
     publisher = stream.publisher()
     publisher.send(numbered(0, 10))
     query = Query(stream.options, record="never")
-    for turn in (1, 2, 3):
+    for run in (1, 2, 3):
         publisher.stop()
-        assert query.run_available_now() == [list(range(10 * turn - 10, 10 * turn))]
-        if turn < 3:
+        assert query.run_available_now() == [list(range(10 * run - 10, 10 * run))]
+        if run < 3:
             publisher = stream.extend(publisher)
-            publisher.send(numbered(10 * turn, 10 * turn + 10))
+            publisher.send(numbered(10 * run, 10 * run + 10))
 
 
-@pytest.mark.full("three queries of Spark; the test above drives the source through the same by hand")
-def test_each_run_reads_what_was_extended_since_the_last_one(
+@pytest.mark.full("three queries of Spark; the test above shows the same without Spark")
+def test_each_run_of_spark_reads_the_extension_since_the_last_run(
     spark: SparkSession, stream: Stream, tmp_path: Path
 ) -> None:
     seen = CollectingSink()
     publisher = stream.publisher()
     publisher.send(numbered(0, 10))
-    for turn in (1, 2, 3):
+    for run in (1, 2, 3):
         publisher.stop()
         run_to_end(read_stream(spark, stream.options, record="never"), tmp_path, seen)
-        assert seen.numbers == list(range(10 * turn))
-        if turn < 3:
+        assert seen.numbers == list(range(10 * run))
+        if run < 3:
             publisher = stream.extend(publisher)
-            publisher.send(numbered(10 * turn, 10 * turn + 10))
+            publisher.send(numbered(10 * run, 10 * run + 10))
 
 
-def test_a_finished_recording_leaves_the_offset_and_comes_back_when_it_is_extended(stream: Stream) -> None:
+def test_an_offset_omits_a_finished_recording_and_has_it_again_after_an_extension(stream: Stream) -> None:
     publisher = stream.publisher()
     publisher.send(numbered(0, 3))
     query = Query(stream.options, record="never")
@@ -131,7 +131,7 @@ def test_a_finished_recording_leaves_the_offset_and_comes_back_when_it_is_extend
     assert query.run_batch() is None
 
 
-def test_recordings_that_appear_after_its_beginning_are_left_to_the_next_run(stream: Stream) -> None:
+def test_an_available_now_run_leaves_later_recordings_to_the_next_run(stream: Stream) -> None:
     stream.publisher().send(numbered(0, 10))
     query = Query(stream.options, maxRowsPerTrigger=4)
     query.reader.prepareForTriggerAvailableNow()
@@ -142,23 +142,23 @@ def test_recordings_that_appear_after_its_beginning_are_left_to_the_next_run(str
     assert query.run_available_now() == [[100, 101, 102]]
 
 
-@pytest.mark.parametrize("count", [8, pytest.param(50, marks=pytest.mark.full("50 tasks; eight queue, too"))])
-def test_recordings_are_read_in_parallel_from_an_archive_that_replays_one_at_a_time(
+@pytest.mark.parametrize("count", [8, pytest.param(50, marks=pytest.mark.full("50 tasks; eight queue as well"))])
+def test_parallel_tasks_queue_at_an_archive_that_replays_one_recording_at_a_time(
     spark: SparkSession, stream: Stream, count: int
 ) -> None:
     publishers = [stream.publisher(**{"term-length": "64k", "sparse": "true"}) for _ in range(count)]
     for index, publisher in enumerate(publishers):
-        # more than a replay's window, so that the one held below cannot end by itself
+        # The first recording is longer than a replay's window, so its replay below cannot end by itself.
         publisher.send(numbered(100 * index, 100 * index + 20, 100 if index else 5_000))
-    # files need no place of the archive's
+    # Reading files would need no replay of the archive.
     frame = read_batch(spark, stream.options, minPartitions=count, readPath="replay")
     assert frame.rdd.getNumPartitions() >= count
     found: list[int] = []
     tracker = spark.sparkContext.statusTracker()
     first = publishers[0]
-    with replay(stream.archive, first.descriptor, 0, first.position, timeout=TIMEOUT_S):  # the only place is taken
-        reading = threading.Thread(target=lambda: found.extend(_numbers(frame)), daemon=True)
-        reading.start()
+    with replay(stream.archive, first.descriptor, 0, first.position, timeout=TIMEOUT_S):  # the only replay
+        reader = threading.Thread(target=lambda: found.extend(_numbers(frame)), daemon=True)
+        reader.start()
         poll_until(
             lambda: any(
                 (stage := tracker.getStageInfo(active)) is not None and stage.numActiveTasks == 2
@@ -168,7 +168,7 @@ def test_recordings_are_read_in_parallel_from_an_archive_that_replays_one_at_a_t
             "two tasks in the queue",
         )
         assert not found
-    reading.join(TIMEOUT_S)
+    reader.join(TIMEOUT_S)
     assert sorted(found) == [100 * index + n for index in range(count) for n in range(20)]
 
 

@@ -1,4 +1,4 @@
-"""How far behind: offsets in the progress, and the listener that makes a lag of them."""
+"""Lag: the offsets in a query's progress, and the listener that computes lags from them."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def stream(node: NodeHandle) -> Iterator[Stream]:
         yield one.record()
 
 
-def progress(*sources: tuple[object, object], name: str | None = None, query: str = "q") -> StreamingQueryProgress:
-    """Return a progress with (latest offset, end offset) of its sources, which are texts there."""
+def make_progress(*sources: tuple[object, object], name: str | None = None, query: str = "q") -> StreamingQueryProgress:
+    """Return a progress with the latest offset and the end offset of each source, as texts."""
     texts = [SimpleNamespace(latestOffset=_text(latest), endOffset=_text(end)) for latest, end in sources]
     found = SimpleNamespace(id=query, name=name, batchId=3, timestamp="2026-03-01T09:00:00Z", sources=texts)
     return cast(StreamingQueryProgress, found)
@@ -44,36 +44,36 @@ def _text(offset: object) -> str:
 
 
 def lags(query: Query) -> dict[str, int]:
-    """Return the lag that a query driven by hand would show."""
-    lag = lag_of(progress((query.reader.reportLatestOffset(), query.last_offset)))
+    """Return the lag of each recording in a query of the simulated engine."""
+    lag = lag_of(make_progress((query.reader.reportLatestOffset(), query.last_offset)))
     assert lag is not None
     return dict(lag.recordings)
 
 
-def test_each_batch_tells_how_much_is_left(spark: SparkSession, stream: Stream, tmp_path: Path) -> None:
+def test_the_listener_reports_the_lag_after_each_batch(spark: SparkSession, stream: Stream, tmp_path: Path) -> None:
     one, other = stream.publisher(), stream.publisher()
     one.send(numbered(0, 9))
     other.send(numbered(9, 15))
-    told: list[QueryLag] = []
-    listener = LagListener(told.append)
+    reported: list[QueryLag] = []
+    listener = LagListener(reported.append)
     spark.streams.addListener(listener)
     try:
         frame = read_stream(spark, stream.options, maxRowsPerTrigger=5)
         writer = frame.writeStream.foreachBatch(CollectingSink()).option("checkpointLocation", str(tmp_path))
         query = begin(writer.queryName("lagging").trigger(availableNow=True).start)
         assert query.awaitTermination(QUERY_TIMEOUT_S)
-        poll_until(lambda: {lag.batch_id for lag in told} >= {0, 1, 2}, TIMEOUT_S, "the listener to be told")
+        poll_until(lambda: {lag.batch_id for lag in reported} >= {0, 1, 2}, TIMEOUT_S, "the listener's reports")
     finally:
         spark.streams.removeListener(listener)
-    by_batch = {lag.batch_id: lag.total for lag in told}
+    by_batch = {lag.batch_id: lag.total for lag in reported}
     assert (by_batch[0], by_batch[1], by_batch[2]) == (10 * MESSAGE, 5 * MESSAGE, 0)
-    assert set(told[0].recordings) == {one.key, other.key}
+    assert set(reported[0].recordings) == {one.key, other.key}
     last = listener.of("lagging")
     assert last is not None
-    assert last == listener.of(str(query.id)) == listener.all()[str(query.id)] == told[-1]
+    assert last == listener.of(str(query.id)) == listener.all()[str(query.id)] == reported[-1]
     latest = json.loads(query.lastProgress.sources[0].latestOffset)
     assert latest == {"recordings": {one.key: one.position, other.key: other.position}, "v": 1}
-    # the latest offset runs ahead of the end of each limited batch
+    # The latest offset is the same in each limited batch, as all rows were published before.
     batches = [one for one in query.recentProgress if one.numInputRows]
     assert [one.numInputRows for one in batches] == [5, 5, 5]
     ends = [json.loads(one.sources[0].endOffset)["recordings"] for one in batches]
@@ -81,7 +81,7 @@ def test_each_batch_tells_how_much_is_left(spark: SparkSession, stream: Stream, 
     assert all(json.loads(one.sources[0].latestOffset) == latest for one in batches)
 
 
-def test_finished_recordings_count_until_they_are_read(stream: Stream) -> None:
+def test_the_lag_includes_finished_recordings_until_they_are_read(stream: Stream) -> None:
     done, active = stream.publisher(), stream.publisher()
     done.send(numbered(0, 10))
     done.stop()
@@ -96,54 +96,54 @@ def test_finished_recordings_count_until_they_are_read(stream: Stream) -> None:
     assert lags(query) == {done.key: 0, active.key: 3 * MESSAGE}
 
 
-def test_an_unfinished_tail_that_nobody_will_finish_is_no_lag() -> None:
+def test_the_lag_excludes_an_incomplete_message_at_the_end_of_a_finished_recording() -> None:
     from aeron_spark.log.offsets import Finished, Offset
 
     end = Offset({}, {}, {"embedded/1": Finished(640, 96, "00000001")}).to_dict()
-    for recorded, behind in ((736, 0), (1_056, 416)):
-        lag = lag_of(progress(({"recordings": {"embedded/1": recorded}, "v": 1}, end)))
+    for recorded, expected in ((736, 0), (1_056, 416)):
+        lag = lag_of(make_progress(({"recordings": {"embedded/1": recorded}, "v": 1}, end)))
         assert lag is not None
-        assert lag.recordings == {"embedded/1": behind}
+        assert lag.recordings == {"embedded/1": expected}
 
 
-def test_other_sources_have_no_lag_and_the_slower_of_two_that_read_the_same_counts() -> None:
+def test_other_sources_have_no_lag_and_of_two_sources_of_a_recording_the_larger_lag_counts() -> None:
     kafka = ({"prices": {"0": 9}}, {"prices": {"0": 7}})
-    assert lag_of(progress(kafka)) is None
-    assert lag_of(progress(("None", "None"))) is None
+    assert lag_of(make_progress(kafka)) is None
+    assert lag_of(make_progress(("None", "None"))) is None
     latest = {"recordings": {"a/1": 320, "a/2": 64}, "v": 1}
     ends = [
         {"done": "", "fingerprints": {"a/1": "00000001"}, "recordings": {"a/1": position}, "v": 1}
         for position in (320, 96)
     ]
-    lag = lag_of(progress(kafka, (latest, ends[0]), (latest, ends[1])))
+    lag = lag_of(make_progress(kafka, (latest, ends[0]), (latest, ends[1])))
     assert lag is not None
     assert (lag.recordings, lag.total) == ({"a/1": 224, "a/2": 64}, 288)
-    nothing = lag_of(progress(("None", ends[0])))
-    assert nothing is not None
-    assert nothing.total == 0
+    unknown = lag_of(make_progress(("None", ends[0])))
+    assert unknown is not None
+    assert unknown.total == 0
 
 
-def test_a_listener_keeps_the_last_lag_of_each_query_and_the_newest_of_a_name() -> None:
+def test_a_listener_keeps_the_last_lag_of_each_query_and_of_each_query_name() -> None:
     listener = LagListener()
     end = {"done": "", "fingerprints": {"a/1": "00000001"}, "recordings": {"a/1": 0}, "v": 1}
 
-    def tell(query: str, name: str | None, recorded: int) -> None:
-        told: Any = SimpleNamespace(
-            progress=progress(({"recordings": {"a/1": recorded}, "v": 1}, end), name=name, query=query)
+    def report(query: str, name: str | None, recorded: int) -> None:
+        event: Any = SimpleNamespace(
+            progress=make_progress(({"recordings": {"a/1": recorded}, "v": 1}, end), name=name, query=query)
         )
-        listener.onQueryProgress(told)
+        listener.onQueryProgress(event)
 
-    tell("1", "prices", 32)
-    tell("2", "prices", 64)
-    tell("3", None, 96)
+    report("1", "prices", 32)
+    report("2", "prices", 64)
+    report("3", None, 96)
     assert [lag.total for lag in listener.all().values()] == [32, 64, 96]
     assert [found.total for query in ("prices", "1", "3") if (found := listener.of(query))] == [64, 32, 96]
-    tell("1", "prices", 128)
+    report("1", "prices", 128)
     assert listener.of("prices") == listener.of("1")
-    assert listener.of("nobody") is None
+    assert listener.of("unknown") is None
 
 
-def test_the_package_names_the_listener_and_nothing_that_is_not_there() -> None:
+def test_the_package_exports_the_listener_and_has_no_attribute_with_a_wrong_name() -> None:
     assert aeron_spark.spark.LagListener is LagListener
     with pytest.raises(AttributeError, match="has no attribute 'LagListner'"):
         aeron_spark.spark.LagListner  # noqa: B018

@@ -1,4 +1,4 @@
-"""Read limits: never exceeded, shared fairly, and never in the way of the last row."""
+"""Read limits: batches never exceed them, all recordings make progress, and the last row is always read."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ each_limit = pytest.mark.parametrize("limit", LIMITS.values(), ids=LIMITS.keys()
 
 
 @each_limit
-def test_15_messages_with_a_limit_of_5_are_3_batches_by_hand(stream: Stream, limit: dict[str, int]) -> None:
+def test_15_messages_with_a_limit_of_5_are_3_batches(stream: Stream, limit: dict[str, int]) -> None:
     stream.publisher().send(numbered(0, 15))
     found = Query(stream.options, **limit).run_available_now()
     assert found == [list(range(first, first + 5)) for first in (0, 5, 10)]
     assert Query(stream.options, **limit).run_batch(limited=False) == list(range(15)), "Trigger.Once has no limit"
 
 
-@pytest.mark.full("the source driven by hand does the same; test_source_lag has limited batches of Spark")
+@pytest.mark.full("the test above shows the same without Spark; test_source_lag has limited batches of Spark")
 @each_limit
-def test_15_messages_with_a_limit_of_5_are_exactly_3_batches(
+def test_15_messages_with_a_limit_of_5_are_3_batches_of_spark(
     spark: SparkSession, stream: Stream, tmp_path: Path, limit: dict[str, int]
 ) -> None:
     stream.publisher().send(numbered(0, 15))
@@ -54,15 +54,15 @@ def test_15_messages_with_a_limit_of_5_are_exactly_3_batches(
     assert seen.numbers == list(range(15))
 
 
-@pytest.mark.full("a deprecated trigger; the source driven by hand has no limit then")
-def test_once_ignores_the_limits(spark: SparkSession, stream: Stream, tmp_path: Path) -> None:
+@pytest.mark.full("a deprecated trigger; the first test shows without Spark that it has no limit")
+def test_the_trigger_once_ignores_the_limits(spark: SparkSession, stream: Stream, tmp_path: Path) -> None:
     stream.publisher().send(numbered(0, 15))
     seen = CollectingSink()
     run_to_end(read_stream(spark, stream.options, maxRowsPerTrigger=5), tmp_path, seen, once=True)
     assert seen.sizes == [15]
 
 
-def test_a_processing_time_trigger_keeps_to_the_limits_while_more_comes(
+def test_a_processing_time_trigger_obeys_the_limits_while_the_source_grows(
     spark: SparkSession, stream: Stream, tmp_path: Path
 ) -> None:
     publisher = stream.publisher()
@@ -79,15 +79,15 @@ def test_a_processing_time_trigger_keeps_to_the_limits_while_more_comes(
     assert seen.numbers == list(range(19))
 
 
-@pytest.mark.full("two queries and a second of waiting; the test below has the same by hand, and a clock")
-def test_a_batch_waits_for_its_least_bytes_only_as_long_as_it_may(
+@pytest.mark.full("two queries and a second of waiting; the test below shows the same without Spark")
+def test_a_batch_waits_for_min_bytes_at_most_as_long_as_max_trigger_delay(
     spark: SparkSession, stream: Stream, tmp_path: Path
 ) -> None:
     stream.publisher().send(numbered(0, 15))
     seen = CollectingSink()
     limits = {"minBytesPerTrigger": "64m", "maxTriggerDelay": "1s"}
     with run_query(read_stream(spark, stream.options, **limits), tmp_path / "waits", seen) as query:
-        wait_for_query(query, "the delay to be over", lambda: len(seen.numbers) >= 15)
+        wait_for_query(query, "the end of the delay", lambda: len(seen.numbers) >= 15)
     assert seen.sizes == [15]
     never = {"minBytesPerTrigger": "64m", "maxTriggerDelay": "1h"}
     now = CollectingSink()
@@ -95,73 +95,75 @@ def test_a_batch_waits_for_its_least_bytes_only_as_long_as_it_may(
     assert now.sizes == [15], "AvailableNow must not wait for more"
 
 
-def test_nothing_is_due_below_the_least_bytes_and_all_of_it_is_at_them(stream: Stream) -> None:
+def test_there_is_no_batch_below_min_bytes_and_one_of_all_rows_at_min_bytes(stream: Stream) -> None:
     publisher = stream.publisher()
     publisher.send(numbered(0, 9))
     query = Query(stream.options, minBytesPerTrigger=10 * MESSAGE, maxTriggerDelay="1h")
-    assert query.run_batch() == [], "Spark makes a first batch, whatever is in it"
+    assert query.run_batch() == [], "Spark runs the first batch even if it is empty"
     assert query.run_batch() is None
     publisher.send(numbered(9, 10))
     assert query.run_batch() == list(range(10))
 
 
-def test_a_message_larger_than_the_limit_is_a_batch_of_its_own(stream: Stream) -> None:
-    large = numbered(2, 3, 20_000)  # fragmented, too
+def test_a_message_larger_than_the_limit_is_a_separate_batch(stream: Stream) -> None:
+    large = numbered(2, 3, 20_000)  # this message is fragmented
     stream.publisher().send([*numbered(0, 2), *large, *numbered(3, 5)])
     assert Query(stream.options, maxBytesPerTrigger=2 * MESSAGE).run_available_now() == [[0, 1], [2], [3, 4]]
     assert Query(stream.options, maxBytesPerTrigger=1).run_available_now() == [[0], [1], [2], [3], [4]]
 
 
-def test_rows_and_bytes_limit_together(stream: Stream) -> None:
+def test_the_limits_of_rows_and_bytes_apply_together(stream: Stream) -> None:
     stream.publisher().send([*numbered(0, 9, 10), *numbered(9, 12, 1_000), *numbered(12, 14, 10)])
     found = Query(stream.options, maxRowsPerTrigger=4, maxBytesPerTrigger=1_200).run_available_now()
-    # rows limit the small messages, bytes the large ones: 64 + 1056 fit, 1056 + 1056 do not
+    # The limit of rows applies to the small messages, that of bytes to the large ones: 64 + 1056 fit, 2 * 1056 do not.
     assert [len(batch) for batch in found] == [4, 4, 2, 1, 3]
     assert list(chain(*found)) == list(range(14))
 
 
-def test_a_limit_is_shared_fairly_over_uneven_recordings(stream: Stream) -> None:
+def test_a_limit_is_divided_evenly_over_recordings_of_different_lengths(stream: Stream) -> None:
     for first, count in ((0, 60), (1_000, 6), (2_000, 6)):
         stream.publisher().send(numbered(first, first + count))
     for limit in ({"maxRowsPerTrigger": 15}, {"maxBytesPerTrigger": 15 * MESSAGE}):
         found = Query(stream.options, **limit).run_available_now()
         assert [len(batch) for batch in found] == [15, 15, 15, 15, 12], limit
-        shares = [Counter(number // 1_000 for number in batch) for batch in found]
-        assert shares[0] == {0: 5, 1: 5, 2: 5}, limit
-        assert shares[1] == {0: 13, 1: 1, 2: 1}, limit
+        counts = [Counter(number // 1_000 for number in batch) for batch in found]
+        assert counts[0] == {0: 5, 1: 5, 2: 5}, limit
+        assert counts[1] == {0: 13, 1: 1, 2: 1}, limit
 
 
-def test_nothing_starves_where_a_batch_takes_fewer_rows_than_there_are_recordings(stream: Stream) -> None:
+def test_each_recording_is_read_equally_often_when_a_batch_has_fewer_rows_than_there_are_recordings(
+    stream: Stream,
+) -> None:
     recordings = 7
     publishers = [stream.publisher() for _ in range(recordings)]
     for index, publisher in enumerate(publishers):
         publisher.send(numbered(1_000 * index, 1_000 * index + 50))
     query = Query(stream.options, maxRowsPerTrigger=1)
     taken: Counter[int] = Counter()
-    for turn in range(1, 4 * recordings + 1):
+    for batches in range(1, 4 * recordings + 1):
         (one,) = query.run_batch() or []
         taken[one // 1_000] += 1
-        assert taken[one // 1_000] <= -(-turn // recordings), "it was served before others had their turn"
+        assert taken[one // 1_000] <= -(-batches // recordings), "a recording was read again before each of the others"
     assert set(taken.values()) == {4}
 
 
-def test_whatever_the_limits_every_row_comes_once_in_order_and_no_batch_is_too_large(
+def test_with_random_limits_each_row_is_read_once_in_order_and_no_batch_exceeds_a_limit(
     stream: Stream, rng: random.Random
 ) -> None:
-    sizes: list[int] = []
+    expected: list[int] = []
     for first in (0, 1_000, 2_000):
         values = [numbered(first + n, first + n + 1, rng.choice([10, 100, 1_000, 3_000]))[0] for n in range(40)]
         stream.publisher().send(values)
-        sizes += range(first, first + 40)
+        expected += range(first, first + 40)
     for _ in range(6):
-        rows, most = rng.randrange(1, 30), rng.randrange(100, 20_000)
-        query = Query(stream.options, maxRowsPerTrigger=rows, maxBytesPerTrigger=most)
+        max_rows, max_bytes = rng.randrange(1, 30), rng.randrange(100, 20_000)
+        query = Query(stream.options, maxRowsPerTrigger=max_rows, maxBytesPerTrigger=max_bytes)
         found = []
         while (batch := query.run_batch()) is not None:
-            assert len(batch) <= rows
-            assert query.read_bytes <= most or len(batch) == 1
+            assert len(batch) <= max_rows
+            assert query.read_bytes <= max_bytes or len(batch) == 1
             found.append(batch)
-        assert sorted(chain(*found)) == sizes, (rows, most)
+        assert sorted(chain(*found)) == expected, (max_rows, max_bytes)
         for begin in (0, 1_000, 2_000):
-            own = [number for batch in found for number in batch if begin <= number < begin + 1_000]
-            assert own == sorted(own)
+            numbers = [number for batch in found for number in batch if begin <= number < begin + 1_000]
+            assert numbers == sorted(numbers)

@@ -1,4 +1,4 @@
-"""What is lost under a query: purged, truncated, deleted, replaced; and checkpoints that are not this query's."""
+"""Data loss: recordings that are purged, truncated, deleted or replaced; and checkpoints that do not fit the query."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from tests.aeron.streams import TIMEOUT_S, PublishedRecording, Stream, close_cli
 from tests.spark.queries import CollectingSink, read_stream, run_query, run_to_end, wait_for_query
 from tests.spark.simulated_engine import Query
 
-SEGMENT = 64 * 1024
-COUNT = 300  # of 1,000 bytes: five segments
-EACH = 30
+SEGMENT_LENGTH = 64 * 1024
+COUNT = 300  # of messages of 1,000 bytes, in five segments
+ROWS_PER_BATCH = 30
 
 
 @pytest.fixture(scope="module")
 def node(run_name: str) -> Iterator[NodeHandle]:
-    """A node with segments so small that they can be purged."""
+    """A node with small segments, so that a test can purge some."""
     with own_node(run_name, term_length="64k", ipc_term_length="64k", segment_length="64k") as handle:
         yield handle
 
@@ -40,10 +40,10 @@ def stream(node: NodeHandle) -> Iterator[Stream]:
         yield one.record()
 
 
-def once_no_replay_is_left(change: Callable[[], object]) -> None:
-    """Change a recording; a replay that has just ended may hold it for a moment."""
+def change_recording(change: Callable[[], object]) -> None:
+    """Call ``change`` until the archive accepts it: for a moment, a replay that has just ended prevents changes."""
 
-    def done() -> bool:
+    def is_changed() -> bool:
         try:
             change()
         except TransportError as error:
@@ -52,37 +52,39 @@ def once_no_replay_is_left(change: Callable[[], object]) -> None:
             return False
         return True
 
-    wait_for(done, TIMEOUT_S, "the last replay to end")
+    wait_for(is_changed, TIMEOUT_S, "the last replay to end")
 
 
 def purge(publishing: PublishedRecording, position: int) -> None:
-    """Purge below ``position``."""
+    """Purge the segments of a recording before a position."""
     archive, recording = publishing.stream.archive, publishing.recording_id
-    once_no_replay_is_left(lambda: archive.purge_segments(recording, position))
+    change_recording(lambda: archive.purge_segments(recording, position))
     assert publishing.descriptor.start_position == position
 
 
 def delete(publishing: PublishedRecording) -> None:
-    """Delete a recording that has stopped."""
-    once_no_replay_is_left(lambda: publishing.stream.archive.delete(publishing.recording_id))
+    """Delete a stopped recording."""
+    change_recording(lambda: publishing.stream.archive.delete(publishing.recording_id))
 
 
-@pytest.mark.parametrize("fail", [True, False], ids=["fails", "goes on"])
-def test_a_purge_under_a_running_query(spark: SparkSession, stream: Stream, tmp_path: Path, fail: bool) -> None:
+@pytest.mark.parametrize("fail", [True, False], ids=["fails", "continues"])
+def test_a_running_query_fails_or_continues_after_a_purge_of_its_next_rows(
+    spark: SparkSession, stream: Stream, tmp_path: Path, fail: bool
+) -> None:
     publisher = stream.publisher()
     positions = publisher.send(numbered(0, COUNT, 1_000))
-    arrived, purged = threading.Event(), threading.Event()
+    started, purged = threading.Event(), threading.Event()
 
     def wait_in_the_first_batch(batch: int) -> None:
         if batch == 0:
-            arrived.set()
+            started.set()
             assert purged.wait(TIMEOUT_S)
 
     seen = CollectingSink(before_batch=wait_in_the_first_batch)
-    frame = read_stream(spark, stream.options, maxRowsPerTrigger=EACH, failOnDataLoss=fail)
-    start = 2 * SEGMENT
+    frame = read_stream(spark, stream.options, maxRowsPerTrigger=ROWS_PER_BATCH, failOnDataLoss=fail)
+    start = 2 * SEGMENT_LENGTH
     with run_query(frame, tmp_path, seen) as query:
-        wait_for_query(query, "the first batch", arrived.is_set)
+        wait_for_query(query, "the first batch", started.is_set)
         purge(publisher, start)
         purged.set()
         if fail:
@@ -98,19 +100,19 @@ def test_a_purge_under_a_running_query(spark: SparkSession, stream: Stream, tmp_
         )
         assert f"the recording begins at {start} now" in text
         assert "set failOnDataLoss=false" in text
-        assert seen.numbers == list(range(EACH))
+        assert seen.numbers == list(range(ROWS_PER_BATCH))
     else:
-        assert seen.numbers == [*range(EACH), *kept]
-        assert kept[0] > EACH
+        assert seen.numbers == [*range(ROWS_PER_BATCH), *kept]
+        assert kept[0] > ROWS_PER_BATCH
 
 
-def test_a_purge_of_what_was_planned_and_not_yet_read(stream: Stream) -> None:
+def test_a_query_fails_or_continues_after_a_purge_of_planned_rows(stream: Stream) -> None:
     publisher = stream.publisher()
     positions = publisher.send(numbered(0, COUNT, 1_000))
     query = Query(stream.options, maxRowsPerTrigger=100)
     assert query.run_batch() == list(range(100))
     assert query.plan_batch()
-    start = 2 * SEGMENT
+    start = 2 * SEGMENT_LENGTH
     purge(publisher, start)
     query.restart()
     with pytest.raises(
@@ -122,33 +124,35 @@ def test_a_purge_of_what_was_planned_and_not_yet_read(stream: Stream) -> None:
         found = query.run_batch()
     kept = [number for number, position in enumerate(positions) if position >= start]
     assert found == [number for number in kept if number < 200]
-    assert query.run_available_now() == [list(range(200, 300))], "the rest is there, and nothing is said about it twice"
+    assert query.run_available_now() == [list(range(200, 300))], (
+        "the query must read the other rows, without a second warning"
+    )
 
 
-def test_a_purge_of_what_was_read_is_none_of_the_query_s_business(stream: Stream) -> None:
+def test_a_purge_of_rows_that_were_read_does_not_affect_a_query(stream: Stream) -> None:
     publisher = stream.publisher()
     publisher.send(numbered(0, COUNT, 1_000))
     query = Query(stream.options)
     assert query.run_batch() == list(range(COUNT))
-    purge(publisher, 3 * SEGMENT)
+    purge(publisher, 3 * SEGMENT_LENGTH)
     publisher.send(numbered(COUNT, COUNT + 5))
     query.restart()
     assert query.run_batch() == list(range(COUNT, COUNT + 5))
     assert Query(stream.options).run_batch()[-5:] == list(range(COUNT, COUNT + 5)), (
-        "a new query begins at what there is"
+        "a new query must start at the first remaining row"
     )
 
 
-def test_a_truncation_below_the_query_s_position(stream: Stream) -> None:
+def test_a_query_fails_or_continues_after_a_truncation_before_its_position(stream: Stream) -> None:
     publisher = stream.publisher()
     positions = publisher.send(numbered(0, 20))
     query = Query(stream.options, record="never")
     assert query.run_batch() == list(range(20))
     end = publisher.stop()
-    once_no_replay_is_left(lambda: stream.archive.truncate(publisher.recording_id, positions[10]))
+    change_recording(lambda: stream.archive.truncate(publisher.recording_id, positions[10]))
     query.restart()
-    said = rf"was truncated: the query is at position {end}, but the recording ends at {positions[10]} now"
-    with pytest.raises(DataLossError, match=said):
+    text = rf"was truncated: the query is at position {end}, but the recording ends at {positions[10]} now"
+    with pytest.raises(DataLossError, match=text):
         query.run_batch()
     query.restart(failOnDataLoss=False)
     with pytest.warns(DataLossWarning, match="was truncated"):
@@ -158,15 +162,15 @@ def test_a_truncation_below_the_query_s_position(stream: Stream) -> None:
     assert list(query.run_batches()) == [list(range(100, 105))]
 
 
-def test_a_recording_deleted_before_it_was_read_to_its_end(stream: Stream) -> None:
+def test_a_query_fails_or_continues_after_the_deletion_of_a_recording_with_unread_rows(stream: Stream) -> None:
     publisher = stream.publisher()
     publisher.send(numbered(0, 20))
     query = Query(stream.options, maxRowsPerTrigger=5)
-    read_whole = Query(stream.options)
+    finished = Query(stream.options)
     assert query.run_batch() == list(range(5))
-    assert read_whole.run_batch() == list(range(20))
+    assert finished.run_batch() == list(range(20))
     publisher.stop()
-    assert read_whole.run_batch() is None
+    assert finished.run_batch() is None
     delete(publisher)
     query.restart()
     with pytest.raises(DataLossError, match=r"was deleted: the query's next position is \d+.*Check that 'archive'"):
@@ -178,7 +182,7 @@ def test_a_recording_deleted_before_it_was_read_to_its_end(stream: Stream) -> No
         assert query.run_batch() == [50, 51, 52]
 
 
-def test_a_recording_deleted_after_it_was_read_to_its_end_and_made_again(stream: Stream) -> None:
+def test_a_query_continues_after_the_deletion_of_a_completely_read_recording(stream: Stream) -> None:
     publisher, other = stream.publisher(), stream.publisher()
     publisher.send(numbered(0, 20))
     publisher.stop()
@@ -192,7 +196,7 @@ def test_a_recording_deleted_after_it_was_read_to_its_end_and_made_again(stream:
     assert query.run_batch() == [22, 23, 24]
 
 
-def test_an_archive_that_was_wiped_and_made_again_is_not_taken_for_the_old_one(run_name: str) -> None:
+def test_a_query_detects_that_its_recording_was_replaced_by_one_of_a_new_archive(run_name: str) -> None:
     with own_node(run_name) as first:
         stream = Stream(first).record()
         publisher = stream.publisher()
@@ -221,7 +225,7 @@ def test_an_archive_that_was_wiped_and_made_again_is_not_taken_for_the_old_one(r
             nodes.stop(first.aeron_dir, force=True)
 
 
-OTHERS = {
+UNSUITABLE_OFFSETS = {
     "another version": (
         lambda offset: {**offset, "v": 99},
         "offset of version 99, expected at most 1.*Run the query with the newer aeron-spark",
@@ -235,29 +239,31 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize("kind", OTHERS)
-def test_a_checkpoint_that_is_not_this_query_s_is_refused_with_what_to_do(stream: Stream, kind: str) -> None:
-    change, said = OTHERS[kind]
+@pytest.mark.parametrize("kind", UNSUITABLE_OFFSETS)
+def test_a_checkpoint_that_does_not_fit_the_query_is_refused_with_a_remedy(stream: Stream, kind: str) -> None:
+    change, text = UNSUITABLE_OFFSETS[kind]
     stream.publisher().send(numbered(0, 5))
     query = Query(stream.options)
     assert query.run_batch() == list(range(5))
     query.planned_ends = [json.dumps(change(json.loads(end))) for end in query.planned_ends]
     query.restart()
-    with pytest.raises((DataFormatError, OptionError), match=f"(?s){said}"):
+    with pytest.raises((DataFormatError, OptionError), match=f"(?s){text}"):
         query.run_batch()
 
 
-@pytest.mark.full("two queries of Spark; the test above drives the source to the same error")
-def test_spark_shows_what_is_wrong_with_a_checkpoint(spark: SparkSession, stream: Stream, tmp_path: Path) -> None:
+@pytest.mark.full("two queries of Spark; the test above shows the same error without Spark")
+def test_spark_shows_the_error_for_a_checkpoint_of_a_newer_version(
+    spark: SparkSession, stream: Stream, tmp_path: Path
+) -> None:
     publisher = stream.publisher()
     publisher.send(numbered(0, 5))
     seen = CollectingSink()
     run_to_end(read_stream(spark, stream.options), tmp_path, seen)
     publisher.send(numbered(5, 10))
-    written = tmp_path / "offsets" / "0"
-    lines = written.read_text().splitlines()
+    offset_file = tmp_path / "offsets" / "0"
+    lines = offset_file.read_text().splitlines()
     lines[-1] = json.dumps({**json.loads(lines[-1]), "v": 99})
-    written.write_text("\n".join(lines))
+    offset_file.write_text("\n".join(lines))
     (tmp_path / "offsets" / ".0.crc").unlink()
     with pytest.raises(StreamingQueryException, match="offset of version 99, expected at most 1"):
         run_to_end(read_stream(spark, stream.options), tmp_path, seen)

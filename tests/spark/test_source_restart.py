@@ -1,4 +1,4 @@
-"""Stops, failures and restarts at many points: every row once, whatever was planned, read or committed."""
+"""A query reads each row once, although it stops, fails and restarts at many points of its batches."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ def stream(node: NodeHandle) -> Iterator[Stream]:
 
 
 class SinkFailure(Exception):
-    """The sink did not take a batch."""
+    """The sink failed to write a batch."""
 
 
-def test_what_came_after_a_first_batch_that_failed_is_not_lost_though_latest_has_moved_on(
+def test_a_query_from_the_latest_offset_loses_no_row_when_its_first_batch_fails(
     spark: SparkSession, stream: Stream, tmp_path: Path
 ) -> None:
     publisher = stream.publisher()
     publisher.send(numbered(0, 10))
 
-    def refuse(batch: int) -> None:
+    def fail(batch: int) -> None:
         raise SinkFailure(f"batch {batch}")
 
-    seen = CollectingSink(before_batch=refuse)
+    seen = CollectingSink(before_batch=fail)
     frame = read_stream(spark, stream.options, startingOffsets="latest")
     with pytest.raises(StreamingQueryException, match="SinkFailure"):
         run_to_end(frame, tmp_path, seen, processingTime="0 seconds")
-    assert not list((tmp_path / "commits").glob("[0-9]*")), "it was the first batch that failed"
+    assert not list((tmp_path / "commits").glob("[0-9]*")), "the first batch must have failed"
     publisher.send(numbered(10, 30))
     seen.before_batch = None
     run_to_end(frame, tmp_path, seen)
     assert seen.numbers == list(range(10, 30))
 
 
-def test_a_first_batch_with_rows_is_the_same_each_time_it_is_repeated_while_recordings_come_and_stop(
+def test_a_repeated_first_batch_has_the_same_rows_while_recordings_start_and_stop(
     stream: Stream,
 ) -> None:
     publisher = stream.publisher()
@@ -71,7 +71,7 @@ def test_a_first_batch_with_rows_is_the_same_each_time_it_is_repeated_while_reco
     assert len(found) == 2
 
 
-def test_an_empty_first_batch_that_failed_keeps_where_the_query_began(stream: Stream) -> None:
+def test_an_empty_first_batch_that_is_repeated_keeps_the_initial_offset(stream: Stream) -> None:
     publisher = stream.publisher()
     publisher.send(numbered(0, 10))
     query = Query(stream.options, startingOffsets="latest")
@@ -86,8 +86,8 @@ def test_an_empty_first_batch_that_failed_keeps_where_the_query_began(stream: St
     assert list(query.run_batches()) == [[10, 11, 12, 13]]
 
 
-@pytest.mark.full("a dozen queries of Spark; the test below drives the source by hand, and to more points")
-def test_a_query_stopped_and_failed_while_its_source_grows_takes_each_row_once(
+@pytest.mark.full("a dozen queries of Spark; the test below has more points of failure, without Spark")
+def test_a_query_that_stops_and_fails_while_its_source_grows_reads_each_row_once(
     spark: SparkSession, stream: Stream, tmp_path: Path, rng: random.Random
 ) -> None:
     publisher = stream.publisher()
@@ -109,32 +109,32 @@ def test_a_query_stopped_and_failed_while_its_source_grows_takes_each_row_once(
             raise SinkFailure(f"batch {batch}")
 
     seen = CollectingSink(before_batch=fail_sometimes)
-    growing = threading.Thread(target=publish)
-    growing.start()
+    publisher_thread = threading.Thread(target=publish)
+    publisher_thread.start()
     try:
         stops = 0
         while len(seen.numbers) < total and stops < 40:
-            wanted = len(seen.numbers) + rng.randrange(1, 120)
+            count = len(seen.numbers) + rng.randrange(1, 120)
             with run_query(read_stream(spark, stream.options, maxRowsPerTrigger=17), tmp_path, seen) as query:
                 try:
-                    wait_for_query(query, "more rows", lambda: len(seen.numbers) >= min(wanted, total))  # noqa: B023
+                    wait_for_query(query, "more rows", lambda: len(seen.numbers) >= min(count, total))  # noqa: B023
                 except StreamingQueryException as error:
                     if "SinkFailure" not in str(error):
                         raise
             stops += 1
     finally:
         finished.set()
-        growing.join(TIMEOUT_S)
+        publisher_thread.join(TIMEOUT_S)
     assert seen.numbers == list(range(total))
     assert failed
     assert stops > len(failed)
 
 
-def test_every_row_comes_once_wherever_a_query_dies_and_whatever_its_recordings_do(
+def test_a_query_that_restarts_at_random_points_reads_each_row_of_changing_recordings_once(
     stream: Stream, rng: random.Random
 ) -> None:
     written: list[int] = []
-    taken: dict[int, list[int]] = {}
+    read: dict[int, list[int]] = {}
     active = [stream.publisher()]
     stopped: list[PublishedRecording] = []
     query = Query(stream.options, record="never", maxRowsPerTrigger=9)
@@ -155,28 +155,28 @@ def test_every_row_comes_once_wherever_a_query_dies_and_whatever_its_recordings_
             active.append(stream.publisher())
 
     def step() -> None:
-        """Run a batch, or die before it, in it, or after it and before it was committed."""
-        dies = rng.choice(["no", "no", "planned", "read", "idle"])
-        if dies == "idle":
+        """Run a batch, or restart the query before the batch, after its plan, or between its rows and its commit."""
+        restart = rng.choice(["no", "no", "planned", "read", "idle"])
+        if restart == "idle":
             query.restart()
         if not query.plan_batch():
             return
-        if dies == "planned":
+        if restart == "planned":
             query.restart()
             return
         found = query.read_planned_batch()
         assert len(found) <= 9
-        assert sorted(taken.setdefault(query.committed_batches, found)) == sorted(found), (
-            "a batch is the same when it is repeated"
+        assert sorted(read.setdefault(query.committed_batches, found)) == sorted(found), (
+            "a repeated batch must have the same rows"
         )
-        if dies == "read":
+        if restart == "read":
             query.restart()
             return
         query.commit()
 
     for _ in range(120):
         rng.choices([grow, change, step], weights=[4, 1, 6])[0]()
-    # What records every publication of the stream would record an extension twice: those come at the end.
+    # Extensions come last: the subscription that records all publications of the stream would record them twice.
     for publishing in active:
         publishing.stop()
     for publishing in [*stopped, *active][:3]:
@@ -186,6 +186,6 @@ def test_every_row_comes_once_wherever_a_query_dies_and_whatever_its_recordings_
         active[0].stop()
     while query.plan_batch():
         found = query.read_planned_batch()
-        assert sorted(taken.setdefault(query.committed_batches, found)) == sorted(found)
+        assert sorted(read.setdefault(query.committed_batches, found)) == sorted(found)
         query.commit()
-    assert sorted(number for batch in taken.values() for number in batch) == written
+    assert sorted(number for batch in read.values() for number in batch) == written

@@ -1,4 +1,4 @@
-"""Publish times: found by search, and shown in the column ``timestamp``."""
+"""Publish times: a query starts at one with ``startingTimestamp`` and shows them in the column ``timestamp``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.aeron.streams import Stream, numbered, open_stream
 from tests.spark.simulated_engine import Query, make_source, read_numbers, read_table
 
 BEGIN: Final = datetime(2026, 3, 1, 9, 0, tzinfo=timezone.utc)
-COUNT: Final = 700  # of 1,000 bytes: several terms of 256 KiB
+COUNT: Final = 700  # of messages of 1,000 bytes, in several terms of 256 KiB
 NS: Final = 1_000_000_000
 
 
@@ -28,95 +28,95 @@ def stream(node: NodeHandle) -> Iterator[Stream]:
         yield one.record()
 
 
-def moment(index: int) -> datetime:
-    """Return when message ``index`` was published: one a minute."""
+def publish_time(index: int) -> datetime:
+    """Return the publish time of a message; the messages are one minute apart."""
     return BEGIN + timedelta(minutes=index)
 
 
-def in_ns(when: datetime) -> int:
+def to_ns(when: datetime) -> int:
     return int(when.timestamp()) * NS
 
 
-def times_in(stream: Stream, place: str) -> None:
-    """Publish ``COUNT`` messages that have their publish time in ``place``."""
+def publish_with_times(stream: Stream, time_from: str) -> None:
+    """Publish ``COUNT`` messages with publish times where the option ``timestampFrom=time_from`` reads them."""
     values = numbered(0, COUNT, 1_000)
-    times = [in_ns(moment(index)) for index in range(COUNT)]
-    if place == "reserved-ns":
+    times = [to_ns(publish_time(index)) for index in range(COUNT)]
+    if time_from == "reserved-ns":
         stream.publisher().send(values, times)
-    elif place == "reserved-ms":
+    elif time_from == "reserved-ms":
         stream.publisher().send(values, [at // 1_000_000 for at in times])
     else:
-        offset = int(place)
+        offset = int(time_from)
         stamped = [
             value[:offset] + struct.pack("<q", at) + value[offset:] for value, at in zip(values, times, strict=True)
         ]
         stream.publisher().send(stamped)
 
 
-@pytest.mark.parametrize("place", ["reserved-ns", "reserved-ms", "900"])
-def test_a_foreign_stream_is_searched_for_a_time_and_shows_its_times(stream: Stream, place: str) -> None:
-    times_in(stream, place)
+@pytest.mark.parametrize("time_from", ["reserved-ns", "reserved-ms", "900"])
+def test_a_query_finds_and_shows_the_publish_times_of_a_foreign_stream(stream: Stream, time_from: str) -> None:
+    publish_with_times(stream, time_from)
     for index in (0, 1, 260, 261, 262, 263, 500, COUNT - 1):
-        found = read_numbers(stream.options, timestampFrom=place, startingTimestamp=moment(index).isoformat())
+        found = read_numbers(stream.options, timestampFrom=time_from, startingTimestamp=publish_time(index).isoformat())
         assert found == list(range(index, COUNT)), index
-        between = (moment(index) - timedelta(seconds=1)).isoformat()
-        assert read_numbers(stream.options, timestampFrom=place, startingTimestamp=between) == found
-    late = (moment(COUNT - 1) + timedelta(seconds=1)).isoformat()
-    assert read_numbers(stream.options, timestampFrom=place, startingTimestamp=late) == []
-    shown = read_table(stream.options, timestampFrom=place)["timestamp"].to_pylist()
-    assert shown == [moment(index) for index in range(COUNT)]
+        between = (publish_time(index) - timedelta(seconds=1)).isoformat()
+        assert read_numbers(stream.options, timestampFrom=time_from, startingTimestamp=between) == found
+    late = (publish_time(COUNT - 1) + timedelta(seconds=1)).isoformat()
+    assert read_numbers(stream.options, timestampFrom=time_from, startingTimestamp=late) == []
+    shown = read_table(stream.options, timestampFrom=time_from)["timestamp"].to_pylist()
+    assert shown == [publish_time(index) for index in range(COUNT)]
 
 
-def test_a_time_before_now_is_relative_to_when_the_query_begins(stream: Stream) -> None:
+def test_a_negative_starting_time_is_relative_to_the_start_of_the_query(stream: Stream) -> None:
     now = time.time_ns()
-    hours = [now - back * 3_600 * NS for back in (10, 5, 2, 1)]
-    stream.publisher().send(numbered(0, 4), hours)
+    times = [now - hours * 3_600 * NS for hours in (10, 5, 2, 1)]
+    stream.publisher().send(numbered(0, 4), times)
     assert read_numbers(stream.options, timestampFrom="reserved-ns", startingTimestamp="-6h") == [1, 2, 3]
     assert read_numbers(stream.options, timestampFrom="reserved-ns", startingTimestamp="-90m") == [3]
     assert read_numbers(stream.options, timestampFrom="reserved-ns", startingTimestamp="-1d") == [0, 1, 2, 3]
 
 
-def test_a_query_keeps_the_place_its_time_was_when_it_began(stream: Stream) -> None:
+def test_a_restarted_query_continues_at_its_offset_and_ignores_a_changed_starting_time(stream: Stream) -> None:
     publisher = stream.publisher()
-    publisher.send(numbered(0, 10), [in_ns(moment(index)) for index in range(10)])
+    publisher.send(numbered(0, 10), [to_ns(publish_time(index)) for index in range(10)])
     query = Query(
-        stream.options, timestampFrom="reserved-ns", startingTimestamp=moment(6).isoformat(), maxRowsPerTrigger=2
+        stream.options, timestampFrom="reserved-ns", startingTimestamp=publish_time(6).isoformat(), maxRowsPerTrigger=2
     )
     assert query.run_batch() == [6, 7]
-    query.restart(startingTimestamp=moment(0).isoformat())
-    assert list(query.run_batches()) == [[8, 9]], "it counts for new queries only"
+    query.restart(startingTimestamp=publish_time(0).isoformat())
+    assert list(query.run_batches()) == [[8, 9]], "the option applies to new queries only"
 
 
-def test_messages_too_short_to_have_a_time_are_passed_over_in_the_search(stream: Stream) -> None:
-    times = [in_ns(moment(index)) for index in range(3)]
+def test_the_search_for_a_time_skips_messages_that_are_too_short_to_have_one(stream: Stream) -> None:
+    times = [to_ns(publish_time(index)) for index in range(3)]
     values = [b"0.", b"1.", *(b"%d.......%s" % (n + 2, struct.pack("<q", at)) for n, at in enumerate(times)), b"5."]
     stream.publisher().send(values)
-    assert read_numbers(stream.options, timestampFrom="8", startingTimestamp=moment(1).isoformat()) == [3, 4, 5]
+    assert read_numbers(stream.options, timestampFrom="8", startingTimestamp=publish_time(1).isoformat()) == [3, 4, 5]
     assert read_table(stream.options, timestampFrom="8")["timestamp"].to_pylist() == [
         None,
         None,
-        moment(0),
-        moment(1),
-        moment(2),
+        publish_time(0),
+        publish_time(1),
+        publish_time(2),
         None,
     ]
 
 
 @pytest.mark.parametrize("payload", ["framed", "arrow"])
-def test_a_stream_in_the_wire_format_carries_its_own_times(stream: Stream, payload: str) -> None:
+def test_a_query_finds_and_shows_the_publish_times_of_the_wire_format(stream: Stream, payload: str) -> None:
     for index in range(12):
-        large = 300_000 if index == 5 else 100  # in chunks: a chunk inside a group is no place to begin
+        large = 300_000 if index == 5 else 100  # in chunks: a query must not start inside a group
         rows = pa.array(numbered(index, index + 1, large), pa.binary())
         batch = rows if payload == "framed" else pa.RecordBatch.from_arrays([rows, rows], ["value", "again"])
-        stream.append(payload, batch, in_ns(moment(index)))
+        stream.append(payload, batch, to_ns(publish_time(index)))
     for begin in (0, 4, 5, 6, 11):
-        options = {"payload": payload, "startingTimestamp": moment(begin).isoformat(), "includeMetadata": True}
+        options = {"payload": payload, "startingTimestamp": publish_time(begin).isoformat(), "includeMetadata": True}
         found = read_table(stream.options, **options)
         assert [int(bytes(value).split(b".")[0]) for value in found["value"].to_pylist()] == list(range(begin, 12))
-        assert found["_aeron_timestamp"].to_pylist() == [moment(index) for index in range(begin, 12)]
+        assert found["_aeron_timestamp"].to_pylist() == [publish_time(index) for index in range(begin, 12)]
 
 
-def test_a_raw_stream_whose_times_nobody_named_is_refused_with_the_option_that_names_them(stream: Stream) -> None:
+def test_a_starting_time_for_a_raw_stream_is_refused_without_the_option_timestamp_from(stream: Stream) -> None:
     stream.publisher().send(numbered(0, 3))
     for payload in ("raw", "auto"):
         with pytest.raises(OptionError, match="timestampFrom"):

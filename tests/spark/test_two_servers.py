@@ -1,4 +1,4 @@
-"""A stream that lives on two servers: micro-batches take turns, and a reader has all of it, once."""
+"""A stream on two servers: micro-batches alternate between them, and a query reads all rows once."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from tests.waiting import poll_until
 pytestmark = pytest.mark.usefixtures("server_route_warmed_up")
 
 
-@pytest.mark.full("two queries of seven batches; test_server_sink writes to two servers by hand")
-def test_micro_batches_are_spread_over_two_servers_and_read_once(
+@pytest.mark.full("two queries of seven batches; test_server_sink writes to two servers without Spark")
+def test_micro_batches_alternate_between_two_servers_and_their_rows_are_read_once(
     spark: SparkSession, server: StreamServer, second_server: StreamServer, tmp_path: Path
 ) -> None:
     source = server.create_stream()
     write_frame(make_numbered_rows(spark, 200, 1), server.options(source))
-    parts = [one.endpoint.streams.create("spread", 2) for one in (server, second_server)]
+    streams = [one.endpoint.streams.create("spread", 2) for one in (server, second_server)]
     both = server.options(
         "spread",
         server=",".join(one.endpoint.addresses[0] for one in (server, second_server)),
@@ -39,13 +39,13 @@ def test_micro_batches_are_spread_over_two_servers_and_read_once(
     )
     frame = read_stream(spark, server.options(source), maxRowsPerTrigger=40).select("value")
     query = copy_available(frame, both, tmp_path / "c")
-    lasts = sorted(part.last_transaction(str(query.id)) for part in parts)
-    assert lasts[1] - lasts[0] == 1  # each took every second batch
-    assert all(any(state.end for state in part.states()) for part in parts)
-    before = [part.states() for part in parts]
+    last = sorted(stream.last_transaction(str(query.id)) for stream in streams)
+    assert last[1] - last[0] == 1  # each server has every second batch
+    assert all(any(state.end for state in stream.states()) for stream in streams)
+    before = [stream.states() for stream in streams]
     remove_last_commit(tmp_path / "c")
     copy_available(frame, both, tmp_path / "c")
-    assert [part.states() for part in parts] == before
+    assert [stream.states() for stream in streams] == before
     found = read_frame(spark, both, payload="raw").collect()
     assert sorted(number(row.value) for row in found) == list(range(200))
     counts = [read_frame(spark, one.options("spread"), payload="raw").count() for one in (server, second_server)]
@@ -53,8 +53,8 @@ def test_micro_batches_are_spread_over_two_servers_and_read_once(
     assert min(counts) > 0
 
 
-@pytest.mark.full("two queries of ten batches; test_server_sink reads and writes a server that is added by hand")
-def test_a_server_is_added_while_the_query_runs(
+@pytest.mark.full("two queries of ten batches; test_server_sink adds a server without Spark")
+def test_running_queries_read_and_write_a_server_that_is_added(
     spark: SparkSession, server: StreamServer, second_server: StreamServer, tmp_path: Path
 ) -> None:
     for one in (server, second_server):
@@ -68,38 +68,38 @@ def test_a_server_is_added_while_the_query_runs(
     frame = read_stream(spark, options, payload="raw", maxRowsPerTrigger=30).select("value")
     seen: set[int] = set()
 
-    def take(rows: DataFrame, _: int) -> None:
+    def collect(rows: DataFrame, _: int) -> None:
         found = [number(row.value) for row in rows.collect()]
         assert not seen & set(found)
         seen.update(found)
 
-    query = begin(frame.writeStream.foreachBatch(take).option("checkpointLocation", str(tmp_path / "c")).start)
+    query = begin(frame.writeStream.foreachBatch(collect).option("checkpointLocation", str(tmp_path / "c")).start)
     try:
         poll_until(lambda: len(seen) == 100 or not query.isActive, 60.0, "the first server's rows")
         assert query.isActive
         assert seen == set(range(100))
-        # as an editor does it: the file is there, whole, at every moment
-        (tmp_path / "servers.new").write_text("# two by now\n" + format_server_list(server, second_server))
+        # As editors do, replace the file, so that it is complete at every moment.
+        (tmp_path / "servers.new").write_text("# two servers\n" + format_server_list(server, second_server))
         (tmp_path / "servers.new").rename(file)
         poll_until(lambda: len(seen) == 200 or not query.isActive, 60.0, "the second server's rows")
         assert query.isActive
         assert seen == set(range(200))
     finally:
         query.stop()
-    parts = [one.endpoint.streams.create("spread-by-file", 2) for one in (server, second_server)]
+    streams = [one.endpoint.streams.create("spread-by-file", 2) for one in (server, second_server)]
     target = {**options, "stream": "spread-by-file"}
     copied = copy_available(frame, target, tmp_path / "d")
-    lasts = sorted(part.last_transaction(str(copied.id)) for part in parts)
-    assert lasts[1] - lasts[0] == 1
+    last = sorted(stream.last_transaction(str(copied.id)) for stream in streams)
+    assert last[1] - last[0] == 1
     assert sorted(number(row.value) for row in read_frame(spark, target, payload="raw").collect()) == list(range(200))
 
 
-@pytest.mark.full("a query on two servers takes 10 CPU seconds; test_server_sink adds a server by hand")
-def test_a_server_is_added_while_a_query_writes(
+@pytest.mark.full("a query on two servers takes 10 CPU seconds; test_server_sink adds a server without Spark")
+def test_a_running_query_writes_to_a_server_that_is_added(
     spark: SparkSession, server: StreamServer, second_server: StreamServer, tmp_path: Path
 ) -> None:
     source = server.create_stream()
-    parts = [one.endpoint.streams.create("widens", 2) for one in (server, second_server)]
+    streams = [one.endpoint.streams.create("widens", 2) for one in (server, second_server)]
     file = tmp_path / "servers"
     file.write_text(format_server_list(server))
     target = server.options("widens", server=f"@{file}")
@@ -110,7 +110,7 @@ def test_a_server_is_added_while_a_query_writes(
     name = str(query.id)
     written = 0
 
-    def batches(count: int) -> None:
+    def run_batches(count: int) -> None:
         nonlocal written
         for _ in range(count):
             commit_values(source, written, written + 5)
@@ -118,15 +118,15 @@ def test_a_server_is_added_while_a_query_writes(
             query.processAllAvailable()
 
     try:
-        batches(2)
-        before = parts[0].last_transaction(name)
-        assert before >= 1  # there may be one without rows, before the first ones
-        assert parts[1].last_transaction(name) == -1
+        run_batches(2)
+        before = streams[0].last_transaction(name)
+        assert before >= 1  # the first batch may have no rows
+        assert streams[1].last_transaction(name) == -1
         file.write_text(format_server_list(server, second_server))
-        batches(2)
-        last = sorted(part.last_transaction(name) for part in parts)
+        run_batches(2)
+        last = sorted(stream.last_transaction(name) for stream in streams)
         assert last[0] > before
-        assert last[1] == last[0] + 1  # they take turns
+        assert last[1] == last[0] + 1  # the batches alternate
     finally:
         query.stop()
     found = [number(row.value) for row in read_frame(spark, target, payload="raw").collect()]

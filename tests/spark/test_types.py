@@ -1,4 +1,4 @@
-"""What Arrow carries survives Spark → Aeron → Spark; what has changed is told apart from what is broken."""
+"""Spark's types: rows read through Aeron equal the written ones; schema changes and damaged messages are errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aeron_spark.node import NodeHandle
 from aeron_spark.wire import Content, Header, encode, encode_batch
 from tests.aeron.streams import Stream, open_stream
 
-# Each column: an ordinary value, an extreme one, and a null.
+# For each column an ordinary and an extreme value; the tests add a row of nulls.
 SCALARS: Final = {
     "boolean": ("true", "false"),
     "byte": ("cast(1 as tinyint)", "cast(-128 as tinyint)"),
@@ -63,8 +63,8 @@ def stream(node: NodeHandle) -> Iterator[Stream]:
 
 
 def write(frame: DataFrame, stream: Stream, **options: str) -> None:
-    everything = {"record": "auto", "payload": "arrow", **stream.options, **options}
-    frame.write.format("aeron").mode("append").options(**everything).save()
+    written = {"record": "auto", "payload": "arrow", **stream.options, **options}
+    frame.write.format("aeron").mode("append").options(**written).save()
 
 
 def read(spark: SparkSession, stream: Stream, schema: StructType | str | None = None, **options: str) -> DataFrame:
@@ -72,12 +72,12 @@ def read(spark: SparkSession, stream: Stream, schema: StructType | str | None = 
     return (reader if schema is None else reader.schema(schema)).load()
 
 
-def shown(frame: DataFrame) -> list[str]:
-    """The rows as Python prints them: the bits of NaN, -0.0 and variants are in there, which `==` does not see."""
+def format_rows(frame: DataFrame) -> list[str]:
+    """Return the rows as Python prints them, which shows NaN, -0.0 and variants; ``==`` cannot compare these."""
     return sorted(repr(row) for row in frame.collect())
 
 
-def of_values(spark: SparkSession, columns: dict[str, tuple[str, str]]) -> DataFrame:
+def make_frame(spark: SparkSession, columns: dict[str, tuple[str, str]]) -> DataFrame:
     spark.conf.set("spark.sql.timeType.enabled", "true")
     rows = [", ".join(f"{values[n]} as {name}" for name, values in columns.items()) for n in range(2)]
     nulls = ", ".join(f"null as {name}" for name in columns)
@@ -85,18 +85,18 @@ def of_values(spark: SparkSession, columns: dict[str, tuple[str, str]]) -> DataF
 
 
 @pytest.mark.parametrize("columns", [SCALARS, NESTED], ids=["scalars", "nested"])
-def test_every_type_that_arrow_carries_survives_with_its_nulls(
+def test_values_and_nulls_of_each_supported_type_are_read_as_written(
     spark: SparkSession, stream: Stream, columns: dict[str, tuple[str, str]]
 ) -> None:
-    frame = of_values(spark, columns)
+    frame = make_frame(spark, columns)
     write(frame, stream)
     found = read(spark, stream)
     assert found.schema.simpleString() == frame.schema.simpleString()
-    assert shown(found) == shown(frame)
-    assert len(shown(found)) == 3
+    assert format_rows(found) == format_rows(frame)
+    assert len(format_rows(found)) == 3
 
 
-def test_a_discovered_schema_is_nullable_all_through(spark: SparkSession, stream: Stream) -> None:
+def test_a_schema_that_the_source_infers_is_nullable_at_all_levels(spark: SparkSession, stream: Stream) -> None:
     frame = spark.range(2).selectExpr(
         "id", "array(id) as a", "map('k', id) as m", "named_struct('x', id, 'y', array(named_struct('z', id))) as s"
     )
@@ -106,27 +106,27 @@ def test_a_discovered_schema_is_nullable_all_through(spark: SparkSession, stream
     assert '"nullable":false' not in found.schema.json()
     assert "False" not in str(found.schema["a"].dataType.jsonValue()["containsNull"])
     assert found.schema["m"].dataType.jsonValue()["valueContainsNull"] is True
-    assert shown(found) == shown(frame)
-    given = read(spark, stream, frame.schema)  # which is then taken as it is
-    assert given.schema["id"].nullable is False
-    assert shown(given) == shown(frame)
+    assert format_rows(found) == format_rows(frame)
+    with_schema = read(spark, stream, frame.schema)  # a schema of the user is not changed
+    assert with_schema.schema["id"].nullable is False
+    assert format_rows(with_schema) == format_rows(frame)
 
 
-def test_many_rows_in_many_batches_and_partitions_come_back_once_each(spark: SparkSession, stream: Stream) -> None:
+def test_many_rows_in_many_batches_and_partitions_are_read_once_each(spark: SparkSession, stream: Stream) -> None:
     frame = spark.range(0, 20_000, 1, 3).selectExpr("id", "if(id % 3 = 0, null, concat('row ', id)) as text")
     write(frame, stream)
     assert read(spark, stream).exceptAll(frame).count() == 0
     assert read(spark, stream).count() == 20_000
 
 
-def test_partitions_and_batches_without_rows_write_and_read_nothing(spark: SparkSession, stream: Stream) -> None:
+def test_partitions_and_batches_without_rows_add_no_rows(spark: SparkSession, stream: Stream) -> None:
     write(spark.range(4).where("id < 0"), stream)
     write(spark.range(0, 4, 1, 4).where("id = 3").selectExpr("id", "cast(id as string) as text"), stream)
     assert [tuple(row) for row in read(spark, stream).collect()] == [(3, "3")]
     assert read(spark, stream).where("id < 0").count() == 0
 
 
-def test_a_group_without_rows_of_a_foreign_writer_is_read_as_none(spark: SparkSession, stream: Stream) -> None:
+def test_groups_without_rows_of_a_foreign_writer_add_no_rows(spark: SparkSession, stream: Stream) -> None:
     stream.record()
     full = pa.record_batch({"id": pa.array([7], pa.int64())})
     messages = []
@@ -139,7 +139,7 @@ def test_a_group_without_rows_of_a_foreign_writer_is_read_as_none(spark: SparkSe
     assert [row.id for row in found.collect()] == [7]
 
 
-def test_a_frame_without_columns_is_refused(spark: SparkSession, stream: Stream) -> None:
+def test_a_dataframe_without_columns_is_refused(spark: SparkSession, stream: Stream) -> None:
     with pytest.raises(Exception, match="has no columns"):
         write(spark.range(3).select(), stream)
 
@@ -152,7 +152,7 @@ def test_a_frame_without_columns_is_refused(spark: SparkSession, stream: Stream)
         ("1 as _aeron_position", "the column '_aeron_position' begins with '_aeron_'"),
     ],
 )
-def test_a_column_that_would_not_come_back_is_refused_by_its_name(
+def test_a_column_that_could_not_be_read_again_is_refused_by_name(
     spark: SparkSession, stream: Stream, column: str, sentence: str
 ) -> None:
     with pytest.raises(Exception, match="OptionError") as refused:
@@ -160,7 +160,7 @@ def test_a_column_that_would_not_come_back_is_refused_by_its_name(
     assert sentence in str(refused.value)
 
 
-def test_columns_missing_in_older_rows_are_null_and_newer_nullable_ones_are_dropped(
+def test_columns_missing_in_older_rows_are_null_and_unselected_nullable_columns_are_dropped(
     spark: SparkSession, stream: Stream
 ) -> None:
     write(spark.range(1).selectExpr("id", "nullif(id, -1) as old"), stream)
@@ -168,12 +168,14 @@ def test_columns_missing_in_older_rows_are_null_and_newer_nullable_ones_are_drop
         spark.range(1, 2).selectExpr("id", "if(id < 0, null, array(nullif(id, -1))) as new", "nullif(id, -1) as old"),
         stream,
     )
-    both = read(spark, stream, "id bigint, old bigint, new array<bigint>")
-    assert shown(both) == ["Row(id=0, old=0, new=None)", "Row(id=1, old=1, new=[1])"]
-    assert shown(read(spark, stream, "old bigint, id bigint")) == ["Row(old=0, id=0)", "Row(old=1, id=1)"]
+    all_columns = read(spark, stream, "id bigint, old bigint, new array<bigint>")
+    assert format_rows(all_columns) == ["Row(id=0, old=0, new=None)", "Row(id=1, old=1, new=[1])"]
+    assert format_rows(read(spark, stream, "old bigint, id bigint")) == ["Row(old=0, id=0)", "Row(old=1, id=1)"]
 
 
-def test_an_incompatible_schema_fails_with_both_and_says_where(spark: SparkSession, stream: Stream) -> None:
+def test_the_error_for_an_incompatible_schema_shows_both_schemas_and_the_position(
+    spark: SparkSession, stream: Stream
+) -> None:
     write(spark.range(1).selectExpr("id", "cast(id as string) as what"), stream)
     with pytest.raises(Exception, match="DataFormatError") as failed:
         read(spark, stream, "id bigint, what int").collect()
@@ -186,17 +188,17 @@ def test_an_incompatible_schema_fails_with_both_and_says_where(spark: SparkSessi
         read(spark, stream, "what string").collect()
 
 
-def test_a_schema_for_fixed_columns_is_refused(spark: SparkSession, stream: Stream) -> None:
+def test_a_wrong_type_for_a_column_of_a_raw_stream_is_refused(spark: SparkSession, stream: Stream) -> None:
     stream.record().publisher().send([b"x"])
     with pytest.raises(Exception, match=r"'value' is BINARY there. Choose some of its columns"):
         read(spark, stream, "value string", payload="raw").collect()
 
 
 @pytest.mark.parametrize("payload", ["framed", "arrow"])
-def test_a_flipped_bit_in_a_message_is_told_as_such_with_its_place(
+def test_a_flipped_bit_in_a_message_is_an_error_with_recording_and_position(
     spark: SparkSession, stream: Stream, payload: str
 ) -> None:
-    content, data = (Content.BYTES, b"value" * 20) if payload == "framed" else _arrow_of(["value" * 20])
+    content, data = (Content.BYTES, b"value" * 20) if payload == "framed" else _encode_texts(["value" * 20])
     good = encode(Header(content, len(data)), data)
     bad = bytearray(good)
     bad[len(bad) // 2] ^= 0x10
@@ -210,7 +212,7 @@ def test_a_flipped_bit_in_a_message_is_told_as_such_with_its_place(
     assert "schema" not in text.rpartition("DataFormatError")[2]
 
 
-def test_a_flipped_bit_in_the_first_message_is_told_when_the_stream_is_looked_at(
+def test_a_flipped_bit_in_the_first_message_is_an_error_of_schema_inference(
     spark: SparkSession, stream: Stream
 ) -> None:
     bad = bytearray(encode(Header(Content.BYTES, 8), b"12345678"))
@@ -222,7 +224,7 @@ def test_a_flipped_bit_in_the_first_message_is_told_when_the_stream_is_looked_at
     assert f"recording {publisher.key} at position 0: " in str(failed.value)
 
 
-def test_a_bit_flipped_in_the_archive_is_told_with_its_place(
+def test_a_bit_flipped_in_the_archives_file_is_an_error_with_recording_and_position(
     spark: SparkSession, stream: Stream, node: NodeHandle
 ) -> None:
     publisher = stream.record().publisher()
@@ -241,5 +243,5 @@ def test_a_bit_flipped_in_the_archive_is_told_with_its_place(
     assert f"{positions[6]}" in text
 
 
-def _arrow_of(texts: list[str]) -> tuple[Content, bytes]:
+def _encode_texts(texts: list[str]) -> tuple[Content, bytes]:
     return Content.ARROW, encode_batch(pa.record_batch({"text": pa.array(texts)})).to_pybytes()

@@ -1,4 +1,4 @@
-"""Wrong input through Spark itself: the sentence reaches the user, and nothing that was accepted before is lost."""
+"""Wrong options and rows: the user sees the error's text in Spark, and rows that were written before are kept."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from aeron_spark.node import NodeHandle
 from tests.spark.simulated_engine import make_batch, read_table, save
 
 
-def stream(node: NodeHandle, **more: str) -> dict[str, str]:
+def stream_options(node: NodeHandle, **more: str) -> dict[str, str]:
     return {"channel": "aeron:ipc", "streamId": "1001", "aeronDir": node.aeron_dir, **more}
 
 
 @pytest.mark.parametrize(
-    ("more", "says"),
+    ("more", "text"),
     [
         ({"streamID ": "1"}, "unknown option 'streamid '. Did you mean 'streamId'?"),
         ({"stratingOffsets": "earliest"}, "Did you mean 'startingOffsets'?"),
@@ -31,19 +31,21 @@ def stream(node: NodeHandle, **more: str) -> dict[str, str]:
         ({"readPath": "file"}, "option 'readPath' must be auto, files or replay"),
     ],
 )
-def test_a_batch_read_is_refused(node: NodeHandle, more: dict[str, str], says: str) -> None:
+def test_a_batch_query_with_wrong_options_is_refused(node: NodeHandle, more: dict[str, str], text: str) -> None:
     with pytest.raises(AeronSparkError) as caught:
-        read_table(stream(node, payload="auto", **more))
-    assert says.lower() in str(caught.value).lower()
+        read_table(stream_options(node, payload="auto", **more))
+    assert text.lower() in str(caught.value).lower()
 
 
-def test_a_stream_read_is_refused_before_it_starts(spark: SparkSession, node: NodeHandle) -> None:
+def test_a_streaming_query_with_a_wrong_option_is_refused_before_it_starts(
+    spark: SparkSession, node: NodeHandle
+) -> None:
     with pytest.raises(PySparkException, match="Did you mean 'maxRowsPerTrigger'"):
-        spark.readStream.format("aeron").options(**stream(node, maxRowPerTrigger="5")).load()
+        spark.readStream.format("aeron").options(**stream_options(node, maxRowPerTrigger="5")).load()
 
 
 @pytest.mark.parametrize(
-    ("more", "says"),
+    ("more", "text"),
     [
         ({"offerTimout": "3s"}, "Did you mean 'offerTimeout'?"),
         ({"ack": "archive", "whenUnconnected": "drop"}, "contradict"),
@@ -56,43 +58,43 @@ def test_a_stream_read_is_refused_before_it_starts(spark: SparkSession, node: No
         ),
     ],
 )
-def test_a_write_is_refused(node: NodeHandle, more: dict[str, str], says: str) -> None:
+def test_a_write_with_wrong_options_is_refused(node: NodeHandle, more: dict[str, str], text: str) -> None:
     with pytest.raises(AeronSparkError) as caught:
-        save(stream(node, **more), [make_batch(b"x")])
-    assert says in str(caught.value)
+        save(stream_options(node, **more), [make_batch(b"x")])
+    assert text in str(caught.value)
 
 
-def test_spark_shows_the_sentence_of_a_refusal(spark: SparkSession, node: NodeHandle) -> None:
+def test_spark_shows_the_text_of_an_error(spark: SparkSession, node: NodeHandle) -> None:
     with pytest.raises(PySparkException, match="Did you mean 'startingOffsets'"):
-        spark.read.format("aeron").options(**stream(node, stratingOffsets="earliest")).load()
+        spark.read.format("aeron").options(**stream_options(node, stratingOffsets="earliest")).load()
     rows = spark.createDataFrame([(b"x",)], "value binary")
     with pytest.raises(PySparkException, match="stream 1003 of aeron:ipc is not recorded"):
-        rows.write.format("aeron").mode("append").options(**stream(node, ack="archive", streamId="1003")).save()
+        rows.write.format("aeron").mode("append").options(**stream_options(node, ack="archive", streamId="1003")).save()
 
 
-def test_an_archive_that_is_not_there_is_named_once_the_connect_timeout_is_over(node: NodeHandle) -> None:
+def test_an_unreachable_archive_is_an_error_after_the_connect_timeout(node: NodeHandle) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
         silent.bind(("127.0.0.1", 0))
         archive = f"aeron:udp?endpoint=localhost:{silent.getsockname()[1]}"
         with pytest.raises(ConnectError) as caught:
-            read_table(stream(node, archive=archive, connectTimeout="2s"))
+            read_table(stream_options(node, archive=archive, connectTimeout="2s"))
     assert f"no archive answered at {archive} stream 10 within 2 s" in str(caught.value)
 
 
-def test_a_directory_that_is_a_file_is_refused_and_left_alone(tmp_path: Path) -> None:
-    place = tmp_path / "file"
-    place.write_text("mine")
-    with pytest.raises(AeronSparkError, match=f"{place} is not a directory"):
-        read_table({"channel": "aeron:ipc", "streamId": "1001", "aeronDir": str(place)})
-    assert place.read_text() == "mine"
+def test_an_aeron_directory_that_is_a_file_is_refused_and_not_changed(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("kept")
+    with pytest.raises(AeronSparkError, match=f"{file} is not a directory"):
+        read_table({"channel": "aeron:ipc", "streamId": "1001", "aeronDir": str(file)})
+    assert file.read_text() == "kept"
 
 
-def test_after_all_that_what_was_written_before_is_there(spark: SparkSession, node: NodeHandle) -> None:
-    options = stream(node, streamId="1002")
+def test_refused_writes_do_not_change_the_rows_that_were_written_before(spark: SparkSession, node: NodeHandle) -> None:
+    options = stream_options(node, streamId="1002")
     rows = spark.createDataFrame([(b"kept",)], "value binary")
     rows.write.format("aeron").mode("append").options(**options, record="auto", ack="archive").save()
-    for more, says in (({"rekord": "auto"}, "Did you mean"), ({"aeronDir": "here"}, "is a relative path")):
-        with pytest.raises(AeronSparkError, match=says):
+    for more, text in (({"rekord": "auto"}, "Did you mean"), ({"aeronDir": "here"}, "is a relative path")):
+        with pytest.raises(AeronSparkError, match=text):
             save(options | more, [make_batch(b"lost")])
     with pytest.raises(PySparkException, match="overwrite"):
         rows.write.format("aeron").mode("overwrite").options(**options).save()
