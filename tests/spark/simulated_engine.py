@@ -79,14 +79,14 @@ class Query:
     def request_initial_offset(self) -> None:
         """Request the initial offset from the reader, unless the query has an offset."""
         if self._start is None:
-            self._start = _text(self.reader.initialOffset())
+            self._start = _to_json(self.reader.initialOffset())
 
     def plan_batch(self, *, limited: bool = True) -> bool:
         """Log the end of the next batch, unless a logged batch is not committed; return whether a batch can run."""
         self.request_initial_offset()
         if len(self.planned_ends) == self.committed_batches:
             limit = self.reader.getDefaultReadLimit() if limited else ReadAllAvailable()
-            end = _text(self.reader.latestOffset(json.loads(self._start), limit))
+            end = _to_json(self.reader.latestOffset(json.loads(self._start), limit))
             if end == self._start and self.planned_ends:  # Spark runs the first batch even if it is empty
                 return False
             self.planned_ends.append(end)
@@ -130,7 +130,7 @@ class Query:
         return found
 
 
-def _text(offset: dict[str, Any]) -> str:
+def _to_json(offset: dict[str, Any]) -> str:
     return json.dumps(offset)
 
 
@@ -168,7 +168,7 @@ def save(
     options: Mapping[str, str], *tasks: Task, schema: StructType | None = None, overwrite: bool = False, **more: object
 ) -> None:
     """Write as ``df.write`` does: run each task, then commit; abort and raise if a task fails."""
-    writer = _source(options, more).writer(_schema(tasks, schema), overwrite)
+    writer = _make_sink_source(options, more).writer(_schema_of(tasks, schema), overwrite)
     messages: list[WriterCommitMessage | None] = []
     try:
         for partition, batches in enumerate(tasks):
@@ -198,7 +198,7 @@ class Sink:
     def stage(self, batch: int, *tasks: Task, schema: StructType | None = None) -> list[WriterCommitMessage | None]:
         """Run the tasks of a micro-batch; return their messages for the commit."""
         # Spark makes a new writer for each micro-batch.
-        self._writer = _source(self.options, self.more).streamWriter(_schema(tasks, schema), False)
+        self._writer = _make_sink_source(self.options, self.more).streamWriter(_schema_of(tasks, schema), False)
         properties = {QUERY: self.query_id, RUN: self.run_id, BATCH: str(batch)}
         messages: list[WriterCommitMessage | None] = []
         for partition, batches in enumerate(tasks):
@@ -219,11 +219,11 @@ class Sink:
         self.commit(batch, self.stage(batch, *tasks, schema=schema))
 
 
-def _source(options: Mapping[str, str], more: Mapping[str, object]) -> AeronDataSource:
+def _make_sink_source(options: Mapping[str, str], more: Mapping[str, object]) -> AeronDataSource:
     return make_source({"payload": "auto", **options}, **more)
 
 
-def _schema(tasks: Sequence[Task], schema: StructType | None) -> StructType:
+def _schema_of(tasks: Sequence[Task], schema: StructType | None) -> StructType:
     """Return ``schema``, or that of the first record batch. Spark knows the columns even if there are no rows."""
     if schema is not None:
         return schema

@@ -140,10 +140,10 @@ def test_a_query_selects_publications_by_aeron_session_id(two: TwoRecordings) ->
 def test_columns_show_the_position_and_origin_of_each_message(two: TwoRecordings) -> None:
     rows = read_table(two.options).to_pylist()
     for row in rows:
-        publishing = two.first if number(row["value"]) < 100 else two.second
+        recording = two.first if number(row["value"]) < 100 else two.second
         assert row["position"] == two.positions[number(row["value"])]
-        assert row["recordingId"] == publishing.recording_id
-        assert row["sessionId"] == publishing.publication.session_id
+        assert row["recordingId"] == recording.recording_id
+        assert row["sessionId"] == recording.publication.session_id
         assert (row["streamId"], row["channel"]) == (two.stream.id, "aeron:ipc")
         assert (row["reservedValue"], row["timestamp"]) == (0, None)
 

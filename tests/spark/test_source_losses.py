@@ -55,16 +55,16 @@ def change_recording(change: Callable[[], object]) -> None:
     wait_for(is_changed, TIMEOUT_S, "the last replay to end")
 
 
-def purge(publishing: PublishedRecording, position: int) -> None:
+def purge(recording: PublishedRecording, position: int) -> None:
     """Purge the segments of a recording before a position."""
-    archive, recording = publishing.stream.archive, publishing.recording_id
-    change_recording(lambda: archive.purge_segments(recording, position))
-    assert publishing.descriptor.start_position == position
+    archive = recording.stream.archive
+    change_recording(lambda: archive.purge_segments(recording.recording_id, position))
+    assert recording.descriptor.start_position == position
 
 
-def delete(publishing: PublishedRecording) -> None:
+def delete(recording: PublishedRecording) -> None:
     """Delete a stopped recording."""
-    change_recording(lambda: publishing.stream.archive.delete(publishing.recording_id))
+    change_recording(lambda: recording.stream.archive.delete(recording.recording_id))
 
 
 @pytest.mark.parametrize("fail", [True, False], ids=["fails", "continues"])

@@ -140,17 +140,17 @@ def test_a_query_that_restarts_at_random_points_reads_each_row_of_changing_recor
     query = Query(stream.options, record="never", maxRowsPerTrigger=9)
 
     def grow() -> None:
-        publishing = rng.choice(active)
+        publisher = rng.choice(active)
         count = rng.randrange(1, 12)
         values = range(len(written), len(written) + count)
-        publishing.send(numbered(values.start, values.stop, rng.choice([10, 100, 3_000])))
+        publisher.send(numbered(values.start, values.stop, rng.choice([10, 100, 3_000])))
         written.extend(values)
 
     def change() -> None:
         if len(active) > 1 and rng.random() < 0.5:
-            publishing = active.pop(rng.randrange(len(active)))
-            publishing.stop()
-            stopped.append(publishing)
+            publisher = active.pop(rng.randrange(len(active)))
+            publisher.stop()
+            stopped.append(publisher)
         elif len(active) < 4:
             active.append(stream.publisher())
 
@@ -177,10 +177,10 @@ def test_a_query_that_restarts_at_random_points_reads_each_row_of_changing_recor
     for _ in range(120):
         rng.choices([grow, change, step], weights=[4, 1, 6])[0]()
     # Extensions come last: the subscription that records all publications of the stream would record them twice.
-    for publishing in active:
-        publishing.stop()
-    for publishing in [*stopped, *active][:3]:
-        active = [stream.extend(publishing)]
+    for publisher in active:
+        publisher.stop()
+    for publisher in [*stopped, *active][:3]:
+        active = [stream.extend(publisher)]
         grow()
         step()
         active[0].stop()
