@@ -155,7 +155,7 @@ class DirectAppender:
     def _check_values(self, values: pa.Array[Any], limit: int) -> None:
         if values.null_count:
             raise DataFormatError(
-                f"{values.null_count} of {len(values)} values are null, which a message cannot be",
+                f"{values.null_count} of {len(values)} values are null, and a message cannot be null",
                 remedy="Filter the nulls out before writing, or write all columns with payload=arrow.",
             )
         if self.options.max_message_bytes is not None:

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from aeron_spark.errors import OptionError
 from aeron_spark.options import ReadOptions, WriteOptions, has_batch_only_options
 from aeron_spark.spark import schema as schemas
-from aeron_spark.spark.task_context import check
+from aeron_spark.spark.task_context import check_route
 
 if TYPE_CHECKING:
     from aeron_spark.log.api import StreamContent
@@ -37,7 +37,7 @@ class AeronDataSource(DataSource):
         payload: str = options.payload
         rows = None
         if payload in ("auto", "arrow"):
-            check(options.route)
+            check_route(options.route)
             content = _content(options)
             if payload == "auto":
                 payload = "raw" if content is None else content.payload
@@ -100,7 +100,7 @@ def _task(options: ReadOptions, schema: StructType) -> Task:
     from aeron_spark.direct.archives import this_host
     from aeron_spark.spark.reader import Task
 
-    check(options.route)
+    check_route(options.route)
     payload = _payload(options, schema) if options.payload == "auto" else options.payload
     schemas.check_schema(payload, schema, schemas.schema_of(payload, options.include_metadata))
     return Task(options, payload, schema, this_host())

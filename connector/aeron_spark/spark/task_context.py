@@ -47,31 +47,31 @@ SECRET_FILE: Final = "sharedSecretFile"
 OTHERS_ANY: Final = 0o077  # permissions of other users
 
 
-def resolve_key_files(way: DirectRoute | ServerRoute) -> DirectRoute | ServerRoute:
-    """Return ``way`` with the paths of its key files on this machine, without reading them.
+def resolve_key_files(route: DirectRoute | ServerRoute) -> DirectRoute | ServerRoute:
+    """Return ``route`` with the paths of its key files on this machine, without reading them.
 
     Raises SetupError for a missing file. Tasks run on other machines than the query's driver, so the driver sends the
     option's text, and each task resolves it.
     """
-    if isinstance(way, DirectRoute):
-        return way
-    client = tuple((name, _found(name, text) if name == SECRET_FILE else text) for name, text in way.client)
-    identity = way.identity
+    if isinstance(route, DirectRoute):
+        return route
+    client = tuple((name, _find_file(name, text) if name == SECRET_FILE else text) for name, text in route.client)
+    identity = route.identity
     if identity is not None and not identity.startswith(ENVIRONMENT):
-        identity = _found("identity", identity)
-    return replace(way, identity=identity, client=client)
+        identity = _find_file("identity", identity)
+    return replace(route, identity=identity, client=client)
 
 
-def with_servers(way: DirectRoute | ServerRoute) -> DirectRoute | ServerRoute:
-    """Return ``way`` with the servers in its servers file. Only the query's driver calls this; tasks need no file.
+def with_servers(route: DirectRoute | ServerRoute) -> DirectRoute | ServerRoute:
+    """Return ``route`` with the servers in its servers file. Only the query's driver calls this; tasks need no file.
 
     Raises SetupError if the file cannot be read, OptionError if it is not a list of servers.
     """
-    if isinstance(way, DirectRoute) or way.servers_file is None:
-        return way
-    path = _found("server", way.servers_file)
+    if isinstance(route, DirectRoute) or route.servers_file is None:
+        return route
+    path = _find_file("server", route.servers_file)
     try:
-        return way.with_servers(parse_servers_file(Path(path).read_text("utf-8")))
+        return route.with_servers(parse_servers_file(Path(path).read_text("utf-8")))
     except OptionError as error:
         raise OptionError(f"option 'server': {path}: {error.what}", remedy=error.remedy) from None
     except (OSError, UnicodeDecodeError) as error:
@@ -81,23 +81,23 @@ def with_servers(way: DirectRoute | ServerRoute) -> DirectRoute | ServerRoute:
         ) from None
 
 
-def check(way: DirectRoute | ServerRoute) -> None:
+def check_route(route: DirectRoute | ServerRoute) -> None:
     """Check the client's options and keys when the query is built, without a connection. Raises their errors."""
-    if isinstance(way, DirectRoute):
+    if isinstance(route, DirectRoute):
         return
     from aeron_spark.client.settings import ClientSettings
     from aeron_spark.keys.identity import load_identity
 
-    own = resolve_key_files(with_servers(way))
-    assert isinstance(own, ServerRoute)
-    for server in own.servers:
-        options = ClientOptions.parse(server.address, dict(own.client) | {"serverKey": server.key})
+    resolved = resolve_key_files(with_servers(route))
+    assert isinstance(resolved, ServerRoute)
+    for server in resolved.servers:
+        options = ClientOptions.parse(server.address, dict(resolved.client) | {"serverKey": server.key})
         ClientSettings.of(options)
-    if own.identity is not None:
-        load_identity(own.identity)
+    if resolved.identity is not None:
+        load_identity(resolved.identity)
 
 
-def _found(option: str, text: str) -> str:
+def _find_file(option: str, text: str) -> str:
     path = Path(text).expanduser()
     if path.is_absolute() or path.exists():
         return str(path.absolute())

@@ -113,7 +113,7 @@ def _values_of(batch: pa.RecordBatch, payload: str) -> pa.RecordBatch:
 def _without_nulls(values: pa.Array[Any]) -> pa.Array[Any]:
     if values.null_count:
         raise DataFormatError(
-            f"{values.null_count} of {len(values)} values are null, which a message cannot be",
+            f"{values.null_count} of {len(values)} values are null, and a message cannot be null",
             remedy="Remove the nulls, or write rows with payload='arrow'.",
         )
     return values

@@ -119,8 +119,8 @@ Item = StagedValues | StagedGroup
 def encode_values_item(values: pa.Array[Any], reserved: pa.Array[Any] | None = None) -> list[pa.Buffer]:
     """Encode a binary or string array as consecutive buffers, without copying the values.
 
-    ``reserved`` is an int64 array with the reserved value of each message. Raises DataFormatError for nulls, which a
-    message cannot be; OptionError for more than ``MAX_ITEM_BYTES`` bytes of values, which the caller must slice.
+    ``reserved`` is an int64 array with the reserved value of each message. Raises DataFormatError if a value is null,
+    and OptionError for more than ``MAX_ITEM_BYTES`` bytes of values, which the caller must divide.
     """
     if values.null_count:
         raise DataFormatError(
