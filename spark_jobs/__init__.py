@@ -1,1 +1,1 @@
-"""Ready jobs for ``spark-submit``, and as functions ``build(spark, args)`` that return the query. Wiring only."""
+"""Ready jobs for ``spark-submit``. Each has a function ``build(spark, args)``, which starts its query and returns it."""

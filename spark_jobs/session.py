@@ -1,4 +1,4 @@
-"""What the jobs have in common: the session they need, the arguments they all take, and waiting for their query."""
+"""Common parts of the jobs: their Spark session, their arguments, and the start of their query."""
 
 from __future__ import annotations
 
@@ -15,61 +15,62 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from aeron_spark.spark import register
 
 SETTINGS = {
-    # it and the JVM that a worker holds fight over signals
+    # the fault handler and a worker's JVM would replace each other's signal handlers
     "spark.python.worker.faulthandler.enabled": "false",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
 }
 
 BEGIN_ATTEMPTS = 6
-NOT_BACK = "Python worker failed to connect back"  # Spark's words
+START_FAILURE = "Python worker failed to connect back"  # Spark's text
+POLL_INTERVAL_S = 0.05
 
 
 def session(name: str) -> SparkSession:
-    """Return the session. Delta's jars are the submitter's business: ``--jars`` or ``--packages``."""
+    """Return the Spark session. ``spark-submit`` must add Delta's jars with ``--jars`` or ``--packages``."""
     builder = SparkSession.builder.appName(name)
     for key, value in SETTINGS.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
-    register(spark)  # the workers run this Python, also where no virtual environment is active
+    register(spark)  # it also makes the workers run this Python, without an active virtual environment
     return spark
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what every job takes."""
+    """Add the arguments of every job."""
     parser.add_argument("--table", required=True, help="the Delta table: a path, or a name of the catalog")
-    parser.add_argument("--checkpoint", required=True, help="where the query keeps how far it came")
+    parser.add_argument("--checkpoint", required=True, help="the folder in which the query stores its progress")
     parser.add_argument(
         "--option",
         action="append",
         default=[],
-        type=name_and_value,
+        type=parse_option,
         dest="options",
         metavar="NAME=VALUE",
-        help="an option of the connector, such as streamId=1001 or stream=flights; once for each",
+        help="an option of the connector, such as streamId=1001 or stream=flights; may be repeated",
     )
-    how_long = parser.add_mutually_exclusive_group()
-    how_long.add_argument("--available-now", action="store_true", help="end when all that is there now is done")
-    how_long.add_argument(
+    trigger = parser.add_mutually_exclusive_group()
+    trigger.add_argument("--available-now", action="store_true", help="process all rows available now, then end")
+    trigger.add_argument(
         "--interval", default="10 seconds", help="time between two micro-batches (default: %(default)s)"
     )
 
 
-def name_and_value(text: str) -> tuple[str, str]:
-    """Parse ``name=value``; a value may hold further equals signs, as channels do."""
+def parse_option(text: str) -> tuple[str, str]:
+    """Parse ``name=value``; a value may contain further equals signs, as channels do."""
     name, equals, value = text.partition("=")
     if not name or not equals:
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+        raise argparse.ArgumentTypeError(f"invalid option {text!r}, expected NAME=VALUE")
     return name, value
 
 
 def is_path(table: str) -> bool:
-    """Whether a table is given by its path, and not by its name."""
+    """Return whether a table is given by its path instead of its name."""
     return "/" in table
 
 
 def start(rows: DataStreamWriter, args: argparse.Namespace, table: str | None = None) -> StreamingQuery:
-    """Begin a query that goes on where its checkpoint says, into a Delta table or into what ``rows`` says."""
+    """Start a query from its checkpoint, into the Delta table ``table`` or into the sink that ``rows`` has."""
     rows = rows.option("checkpointLocation", args.checkpoint)
     rows = rows.trigger(availableNow=True) if args.available_now else rows.trigger(processingTime=args.interval)
     if table is None:
@@ -78,34 +79,43 @@ def start(rows: DataStreamWriter, args: argparse.Namespace, table: str | None = 
     return begin(lambda: rows.start(table) if is_path(table) else rows.toTable(table))
 
 
-def begin(start: Callable[[], StreamingQuery], seconds: float = math.inf) -> StreamingQuery:
-    """Start a query, and return it once it runs, or has ended.
+def begin(start: Callable[[], StreamingQuery], timeout_s: float = math.inf) -> StreamingQuery:
+    """Start a query, and return it when it runs or has ended.
 
-    Spark gives the Python process of a streaming source ten seconds to come up, on a busy machine too few, and has no
-    setting for it. A query that ended for this has done nothing yet, and is started again. What else it waits for at
-    its beginning has deadlines of its own, such as ``connectTimeout``. Raises TimeoutError after ``seconds`` of one.
+    Spark waits ten seconds for the Python process of a streaming source to start. A busy machine needs longer, and
+    Spark has no setting for it. A query that ended for this reason has processed nothing, so it is started again.
+    Other waits at its start have separate deadlines, such as ``connectTimeout``.
+
+    Raises TimeoutError if one start takes longer than ``timeout_s``.
     """
     for attempt in range(1, BEGIN_ATTEMPTS + 1):
         query = start()
-        deadline = time.monotonic() + seconds
-        while query.isActive and query.status["message"].startswith("Initializing"):
+        deadline = time.monotonic() + timeout_s
+        while query.isActive and (status := query.status["message"]).startswith("Initializing"):
             if time.monotonic() > deadline:
                 query.stop()
-                raise TimeoutError(f"the query {query.name or query.id} did not begin within {seconds:g} s")
-            time.sleep(0.05)
+                raise TimeoutError(
+                    f"the query {query.name or query.id} did not start within {timeout_s:g} s; its last status was "
+                    f"{status!r}, and it was stopped"
+                )
+            time.sleep(POLL_INTERVAL_S)
         if query.isActive or not missed_its_start(query):
             return query
-        print(f"attempt {attempt} of {BEGIN_ATTEMPTS}: {NOT_BACK} within ten seconds", file=sys.stderr)
+        print(
+            f"start {attempt} of {BEGIN_ATTEMPTS} of query {query.name or query.id} failed: {START_FAILURE} within ten "
+            "seconds",
+            file=sys.stderr,
+        )
     return query
 
 
 def missed_its_start(query: StreamingQuery) -> bool:
-    """Whether a query has ended because its Python process did not come up in time."""
-    return NOT_BACK in str(query.exception())
+    """Return whether a query has ended because its Python process did not start within Spark's ten seconds."""
+    return START_FAILURE in str(query.exception())
 
 
 def read_table(spark: SparkSession, table: str) -> DataFrame:
-    """Return the stream of rows that are appended to a Delta table."""
+    """Return a streaming DataFrame of the rows that are appended to a Delta table."""
     stream = spark.readStream.format("delta")
     return stream.load(table) if is_path(table) else stream.table(table)
 
@@ -115,7 +125,7 @@ def run(
     build: Callable[[SparkSession, argparse.Namespace], StreamingQuery],
     argv: Sequence[str] | None = None,
 ) -> None:
-    """Parse the command line, start the query, and wait for its end."""
+    """Parse the command line, start the job's query, and wait for its end."""
     args = parser.parse_args(argv)
     spark = session(parser.prog)
     try:

@@ -25,7 +25,7 @@ from aeron_spark.options import WriteOptions
 from aeron_spark.wire import decode, decode_batches
 from demo.comparing import compare
 from demo.flights import SCHEMA, load
-from spark_jobs.session import NOT_BACK, SETTINGS
+from spark_jobs.session import START_FAILURE, SETTINGS
 from tests.e2e.processes import ROOT, environment, forget, read_table
 from tests.e2e.served import ServerProgram
 from tests.leaks import SHARED_MEMORY
@@ -160,7 +160,7 @@ def test_the_second_job_brings_them_to_a_server_by_options_alone(
 
 @pytest.mark.full("a Spark of its own, and Spark's ten seconds; tests/unit/jobs has how a query begins, again, or not")
 def test_a_job_whose_python_comes_late_begins_again(aeron_dir: Path, published: None, tmp_path: Path) -> None:
-    assert NOT_BACK in into_delta(aeron_dir, tmp_path, late_python(tmp_path)), "Spark waited for the late Python"
+    assert START_FAILURE in into_delta(aeron_dir, tmp_path, late_python(tmp_path)), "Spark waited for the late Python"
     in_delta = compare(load(ROWS), read_table(tmp_path / "flights").cast(SCHEMA))
     assert in_delta.equal, in_delta.sentence
 

@@ -1,4 +1,4 @@
-"""The command lines of the jobs, and how their queries begin."""
+"""Tests the command lines of the jobs and the start of their queries."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from spark_jobs import aeron_to_delta, delta_to_aeron
-from spark_jobs.session import BEGIN_ATTEMPTS, NOT_BACK, begin, is_path, name_and_value
+from spark_jobs.session import BEGIN_ATTEMPTS, START_FAILURE, begin, is_path, parse_option
 
-NEEDED = ["--table", "/t", "--checkpoint", "/c"]
+REQUIRED = ["--table", "/t", "--checkpoint", "/c"]
 
 
 @pytest.mark.parametrize(
@@ -21,19 +21,19 @@ NEEDED = ["--table", "/t", "--checkpoint", "/c"]
         ("writerId=", ("writerId", "")),
     ],
 )
-def test_an_option_is_a_name_and_all_behind_the_first_equals_sign(text: str, parsed: tuple[str, str]) -> None:
-    assert name_and_value(text) == parsed
+def test_an_option_is_divided_at_its_first_equals_sign(text: str, parsed: tuple[str, str]) -> None:
+    assert parse_option(text) == parsed
 
 
 @pytest.mark.parametrize("text", ["streamId", "=1001", ""])
-def test_what_is_no_option_is_refused(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match="is not NAME=VALUE"):
-        name_and_value(text)
+def test_an_option_without_name_or_equals_sign_is_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="expected NAME=VALUE"):
+        parse_option(text)
 
 
 @pytest.mark.parametrize("job", [aeron_to_delta, delta_to_aeron])
 def test_every_job_takes_any_number_of_options(job: object) -> None:
-    args = job.parser().parse_args([*NEEDED, "--option", "a=1", "--option", "b=2"])  # type: ignore[attr-defined]
+    args = job.command_line().parse_args([*REQUIRED, "--option", "a=1", "--option", "b=2"])  # type: ignore[attr-defined]
     assert dict(args.options) == {"a": "1", "b": "2"}
     assert not args.available_now
 
@@ -42,20 +42,20 @@ def test_a_table_is_a_path_or_a_name() -> None:
     assert [is_path(table) for table in ("/lake/t", "s3a://lake/t", "lake.t")] == [True, True, False]
 
 
-class Starts:
-    """Starts queries, of which each goes through the states of one of ``lives``: what it is at, or its error."""
+class FakeStarter:
+    """Starts fake queries. Each passes through one of ``histories``: status messages, and possibly an error."""
 
-    def __init__(self, *lives: tuple[str | Exception, ...]) -> None:
-        self.lives = list(lives)
+    def __init__(self, *histories: tuple[str | Exception, ...]) -> None:
+        self.histories = list(histories)
         self.started: list[Any] = []
 
     def __call__(self) -> Any:
-        self.started.append(Life(self.lives.pop(0)))
+        self.started.append(FakeQuery(self.histories.pop(0)))
         return self.started[-1]
 
 
-class Life:
-    """What ``begin`` asks of a query of Spark."""
+class FakeQuery:
+    """The part of Spark's streaming query that ``begin`` uses. Each read of ``isActive`` moves to the next state."""
 
     name, id = "q", "1"
 
@@ -80,35 +80,35 @@ class Life:
         self.stopped = True
 
 
-FIRST = "Initializing sources"
-MISSED = (FIRST, FIRST, RuntimeError(f"[STREAM_FAILED] {NOT_BACK}."))
+INITIALIZING = "Initializing sources"
+LATE_PYTHON = (INITIALIZING, INITIALIZING, RuntimeError(f"[STREAM_FAILED] {START_FAILURE}."))
 
 
 def test_a_query_that_runs_is_started_once() -> None:
-    starts = Starts((FIRST, FIRST, "Getting offsets"))
-    assert begin(starts) is starts.started[0]
+    starter = FakeStarter((INITIALIZING, INITIALIZING, "Getting offsets"))
+    assert begin(starter) is starter.started[0]
 
 
-def test_a_query_whose_python_came_too_late_is_started_again(capsys: pytest.CaptureFixture[str]) -> None:
-    starts = Starts(MISSED, MISSED, (FIRST, "Getting offsets"))
-    assert begin(starts) is starts.started[2]
-    assert [line[:14] for line in capsys.readouterr().err.splitlines()] == ["attempt 1 of 6", "attempt 2 of 6"]
+def test_a_query_whose_python_process_starts_too_late_is_started_again(capsys: pytest.CaptureFixture[str]) -> None:
+    starter = FakeStarter(LATE_PYTHON, LATE_PYTHON, (INITIALIZING, "Getting offsets"))
+    assert begin(starter) is starter.started[2]
+    assert [line[:12] for line in capsys.readouterr().err.splitlines()] == ["start 1 of 6", "start 2 of 6"]
 
 
-def test_a_query_whose_python_never_comes_is_returned_with_its_error() -> None:
-    starts = Starts(*[MISSED] * BEGIN_ATTEMPTS)
-    assert NOT_BACK in str(begin(starts).exception())
-    assert starts.lives == []
+def test_a_query_whose_python_process_never_starts_is_returned_with_its_error() -> None:
+    starter = FakeStarter(*[LATE_PYTHON] * BEGIN_ATTEMPTS)
+    assert START_FAILURE in str(begin(starter).exception())
+    assert starter.histories == []
 
 
-def test_a_query_that_failed_otherwise_is_not_started_again() -> None:
-    starts = Starts((FIRST, ValueError("no such stream")), ())
-    assert str(begin(starts).exception()) == "no such stream"
-    assert len(starts.started) == 1
+def test_a_query_that_failed_for_another_reason_is_not_started_again() -> None:
+    starter = FakeStarter((INITIALIZING, ValueError("no such stream")), ())
+    assert str(begin(starter).exception()) == "no such stream"
+    assert len(starter.started) == 1
 
 
-def test_a_query_that_does_not_begin_is_stopped_and_named() -> None:
-    starts = Starts((FIRST,))
-    with pytest.raises(TimeoutError, match=r"the query q did not begin within 0.1 s"):
-        begin(starts, 0.1)
-    assert starts.started[0].stopped
+def test_a_query_that_does_not_start_in_time_is_stopped_and_named() -> None:
+    starter = FakeStarter((INITIALIZING,))
+    with pytest.raises(TimeoutError, match=r"the query q did not start within 0.1 s; its last status was 'Initializing sources'"):
+        begin(starter, 0.1)
+    assert starter.started[0].stopped
