@@ -1,1 +1,1 @@
-"""Ready jobs for ``spark-submit``. Each has a function ``build(spark, args)``, which starts its query and returns it."""
+"""Jobs for ``spark-submit``. The function ``build(spark, args)`` of each starts its query and returns it."""

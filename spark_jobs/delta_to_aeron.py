@@ -28,7 +28,9 @@ else:  # spark-submit adds only the folder of this file to the path
 
 def command_line() -> argparse.ArgumentParser:
     """Return the job's command line."""
-    arguments = argparse.ArgumentParser(prog="delta_to_aeron", description="Publishes a Delta table on an Aeron stream.")
+    arguments = argparse.ArgumentParser(
+        prog="delta_to_aeron", description="Publishes a Delta table on an Aeron stream."
+    )
     session.add_arguments(arguments)
     arguments.add_argument(
         "--column",

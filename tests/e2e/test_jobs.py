@@ -25,7 +25,7 @@ from aeron_spark.options import WriteOptions
 from aeron_spark.wire import decode, decode_batches
 from demo.comparing import compare
 from demo.flights import SCHEMA, load
-from spark_jobs.session import START_FAILURE, SETTINGS
+from spark_jobs.session import SETTINGS, START_FAILURE
 from tests.e2e.processes import ROOT, environment, forget, read_table
 from tests.e2e.served import ServerProgram
 from tests.leaks import SHARED_MEMORY

@@ -109,6 +109,8 @@ def test_a_query_that_failed_for_another_reason_is_not_started_again() -> None:
 
 def test_a_query_that_does_not_start_in_time_is_stopped_and_named() -> None:
     starter = FakeStarter((INITIALIZING,))
-    with pytest.raises(TimeoutError, match=r"the query q did not start within 0.1 s; its last status was 'Initializing sources'"):
+    with pytest.raises(
+        TimeoutError, match=r"the query q did not start within 0.1 s; its last status was 'Initializing sources'"
+    ):
         begin(starter, 0.1)
     assert starter.started[0].stopped
