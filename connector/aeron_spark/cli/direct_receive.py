@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import Final
 
 import pyarrow as pa
 
-from aeron_spark.cli.output import progress
 from aeron_spark.cli.outputs import Output, ReceivedRows
+from aeron_spark.cli.row_transfer import RowReceiver
 from aeron_spark.cli.signals import StopRequest
 from aeron_spark.log.columns import VALUE
 from aeron_spark.log.follow import RAW, Follower
@@ -27,47 +28,40 @@ def receive_directly(
     With ``follow``, wait for further rows until ``timeout`` seconds pass without one, or a signal comes. ``position``
     is where to start in every recording.
     """
-    receiver = _Receiver(out, count, timeout, stopped)
+    receiver = RowReceiver(out, count, stopped)
+    schema: pa.Schema = RAW
+    interrupted = False
+    wait = _RowWait(timeout, stopped)
+    follower = Follower(options, log_of, wait.wait_for_rows)
     try:
-        receiver.receive(Follower(options, log_of, receiver.wait_for_rows), follow=follow, position=position)
+        if receiver.write_all(wait.received(follower, follow=follow, position=position)):
+            content = follower.content
+            schema = RAW if content is None or content.payload == "raw" else content.schema or VALUE
+        interrupted = receiver.interrupted or wait.interrupted
     except KeyboardInterrupt:
-        receiver.interrupted = True
+        interrupted = True
     finally:
-        out.close(receiver.schema)
-    return ReceivedRows(receiver.rows, receiver.interrupted)
+        out.close(schema)
+    return ReceivedRows(receiver.rows, interrupted)
 
 
-class _Receiver:
-    """Writes received batches, and decides when the command ends."""
+class _RowWait:
+    """Waits for further rows, until a signal comes, or until ``timeout`` seconds pass without a row."""
 
-    def __init__(self, out: Output, count: int | None, timeout: float | None, stopped: StopRequest) -> None:
-        self.rows = 0
+    def __init__(self, timeout: float | None, stopped: StopRequest) -> None:
         self.interrupted = False
-        self.schema: pa.Schema = RAW
-        self._out = out
-        self._count = count
         self._timeout = timeout
         self._stopped = stopped
         self._last_row_at = time.monotonic()
 
-    def receive(self, follower: Follower, *, follow: bool, position: int | None) -> None:
-        """Write all batches up to the end of the stream, or up to the end of the command with ``follow``."""
-        with progress("receiving", None) as advance:
-            for received in follower.batches(follow=follow, position=position):
-                self._stopped.start_polling()
-                batch = received.batch
-                if self._count is not None:
-                    batch = batch.slice(0, self._count - self.rows)
-                self._out.write(received.payload, batch)
-                self.rows += batch.num_rows
-                advance(batch.num_rows, batch.nbytes)
-                self._last_row_at = time.monotonic()
-                if self._stopped():
-                    self.interrupted = True
-                if self.interrupted or self.rows == self._count:
-                    return
-        if follower.content is not None and follower.content.payload != "raw":
-            self.schema = follower.content.schema or VALUE
+    def received(
+        self, follower: Follower, *, follow: bool, position: int | None
+    ) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """Yield the batches of the stream with their payloads."""
+        for received in follower.batches(follow=follow, position=position):
+            self._stopped.start_polling()
+            yield received.payload, received.batch
+            self._last_row_at = time.monotonic()  # after the output has taken the batch
 
     def wait_for_rows(self) -> bool:
         """Wait one poll interval for new rows. Return False if the command has to end instead."""

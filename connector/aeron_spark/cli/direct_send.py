@@ -10,9 +10,9 @@ import click
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from aeron_spark.cli.formats import format_of, total_size
-from aeron_spark.cli.inputs import Input, are_values, read_input
-from aeron_spark.cli.output import print_json, progress
+from aeron_spark.cli.inputs import are_values
+from aeron_spark.cli.output import print_json
+from aeron_spark.cli.row_transfer import send_files
 from aeron_spark.cli.signals import StopRequest
 from aeron_spark.direct.appender import DirectAppender
 from aeron_spark.errors import AeronSparkError, DataFormatError
@@ -27,14 +27,8 @@ def send_directly(
     source = Source(options.writer_id or f"send-{uuid.uuid4()}")
     # Until a subscriber or an archive is connected, a signal interrupts the wait for it.
     appender = DirectAppender(options, source, connected=stopped.start_polling)
-    values = {"auto": None, "arrow": False}.get(options.payload, True)
     try:
-        with progress("sending", total_size(sources)) as advance:
-            for name in sources:
-                for batch in read_input(name, format_of(name, form), values, stopped):
-                    _append(appender, batch, options.payload)
-                    advance(batch.rows.num_rows, batch.size)
-            appender.finish()
+        send_files(sources, form, options.payload, _DirectTarget(appender, options.payload), stopped)
     except AeronSparkError:
         if appender.rows:
             click.echo(f"aeron-spark: {appender.rows} rows were sent before this error:", err=True)
@@ -46,14 +40,36 @@ def send_directly(
     return True
 
 
-def _append(appender: DirectAppender, batch: Input, payload: str) -> None:
-    """Append a batch of input. Raises DataFormatError if its columns do not suit the payload."""
-    rows = batch.rows
-    if payload == "auto":
-        payload = "raw" if are_values(rows.schema) else "arrow"
-    if payload == "arrow":
-        appender.arrow(rows)
-        return
+class _DirectTarget:
+    """Publishes rows with an appender. Each batch of payload ``auto`` is ``raw`` or ``arrow``, by its columns."""
+
+    def __init__(self, appender: DirectAppender, payload: str) -> None:
+        self._appender = appender
+        self._payload = payload
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        """Append a batch. Raises DataFormatError if its columns do not suit the payload."""
+        payload = self._payload
+        if payload == "auto":
+            payload = "raw" if are_values(rows.schema) else "arrow"
+        if payload == "arrow":
+            self._appender.arrow(rows)
+            return
+        values, reserved = _values(rows, payload)
+        if payload == "raw":
+            self._appender.raw(values, reserved)
+        else:
+            self._appender.framed(values, reserved)
+
+    def end_file(self) -> None:
+        """Do nothing: published rows are visible."""
+
+    def finish(self) -> None:
+        """Wait until all rows are acknowledged."""
+        self._appender.finish()
+
+
+def _values(rows: pa.RecordBatch, payload: str) -> tuple[pa.Array[Any], pa.Array[Any] | None]:
     if "value" not in rows.schema.names:
         columns = ", ".join(rows.schema.names) or "no column"
         raise DataFormatError(
@@ -61,20 +77,16 @@ def _append(appender: DirectAppender, batch: Input, payload: str) -> None:
             remedy="Send all columns with --payload arrow.",
         )
     try:
-        values = rows.column("value").cast(pa.binary())
+        values: pa.Array[Any] = rows.column("value").cast(pa.binary())
     except pa.ArrowNotImplementedError as error:
         raise DataFormatError(
             f"column 'value' has type {rows.column('value').type}, expected binary or string",
             remedy="Send it with --payload arrow.",
         ) from error
-    reserved: pa.Array[Any] | None = None
-    if "reservedValue" in rows.schema.names:
-        numbers: Any = rows.column("reservedValue").cast(pa.int64())
-        reserved = pc.fill_null(numbers, 0)
-    if payload == "raw":
-        appender.raw(values, reserved)
-    else:
-        appender.framed(values, reserved)
+    if "reservedValue" not in rows.schema.names:
+        return values, None
+    numbers: Any = rows.column("reservedValue").cast(pa.int64())
+    return values, pc.fill_null(numbers, 0)
 
 
 def _print_result(appender: DirectAppender, as_json: bool) -> None:

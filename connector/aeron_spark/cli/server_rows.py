@@ -12,10 +12,9 @@ import click
 import pyarrow as pa
 
 from aeron_spark.cli.arguments import split_server_and_stream
-from aeron_spark.cli.formats import format_of, total_size
-from aeron_spark.cli.inputs import are_values, read_input
-from aeron_spark.cli.output import progress
+from aeron_spark.cli.inputs import are_values
 from aeron_spark.cli.outputs import Output, ReceivedRows
+from aeron_spark.cli.row_transfer import RowReceiver, send_files
 from aeron_spark.cli.signals import StopRequest
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.log.follow import RAW
@@ -48,20 +47,13 @@ def send_rows(
 
     address, stream, connection_options = split_server_and_stream(options)
     payload, writer_id = connection_options.pop("payload", "auto"), connection_options.pop("writerId", None)
-    values = {"auto": None, "arrow": False}.get(payload, True)
     committed = CommittedRows()
-    with connect(address, **connection_options) as client, progress("sending", total_size(sources)) as advance:
+    with connect(address, **connection_options) as client:
         client.stream(stream)  # raises for an unknown name, before input is read
         stopped.start_polling()
         sender = _RowSender(client, stream, payload, writer_id, commit_rows, committed)
         try:
-            for name in sources:
-                for batch in read_input(name, format_of(name, form), values, stopped):
-                    sender.write(batch.rows)
-                    advance(batch.rows.num_rows, batch.size)
-                if stopped():
-                    break
-                sender.commit()
+            send_files(sources, form, payload, sender, stopped)
         except AeronSparkError:
             sender.print_committed()
             raise
@@ -71,7 +63,7 @@ def send_rows(
 
 
 class _RowSender:
-    """Writes rows to a stream and commits after every ``commit_rows`` rows. The first rows determine the payload."""
+    """Writes rows to a stream; commits after each file and every ``commit_rows`` rows. The first set the payload."""
 
     def __init__(
         self, client: Client, stream: str, payload: str, writer_id: str | None, commit_rows: int | None,
@@ -87,6 +79,7 @@ class _RowSender:
         self._writer: StreamWriter | None = None
 
     def write(self, rows: pa.RecordBatch) -> None:
+        """Write a batch, and commit when the transaction has ``commit_rows`` rows."""
         writer = self._writer = self._writer or self._open_writer(rows)
         while rows.num_rows:
             room = rows.num_rows if self._commit_rows is None else self._commit_rows - self._uncommitted_rows
@@ -94,14 +87,21 @@ class _RowSender:
             writer.write(part)
             self._uncommitted_rows += part.num_rows
             if self._uncommitted_rows == self._commit_rows:
-                self.commit()
+                self._commit()
 
-    def commit(self) -> None:
+    def end_file(self) -> None:
+        """Commit the rows that are not committed."""
+        self._commit()
+
+    def _commit(self) -> None:
         if self._writer is not None and self._uncommitted_rows:
             self._writer.commit()
             self._committed.rows += self._uncommitted_rows
             self._committed.transactions += 1
             self._uncommitted_rows = 0
+
+    def finish(self) -> None:
+        """Do nothing: committed rows are acknowledged, and after a signal the other rows are dropped."""
 
     def print_committed(self) -> None:
         """Print, after an error, how many rows are committed, and how many may be."""
@@ -153,24 +153,18 @@ def receive_rows(
     from aeron_spark.client.opening import connect
 
     address, stream, connection_options = split_server_and_stream(options)
-    rows = 0
+    receiver = RowReceiver(out, count, stopped)
     schema: pa.Schema = RAW
-    with connect(address, **connection_options) as client, progress("receiving", None) as advance:
+    with connect(address, **connection_options) as client:
         try:
             reader = client.reader(stream, start=start, follow=follow, metadata=metadata, timeout=timeout)
             stopped.start_polling()
             with _stop_at_signal(reader, stopped):
-                for batch in reader:
-                    part = batch if count is None else batch.slice(0, count - rows)
-                    out.write(reader.payload, part)
-                    rows += part.num_rows
-                    advance(part.num_rows, part.nbytes)
-                    if rows == count or stopped():
-                        break
+                receiver.write_all((reader.payload, batch) for batch in reader)
             schema = reader.schema or RAW
         finally:
             out.close(schema)
-    return ReceivedRows(rows, stopped())
+    return ReceivedRows(receiver.rows, stopped())
 
 
 @contextmanager
