@@ -32,7 +32,7 @@ from aeron_spark.spark.task_context import (
     BATCH,
     QUERY,
     RUN,
-    check,
+    check_route,
     local_property,
     partition_of_task,
     resolve_key_files,
@@ -215,7 +215,7 @@ class AeronStreamWriter(DataSourceStreamArrowWriter):
 def write_task(options: WriteOptions, schema: StructType) -> WriteTask:
     """Return the task of a write. Checks the columns against the payload, and the keys, before anything starts."""
     payload, route = payload_of(options, schema), with_servers(options.route)
-    check(route)
+    check_route(route)
     return WriteTask(options, route, payload, str(uuid.uuid4()), this_host())
 
 
