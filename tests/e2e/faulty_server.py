@@ -1,9 +1,9 @@
-"""``aeron-spark server`` with points at which a test ends it, or cuts its client off: what each leaves is put right.
+"""``aeron-spark server`` with points at which a test can kill it, or close its client's connection.
 
     python -m tests.e2e.faulty_server FOLDER ADDRESS [OPTION...]
 
-A file ``<point>.<stream>`` in FOLDER arms a point for that stream; who gets there takes the file away. The points are
-put around the product's own methods here, in this process; the product knows nothing of them.
+A file ``<point>.<stream>`` in FOLDER arms a point for that stream; the server removes the file when it reaches the
+point. This module replaces methods of the product in this process; the product does not contain the points.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from aeron_spark.streams.stream import Stream
 from aeron_spark.waiting import wait_for
 from aeron_spark.wire.stream_rpc import CommitTransaction, decode_request
 
-STAGED: Final = "staged"  # all rows are staged, and nothing of the commit is done
-PUBLISHED: Final = "published"  # the rows are recorded, and nothing says that they count
-JOURNAL: Final = "journal"  # half of the record that says so is written
-ANSWERED: Final = "answered"  # the commit is done, and its answer on the way
+STAGED: Final = "staged"  # all rows are staged, and the commit has not begun
+PUBLISHED: Final = "published"  # the rows are recorded, and the journal does not have the commit
+JOURNAL: Final = "journal"  # half of the journal's record of the commit is written
+RESPONDED: Final = "responded"  # the commit is done, and its response was not sent
 DROPPED: Final = "dropped"  # as before, but only the client's connection ends
-FATAL: Final = (STAGED, PUBLISHED, JOURNAL, ANSWERED)
-CLOSING: Final = 60.0  # seconds
+FATAL: Final = (STAGED, PUBLISHED, JOURNAL, RESPONDED)
+CLOSE_TIMEOUT_S: Final = 60.0
 
 
 class Faults:
@@ -40,7 +40,7 @@ class Faults:
         self.folder = folder
 
     def hit(self, point: str, stream: str) -> bool:
-        """Whether the point is armed for the stream; then it is no longer."""
+        """Disarm the point for the stream; return whether it was armed."""
         try:
             (self.folder / f"{point}.{stream}").unlink()
         except FileNotFoundError:
@@ -49,13 +49,13 @@ class Faults:
         return True
 
     def die(self, point: str, stream: str) -> None:
-        """kill -9 of this process where the point is armed."""
+        """Kill this process with SIGKILL if the point is armed."""
         if self.hit(point, stream):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
 def inject(faults: Faults) -> None:
-    """Put the points around the methods that they are named after."""
+    """Replace the methods of the product that have points."""
     stream_commit, append, handle = Stream.commit, Journal.append, StreamRequestHandler.handle
 
     def commit(
@@ -64,7 +64,7 @@ def inject(faults: Faults) -> None:
         faults.die(STAGED, self.definition.name)
         return stream_commit(self, writer, run, transaction, stages, **more)
 
-    def journal(self: Journal, payload: bytes) -> None:
+    def append_record(self: Journal, payload: bytes) -> None:
         name = self.path.parent.name
         if b"committed" in payload:
             faults.die(PUBLISHED, name)
@@ -74,16 +74,18 @@ def inject(faults: Faults) -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
         append(self, payload)
 
-    def answered(self: StreamRequestHandler, data: bytes) -> bytes:
-        request, answer = decode_request(data), handle(self, data)
+    def handle_and_respond(self: StreamRequestHandler, data: bytes) -> bytes:
+        request, response = decode_request(data), handle(self, data)
         if isinstance(request, CommitTransaction):
-            faults.die(ANSWERED, request.stream)
+            faults.die(RESPONDED, request.stream)
             if faults.hit(DROPPED, request.stream):
                 self._connection.close()
-                wait_for(lambda: self._connection.closed, CLOSING, "the connection to end")
-        return answer
+                wait_for(lambda: self._connection.closed, CLOSE_TIMEOUT_S, "the connection to end")
+        return response
 
-    Stream.commit, Journal.append, StreamRequestHandler.handle = commit, journal, answered  # type: ignore[method-assign]
+    Stream.commit = commit  # type: ignore[method-assign]
+    Journal.append = append_record  # type: ignore[method-assign]
+    StreamRequestHandler.handle = handle_and_respond  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

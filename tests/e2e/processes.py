@@ -1,4 +1,4 @@
-"""The processes of an end-to-end test, seen from the test: started, told, killed, and compared with each other."""
+"""Starts, controls and kills the processes of end-to-end tests, and compares their results."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 from aeron_spark import node
 from aeron_spark.waiting import Deadline
 from tests.e2e.producer import Ledger, row_of
-from tests.e2e.spark_program import ANSWER
+from tests.e2e.spark_program import RESPONSE_PREFIX
 from tests.waiting import poll_until
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -41,72 +41,72 @@ def environment() -> dict[str, str]:
 
 
 class SparkProgram:
-    """A Spark driver in a process of its own; see :mod:`tests.e2e.spark_program`."""
+    """A Spark driver in a separate process; see :mod:`tests.e2e.spark_program`."""
 
     def __init__(
-        self, place: Path, master: str = "local[2,4]", conf: Mapping[str, str] | None = None, hosts: Sequence[int] = ()
+        self, folder: Path, master: str = "local[2,4]", conf: Mapping[str, str] | None = None, hosts: Sequence[int] = ()
     ) -> None:
-        """``hosts`` are the processes, beside the driver's own, whose children belong to this Spark."""
-        place.mkdir(parents=True, exist_ok=True)
-        self.place = place
+        """``hosts`` are further processes whose children belong to this Spark."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
         self._hosts = hosts
-        self._log = (place / "spark.log").open("ab")
-        order = {"master": master, "place": str(place), "conf": dict(conf or {})}
+        self._log = (folder / "spark.log").open("ab")
+        settings = {"master": master, "folder": str(folder), "conf": dict(conf or {})}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.e2e.spark_program", json.dumps(order)],
-            env=environment() | {"SPARK_HOME": str(spark_home(place)), "SPARK_LOCAL_DIRS": str(place / "local")},
-            cwd=place,
+            [sys.executable, "-m", "tests.e2e.spark_program", json.dumps(settings)],
+            env=environment() | {"SPARK_HOME": str(spark_home(folder)), "SPARK_LOCAL_DIRS": str(folder / "local")},
+            cwd=folder,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
             text=True,
         )
-        self._answers: queue.Queue[str | None] = queue.Queue()
+        self._responses: queue.Queue[str | None] = queue.Queue()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        self.jvm = int(self._answer()["jvm"])
+        self.jvm = int(self._response()["jvm"])
 
-    def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
-        """Give an order, and return the answer."""
+    def request(self, method: str, **arguments: Any) -> dict[str, Any]:
+        """Send a request, and return the response."""
         assert self.process.stdin
-        self.process.stdin.write(json.dumps({"do": do, **arguments}) + "\n")
+        self.process.stdin.write(json.dumps({"request": method, **arguments}) + "\n")
         self.process.stdin.flush()
-        answer = self._answer()
-        assert "raised" not in answer, answer["raised"]
-        return answer
+        response = self._response()
+        assert "raised" not in response, response["raised"]
+        return response
 
     def workers(self) -> list[psutil.Process]:
-        """Return the Python workers that run tasks: what PySpark's daemons forked."""
+        """Return the Python workers that run tasks, which are children of PySpark's daemons."""
         daemons = {process.pid for process in self._matching("pyspark.daemon")}
         return [process for process in self._matching("pyspark.worker") if process.ppid() in daemons]
 
     def planners(self) -> list[psutil.Process]:
-        """Return the long-lived Python processes in which the driver plans its queries' batches."""
+        """Return the long-lived Python processes in which the driver plans the batches of its queries."""
         return self._matching("python_streaming_source_runner")
 
     def executor_of(self, worker: int) -> psutil.Process:
-        """Return the executor that a Python worker belongs to."""
-        above = {parent.pid for parent in psutil.Process(worker).parents()}
-        return next(executor for executor in self.executors() if executor.pid in above)
+        """Return the executor of a Python worker."""
+        ancestors = {parent.pid for parent in psutil.Process(worker).parents()}
+        return next(executor for executor in self.executors() if executor.pid in ancestors)
 
     def executors(self) -> list[psutil.Process]:
         """Return the executors."""
         return self._matching("CoarseGrainedExecutorBackend")
 
     def kill(self) -> None:
-        """kill -9 of the driver: its JVM and the Python program."""
+        """Kill the driver, which is its JVM and the Python program, with SIGKILL."""
         for pid in (self.jvm, self.process.pid):
             os.kill(pid, signal.SIGKILL)
         self._end()
 
-    def kill_quietly(self) -> None:
-        """Collect what is left of one that has ended."""
+    def clean_up(self) -> None:
+        """Kill the rest of a driver that has ended, and close its pipes."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.jvm, signal.SIGKILL)
         self._end()
 
     def close(self) -> None:
-        """End the program in order."""
+        """End the program, and wait for its exit."""
         if self.process.poll() is None:
             assert self.process.stdin
             self.process.stdin.close()
@@ -118,8 +118,8 @@ class SparkProgram:
         self._end()
 
     def log(self) -> str:
-        """Return what Spark logged."""
-        return (self.place / "spark.log").read_text(errors="replace")
+        """Return Spark's log."""
+        return (self.folder / "spark.log").read_text(errors="replace")
 
     def _matching(self, word: str) -> list[psutil.Process]:
         found = []
@@ -140,18 +140,18 @@ class SparkProgram:
     def _read(self) -> None:
         assert self.process.stdout
         for line in self.process.stdout:
-            if line.startswith(ANSWER):
-                self._answers.put(line.removeprefix(ANSWER))
-        self._answers.put(None)
+            if line.startswith(RESPONSE_PREFIX):
+                self._responses.put(line.removeprefix(RESPONSE_PREFIX))
+        self._responses.put(None)
 
-    def _answer(self) -> dict[str, Any]:
-        line = self._answers.get(timeout=TIMEOUT_S)
+    def _response(self) -> dict[str, Any]:
+        line = self._responses.get(timeout=TIMEOUT_S)
         assert line is not None, f"Spark ended:\n{self.log()[-4000:]}"
-        answer: dict[str, Any] = json.loads(line)
-        return answer
+        response: dict[str, Any] = json.loads(line)
+        return response
 
 
-# Of a cluster: a task that is slow is started a second time, on another executor.
+# Settings of a cluster that starts a slow task a second time, on another executor.
 SPECULATION: Final = {
     "spark.executor.memory": "512m",
     "spark.speculation": "true",
@@ -165,21 +165,21 @@ SPECULATION: Final = {
 class Cluster:
     """A standalone Spark cluster of one core on each of two hosts, which are addresses of this machine.
 
-    ``local-cluster`` has all its executors on one host, and Spark starts no second attempt of a task on the same host.
+    ``local-cluster`` has all executors on one host, and Spark starts no second attempt of a task on the same host.
     """
 
-    def __init__(self, place: Path) -> None:
-        self.place = place
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.processes: list[subprocess.Popen[bytes]] = []
-        self.home = spark_home(place)
+        self.home = spark_home(folder)
         try:
             self._start("master.Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
             self.url = poll_until(
-                lambda: self._said("master.Master", r"spark://127.0.0.1:\d+"), TIMEOUT_S, "Spark's master"
+                lambda: self._find_in_log("master.Master", r"spark://127.0.0.1:\d+"), TIMEOUT_S, "Spark's master"
             )
             for host in ("127.0.0.2", "127.0.0.3"):
                 options = ["--host", host, "--webui-port", "0", "--cores", "1", "--memory", "1g"]
-                self._start("worker.Worker", *options, "--work-dir", str(place / f"work-{host}"), self.url)
+                self._start("worker.Worker", *options, "--work-dir", str(folder / f"work-{host}"), self.url)
         except BaseException:
             self.close()
             raise
@@ -190,34 +190,34 @@ class Cluster:
         return [process.pid for process in self.processes[1:]]
 
     def close(self) -> None:
-        """End the cluster, and wait until it has."""
+        """End the cluster, and wait for its processes."""
         for process in reversed(self.processes):
             process.terminate()
             process.wait(TIMEOUT_S)
 
     def _start(self, name: str, *arguments: str) -> None:
-        with (self.place / f"{name}.log").open("ab") as log:
+        with (self.folder / f"{name}.log").open("ab") as log:
             self.processes.append(
                 subprocess.Popen(
                     [str(self.home / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *arguments],
                     env=environment() | {"SPARK_HOME": str(self.home), "SPARK_DAEMON_MEMORY": "256m"},
-                    cwd=self.place,
+                    cwd=self.folder,
                     stdout=log,
                     stderr=log,
                 )
             )
 
-    def _said(self, name: str, pattern: str) -> str | None:
-        assert self.processes[-1].poll() is None, (self.place / f"{name}.log").read_text()
-        found = re.search(pattern, (self.place / f"{name}.log").read_text())
+    def _find_in_log(self, name: str, pattern: str) -> str | None:
+        assert self.processes[-1].poll() is None, (self.folder / f"{name}.log").read_text()
+        found = re.search(pattern, (self.folder / f"{name}.log").read_text())
         return None if found is None else found.group()
 
 
-def spark_home(place: Path) -> Path:
-    """Return a Spark home like PySpark's own, and nothing is written into that."""
+def spark_home(folder: Path) -> Path:
+    """Return a Spark home with links to PySpark's, so that Spark writes nothing into the latter."""
     import pyspark
 
-    home = place / "home"
+    home = folder / "home"
     if not home.exists():
         home.mkdir()
         for name in ("bin", "jars", "sbin"):
@@ -226,7 +226,7 @@ def spark_home(place: Path) -> Path:
 
 
 class Producer:
-    """A producer in a process of its own; see :mod:`tests.e2e.producer`."""
+    """A producer in a separate process; see :mod:`tests.e2e.producer`."""
 
     def __init__(self, aeron_dir: Path, ledger: Path, *, first: int = 0, seed: int = 1, pause: float = 0.05) -> None:
         self.ledger_path = ledger
@@ -241,22 +241,24 @@ class Producer:
 
     @property
     def ledger(self) -> Ledger:
-        """What it has written down."""
+        """The ledger that the producer has written so far."""
         return Ledger.read(self.ledger_path)
 
     def await_acked(self, more: int) -> int:
-        """Wait until ``more`` further rows are acknowledged; return how many there are in all."""
+        """Wait until ``more`` further rows are acknowledged; return the number of all acknowledged rows."""
         wanted = len(self.ledger.acked) + more
 
-        def enough() -> int | None:
+        def count_if_enough() -> int | None:
             assert self.process.poll() is None, self.ledger_path.with_suffix(".log").read_text()
-            there = len(self.ledger.acked)
-            return there if there >= wanted else None
+            count = len(self.ledger.acked)
+            return count if count >= wanted else None
 
-        return poll_until(enough, TIMEOUT_S, f"{wanted} acknowledged rows", state=lambda: str(self.ledger.failures))
+        return poll_until(
+            count_if_enough, TIMEOUT_S, f"{wanted} acknowledged rows", state=lambda: str(self.ledger.failures)
+        )
 
     def finish(self) -> Ledger:
-        """Let it end in order; return its ledger."""
+        """Request the producer's end, and wait for it; return the ledger."""
         if self.process.poll() is None:
             assert self.process.stdin
             self.process.stdin.close()
@@ -264,7 +266,7 @@ class Producer:
         return self.ledger
 
     def kill(self) -> None:
-        """kill -9."""
+        """Kill the producer with SIGKILL."""
         self.process.kill()
         self.process.wait(TIMEOUT_S)
         assert self.process.stdin
@@ -272,8 +274,8 @@ class Producer:
 
 
 @dataclass(frozen=True)
-class Place:
-    """A node of a test's own, a stream on it, and a query's table and checkpoint."""
+class QuerySetup:
+    """The node of one test, a stream on it, and a query's table and checkpoint."""
 
     aeron_dir: Path
     folder: Path
@@ -294,62 +296,64 @@ class Place:
         return {"channel": "aeron:ipc", "streamId": STREAM, "aeronDir": str(self.aeron_dir)}
 
     def start(self, spark: SparkProgram, **more: Any) -> None:
-        """Start the query from the stream into the table; ``options`` are further options of its source."""
+        """Start the query from the stream into the table; ``options`` in ``more`` are further options of its source."""
         options = {**self.options, "startingOffsets": "earliest", **more.pop("options", {})}
-        spark.ask("start", name="q", options=options, table=str(self.table), checkpoint=str(self.checkpoint), **more)
+        spark.request(
+            "start", name="q", options=options, table=str(self.table), checkpoint=str(self.checkpoint), **more
+        )
 
     def recorded(self, stream: str = STREAM) -> dict[tuple[int, int], bytes]:
-        """Return what the archive holds: by recording and position, every message."""
+        """Return all messages in the archive, by recording and position."""
         path = self.folder / "recorded.arrow"
         subprocess.run(
             [sys.executable, "-m", "tests.e2e.recorded", str(self.aeron_dir), stream, str(path)],
             env=environment(), check=True, timeout=TIMEOUT_S,
         )  # fmt: skip
         with pa.OSFile(str(path), "rb") as file:
-            return by_place(pa.ipc.open_file(file).read_all())
+            return by_position(pa.ipc.open_file(file).read_all())
 
     def await_rows(self, spark: SparkProgram, wanted: Callable[[set[int]], bool], what: str) -> None:
-        """Wait until the rows are as ``wanted``, as long as they grow; a query that has failed fails the test."""
+        """Wait until the rows are as ``wanted``; the test fails if the query fails, or the rows stop growing."""
         deadline = Deadline(TIMEOUT_S, what)
-        most = 0
+        max_rows = 0
         while not wanted(rows := rows_in(self.table)):
-            failure = spark.ask("state", name="q")["failure"]
+            failure = spark.request("state", name="q")["failure"]
             assert failure is None, failure
-            if len(rows) > most:
-                most = len(rows)
+            if len(rows) > max_rows:
+                max_rows = len(rows)
                 deadline.progress()
             time.sleep(0.1)
             deadline.idle(f"{len(rows)} rows in the table")
 
 
 def kill_node(aeron_dir: Path) -> int:
-    """kill -9 of the media driver and archive in ``aeron_dir``; return which process that was."""
+    """Kill the media driver and archive in ``aeron_dir`` with SIGKILL; return their process id."""
     from aeron_spark.node.locks import is_locked, owner_pid
 
-    places = node.local_node_paths(aeron_dir)
+    paths = node.local_node_paths(aeron_dir)
     status = node.status(aeron_dir)
     assert status.state == "running", status
     assert status.pid is not None
     os.kill(status.pid, signal.SIGKILL)
-    # Not collected here: to the others it may stay a zombie for long, which is no living node either.
+    # The test polls the lock and not the process, because the killed process may stay a zombie for long.
     poll_until(
-        lambda: not is_locked(places.alive_lock) or owner_pid(places.alive_lock) != status.pid,
+        lambda: not is_locked(paths.alive_lock) or owner_pid(paths.alive_lock) != status.pid,
         10,
-        "the node to be gone",
+        "the node to end",
     )
     return status.pid
 
 
-def forget(aeron_dir: Path) -> None:
-    """Stop the node of a test and remove what it wrote."""
-    places = node.local_node_paths(aeron_dir)
+def remove_node(aeron_dir: Path) -> None:
+    """Stop the node of a test and remove its files."""
+    paths = node.local_node_paths(aeron_dir)
     node.stop(aeron_dir, force=True, timeout=30)
     shutil.rmtree(aeron_dir, ignore_errors=True)
-    shutil.rmtree(places.folder, ignore_errors=True)
+    shutil.rmtree(paths.folder, ignore_errors=True)
 
 
 def read_table(path: Path) -> pa.Table:
-    """Read a Delta table by its log, file by file: another reader than the one that wrote it."""
+    """Read a Delta table from its log and files, independently of the Spark that wrote it."""
     files: dict[str, None] = {}
     for commit in sorted((path / "_delta_log").glob("*.json")):
         for line in commit.read_text().splitlines():
@@ -368,35 +372,35 @@ def rows_in(path: Path) -> set[int]:
 
 
 def assert_same(table: pa.Table, recorded: dict[tuple[int, int], bytes]) -> None:
-    """Compare a table with what the archive holds, row by row: nothing lost, nothing twice, nothing changed."""
-    found = Counter(zip(_places(table.column("recordingId"), table), table.column("value").to_pylist(), strict=True))
+    """Check that a table has the messages of the archive: no row is lost, repeated or changed."""
+    found = Counter(zip(_positions(table.column("recordingId"), table), table.column("value").to_pylist(), strict=True))
     wanted = Counter(recorded.items())
     assert not (lost := wanted - found), f"{lost.total()} rows lost, such as {min(lost)}"
     assert not (more := found - wanted), f"{more.total()} rows too many, such as {min(more)}"
 
 
 def assert_ledger(recorded: dict[tuple[int, int], bytes], *ledgers: Ledger) -> None:
-    """What was acknowledged is there; what is there was offered; nothing is there twice."""
+    """Check that acknowledged rows are recorded, recorded rows were offered, and no row is recorded twice."""
     found = Counter(map(row_of, recorded.values()))
     acked = {row for ledger in ledgers for row in ledger.acked}
     offered = {row for ledger in ledgers for row in ledger.offered}
-    assert acked, "nothing was acknowledged at all"
+    assert acked, "no row was acknowledged"
     assert not (lost := acked - found.keys()), f"{len(lost)} acknowledged rows are not recorded, such as {min(lost)}"
     assert found.keys() <= offered
     assert max(found.values()) == 1
 
 
-def by_place(rows: pa.Table) -> dict[tuple[int, int], bytes]:
-    """Return the messages that :mod:`tests.e2e.recorded` found, by recording and position."""
-    return dict(zip(_places(rows.column("recording"), rows), rows.column("value").to_pylist(), strict=True))
+def by_position(rows: pa.Table) -> dict[tuple[int, int], bytes]:
+    """Return the messages that :mod:`tests.e2e.recorded` has read, by recording and position."""
+    return dict(zip(_positions(rows.column("recording"), rows), rows.column("value").to_pylist(), strict=True))
 
 
-def _places(recording: pa.ChunkedArray[Any], rows: pa.Table) -> list[tuple[int, int]]:
+def _positions(recording: pa.ChunkedArray[Any], rows: pa.Table) -> list[tuple[int, int]]:
     return list(zip(recording.to_pylist(), rows.column("position").to_pylist(), strict=True))
 
 
 def kill_one_of(processes: list[psutil.Process], rng: random.Random) -> int | None:
-    """kill -9 of one of them, unless it has ended by itself meanwhile; return which."""
+    """Kill one of the processes with SIGKILL; return its id, or None if all have ended already."""
     for process in rng.sample(processes, len(processes)):
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()

@@ -1,12 +1,12 @@
-"""A producer as a process of its own, that keeps a ledger: what it is about to publish, and what was acknowledged.
+"""A producer in a separate process, which keeps a ledger of the offered and the acknowledged rows.
 
     python -m tests.e2e.producer AERON_DIR STREAM_ID LEDGER FIRST_ID SEED PAUSE
 
 It publishes rows with ids that are never used again until its standard input ends. Each line of the ledger is
 
-    offered FIRST COUNT          written before anything of it is published
-    acked FIRST COUNT            the archive has recorded all of it
-    failed FIRST COUNT ERROR     it may be recorded, in whole, in part, or not at all; it is not published again
+    offered FIRST COUNT          written before the rows are published
+    acked FIRST COUNT            the archive has recorded all rows
+    failed FIRST COUNT ERROR     all, some or none of the rows may be recorded; they are not published again
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from aeron_spark.errors import AeronSparkError
 from aeron_spark.log.writing import Source
 from aeron_spark.options import WriteOptions
 
-LARGEST: Final = 16  # rows acknowledged at once
-LONGEST: Final = 2500  # bytes of padding: some rows are longer than a frame
+MAX_ROWS: Final = 16  # of one acknowledgement
+MAX_PADDING: Final = 2500  # bytes; some rows are longer than a frame
 
 
 def value_of(row: int) -> bytes:
-    """Return the bytes of a row: its number, then as much as only that number says."""
-    mixed = zlib.crc32(row.to_bytes(8, "little"))
-    length = mixed % 100 if mixed % 7 else mixed % LONGEST
-    return f"{row}:".encode() + bytes([97 + mixed % 26]) * length
+    """Return the bytes of a row: its number, and padding that depends on the number."""
+    checksum = zlib.crc32(row.to_bytes(8, "little"))
+    length = checksum % 100 if checksum % 7 else checksum % MAX_PADDING
+    return f"{row}:".encode() + bytes([97 + checksum % 26]) * length
 
 
 def row_of(value: bytes) -> int:
-    """Return the number of a row; every byte of it is looked at."""
+    """Return the number of a row, after a check of all its bytes."""
     row = int(value.partition(b":")[0])
-    assert value == value_of(row), f"row {row} was changed on its way"
+    assert value == value_of(row), f"row {row} was changed"
     return row
 
 
 @dataclass(frozen=True)
 class Ledger:
-    """What a producer wrote down."""
+    """The content of a producer's ledger."""
 
     offered: frozenset[int]
     acked: frozenset[int]
@@ -54,17 +54,17 @@ class Ledger:
 
     @classmethod
     def read(cls, path: Path) -> Ledger:
-        """Read what is there now; a last line that is not whole yet is not there."""
+        """Read the complete lines of the file."""
         offered: set[int] = set()
         acked: set[int] = set()
         failures = []
         text = path.read_text() if path.exists() else ""
         for line in text[: text.rfind("\n") + 1].splitlines():
-            what, first, count, *rest = line.split(" ", 3)
+            event, first, count, *rest = line.split(" ", 3)
             rows = range(int(first), int(first) + int(count))
-            if what == "offered":
+            if event == "offered":
                 offered.update(rows)
-            elif what == "acked":
+            elif event == "acked":
                 acked.update(rows)
             else:
                 failures.append(rest[0])
@@ -72,7 +72,7 @@ class Ledger:
 
 
 def options_of(aeron_dir: str, stream_id: str) -> WriteOptions:
-    """Return the options by which rows are published and recorded."""
+    """Return the options with which rows are published and recorded."""
     return WriteOptions.parse(
         {
             "channel": "aeron:ipc",
@@ -87,7 +87,7 @@ def options_of(aeron_dir: str, stream_id: str) -> WriteOptions:
 
 
 def publish(options: WriteOptions, first: int, count: int, out: TextIO) -> None:
-    """Publish rows, and write into a ledger before and after what comes of it."""
+    """Publish rows; write them to the ledger before, and the result after it."""
     print(f"offered {first} {count}", file=out)
     try:
         appender = DirectAppender(options, Source("producer"))
@@ -105,7 +105,7 @@ def main(aeron_dir: str, stream_id: str, ledger: str, first: str, seed: str, pau
     row = int(first)
     with open(ledger, "a", buffering=1, encoding="utf-8") as out:
         while not select.select([sys.stdin], [], [], rng.uniform(0, 2 * float(pause)))[0]:
-            count = rng.randint(1, LARGEST)
+            count = rng.randint(1, MAX_ROWS)
             publish(options, row, count, out)
             row += count
 

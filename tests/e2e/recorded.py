@@ -1,8 +1,8 @@
-"""What an archive holds of a stream, message by message, read without Spark and without its planning.
+"""Reads all messages of a stream from an archive, without Spark and its planning.
 
     python -m tests.e2e.recorded AERON_DIR STREAM_ID FILE
 
-writes an Arrow file of (recording, position, value): in a process of its own, so that a test needs no JVM.
+writes an Arrow file of (recording, position, value). It is a separate process, so that a test needs no JVM.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A server with named streams as a process of its own, its producer, and what its streams hold, seen from the test."""
+"""Starts, kills and cuts off a server with named streams and its producer, and reads the server's streams."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ OUTAGE_TIMEOUT_S: Final = 100.0  # of a producer's calls; the server restarts in
 
 
 class Address:
-    """A loopback address to which nothing gets while it is ``cut``, where this user may change routes."""
+    """A loopback address; :meth:`cut` drops all packets to it, if this user may change routes."""
 
     def __init__(self) -> None:
         self.name = "127." + ".".join(str(1 + secrets.randbelow(254)) for _ in range(3))
-        self.may_cut = shutil.which("ip") is not None and not self._route("add") and not self._route("del")
+        self.can_cut = shutil.which("ip") is not None and not self._route("add") and not self._route("del")
         self._cut = False
 
     def cut(self) -> None:
-        """Lose whatever is sent to it from now on."""
+        """Drop all packets to the address."""
         assert self._route("add") == 0
         self._cut = True
 
@@ -45,19 +45,19 @@ class Address:
             assert self._route("del") == 0
             self._cut = False
 
-    def _route(self, do: str) -> int:
-        words = ["ip", "route", do, "blackhole", f"{self.name}/32", "table", "local"]
-        return subprocess.run(words, capture_output=True, timeout=TIMEOUT_S, check=False).returncode
+    def _route(self, action: str) -> int:
+        command = ["ip", "route", action, "blackhole", f"{self.name}/32", "table", "local"]
+        return subprocess.run(command, capture_output=True, timeout=TIMEOUT_S, check=False).returncode
 
 
 class ServerProgram:
-    """``aeron-spark server`` on the node of ``aeron_dir``; killed and started again it has the same ports and key.
+    """``aeron-spark server`` on the node of ``aeron_dir``; it has the same ports and key after a restart.
 
-    It is :mod:`tests.e2e.faulty_server`, and clients reach it over UDP, at an address that can be cut off.
+    It runs :mod:`tests.e2e.faulty_server`. Clients connect over UDP, to an address that can be cut off.
     """
 
     def __init__(self, aeron_dir: Path, folder: Path, *more: str) -> None:
-        """``more`` are further words of its command line."""
+        """``more`` are further arguments of its command line."""
         folder.mkdir(parents=True, exist_ok=True)
         self._more = more
         self.faults = folder / "faults"
@@ -74,7 +74,7 @@ class ServerProgram:
         self.start()
 
     def start(self) -> None:
-        """Start it, and wait until it listens."""
+        """Start the server, and wait until it listens."""
         log = self.folder / "server.log"
         before = log.stat().st_size if log.exists() else 0
         with log.open("ab") as out:
@@ -95,25 +95,25 @@ class ServerProgram:
         poll_until(listens, TIMEOUT_S, "the server to listen")
 
     def kill(self) -> None:
-        """kill -9."""
+        """Kill the server with SIGKILL."""
         assert self.process is not None
         self.process.kill()
         self.process.wait(TIMEOUT_S)
 
     def suspend(self) -> None:
-        """Stop it with SIGSTOP, as a machine that stands still would."""
+        """Suspend the server with SIGSTOP, as on a machine that does not run for a while."""
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let it run again."""
+        """Continue the server with SIGCONT."""
         self._signal(signal.SIGCONT)
 
     def fault(
         self, point: str, stream: str, meanwhile: Callable[[], str], before_start: Callable[[], None] = lambda: None
     ) -> None:
-        """Wait until the server has come to a point, see :mod:`tests.e2e.faulty_server`.
+        """Wait until the server has reached a point of :mod:`tests.e2e.faulty_server`; call ``meanwhile`` repeatedly.
 
-        A server that died there is started again, once ``before_start`` has returned.
+        If the server was killed there, start it again after ``before_start`` has returned.
         """
         armed = self.faults / f"{point}.{stream}"
         armed.touch()
@@ -125,8 +125,8 @@ class ServerProgram:
             state = meanwhile()
             return not armed.exists()
 
-        # Spark may have to be started anew first
-        poll_until(reached, 2 * TIMEOUT_S, f"the server to come to {point} of stream {stream}", state=lambda: state)
+        # the timeout is doubled, because ``meanwhile`` may have to start Spark again
+        poll_until(reached, 2 * TIMEOUT_S, f"the server to reach {point} of stream {stream}", state=lambda: state)
         if point in FATAL:
             assert self.process is not None
             self.process.wait(TIMEOUT_S)
@@ -134,7 +134,7 @@ class ServerProgram:
             self.start()
 
     def close(self) -> None:
-        """End it in order."""
+        """End the server with SIGTERM, or SIGKILL if it does not end."""
         self.host.heal()
         assert self.process is not None
         if self.process.poll() is None:
@@ -146,7 +146,7 @@ class ServerProgram:
             self.kill()
 
     def options(self, stream: str) -> dict[str, str]:
-        """The options by which Spark reaches a stream."""
+        """Return the options with which Spark uses a stream."""
         return {
             "server": self.address,
             "stream": stream,
@@ -158,21 +158,21 @@ class ServerProgram:
         }
 
     def create(self, stream: str, partitions: int) -> None:
-        """Make a stream."""
-        self._ask("create", stream, str(partitions))
+        """Create a stream."""
+        self._run_program("create", stream, str(partitions))
 
     def rows(self, stream: str) -> dict[int, list[int]]:
-        """Return the ids that a stream holds, by partition and in order."""
-        found: dict[str, list[int]] = json.loads(self._ask("rows", stream))
+        """Return the row ids of a stream, by partition and in order."""
+        found: dict[str, list[int]] = json.loads(self._run_program("rows", stream))
         return {int(partition): ids for partition, ids in found.items()}
 
     def _signal(self, number: signal.Signals) -> None:
         assert self.process is not None
         self.process.send_signal(number)
 
-    def _ask(self, *words: str) -> str:
+    def _run_program(self, *arguments: str) -> str:
         done = subprocess.run(
-            [sys.executable, "-m", READER, json.dumps(self.options("")), *words],
+            [sys.executable, "-m", READER, json.dumps(self.options("")), *arguments],
             env=environment(), capture_output=True, text=True, timeout=TIMEOUT_S,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr[-4000:]
@@ -180,42 +180,42 @@ class ServerProgram:
 
 
 class StreamProducer:
-    """A producer in a separate process: it commits rows with rising ids, and writes down what was committed."""
+    """A producer in a separate process, which commits rows with rising ids, and notes the number of committed rows."""
 
     def __init__(
         self, server: ServerProgram, stream: str, ledger: Path, seed: int, timeout: float = OUTAGE_TIMEOUT_S
     ) -> None:
-        """``timeout`` is the writer's: calls fail in a longer outage, and are repeated."""
+        """``timeout`` is the writer's; in a longer outage its calls fail, and the producer repeats them."""
         self.ledger = ledger
         with ledger.with_suffix(".log").open("ab") as log:
-            words = ("produce", stream, str(ledger), str(seed), str(timeout))
+            arguments = ("produce", stream, str(ledger), str(seed), str(timeout))
             self.process = subprocess.Popen(
-                [sys.executable, "-m", READER, json.dumps(server.options("")), *words],
+                [sys.executable, "-m", READER, json.dumps(server.options("")), *arguments],
                 env=environment(), stdin=subprocess.PIPE, stderr=log,
             )  # fmt: skip
 
     def committed(self) -> int:
-        """How many rows are committed, as far as it knows."""
+        """Return the number of rows whose commit the producer knows."""
         lines = self.ledger.read_text().splitlines() if self.ledger.exists() else []
         return int(lines[-1]) if lines else 0
 
     def await_more(self, rows: int) -> None:
-        """Wait until so many more rows are committed."""
+        """Wait until ``rows`` more rows are committed."""
         wanted = self.committed() + rows
 
-        def there() -> bool:
+        def is_committed() -> bool:
             assert self.process.poll() is None, self.ledger.with_suffix(".log").read_text()[-4000:]
             return self.committed() >= wanted
 
-        poll_until(there, TIMEOUT_S, f"{wanted} committed rows", state=lambda: str(self.committed()))
+        poll_until(is_committed, TIMEOUT_S, f"{wanted} committed rows", state=lambda: str(self.committed()))
 
     def failures(self, method: str = "") -> int:
-        """How many of its calls have failed: all, or those of one of the writer's methods."""
+        """Return the number of failed calls, of all methods of the writer or of one."""
         path = failures_of(self.ledger)
         return sum(line.startswith(method) for line in path.read_text().splitlines()) if path.exists() else 0
 
     def await_failure(self) -> None:
-        """Wait until another of its calls has failed."""
+        """Wait until another call has failed."""
         before = self.failures()
 
         def failed() -> bool:
@@ -227,14 +227,14 @@ class StreamProducer:
         )
 
     def finish(self) -> int:
-        """Let it end in order; return how many rows it committed."""
+        """Request the producer's end, and wait for it; return the number of committed rows."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         assert self.process.wait(TIMEOUT_S) == 0, self.ledger.with_suffix(".log").read_text()[-4000:]
         return self.committed()
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill the producer with SIGKILL."""
         if self.process.poll() is None:
             os.kill(self.process.pid, 9)
         self.process.wait(TIMEOUT_S)
@@ -243,8 +243,8 @@ class StreamProducer:
                 self.process.stdin.close()
 
 
-def same(found: dict[int, list[int]], wanted: dict[int, list[int]]) -> None:
-    """Compare two streams: nothing lost, nothing twice, and the rows of a partition in their order."""
+def assert_same_rows(found: dict[int, list[int]], wanted: dict[int, list[int]]) -> None:
+    """Check that a copy of a stream has lost and repeated no row, and keeps the order of each partition."""
     all_found = [one for ids in found.values() for one in ids]
     all_wanted = [one for ids in wanted.values() for one in ids]
     assert len(all_wanted) == len(set(all_wanted)) > 0
@@ -254,6 +254,6 @@ def same(found: dict[int, list[int]], wanted: dict[int, list[int]]) -> None:
     assert set(all_found) == set(all_wanted)
     for ids in found.values():
         for source in wanted.values():
-            mine: Any = set(source)
-            order = [one for one in ids if one in mine]
+            source_ids: Any = set(source)
+            order = [one for one in ids if one in source_ids]
             assert order == sorted(order, key={one: at for at, one in enumerate(source)}.__getitem__)

@@ -1,6 +1,6 @@
-"""A Spark driver as a process of its own, that tests may kill: it takes orders as lines of JSON, and answers so.
+"""A Spark driver in a separate process, which tests may kill. It reads requests as lines of JSON, and prints responses.
 
-python -m tests.e2e.spark_program '{"master": "local[2,4]", "place": "/tmp/...", "conf": {}}'
+python -m tests.e2e.spark_program '{"master": "local[2,4]", "folder": "/tmp/...", "conf": {}}'
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, St
 from spark_jobs.session import missed_its_start
 from tests.spark_conf import DELTA, JAVA_OPTIONS, spark_conf
 
-ANSWER: Final = "@@"  # what else stands on standard output is Spark's own
-HELD: Final = 120.0  # seconds that a held task waits for its end
+RESPONSE_PREFIX: Final = "@@"  # other lines on standard output are Spark's
+HOLD_TIMEOUT_S: Final = 120.0  # of a task that waits for a file
 
 ROWS: Final = StructType(
     [
@@ -36,18 +36,18 @@ ROWS: Final = StructType(
 EVENTS: Final = StructType([StructField("id", LongType()), StructField("text", BinaryType())])
 
 
-def session(order: dict[str, Any]) -> SparkSession:
-    """Start Spark as ``order`` says."""
+def session(settings: dict[str, Any]) -> SparkSession:
+    """Start Spark with the settings of the command line."""
     conf = {
-        **spark_conf(Path(order["place"])),
+        **spark_conf(Path(settings["folder"])),
         "spark.executor.extraClassPath": f"{DELTA}/*",
         "spark.executor.extraJavaOptions": JAVA_OPTIONS,
         "spark.databricks.delta.snapshotPartitions": "2",
-        # a worker that was killed is to be missed soon, and no wait is to be longer than a test's patience
+        # Spark notices a killed worker within a test's timeout
         "spark.network.timeout": "60s",
-        **order.get("conf", {}),
+        **settings.get("conf", {}),
     }
-    builder = SparkSession.builder.master(order["master"]).appName("aeron-spark end to end")
+    builder = SparkSession.builder.master(settings["master"]).appName("aeron-spark end to end")
     for name, value in conf.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
@@ -58,10 +58,10 @@ def session(order: dict[str, Any]) -> SparkSession:
 def mapper(
     pause: float, hold: str | None, busy: str | None
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return a step that takes its time, and adds the task's attempt to its rows.
+    """Return a step that waits for ``pause`` seconds, and adds the task's attempt to its rows.
 
-    In the folder ``busy`` it has a file named by its process while it runs. With ``hold``, a file's name, the first
-    attempt of partition 0 waits while the file is there, as on a sick machine.
+    While it runs, the folder ``busy`` has a file with the name of its process id. With ``hold``, the name of a file,
+    the first attempt of partition 0 waits as long as the file exists, as on an overloaded machine.
     """
 
     def step(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -72,7 +72,7 @@ def mapper(
         if mark is not None:
             mark.touch()
         if hold is not None and attempt == 0 and context.partitionId() == 0:
-            end = time.monotonic() + HELD
+            end = time.monotonic() + HOLD_TIMEOUT_S
             while os.path.exists(hold) and time.monotonic() < end:
                 time.sleep(0.02)
         time.sleep(pause)
@@ -89,14 +89,14 @@ def mapper(
 
 
 def holding(hold: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return a step whose first attempt of partition 0 has all its rows, and waits while the file is there."""
+    """Return a step whose first attempt of partition 0 yields all rows, and waits as long as the file exists."""
 
     def step(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from batches
         context = TaskContext.get()
         assert context is not None
         if context.attemptNumber() == 0 and context.partitionId() == 0:
-            end = time.monotonic() + HELD
+            end = time.monotonic() + HOLD_TIMEOUT_S
             while os.path.exists(hold) and time.monotonic() < end:
                 time.sleep(0.02)
 
@@ -104,9 +104,9 @@ def holding(hold: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Recor
 
 
 def failing(rows: int, length: int, go: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return a step that makes rows of each partition's number, and whose first attempt fails after all of them.
+    """Return a step that makes rows from each partition's number, and whose first attempt fails after them.
 
-    It fails once the file ``go`` is there: whoever makes it has seen that rows went out.
+    It fails when the file ``go`` exists. The test creates the file after it has seen rows of the attempt.
     """
 
     def step(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -122,7 +122,7 @@ def failing(rows: int, length: int, go: str) -> Callable[[Iterator[pa.RecordBatc
                         [pa.array(ids, pa.int64()), pa.array(texts, pa.binary())], names=["id", "text"]
                     )
         if context.attemptNumber() == 0 and context.partitionId() == 0:
-            end = time.monotonic() + HELD
+            end = time.monotonic() + HOLD_TIMEOUT_S
             while not os.path.exists(go) and time.monotonic() < end:
                 time.sleep(0.02)
             raise RuntimeError(f"this task fails on purpose, after its {rows} rows")
@@ -131,7 +131,7 @@ def failing(rows: int, length: int, go: str) -> Callable[[Iterator[pa.RecordBatc
 
 
 class Program:
-    """The orders; each is a method, named by ``do``."""
+    """The requests; each is a method, and ``request`` has its name."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
@@ -146,15 +146,15 @@ class Program:
         return self._run(name, rows.mapInArrow(step, ROWS), table, checkpoint)
 
     def distinct(self, name: str, options: dict[str, str], table: str, checkpoint: str) -> dict[str, Any]:
-        """Start a query that drops the repeats of an at-least-once writer, as docs/exactly-once.md says."""
+        """Start a query that drops the repeats of an at-least-once writer, as in docs/exactly-once.md."""
         read = self.spark.readStream.format("aeron").options(includeMetadata="true", **options).load()
-        once = read.withWatermark("_aeron_timestamp", "10 minutes").dropDuplicatesWithinWatermark(
+        deduplicated = read.withWatermark("_aeron_timestamp", "10 minutes").dropDuplicatesWithinWatermark(
             ["_aeron_writer", "_aeron_batch", "_aeron_partition", "_aeron_row"]
         )
-        return self._run(name, once.select("id", "text"), table, checkpoint, availableNow=True)
+        return self._run(name, deduplicated.select("id", "text"), table, checkpoint, availableNow=True)
 
     def publish(self, name: str, options: dict[str, str], checkpoint: str, **more: Any) -> dict[str, Any]:
-        """Start a query into Aeron, whose first task fails once after its rows went out."""
+        """Start a query into Aeron whose first task fails once after its rows were published."""
         seeds = self.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", more["partitions"])
         read = seeds.option("numPartitions", more["partitions"]).load().selectExpr("value AS id")
         rows = read.mapInArrow(failing(more["rows"], more["length"], more["go"]), EVENTS)
@@ -165,7 +165,7 @@ class Program:
     def copy(
         self, name: str, source: dict[str, str], target: dict[str, str], checkpoint: str, hold: str | None = None
     ) -> dict[str, Any]:
-        """Start a query from one stream of a server to another; ``hold`` as :func:`mapper` has it."""
+        """Start a query from one stream of a server to another; ``hold`` is as in :func:`mapper`."""
         if name in self.queries:
             self.queries.pop(name).stop()
         read = self.spark.readStream.format("aeron").options(startingOffsets="earliest", **source).load()
@@ -176,7 +176,7 @@ class Program:
         return {}
 
     def _run(self, name: str, rows: DataFrame, table: str, checkpoint: str, **trigger: Any) -> dict[str, Any]:
-        if name in self.queries:  # one that failed, or that a failed test left
+        if name in self.queries:  # a query that failed, or one of a failed test
             self.queries.pop(name).stop()
         writer = rows.writeStream.format("delta").option("checkpointLocation", checkpoint).queryName(name)
         if trigger:
@@ -189,12 +189,12 @@ class Program:
         self._starts[name] = start
 
     def stop(self, name: str) -> dict[str, Any]:
-        """Stop a query, in whatever it is at."""
+        """Stop a query at any moment."""
         self.queries.pop(name).stop()
         return {}
 
     def state(self, name: str) -> dict[str, Any]:
-        """Say how a query is; one that Spark gave too little time to come up is started again."""
+        """Return the state of a query; start it again if it missed Spark's timeout for its start."""
         if missed_its_start(self.queries[name]):
             self.queries[name] = self._starts[name]()
         query = self.queries[name]
@@ -208,23 +208,23 @@ class Program:
         }
 
     def batch(self, options: dict[str, str]) -> dict[str, Any]:
-        """Read what is recorded of a stream, as a batch."""
+        """Read the recorded rows of a stream as a batch."""
         rows = self.spark.read.format("aeron").options(includeMetadata="true", **options).load()
         found = rows.selectExpr("id", "_aeron_writer", "_aeron_batch", "_aeron_partition", "_aeron_row").collect()
         return {"rows": [list(row) for row in found]}
 
     def table(self, path: str) -> dict[str, Any]:
-        """Count a Delta table's rows as Spark sees them."""
+        """Count the rows of a Delta table with Spark."""
         rows = self.spark.read.format("delta").load(path)
         return {"rows": rows.count(), "distinct": rows.dropDuplicates().count()}
 
     def tasks(self) -> dict[str, Any]:
-        """Give every task that Spark started: its stage, partition, attempt, and how it ended."""
+        """Return every task that Spark started, with its stage, partition, attempt and status."""
         store = self.spark.sparkContext._jsc.sc().statusStore()
-        nothing = self.spark.sparkContext._jvm.java.util.ArrayList()
+        empty = self.spark.sparkContext._jvm.java.util.ArrayList()
         quantiles = getattr(store, "stageList$default$4")()
         found = []
-        stages = store.stageList(nothing, False, False, quantiles, nothing)
+        stages = store.stageList(empty, False, False, quantiles, empty)
         for index in range(stages.size()):
             stage = stages.apply(index)
             tasks = store.taskList(stage.stageId(), stage.attemptId(), 10_000)
@@ -243,17 +243,17 @@ class Program:
         return {"tasks": found}
 
 
-def main(order: dict[str, Any]) -> None:
-    """Serve orders until standard input ends."""
-    program = Program(session(order))
-    print(ANSWER + json.dumps({"jvm": program.spark.sparkContext._gateway.proc.pid}), flush=True)
+def main(settings: dict[str, Any]) -> None:
+    """Serve requests until standard input ends."""
+    program = Program(session(settings))
+    print(RESPONSE_PREFIX + json.dumps({"jvm": program.spark.sparkContext._gateway.proc.pid}), flush=True)
     for line in sys.stdin:
-        asked = json.loads(line)
+        arguments = json.loads(line)
         try:
-            answer = getattr(program, asked.pop("do"))(**asked)
-        except Exception as error:  # the test is told, and goes on
-            answer = {"raised": f"{type(error).__name__}: {error}"}
-        print(ANSWER + json.dumps(answer), flush=True)
+            response = getattr(program, arguments.pop("request"))(**arguments)
+        except Exception as error:  # the test gets the error, and the program continues
+            response = {"raised": f"{type(error).__name__}: {error}"}
+        print(RESPONSE_PREFIX + json.dumps(response), flush=True)
     for query in program.queries.values():
         query.stop()
     program.spark.stop()

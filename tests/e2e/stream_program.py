@@ -1,4 +1,4 @@
-"""A program that uses a server's streams through the Python client, for tests that kill things around it.
+"""A program that uses a server's streams with the Python client, for tests that kill the server or other processes.
 
 python -m tests.e2e.stream_program OPTIONS create STREAM PARTITIONS
 python -m tests.e2e.stream_program OPTIONS rows STREAM
@@ -23,14 +23,14 @@ import aeron_spark
 from aeron_spark.client.client import Client
 from aeron_spark.errors import AeronSparkError
 
-MOST_ROWS = 40  # of a transaction
-PAUSE = 0.05  # seconds between two of them, on average
+MAX_ROWS = 40  # of a transaction
+MEAN_PAUSE_S = 0.05  # between two transactions
 T = TypeVar("T")
-REPEATING = 300.0  # seconds for which a failed call is repeated; longer than any outage of a test
+REPEAT_TIMEOUT_S = 300.0  # of repeating a failed call; longer than any outage of a test
 
 
 def connected(options: dict[str, str]) -> Client:
-    """Connect as the options say."""
+    """Return a client that is connected with the options."""
     return aeron_spark.connect(
         options["server"], identity=options["identity"], server_key=options["serverKey"],
         aeron_dir=options["aeronDir"], ipc=options["ipc"], timeout=60.0,
@@ -47,13 +47,13 @@ def rows(client: Client, stream: str) -> dict[int, list[int]]:
 
 
 def failures_of(ledger: Path) -> Path:
-    """Where ``produce`` writes down its failed calls, one a line: the method's name and the error."""
+    """Return the file of the failed calls of ``produce``; a line has the method's name and the error."""
     return ledger.with_suffix(".failures")
 
 
 def repeat(method: str, call: Callable[[], T], failures: Path) -> T:
-    """Call ``method`` until it succeeds, as a writer's documentation allows after any error; write down each error."""
-    end = time.monotonic() + REPEATING
+    """Call ``method`` until it succeeds, as a writer's documentation allows after any error; note each error."""
+    end = time.monotonic() + REPEAT_TIMEOUT_S
     while True:
         try:
             return call()
@@ -62,22 +62,22 @@ def repeat(method: str, call: Callable[[], T], failures: Path) -> T:
                 out.write(f"{method} {error.what}\n")
             if time.monotonic() > end:
                 raise
-            time.sleep(PAUSE)
+            time.sleep(MEAN_PAUSE_S)
 
 
 def produce(client: Client, stream: str, ledger: Path, seed: int, timeout: float) -> None:
     """Commit rows until standard input ends.
 
-    ``timeout`` is the writer's: an outage that is longer makes its calls fail, and each failed call is repeated.
+    ``timeout`` is the writer's. In a longer outage its calls fail, and each failed call is repeated.
     """
     rng = random.Random(seed)
-    over = threading.Event()
-    threading.Thread(target=lambda: (sys.stdin.read(), over.set()), daemon=True).start()
+    stopped = threading.Event()
+    threading.Thread(target=lambda: (sys.stdin.read(), stopped.set()), daemon=True).start()
     first, failures = 0, failures_of(ledger)
     new = partial(client.writer, stream, writer_id="producer", timeout=timeout)
     with repeat("writer", new, failures) as writer, ledger.open("a") as out:
-        while not over.is_set():
-            count = rng.randint(1, MOST_ROWS)
+        while not stopped.is_set():
+            count = rng.randint(1, MAX_ROWS)
             ids = pa.array(range(first, first + count), pa.int64())
             rows = pa.record_batch({"id": ids, "text": pa.array(["x" * rng.randint(0, 500)] * count)})
             repeat("write", partial(writer.write, rows), failures)
@@ -85,13 +85,13 @@ def produce(client: Client, stream: str, ledger: Path, seed: int, timeout: float
             first += count
             out.write(f"{first}\n")
             out.flush()
-            time.sleep(rng.expovariate(1 / PAUSE))
+            time.sleep(rng.expovariate(1 / MEAN_PAUSE_S))
 
 
-def main(options: str, do: str, *more: str) -> None:
-    """Do one thing."""
+def main(options: str, command: str, *more: str) -> None:
+    """Run one command."""
     with connected(json.loads(options)) as client:
-        match do, more:
+        match command, more:
             case "create", (stream, partitions):
                 client.create_stream(stream, int(partitions))
             case "rows", (stream,):
@@ -99,7 +99,7 @@ def main(options: str, do: str, *more: str) -> None:
             case "produce", (stream, ledger, seed, timeout):
                 produce(client, stream, Path(ledger), int(seed), float(timeout))
             case _:
-                raise SystemExit(f"there is no {do!r} with {len(more)} arguments")
+                raise SystemExit(f"unknown command {command!r} with {len(more)} arguments")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""The ready jobs, through ``spark-submit`` as it comes with PySpark: from Aeron into Delta, and from there to Aeron.
+"""The jobs of ``spark_jobs``, run by PySpark's ``spark-submit``: from Aeron into Delta, and from Delta to Aeron.
 
-Directly, and through a server by other options alone.
+The same jobs use the direct route and a server, with different options.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from aeron_spark.wire import decode, decode_batches
 from demo.comparing import compare
 from demo.flights import SCHEMA, load
 from spark_jobs.session import SETTINGS, START_FAILURE
-from tests.e2e.processes import ROOT, environment, forget, read_table
+from tests.e2e.processes import ROOT, environment, read_table, remove_node
 from tests.e2e.served import ServerProgram
 from tests.leaks import SHARED_MEMORY
 from tests.spark_conf import spark_conf
@@ -39,13 +39,13 @@ pytestmark = pytest.mark.delta
 
 @pytest.fixture(scope="module")
 def aeron_dir(run_name: str) -> Iterator[Path]:
-    place = SHARED_MEMORY / f"{run_name}-{secrets.token_hex(3)}"
-    with node.ensure(place, ipc_term_length="256k"):
-        yield place
-    forget(place)
+    folder = SHARED_MEMORY / f"{run_name}-{secrets.token_hex(3)}"
+    with node.ensure(folder, ipc_term_length="256k"):
+        yield folder
+    remove_node(folder)
 
 
-LATE: Final = f"""\
+LATE_PYTHON: Final = f"""\
 #!/bin/sh
 case "$*" in
 *python_streaming_source_runner*) [ -e "$0.was" ] || {{ touch "$0.was"; sleep 15; }} ;;
@@ -54,37 +54,37 @@ exec {sys.executable} "$@"
 """
 
 
-def late_python(place: Path) -> Path:
-    """Return a Python that takes longer to run a source's process than the ten seconds that Spark gives it, once."""
-    python = place / "late-python"
-    python.write_text(LATE)
+def late_python(folder: Path) -> Path:
+    """Return a Python whose first source process starts later than Spark's timeout of ten seconds."""
+    python = folder / "late-python"
+    python.write_text(LATE_PYTHON)
     python.chmod(0o755)
     return python
 
 
-def submit(place: Path, job: str, *arguments: str, python: str | Path = sys.executable) -> str:
-    """Run a job to its end, with nothing on its path but what spark-submit puts there; return Spark's log."""
+def submit(folder: Path, job: str, *arguments: str, python: str | Path = sys.executable) -> str:
+    """Run a job to its end, with only spark-submit's entries on its path; return Spark's log."""
     command: list[str | Path] = [
         Path(sys.executable).with_name("spark-submit"), "--master", "local[2]",
-        *(f"--conf={name}={value}" for name, value in spark_conf(place).items() if name not in SETTINGS),
+        *(f"--conf={name}={value}" for name, value in spark_conf(folder).items() if name not in SETTINGS),
         ROOT / "spark_jobs" / job, "--available-now", *arguments,
     ]  # fmt: skip
-    own = os.environ | {"PYSPARK_PYTHON": str(python), "PYSPARK_DRIVER_PYTHON": str(python)}
-    done = subprocess.run(command, cwd=place, env=own, capture_output=True, text=True, timeout=TIMEOUT_S)
+    environ = os.environ | {"PYSPARK_PYTHON": str(python), "PYSPARK_DRIVER_PYTHON": str(python)}
+    done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=TIMEOUT_S)
     assert done.returncode == 0, done.stderr[-6000:]
     return done.stderr
 
 
-def given(options: dict[str, str]) -> list[str]:
+def option_arguments(options: dict[str, str]) -> list[str]:
     return [f"--option={name}={value}" for name, value in options.items()]
 
 
-def direct(aeron_dir: Path, **more: str) -> list[str]:
-    return given({"channel": "aeron:ipc", "aeronDir": str(aeron_dir), **more})
+def direct_arguments(aeron_dir: Path, **more: str) -> list[str]:
+    return option_arguments({"channel": "aeron:ipc", "aeronDir": str(aeron_dir), **more})
 
 
 def recorded(aeron_dir: Path, stream: str, path: Path) -> pa.Table:
-    """Return the rows of an arrow stream, read from the archive in a process of its own."""
+    """Return the rows of an arrow stream, read from the archive in a separate process."""
     command = [sys.executable, "-m", "tests.e2e.recorded", str(aeron_dir), stream, str(path)]
     subprocess.run(command, env=environment(), check=True, timeout=TIMEOUT_S)
     with pa.OSFile(str(path), "rb") as file:
@@ -96,7 +96,7 @@ def recorded(aeron_dir: Path, stream: str, path: Path) -> pa.Table:
 
 @pytest.fixture(scope="module")
 def published(aeron_dir: Path) -> None:
-    """The flights, on a stream that is recorded."""
+    """Flights on a recorded stream."""
     options = {"channel": "aeron:ipc", "streamId": "1001", "aeronDir": str(aeron_dir), "record": "auto"}
     appender = DirectAppender(WriteOptions.parse({**options, "ack": "archive"}, streaming=False), Source("flights"))
     for batch in load(ROWS).to_batches(max_chunksize=100):
@@ -104,21 +104,21 @@ def published(aeron_dir: Path) -> None:
     appender.finish()
 
 
-def into_delta(aeron_dir: Path, place: Path, python: str | Path = sys.executable) -> str:
-    """Run the first job, in several batches, into ``place``; return Spark's log."""
-    source = direct(aeron_dir, streamId="1001", startingOffsets="earliest", maxBytesPerTrigger="100k")
-    into = [f"--table={place / 'flights'}", f"--checkpoint={place / 'checkpoint'}"]
-    said = submit(place, "aeron_to_delta.py", *into, *source, python=python)
-    assert len(os.listdir(place / "checkpoint" / "commits")) > 1, "the limit makes several batches of it"
-    return said
+def into_delta(aeron_dir: Path, folder: Path, python: str | Path = sys.executable) -> str:
+    """Run the first job, in several batches, into ``folder``; return Spark's log."""
+    source = direct_arguments(aeron_dir, streamId="1001", startingOffsets="earliest", maxBytesPerTrigger="100k")
+    into = [f"--table={folder / 'flights'}", f"--checkpoint={folder / 'checkpoint'}"]
+    log = submit(folder, "aeron_to_delta.py", *into, *source, python=python)
+    assert len(os.listdir(folder / "checkpoint" / "commits")) > 1, "the limit makes several batches of it"
+    return log
 
 
 @pytest.fixture(scope="module")
 def table(aeron_dir: Path, published: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Delta table of the flights, which the first job has made: each start of Spark costs what a test may."""
-    place = tmp_path_factory.mktemp("into")
-    into_delta(aeron_dir, place)
-    return place / "flights"
+    """The Delta table that the first job has made; the tests share it, because a start of Spark is expensive."""
+    folder = tmp_path_factory.mktemp("into")
+    into_delta(aeron_dir, folder)
+    return folder / "flights"
 
 
 @pytest.fixture(scope="module")
@@ -132,54 +132,52 @@ def server(aeron_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @pytest.fixture(scope="module")
 def written(server: ServerProgram, table: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The name of a stream of the server, which the second job has made of the table."""
-    place = tmp_path_factory.mktemp("out")
+    """The name of the server's stream that the second job has made from the table."""
+    folder = tmp_path_factory.mktemp("out")
     server.create("flights", 2)
-    options = given(server.options("flights"))
-    submit(place, "delta_to_aeron.py", f"--table={table}", f"--checkpoint={place / 'out'}", *options)
+    options = option_arguments(server.options("flights"))
+    submit(folder, "delta_to_aeron.py", f"--table={table}", f"--checkpoint={folder / 'out'}", *options)
     return "flights"
 
 
-def test_the_first_job_brings_flights_into_delta_as_they_were_published(table: Path) -> None:
-    in_delta = compare(load(ROWS), read_table(table).cast(SCHEMA))
-    assert in_delta.equal, in_delta.sentence
+def test_the_first_job_writes_the_published_flights_into_delta(table: Path) -> None:
+    comparison = compare(load(ROWS), read_table(table).cast(SCHEMA))
+    assert comparison.equal, comparison.sentence
 
 
-def test_the_second_job_brings_them_to_a_server_by_options_alone(
-    server: ServerProgram, written: str, aeron_dir: Path
-) -> None:
+def test_the_second_job_writes_flights_through_a_server(server: ServerProgram, written: str, aeron_dir: Path) -> None:
     options = server.options(written)
     with aeron_spark.connect(
         options["server"], identity=options["identity"], server_key=options["serverKey"], aeron_dir=str(aeron_dir),
         ipc="never", store=MemoryPeerStore(), timeout=60.0,
     ) as client:  # fmt: skip
         found = pa.Table.from_batches(list(client.reader(written)))
-    through = compare(load(ROWS), found.cast(SCHEMA))
-    assert through.equal, through.sentence
+    comparison = compare(load(ROWS), found.cast(SCHEMA))
+    assert comparison.equal, comparison.sentence
 
 
-@pytest.mark.full("a Spark of its own, and Spark's ten seconds; tests/unit/jobs has how a query begins, again, or not")
-def test_a_job_whose_python_comes_late_begins_again(aeron_dir: Path, published: None, tmp_path: Path) -> None:
-    assert START_FAILURE in into_delta(aeron_dir, tmp_path, late_python(tmp_path)), "Spark waited for the late Python"
-    in_delta = compare(load(ROWS), read_table(tmp_path / "flights").cast(SCHEMA))
-    assert in_delta.equal, in_delta.sentence
-
-
-@pytest.mark.full("a Spark of its own; the first job is in make test, and so is direct writing")
-def test_the_second_job_brings_them_directly(aeron_dir: Path, table: Path, tmp_path: Path) -> None:
-    flights = load(ROWS)
-    sink = direct(aeron_dir, streamId="1002", record="auto")
-    submit(tmp_path, "delta_to_aeron.py", f"--table={table}", f"--checkpoint={tmp_path / 'out'}", *sink)
-    back = compare(flights, recorded(aeron_dir, "1002", tmp_path / "recorded.arrow").cast(SCHEMA))
-    assert back.equal, back.sentence
-
-
-@pytest.mark.full("a Spark of its own; the first job is in make test, and so is reading through a server")
-def test_the_first_job_works_through_a_server_by_options_alone(
-    server: ServerProgram, written: str, tmp_path: Path
+@pytest.mark.full("a separate Spark, and its timeout of ten seconds; tests/unit/jobs tests the start of a query")
+def test_a_job_whose_python_starts_too_late_starts_its_query_again(
+    aeron_dir: Path, published: None, tmp_path: Path
 ) -> None:
+    assert START_FAILURE in into_delta(aeron_dir, tmp_path, late_python(tmp_path)), "Spark waited for the late Python"
+    comparison = compare(load(ROWS), read_table(tmp_path / "flights").cast(SCHEMA))
+    assert comparison.equal, comparison.sentence
+
+
+@pytest.mark.full("a separate Spark; the first job is in make test, and so is direct writing")
+def test_the_second_job_writes_flights_on_the_direct_route(aeron_dir: Path, table: Path, tmp_path: Path) -> None:
+    flights = load(ROWS)
+    sink = direct_arguments(aeron_dir, streamId="1002", record="auto")
+    submit(tmp_path, "delta_to_aeron.py", f"--table={table}", f"--checkpoint={tmp_path / 'out'}", *sink)
+    comparison = compare(flights, recorded(aeron_dir, "1002", tmp_path / "recorded.arrow").cast(SCHEMA))
+    assert comparison.equal, comparison.sentence
+
+
+@pytest.mark.full("a separate Spark; the first job is in make test, and so is reading through a server")
+def test_the_first_job_reads_flights_through_a_server(server: ServerProgram, written: str, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
-    source = given({**server.options(written), "startingOffsets": "earliest"})
+    source = option_arguments({**server.options(written), "startingOffsets": "earliest"})
     submit(tmp_path, "aeron_to_delta.py", f"--table={copy}", f"--checkpoint={tmp_path / 'into'}", *source)
-    through = compare(load(ROWS), read_table(copy).cast(SCHEMA))
-    assert through.equal, through.sentence
+    comparison = compare(load(ROWS), read_table(copy).cast(SCHEMA))
+    assert comparison.equal, comparison.sentence

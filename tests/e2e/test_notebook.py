@@ -1,4 +1,4 @@
-"""The notebooks: every cell but the first one of code runs, and what they show is there."""
+"""The notebooks: every code cell except the first one runs, and the outputs have the expected results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from nbclient import NotebookClient
 
 from aeron_spark import node
 from tests.aeron.endpoint.drivers import free_ports
-from tests.e2e.processes import ROOT, forget
+from tests.e2e.processes import ROOT, remove_node
 from tests.leaks import SHARED_MEMORY
 from tests.spark_conf import write_defaults
 
@@ -26,7 +26,7 @@ SECURE: Final = ROOT / "notebooks" / "secure_producer.ipynb"
 NOTEBOOKS: Final = (QUICKSTART, SECURE)
 SERVER: Final = 'SERVER = "127.0.0.1:20121"'
 PNG: Final = b"\x89PNG"
-CELL_TIMEOUT: Final = 300  # seconds; the slowest cell takes ten on a machine that does nothing else
+CELL_TIMEOUT_S: Final = 300  # the slowest cell takes ten seconds on an idle machine
 INSTALL: Final = "install"  # the tag of the cell with %pip
 
 
@@ -35,40 +35,40 @@ def code_cells(notebook: Any) -> list[Any]:
 
 
 @contextmanager
-def home(run_name: str, place: Path) -> Iterator[None]:
-    """Run a notebook in the block on a node of its own: it uses the default one, and says nothing of directories."""
+def separate_node(run_name: str, folder: Path) -> Iterator[None]:
+    """Let a notebook in the block use a separate node, because it uses the default directories."""
     aeron_dir = SHARED_MEMORY / f"{run_name}-{secrets.token_hex(3)}"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AERON_SPARK_AERON_DIR", str(aeron_dir))
-        # The kernel's connection file would else go to the user's home.
-        patch.setenv("JUPYTER_RUNTIME_DIR", str(place / "runtime"))
-        patch.setenv("SPARK_CONF_DIR", str(write_defaults(place / "conf")))
+        # otherwise the kernel's connection file is in the user's home
+        patch.setenv("JUPYTER_RUNTIME_DIR", str(folder / "runtime"))
+        patch.setenv("SPARK_CONF_DIR", str(write_defaults(folder / "conf")))
         try:
             yield
             assert node.stop(aeron_dir, force=True), "the notebook's streams were not on this node"
         finally:
-            forget(aeron_dir)
+            remove_node(aeron_dir)
 
 
 @pytest.fixture(scope="module")
 def quickstart(run_name: str, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
-    """What the cells of the quickstart show: its kernel and its Spark cost more than a test may."""
-    place = tmp_path_factory.mktemp("quickstart")
-    with home(run_name, place):
-        return run(QUICKSTART, place)
+    """The outputs of the quickstart; a shared fixture, because its kernel and its Spark exceed the limit of a test."""
+    folder = tmp_path_factory.mktemp("quickstart")
+    with separate_node(run_name, folder):
+        return run(QUICKSTART, folder)
 
 
-def run(path: Path, place: Path, instead: Mapping[str, str] = MappingProxyType({})) -> list[Any]:
+def run(path: Path, folder: Path, replacements: Mapping[str, str] = MappingProxyType({})) -> list[Any]:
     """Run a notebook with some of its code replaced, and return the outputs of its cells."""
     notebook = nbformat.read(path, as_version=4)
-    # The cell with %pip would replace the source tree that is tested here by a release from the package index.
+    # the cell with %pip would replace the tested source tree by a release from the package index
     notebook.cells = [cell for cell in notebook.cells if INSTALL not in cell.metadata.get("tags", [])]
-    for old, new in instead.items():
+    for old, new in replacements.items():
         assert sum(old in cell.source for cell in code_cells(notebook)) == 1, f"{old} is not in one cell"
         for cell in code_cells(notebook):
             cell.source = cell.source.replace(old, new)
     client = NotebookClient(
-        notebook, timeout=CELL_TIMEOUT, kernel_name="python3", resources={"metadata": {"path": str(place)}}
+        notebook, timeout=CELL_TIMEOUT_S, kernel_name="python3", resources={"metadata": {"path": str(folder)}}
     )
     client.execute()
     return [output for cell in code_cells(notebook) for output in cell.outputs]
@@ -94,7 +94,7 @@ def test_a_notebook_is_committed_without_output(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_begins_with_its_installation_and_installs_nowhere_else(path: Path) -> None:
+def test_a_notebook_installs_the_package_in_its_first_cell_only(path: Path) -> None:
     cells = code_cells(nbformat.read(path, as_version=4))
     assert cells[0].source == "%pip install -q 'aeron-spark[spark,notebooks]'"
     assert [cell.metadata.get("tags", []) for cell in cells] == [[INSTALL], *([[]] * (len(cells) - 1))]
@@ -104,23 +104,25 @@ def test_the_quickstart_charts_a_live_stream(quickstart: list[Any]) -> None:
     (picture,) = pictures(quickstart)
     assert picture.startswith(PNG)
     assert any("JFK" in text and "delay" in text for text in tables(quickstart))
-    assert all(origin in printed(quickstart) for origin in ("EWR", "JFK", "LGA")), "what was recorded is read again"
+    assert all(origin in printed(quickstart) for origin in ("EWR", "JFK", "LGA")), (
+        "the recorded flights were not read again"
+    )
 
 
-@pytest.mark.full("a kernel and a Spark of its own; the quickstart runs in make test")
-def test_the_secure_producer_loses_nothing_while_its_server_is_away(run_name: str, tmp_path: Path) -> None:
+@pytest.mark.full("a separate kernel and Spark; the quickstart runs in make test")
+def test_the_secure_producer_loses_no_reading_while_its_server_is_stopped(run_name: str, tmp_path: Path) -> None:
     data, control = free_ports()
-    with home(run_name, tmp_path):
+    with separate_node(run_name, tmp_path):
         outputs = run(SECURE, tmp_path, {SERVER: f'SERVER = "127.0.0.1:{data}:{control}"'})
     (picture,) = pictures(outputs)
     assert picture.startswith(PNG)
     assert any("kitchen" in text and "temperature" in text for text in tables(outputs))
-    said = printed(outputs)
-    waited = re.search(r"(\d+) transactions are in the buffer folder", said)
-    assert waited is not None, said
-    assert int(waited[1]) > 0
-    compared = re.search(r"(\d+) readings written, (\d+) found, (\d+) stored twice", said)
-    assert compared is not None, said
+    text = printed(outputs)
+    buffered = re.search(r"(\d+) transactions are in the buffer folder", text)
+    assert buffered is not None, text
+    assert int(buffered[1]) > 0
+    compared = re.search(r"(\d+) readings written, (\d+) found, (\d+) stored twice", text)
+    assert compared is not None, text
     written, found, twice = map(int, compared.groups())
     assert (found, twice) == (written, 0)
     assert written > 40

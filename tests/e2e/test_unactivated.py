@@ -17,7 +17,7 @@ import pytest
 from aeron_spark import node
 from aeron_spark.node import NodeHandle
 from tests.aeron.streams import Stream, own_node
-from tests.e2e.processes import ROOT, TIMEOUT_S, forget
+from tests.e2e.processes import ROOT, TIMEOUT_S, remove_node
 from tests.pages import sections
 
 PROGRAM: Final = ROOT / "tests" / "e2e" / "unactivated.py"
@@ -30,7 +30,7 @@ def own(run_name: str) -> Iterator[NodeHandle]:
 
 
 def unactivated(place: Path) -> dict[str, str]:
-    """Return the environment of a program where none is activated: the PATH's Python has not got the package."""
+    """Return the environment variables without an activated environment: the PATH's Python lacks the package."""
     home = {name: os.environ[name] for name in ("HOME", "AERON_SPARK_DATA_HOME", "AERON_SPARK_CONFIG_HOME")}
     without = place / "bin"
     without.mkdir()
@@ -40,12 +40,10 @@ def unactivated(place: Path) -> dict[str, str]:
 
 
 @pytest.mark.full(
-    "a Spark session and its workers take more than 10 CPU seconds; the choice is shown in tests/unit/spark"
+    "a Spark session and its workers take more than 10 CPU seconds; tests/unit/spark tests the choice of the Python"
 )
-def test_a_program_run_by_the_python_of_an_environment_that_is_not_activated_reads_a_stream(
-    own: NodeHandle, tmp_path: Path
-) -> None:
-    """Finding U1: it ended with DATA_SOURCE_NOT_FOUND, as Spark's workers ran another Python."""
+def test_a_program_of_an_environment_that_is_not_activated_reads_a_stream(own: NodeHandle, tmp_path: Path) -> None:
+    """Finding U1: the program ended with DATA_SOURCE_NOT_FOUND, because Spark's workers ran another Python."""
     stream = Stream(own).record()
     stream.publisher().send([b"one", b"two"])
     done = subprocess.run(
@@ -63,8 +61,8 @@ def test_a_program_run_by_the_python_of_an_environment_that_is_not_activated_rea
 
 
 @pytest.mark.full("a Spark and its workers take more than 10 CPU seconds; tests/spark/test_pages.py runs the same code")
-def test_the_first_example_of_the_readme_runs_as_a_program_of_its_own(aeron_dir: Path, tmp_path: Path) -> None:
-    """Finding: run as ``venv/bin/python job.py`` it did nothing and exited with 0."""
+def test_the_first_example_of_the_readme_runs_as_a_program(aeron_dir: Path, tmp_path: Path) -> None:
+    """Finding: as ``venv/bin/python job.py`` the example read no row and exited with 0."""
     (example,) = [
         block.code
         for section in sections("README.md")
@@ -93,11 +91,11 @@ def test_the_first_example_of_the_readme_runs_as_a_program_of_its_own(aeron_dir:
             assert sorted(numbers(tmp_path / "squares")) == sorted(list(range(1000)) * (published // 1000))
     finally:
         node.stop(aeron_dir, force=True)
-        forget(aeron_dir)
+        remove_node(aeron_dir)
 
 
 def numbers(table: Path) -> list[int]:
-    """Return the column ``id`` of the files that Spark has committed to a table of Parquet."""
+    """Return the column ``id`` of the files that Spark has committed to a Parquet table."""
     commits = [path for path in (table / "_spark_metadata").glob("[0-9]*") if path.suffix == ""]
     names = [json.loads(line)["path"] for path in sorted(commits) for line in path.read_text().splitlines()[1:]]
     files = [pyarrow.parquet.read_table(table / Path(name).name) for name in names]

@@ -1,4 +1,4 @@
-"""The wheel carries what an installation needs: jars, types, the entrance for Spark and the console command."""
+"""The wheel has all files of an installation: jars, types, Spark's entry module and the console command."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def run(*command: str | Path, cwd: Path) -> str:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from a copy: a build writes beside its sources."""
+    """A wheel built from a copy of the sources, because a build writes into their folder."""
     copy = tmp_path_factory.mktemp("project")
     for name in SOURCES:
         shutil.copy(ROOT / name, copy)
@@ -47,16 +47,16 @@ def names(wheel: Path) -> Sequence[str]:
         return archive.namelist()
 
 
-def test_the_wheel_is_named_after_the_distribution_and_runs_anywhere(wheel: Path) -> None:
+def test_the_wheel_has_the_name_of_the_distribution_and_runs_on_any_platform(wheel: Path) -> None:
     assert wheel.name == "aeron_spark-0.1.0-py3-none-any.whl"
 
 
-def test_the_wheel_carries_its_jars_and_no_other(wheel: Path) -> None:
+def test_the_wheel_has_exactly_the_two_jars(wheel: Path) -> None:
     jars = sorted(name for name in names(wheel) if name.endswith(".jar"))
     assert jars == ["aeron_spark/jars/aeron-all-1.51.0.jar", "aeron_spark/jars/aeron-spark-helper.jar"]
 
 
-def test_the_helper_in_the_wheel_has_its_classes(installed: Path) -> None:
+def test_the_helper_jar_in_the_wheel_has_all_its_classes(installed: Path) -> None:
     with zipfile.ZipFile(installed / "aeron_spark" / "jars" / "aeron-spark-helper.jar") as helper:
         classes = {name for name in helper.namelist() if name.endswith(".class")}
     sources = ROOT / "jars" / "src" / "main" / "java"
@@ -65,7 +65,7 @@ def test_the_helper_in_the_wheel_has_its_classes(installed: Path) -> None:
     assert expected <= classes
 
 
-def test_every_module_of_the_source_is_in_the_wheel_and_nothing_else(wheel: Path) -> None:
+def test_the_wheel_has_exactly_the_modules_of_the_source(wheel: Path) -> None:
     sources = {str(path.relative_to(ROOT / "connector")) for path in (ROOT / "connector").rglob("*.py")}
     assert {name for name in names(wheel) if name.endswith(".py")} == sources
     assert {"aeron_spark/py.typed", "pyspark_aeron/__init__.py"} <= set(names(wheel))
@@ -79,7 +79,7 @@ def test_the_console_command_is_declared(wheel: Path) -> None:
     assert entries["console_scripts"]["aeron-spark"] == "aeron_spark.cli.main:main"
 
 
-def test_an_installation_finds_its_own_jars(installed: Path) -> None:
+def test_an_installed_package_finds_its_jars(installed: Path) -> None:
     code = "from aeron_spark.aeron.jvm import classpath; print(*classpath(), sep='\\n')"
     found = run(sys.executable, "-c", code, cwd=installed).split()
     assert [Path(jar).parent for jar in found] == [installed / "aeron_spark" / "jars"] * 2
@@ -89,7 +89,7 @@ def test_spark_finds_the_source_without_a_registration(installed: Path) -> None:
     code = """
 import pkgutil, sys
 import pyspark_aeron
-assert "aeron_spark" not in sys.modules, "the entrance loaded the package"
+assert "aeron_spark" not in sys.modules, "the entry module loaded the package"
 assert [m.name for m in pkgutil.iter_modules() if m.name == "pyspark_aeron"] == ["pyspark_aeron"]
 from pyspark.sql.datasource import DataSource
 print(pyspark_aeron.DefaultSource.name(), issubclass(pyspark_aeron.DefaultSource, DataSource), "jpype" in sys.modules)

@@ -1,4 +1,4 @@
-"""Machines and directories on which it cannot work: each has its sentence and its exit code, and nothing is lost."""
+"""On unsuitable machines and directories a command fails with a clear error and exit code, and loses no data."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from aeron_spark.aeron.jvm import jclass
 from tests.cli.conftest import BytesResult, pipe, run, run_program
 from tests.waiting import poll_until
 
-NOBODY = 12345  # a user id that nobody has
+OTHER_USER_ID = 12345
 MIB = 1 << 20
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away or mount a file system")
@@ -27,7 +27,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a 
 
 @pytest.fixture
 def own(aeron_dir: Path) -> Iterator[Path]:
-    """The directory of a node that the test may start and forget."""
+    """A directory for a node of one test."""
     yield aeron_dir
     node.stop(aeron_dir, force=True, timeout=10)
     shutil.rmtree(aeron_dir, ignore_errors=True)
@@ -36,7 +36,7 @@ def own(aeron_dir: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
-    """Makes file systems of so many MiB, in memory."""
+    """A function that mounts a file system of some MiB in memory."""
     with ExitStack() as mounted:
 
         def mount(mib: int) -> Path:
@@ -58,21 +58,21 @@ def small(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
 
 
 def unmount(place: Path) -> None:
-    """End a file system. A process that has just ended may hold it for a moment, and so may this one's JVM.
+    """Unmount a file system. A process that has just ended may use it for a moment, and so may this process's JVM.
 
-    It ends a mapping when it collects its garbage; a command in a process of its own would have ended meanwhile.
+    The JVM unmaps a file when it collects garbage. A command in a separate process would have ended already.
     """
 
-    def done() -> bool:
+    def is_unmounted() -> bool:
         if jpype.isJVMStarted():
             jclass("java.lang.System").gc()
         return subprocess.run(["umount", str(place)], capture_output=True, check=False).returncode == 0
 
-    poll_until(done, 60.0, f"nobody to use {place}", state=lambda: str(users(place)))
+    poll_until(is_unmounted, 60.0, f"all users of {place} to end", state=lambda: str(users(place)))
 
 
 def users(place: Path) -> list[str]:
-    """Return which processes have a file below ``place`` mapped, and which file."""
+    """Return the processes that have mapped a file below ``place``, with the file."""
     found = []
     for maps in Path("/proc").glob("[0-9]*/maps"):
         with contextlib.suppress(OSError):
@@ -94,7 +94,7 @@ def received(aeron_dir: Path, stream_id: int = 1001) -> list[bytes]:
     return done.out.splitlines()
 
 
-# JPype also looks where Linux distributions put Java, which a test cannot empty.
+# JPype also searches the folders in which Linux distributions install Java, and a test cannot empty them.
 NO_JAVA = """
 import jpype._jvmfinder as finder
 def nowhere(self):
@@ -103,7 +103,7 @@ finder.JVMFinder.get_jvm_path = nowhere
 """
 
 
-def test_without_java_every_command_that_needs_it_says_so(own: Path, tmp_path: Path) -> None:
+def test_without_java_each_command_that_needs_it_fails_with_a_clear_error(own: Path, tmp_path: Path) -> None:
     empty, site = tmp_path / "empty", tmp_path / "site"
     empty.mkdir()
     site.mkdir()
@@ -116,31 +116,31 @@ def test_without_java_every_command_that_needs_it_says_so(own: Path, tmp_path: P
     }
     sentence = "Aeron needs Java 17 or newer, and no Java was found. Install one"
     for arguments in (["receive", *to(own)], ["streams", "list", "--aeron-dir", str(own)], ["node", "start"]):
-        said = run_program(*arguments, **environ)
-        assert (said.code, said.out) == (1, ""), arguments
-        assert said.err.startswith(f"aeron-spark: {sentence}"), arguments
-        assert said.err.count("\n") == 1, arguments
+        done = run_program(*arguments, **environ)
+        assert (done.code, done.out) == (1, ""), arguments
+        assert done.err.startswith(f"aeron-spark: {sentence}"), arguments
+        assert done.err.count("\n") == 1, arguments
     assert run_program("doctor", **environ).code == 1
     assert node.status(own).state == "absent"
 
 
-def test_java_11_is_too_old_and_named(own: Path, tmp_path: Path) -> None:
+def test_the_error_for_java_11_names_its_version(own: Path, tmp_path: Path) -> None:
     java = shutil.which("java")
     assert java is not None
     real = next(Path(java).resolve().parents[1].rglob("libjvm.so"))
     server = tmp_path / "java-11" / "lib" / "server"
     server.mkdir(parents=True)
-    # What is installed beside the library says which Java it is: a copy, because a link leads back to a newer one.
+    # the file `release` beside the library has the version; the library is copied, because a link is followed
     shutil.copy(real, server / "libjvm.so")
     (tmp_path / "java-11" / "release").write_text('JAVA_VERSION="11.0.22"\n')
-    said = run_program("receive", *to(own), JAVA_HOME=str(tmp_path / "java-11"))
-    assert (said.code, said.out) == (1, "")
-    assert "Aeron needs Java 17 or newer, and " in said.err
-    assert "libjvm.so is Java 11. Set JAVA_HOME to a newer Java" in said.err
+    done = run_program("receive", *to(own), JAVA_HOME=str(tmp_path / "java-11"))
+    assert (done.code, done.out) == (1, "")
+    assert "Aeron needs Java 17 or newer, and " in done.err
+    assert "libjvm.so is Java 11. Set JAVA_HOME to a newer Java" in done.err
     assert node.status(own).state == "absent"
 
 
-def test_an_archive_that_is_not_there_is_named(own: Path) -> None:
+def test_the_error_for_a_missing_archive_names_its_channel(own: Path) -> None:
     with node.ensure(own), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
         assert send(b"kept\n", own).code == 0
         silent.bind(("127.0.0.1", 0))
@@ -152,7 +152,7 @@ def test_an_archive_that_is_not_there_is_named(own: Path) -> None:
         assert received(own) == [b"kept"]
 
 
-def test_a_stream_id_of_the_archives_control_is_refused_and_the_archive_lives_on(own: Path) -> None:
+def test_a_control_stream_id_of_the_archive_is_refused_and_the_archive_still_works(own: Path) -> None:
     with node.ensure(own):
         assert send(b"kept\n", own).code == 0
         for stream_id in (10, 20):
@@ -162,15 +162,15 @@ def test_a_stream_id_of_the_archives_control_is_refused_and_the_archive_lives_on
         assert received(own) == [b"kept"]
 
 
-def test_a_directory_that_is_a_file_or_holds_other_things_is_left_alone(own: Path, tmp_path: Path) -> None:
+def test_a_file_or_a_directory_with_other_files_is_refused_and_stays_unchanged(own: Path, tmp_path: Path) -> None:
     file, full = tmp_path / "file", tmp_path / "full"
     file.write_text("mine")
     full.mkdir()
     (full / "thesis.tex").write_text("years of work")
-    for place, says in ((file, f"{file} is not a directory"), (full, "such as thesis.tex")):
+    for place, message in ((file, f"{file} is not a directory"), (full, "such as thesis.tex")):
         done = send(b"x\n", place)
         assert (done.code, done.out) == (1, b"")
-        assert says in done.err
+        assert message in done.err
     assert file.read_text() == "mine"
     assert [path.name for path in full.iterdir()] == ["thesis.tex"]
 
@@ -178,16 +178,18 @@ def test_a_directory_that_is_a_file_or_holds_other_things_is_left_alone(own: Pat
 @needs_root
 def test_a_directory_of_another_user_is_refused(own: Path) -> None:
     own.mkdir(mode=0o700)
-    os.chown(own, NOBODY, NOBODY)
+    os.chown(own, OTHER_USER_ID, OTHER_USER_ID)
     done = send(b"x\n", own)
     assert (done.code, done.out) == (1, b"")
-    assert f"the directory {own} belongs to user {NOBODY}, not to user 0. Name a directory of your own" in done.err
+    assert (
+        f"the directory {own} belongs to user {OTHER_USER_ID}, not to user 0. Name a directory of your own" in done.err
+    )
     assert list(own.iterdir()) == []
 
 
 @needs_root
 def test_a_directory_that_cannot_be_written_is_refused(own: Path, small: Callable[[int], Path]) -> None:
-    # Root may write wherever something can be written at all.
+    # permissions do not limit root, so the test uses a read-only file system
     place = small(300)
     subprocess.run(["mount", "-o", "remount,ro", str(place)], check=True)
     done = send(b"x\n", place / "aeron")
@@ -203,7 +205,7 @@ def test_a_directory_that_cannot_be_written_is_refused(own: Path, small: Callabl
 
 
 @needs_root
-def test_shared_memory_that_is_too_small_is_told_before_anything_is_mapped(small: Callable[[int], Path]) -> None:
+def test_too_small_shared_memory_is_an_error_before_the_driver_maps_files(small: Callable[[int], Path]) -> None:
     place = small(48) / "aeron"
     done = send(b"x\n", place)
     assert (done.code, done.out) == (1, b"")
@@ -212,7 +214,9 @@ def test_shared_memory_that_is_too_small_is_told_before_anything_is_mapped(small
 
 
 @needs_root
-def test_shared_memory_that_fills_up_refuses_new_streams_and_loses_none(small: Callable[[int], Path]) -> None:
+def test_when_shared_memory_is_full_new_streams_are_refused_and_existing_ones_stay(
+    small: Callable[[int], Path],
+) -> None:
     place = small(80) / "aeron"
     settings = {"term_length": "1m", "ipc_term_length": "1m"}
     try:
@@ -234,27 +238,27 @@ def test_shared_memory_that_fills_up_refuses_new_streams_and_loses_none(small: C
 
 
 @needs_root
-def test_a_disk_that_fills_up_while_recording_fails_the_writer_and_keeps_what_was_acknowledged(
+def test_when_the_disk_is_full_the_writer_fails_and_the_acknowledged_rows_stay(
     own: Path, small: Callable[[int], Path]
 ) -> None:
     archive_dir = small(24) / "archive"
     settings = {"segment_length": "1m", "term_length": "256k", "ipc_term_length": "256k"}
     with node.ensure(own, archive_dir=archive_dir, **settings) as handle:
         acknowledged: list[bytes] = []
-        while True:  # 1 MiB and a receipt each time, until there is no room for more
+        while True:  # 3 MB with an acknowledgement each time, until the disk is full
             lines = [b"%09d" % (len(acknowledged) + index) + b"x" * 1_000 for index in range(3_000)]
             done = send(b"\n".join(lines), own)
             if done.code:
                 break
             acknowledged += lines
-            assert len(acknowledged) < 40_000, "24 MiB never fill up"
+            assert len(acknowledged) < 40_000, "24 MiB are never full"
         assert done.code == 1
         assert "o space left on device" in done.err or "low storage" in done.err, done.err
         assert "its disk may be full" in done.err or "Free space on the archive's disk" in done.err
         found = received(own)
         assert found[: len(acknowledged)] == acknowledged
-        # The archive lives: with room again it records, and what was there stays.
-        ids = [one["recording"] for one in streams_purged(own)]
+        # the archive still runs: it records again when the disk has space, and its recordings are unchanged
+        ids = [one["recording"] for one in purge_streams(own)]
         assert ids
         assert send(b"after\n", own).code == 0
         assert received(own)[-1] == b"after"
@@ -262,7 +266,7 @@ def test_a_disk_that_fills_up_while_recording_fails_the_writer_and_keeps_what_wa
     node.stop(own, force=True, timeout=30)
 
 
-def streams_purged(aeron_dir: Path) -> list[dict[str, object]]:
+def purge_streams(aeron_dir: Path) -> list[dict[str, object]]:
     done = pipe(b"", "streams", "purge", *to(aeron_dir, 1001, "--keep", "1m", "--yes", "--json"))
     assert done.code == 0, done.err
     return done.lines

@@ -1,4 +1,4 @@
-"""A program as cron, systemd or an IDE starts it: the Python of a virtual environment that is not activated."""
+"""A program for the Python of a virtual environment that is not activated, as cron, systemd or an IDE start it."""
 
 from __future__ import annotations
 
