@@ -74,7 +74,7 @@ class MessageServer(Endpoint):
         self._runtime.listeners.on_message(kind, listener)
 
     def start(self, addresses: Sequence[ServerAddress]) -> None:
-        """Listen at all of ``addresses``, or at none. Works once.
+        """Listen at all of ``addresses``, or at none. Works once; after an error it can be called again.
 
         Raises InUseError if another program uses one of the addresses, TransportError if the server cannot listen at
         one of them for another reason, UsageError if the server listens already or is closed.

@@ -157,12 +157,16 @@ class ServerRunner:
         Raises InUseError or TransportError as ``ServerTransport.listen``, and closes the transport then.
         """
         self._wanted_addresses = tuple(addresses)
-        opened = self._open()
+        try:
+            opened = self._open()
+        except BaseException:
+            self._wanted_addresses = ()
+            raise
         self._transport, self.addresses = opened.transport, opened.addresses
 
     @property
     def is_listening(self) -> bool:
-        """Whether ``listen`` was called. Thread-safe."""
+        """Whether ``listen`` was called and has not failed. Thread-safe."""
         return bool(self._wanted_addresses)
 
     @property

@@ -24,6 +24,17 @@ def test_finding_c4_a_server_with_one_address_in_use_listens_on_none(world: Worl
     world.server(places=[FIRST])
 
 
+def test_a_server_that_could_not_listen_can_start_again_and_one_that_listens_cannot(world: World) -> None:
+    first, second = world.server(places=[SECOND]), world.server(start=False)
+    with pytest.raises(InUseError):
+        second.start([FIRST, SECOND])
+    first.close()
+    second.start([FIRST, SECOND])
+    assert second.addresses == (FIRST, SECOND)
+    with pytest.raises(UsageError, match="the server listens already"):
+        second.start([FIRST])
+
+
 def test_finding_c4_a_server_with_one_address_that_fails_does_not_start(world: World) -> None:
     world.network.refusal = "there is no such address"
     with pytest.raises(TransportError, match="there is no such address"):
