@@ -370,7 +370,7 @@ class RefuseSending:
 
 @dataclass(frozen=True, slots=True)
 class EndConnection:
-    """End the connection for good: its calls and waits fail with ``error``."""
+    """End the connection permanently: its calls and waits fail with ``error``."""
 
     session: int
     error: AeronSparkError

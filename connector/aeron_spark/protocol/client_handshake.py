@@ -409,7 +409,7 @@ TRANSITIONS: Final[dict[tuple[State, Event], Row[ClientHandshake, State, Action]
     (State.AWAIT_DONE_ACK, Event.REFUSAL): Row(
         (State.AWAIT_DONE_ACK,), ClientHandshake._on_refusal, "keep it; shorten the deadline if its code says soon"),
     (State.AWAIT_DONE_ACK, Event.DONE_ACK): Row(
-        (State.CONNECTED, State.ENDED), ClientHandshake._on_done_ack, "hand over the keys, or fail for good"),
+        (State.CONNECTED, State.ENDED), ClientHandshake._on_done_ack, "hand over the keys, or fail permanently"),
     (State.AWAIT_DONE_ACK, Event.FAILED): Row(
         (State.ENDED,), ClientHandshake._on_failed, "fail with the server's text; its code decides when to try again"),
     (State.AWAIT_DONE_ACK, Event.PATH_LOST): Row(

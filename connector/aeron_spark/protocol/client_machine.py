@@ -192,7 +192,7 @@ class ClientMachine:
         return self.handle(e.Stop(error), now)
 
     def shut_down(self, now: float) -> Effects:
-        """End the client and its session for good."""
+        """End the client and its session permanently."""
         return self.handle(e.ShutDown(), now)
 
     def expect_reconnect(self) -> None:

@@ -152,7 +152,7 @@ class DrainSession:
 
 @dataclass(frozen=True, slots=True)
 class EndConnection:
-    """End a connection object for good: its calls and waits fail."""
+    """End a connection object permanently: its calls and waits fail."""
 
     session: int
     cause: Ending | AeronSparkError

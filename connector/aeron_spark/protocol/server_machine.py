@@ -555,7 +555,7 @@ class ServerMachine:
                 self._end(session, Ending.NOT_RESUMED, now)
 
     def _end(self, session: ServerSession, cause: Ending | AeronSparkError, now: float) -> None:
-        """End a session for good, and release its resources and those of its handshakes and links."""
+        """End a session permanently, and release its resources and those of its handshakes and links."""
         session.state, session.closing = SessionState.ENDED, None
         del self._sessions[session.number]
         self.resources.tickets.drop(session.ticket)

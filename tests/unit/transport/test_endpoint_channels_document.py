@@ -22,7 +22,7 @@ CHANNELS = {
         channels.client_link_out(ADDRESS, None, IDS, SETTINGS, 18), channels.link_in(ADDRESS, IDS, SETTINGS)),
     "link, to the client": (
         channels.link_out(ADDRESS, IDS, 35, SETTINGS), channels.client_link_in(ADDRESS, None, IDS, SETTINGS)),
-    "the same with `replyChannel=mdc`": (
+    "link, to the client, with `replyChannel=mdc`": (
         channels.link_out(ADDRESS, MDC, 35, SETTINGS), channels.client_link_in(ADDRESS, None, MDC, SETTINGS)),
 }  # fmt: skip
 
@@ -37,7 +37,7 @@ def test_the_page_has_the_channels(row: str) -> None:
 
 def test_the_page_has_the_stream_of_handshakes() -> None:
     assert f"`{HANDSHAKE_STREAM_ID:#010x}`" in PAGE.read_text()
-    assert f"it has the stream `{channels.response_stream(ServerAddress('ipc')):#010x}`" in PAGE.read_text()
+    assert f"Its stream is `{channels.response_stream(ServerAddress('ipc')):#010x}`" in PAGE.read_text()
     assert channels.response_stream(ADDRESS) == HANDSHAKE_STREAM_ID
 
 
