@@ -1,7 +1,7 @@
 """A pytest plugin that checks the reasons for which tests do not run.
 
 A skip fails unless its reason is in ``ALLOWED_SKIPS``, so that no test is skipped unnoticed. The reason in a ``full``
-mark says why `make test` does not run the test.
+mark explains why `make test` does not run the test.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ SHARED = {
 
 
 def java_constant(path: str) -> int:
-    """Return an int constant of the Java helper, whatever its visibility."""
+    """Return an int constant of the Java helper, of any visibility."""
     name, _, field = f"io.aeronspark.{path}".rpartition(".")
     declared = jclass("java.lang.Class").forName(name).getDeclaredField(field)
     declared.setAccessible(True)

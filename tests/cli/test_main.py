@@ -54,7 +54,7 @@ def test_every_command_of_the_overview_exists_and_has_a_help(name: str, capsys: 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["nod"], "Unknown command 'nod'. Did you mean 'node'?"),
         (["zzz"], "Unknown command 'zzz'. Commands: backlog, "),
@@ -71,10 +71,12 @@ def test_every_command_of_the_overview_exists_and_has_a_help(name: str, capsys: 
         (["node", "status", "--aeron-dir", "here"], "aeronDir 'here' is a relative path"),
     ],
 )
-def test_a_wrong_command_line_ends_with_2(arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_command_line_ends_with_2(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert entry.main(arguments) == entry.WRONG_COMMAND_LINE
     output = capsys.readouterr()
-    assert says in output.err
+    assert message in output.err
     assert output.out == ""
 
 

@@ -119,7 +119,9 @@ def test_a_recording_is_stopped_and_then_deleted(
     assert run("delete", number, "--yes")[0] == 1
 
 
-def test_delete_asks_on_a_terminal(run: Run, stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_delete_requires_a_confirmation_on_a_terminal(
+    run: Run, stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stream.record()
     publisher = stream.publisher()
     number = str(publisher.recording_id)

@@ -259,7 +259,7 @@ def test_a_missing_subscriber_is_an_error_after_connect_timeout(shared: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["recieve"], "Unknown command 'recieve'. Did you mean 'receive'?"),
         (["sned"], "Unknown command 'sned'. Did you mean 'send'?"),
@@ -297,10 +297,12 @@ def test_a_missing_subscriber_is_an_error_after_connect_timeout(shared: Path) ->
         (["send", *to(1, Path("/x")), "/"], "/ cannot be read (Is a directory)"),
     ],
 )
-def test_a_wrong_command_line_ends_with_2(arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_command_line_ends_with_2(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert entry.main(arguments) == entry.WRONG_COMMAND_LINE
     output_text = capsys.readouterr()
-    assert says in output_text.err
+    assert message in output_text.err
     assert output_text.out == ""
 
 

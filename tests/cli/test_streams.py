@@ -198,18 +198,18 @@ def test_all_or_some_stopped_recordings_are_deleted(shared: Path) -> None:
     wrong = streams("delete", *to(1013, shared, "--recording", "4711", "--yes"))
     assert wrong.code == 1
     assert f"stream 1013 of aeron:ipc has no recording 4711. Choose from {first}, {second}." in wrong.err
-    asked = streams("delete", *to(1013, shared))
-    assert asked.code == 2
-    assert "confirmation is needed" in asked.err
-    gone = streams("delete", *to(1013, shared, "--recording", str(first), "--yes", "--json"))
-    assert gone.lines == [{"recording": first, "bytes": 64, "deleted": True}]
+    refused = streams("delete", *to(1013, shared))
+    assert refused.code == 2
+    assert "confirmation is needed" in refused.err
+    deleted = streams("delete", *to(1013, shared, "--recording", str(first), "--yes", "--json"))
+    assert deleted.lines == [{"recording": first, "bytes": 64, "deleted": True}]
     assert pipe(b"", "receive", *to(1013, shared)).out == b"second\n"
     assert streams("delete", *to(1013, shared, "--yes")).out == b"deleted 1 recording of stream 1013 of aeron:ipc\n"
     assert streams("describe", *to(1013, shared)).code == 1
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["streems"], "Unknown command 'streems'. Did you mean 'streams'?"),
         (["streams", "lits"], "Unknown command 'lits'. Did you mean 'list'?"),
@@ -233,10 +233,12 @@ def test_all_or_some_stopped_recordings_are_deleted(shared: Path) -> None:
         ),
     ],
 )
-def test_a_wrong_command_line_ends_with_2(arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_command_line_ends_with_2(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert entry.main(arguments) == entry.WRONG_COMMAND_LINE
     output = capsys.readouterr()
-    assert says in output.err
+    assert message in output.err
     assert output.out == ""
 
 

@@ -122,7 +122,7 @@ def test_row_94_a_closed_duologue_ends_a_client_that_pauses(
 
 
 @pytest.mark.parametrize(
-    ("response", "error", "says"),
+    ("response", "error", "message"),
     [
         (
             lambda session, key: texts.encode_refusal(session, "server full"),
@@ -143,9 +143,9 @@ def test_the_error_has_the_servers_text(
     listen: HostPort,
     response: Callable[[int, int], bytes],
     error: type[AeronSparkError],
-    says: str,
+    message: str,
 ) -> None:
-    with echo_client(client_aeron, listen) as client, pytest.raises(error, match=says):
+    with echo_client(client_aeron, listen) as client, pytest.raises(error, match=message):
         run_with_server(
             client.connect(), responding_server(fake, lambda session, key: response(session, key)[: 8 << 10])
         )

@@ -141,7 +141,7 @@ def test_row_100_sigterm_ends_a_server_and_its_channels(own: Path, listen: HostP
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["server", "--listen", "127.0.0.1:9000"], "--duologue-ports is required"),
         (["server", "--listen", "127.0.0.1"], "is not host:port"),
@@ -161,10 +161,10 @@ def test_row_100_sigterm_ends_a_server_and_its_channels(own: Path, listen: HostP
     ],
 )
 def test_a_wrong_command_line_is_refused_at_once(
-    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from aeron_spark.cli import main as entry
 
     monkeypatch.setattr(entry, "COMMANDS", {**entry.COMMANDS, "echo": entry.Command("echo", "echo", "")})
     assert entry.main(["echo", *arguments]) == 2
-    assert says in capsys.readouterr().err
+    assert message in capsys.readouterr().err

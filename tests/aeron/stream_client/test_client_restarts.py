@@ -110,7 +110,7 @@ def until_done(call: Callable[[], T]) -> T:
             deadline.idle(error.what)
 
 
-@pytest.mark.full("five servers, each with a JVM of its own")
+@pytest.mark.full("five servers, each with a separate JVM")
 def test_writing_and_following_while_the_server_is_killed(
     server: ServerProcess, connect: Connecting, rng: random.Random
 ) -> None:
@@ -213,7 +213,7 @@ def test_a_reader_continues_at_its_positions_after_the_server_was_killed(
     ]
 
 
-@pytest.mark.full("five producers and three servers, each with a JVM of its own")
+@pytest.mark.full("five producers and three servers, each with a separate JVM")
 def test_a_buffered_producer_and_the_server_are_killed_and_restarted(
     server: ServerProcess, node: NodeHandle, connect: Connecting, tmp_path: Path, rng: random.Random
 ) -> None:

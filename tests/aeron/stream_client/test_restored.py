@@ -180,7 +180,7 @@ def test_readers_and_writers_notice_a_restored_store(node: NodeHandle, tmp_path:
         client.delete_stream("flights")
 
 
-@pytest.mark.full("a node of its own is started three times, 20 CPU seconds; the store alone is restored in make test")
+@pytest.mark.full("a separate node is started three times, 20 CPU seconds; make test restores the store alone")
 def test_readers_and_writers_notice_a_server_restored_with_its_archive(
     run_name: str, node: NodeHandle, tmp_path: Path
 ) -> None:

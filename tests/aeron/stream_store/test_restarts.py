@@ -178,7 +178,7 @@ def own(aeron_dir: Path) -> Iterator[Path]:
 
 def kill(aeron_dir: Path, pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
-    wait_for(lambda: not is_locked(nodes.local_node_paths(aeron_dir).alive_lock), TIMEOUT_S, "the node to be gone")
+    wait_for(lambda: not is_locked(nodes.local_node_paths(aeron_dir).alive_lock), TIMEOUT_S, "the node to end")
 
 
 @pytest.mark.parametrize("kills", [4, pytest.param(30, marks=pytest.mark.soak)])
