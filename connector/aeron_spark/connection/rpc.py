@@ -2,6 +2,9 @@
 
 The event loop only counts received calls and finds the caller of a response. A worker decodes the arguments of a call
 and runs it. The calling thread decodes the response. The connection's state lock guards calls and objects.
+
+A method may return a ``concurrent.futures.Future`` of its result. The worker then returns to the pool, and a worker
+sends the response when the future is done. If the connection ends first, the future is cancelled.
 """
 
 from __future__ import annotations
@@ -11,15 +14,15 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from typing import Any, Final
 
 from aeron_spark.connection.owner import EndpointServices
-from aeron_spark.errors import AeronSparkError, OptionError
+from aeron_spark.errors import AeronSparkError, EndedError, OptionError
 from aeron_spark.protocol.frames import RecordKind
 from aeron_spark.protocol.message_types import Buffer, Reference
 from aeron_spark.protocol.rpc_calls import Calls, EndedCall, Response
-from aeron_spark.protocol.rpc_dispatch import Dispatcher, Invocation
+from aeron_spark.protocol.rpc_dispatch import Dispatcher, Invocation, Outcome
 from aeron_spark.protocol.rpc_messages import (
     Call,
     Create,
@@ -79,6 +82,8 @@ class RpcRunner:
         )  # fmt: skip
         self._max_running_bytes = settings.max_running_bytes
         self._was_full = False
+        self._is_closed = False
+        self._unfinished: dict[int, tuple[Invocation, Future[Any]]] = {}  # by the invocation's id: calls with futures
 
     @property
     def is_full(self) -> bool:
@@ -153,10 +158,16 @@ class RpcRunner:
                 _raise_in_caller(ended)
 
     def close(self, reason: str) -> None:
-        """End every call and every object."""
+        """End every call and every object, and cancel the futures of calls of the peer."""
         with self._state_lock:
             open_calls = self.calls.close(reason)
             self.objects.close()
+            self._is_closed = True
+            unfinished, self._unfinished = self._unfinished, {}
+            for invocation, _ in unfinished.values():
+                self.dispatcher.abandon(invocation)
+        for _, future in unfinished.values():
+            future.cancel()
         for ended in open_calls:
             _raise_in_caller(ended)
 
@@ -194,6 +205,41 @@ class RpcRunner:
 
     def _run(self, invocation: Invocation) -> None:
         outcome = invocation.run()
+        if isinstance(outcome.value, Future) and invocation.factory is None:
+            self._finish_when_done(invocation, outcome.value)
+        else:
+            self._finish(invocation, outcome)
+
+    def _finish_when_done(self, invocation: Invocation, future: Future[Any]) -> None:
+        """Finish a call with the result of this future, without a thread that waits for it."""
+        with self._state_lock:
+            if self._is_closed:
+                self.dispatcher.abandon(invocation)
+            else:
+                self._unfinished[id(invocation)] = (invocation, future)
+        if self._is_closed:
+            future.cancel()
+        elif future.done():
+            self._finish_done(invocation, future)
+        else:
+            future.add_done_callback(lambda done: self._submit_done(invocation, done))
+
+    def _submit_done(self, invocation: Invocation, future: Future[Any]) -> None:
+        """Have a worker finish a call: this may be the event loop, or a thread with locks. Takes no lock of its own."""
+        if self._is_closed:
+            return
+        try:
+            self._owner.worker_pool.submit(self._finish_done, invocation, future)
+        except RuntimeError:  # the endpoint is closing
+            return
+
+    def _finish_done(self, invocation: Invocation, future: Future[Any]) -> None:
+        with self._state_lock:
+            is_open = self._unfinished.pop(id(invocation), None) is not None
+        if is_open:
+            self._finish(invocation, _outcome_of(future))
+
+    def _finish(self, invocation: Invocation, outcome: Outcome) -> None:
         with self._state_lock:
             response = self.dispatcher.finish(invocation, outcome)
             has_room = self._was_full and 2 * self.dispatcher.running_bytes < self._max_running_bytes
@@ -235,6 +281,15 @@ class LockedReferences:
         """As ``ConnectionObjects``."""
         with self._state_lock:
             return self._objects.resolve(reference)
+
+
+def _outcome_of(future: Future[Any]) -> Outcome:
+    try:
+        return Outcome(future.result())
+    except CancelledError:
+        return Outcome(error=EndedError("the call was cancelled", remedy="Call again."))
+    except BaseException as error:
+        return Outcome(error=error)
 
 
 def _stack(error: BaseException) -> str:

@@ -264,9 +264,11 @@ class Dispatcher:
         return self._start(call_id, describe_request(Create(name)), factory.make, payload, decode, factory)
 
     def finish(self, invocation: Invocation, outcome: Outcome) -> bytes | None:
-        """Return the response to send, or None for a one-way call. Must be called once for each ``Invocation``."""
-        self.running -= 1
-        self.running_bytes -= invocation.size
+        """Return the response to send, or None for a one-way call.
+
+        Must be called once for each ``Invocation``, unless :meth:`abandon` is.
+        """
+        self.abandon(invocation)
         if outcome.refusal is not None:
             return self._encode_refusal(invocation.call_id, outcome.refusal)
         if invocation.one_way:
@@ -282,6 +284,11 @@ class Dispatcher:
             # always a reference: an object whose class is also a message type would arrive as a copy
             return self._encode_result(invocation.call_id, Reference(mine=True, target=number))
         return self._encode_result(invocation.call_id, outcome.value)
+
+    def abandon(self, invocation: Invocation) -> None:
+        """Count an invocation as ended without a response."""
+        self.running -= 1
+        self.running_bytes -= invocation.size
 
     def _start(
         self, call_id: int, description: str, function: Callable[..., Any], payload: Buffer,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import ClassVar
 
 import msgspec
 import pytest
 
-from aeron_spark.errors import AeronSparkError, RemoteError, UsageError, WaitTimeout
+from aeron_spark.errors import AeronSparkError, EndedError, RemoteError, UsageError, WaitTimeout
 from aeron_spark.protocol.frames import RecordKind
 from tests.ending import LONG_TIMEOUT_S
 from tests.unit.connection.endpoints import LINK, TIMEOUT_S, World, wait_for
@@ -296,3 +296,144 @@ def test_an_endpoint_is_not_idle_while_a_call_waits_because_the_call_has_a_deadl
             things.released.set()
         assert waiting.result(TIMEOUT_S) == "waited"
     wait_for(runtime._is_idle, "the client to be idle again")
+
+
+class Later:
+    """Its method ``get`` returns a future, which the test ends; ``now`` returns at once."""
+
+    def __init__(self) -> None:
+        self.futures: list[Future[object]] = []
+
+    def get(self) -> Future[object]:
+        self.futures.append(Future())
+        return self.futures[-1]
+
+    def done(self) -> Future[str]:
+        future = Future[str]()
+        future.set_result("done")
+        return future
+
+    def now(self) -> str:
+        return "now"
+
+
+LATER_METHODS = ["get", "done", "now"]
+
+
+def test_a_method_that_returns_a_future_answers_with_its_result_and_occupies_no_worker(world: World) -> None:
+    server, client = world.pair(workers=1)
+    later = Later()
+    server.register("later", later, LATER_METHODS)
+    proxy = client.remote("later").with_timeout(TIMEOUT_S)
+    with ThreadPoolExecutor(5) as pool:
+        calls = [pool.submit(proxy.get) for _ in range(5)]
+        wait_for(lambda: len(later.futures) == 5)
+        assert (proxy.now(), proxy.done()) == ("now", "done")
+        wait_for(lambda: server.statistics["running"] == 5)
+        for number, future in enumerate(later.futures):
+            future.set_result(number)
+        assert sorted(call.result(TIMEOUT_S) for call in calls) == list(range(5))
+    wait_for(lambda: server.statistics["running"] == 0)
+
+
+def test_the_error_of_a_future_reaches_the_caller_as_that_of_a_method_does(world: World) -> None:
+    server, client = world.pair()
+    later = Later()
+    server.register("later", later, LATER_METHODS)
+    ends = (
+        (lambda future: future.set_exception(ValueError("wrong value")), "ValueError", "wrong value"),
+        (lambda future: future.set_result(object()), "bad-result", "object"),
+        (lambda future: future.cancel(), "EndedError", "the call was cancelled"),
+    )
+    with ThreadPoolExecutor(1) as pool:
+        for end, code, text in ends:
+            call = pool.submit(client.remote("later").with_timeout(TIMEOUT_S).get)
+            wait_for(lambda: later.futures)
+            end(later.futures.pop())
+            with pytest.raises(RemoteError, match=text) as raised:
+                call.result(TIMEOUT_S)
+            assert raised.value.code == code
+    assert isinstance(raised.value.raised, EndedError)
+    wait_for(lambda: server.statistics["running"] == 0)
+    assert client.connection._rpc.calls.late == 0
+
+
+def test_a_worker_sends_the_response_when_the_event_loop_ends_a_future(world: World) -> None:
+    """A response that is a transfer waits for room, which the event loop must not do."""
+    server, client = world.pair(session=replace(LINK.session, buffer_bytes=200_000))
+    later = Later()
+    server.register("later", later, LATER_METHODS)
+    with ThreadPoolExecutor(1) as pool:
+        call = pool.submit(client.remote("later").with_timeout(TIMEOUT_S).get)
+        wait_for(lambda: later.futures)
+        server._runtime.run_on_loop(lambda: later.futures[0].set_result(bytes(1_000_000)))
+        assert len(call.result(TIMEOUT_S)) == 1_000_000
+
+
+def test_one_way_calls_with_futures_run_until_their_futures_are_done(world: World) -> None:
+    server, client = world.pair()
+    later = Later()
+    server.register("later", later, LATER_METHODS)
+    for _ in range(2):
+        client.remote("later").oneway.get()
+    wait_for(lambda: len(later.futures) == 2)
+    assert server.statistics["running"] == 2
+    later.futures[0].set_result(None)
+    wait_for(lambda: server.statistics["running"] == 1)
+    later.futures[1].set_exception(ValueError("wrong value"))
+    wait_for(lambda: any(isinstance(error, ValueError) for error in world.recorded[server].errors))
+    wait_for(lambda: server.statistics["running"] == 0)
+
+
+def test_calls_with_futures_count_for_the_limit_of_running_calls(world: World) -> None:
+    server, client = world.pair(max_running=2)
+    later = Later()
+    server.register("later", later, LATER_METHODS)
+    proxy = client.remote("later").with_timeout(TIMEOUT_S)
+    with ThreadPoolExecutor(2) as pool:
+        calls = [pool.submit(proxy.get) for _ in range(2)]
+        wait_for(lambda: len(later.futures) == 2)
+        with pytest.raises(RemoteError, match="2 of your calls are running") as refused:
+            proxy.now()
+        assert refused.value.code == "busy"
+        for future in later.futures:
+            future.set_result(None)
+        assert [call.result(TIMEOUT_S) for call in calls] == [None, None]
+    assert proxy.now() == "now"
+
+
+def test_the_end_of_a_connection_cancels_the_futures_of_its_calls(world: World) -> None:
+    server, client = world.pair()
+    later = Later()
+    server.register("later", later, LATER_METHODS)
+    (connection,) = server.connections
+    for _ in range(3):
+        client.remote("later").oneway.get()
+    wait_for(lambda: len(later.futures) == 3)
+    assert later.futures[0].set_running_or_notify_cancel()  # cannot be cancelled any more
+    client.close()
+    wait_for(lambda: [future.cancelled() for future in later.futures] == [False, True, True])
+    later.futures[0].set_result("late")
+    assert connection.usage["running"] == 0
+    assert connection._rpc._unfinished == {}
+
+
+def test_a_future_that_a_method_returns_after_the_end_of_its_connection_is_cancelled(world: World) -> None:
+    server, client = world.pair()
+    future, released, is_running = Future[None](), threading.Event(), threading.Event()
+
+    class Slow:
+        def get(self) -> Future[None]:
+            is_running.set()
+            released.wait(LONG_TIMEOUT_S)
+            return future
+
+    server.register("slow", Slow(), ["get"])
+    (connection,) = server.connections
+    client.remote("slow").oneway.get()
+    assert is_running.wait(TIMEOUT_S)
+    client.close()
+    wait_for(lambda: connection.closed and connection._rpc._is_closed)
+    released.set()
+    wait_for(future.cancelled)
+    assert connection.usage["running"] == 0
