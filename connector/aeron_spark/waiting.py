@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError, Future, InvalidStateError
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Final, TypeVar
 
 from aeron_spark.errors import UsageError, WaitTimeout
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 MIN_SLEEP_S: Final = 50e-6
 MAX_SLEEP_S: Final = 1e-3  # a longer sleep would add to the latency of a micro-batch
@@ -90,3 +91,48 @@ def result_within(future: Future[T], seconds: float | None, awaited: str, *, rem
                 return future.result()  # done since the timeout, or its own error is a timeout
             if seconds is not None and end is not None and time.monotonic() >= end:
                 raise WaitTimeout(f"waited {seconds:.3g} s for {awaited}", remedy=remedy) from None
+
+
+def resolve(future: Future[T], result: T) -> bool:
+    """Set the result of a future unless it is done, also by another thread meanwhile; return whether it was set."""
+    try:
+        future.set_result(result)
+    except InvalidStateError:
+        return False
+    return True
+
+
+def fail(future: Future[T], error: BaseException) -> bool:
+    """Set the error of a future unless it is done, also by another thread meanwhile; return whether it was set."""
+    try:
+        future.set_exception(error)
+    except InvalidStateError:
+        return False
+    return True
+
+
+def map_future(source: Future[T], convert: Callable[[Future[T]], R]) -> Future[R]:
+    """Return a future of ``convert(source)``, which the thread that ends ``source`` calls.
+
+    ``convert`` is not called if ``source`` is cancelled. Cancelling the returned future cancels ``source``.
+    """
+    converted: Future[R] = Future()
+
+    def forward(done: Future[T]) -> None:
+        if done.cancelled():
+            converted.cancel()
+            return
+        try:
+            result = convert(done)
+        except BaseException as error:
+            fail(converted, error)
+        else:
+            resolve(converted, result)
+
+    def cancel_source(done: Future[R]) -> None:
+        if done.cancelled():
+            source.cancel()
+
+    source.add_done_callback(forward)
+    converted.add_done_callback(cancel_source)
+    return converted

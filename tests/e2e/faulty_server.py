@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Final
 
@@ -74,7 +75,7 @@ def inject(faults: Faults) -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
         append(self, payload)
 
-    def handle_and_respond(self: StreamRequestHandler, data: bytes) -> bytes:
+    def handle_and_respond(self: StreamRequestHandler, data: bytes) -> bytes | Future[bytes]:
         request, response = decode_request(data), handle(self, data)
         if isinstance(request, CommitTransaction):
             faults.die(RESPONDED, request.stream)

@@ -11,10 +11,11 @@ from typing import Any, Final, Protocol
 
 from aeron_spark.connection.bulk_links import FOREIGN_IMAGE, BulkLinks
 from aeron_spark.connection.connection import Connection
+from aeron_spark.connection.deadlines import Deadlines
 from aeron_spark.connection.endpoint_listeners import EndpointListeners
 from aeron_spark.connection.inbound import SerialExecutor
 from aeron_spark.connection.link import LinkEnds
-from aeron_spark.connection.loop import EventLoop
+from aeron_spark.connection.loop import IDLE_WAIT_S, EventLoop
 from aeron_spark.connection.settings import LinkSettings
 from aeron_spark.errors import (
     AeronSparkError,
@@ -118,6 +119,7 @@ class Runtime:
         self.listener_pool: Final = ThreadPoolExecutor(MAX_LISTENER_THREADS, thread_name_prefix=f"{name}-listener")
         self.worker_pool: Final = ThreadPoolExecutor(settings.workers, thread_name_prefix=f"{name}-worker")
         self.bulk_links: Final = BulkLinks(self)
+        self.deadlines: Final = Deadlines(lambda: self.inbox.wake())
         self.loop: Final = EventLoop(name, lambda: self.inbox, self._handle, self._work, self._tick, self._is_idle)
         self.lock: Final = threading.Lock()
         """Guards ``is_closing``, ``jobs`` and the connections that wait for a flush."""
@@ -337,7 +339,7 @@ class Runtime:
         return self._runner.work(now) or bool(self._flush_requests) or is_opening
 
     def _is_idle(self) -> bool:
-        if self._touched or not self._runner.is_idle:
+        if self._touched or not self._runner.is_idle or self.deadlines.is_due(time.monotonic() + IDLE_WAIT_S):
             return False
         return not any(connection.is_awaiting for connection in self._runner.connections)
 
@@ -358,4 +360,5 @@ class Runtime:
                     self._touched.add(connection)
             except AeronSparkError as error:
                 self._runner.session_failed(connection, error, now)
+        self.deadlines.expire(now)
         self._runner.run_due(now)

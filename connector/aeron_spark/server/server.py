@@ -61,7 +61,9 @@ class Server(Endpoint):
             raise
         super().__init__(self._server.runtime)
         self._housekeeper: Final = StoreHousekeeper(self._node.open_streams, self._runtime.report)
-        self._stream_service: Final = StreamService(lambda: self.streams, self._runtime.bulk_links, self.grant_of)
+        self._stream_service: Final = StreamService(
+            lambda: self.streams, self._runtime.bulk_links, self.grant_of, self._runtime.deadlines
+        )
         self._server.add_service(self._stream_service)
 
     @property

@@ -1,7 +1,7 @@
 """The stream service of a server: executes clients' requests to the store, and transfers rows over bulk links.
 
-A worker thread of the connection executes each request. A separate thread sends the rows of each read, and one receives
-the stages of each bulk link: a slow client delays only itself.
+A worker thread executes each request. A wait for commits has no thread: its response is a future. A separate thread
+sends the rows of each read, and one receives the stages of each bulk link: a slow client delays only itself.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Final
 
 from aeron_spark.connection.bulk_links import BulkLink, BulkLinks
 from aeron_spark.connection.connection import Connection
+from aeron_spark.connection.deadlines import Deadlines
 from aeron_spark.errors import (
     AeronSparkError,
     EndedError,
@@ -32,6 +33,7 @@ from aeron_spark.streams.model import CommitOutcome
 from aeron_spark.streams.stages import StageRef
 from aeron_spark.streams.store import Streams
 from aeron_spark.streams.stream import Stream
+from aeron_spark.waiting import map_future
 from aeron_spark.wire import stream_rpc as rpc
 
 LOG: Final = logging.getLogger("aeron_spark.streams")
@@ -39,7 +41,7 @@ MAX_TRANSFERS: Final = 512  # of all clients: reads, and bulk links that receive
 SEND_TIMEOUT_S: Final = 600.0  # a reader that takes no message for so long is abandoned
 POLL_INTERVAL_S: Final = 1.0  # between two checks whether a stage still needs messages
 PAYLOAD_OFFSET: Final = 1 + rpc.BULK_HEAD.size  # bytes before a payload: one of the frame, and the message's head
-MAX_WAIT_S: Final = 20.0  # of one request, which occupies a worker thread
+MAX_WAIT_S: Final = 20.0  # of one request; it occupies a worker thread, except a wait for commits
 MAX_FAILED_STAGES: Final = 256  # of a connection: stages whose errors are stored for repeated requests
 HOUSEKEEPING_INTERVAL_S: Final = 1.0  # between two calls of ``Streams.tick``: retention, leases, abandoned stages
 
@@ -47,16 +49,18 @@ HOUSEKEEPING_INTERVAL_S: Final = 1.0  # between two calls of ``Streams.tick``: r
 class StreamService:
     """Serves the streams of ``store``, which the first request opens, on all connections of a server.
 
-    ``grant_of`` returns the grant of a connection's client, or None for all rights. ``condition`` makes the condition
-    variables on which requests wait for the end of a stage.
+    ``grant_of`` returns the grant of a connection's client, or None for all rights. ``deadlines`` ends the waits for
+    commits. ``condition`` makes the condition variables on which requests wait for the end of a stage.
     """
 
     def __init__(
-        self, store: Callable[[], Streams], bulk_links: BulkLinks, grant_of: Callable[[Connection], Grant | None]
-    ) -> None:
+        self, store: Callable[[], Streams], bulk_links: BulkLinks, grant_of: Callable[[Connection], Grant | None],
+        deadlines: Deadlines,
+    ) -> None:  # fmt: skip
         self.store = store
         self.bulk_links = bulk_links
         self.grant_of = grant_of
+        self.deadlines = deadlines
         self.pool: Executor = ThreadPoolExecutor(MAX_TRANSFERS, thread_name_prefix="aeron-spark-transfer")
         self.commits = RunningCommits()
         self.condition: Callable[[], threading.Condition] = threading.Condition
@@ -82,19 +86,26 @@ class StreamRequestHandler:
         self._failed: dict[str, AeronSparkError] = {}  # by id: errors of stages that could not be finished
         self._receiving: set[int] = set()  # bulk links from which a thread receives messages
 
-    def handle(self, data: bytes) -> bytes:
-        """Execute an encoded request, and return the encoded response; an error becomes the response Failure."""
+    def handle(self, data: bytes) -> bytes | Future[bytes]:
+        """Execute an encoded request, and return the encoded response, or the future of it.
+
+        An error becomes the response Failure.
+        """
         try:
             request = rpc.decode_request(data)
         except AeronSparkError as error:
             return self._failure("a request", error)
+        name = type(request).__name__
         try:
-            return rpc.encode_response(self.execute(request))
+            response = self.execute(request)
         except AeronSparkError as error:
-            return self._failure(type(request).__name__, error)
+            return self._failure(name, error)
+        if isinstance(response, Future):
+            return map_future(response, lambda ended: self._encode(name, ended.result))
+        return self._encode(name, lambda: response)
 
-    def execute(self, request: rpc.AnyRequest) -> rpc.Response:
-        """Execute a request, and return its response. Raises AeronSparkError if it fails."""
+    def execute(self, request: rpc.AnyRequest) -> rpc.Response | Future[rpc.CommitsSeen]:
+        """Execute a request, and return its response or the future of it. Raises AeronSparkError if it fails."""
         match request:
             case rpc.ListStreams():
                 return self._list_streams()
@@ -141,6 +152,12 @@ class StreamRequestHandler:
                 stream = self._stream(request.stream, "write")
                 stream.abort(request.writer, request.run, request.transaction)
                 return rpc.Done()
+
+    def _encode(self, request_name: str, response: Callable[[], rpc.Response]) -> bytes:
+        try:
+            return rpc.encode_response(response())
+        except AeronSparkError as error:
+            return self._failure(request_name, error)
 
     def _failure(self, request_name: str, error: AeronSparkError) -> bytes:
         LOG.info("%s of %s failed: %r", request_name, self._connection.label, str(error))
@@ -196,9 +213,10 @@ class StreamRequestHandler:
         )
         return rpc.BoundaryFound(found.position, found.rows)
 
-    def _await_commits(self, request: rpc.AwaitCommits) -> rpc.CommitsSeen:
-        stream = self._stream(request.stream, "read")
-        return rpc.CommitsSeen(stream.wait_beyond(list(request.ends), min(request.seconds, MAX_WAIT_S)))
+    def _await_commits(self, request: rpc.AwaitCommits) -> Future[rpc.CommitsSeen]:
+        beyond = self._stream(request.stream, "read").when_beyond(list(request.ends))
+        self._service.deadlines.add(beyond, False, min(request.seconds, MAX_WAIT_S))
+        return map_future(beyond, lambda ended: rpc.CommitsSeen(ended.result()))
 
     def _start_read(self, request: rpc.StartRead) -> rpc.Done:
         stream = self._stream(request.stream, "read")

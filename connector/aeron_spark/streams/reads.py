@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 
 from aeron_spark.aeron.archive import ArchiveAddress, Recording, archive_of
@@ -15,6 +16,7 @@ from aeron_spark.log.api import Boundary
 from aeron_spark.log.epochs import DIVERGED, diverged_sentence
 from aeron_spark.streams.definition import Definition
 from aeron_spark.streams.model import PartitionState, StreamSettings, StreamView
+from aeron_spark.waiting import fail, resolve
 
 
 class ReadableStream:
@@ -27,7 +29,8 @@ class ReadableStream:
         self._address = address
         self._timeout_s = settings.timeout_s
         self._view = view
-        self._changed = threading.Condition()
+        self._view_lock = threading.Lock()
+        self._waits: dict[Future[bool], list[int]] = {}  # for commits, each with the ends to exceed
         self._closed = ""  # "closed" or "deleted": every call is refused
 
     def content(self) -> tuple[str, bytes | None]:
@@ -93,35 +96,59 @@ class ReadableStream:
                 reason=DIVERGED,
             )
 
-    def wait_beyond(self, ends: list[int], seconds: float) -> bool:
-        """Wait until a partition's committed end is after its position in ``ends``; return whether one is in time."""
+    def when_beyond(self, ends: list[int]) -> Future[bool]:
+        """Return a future that becomes True when a partition's committed end is after its position in ``ends``.
+
+        It raises UsageError when the stream is closed or deleted. The caller may cancel it, or set its result, to end
+        the wait. Its callbacks run in the thread that commits or closes, under the stream's locks: they must not wait.
+        """
         if len(ends) != self.definition.partitions:
             raise UsageError(
                 f"{len(ends)} positions for stream {self.definition.name!r}, expected {self.definition.partitions}",
                 remedy="Give one position for each partition.",
             )
-        with self._changed:
-            beyond = self._changed.wait_for(lambda: self._closed or self._view.is_beyond(ends), max(0.0, seconds))
-        self._refuse_closed()
-        return bool(beyond)
+        wait: Future[bool] = Future()
+        with self._view_lock:  # without it, a commit between the check and the registration would not end the wait
+            self._refuse_closed()
+            is_beyond = self._view.is_beyond(ends)
+            if not is_beyond:
+                self._waits[wait] = ends
+        if is_beyond:
+            wait.set_result(True)
+        else:
+            wait.add_done_callback(self._forget_wait)
+        return wait
 
     def _replace_view(self, view: StreamView) -> None:
-        """Replace the view, and wake the readers that wait for commits."""
-        with self._changed:
+        """Replace the view, and end the waits for these commits."""
+        with self._view_lock:
             self._view = view
-            self._changed.notify_all()
+            ended = [wait for wait, ends in self._waits.items() if view.is_beyond(ends)]
+            for wait in ended:
+                del self._waits[wait]
+        for wait in ended:
+            resolve(wait, True)
 
     def _mark_closed(self, why: str) -> None:
-        """Refuse every later call, and wake waiting readers; ``why`` is "closed" or "deleted"."""
-        with self._changed:
+        """Refuse every later call, and end every wait for commits; ``why`` is "closed" or "deleted"."""
+        with self._view_lock:
             self._closed = why
-            self._changed.notify_all()
+            ended, self._waits = self._waits, {}
+        for wait in ended:
+            fail(wait, self._closed_error())
+
+    def _forget_wait(self, wait: Future[bool]) -> None:
+        with self._view_lock:
+            self._waits.pop(wait, None)
 
     def _refuse_closed(self) -> None:
         if self._closed:
-            raise UsageError(
-                f"stream {self.definition.name!r} was {self._closed}", remedy="Create it again, or restart the server."
-            )
+            raise self._closed_error()
+
+    def _closed_error(self) -> UsageError:
+        return UsageError(
+            f"stream {self.definition.name!r} was {self._closed}", remedy="Create it again, or restart the server."
+        )
 
     def _check_partition(self, partition: int) -> None:
         if not 0 <= partition < self.definition.partitions:

@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 import pytest
 
 from aeron_spark.connection.bulk_links import BulkLink
+from aeron_spark.connection.deadlines import Deadlines
 from aeron_spark.errors import (
     AeronSparkError,
     ConnectError,
@@ -199,7 +200,9 @@ class ServerProcess:
         self.store = Streams(
             world.folder, ADDRESS, world.settings, clock=world.time, wall=world.time.wall, random=world.random
         )
-        self.service = StreamService(lambda: self.store, MemoryBulkLinks(), lambda _: None)  # type: ignore[arg-type]
+        self.deadlines = Deadlines(lambda: None, world.time)
+        links: Any = MemoryBulkLinks()
+        self.service = StreamService(lambda: self.store, links, lambda _: None, self.deadlines)
         self.service.close()
         self.service.pool = self.jobs = Jobs()  # type: ignore[assignment]
         self.service.condition = lambda: _Condition(world)
@@ -467,11 +470,15 @@ class World:
         if self.server is None or session.service is None:
             raise ConnectError("the connection ended before the response")
         try:
-            answer: bytes = session.service.handle(data)
+            answer = session.service.handle(data)
+            while isinstance(answer, Future):  # of a wait for commits, which only its deadline can end here
+                self.time.sleep(STEP)
+                self.server.deadlines.expire(self.time.now)
+                answer = answer.result(0) if answer.done() else answer
         except Killed:
             self.kill()
             raise ConnectError("the connection ended before the response") from None
-        return answer
+        return bytes(answer)
 
     def _call_stopped(self, work: Callable[[], bytes], timeout: float) -> bytes:
         left = self._stopped_until - self.time.now

@@ -1,0 +1,302 @@
+"""The stream service answers AwaitCommits when rows are committed or its time is over, without a thread that waits."""
+
+from __future__ import annotations
+
+import gc
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any, Final
+
+import pytest
+
+from aeron_spark.client.client import Client
+from aeron_spark.client.settings import ClientSettings
+from aeron_spark.connection.deadlines import Deadlines
+from aeron_spark.connection.loop import IDLE_WAIT_S
+from aeron_spark.connection.settings import LinkSettings
+from aeron_spark.errors import AeronSparkError, ConnectError, UsageError
+from aeron_spark.server.message_server import MessageServer
+from aeron_spark.server.settings import ServerSettings
+from aeron_spark.server.stream_service import MAX_WAIT_S, StreamRequestHandler, StreamService
+from aeron_spark.stream_client.session import StreamSession
+from aeron_spark.wire.stream_rpc import (
+    SERVICE,
+    AwaitCommits,
+    CommitsSeen,
+    PartitionStates,
+    decode_response,
+    encode_request,
+)
+from tests.unit.connection.endpoints import ADDRESS, NO_LIMITS, TIMEOUT_S, World, kept_for, link, wait_for
+from tests.unit.connection.test_deadlines import Clock
+from tests.unit.streams.readable import NAME, MemoryStream
+
+WORKERS: Final = 2
+FOLLOWERS: Final = 40
+AT_ONCE_S: Final = 5.0  # an ordinary request takes milliseconds on an idle machine
+
+
+class Store:
+    """A store with one stream."""
+
+    def __init__(self, stream: MemoryStream) -> None:
+        self.stream = stream
+
+    def get(self, name: str) -> MemoryStream:
+        return self.stream
+
+
+# One request, in virtual time
+
+
+class Requests:
+    """A handler of requests whose deadlines are in virtual time."""
+
+    def __init__(self) -> None:
+        self.stream = MemoryStream(64)
+        self.clock = Clock()
+        self.deadlines = Deadlines(lambda: None, self.clock)
+        service: Any = self
+        self.handler = StreamRequestHandler(service, service)
+        self.label = "the connection of the test"
+
+    def grant_of(self, connection: object) -> None:
+        return None
+
+    def store(self) -> Store:
+        return Store(self.stream)
+
+    def wait(self, seconds: float, end: int = 64) -> Future[bytes]:
+        response = self.handler.handle(encode_request(AwaitCommits(NAME, (end,), seconds)))
+        assert isinstance(response, Future)
+        return response
+
+    def expire_after(self, seconds: float) -> None:
+        self.clock.now += seconds
+        self.deadlines.expire(self.clock.now)
+
+
+def seen(response: Future[bytes]) -> bool:
+    return decode_response(AwaitCommits(NAME, (0,), 0.0), response.result(0)).is_beyond
+
+
+@pytest.fixture
+def requests() -> Requests:
+    return Requests()
+
+
+def test_the_response_says_whether_rows_were_committed_in_time(requests: Requests) -> None:
+    early, late, exceeded = requests.wait(1.0), requests.wait(5.0), requests.wait(1.0, end=0)
+    assert seen(exceeded)
+    requests.expire_after(0.99)
+    assert not early.done()
+    requests.expire_after(0.01)
+    assert not seen(early)
+    assert not late.done()
+    requests.stream.publish(128)
+    assert seen(late)
+    assert (requests.stream.waits, len(requests.deadlines)) == (0, 0)
+
+
+def test_a_request_without_time_is_answered_at_once(requests: Requests) -> None:
+    assert not seen(requests.wait(0.0))
+    assert seen(requests.wait(0.0, end=0))
+    assert (requests.stream.waits, len(requests.deadlines)) == (0, 0)
+
+
+def test_a_request_waits_for_a_limited_time(requests: Requests) -> None:
+    response = requests.wait(float("inf"))
+    requests.expire_after(MAX_WAIT_S - 0.01)
+    assert not response.done()
+    requests.expire_after(0.01)
+    assert not seen(response)
+
+
+def test_a_stream_that_ends_during_a_wait_is_an_error_of_the_response(requests: Requests) -> None:
+    response = requests.wait(5.0)
+    requests.stream.end("deleted")
+    with pytest.raises(UsageError, match="stream 'flights' was deleted"):
+        seen(response)
+    assert (requests.stream.waits, len(requests.deadlines)) == (0, 0)
+
+
+def test_a_cancelled_response_leaves_nothing_behind(requests: Requests) -> None:
+    response = requests.wait(5.0)
+    (wait,) = requests.stream._waits
+    known = [weakref.ref(response), weakref.ref(wait)]
+    assert response.cancel()
+    assert wait.cancelled()
+    assert (requests.stream.waits, len(requests.deadlines)) == (0, 0)
+    requests.stream.publish(128)
+    requests.expire_after(5.0)
+    assert response.cancelled()
+    del response, wait
+    gc.collect()
+    assert [one() for one in known] == [None, None]
+
+
+# A server with few worker threads
+
+
+class Served:
+    """A server with WORKERS worker threads and one stream, and a client of it with many threads."""
+
+    def __init__(self, world: World, pool: ThreadPoolExecutor, settings: LinkSettings) -> None:
+        self.stream = MemoryStream(64)
+        store: Any = Store(self.stream)
+        few = ServerSettings(link=replace(settings, workers=WORKERS), limits=NO_LIMITS)
+        self.server: MessageServer = world.server(few, start=False)
+        self.deadlines = self.server.runtime.deadlines
+        self._service = StreamService(
+            lambda: store, self.server.runtime.bulk_links, self.server.grant_of, self.deadlines
+        )
+        self.server.add_service(self._service)
+        self.server.start([ADDRESS])
+        self.client: Client = world.client(ClientSettings(link=settings, first_pause=0.01, longest_pause=0.05))
+        self.session = StreamSession(self.client, TIMEOUT_S)
+        self._pool = pool
+
+    def close(self) -> None:
+        self.stream.end("closed")  # ends waits that a failed test left, so that its threads end
+        self._service.close()
+
+    def follow(self, number: int, seconds: float = MAX_WAIT_S) -> list[Future[bool]]:
+        """Send requests that wait for commits, each on its own thread of the client, and wait until they wait."""
+
+        def wait() -> bool:
+            request = AwaitCommits(NAME, (64,), seconds)
+            response: bytes = self.client.remote(SERVICE).with_timeout(MAX_WAIT_S + TIMEOUT_S).handle(
+                encode_request(request)
+            )  # fmt: skip
+            return decode_response(request, response).is_beyond
+
+        found = [self._pool.submit(wait) for _ in range(number)]
+        wait_for(lambda: self.server.statistics["running"] == number, f"{number} requests to wait")
+        return found
+
+    def check_nothing_left(self) -> None:
+        """Check it soon: the waits would also end at their deadlines."""
+        wait_for(lambda: self.server.statistics.get("running", 0) == 0, "the calls to end", AT_ONCE_S)
+        wait_for(lambda: self.stream.waits == 0, "the waits of the stream to end", AT_ONCE_S)
+        wait_for(lambda: len(self.deadlines) == 0, "the deadlines to be removed", AT_ONCE_S)
+
+
+Serve = Callable[[LinkSettings], Served]
+
+
+@pytest.fixture
+def serve(world: World) -> Iterator[Serve]:
+    """Return a function that starts a server and a client; the fixture closes them."""
+    started: list[Served] = []
+    with ThreadPoolExecutor(FOLLOWERS) as pool:
+
+        def one(settings: LinkSettings) -> Served:
+            started.append(Served(world, pool, settings))
+            return started[-1]
+
+        yield one
+        for served in started:
+            served.close()
+
+
+@pytest.fixture
+def served(serve: Serve) -> Served:
+    return serve(link())
+
+
+def test_other_requests_are_answered_at_once_while_many_more_followers_than_workers_wait(served: Served) -> None:
+    """Finding: each wait for commits occupied a worker thread, so that a few dozen followers stalled all requests."""
+    waits = served.follow(FOLLOWERS)
+    (state,) = served.session.call(PartitionStates(NAME), timeout=AT_ONCE_S).partitions
+    assert state.end == 64
+    assert not any(wait.done() for wait in waits)
+    served.stream.publish(128)
+    assert [wait.result(TIMEOUT_S) for wait in waits] == [True] * FOLLOWERS
+    served.check_nothing_left()
+
+
+@pytest.mark.parametrize("seconds", [0.05, 2 * IDLE_WAIT_S], ids=["short", "longer than the idle event loop waits"])
+def test_the_event_loop_answers_a_wait_at_its_deadline(served: Served, seconds: float) -> None:
+    began = time.monotonic()
+    response = served.session.call(AwaitCommits(NAME, (64,), seconds))
+    assert response == CommitsSeen(False)
+    assert time.monotonic() - began >= seconds
+    served.check_nothing_left()
+
+
+def test_the_event_loop_of_a_server_is_idle_while_a_wait_has_much_time(served: Served) -> None:
+    waits = served.follow(1)
+    wait_for(served.server._runtime._is_idle, "the server to be idle")
+    served.stream.publish(128)
+    assert [wait.result(TIMEOUT_S) for wait in waits] == [True]
+
+
+def test_a_wait_is_answered_after_an_outage_of_its_link(world: World, served: Served) -> None:
+    waits = served.follow(WORKERS + 1)
+    world.network.cut()
+    wait_for(lambda: not served.server.connections, "the link to be lost")
+    served.stream.publish(128)
+    world.network.heal()
+    assert [wait.result(TIMEOUT_S) for wait in waits] == [True] * len(waits)
+    served.check_nothing_left()
+
+
+def test_the_loss_of_a_session_ends_its_waits(world: World, serve: Serve) -> None:
+    served = serve(kept_for(0.3))
+    waits = served.follow(FOLLOWERS)
+    world.network.cut()
+    served.check_nothing_left()
+    assert not any(wait.done() and wait.exception() is None for wait in waits)
+    world.network.heal()
+    for wait in waits:
+        with pytest.raises(AeronSparkError):
+            wait.result(TIMEOUT_S)
+
+
+def close_client(served: Served) -> None:
+    served.client.close()
+
+
+def close_connection(served: Served) -> None:
+    served.server.connections[0].close()
+
+
+def close_server(served: Served) -> None:
+    served.server.close()
+
+
+def delete_stream(served: Served) -> None:
+    served.stream.end("deleted")
+
+
+@pytest.mark.parametrize(
+    ("end", "error", "text"),
+    [
+        (close_client, AeronSparkError, "."),
+        (close_connection, ConnectError, "the connection ended before the response"),
+        (close_server, ConnectError, "the connection ended before the response"),
+        (delete_stream, UsageError, "stream 'flights' was deleted"),
+    ],
+    ids=["client closes", "server closes the connection", "server closes", "stream is deleted"],
+)
+def test_the_end_of_a_connection_a_stream_or_a_server_ends_its_waits_and_leaves_nothing_behind(
+    served: Served, end: Callable[[Served], None], error: type[AeronSparkError], text: str
+) -> None:
+    waits = served.follow(FOLLOWERS)
+    wait_for(lambda: served.stream.waits == FOLLOWERS, "all requests to be registered")
+    known = [weakref.ref(wait) for wait in served.stream._waits]
+    end(served)
+    for wait in waits:
+        with pytest.raises(error, match=text):
+            wait.result(TIMEOUT_S)
+    served.check_nothing_left()
+    served.stream.publish(128)
+
+    def are_freed() -> bool:
+        gc.collect()
+        return not any(one() for one in known)
+
+    wait_for(are_freed, "the waits to be freed")
