@@ -176,9 +176,12 @@ def _belongs_to_a_fixture(pid: int, before: Iterable[int]) -> bool:
     return bool((parents & set(before)) - ancestors - {0, 1})
 
 
-def _users_of(directories: Iterable[str]) -> dict[str, set[int]]:
-    """Return for each directory the processes that have mapped a file in it, as Aeron's drivers and clients do."""
-    users: dict[str, set[int]] = {directory: set() for directory in directories}
+def _users_of(paths: Iterable[str]) -> dict[str, set[int]]:
+    """Return for each path the processes that use it.
+
+    Aeron's drivers and clients have mapped files of a directory; a server has opened its lock file.
+    """
+    users: dict[str, set[int]] = {path: set() for path in paths}
     if not users:
         return users
     for pid in psutil.pids():
@@ -186,10 +189,20 @@ def _users_of(directories: Iterable[str]) -> dict[str, set[int]]:
             maps = Path(f"/proc/{pid}/maps").read_text(errors="replace")
         except OSError:  # ended meanwhile, or of another user
             continue
-        for directory, pids in users.items():
-            if f"{directory}/" in maps:
+        opened = _open_files(pid)
+        for path, pids in users.items():
+            if f"{path}/" in maps or path in opened:
                 pids.add(pid)
     return users
+
+
+def _open_files(pid: int) -> set[str]:
+    files = set[str]()
+    with contextlib.suppress(OSError):  # ended meanwhile
+        for number in os.listdir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(OSError):  # closed meanwhile
+                files.add(os.readlink(f"/proc/{pid}/fd/{number}"))
+    return files
 
 
 def _is_of_another_run(directory: str, users: set[int], run: str) -> bool:

@@ -136,6 +136,23 @@ def test_a_directory_belongs_to_the_run_whose_process_uses_it(
     assert directories == ([f"directory {path}"] if user == "ours" else [])
 
 
+@pytest.mark.parametrize("user", ["ours", "another"])
+def test_a_lock_file_belongs_to_the_run_whose_process_has_opened_it(run_name: str, user: str) -> None:
+    before = take_snapshot()
+    lock = SHARED_MEMORY / f"aeron-program-{run_name}.aeron-spark-server-21590.lock"
+    hold = f"f = open({str(lock)!r}, 'w'); print(flush=True); {SLEEP}"
+    try:
+        with started(hold, **{RUN_VARIABLE: run_name if user == "ours" else user}) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            found = leaks_since(before, run_name, timeout_s=0)
+            process.kill()
+    finally:
+        lock.unlink(missing_ok=True)
+    files = [line for line in found if line.startswith("directory")]
+    assert files == ([f"directory {lock}"] if user == "ours" else [])
+
+
 def test_an_open_port_is_a_leak_until_it_is_closed(run_name: str) -> None:
     before = take_snapshot()
     with socket.socket() as tcp, socket.socket(type=socket.SOCK_DGRAM) as udp:
