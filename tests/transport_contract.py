@@ -108,7 +108,12 @@ class Open:
         )
         self.at_client = self.client_transport.open_link(self.ids, channel_settings)
         both = (self.at_server.publication, self.at_client.publication)
-        until(lambda: all(one.connected for one in both), self.server, self.client, awaited="the link")
+        until(
+            lambda: all(one.connected for one in both) and self.client.available(self.at_client.token),
+            self.server,
+            self.client,
+            awaited="the link",
+        )
 
     def close(self) -> None:
         """Close both transports."""
