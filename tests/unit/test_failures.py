@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.failures import MAX_LINES
+from tests.inner import run_inner
 
 TESTS = """
 import pytest
@@ -20,23 +19,13 @@ def broken():
 def test_passes(): pass
 def test_compares(): assert [1] * 30 == [2] * 30
 def test_is_not_set_up(broken): pass
-def test_skips(): pytest.skip("a reason")
-"""
-PLUGIN = """
-from tests import failures
-
-pytest_addoption = failures.pytest_addoption
-pytest_configure = failures.register
 """
 
 
 def logged(folder: Path, tests: str, *arguments: str) -> list[str]:
     """Run tests in a separate pytest, and return the lines of its failure log."""
-    (folder / "test_given.py").write_text(tests)
-    (folder / "conftest.py").write_text(PLUGIN)
     log = folder / "failures"
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--rootdir={folder}", *arguments]
-    subprocess.run([*command, f"--failure-log={log}", str(folder)], timeout=120, capture_output=True)
+    run_inner(folder, {"test_given.py": tests}, "-q", f"--failure-log={log}", *arguments)
     return log.read_text().splitlines() if log.exists() else []
 
 
