@@ -1,4 +1,4 @@
-"""Sessions by ticket: which client can resume a session, and when sessions and tickets are deleted."""
+"""Tests sessions by ticket: which client can resume a session, and when sessions and tickets are deleted."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from aeron_spark.protocol.tickets import FULL, FULL_FOR_KEY, MAX_OFFERS, Offer, 
 ALICE, MALLORY = b"a" * 32, b"m" * 32
 
 
-def store(**limits: int) -> TicketStore[str]:
+def new_store(**limits: int) -> TicketStore[str]:
     return TicketStore(random.Random(1).randbytes, 120.0, **limits)
 
 
-def opened(tickets: TicketStore[str], key: bytes = ALICE, session: str = "session", now: float = 0.0) -> bytes:
-    answer = tickets.open(key, session, now)
-    assert not isinstance(answer, Refusal)
-    assert answer[0].session == session
-    return answer[0].ticket
+def open_session(tickets: TicketStore[str], key: bytes = ALICE, session: str = "session", now: float = 0.0) -> bytes:
+    opened = tickets.open(key, session, now)
+    assert not isinstance(opened, Refusal)
+    assert opened[0].session == session
+    return opened[0].ticket
 
 
-def presented(tickets: TicketStore[str], ticket: bytes, now: float = 0.0, key: bytes = ALICE) -> bytes:
+def present_ticket(tickets: TicketStore[str], ticket: bytes, now: float = 0.0, key: bytes = ALICE) -> bytes:
     offer = tickets.present(ticket, key, now)
     assert offer is not None
     return offer.ticket
 
 
 def test_row_46_a_ticket_with_another_key_is_refused_and_changes_nothing() -> None:
-    tickets = store()
-    ticket = opened(tickets)
+    tickets = new_store()
+    ticket = open_session(tickets)
     assert tickets.confirm(ticket)
     tickets.detach(ticket, 10.0)
     before = tickets.deadline()
@@ -49,8 +49,8 @@ def test_row_46_a_ticket_with_another_key_is_refused_and_changes_nothing() -> No
 
 
 def test_row_46_another_key_does_not_take_a_session_that_is_connected() -> None:
-    tickets = store()
-    ticket = opened(tickets)
+    tickets = new_store()
+    ticket = open_session(tickets)
     tickets.confirm(ticket)
     assert tickets.present(ticket, MALLORY, 1.0) is None
     assert tickets.deadline() is None
@@ -58,12 +58,12 @@ def test_row_46_another_key_does_not_take_a_session_that_is_connected() -> None:
 
 
 def test_the_old_ticket_is_valid_until_the_first_frame() -> None:
-    tickets = store()
-    old = opened(tickets)
+    tickets = new_store()
+    old = open_session(tickets)
     tickets.confirm(old)
     tickets.detach(old, 0.0)
-    presented(tickets, old, 1.0)  # its response is lost
-    new = presented(tickets, old, 2.0)
+    present_ticket(tickets, old, 1.0)  # its response is lost
+    new = present_ticket(tickets, old, 2.0)
     assert tickets.confirm(new)
     assert tickets.present(old, ALICE, 3.0) is None
     assert not tickets.confirm(old)
@@ -71,31 +71,31 @@ def test_the_old_ticket_is_valid_until_the_first_frame() -> None:
 
 
 def test_a_client_without_a_first_frame_can_present_its_new_ticket_or_the_old_one() -> None:
-    tickets = store()
-    old = opened(tickets)
+    tickets = new_store()
+    old = open_session(tickets)
     tickets.confirm(old)
     tickets.detach(old, 0.0)
-    new = presented(tickets, old, 1.0)
+    new = present_ticket(tickets, old, 1.0)
     for now in range(2, 2 + 3 * MAX_OFFERS):  # the client has the new ticket, and all further responses are lost
-        last = presented(tickets, new, float(now))
+        last = present_ticket(tickets, new, float(now))
     assert tickets.confirm(last)
     assert tickets.present(new, ALICE, 30.0) is None
     assert tickets.present(old, ALICE, 30.0) is None
 
 
 def test_unconfirmed_tickets_are_limited_and_the_oldest_is_deleted_first() -> None:
-    tickets = store()
-    ticket = opened(tickets)
+    tickets = new_store()
+    ticket = open_session(tickets)
     tickets.confirm(ticket)
-    offers = [presented(tickets, ticket) for _ in range(MAX_OFFERS + 1)]
+    offers = [present_ticket(tickets, ticket) for _ in range(MAX_OFFERS + 1)]
     assert [tickets.present(offer, MALLORY, 0.0) for offer in offers] == [None] * (MAX_OFFERS + 1)
     assert not tickets.confirm(offers[0])
     assert tickets.confirm(offers[1])
 
 
 def test_row_56_a_session_expires_after_the_retention_and_not_before() -> None:
-    tickets = store()
-    ticket = opened(tickets)
+    tickets = new_store()
+    ticket = open_session(tickets)
     tickets.confirm(ticket)
     assert tickets.expire(1e9) == []  # connected sessions never expire
     tickets.detach(ticket, 10.0)
@@ -108,28 +108,28 @@ def test_row_56_a_session_expires_after_the_retention_and_not_before() -> None:
 
 
 def test_a_session_does_not_expire_between_an_offer_and_its_first_frame() -> None:
-    tickets = store()
-    ticket = opened(tickets)
+    tickets = new_store()
+    ticket = open_session(tickets)
     tickets.confirm(ticket)
     tickets.detach(ticket, 0.0)
-    new = presented(tickets, ticket, 119.9)
+    new = present_ticket(tickets, ticket, 119.9)
     assert tickets.expire(125.0) == []
     assert tickets.confirm(new)
     assert tickets.deadline() is None
 
 
 def test_a_session_without_a_first_frame_expires() -> None:
-    tickets = store()
-    opened(tickets, now=5.0)
+    tickets = new_store()
+    open_session(tickets, now=5.0)
     assert tickets.expire(124.9) == []
     assert tickets.expire(125.0) == ["session"]
 
 
 def test_the_end_of_an_older_link_does_not_change_the_session() -> None:
-    tickets = store()
-    old = opened(tickets)
+    tickets = new_store()
+    old = open_session(tickets)
     tickets.confirm(old)
-    new = presented(tickets, old)
+    new = present_ticket(tickets, old)
     tickets.confirm(new)
     tickets.detach(old, 1.0)
     tickets.drop(old)
@@ -138,19 +138,19 @@ def test_the_end_of_an_older_link_does_not_change_the_session() -> None:
 
 
 def test_a_session_whose_link_is_lost_during_a_resume_expires() -> None:
-    tickets = store()
-    old = opened(tickets)
+    tickets = new_store()
+    old = open_session(tickets)
     tickets.confirm(old)
-    presented(tickets, presented(tickets, old))
+    present_ticket(tickets, present_ticket(tickets, old))
     tickets.detach(old, 1.0)
     assert tickets.deadline() == 121.0
 
 
 def test_a_closed_session_is_deleted_with_all_its_tickets() -> None:
-    tickets = store()
-    ticket = opened(tickets)
+    tickets = new_store()
+    ticket = open_session(tickets)
     tickets.confirm(ticket)
-    offered = presented(tickets, ticket)
+    offered = present_ticket(tickets, ticket)
     tickets.drop(ticket)
     tickets.drop(ticket)
     assert len(tickets) == 0
@@ -158,61 +158,61 @@ def test_a_closed_session_is_deleted_with_all_its_tickets() -> None:
 
 
 def test_a_session_never_ends_to_make_room_for_another_key() -> None:
-    tickets = store(max_sessions=2, max_sessions_per_key=2)
-    opened(tickets, ALICE)
-    opened(tickets, ALICE)
+    tickets = new_store(max_sessions=2, max_sessions_per_key=2)
+    open_session(tickets, ALICE)
+    open_session(tickets, ALICE)
     assert tickets.open(MALLORY, "m", 1.0) is FULL
     assert len(tickets) == 2
-    answer = tickets.open(MALLORY, "m", 120.0)  # the others have expired
-    assert not isinstance(answer, Refusal)
-    assert answer[1] == ["session", "session"]
+    opened = tickets.open(MALLORY, "m", 120.0)  # the others have expired
+    assert not isinstance(opened, Refusal)
+    assert opened[1] == ["session", "session"]
 
 
 def test_a_key_at_its_limit_loses_its_own_oldest_detached_session() -> None:
-    tickets = store(max_sessions_per_key=2)
-    connected = opened(tickets, session="connected")
+    tickets = new_store(max_sessions_per_key=2)
+    connected = open_session(tickets, session="connected")
     tickets.confirm(connected)
-    opened(tickets, session="detached")
-    answer = tickets.open(ALICE, "third", 1.0)
-    assert not isinstance(answer, Refusal)
-    assert answer[1] == ["detached"]
-    tickets.confirm(answer[0].ticket)
+    open_session(tickets, session="detached")
+    opened = tickets.open(ALICE, "third", 1.0)
+    assert not isinstance(opened, Refusal)
+    assert opened[1] == ["detached"]
+    tickets.confirm(opened[0].ticket)
     assert tickets.open(ALICE, "fourth", 1.0) is FULL_FOR_KEY
     assert len(tickets) == 2
 
 
 def test_a_new_session_is_found_by_the_presented_ticket_until_the_first_frame() -> None:
-    tickets = store()
-    made_up = b"r" * 32
-    answer = tickets.open(ALICE, "session", 0.0, made_up)
-    assert not isinstance(answer, Refusal)
-    assert tickets.present(made_up, MALLORY, 1.0) is None
-    offer = tickets.present(made_up, ALICE, 1.0)
+    tickets = new_store()
+    client_ticket = b"r" * 32
+    opened = tickets.open(ALICE, "session", 0.0, client_ticket)
+    assert not isinstance(opened, Refusal)
+    assert tickets.present(client_ticket, MALLORY, 1.0) is None
+    offer = tickets.present(client_ticket, ALICE, 1.0)
     assert offer is not None
     assert offer.session == "session"
     assert tickets.confirm(offer.ticket)
-    assert tickets.present(made_up, ALICE, 2.0) is None
+    assert tickets.present(client_ticket, ALICE, 2.0) is None
     assert len(tickets) == 1
 
 
 def test_a_presented_ticket_does_not_take_the_session_of_another_key() -> None:
-    tickets = store()
-    ticket = opened(tickets, session="hers")
-    answer = tickets.open(MALLORY, "his", 0.0, ticket)
-    assert not isinstance(answer, Refusal)
+    tickets = new_store()
+    ticket = open_session(tickets, session="alice")
+    opened = tickets.open(MALLORY, "mallory", 0.0, ticket)
+    assert not isinstance(opened, Refusal)
     assert tickets.present(ticket, MALLORY, 1.0) is None
     offer = tickets.present(ticket, ALICE, 1.0)
     assert offer is not None
-    assert offer.session == "hers"
-    tickets.drop(answer[0].ticket)
+    assert offer.session == "alice"
+    tickets.drop(opened[0].ticket)
     assert tickets.present(ticket, ALICE, 1.0) is not None
 
 
 def test_the_presented_ticket_is_deleted_with_its_session() -> None:
-    tickets = store()
-    answer = tickets.open(ALICE, "session", 0.0, b"r" * 32)
-    assert not isinstance(answer, Refusal)
-    tickets.drop(answer[0].ticket)
+    tickets = new_store()
+    opened = tickets.open(ALICE, "session", 0.0, b"r" * 32)
+    assert not isinstance(opened, Refusal)
+    tickets.drop(opened[0].ticket)
     assert tickets.present(b"r" * 32, ALICE, 0.0) is None
     assert len(tickets._by_ticket) == 0
 
@@ -223,14 +223,14 @@ def test_a_ticket_is_not_in_the_repr_of_its_offer() -> None:
 
 def test_invalid_limits_and_repeating_entropy_are_refused() -> None:
     with pytest.raises(OptionError, match="at least 1"):
-        store(max_sessions=0)
+        new_store(max_sessions=0)
     constant: TicketStore[str] = TicketStore(bytes, 120.0)
     constant.open(ALICE, "a", 0.0)
     with pytest.raises(UsageError, match="same ticket twice"):
         constant.open(ALICE, "b", 0.0)
 
 
-class Tickets(RuleBasedStateMachine):
+class TicketStoreMachine(RuleBasedStateMachine):
     """Random calls: a key gets only its own sessions, and all limits hold."""
 
     def __init__(self) -> None:
@@ -245,29 +245,29 @@ class Tickets(RuleBasedStateMachine):
     @rule(key=st.sampled_from([ALICE, MALLORY]), presented=st.none() | st.integers(0, 30))
     def open(self, key: bytes, presented: int | None) -> None:
         self.count += 1
-        made_up = None
+        client_ticket = None
         if presented is not None:
             known = presented < len(self.tickets)
-            made_up = self.tickets[presented] if known else bytes([presented]) * 32
-        answer = self.store.open(key, (key, self.count), self.now, made_up)
-        if not isinstance(answer, Refusal):
-            self.tickets.append(answer[0].ticket)
-        if made_up is not None:
-            self.tickets.append(made_up)
+            client_ticket = self.tickets[presented] if known else bytes([presented]) * 32
+        opened = self.store.open(key, (key, self.count), self.now, client_ticket)
+        if not isinstance(opened, Refusal):
+            self.tickets.append(opened[0].ticket)
+        if client_ticket is not None:
+            self.tickets.append(client_ticket)
 
-    @rule(which=st.integers(0, 30), key=st.sampled_from([ALICE, MALLORY]))
-    def present(self, which: int, key: bytes) -> None:
-        if which < len(self.tickets):
-            offer = self.store.present(self.tickets[which], key, self.now)
+    @rule(index=st.integers(0, 30), key=st.sampled_from([ALICE, MALLORY]))
+    def present(self, index: int, key: bytes) -> None:
+        if index < len(self.tickets):
+            offer = self.store.present(self.tickets[index], key, self.now)
             assert offer is None or offer.session[0] == key
             if offer is not None:
                 self.tickets.append(offer.ticket)
 
-    @rule(which=st.integers(0, 30), what=st.sampled_from(["confirm", "detach", "drop"]))
-    def end(self, which: int, what: str) -> None:
-        if which < len(self.tickets):
-            ticket = self.tickets[which]
-            match what:
+    @rule(index=st.integers(0, 30), action=st.sampled_from(["confirm", "detach", "drop"]))
+    def end(self, index: int, action: str) -> None:
+        if index < len(self.tickets):
+            ticket = self.tickets[index]
+            match action:
                 case "confirm":
                     self.store.confirm(ticket)
                 case "detach":
@@ -286,7 +286,7 @@ class Tickets(RuleBasedStateMachine):
         assert earliest is None or earliest > self.now
 
     @invariant()
-    def bounded(self) -> None:
+    def limits_hold(self) -> None:
         assert len(self.store) <= 4
         assert len(self.store._by_ticket) <= 4 * (MAX_OFFERS + 1)
         reachable = {id(entry) for entry in self.store._by_ticket.values()}
@@ -294,5 +294,5 @@ class Tickets(RuleBasedStateMachine):
         assert reachable == kept
 
 
-TestTickets = Tickets.TestCase
+TestTickets = TicketStoreMachine.TestCase
 TestTickets.settings = settings(stateful_step_count=40)
