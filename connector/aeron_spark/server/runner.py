@@ -138,7 +138,7 @@ class ServerRunner:
         self._runtime: Final = runtime
         self._connection_class: Final = connection_class
         self._wanted_addresses: tuple[ServerAddress, ...] = ()
-        self._reopening: Final = TransportReopening(self._open, runtime.listener_pool)
+        self._reopening: Final = TransportReopening(lambda: self._open(self._wanted_addresses), runtime.listener_pool)
         self._reopening_error = ""  # the text of the last error, which is reported once
         self._deciders: Final = ThreadPoolExecutor(settings.deciders, thread_name_prefix="aeron-spark-decider")
         self._machine_calls: Final[deque[Callable[[], ServerEffects]]] = deque()  # to be made
@@ -156,12 +156,8 @@ class ServerRunner:
 
         Raises InUseError or TransportError as ``ServerTransport.listen``, and closes the transport then.
         """
+        opened = self._open(addresses)
         self._wanted_addresses = tuple(addresses)
-        try:
-            opened = self._open()
-        except BaseException:
-            self._wanted_addresses = ()
-            raise
         self._transport, self.addresses = opened.transport, opened.addresses
 
     @property
@@ -528,11 +524,11 @@ class ServerRunner:
 
     # The transport
 
-    def _open(self) -> _OpenTransport:
+    def _open(self, addresses: Sequence[ServerAddress]) -> _OpenTransport:
         transport = self._open_transport()
         opened = _OpenTransport(transport, {})
         try:
-            for address in self._wanted_addresses:
+            for address in addresses:
                 opened.addresses[transport.listen(address, self.settings.link.channel_settings)] = address
         except BaseException:
             transport.close()

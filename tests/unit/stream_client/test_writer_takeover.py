@@ -182,7 +182,7 @@ def test_send_reports_how_many_rows_are_committed(
     world.downtime_s = 60.0
     world.outage = Outage(CommitTransaction, done)
     with pytest.raises(WaitTimeout) as failed:
-        sender.commit()
+        sender.end_file()
     if not more:
         world.end_faults()
     sender.print_committed()
