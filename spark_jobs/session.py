@@ -99,7 +99,7 @@ def begin(start: Callable[[], StreamingQuery], timeout_s: float = math.inf) -> S
                     f"{status!r}, and it was stopped"
                 )
             time.sleep(POLL_INTERVAL_S)
-        if query.isActive or not missed_its_start(query):
+        if query.isActive or not has_missed_start_deadline(query):
             return query
         print(
             f"start {attempt} of {BEGIN_ATTEMPTS} of query {query.name or query.id} failed: {START_FAILURE} within ten "
@@ -109,7 +109,7 @@ def begin(start: Callable[[], StreamingQuery], timeout_s: float = math.inf) -> S
     return query
 
 
-def missed_its_start(query: StreamingQuery) -> bool:
+def has_missed_start_deadline(query: StreamingQuery) -> bool:
     """Return whether a query has ended because its Python process did not start within Spark's ten seconds."""
     return START_FAILURE in str(query.exception())
 

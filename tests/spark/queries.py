@@ -13,7 +13,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from spark_jobs.session import begin, missed_its_start
+from spark_jobs.session import begin, has_missed_start_deadline
 from tests.aeron.streams import TIMEOUT_S, number
 from tests.waiting import poll_until
 
@@ -90,7 +90,7 @@ def run_to_end(
                 return query
             except StreamingQueryException:
                 # Spark allows each of its Python processes ten seconds to start, and begin() checks only the first.
-                if not missed_its_start(query):
+                if not has_missed_start_deadline(query):
                     raise
 
 

@@ -24,7 +24,7 @@ from pyspark.sql.streaming import StreamingQuery
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.node import NodeHandle
 from aeron_spark.pool import POOL
-from spark_jobs.session import begin, missed_its_start
+from spark_jobs.session import begin, has_missed_start_deadline
 from tests.aeron.streams import TIMEOUT_S, Stream, number, numbered, open_stream
 from tests.e2e.faulty_server import PUBLISHED
 from tests.e2e.served import ServerProgram
@@ -76,7 +76,7 @@ def start_and_wait(start: Callable[[], StreamingQuery], wait: Callable[[Streamin
             return query
         except BaseException:
             query.stop()
-            if not missed_its_start(query):
+            if not has_missed_start_deadline(query):
                 raise
 
 
