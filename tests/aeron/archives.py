@@ -13,7 +13,7 @@ from aeron_spark.aeron.archive import ArchiveAddress, archive_of
 from aeron_spark.errors import ConnectError
 from aeron_spark.node.liveness import driver_liveness
 from aeron_spark.waiting import wait_for
-from tests.aeron.node.programs import foreign_driver, python
+from tests.aeron.node.programs import start_foreign_driver, start_python
 from tests.aeron.streams import TIMEOUT_S
 
 # An archive that accepts clients with the secret; the program ends at the end of its input.
@@ -62,7 +62,7 @@ def free_port() -> int:
 @contextmanager
 def foreign_archive(aeron_dir: Path, archive_dir: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Run Aeron's own ArchivingMediaDriver, as users without this package do."""
-    process = foreign_driver(
+    process = start_foreign_driver(
         aeron_dir,
         "io.aeron.archive.ArchivingMediaDriver",
         f"-Daeron.archive.dir={archive_dir}",
@@ -95,7 +95,7 @@ def _has_archive(aeron_dir: Path, process: subprocess.Popen[bytes]) -> bool:
 def guarded_archive(aeron_dir: Path, archive_dir: Path, secret: str) -> Iterator[str]:
     """Run an archive that requires ``secret``; yield its control endpoint."""
     control = f"localhost:{free_port()}"
-    process = python(GUARDED, str(aeron_dir), str(archive_dir), control, secret)
+    process = start_python(GUARDED, str(aeron_dir), str(archive_dir), control, secret)
     assert process.stdout is not None
     try:
         line = process.stdout.readline()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from aeron_spark import node
-from tests.aeron.node.programs import python
+from tests.aeron.node.programs import start_python
 
 TIMEOUT_S = 60.0  # of actions in another process on a slow machine
 BLOCKED_S = 600  # duration of the blocking call of each program
@@ -70,7 +70,7 @@ def shared(run_name: str) -> Iterator[Path]:
 
 def interrupted(aeron_dir: Path, handler: str, blocking: str, number: signal.Signals) -> tuple[list[str], int, float]:
     """Send the program the signal while it blocks; return its output, its exit code and its duration after it."""
-    with python(PROGRAM, str(aeron_dir), handler, blocking, number.name) as process:
+    with start_python(PROGRAM, str(aeron_dir), handler, blocking, number.name) as process:
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
@@ -122,7 +122,7 @@ print("still running", flush=True)
 
 
 def test_finding_c14_a_signal_that_the_program_ignores_stays_ignored() -> None:
-    with python(IGNORING) as process:
+    with start_python(IGNORING) as process:
         output, _ = process.communicate(timeout=TIMEOUT_S)
     assert (output.splitlines(), process.returncode) == (["still running"], 0)
 
@@ -135,7 +135,7 @@ def test_a_java_call_of_the_main_thread_raises_javas_exception() -> None:
         "except jclass('java.lang.NumberFormatException') as error: print(error.getMessage())\n"
         "print(interruptible(jclass('java.lang.Integer').parseInt, '7'))"
     )
-    with python(code) as process:
+    with start_python(code) as process:
         output, _ = process.communicate(timeout=TIMEOUT_S)
     assert output.splitlines() == ['For input string: "x"', "7"]
 
@@ -163,7 +163,7 @@ except KeyboardInterrupt:
     late.wait(60)
     print(discarded)
 """
-    with python(code) as process:
+    with start_python(code) as process:
         output, _ = process.communicate(timeout=TIMEOUT_S)
     assert output.splitlines() == ["interrupted []", "['late']"]
 
@@ -191,6 +191,6 @@ except KeyboardInterrupt:
     returned.wait(60)
     print("ends")
 """
-    with python(code) as process:
+    with start_python(code) as process:
         output, _ = process.communicate(timeout=TIMEOUT_S)
     assert (output.splitlines(), process.returncode) == (["ends", "discarded late"], 0)

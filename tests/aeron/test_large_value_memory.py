@@ -18,7 +18,7 @@ import pytest
 from aeron_spark import node as nodes
 from aeron_spark.node import NodeHandle
 from tests.aeron.large_values import READER, WRITER
-from tests.aeron.node.programs import python
+from tests.aeron.node.programs import start_python
 from tests.leaks import SHARED_MEMORY
 
 MIB: Final = 1 << 20
@@ -47,7 +47,7 @@ def reader(node: NodeHandle) -> Iterator[subprocess.Popen[str]]:
 
 
 def _running(code: str, node: NodeHandle) -> Iterator[subprocess.Popen[str]]:
-    process = python(code, node.aeron_dir)
+    process = start_python(code, node.aeron_dir)
     yield process
     process.communicate(timeout=60)
     assert process.returncode == 0

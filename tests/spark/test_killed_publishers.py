@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from aeron_spark.node import NodeHandle
 from aeron_spark.waiting import wait_for
 from aeron_spark.wire import Content, Header, encode, encode_batch
-from tests.aeron.node.programs import python
+from tests.aeron.node.programs import start_python
 from tests.aeron.streams import TIMEOUT_S, PublishedRecording, Stream, frame, number, numbered
 from tests.spark.queries import CollectingSink, read_batch, read_stream, run_query, run_to_end, wait_for_query
 from tests.spark.simulated_engine import Query, read_numbers
@@ -103,7 +103,7 @@ def kill_publishers(node: NodeHandle) -> Iterator[dict[str, KilledRecording]]:
     """Run and kill all publishers at once: the media driver takes ten seconds to notice that a client has died."""
     streams = {payload: Stream(node).record() for payload in PAYLOADS}
     processes = {
-        payload: python(KILLED_PUBLISHER, node.aeron_dir, str(stream.id), payload, COMPLETE_VALUE.decode())
+        payload: start_python(KILLED_PUBLISHER, node.aeron_dir, str(stream.id), payload, COMPLETE_VALUE.decode())
         for payload, stream in streams.items()
     }
     for process in processes.values():

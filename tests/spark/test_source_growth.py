@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from aeron_spark.aeron.replay import replay
 from aeron_spark.node import NodeHandle
-from tests.aeron.node.programs import python
+from tests.aeron.node.programs import start_python
 from tests.aeron.streams import TIMEOUT_S, Stream, number, numbered, open_stream, own_node
 from tests.spark.queries import CollectingSink, read_batch, read_stream, run_query, run_to_end, wait_for_query
 from tests.spark.simulated_engine import Query
@@ -50,7 +50,7 @@ def stream(node: NodeHandle) -> Iterator[Stream]:
 def start_publisher(stream: Stream, first: int, last: int) -> subprocess.Popen[str]:
     """Start a publisher in a separate process; return after all its messages are recorded."""
     arguments = (stream.handle.aeron_dir, str(stream.id), str(first), str(last))
-    process = python(PUBLISHER, *arguments)
+    process = start_python(PUBLISHER, *arguments)
     assert process.stdout is not None
     output = process.stdout.readline()
     assert output == "recorded\n", output + process.stdout.read()

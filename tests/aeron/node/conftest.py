@@ -1,4 +1,4 @@
-"""Real nodes, each in a separate directory that is removed after the test."""
+"""The directory in which a test runs a real node."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from aeron_spark import node
 
 
 @pytest.fixture
-def own(aeron_dir: Path) -> Iterator[Path]:
-    """Yield the directory of a node that the test may start and kill; the fixture stops the node."""
+def node_dir(aeron_dir: Path) -> Iterator[Path]:
+    """Yield the directory of a node that the test may start and kill. Afterwards stop the node."""
     yield aeron_dir
     node.stop(aeron_dir, force=True, timeout=10)
     shutil.rmtree(aeron_dir, ignore_errors=True)

@@ -25,7 +25,7 @@ class Program(subprocess.Popen[str]):
         super().__exit__(kind, error, trace)
 
 
-def python(code: str, *arguments: str, environ: Mapping[str, str] | None = None) -> Program:
+def start_python(code: str, *arguments: str, environ: Mapping[str, str] | None = None) -> Program:
     """Start ``code`` in a separate Python process that can import the package; its input and output are pipes."""
     path = os.pathsep.join([str(ROOT / "connector"), str(ROOT)])
     return Program(
@@ -38,7 +38,7 @@ def python(code: str, *arguments: str, environ: Mapping[str, str] | None = None)
     )
 
 
-def foreign_driver(
+def start_foreign_driver(
     aeron_dir: Path, main: str = "io.aeron.driver.MediaDriver", *options: str
 ) -> subprocess.Popen[bytes]:
     """Start a media driver without this package."""

@@ -11,14 +11,15 @@ import psutil
 import pytest
 
 from aeron_spark import node
-from tests.aeron.node.programs import python
+from tests.aeron.node.programs import start_python
 
 PROCESSES = 20
-SHORT_S, LONG_S = 20.0, 90.0
-KILL_PROBABILITY = 0.03  # of each user in each round
+SHORT_RUN_S, LONG_RUN_S = 20.0, 90.0
+KILL_PROBABILITY = 0.03  # of each process in each round
 
-# Executes commands from its input, one a line: "use DELAY HOLD" or "stop DELAY HOLD". Prints "ok" or the failure.
-USER = """
+# Executes commands from its input, one a line: "use DELAY HOLD" or "stop DELAY HOLD", in seconds. Prints "ok" or the
+# failure.
+USER_PROGRAM = """
 import sys, time
 from pathlib import Path
 from aeron_spark import node
@@ -71,81 +72,81 @@ def run_round(users: list[User], rng: random.Random, commands: list[str]) -> Non
         result = user.stdout.readline()
         if number in killed:
             user.communicate(timeout=30)
-            users[number] = python(USER, user.args[-1])  # type: ignore[index]
+            users[number] = start_python(USER_PROGRAM, user.args[-1])  # type: ignore[index]
         else:
             if result != "ok\n":
                 user.kill()
                 pytest.fail(result + user.communicate(timeout=30)[0])
 
 
-def churn(own: Path, rng: random.Random, seconds: float) -> None:
+def use_and_stop_at_random(node_dir: Path, rng: random.Random, seconds: float) -> None:
     end = time.monotonic() + seconds
-    users = [python(USER, str(own)) for _ in range(PROCESSES)]
+    users = [start_python(USER_PROGRAM, str(node_dir)) for _ in range(PROCESSES)]
     uses = rounds = 0
     try:
         while time.monotonic() < end or rounds < 4:
             verbs = [("stop" if rng.random() < 0.1 else "use") for _ in users]
             commands = [f"{verb} {rng.uniform(0, 0.4):.3f} {rng.uniform(0, 0.5):.3f}" for verb in verbs]
             run_round(users, rng, commands)
-            if rounds % 4 == 0:  # no user for long enough
-                wait_until_absent(own)
-            elif rounds % 4 == 1:  # some users keep only their lock: the node must not stop
-                silent = rng.randrange(1, 4)
-                run_round(users, rng, ["use 0 2"] * silent + ["stop 0.5 0"] * (PROCESSES - silent))
-            else:  # the next uses begin about when the node stops
+            if rounds % 4 == 0:  # no process uses the node for longer than the time of its idle stop
+                wait_until_ended(node_dir)
+            elif rounds % 4 == 1:  # some processes hold the node and others stop it: it must not stop
+                holders = rng.randrange(1, 4)
+                run_round(users, rng, ["use 0 2"] * holders + ["stop 0.5 0"] * (PROCESSES - holders))
+            else:  # the next uses begin at about the time of the node's idle stop
                 time.sleep(rng.uniform(0.2, 0.9))
             rounds += 1
             uses += verbs.count("use")
     finally:
         for user in users:
             user.communicate(timeout=60)
-    wait_until_absent(own)
-    log = node.local_node_paths(own).log.read_text().splitlines()
+    wait_until_ended(node_dir)
+    log = node.local_node_paths(node_dir).log.read_text().splitlines()
     events = [line for line in log if "ready:" in line or line.endswith("] stopped")]
     nodes = sum("ready:" in line for line in events)
     print(f"{uses} uses in {rounds} rounds of {nodes} nodes")
     assert nodes > 1
-    assert_one_at_a_time(events)
+    assert_nodes_do_not_overlap(events)
 
 
-def assert_one_at_a_time(events: list[str]) -> None:
-    """Assert from the common log of a folder's nodes that each was ready only after the last had stopped."""
+def assert_nodes_do_not_overlap(events: list[str]) -> None:
+    """Assert from the log of a folder's nodes that each was ready only after the previous one had stopped."""
     words = [line.split()[2].rstrip(":") for line in events]
     assert words == ["ready", "stopped"] * (len(words) // 2) + ["ready"] * (len(words) % 2), events
 
 
-def node_pids(own: Path) -> set[int]:
-    """Return the ids of the node processes for ``own``."""
+def node_pids(node_dir: Path) -> set[int]:
+    """Return the ids of the node processes for ``node_dir``."""
     found = set()
     for process in psutil.process_iter(["cmdline"]):
         command = process.info["cmdline"] or []
-        if "aeron_spark.node.keeper" in command and any(f'"{own}"' in part for part in command):
+        if "aeron_spark.node.keeper" in command and any(f'"{node_dir}"' in part for part in command):
             found.add(process.pid)
     return found
 
 
-def wait_until_absent(own: Path) -> None:
+def wait_until_ended(node_dir: Path) -> None:
     deadline = time.monotonic() + 30
-    while node.status(own).state != "absent" or node_pids(own):
-        assert time.monotonic() < deadline, (node.status(own), node_pids(own))
+    while node.status(node_dir).state != "absent" or node_pids(node_dir):
+        assert time.monotonic() < deadline, (node.status(node_dir), node_pids(node_dir))
         time.sleep(0.05)
 
 
 @pytest.mark.full("twenty processes for twenty seconds, and some ten nodes")
-def test_twenty_processes_share_a_node(own: Path, rng: random.Random) -> None:
-    churn(own, rng, SHORT_S)
+def test_twenty_processes_share_a_node(node_dir: Path, rng: random.Random) -> None:
+    use_and_stop_at_random(node_dir, rng, SHORT_RUN_S)
 
 
 @pytest.mark.soak
-def test_twenty_processes_share_a_node_for_long(own: Path, rng: random.Random) -> None:
-    churn(own, rng, LONG_S)
+def test_twenty_processes_share_a_node_for_90_seconds(node_dir: Path, rng: random.Random) -> None:
+    use_and_stop_at_random(node_dir, rng, LONG_RUN_S)
 
 
-def test_the_check_of_the_log_detects_two_nodes_at_a_time() -> None:
+def test_the_check_of_the_log_detects_two_nodes_that_overlap() -> None:
     with pytest.raises(AssertionError):
-        assert_one_at_a_time(["t [1] ready: x", "t [2] ready: x", "t [1] stopped", "t [2] stopped"])
+        assert_nodes_do_not_overlap(["t [1] ready: x", "t [2] ready: x", "t [1] stopped", "t [2] stopped"])
 
 
-def test_a_node_process_is_counted(own: Path) -> None:
-    with node.ensure(own) as handle:
-        assert node_pids(own) == {handle.pid}
+def test_a_running_node_process_is_found_by_its_directory(node_dir: Path) -> None:
+    with node.ensure(node_dir) as handle:
+        assert node_pids(node_dir) == {handle.pid}

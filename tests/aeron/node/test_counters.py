@@ -23,20 +23,20 @@ from aeron_spark.waiting import wait_for
 from tests.aeron.endpoint.drivers import free_ports
 
 
-def test_the_files_describe_the_driver(own: Path) -> None:
-    with node.ensure(own) as handle:
-        found = counters.read_driver(str(own))
+def test_the_package_reads_process_and_counters_of_a_driver_from_its_files(node_dir: Path) -> None:
+    with node.ensure(node_dir) as handle:
+        found = counters.read_driver(str(node_dir))
         assert (found.pid, found.cnc_version, found.client_liveness_timeout) == (handle.pid, "0.2.0", 10.0)
         assert found.alive
-        ours = liveness.driver_liveness(own)
-        assert ours is not None
-        assert (ours.pid, ours.started) == (found.pid, found.started)
-        labels = [counter.label for counter in counters.read_counters(str(own))]
+        driver = liveness.driver_liveness(node_dir)
+        assert driver is not None
+        assert (driver.pid, driver.started) == (found.pid, found.started)
+        labels = [counter.label for counter in counters.read_counters(str(node_dir))]
         assert "Bytes sent" in labels[0]
         assert any(f"archiveId={handle.archive_id}" in label for label in labels)
 
 
-def test_the_offsets_are_those_of_aerons_classes() -> None:
+def test_the_offsets_in_aerons_files_are_those_of_aerons_classes() -> None:
     ring = jclass("org.agrona.concurrent.ringbuffer.RingBufferDescriptor")
     assert int(ring.TRAILER_LENGTH) == cnc.RING_TRAILER_LENGTH
     assert int(ring.CONSUMER_HEARTBEAT_OFFSET) == cnc.RING_HEARTBEAT_OFFSET
@@ -52,9 +52,9 @@ def test_the_offsets_are_those_of_aerons_classes() -> None:
     errors = jclass("org.agrona.concurrent.errors.DistinctErrorLog")
     assert int(errors.ENCODED_ERROR_OFFSET) == counters.ERROR.size
     assert int(errors.RECORD_ALIGNMENT) == counters.ERROR_ALIGNMENT
-    mark = jclass("io.aeron.archive.codecs.mark.MarkFileHeaderDecoder")
-    assert 8 + int(mark.pidEncodingOffset()) + 8 == liveness.MARK_HEADER.size
-    assert struct.calcsize("<8xi4xq") == 8 + int(mark.startTimestampEncodingOffset())
+    mark_file = jclass("io.aeron.archive.codecs.mark.MarkFileHeaderDecoder")
+    assert 8 + int(mark_file.pidEncodingOffset()) + 8 == liveness.MARK_HEADER.size
+    assert struct.calcsize("<8xi4xq") == 8 + int(mark_file.startTimestampEncodingOffset())
     header = jclass("io.aeron.archive.codecs.CatalogHeaderDecoder")
     assert int(header.BLOCK_LENGTH) == archive_repair.CATALOG_HEADER_LENGTH
     assert int(header.alignmentEncodingOffset()) + 4 == archive_repair.CATALOG_HEADER.size
@@ -62,7 +62,8 @@ def test_the_offsets_are_those_of_aerons_classes() -> None:
     entry = jclass("io.aeron.archive.codecs.RecordingDescriptorHeaderDecoder")
     assert int(entry.BLOCK_LENGTH) == archive_repair.ENTRY_HEADER_LENGTH
     assert [
-        int(at()) for at in (entry.lengthEncodingOffset, entry.stateEncodingOffset, entry.checksumEncodingOffset)
+        int(offset_of())
+        for offset_of in (entry.lengthEncodingOffset, entry.stateEncodingOffset, entry.checksumEncodingOffset)
     ] == [
         0,
         4,
@@ -82,14 +83,14 @@ def test_the_offsets_are_those_of_aerons_classes() -> None:
     assert int(frame.HEADER_LENGTH) == archive_repair.FRAME_HEADER_LENGTH
 
 
-def test_backlog_is_the_bytes_that_a_subscriber_has_not_consumed(own: Path) -> None:
-    with node.ensure(own):
-        client = Client(str(own))
+def test_backlog_is_the_bytes_that_a_subscriber_has_not_consumed(node_dir: Path) -> None:
+    with node.ensure(node_dir):
+        client = Client(str(node_dir))
         subscription = client.subscription("aeron:ipc", 1001)
         publication = client.exclusive_publication("aeron:ipc", 1001)
         value = jclass("org.agrona.concurrent.UnsafeBuffer")(jclass("java.nio.ByteBuffer").allocateDirect(100))
         wait_for(lambda: int(publication.offer(value)) == 160, 20.0, "the driver to have room for a message")
-        (found,) = [stream for stream in counters.read_backlog(str(own)) if stream.stream_id == 1001]
+        (found,) = [stream for stream in counters.read_backlog(str(node_dir)) if stream.stream_id == 1001]
         client.close()
         assert subscription.isClosed()
     assert found.channel == "aeron:ipc"
@@ -100,37 +101,37 @@ def test_backlog_is_the_bytes_that_a_subscriber_has_not_consumed(own: Path) -> N
     assert (found.sender_position, found.receiver_position) == (None, None)
 
 
-def test_errors_can_be_read_after_the_driver_has_ended(own: Path) -> None:
-    with node.ensure(own) as handle:
-        assert counters.read_errors(str(own)) == ()
-        client = Client(str(own))
+def test_errors_can_be_read_after_the_driver_has_ended(node_dir: Path) -> None:
+    with node.ensure(node_dir) as handle:
+        assert counters.read_errors(str(node_dir)) == ()
+        client = Client(str(node_dir))
         with pytest.raises(TransportError):
             client.subscription("aeron:udp?endpoint=no.such.host.invalid:1", 5)
         client.close()
-        (error,) = counters.read_errors(str(own))
+        (error,) = counters.read_errors(str(node_dir))
         assert error.observations == 1
         assert "no.such.host.invalid" in error.text
         os.kill(handle.pid, signal.SIGKILL)
-    assert counters.read_errors(str(own)) == (error,)
+    assert counters.read_errors(str(node_dir)) == (error,)
 
 
-def test_a_missing_driver_is_an_error_but_a_missing_loss_report_is_not(own: Path) -> None:
-    with node.ensure(own, archive=False):
-        assert counters.read_losses(str(own)) == ()
-    node.stop(own)
+def test_a_missing_driver_is_an_error_but_a_missing_loss_report_is_not(node_dir: Path) -> None:
+    with node.ensure(node_dir, archive=False):
+        assert counters.read_losses(str(node_dir)) == ()
+    node.stop(node_dir)
     for read in (counters.read_driver, counters.read_counters, counters.read_losses, counters.read_backlog):
         with pytest.raises(ConnectError, match=r"no media driver in .* can be read.*aeron-spark node start"):
-            read(str(own))
+            read(str(node_dir))
 
 
-def test_losses_are_reported_by_stream(own: Path) -> None:
+def test_losses_are_reported_by_stream(node_dir: Path) -> None:
     lossy = {
         "aeron.ReceiveChannelEndpoint.supplier": "io.aeron.driver.ext.DebugReceiveChannelEndpointSupplier",
         "aeron.debug.receive.data.loss.rate": "0.2",
         "aeron.debug.receive.data.loss.seed": "7",
     }
-    with node.ensure(own, archive=False, properties=lossy):
-        client = Client(str(own))
+    with node.ensure(node_dir, archive=False, properties=lossy):
+        client = Client(str(node_dir))
         subscription = client.subscription("aeron:udp?endpoint=localhost:0", 9)
         while (channel := subscription.tryResolveChannelEndpointPort()) is None:
             pass
@@ -140,7 +141,7 @@ def test_losses_are_reported_by_stream(own: Path) -> None:
         while sent < 80:  # within the receiver's initial window, before the first poll
             sent += int(publication.offer(value)) > 0
         deadline = time.monotonic() + 30
-        while not (losses := counters.read_losses(str(own))):
+        while not (losses := counters.read_losses(str(node_dir))):
             assert time.monotonic() < deadline
             time.sleep(0.01)
         client.close()
@@ -151,24 +152,28 @@ def test_losses_are_reported_by_stream(own: Path) -> None:
     assert loss.channel.startswith("aeron:udp?endpoint=localhost:")
 
 
-def test_a_receivers_window_is_the_largest_that_the_system_grants(own: Path) -> None:
+def test_a_receivers_window_is_the_largest_that_the_system_grants(node_dir: Path) -> None:
     window = min(RECEIVE_WINDOW, granted_buffer(socket.SO_RCVBUF, RECEIVE_BUFFER))
-    with node.ensure(own, archive=False), closing(Client(str(own))) as client:
+    with node.ensure(node_dir, archive=False), closing(Client(str(node_dir))) as client:
         port, _ = free_ports()
         channel = f"aeron:udp?endpoint=127.0.0.1:{port}|term-length=4m"
         subscription = client.subscription(channel, 7)
         publication = client.exclusive_publication(channel, 7)
         message = jclass("org.agrona.concurrent.UnsafeBuffer")(jclass("java.nio.ByteBuffer").allocateDirect(1_024))
         wait_for(publication.isConnected, 20.0, "the subscriber")
-        while publication.position() < 1.5 * window:  # without polls; unsent messages wait in the log
+        while (
+            publication.position() < 1.5 * window
+        ):  # the subscriber does not poll; unsent messages wait in the publication's log
             publication.offer(message)
-        wait_for(lambda: _position(own, "snd-pos") > window - 2_048, 20.0, "the sender to be a window ahead")
+        wait_for(
+            lambda: _position(node_dir, "snd-pos") > window - 2_048, 20.0, "the sender to fill the receiver's window"
+        )
         time.sleep(0.2)
-        assert _position(own, "snd-pos") <= window
+        assert _position(node_dir, "snd-pos") <= window
         subscription.close()
 
 
-def _position(own: Path, name: str) -> int:
-    """Return the value of the only counter with that name."""
-    (found,) = [one.value for one in counters.read_counters(str(own)) if one.label.startswith(f"{name}:")]
+def _position(node_dir: Path, name: str) -> int:
+    """Return the value of the only counter whose label begins with ``name``."""
+    (found,) = [one.value for one in counters.read_counters(str(node_dir)) if one.label.startswith(f"{name}:")]
     return found

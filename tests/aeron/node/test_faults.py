@@ -13,11 +13,11 @@ import pytest
 
 from aeron_spark import node
 from aeron_spark.errors import InUseError, SetupError
-from tests.aeron.node.programs import python
+from tests.aeron.node.programs import start_python
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user or mount a file system")
 
-ENSURE = """
+START_AND_STOP_NODE = """
 import sys
 from aeron_spark import node
 from aeron_spark.errors import AeronSparkError
@@ -31,8 +31,8 @@ except AeronSparkError as error:
 
 
 @pytest.fixture
-def small(tmp_path: Path) -> Iterator[Path]:
-    """Yield a file system of 64 MiB, the size of /dev/shm in a container."""
+def small_file_system(tmp_path: Path) -> Iterator[Path]:
+    """Mount and yield a file system of 64 MiB, the size of /dev/shm in a container."""
     folder = tmp_path / "small"
     folder.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(folder)], check=True)
@@ -40,20 +40,20 @@ def small(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(folder)], check=True)
 
 
-def output_of(code: str, *arguments: str, **environ: str) -> str:
-    program = python(code, *arguments, environ=environ)
+def run_program(code: str, *arguments: str, **environ: str) -> str:
+    program = start_python(code, *arguments, environ=environ)
     return program.communicate(timeout=90)[0]
 
 
-def test_no_java(own: Path, tmp_path: Path) -> None:
+def test_without_java_the_error_says_to_install_it(node_dir: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    output = output_of(NO_JAVA, str(own), JAVA_HOME=str(tmp_path / "empty"), PATH=str(tmp_path / "empty"))
+    output = run_program(WITHOUT_JAVA, str(node_dir), JAVA_HOME=str(tmp_path / "empty"), PATH=str(tmp_path / "empty"))
     assert output.startswith("SetupError Aeron needs Java 17 or newer, and no Java was found. Install one"), output
-    assert node.status(own).state == "absent"
+    assert node.status(node_dir).state == "absent"
 
 
-# JPype also searches the directories of Linux distributions, which a test cannot empty. This program patches JPype.
-NO_JAVA = (
+# JPype also searches the Java folders of Linux distributions, which a test cannot empty. So this program patches JPype.
+WITHOUT_JAVA = (
     """
 import os, pathlib, sys
 site = pathlib.Path(os.environ["JAVA_HOME"]) / "site"
@@ -66,84 +66,88 @@ site.mkdir()
 )
 os.environ["PYTHONPATH"] = os.pathsep.join([str(site), os.environ["PYTHONPATH"]])
 """
-    + ENSURE
+    + START_AND_STOP_NODE
 )
 
 
-def test_java_11(own: Path, tmp_path: Path) -> None:
+def test_java_11_is_refused_as_too_old(node_dir: Path, tmp_path: Path) -> None:
     server = tmp_path / "java-11" / "lib" / "server"
     server.mkdir(parents=True)
     (server / "libjvm.so").write_bytes(b"")
     (tmp_path / "java-11" / "release").write_text('JAVA_VERSION="11.0.22"\n')
-    output = output_of(ENSURE, str(own), JAVA_HOME=str(tmp_path / "java-11"))
+    output = run_program(START_AND_STOP_NODE, str(node_dir), JAVA_HOME=str(tmp_path / "java-11"))
     assert output.startswith("SetupError Aeron needs Java 17 or newer, and "), output
     assert "is Java 11. Set JAVA_HOME to a newer Java" in output
-    assert node.status(own).state == "absent"
+    assert node.status(node_dir).state == "absent"
 
 
-def test_a_directory_with_other_files_is_refused(own: Path) -> None:
-    own.mkdir()
-    (own / "thesis.tex").write_text("years of work")
+def test_a_directory_with_other_files_is_refused(node_dir: Path) -> None:
+    node_dir.mkdir()
+    (node_dir / "thesis.tex").write_text("years of work")
     with pytest.raises(SetupError, match=r"thesis\.tex"):
-        node.ensure(own)
-    assert (own / "thesis.tex").read_text() == "years of work"
+        node.ensure(node_dir)
+    assert (node_dir / "thesis.tex").read_text() == "years of work"
 
 
-def test_a_file_in_place_of_the_directory_is_refused(own: Path) -> None:
-    own.write_text("")
+def test_a_file_in_place_of_the_directory_is_refused(node_dir: Path) -> None:
+    node_dir.write_text("")
     with pytest.raises(SetupError, match="is not a directory"):
-        node.ensure(own)
-    own.unlink()
+        node.ensure(node_dir)
+    node_dir.unlink()
 
 
-def test_two_nodes_cannot_share_an_archive(own: Path, aeron_dir: Path, tmp_path: Path) -> None:
+def test_two_nodes_cannot_share_an_archive(node_dir: Path, aeron_dir: Path, tmp_path: Path) -> None:
     other = aeron_dir.with_name(f"{aeron_dir.name}-2")
-    with node.ensure(own, archive_dir=tmp_path / "archive") as handle:
+    with node.ensure(node_dir, archive_dir=tmp_path / "archive") as handle:
         with pytest.raises(InUseError, match=f"is used by the node of process {handle.pid}"):
             node.ensure(other, archive_dir=tmp_path / "archive")
         assert not other.exists()
 
 
 @needs_root
-def test_the_directory_of_another_user_is_refused(own: Path, tmp_path: Path) -> None:
-    own.mkdir(mode=0o700)
-    os.chown(own, 12345, 12345)
+def test_the_directory_of_another_user_is_refused(node_dir: Path, tmp_path: Path) -> None:
+    node_dir.mkdir(mode=0o700)
+    os.chown(node_dir, 12345, 12345)
     with pytest.raises(SetupError, match=r"belongs to user 12345, not to user 0.*aeronDir or AERON_SPARK_AERON_DIR"):
-        node.ensure(own)
-    shutil.rmtree(own)
+        node.ensure(node_dir)
+    shutil.rmtree(node_dir)
 
 
 @needs_root
-def test_another_user_cannot_use_the_node(own: Path, tmp_path: Path) -> None:
-    home = Path("/tmp") / own.name
+def test_another_user_cannot_use_the_node(node_dir: Path, tmp_path: Path) -> None:
+    home = Path("/tmp") / node_dir.name
     home.mkdir()
     os.chown(home, 12345, 12345)
-    code = "import os, sys; os.setgroups([]); os.setgid(12345); os.setuid(12345)\n" + ENSURE
+    code = "import os, sys; os.setgroups([]); os.setgid(12345); os.setuid(12345)\n" + START_AND_STOP_NODE
     # Another user may not be able to read this source tree: import its packages before the change of the user.
     code = "import aeron_spark.node, getpass, json, subprocess, warnings\n" + code
     try:
-        with node.ensure(own) as handle:
-            output = output_of(code, str(own), AERON_SPARK_DATA_HOME=str(home / "data"), USER="other", LOGNAME="other")
+        with node.ensure(node_dir) as handle:
+            output = run_program(
+                code, str(node_dir), AERON_SPARK_DATA_HOME=str(home / "data"), USER="other", LOGNAME="other"
+            )
             assert output.startswith("SetupError "), output
-            assert str(own) in output
+            assert str(node_dir) in output
             assert "another user" in output or "belongs to user 0, not to user 12345" in output
-            assert node.status(own).pid == handle.pid
+            assert node.status(node_dir).pid == handle.pid
     finally:
         shutil.rmtree(home)
 
 
 @needs_root
-def test_a_chosen_directory_that_is_too_small_is_refused(small: Path) -> None:
+def test_a_chosen_directory_with_too_little_space_is_refused(small_file_system: Path) -> None:
     with pytest.raises(SetupError, match=r"media driver's directory .* has 6\d MiB free, and 240 MiB are needed\. Enl"):
-        node.ensure(small / "aeron")
-    with node.ensure(small / "aeron", term_length="1m", ipc_term_length="1m") as handle:
-        assert handle.aeron_dir == str(small / "aeron")
-    assert node.stop(small / "aeron")
+        node.ensure(small_file_system / "aeron")
+    with node.ensure(small_file_system / "aeron", term_length="1m", ipc_term_length="1m") as handle:
+        assert handle.aeron_dir == str(small_file_system / "aeron")
+    assert node.stop(small_file_system / "aeron")
 
 
 @needs_root
-def test_the_default_directory_falls_back_to_disk_with_a_warning(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("aeron_spark.node.paths.SHARED_MEMORY", small)
+def test_if_shared_memory_is_too_small_the_default_directory_is_on_disk_with_a_warning(
+    small_file_system: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aeron_spark.node.paths.SHARED_MEMORY", small_file_system)
     monkeypatch.delenv("AERON_SPARK_AERON_DIR")
     with pytest.warns(RuntimeWarning, match=r"64 MiB free|6\d MiB free.*runs in .*/nodes/default/aeron instead"):
         handle = node.ensure()
@@ -159,22 +163,22 @@ def test_the_default_directory_falls_back_to_disk_with_a_warning(small: Path, mo
 
 
 @needs_root
-def test_a_disk_that_is_too_small_for_the_archive_is_refused(own: Path, small: Path) -> None:
+def test_a_disk_with_too_little_space_for_the_archive_is_refused(node_dir: Path, small_file_system: Path) -> None:
     with pytest.raises(
         SetupError, match=r"archive's directory .* has 6\d MiB free, and 257 MiB.*AERON_SPARK_ARCHIVE_DIR"
     ):
-        node.ensure(own, archive_dir=small / "archive")
-    assert not own.exists()
-    with node.ensure(own, archive_dir=small / "archive", segment_length="16m") as handle:
-        assert handle.archive_dir == str(small / "archive")
-    assert node.stop(own)
+        node.ensure(node_dir, archive_dir=small_file_system / "archive")
+    assert not node_dir.exists()
+    with node.ensure(node_dir, archive_dir=small_file_system / "archive", segment_length="16m") as handle:
+        assert handle.archive_dir == str(small_file_system / "archive")
+    assert node.stop(node_dir)
 
 
-def test_a_folder_of_another_machine_is_refused(own: Path) -> None:
-    with node.ensure(own):
-        paths = node.local_node_paths(own)
+def test_a_data_folder_that_a_node_of_another_machine_uses_is_refused(node_dir: Path) -> None:
+    with node.ensure(node_dir):
+        paths = node.local_node_paths(node_dir)
         values = json.loads(paths.record.read_text())
         paths.record.write_text(json.dumps(values | {"host": "elsewhere"}))
         with pytest.raises(SetupError, match=r"used by a node on the host elsewhere.*AERON_SPARK_DATA_HOME"):
-            node.ensure(own)
+            node.ensure(node_dir)
         paths.record.write_text(json.dumps(values))

@@ -12,15 +12,15 @@ from aeron_spark import node
 from aeron_spark.aeron.client import Client
 from aeron_spark.errors import OptionError, UsageError
 from aeron_spark.node.liveness import driver_liveness
-from tests.aeron.node.programs import foreign_driver
+from tests.aeron.node.programs import start_foreign_driver
 
 
 @pytest.fixture
-def foreign(own: Path) -> Iterator[int]:
-    """Yield the process id of a plain media driver in ``own``."""
-    process = foreign_driver(own)
+def foreign_pid(node_dir: Path) -> Iterator[int]:
+    """Yield the process id of a plain media driver in ``node_dir``."""
+    process = start_foreign_driver(node_dir)
     deadline = time.monotonic() + 30
-    while driver_liveness(own) is None:
+    while driver_liveness(node_dir) is None:
         assert process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -29,22 +29,22 @@ def foreign(own: Path) -> Iterator[int]:
     process.wait(timeout=30)
 
 
-def test_a_foreign_driver_can_be_used(own: Path, foreign: int) -> None:
-    with node.ensure(own) as handle:
+def test_a_driver_that_the_package_did_not_start_can_be_used(node_dir: Path, foreign_pid: int) -> None:
+    with node.ensure(node_dir) as handle:
         assert handle.foreign
-        assert handle.pid == foreign
+        assert handle.pid == foreign_pid
         assert (handle.archive_dir, handle.settings) == ("", None)
         client = Client(handle.aeron_dir)
         client.close()
-    found = node.status(own)
-    assert (found.state, found.pid, found.settings) == ("foreign", foreign, None)
+    found = node.status(node_dir)
+    assert (found.state, found.pid, found.settings) == ("foreign", foreign_pid, None)
 
 
-def test_a_foreign_driver_is_never_stopped(own: Path, foreign: int) -> None:
+def test_a_driver_that_the_package_did_not_start_is_never_stopped(node_dir: Path, foreign_pid: int) -> None:
     for force in (False, True):
-        with pytest.raises(UsageError, match=f"process {foreign}.* was not started by aeron-spark"):
-            node.stop(own, force=force, timeout=0.2)
-    assert node.status(own).state == "foreign"
-    # the fixture `own` ends with a forced stop
+        with pytest.raises(UsageError, match=f"process {foreign_pid}.* was not started by aeron-spark"):
+            node.stop(node_dir, force=force, timeout=0.2)
+    assert node.status(node_dir).state == "foreign"
+    # afterwards the fixture `node_dir` also tries a forced stop
     with pytest.raises(OptionError, match=r"max_replays cannot be set.*Omit the settings"):
-        node.ensure(own, max_replays=3)
+        node.ensure(node_dir, max_replays=3)

@@ -18,14 +18,14 @@ from aeron_spark.aeron.driver import CHECKSUM
 from aeron_spark.aeron.jvm import jclass
 from aeron_spark.node.liveness import driver_liveness
 from aeron_spark.node.locks import is_locked, owner_pid
-from tests.aeron.node.programs import JAR, RECORDER, python
+from tests.aeron.node.programs import JAR, RECORDER, start_python
 
 KILLS = 3
 MIB = 1 << 20
 SEGMENT_MIB = 64  # the recording program never fills the segment, even if the kill is late
-PAGE = 4096
-HEADER = 32
-JAVA = (
+PAGE_BYTES = 4096
+FRAME_HEADER_BYTES = 32
+JAVA_COMMAND = (
     "java",
     "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED",
     "--add-opens=java.base/java.util.zip=ALL-UNNAMED",
@@ -41,9 +41,9 @@ def kill_node(aeron_dir: Path, pid: int) -> None:
         time.sleep(0.001)
 
 
-def record_for_a_while(aeron_dir: Path, length: int) -> tuple[subprocess.Popen[str], int, int]:
-    """Return a recording program, the id of its recording, and a recorded position."""
-    program = python(RECORDER, str(aeron_dir), str(length), str((SEGMENT_MIB - 4) * MIB))
+def start_recording(aeron_dir: Path, length: int) -> tuple[subprocess.Popen[str], int, int]:
+    """Start a program that records. Return it, the id of its recording, and a recorded position."""
+    program = start_python(RECORDER, str(aeron_dir), str(length), str((SEGMENT_MIB - 4) * MIB))
     assert program.stdout
     words = program.stdout.readline().split()
     assert words[:1] == ["recording"], words + program.stdout.readlines()
@@ -63,98 +63,102 @@ def stop_position(handle: node.NodeHandle, recording: int) -> int:
         archive.close()
 
 
-def test_a_killed_node_is_replaced_immediately_and_its_recordings_are_complete(own: Path) -> None:
+def test_a_killed_node_is_replaced_immediately_and_its_recordings_are_complete(node_dir: Path) -> None:
     recorded: dict[int, int] = {}  # position by recording
     ids = set()
     start_times = []
     for length in (7000, 200, 7000)[:KILLS]:
-        handle = node.ensure(own)
+        handle = node.ensure(node_dir)
         ids.add(handle.archive_id)
-        program, recording, position = record_for_a_while(own, length)
-        kill_node(own, handle.pid)
+        program, recording, position = start_recording(node_dir, length)
+        kill_node(node_dir, handle.pid)
         program.kill()
         output, _ = program.communicate(timeout=30)
         recorded[recording] = max([position, *map(int, re.findall(r"^\d+$", output, re.MULTILINE))])
         handle.close()
-        assert node.status(own).state == "stale"
+        assert node.status(node_dir).state == "stale"
 
         start = time.monotonic()
-        with node.ensure(own) as after:
+        with node.ensure(node_dir) as after:
             start_times.append(time.monotonic() - start)
             assert after.pid != handle.pid
-            for old, reached in recorded.items():
-                assert stop_position(after, old) >= reached, (old, recorded)
+            for earlier, recorded_to in recorded.items():
+                assert stop_position(after, earlier) >= recorded_to, (earlier, recorded)
     assert len(ids) == 1
     assert sorted(recorded) == list(range(KILLS))
-    assert min(start_times) < 8  # Aeron itself would regard the killed node as active for ten seconds
+    assert min(start_times) < 8  # without the repair, Aeron would regard the killed node as active for ten seconds
 
 
-def test_a_recording_with_an_incomplete_frame_is_truncated_and_usable(own: Path) -> None:
-    segment, recording = killed_while_recording(own, 7000)
+def test_a_recording_with_an_incomplete_frame_is_truncated_and_usable(node_dir: Path) -> None:
+    segment, recording = record_and_kill_node(node_dir, 7000)
     content = bytearray(segment.read_bytes())
     # The second half of these messages is zeros, like a page that was not written.
-    begin, end = [frame for frame in frames(content) if next_page(frame[0]) < frame[0] + HEADER + 7000 // 2][-1]
-    incomplete_from = next_page(begin)
+    begin, end = [
+        frame
+        for frame in frame_ranges(content)
+        if next_page_start(frame[0]) < frame[0] + FRAME_HEADER_BYTES + 7000 // 2
+    ][-1]
+    incomplete_from = next_page_start(begin)
     content[incomplete_from:] = bytes(len(content) - incomplete_from)
     segment.write_bytes(content)
-    with node.ensure(own, segment_length=f"{SEGMENT_MIB}m") as after:
-        assert stop_position(after, recording) == base_of(segment) + begin
-    log = node.local_node_paths(own).log.read_text()
+    with node.ensure(node_dir, segment_length=f"{SEGMENT_MIB}m") as after:
+        assert stop_position(after, recording) == segment_start(segment) + begin
+    log = node.local_node_paths(node_dir).log.read_text()
     assert log.count("ready:") == 2
     assert log.count(f"{end - begin} bytes of an incomplete fragment were removed") == 1
     assert not any(segment.read_bytes()[begin:])
 
 
 @pytest.mark.parametrize("is_complete", [True, False], ids=["complete", "incomplete"])
-def test_a_last_fragment_at_the_end_of_a_block_that_aeron_reads_is_repaired(own: Path, is_complete: bool) -> None:
-    segment, recording = killed_while_recording(own, 7000)
+def test_a_last_frame_across_a_read_boundary_of_aeron_is_repaired(node_dir: Path, is_complete: bool) -> None:
+    segment, recording = record_and_kill_node(node_dir, 7000)
     content = bytearray(segment.read_bytes())
-    begin, end = next(frame for frame in frames(content) if frame[1] > MIB)
+    begin, end = next(frame for frame in frame_ranges(content) if frame[1] > MIB)
     content[end:] = bytes(len(content) - end)
     if not is_complete:
-        incomplete_from = next_page(begin)
+        incomplete_from = next_page_start(begin)
         assert any(content[incomplete_from:end])
         content[incomplete_from:] = bytes(len(content) - incomplete_from)
     segment.write_bytes(content)
-    with node.ensure(own, segment_length=f"{SEGMENT_MIB}m") as after:
-        assert stop_position(after, recording) == base_of(segment) + (end if is_complete else begin)
+    with node.ensure(node_dir, segment_length=f"{SEGMENT_MIB}m") as after:
+        assert stop_position(after, recording) == segment_start(segment) + (end if is_complete else begin)
 
 
-def test_the_archives_tool_finds_no_error_after_the_repair(own: Path) -> None:
-    segment, recording = killed_while_recording(own, 200)
-    with node.ensure(own, segment_length=f"{SEGMENT_MIB}m") as after:
+def test_the_archives_tool_finds_no_error_after_the_repair(node_dir: Path) -> None:
+    segment, recording = record_and_kill_node(node_dir, 200)
+    with node.ensure(node_dir, segment_length=f"{SEGMENT_MIB}m") as after:
         position = stop_position(after, recording)
-    report = archive_tool("verify", segment.parent)
+    report = run_archive_tool("verify", segment.parent)
     assert f"(recordingId={recording}) OK" in report
     assert "ERR" not in report
-    with node.ensure(own, segment_length=f"{SEGMENT_MIB}m") as after:
+    with node.ensure(node_dir, segment_length=f"{SEGMENT_MIB}m") as after:
         assert stop_position(after, recording) == position
 
 
-def killed_while_recording(own: Path, length: int) -> tuple[Path, int]:
-    """Record messages of ``length`` bytes and kill the node. Return the segment, of over 2 MiB, and the recording."""
-    with node.ensure(own, segment_length=f"{SEGMENT_MIB}m") as handle:
+def record_and_kill_node(node_dir: Path, length: int) -> tuple[Path, int]:
+    """Record messages of ``length`` bytes, and kill the node. Return the segment (over 2 MiB) and recording id."""
+    with node.ensure(node_dir, segment_length=f"{SEGMENT_MIB}m") as handle:
         archive_dir = Path(handle.archive_dir)
-        program, recording, position = record_for_a_while(own, length)
+        program, recording, position = start_recording(node_dir, length)
         assert program.stdout
         while position < 2 * MIB:
             position = int(program.stdout.readline())
-        kill_node(own, handle.pid)
+        kill_node(node_dir, handle.pid)
         program.kill()
         program.communicate(timeout=30)
     (segment,) = archive_dir.glob(f"{recording}-*.rec")
     return segment, recording
 
 
-def next_page(offset: int) -> int:
-    return (offset // PAGE + 1) * PAGE
+def next_page_start(offset: int) -> int:
+    return (offset // PAGE_BYTES + 1) * PAGE_BYTES
 
 
-def base_of(segment: Path) -> int:
+def segment_start(segment: Path) -> int:
     return int(segment.stem.split("-")[1])
 
 
-def frames(content: bytes) -> Iterator[tuple[int, int]]:
+def frame_ranges(content: bytes) -> Iterator[tuple[int, int]]:
     """Yield the start and the end of each frame of a segment."""
     begin = 0
     while begin + 32 <= len(content):
@@ -166,10 +170,19 @@ def frames(content: bytes) -> Iterator[tuple[int, int]]:
         begin = end
 
 
-def archive_tool(command: str, archive_dir: Path) -> str:
+def run_archive_tool(command: str, archive_dir: Path) -> str:
     """Run Aeron's ArchiveTool without input, and return its output."""
     done = subprocess.run(
-        [*JAVA, "-cp", str(JAR), "io.aeron.archive.ArchiveTool", str(archive_dir), command, "-checksum", CHECKSUM],
+        [
+            *JAVA_COMMAND,
+            "-cp",
+            str(JAR),
+            "io.aeron.archive.ArchiveTool",
+            str(archive_dir),
+            command,
+            "-checksum",
+            CHECKSUM,
+        ],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -180,43 +193,43 @@ def archive_tool(command: str, archive_dir: Path) -> str:
     return done.stdout
 
 
-def test_a_suspended_node_can_be_stopped_by_force(own: Path) -> None:
-    handle = node.ensure(own)
+def test_a_suspended_node_can_be_stopped_by_force(node_dir: Path) -> None:
+    handle = node.ensure(node_dir)
     os.kill(handle.pid, signal.SIGSTOP)
     handle.close()
     try:
         start = time.monotonic()
-        assert node.stop(own, force=True, timeout=0.5)
+        assert node.stop(node_dir, force=True, timeout=0.5)
         assert time.monotonic() - start < 10
     finally:
         if Path(f"/proc/{handle.pid}").exists():
             os.kill(handle.pid, signal.SIGKILL)
-    assert node.status(own).state == "absent"
-    with node.ensure(own) as after:
+    assert node.status(node_dir).state == "absent"
+    with node.ensure(node_dir) as after:
         assert after.pid != handle.pid
 
 
-def test_a_starting_node_is_used_after_a_kill_of_the_process_that_started_it(own: Path) -> None:
-    starter = python("import sys; from aeron_spark import node; node.ensure(sys.argv[1])", str(own))
+def test_a_starting_node_is_used_although_the_process_that_started_it_was_killed(node_dir: Path) -> None:
+    starter = start_python("import sys; from aeron_spark import node; node.ensure(sys.argv[1])", str(node_dir))
     deadline = time.monotonic() + 30
-    while not (own / "cnc.dat").exists():  # the driver has started, the archive has not
+    while not (node_dir / "cnc.dat").exists():  # the driver has started, the archive has not
         assert time.monotonic() < deadline
         time.sleep(0.0005)
     starter.kill()
-    state = node.status(own).state
-    with node.ensure(own) as handle:
-        assert handle.pid == owner_pid(node.local_node_paths(own).alive_lock)
-        found = driver_liveness(own)
+    state = node.status(node_dir).state
+    with node.ensure(node_dir) as handle:
+        assert handle.pid == owner_pid(node.local_node_paths(node_dir).alive_lock)
+        found = driver_liveness(node_dir)
         assert found is not None
         assert found.pid == handle.pid
     starter.communicate(timeout=30)
     assert state == "starting"
 
 
-def test_the_start_after_a_kill_during_a_start_succeeds(own: Path) -> None:
-    paths = node.local_node_paths(own)
-    with node.ensure(own) as handle:
-        kill_node(own, handle.pid)
+def test_a_node_starts_after_another_was_killed_during_its_start(node_dir: Path) -> None:
+    paths = node.local_node_paths(node_dir)
+    with node.ensure(node_dir) as handle:
+        kill_node(node_dir, handle.pid)
         paths.record.unlink()  # the node process writes the record when it is ready
-    with node.ensure(own) as after:
+    with node.ensure(node_dir) as after:
         assert after.pid != handle.pid

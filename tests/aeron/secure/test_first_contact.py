@@ -23,7 +23,7 @@ from aeron_spark.node.liveness import driver_liveness
 from aeron_spark.protocol.limits import Limits
 from aeron_spark.waiting import wait_for
 from tests.aeron.endpoint.drivers import free_ports
-from tests.aeron.node.programs import foreign_driver
+from tests.aeron.node.programs import start_foreign_driver
 from tests.aeron.secure.endpoints import TIMEOUT_S, RecordedEvents, World, await_nothing_in_use
 
 WITH_GUARD = (
@@ -45,7 +45,7 @@ def own(aeron_dir: Path) -> Iterator[Path]:
 @pytest.fixture(params=[(), WITH_GUARD], ids=["plain", "with the guard"])
 def foreign(own: Path, request: pytest.FixtureRequest) -> Iterator[bool]:
     """Start a foreign media driver in ``own``; yield whether it has the guard."""
-    process = foreign_driver(own, "io.aeron.driver.MediaDriver", *request.param)
+    process = start_foreign_driver(own, "io.aeron.driver.MediaDriver", *request.param)
     wait_for(lambda: process.poll() is not None or driver_liveness(own), 30.0, "the driver to start")
     assert process.poll() is None
     yield bool(request.param)

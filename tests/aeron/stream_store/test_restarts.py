@@ -25,7 +25,7 @@ from aeron_spark.node.locks import is_locked
 from aeron_spark.streams.store import Streams
 from aeron_spark.streams.stream import Stream
 from aeron_spark.waiting import wait_for
-from tests.aeron.node.programs import python
+from tests.aeron.node.programs import start_python
 from tests.aeron.stream_store.rows import SETTINGS, ends, ids, staged, values, write
 from tests.aeron.streams import TIMEOUT_S, close_everything, open_stream
 
@@ -125,7 +125,7 @@ def test_a_transaction_of_a_writer_killed_in_a_commit_is_complete_or_absent(
     identity = ids(stream)
     streams.close()
     for iteration in range(2):
-        program = python(WRITER, node.aeron_dir, str(streams.folder), point)
+        program = start_python(WRITER, node.aeron_dir, str(streams.folder), point)
         output, _ = program.communicate(timeout=TIMEOUT_S)
         assert program.returncode == -signal.SIGKILL, output
         acknowledged = [int(word) for word in output.split() if word != "ready"]
@@ -151,7 +151,7 @@ def test_a_writer_killed_at_any_moment_loses_no_acknowledged_transaction(
     identity = ids(stream)
     streams.close()
     for _ in range(kills):
-        program = python(WRITER, node.aeron_dir, str(streams.folder), "anywhere")
+        program = start_python(WRITER, node.aeron_dir, str(streams.folder), "anywhere")
         assert program.stdout
         first = program.stdout.readline()
         assert first == "ready\n", first + program.stdout.read()
