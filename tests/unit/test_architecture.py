@@ -123,7 +123,7 @@ def _broken_rule(item: Import, module: str) -> str:
     target = item.module.split(".")[0]
     part = part_of(module)
     if module.split(".")[0] == "pyspark_aeron" or part == "":
-        return _broken_entrance_rule(item, module)
+        return _broken_rule_of_light_packages(item, module)
     if part not in RANK:
         return f"{part!r} is missing in the layers: add it to LAYERS"
     if target == "pyspark_aeron":
@@ -143,8 +143,11 @@ def _broken_rule(item: Import, module: str) -> str:
     return ""
 
 
-def _broken_entrance_rule(item: Import, module: str) -> str:
-    """Return the rule that an import of the two entrance packages breaks: they load heavy modules only on use."""
+def _broken_rule_of_light_packages(item: Import, module: str) -> str:
+    """Return the rule that an import in ``aeron_spark/__init__`` or ``pyspark_aeron`` breaks.
+
+    Programs and Spark import these two modules before they use the package, so their import loads nothing heavy.
+    """
     target, _, rest = item.module.partition(".")
     if item.lazy:
         return ""
@@ -314,7 +317,7 @@ def test_a_forbidden_import_is_a_violation(module: str, source: str, rule: str) 
     assert found.startswith(f"{module}:")
 
 
-def test_an_import_inside_a_function_is_allowed_in_an_entrance_package() -> None:
+def test_pyspark_aeron_may_import_the_data_source_inside_a_function() -> None:
     source = """
         def __getattr__(name):
             from aeron_spark.spark.source import AeronDataSource
