@@ -27,10 +27,10 @@ def main(host: str, data: int, control: int, aeron_dir: str, count: int) -> None
     """Connect, then run the commands of the input."""
     with node.ensure(aeron_dir):
         aeron = client_of(aeron_dir)
-        place = ServerAddress("udp", host, data, control)
+        address = ServerAddress("udp", host, data, control)
         clients = [
             Client(
-                lambda: AeronClientTransport(aeron, place, idle="sleeping"),
+                lambda: AeronClientTransport(aeron, address, idle="sleeping"),
                 ServerName(host, data),
                 MemoryPeerStore(),
                 ClientSettings(tag=f"client {number}"),

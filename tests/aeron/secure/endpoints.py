@@ -80,13 +80,13 @@ class World:
         self.serving, self.dialling = serving, dialling
         self._opened: list[MessageServer | Client] = []
 
-    def place(self, host: str = "127.0.0.1") -> ServerAddress:
+    def free_address(self, host: str = "127.0.0.1") -> ServerAddress:
         """Return a free server address."""
         return ServerAddress("ipc") if host == "ipc" else ServerAddress("udp", host, *free_ports(host))
 
     def server(
         self,
-        *places: ServerAddress,
+        *addresses: ServerAddress,
         settings: ServerSettings = DEFAULT_SETTINGS,
         store: PeerStore | None = None,
         tap: Tap | None = None,
@@ -97,7 +97,7 @@ class World:
         server = self.unstarted(settings, store, tap, **changes)
         if echo:
             server.on_message(object, lambda connection, message: connection.send(message))
-        server.start(places)
+        server.start(addresses)
         return server
 
     def unstarted(
@@ -115,7 +115,7 @@ class World:
 
     def client(
         self,
-        place: ServerAddress,
+        address: ServerAddress,
         *,
         driver: AeronClient | None = None,
         dial: Callable[[], ClientTransport] | None = None,
@@ -125,22 +125,22 @@ class World:
         **changes: Any,
     ) -> Client:
         """Return a client that is not connected."""
-        on = driver or (self.serving if place.media == "ipc" else self.dialling)
+        on = driver or (self.serving if address.media == "ipc" else self.dialling)
         make = AeronClientTransport if tap is None else tap.client_transport
         client = Client(
-            dial or (lambda: make(on, place, ports=ports)),
-            ServerName(place.host, place.data_port),
+            dial or (lambda: make(on, address, ports=ports)),
+            ServerName(address.host, address.data_port),
             store or MemoryPeerStore(),
             replace(ClientSettings(), **changes),
-            is_ipc=place.media == "ipc",
+            is_ipc=address.media == "ipc",
         )
         # without closed ones, each of which keeps a megabyte
         self._opened = [*(one for one in self._opened if not one.closed), client]
         return client
 
-    def connected(self, place: ServerAddress, **changes: Any) -> Client:
+    def connected(self, address: ServerAddress, **changes: Any) -> Client:
         """Return a connected client."""
-        client = self.client(place, **changes)
+        client = self.client(address, **changes)
         client.connect(TIMEOUT_S)
         return client
 

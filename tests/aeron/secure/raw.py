@@ -25,8 +25,8 @@ T = TypeVar("T")
 class Raw:
     """The path of a handshake, with the received packets and hints."""
 
-    def __init__(self, driver: Client, place: ServerAddress) -> None:
-        self.dialing = AeronClientTransport(driver, place)
+    def __init__(self, driver: Client, address: ServerAddress) -> None:
+        self.dialing = AeronClientTransport(driver, address)
         self.pair = self.dialing.open_path()
         self.packets: list[bytes] = []
         self.hints: list[str] = []
@@ -106,8 +106,8 @@ def sent(actions: Actions) -> bytes:
 
 
 @contextmanager
-def raw(driver: Client, place: ServerAddress) -> Iterator[Raw]:
-    one = Raw(driver, place)
+def raw(driver: Client, address: ServerAddress) -> Iterator[Raw]:
+    one = Raw(driver, address)
     try:
         yield one
     finally:

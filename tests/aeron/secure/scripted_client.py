@@ -52,8 +52,8 @@ def failed(transfer_id: int, text: str) -> tuple[int, bytes]:
 class ScriptedClient(Raw):
     """A connected client that acknowledges nothing and records what the server sends."""
 
-    def __init__(self, driver: Client, place: ServerAddress) -> None:
-        super().__init__(driver, place)
+    def __init__(self, driver: Client, address: ServerAddress) -> None:
+        super().__init__(driver, address)
         self.records: list[Record] = []
         self._sequence = 0  # number of the next record
         self._link_token = -1
@@ -127,9 +127,9 @@ class ScriptedClient(Raw):
 
 
 @contextmanager
-def scripted(driver: Client, place: ServerAddress, *, silent: bool = False) -> Iterator[ScriptedClient]:
+def scripted(driver: Client, address: ServerAddress, *, silent: bool = False) -> Iterator[ScriptedClient]:
     """Connect, and close at the end; ``silent``: without CLOSE."""
-    one = ScriptedClient(driver, place)
+    one = ScriptedClient(driver, address)
     try:
         yield one
         if not silent:

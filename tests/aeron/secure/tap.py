@@ -56,10 +56,10 @@ class Tap:
         self.change: Callable[[SentMessage], Iterable[bytes]] | None = None
 
     def client_transport(
-        self, client: Client, place: ServerAddress, *, ports: ClientPorts | None = None
+        self, client: Client, address: ServerAddress, *, ports: ClientPorts | None = None
     ) -> AeronClientTransport:
         """Return a client's transport with this tap."""
-        return _TappedClientTransport(self, client, place, ports)
+        return _TappedClientTransport(self, client, address, ports)
 
     def server_transport(self, client: Client) -> AeronServerTransport:
         """Return a server's transport with this tap."""
@@ -101,8 +101,8 @@ class _TappedPublication:
 
 
 class _TappedClientTransport(AeronClientTransport):
-    def __init__(self, tap: Tap, client: Client, place: ServerAddress, ports: ClientPorts | None) -> None:
-        super().__init__(client, place, ports=ports)
+    def __init__(self, tap: Tap, client: Client, address: ServerAddress, ports: ClientPorts | None) -> None:
+        super().__init__(client, address, ports=ports)
         self._tap = tap
 
     def open_path(self) -> ChannelPair:

@@ -54,9 +54,9 @@ def transfer(sender: BulkLink, receiver: BulkLink, size: int) -> float:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "ipc"])
 def test_a_bulk_link_carries_data_in_both_directions(world: World, host: str) -> None:
-    place = world.place(host)
-    server = world.server(place)
-    client = world.connected(place)
+    address = world.free_address(host)
+    server = world.server(address)
+    client = world.connected(address)
     mine, theirs = open_bulk_link(server, client)
     for sender, receiver in ((mine, theirs), (theirs, mine)):
         seconds = transfer(sender, receiver, 64 * MIB)
@@ -73,23 +73,23 @@ def test_a_repeated_set_up_request_loses_no_message(world: World, monkeypatch: p
     # A subscription is opened again to repeat its set-up request. The driver may create its image at the same moment.
     # With this interval that happens often; with the usual one it happens on overloaded machines.
     monkeypatch.setattr("aeron_spark.aeron.inbox.SETUP_RETRY_NS", 1_000_000)
-    place = world.place()
-    server = world.server(place)
-    client = world.connected(place)
+    address = world.free_address()
+    server = world.server(address)
+    client = world.connected(address)
     for _ in range(12):
         mine, theirs = open_bulk_link(server, client)
         theirs.send(b"first", timeout=TIMEOUT_S)
         assert mine.receive(TIMEOUT_S) == b"first"
         mine.close()
     for _ in range(4):
-        world.connected(place).close()
+        world.connected(address).close()
     assert client.tampered == server.tampered == 0
 
 
 def test_a_bulk_link_opens_quickly_on_a_connection(world: World) -> None:
-    place = world.place()
-    server = world.server(place)
-    client = world.connected(place)
+    address = world.free_address()
+    server = world.server(address)
+    client = world.connected(address)
     durations = []
     for _ in range(8):
         started = time.monotonic()
@@ -104,9 +104,9 @@ def test_with_mdc_each_bulk_link_has_a_separate_control_port(world: World) -> No
     from tests.aeron.endpoint.drivers import free_ports
 
     first = free_ports()[0]
-    place = world.place()
-    server = world.server(place, settings=ServerSettings(limits=NO_LIMITS, reply_channel="mdc", mdc_ports=(first, 3)))
-    client = world.connected(place)
+    address = world.free_address()
+    server = world.server(address, settings=ServerSettings(limits=NO_LIMITS, reply_channel="mdc", mdc_ports=(first, 3)))
+    client = world.connected(address)
     mine, theirs = open_bulk_link(server, client)
     transfer(theirs, mine, 4 * MIB)
     assert server.statistics["ports"] == 2
@@ -115,9 +115,9 @@ def test_with_mdc_each_bulk_link_has_a_separate_control_port(world: World) -> No
 
 
 def test_bulk_links_of_one_connection_do_not_mix(world: World) -> None:
-    place = world.place()
-    server = world.server(place)
-    client = world.connected(place)
+    address = world.free_address()
+    server = world.server(address)
+    client = world.connected(address)
     (connection,) = server.connections
     bulk_links = [client.bulk_link(TIMEOUT_S) for _ in range(16)]
     for bulk_link in bulk_links:
@@ -129,9 +129,9 @@ def test_bulk_links_of_one_connection_do_not_mix(world: World) -> None:
 
 
 def test_the_bulk_links_of_a_closed_client_end(world: World) -> None:
-    place = world.place()
-    server = world.server(place)
-    client = world.connected(place)
+    address = world.free_address()
+    server = world.server(address)
+    client = world.connected(address)
     _, theirs = open_bulk_link(server, client)
     client.close()
     wait_for(lambda: not len(server._runtime.bulk_links), TIMEOUT_S, "the bulk link to end")

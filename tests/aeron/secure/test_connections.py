@@ -24,20 +24,20 @@ from tests.ending import LONG_TIMEOUT_S, call_in_time
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "ipc"])
 def test_row_28_a_filter_gets_address_and_tag_and_row_05_its_refusal_reaches_clients(world: World, host: str) -> None:
-    place, seen = world.place(host), list[Candidate]()
+    address, seen = world.free_address(host), list[Candidate]()
 
     def only_desk_7(candidate: Candidate) -> bool:
         seen.append(candidate)
         return candidate.tag == "desk-7"
 
-    server = world.server(place, filters=Filters(allow=(only_desk_7,)))
-    client, other = world.connected(place, tag="desk-7"), world.client(place, tag="desk-8")
+    server = world.server(address, filters=Filters(allow=(only_desk_7,)))
+    client, other = world.connected(address, tag="desk-7"), world.client(address, tag="desk-8")
     with pytest.raises(RefusedError, match="Connection was not permitted!"):
         call_in_time(lambda: other.connect(LONG_TIMEOUT_S), "a connect that is refused")  # before its timeout
-    address = None if host == "ipc" else host
+    client_address = None if host == "ipc" else host
     assert [(one.tag, None if one.address is None else str(one.address)) for one in seen] == [
-        ("desk-7", address),
-        ("desk-8", address),
+        ("desk-7", client_address),
+        ("desk-8", client_address),
     ]
     assert echoes(client, "accepted")
     [connection] = server.connections
@@ -46,7 +46,7 @@ def test_row_28_a_filter_gets_address_and_tag_and_row_05_its_refusal_reaches_cli
 
 
 def test_row_11_connect_raises_at_its_timeout_over_aeron(world: World) -> None:
-    client = world.client(world.place())
+    client = world.client(world.free_address())
     for seconds in (0.5, 1.5):
         started = time.monotonic()
         with pytest.raises(WaitTimeout, match=r"127\.0\.0\.1"):
@@ -55,8 +55,8 @@ def test_row_11_connect_raises_at_its_timeout_over_aeron(world: World) -> None:
 
 
 def test_row_12_with_timeout_0_a_client_tries_until_a_server_starts_or_it_is_closed(world: World) -> None:
-    place, raised = world.place(), list[BaseException]()
-    patient, closed = world.client(place), world.client(world.place())
+    address, raised = world.free_address(), list[BaseException]()
+    patient, closed = world.client(address), world.client(world.free_address())
 
     def connect() -> None:
         try:
@@ -67,7 +67,7 @@ def test_row_12_with_timeout_0_a_client_tries_until_a_server_starts_or_it_is_clo
     waiting = [threading.Thread(target=lambda: patient.connect(0)), threading.Thread(target=connect)]
     for one in waiting:
         one.start()
-    server = world.server(place)
+    server = world.server(address)
     waiting[0].join(TIMEOUT_S)
     assert echoes(patient, "connected")
     closed.close()
@@ -77,19 +77,19 @@ def test_row_12_with_timeout_0_a_client_tries_until_a_server_starts_or_it_is_clo
 
 
 def test_row_23_without_a_server_in_shared_memory_connect_uses_udp_or_names_the_cause(world: World) -> None:
-    place, aeron_dir = world.place(), world.serving.aeron_dir
-    address = f"{place.host}:{place.data_port}:{place.control_port}"
-    server = world.server(place)
+    address, aeron_dir = world.free_address(), world.serving.aeron_dir
+    udp_address = f"{address.host}:{address.data_port}:{address.control_port}"
+    server = world.server(address)
     try:
         arguments: dict[str, Any] = {"store": MemoryPeerStore(), "aeron_dir": aeron_dir, "timeout": LONG_TIMEOUT_S}
-        with call_in_time(lambda: aeron_spark.connect(address, **arguments), "the connect by UDP") as client:
+        with call_in_time(lambda: aeron_spark.connect(udp_address, **arguments), "the connect by UDP") as client:
             assert not client.connection.is_ipc
             assert echoes(client, "by UDP")
         with pytest.raises(ConnectError, match=r"no server listens over the shared memory.*fallback is unavailable"):
             call_in_time(lambda: aeron_spark.connect("ipc:", **arguments), "the connect by shared memory")
         server.close()
-        world.server(place, world.place("ipc"))
-        with aeron_spark.connect(address, store=MemoryPeerStore(), aeron_dir=aeron_dir) as client:
+        world.server(address, world.free_address("ipc"))
+        with aeron_spark.connect(udp_address, store=MemoryPeerStore(), aeron_dir=aeron_dir) as client:
             assert client.connection.is_ipc
             assert echoes(client, "by shared memory")
     finally:
@@ -97,12 +97,12 @@ def test_row_23_without_a_server_in_shared_memory_connect_uses_udp_or_names_the_
 
 
 def test_row_44_key_files_last_over_restarts_and_only_their_user_can_read_them(world: World, tmp_path: Path) -> None:
-    place = world.place()
+    address = world.free_address()
     folders = [tmp_path / "server", tmp_path / "client"]
     keys = []
     for _ in range(2):
-        server = world.server(place, store=FilePeerStore(KeyPaths.below(folders[0])))
-        client = world.connected(place, store=FilePeerStore(KeyPaths.below(folders[1])))
+        server = world.server(address, store=FilePeerStore(KeyPaths.below(folders[0])))
+        client = world.connected(address, store=FilePeerStore(KeyPaths.below(folders[1])))
         assert echoes(client, "known")
         [connection] = server.connections
         keys.append((connection.key, client.server_key))
@@ -114,22 +114,22 @@ def test_row_44_key_files_last_over_restarts_and_only_their_user_can_read_them(w
     files = [path for folder in folders for path in folder.iterdir()]
     assert {path.name for path in files} >= {"identity", "known_servers"}
     assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
-    world.server(place)  # with another key, in memory
+    world.server(address)  # with another key, in memory
     with pytest.raises(ServerKeyChanged):
-        world.client(place, store=FilePeerStore(KeyPaths.below(folders[1]))).connect(TIMEOUT_S)
+        world.client(address, store=FilePeerStore(KeyPaths.below(folders[1]))).connect(TIMEOUT_S)
 
 
 def test_row_43_and_row_44_stores_in_memory_are_separate_and_know_two_servers_of_one_host(
     world: World,
 ) -> None:
-    places, store = [world.place(), world.place()], MemoryPeerStore()
-    servers = [world.server(place) for place in places]
-    for place in places:
-        assert echoes(world.connected(place, store=store), "hello")
+    addresses, store = [world.free_address(), world.free_address()], MemoryPeerStore()
+    servers = [world.server(address) for address in addresses]
+    for address in addresses:
+        assert echoes(world.connected(address, store=store), "hello")
     wait_for(lambda: len(store.servers()) == 2, TIMEOUT_S, "the store to know both")
     assert set(store.servers().values()) == {server.public_key for server in servers}
     assert servers[0].public_key != servers[1].public_key
-    assert world.connected(places[0]).connected  # with an empty store
+    assert world.connected(addresses[0]).connected  # with an empty store
     assert len({connection.key for connection in servers[0].connections}) == 2
 
 
@@ -137,9 +137,9 @@ def test_row_43_and_row_44_stores_in_memory_are_separate_and_know_two_servers_of
 def test_row_53_a_client_reconnects_five_times_from_its_disconnect_listener_and_leaks_nothing(
     world: World, host: str
 ) -> None:
-    place = world.place(host)
-    server = world.server(place)
-    client = world.client(place)
+    address = world.free_address(host)
+    server = world.server(address)
+    client = world.client(address)
     recorded, errors, remaining = RecordedEvents(client), list[BaseException](), [5]
 
     def reconnect(_: object) -> None:
@@ -165,12 +165,12 @@ def test_row_53_a_client_reconnects_five_times_from_its_disconnect_listener_and_
 
 @pytest.mark.parametrize("closes", ["the client", "the server"])
 def test_row_50_a_close_notifies_each_end_once_and_at_once(world: World, closes: str) -> None:
-    place = world.place()
+    address = world.free_address()
     patient = LinkSettings(
         times=Times(expiry_seconds=1.5 * TIMEOUT_S)
     )  # an outage is noticed too late: it is the close
-    server = world.server(place, link=patient)
-    client = world.connected(place, link=patient)
+    server = world.server(address, link=patient)
+    client = world.connected(address, link=patient)
     recorded = RecordedEvents(server), RecordedEvents(client)
     [connection] = server.connections
     closing = client.connection if closes == "the client" else connection
@@ -184,10 +184,10 @@ def test_row_50_a_close_notifies_each_end_once_and_at_once(world: World, closes:
 
 
 def test_row_55_a_resumed_session_keeps_its_objects_and_data(world: World) -> None:
-    place = world.place()
-    server = world.server(place)
+    address = world.free_address()
+    server = world.server(address)
     server_events = RecordedEvents(server)
-    client = world.client(place)
+    client = world.client(address)
     client_events = RecordedEvents(client)
     client.connect(TIMEOUT_S)
     [connection] = server.connections
@@ -214,11 +214,11 @@ class Count:
 
 
 def test_row_79_close_while_connecting_and_before_listening_ends_soon(world: World) -> None:
-    place = world.place()
+    address = world.free_address()
     started = time.monotonic()
-    world.client(place).close()
+    world.client(address).close()
     world.unstarted().close()
-    connecting, raised = world.client(place), list[BaseException]()
+    connecting, raised = world.client(address), list[BaseException]()
 
     def connect() -> None:
         try:

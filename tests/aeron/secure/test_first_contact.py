@@ -53,7 +53,7 @@ def foreign(own: Path, request: pytest.FixtureRequest) -> Iterator[bool]:
     process.wait(timeout=30)
 
 
-def address() -> str:
+def free_host_and_ports() -> str:
     data, control = free_ports("127.0.0.1")
     return f"127.0.0.1:{data}:{control}"
 
@@ -66,7 +66,7 @@ def guard_found(aeron_dir: Path) -> doctor.Finding | None:
 
 
 def test_a_client_can_add_listeners_before_its_first_connection(own: Path, tmp_path: Path) -> None:
-    at = address()
+    at = free_host_and_ports()
     with aeron_spark.Server(at, store=MemoryPeerStore(), aeron_dir=str(own)) as server:
         server.on_connect(lambda connection: connection.send("welcome"))
         recorded: list[object] = []
@@ -90,10 +90,10 @@ def test_a_client_can_add_listeners_before_its_first_connection(own: Path, tmp_p
 
 
 def test_many_clients_of_one_address_connect_as_fast_as_the_rate_limit_allows(world: World) -> None:
-    place = world.place()
-    server = world.server(place, limits=Limits(handshakes_per_second=3, handshake_burst=2, pending_per_address=0))
+    address = world.free_address()
+    server = world.server(address, limits=Limits(handshakes_per_second=3, handshake_burst=2, pending_per_address=0))
     recorded = RecordedEvents(server)
-    clients = [world.client(place) for _ in range(8)]
+    clients = [world.client(address) for _ in range(8)]
     with ThreadPoolExecutor(len(clients)) as pool:
         list(pool.map(lambda client: client.connect(3 * TIMEOUT_S), clients))
     assert server.statistics["refused-rate"]
@@ -106,12 +106,12 @@ def test_many_clients_of_one_address_connect_as_fast_as_the_rate_limit_allows(wo
 
 
 def test_a_client_that_the_rate_limit_refuses_until_its_timeout_gets_the_reason(world: World) -> None:
-    place = world.place()
-    server = world.server(place, limits=Limits(handshakes_per_second=0.001, handshake_burst=1))
-    world.connected(place)
+    address = world.free_address()
+    server = world.server(address, limits=Limits(handshakes_per_second=0.001, handshake_burst=1))
+    world.connected(address)
     started = time.monotonic()
     with pytest.raises(RefusedError, match=r"not authenticated: Too many handshakes from IP address.*\(rate\)"):
-        world.client(place).connect(4.0)
+        world.client(address).connect(4.0)
     assert time.monotonic() - started < 10
     assert server.statistics["refused-rate"] >= 2  # the client tried again
 
@@ -124,10 +124,10 @@ def test_a_driver_without_the_guard_is_reported_and_one_with_the_guard_is_not(
     assert before.verdict == "warning"  # a guard shows itself only after it has guarded a channel
     errors: list[BaseException] = []
     with caplog.at_level(logging.WARNING, "aeron_spark"):
-        with aeron_spark.Server(address(), store=MemoryPeerStore(), aeron_dir=str(own)):
+        with aeron_spark.Server(free_host_and_ports(), store=MemoryPeerStore(), aeron_dir=str(own)):
             found = guard_found(own)
         warnings = [record.getMessage() for record in caplog.records if "has no guard" in record.getMessage()]
-        listening = aeron_spark.Server(address(), store=MemoryPeerStore(), aeron_dir=str(own))
+        listening = aeron_spark.Server(free_host_and_ports(), store=MemoryPeerStore(), aeron_dir=str(own))
         listening.on_error(lambda connection, error: errors.append(error))
         with listening:
             pass
@@ -157,7 +157,7 @@ def test_a_server_over_shared_memory_only_does_not_report_a_missing_guard(own: P
 def test_the_driver_of_a_node_has_the_guard_unless_its_properties_replace_it(own: Path) -> None:
     assert guard_found(own) is None  # no driver runs, and the node starts one with the guard
     errors: list[BaseException] = []
-    server = aeron_spark.Server(address(), store=MemoryPeerStore(), aeron_dir=str(own))
+    server = aeron_spark.Server(free_host_and_ports(), store=MemoryPeerStore(), aeron_dir=str(own))
     server.on_error(lambda connection, error: errors.append(error))
     with server:
         found = guard_found(own)

@@ -107,14 +107,14 @@ def _p99(times: list[float]) -> float:
 def test_a_flood_of_hostile_hellos_costs_little_and_does_not_disturb_a_client(
     world: World, rng: random.Random, count: int
 ) -> None:
-    place = world.place()
-    server, client, before = _idle_server(world, place)
-    recorded = Raw(world.dialling, place)
+    address = world.free_address()
+    server, client, before = _idle_server(world, address)
+    recorded = Raw(world.dialling, address)
     hello = recorded.hello_with_cookie()  # valid once from this address, and not used
     measurement = Measurement(world, client)
     with measurement.during():  # from another process: the sender's own cost does not count
         subprocess.run(
-            [sys.executable, "-m", "tests.aeron.secure.flood", str(place.data_port), hello.hex(), str(count),
+            [sys.executable, "-m", "tests.aeron.secure.flood", str(address.data_port), hello.hex(), str(count),
              str(rng.randrange(2**31))],
             env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "connector"), str(ROOT)])},
             check=True, timeout=300,
@@ -131,14 +131,14 @@ def test_a_flood_of_hostile_hellos_costs_little_and_does_not_disturb_a_client(
 def test_floods_of_setups_and_status_messages_cost_little_and_do_not_disturb_a_client(
     world: World, rng: random.Random
 ) -> None:
-    place = world.place()
-    server, client, before = _idle_server(world, place)
+    address = world.free_address()
+    server, client, before = _idle_server(world, address)
     measurement = Measurement(world, client)
     drops = read_drops(world.serving.aeron_dir)
     [connection] = server.connections
     with (
-        frame_senders(ADDRESSES, place.data_port) as to_data,
-        frame_senders(ADDRESSES, place.control_port, 60) as to_control,
+        frame_senders(ADDRESSES, address.data_port) as to_data,
+        frame_senders(ADDRESSES, address.control_port, 60) as to_control,
     ):
         with measurement.during():
             for _ in range(40):
@@ -167,9 +167,9 @@ def test_floods_of_setups_and_status_messages_cost_little_and_do_not_disturb_a_c
 
 
 def test_row_81_server_and_client_are_idle_after_traffic(world: World) -> None:
-    place = world.place()
-    server = world.server(place)
-    client = world.connected(place)
+    address = world.free_address()
+    server = world.server(address)
+    client = world.connected(address)
     for number in range(50):
         assert echoes(client, {"number": number})
     polls = {end: counted_polls(end) for end in (server, client)}
@@ -195,11 +195,11 @@ def counted_polls(end: MessageServer | Client) -> Callable[[], int]:
     return lambda: polls[0]
 
 
-def _idle_server(world: World, place: ServerAddress) -> tuple[MessageServer, Client, int]:
+def _idle_server(world: World, address: ServerAddress) -> tuple[MessageServer, Client, int]:
     wait_for(lambda: logs(world.serving) == 0, RELEASE_TIMEOUT_S, "the server's driver to free earlier logs")
     before = memory_of(world.serving)
-    server = world.server(place)
-    client = world.connected(place)
+    server = world.server(address)
+    client = world.connected(address)
     for number in range(200):  # warm up
         assert echoes(client, number)
     return server, client, before

@@ -32,10 +32,10 @@ def freeze_driver(client: Client) -> None:
 @pytest.mark.parametrize("packet", [handshake_packets.HELLO, handshake_packets.HELLO_ACK, handshake_packets.DONE])
 @pytest.mark.parametrize("owner", ["the client's", "the server's"])
 def test_a_handshake_that_a_frozen_driver_interrupts_is_started_again(world: World, owner: str, packet: int) -> None:
-    place, tap = world.place(), Tap()
+    address, tap = world.free_address(), Tap()
     times = ServerTiming(hello_s=NO_TIMEOUT_S, path_s=NO_TIMEOUT_S, done_s=NO_TIMEOUT_S)
-    server = world.server(place, tap=tap, timing=times)
-    client = world.client(place, tap=tap, timing=ClientTiming(hello_ack_s=NO_TIMEOUT_S, done_ack_s=NO_TIMEOUT_S))
+    server = world.server(address, tap=tap, timing=times)
+    client = world.client(address, tap=tap, timing=ClientTiming(hello_ack_s=NO_TIMEOUT_S, done_ack_s=NO_TIMEOUT_S))
     frozen: list[int] = []
 
     def freeze_once(message: SentMessage) -> Iterable[bytes]:

@@ -63,9 +63,9 @@ class SlowClientTransport(AeronClientTransport):
 
 
 def test_a_first_frame_without_room_is_offered_again(world: World) -> None:
-    place = world.place()
-    world.server(place)
-    client = world.client(place, dial=lambda: SlowClientTransport(world.dialling, place))
+    address = world.free_address()
+    world.server(address)
+    client = world.client(address, dial=lambda: SlowClientTransport(world.dialling, address))
     SlowClientTransport.made.clear()
     client.connect(TIMEOUT_S)
     assert [slow.refusals for slow in SlowClientTransport.made] == [0]  # in one attempt
@@ -74,11 +74,11 @@ def test_a_first_frame_without_room_is_offered_again(world: World) -> None:
 
 def test_clients_of_one_address_are_not_delayed_by_closed_ones(world: World) -> None:
     """Aeron remembers each client, with its own port, as a receiver for some time; these are more than eight."""
-    place = world.place()
-    server = world.server(place)
+    address = world.free_address()
+    server = world.server(address)
     for _ in range(14):
         data, receive = free_ports()
-        client = world.connected(place, ports=ClientPorts(data, receive, "127.0.0.1"))
+        client = world.connected(address, ports=ClientPorts(data, receive, "127.0.0.1"))
         assert client.connected
         client.close()
     await_nothing_in_use(server)
@@ -86,9 +86,9 @@ def test_clients_of_one_address_are_not_delayed_by_closed_ones(world: World) -> 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "ipc"])
 def test_row_01_and_row_22_a_connection_over_ipv4_ipv6_and_shared_memory(world: World, host: str) -> None:
-    place = world.place(host)
-    server = world.server(place)
-    client = world.connected(place)
+    address = world.free_address(host)
+    server = world.server(address)
+    client = world.connected(address)
     assert echoes(client, {"over": host})
     [connection] = server.connections
     assert connection.is_ipc == client.connection.is_ipc == (host == "ipc")
@@ -98,37 +98,37 @@ def test_row_01_and_row_22_a_connection_over_ipv4_ipv6_and_shared_memory(world: 
 
 
 def test_with_mdc_each_link_has_a_separate_port(world: World) -> None:
-    place = world.place()
+    address = world.free_address()
     first = free_ports()[0]
-    server = world.server(place, reply_channel="mdc", mdc_ports=(first, 2))
-    clients = [world.connected(place) for _ in range(2)]
+    server = world.server(address, reply_channel="mdc", mdc_ports=(first, 2))
+    clients = [world.connected(address) for _ in range(2)]
     assert all(echoes(client, "by a separate port") for client in clients)
     assert server.statistics["ports"] == 2
     clients[0].close()
     wait_for(lambda: server.statistics["ports"] == 1, TIMEOUT_S, "the port to be released")
-    assert echoes(world.connected(place), "the port of the closed client")
+    assert echoes(world.connected(address), "the port of the closed client")
 
 
 def test_row_02_and_row_19_a_server_listens_at_two_addresses_and_on_all_interfaces(world: World) -> None:
-    all_interfaces, loopback = world.place("::"), world.place()
+    all_interfaces, loopback = world.free_address("::"), world.free_address()
     server = world.server(all_interfaces, loopback)
     for host, ports in (("127.0.0.1", all_interfaces), ("::1", all_interfaces), ("127.0.0.1", loopback)):
-        place = ServerAddress("udp", host, ports.data_port, ports.control_port)
-        client = world.connected(place)
+        address = ServerAddress("udp", host, ports.data_port, ports.control_port)
+        client = world.connected(address)
         assert echoes(client, [host, ports.data_port])
         client.close()
     await_nothing_in_use(server)
 
 
 def test_row_24_a_second_server_over_the_same_shared_memory_is_refused(world: World, serving: Client) -> None:
-    place = world.place("ipc")
-    first = world.server(place)
+    address = world.free_address("ipc")
+    first = world.server(address)
     with pytest.raises(InUseError, match="give this server ipc=false"):
-        world.server(place)
-    assert echoes(world.connected(place), "the first server")
+        world.server(address)
+    assert echoes(world.connected(address), "the first server")
     first.close()
-    world.server(place)  # its address is free at once
-    assert echoes(world.connected(place), "the next server")
+    world.server(address)  # its address is free at once
+    assert echoes(world.connected(address), "the next server")
 
 
 def test_a_hundred_handshakes_wait_for_no_timer(world: World) -> None:
@@ -147,11 +147,11 @@ def test_a_thousand_handshakes_wait_for_no_timer(world: World) -> None:
 
 
 def test_a_listener_that_does_not_return_delays_no_other_client(world: World) -> None:
-    place = world.place()
-    server = world.server(place)
+    address = world.free_address()
+    server = world.server(address)
     released = threading.Event()
     server.on_message(bytes, lambda connection, message: released.wait(LONG_TIMEOUT_S) if message == b"block" else None)
-    blocked, other = world.connected(place), world.connected(place)
+    blocked, other = world.connected(address), world.connected(address)
     try:
         blocked.send(b"block")
         for _ in range(200):  # more than the listener queue takes: the window fills
@@ -160,7 +160,7 @@ def test_a_listener_that_does_not_return_delays_no_other_client(world: World) ->
         for count in range(50):  # the listener returns only after these
             assert echoes(other, {"count": count})
         other.ping()
-        assert world.connected(place).connected
+        assert world.connected(address).connected
         assert not released.is_set()
     finally:
         released.set()
@@ -183,11 +183,11 @@ def is_prompt(times: Sequence[float]) -> bool:
 
 
 def _one_after_another(world: World, count: int) -> tuple[list[float], object]:
-    place = world.place()
-    server = world.server(place)
+    address = world.free_address()
+    server = world.server(address)
     times = []
     for _ in range(count):
-        client = world.client(place, timing=UNTIMED)
+        client = world.client(address, timing=UNTIMED)
         started = time.monotonic()
         client.connect(TIMEOUT_S)
         times.append(time.monotonic() - started)

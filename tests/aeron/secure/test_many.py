@@ -40,14 +40,14 @@ def serving(run_name: str) -> Iterator[Client]:
 
 
 @contextmanager
-def clients(run_name: str, place: ServerAddress, count: int) -> Iterator[subprocess.Popen[str]]:
+def clients(run_name: str, address: ServerAddress, count: int) -> Iterator[subprocess.Popen[str]]:
     """Start a process with ``count`` clients and its own media driver."""
     aeron_dir = SHARED_MEMORY / f"{run_name}-{secrets.token_hex(3)}"
     path = os.pathsep.join([str(ROOT / "connector"), str(ROOT)])
     process = subprocess.Popen(
         [
-            sys.executable, "-m", "tests.aeron.secure.clients", place.host, str(place.data_port),
-            str(place.control_port), str(aeron_dir), str(count),
+            sys.executable, "-m", "tests.aeron.secure.clients", address.host, str(address.data_port),
+            str(address.control_port), str(aeron_dir), str(count),
         ],
         env={**os.environ, "PYTHONPATH": path}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
@@ -82,13 +82,13 @@ def test_row_13_and_row_78_many_clients_connect_send_and_close_and_everything_is
     world: World, run_name: str, each: int
 ) -> None:
     count = 4 * each
-    place = world.place()
+    address = world.free_address()
     wait_for(lambda: logs(world.serving) == 0, RELEASE_TIMEOUT_S, "the server's driver to free earlier logs")
     before = memory_of(world.serving)
-    server = world.server(place)
+    server = world.server(address)
     recorded = RecordedEvents(server)
     with ExitStack() as stack:
-        processes = [stack.enter_context(clients(run_name, place, each)) for _ in range(4)]
+        processes = [stack.enter_context(clients(run_name, address, each)) for _ in range(4)]
         seconds = [float(read_reply(process, "connected")[2]) for process in processes]
         print(f"{count} clients of four processes connected in {max(seconds):.1f} s; "
               f"{memory_of(world.serving) - before >> 20} MiB of shared memory")  # fmt: skip
@@ -122,11 +122,11 @@ def test_row_13_and_row_78_many_clients_connect_send_and_close_and_everything_is
 
 
 def test_a_frozen_client_delays_no_other_client_and_continues_later(world: World, run_name: str) -> None:
-    place = world.place()
-    server = world.server(place)
+    address = world.free_address()
+    server = world.server(address)
     recorded = RecordedEvents(server)
-    good = world.connected(place)
-    with clients(run_name, place, 1) as frozen:
+    good = world.connected(address)
+    with clients(run_name, address, 1) as frozen:
         read_reply(frozen, "connected")
         [bad] = [connection for connection in server.connections if connection.tag]
         os.kill(frozen.pid, signal.SIGSTOP)
@@ -146,10 +146,10 @@ def test_a_frozen_client_delays_no_other_client_and_continues_later(world: World
 
 @pytest.mark.full("three media drivers for a quarter of a minute")
 def test_row_51_and_row_77_a_killed_client_is_disconnected_and_disturbs_no_other(world: World, run_name: str) -> None:
-    place = world.place()
-    server = world.server(place)
+    address = world.free_address()
+    server = world.server(address)
     recorded = RecordedEvents(server)
-    with clients(run_name, place, 1) as killed, clients(run_name, place, 1) as other:
+    with clients(run_name, address, 1) as killed, clients(run_name, address, 1) as other:
         read_reply(killed, "connected")
         read_reply(other, "connected")
         started = time.monotonic()

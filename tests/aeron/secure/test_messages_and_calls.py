@@ -72,7 +72,7 @@ class UnregisteredError(Exception):
 class Pair:
     """A server without message listeners, a connected client, and their recorded events."""
 
-    place: ServerAddress
+    address: ServerAddress
     server: MessageServer
     client: Client
     server_connection: Connection
@@ -83,20 +83,20 @@ class Pair:
 
 @pytest.fixture(params=["127.0.0.1", "ipc"])
 def ends(world: World, request: pytest.FixtureRequest) -> Iterator[Pair]:
-    made = connected_pair(world, world.place(request.param))
+    made = connected_pair(world, world.free_address(request.param))
     yield made
     made.client.close()
     await_nothing_in_use(made.server)
 
 
-def connected_pair(world: World, place: ServerAddress, link: LinkSettings | None = None) -> Pair:
+def connected_pair(world: World, address: ServerAddress, link: LinkSettings | None = None) -> Pair:
     thing, settings = Thing(23), link or LinkSettings()
-    server = world.server(place, echo=False, link=settings)
+    server = world.server(address, echo=False, link=settings)
     server.register("thing", thing, METHODS)
     server.factory("things", Thing, METHODS)
-    client = world.connected(place, link=settings)
+    client = world.connected(address, link=settings)
     [server_connection] = server.connections
-    return Pair(place, server, client, server_connection, RecordedEvents(server), RecordedEvents(client), thing)
+    return Pair(address, server, client, server_connection, RecordedEvents(server), RecordedEvents(client), thing)
 
 
 def test_row_47_a_hundred_pings_have_plausible_round_trips(ends: Pair) -> None:
@@ -108,9 +108,9 @@ def test_row_47_a_hundred_pings_have_plausible_round_trips(ends: Pair) -> None:
 
 
 def test_row_48_a_ping_without_a_response_ends_at_its_deadline_and_does_not_delay_close(world: World) -> None:
-    place, tap = world.place(), Tap()
-    server = world.server(place, tap=tap)
-    client = world.connected(place)
+    address, tap = world.free_address(), Tap()
+    server = world.server(address, tap=tap)
+    client = world.connected(address)
     client.ping()
     tap.change = lambda message: [message.data] if message.packet else []  # the server sends no more frames
     started = time.monotonic()
@@ -151,7 +151,9 @@ def test_row_59_a_hundred_thousand_messages_arrive_in_order_in_each_direction(en
 
 def test_row_60_a_slow_listener_loses_no_message_and_send_has_a_timeout(world: World) -> None:
     small = LinkSettings(queue_bytes=50_000)
-    ends = connected_pair(world, world.place(), replace(small, session=replace(small.session, buffer_bytes=200_000)))
+    ends = connected_pair(
+        world, world.free_address(), replace(small, session=replace(small.session, buffer_bytes=200_000))
+    )
     go, received = threading.Event(), list[bytes]()
 
     def slow(_: Connection, message: bytes) -> None:
@@ -253,7 +255,7 @@ def test_row_70_a_reference_becomes_its_object_again_and_numbers_of_two_clients_
 ) -> None:
     proxy = ends.client.remote("thing")
     assert proxy.same(proxy) is True
-    other = world.connected(ends.place)
+    other = world.connected(ends.address)
     [second] = [one for one in ends.server.connections if one is not ends.server_connection]
     for number in (4, 32_767, 32_768, 70_000):
         ends.server_connection.register(Thing(number), METHODS, number)
@@ -263,7 +265,7 @@ def test_row_70_a_reference_becomes_its_object_again_and_numbers_of_two_clients_
 
 
 def test_row_71_late_responses_and_those_of_another_connection_are_ignored(world: World, ends: Pair) -> None:
-    other, thing = world.connected(ends.place), ends.client.remote("thing")
+    other, thing = world.connected(ends.address), ends.client.remote("thing")
     with pytest.raises(WaitTimeout):
         thing.with_timeout(0.1).wait()  # its response arrives while the next call waits
     with ThreadPoolExecutor(1) as pool:

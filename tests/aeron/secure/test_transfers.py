@@ -33,11 +33,11 @@ TRANSFER_ID: Final = 1  # of transfers of the scripted client
 class Receiver:
     """A server that records received files and messages, with its folder of spill files."""
 
-    def __init__(self, world: World, folder: Path, place: ServerAddress, **link: object) -> None:
+    def __init__(self, world: World, folder: Path, address: ServerAddress, **link: object) -> None:
         self.folder = folder
-        self.place = place
+        self.address = address
         self.server: MessageServer = world.server(
-            place,
+            address,
             echo=False,
             link=replace(LinkSettings(spill_folder=folder), **link),  # type: ignore[arg-type]
         )
@@ -70,13 +70,13 @@ def receiver(world: World, tmp_path: Path) -> Iterator[Receiver]:
     folder.mkdir()
     times = Times(expiry_seconds=0.2, linger_seconds=0.1, retention_seconds=0.5, min_retention_seconds=0.1)
     session = replace(LinkSettings().session, retention_seconds=0.5, buffer_seconds=0.5)
-    yield Receiver(world, folder, world.place(), times=times, session=session)
+    yield Receiver(world, folder, world.free_address(), times=times, session=session)
     assert not list(folder.iterdir())
 
 
 @pytest.fixture
 def client(world: World, receiver: Receiver) -> Client:
-    return world.connected(receiver.place)
+    return world.connected(receiver.address)
 
 
 SIZES: Final = [0, 1, 5, KIB, MEMORY_LIMIT, 17 * MIB]
@@ -116,7 +116,7 @@ def test_row_62_a_file_of_more_than_two_gibibytes_arrives_whole(
 def test_row_62_a_small_transfer_arrives_in_memory_and_a_large_one_in_a_file(
     world: World, receiver: Receiver, total: int, files: int
 ) -> None:
-    with scripted(world.dialling, receiver.place) as one:
+    with scripted(world.dialling, receiver.address) as one:
         one.send_records(stream(TRANSFER_ID, total), data(TRANSFER_ID, 0, bytes(KIB)))
         wait_for(lambda: receiver.server.statistics["streams"] == 1, TIMEOUT_S, "the transfer")
         memory_bytes = 0 if files else KIB
@@ -153,8 +153,8 @@ WRONG: Final[dict[str, Callable[[], list[tuple[int, bytes]]]]] = {
 def test_row_63_a_transfer_that_differs_from_its_announcement_is_refused_and_not_delivered(
     world: World, tmp_path: Path, spills: bool
 ) -> None:
-    receiver = Receiver(world, tmp_path, world.place(), **({"transfer_memory_bytes": 0} if spills else {}))
-    with scripted(world.dialling, receiver.place) as one:
+    receiver = Receiver(world, tmp_path, world.free_address(), **({"transfer_memory_bytes": 0} if spills else {}))
+    with scripted(world.dialling, receiver.address) as one:
         for count, (why, records) in enumerate(WRONG.items(), 1):
             one.send_records(*records())
             refused = one.refusal()
@@ -170,8 +170,8 @@ def test_row_63_a_transfer_that_differs_from_its_announcement_is_refused_and_not
 
 
 def test_row_64_an_aborted_transfer_leaks_nothing(world: World, tmp_path: Path) -> None:
-    receiver = Receiver(world, tmp_path, world.place(), transfer_memory_bytes=10)
-    with scripted(world.dialling, receiver.place) as one:
+    receiver = Receiver(world, tmp_path, world.free_address(), transfer_memory_bytes=10)
+    with scripted(world.dialling, receiver.address) as one:
         one.send_records(stream(1, 10), data(1, 0, b"12345"), stream(2, 11), data(2, 0, b"12345"))
         wait_for(lambda: [path.stat().st_size for path in receiver.spilled] == [5], TIMEOUT_S, "the file")
         one.send_records(failed(1, "the first was aborted"), failed(2, "the second was aborted"))
@@ -188,7 +188,7 @@ def test_row_64_the_number_of_transfers_is_limited_and_a_closed_client_leaks_non
     world: World, receiver: Receiver, silent: bool
 ) -> None:
     """Every second transfer goes to a file."""
-    with scripted(world.dialling, receiver.place, silent=silent) as one:
+    with scripted(world.dialling, receiver.address, silent=silent) as one:
         for number in range(1, 201):
             one.send_records(stream(number, MEMORY_LIMIT + number % 2), data(number, 0, b"begun"))
         refused = [one.refusal().transfer_id for _ in range(200 - MAX_TRANSFERS)]
@@ -206,8 +206,8 @@ def test_row_64_the_number_of_transfers_is_limited_and_a_closed_client_leaks_non
 def test_row_65_transfers_with_the_same_number_on_two_connections_do_not_mix(
     world: World, tmp_path: Path, number: int
 ) -> None:
-    receiver = Receiver(world, tmp_path, world.place(), transfer_memory_bytes=1000)
-    with scripted(world.dialling, receiver.place) as one, scripted(world.dialling, receiver.place) as other:
+    receiver = Receiver(world, tmp_path, world.free_address(), transfer_memory_bytes=1000)
+    with scripted(world.dialling, receiver.address) as one, scripted(world.dialling, receiver.address) as other:
         for size in (900, 9000):  # in memory, and in files
             contents = {one: b"1" * size, other: b"2" * size}
             for end, content in contents.items():

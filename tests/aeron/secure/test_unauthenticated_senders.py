@@ -29,12 +29,12 @@ RETRY, FAILED = "aeron-spark/1 RETRY ", "aeron-spark/1 FAILED "
 RELEASE_TIMEOUT_S = 30.0  # for a driver to free the log of a rejected or closed session
 
 
-def check_next_client(world: World, place: ServerAddress) -> None:
+def check_next_client(world: World, address: ServerAddress) -> None:
     """Check that the next client connects as fast as a later one."""
     seconds = []
     for _ in range(2):
         started = time.monotonic()
-        client = world.connected(place)
+        client = world.connected(address)
         assert echoes(client, "hi")
         client.close()
         seconds.append(time.monotonic() - started)
@@ -56,21 +56,21 @@ def check_next_client(world: World, place: ServerAddress) -> None:
     ],
 )
 def test_row_04_a_packet_that_is_not_a_hello_is_refused_and_the_server_continues(world: World, packet: bytes) -> None:
-    place = world.place()
-    server = world.server(place)
-    with raw(world.dialling, place) as sender:
+    address = world.free_address()
+    server = world.server(address)
+    with raw(world.dialling, address) as sender:
         sender.send(packet)
         assert sender.hint().startswith(FAILED + "message")
         assert server.statistics["pending"] == 0
         assert server.statistics["session_ids"] == 0
-    check_next_client(world, place)
+    check_next_client(world, address)
     assert await_nothing_in_use(server)["refused-message"] == 1
 
 
 def test_row_06_a_repeated_hello_makes_one_pending_handshake(world: World) -> None:
-    place = world.place()
-    server = world.server(place)
-    with raw(world.dialling, place) as sender:
+    address = world.free_address()
+    server = world.server(address)
+    with raw(world.dialling, address) as sender:
         hello = sender.hello_with_cookie()
         sender.send(hello)
         sender.send(hello)
@@ -85,48 +85,48 @@ def test_row_06_a_repeated_hello_makes_one_pending_handshake(world: World) -> No
 
 
 def test_row_07_done_without_hello_is_refused(world: World) -> None:
-    place = world.place()
-    server = world.server(place)
-    with raw(world.dialling, place) as known, raw(world.dialling, place) as sender:
+    address = world.free_address()
+    server = world.server(address)
+    with raw(world.dialling, address) as known, raw(world.dialling, address) as sender:
         known.send(known.hello_with_cookie())
         sender.send(known.done())
         assert sender.hint().startswith(FAILED)
         assert server.statistics["connections"] == 0
         assert server.statistics["pending"] == 1
-    check_next_client(world, place)
+    check_next_client(world, address)
 
 
 def test_row_08_a_client_that_does_not_open_its_link_delays_no_other(world: World) -> None:
-    place = world.place()
-    server = world.server(place, link=LinkSettings(times=Times(setup_seconds=2.0)))
-    with raw(world.dialling, place) as sender:
+    address = world.free_address()
+    server = world.server(address, link=LinkSettings(times=Times(setup_seconds=2.0)))
+    with raw(world.dialling, address) as sender:
         sender.send(sender.hello_with_cookie())
         sender.send(sender.done())
         sender.answer()  # DONE_ACK: ids are allotted, and no frame follows
         assert server.statistics["session_ids"] == 2
-        check_next_client(world, place)
+        check_next_client(world, address)
         await_nothing_in_use(server)  # after the set-up timeout, while the client is still connected
 
 
 def test_row_09_clients_that_cannot_receive_delay_no_other(world: World) -> None:
     """They close their subscription as soon as the server has started to respond."""
-    place = world.place()
-    server = world.server(place, timing=QUICK)
+    address = world.free_address()
+    server = world.server(address, timing=QUICK)
     for _ in range(5):
-        with raw(world.dialling, place) as sender:
+        with raw(world.dialling, address) as sender:
             hello = sender.hello_with_cookie()
             sender.dialing.inbox.close_subscription(sender.pair.token)
             sender.send(hello)
             wait_for(lambda: server.statistics["handshakes"] > 0, TIMEOUT_S, "the handshake to begin")
-            check_next_client(world, place)
+            check_next_client(world, address)
     await_nothing_in_use(server)
 
 
 def test_row_10_an_unfinished_handshake_releases_everything(world: World) -> None:
-    place = world.place()
+    address = world.free_address()
     before = logs(world.serving)
-    server = world.server(place, timing=QUICK)
-    with raw(world.dialling, place) as sender:
+    server = world.server(address, timing=QUICK)
+    with raw(world.dialling, address) as sender:
         sender.send(sender.hello_with_cookie())
         sender.answer()
         assert server.statistics["pending"] == 1
@@ -137,20 +137,20 @@ def test_row_10_an_unfinished_handshake_releases_everything(world: World) -> Non
 
 
 def test_row_14_a_server_without_ids_refuses_and_leaks_none(world: World) -> None:
-    place = world.place()
-    server = world.server(place, session_ids=(FIRST_SESSION_ID, FIRST_SESSION_ID + 3), id_reuse_delay_seconds=0.0)
-    two = [world.connected(place) for _ in range(2)]
+    address = world.free_address()
+    server = world.server(address, session_ids=(FIRST_SESSION_ID, FIRST_SESSION_ID + 3), id_reuse_delay_seconds=0.0)
+    two = [world.connected(address) for _ in range(2)]
     with pytest.raises(RefusedError, match="Connection error"):
-        world.client(place).connect(TIMEOUT_S)
+        world.client(address).connect(TIMEOUT_S)
     assert server.statistics["session_ids"] == 4
     for client in two:
         client.close()
     await_nothing_in_use(server)
-    assert echoes(world.connected(place), "ids are free again")
+    assert echoes(world.connected(address), "ids are free again")
 
 
 def test_row_25_filters_and_limits_by_address_do_not_apply_to_shared_memory(world: World) -> None:
-    ipc, udp = world.place("ipc"), world.place()
+    ipc, udp = world.free_address("ipc"), world.free_address()
     limits = replace(NO_LIMITS, connections_per_address=1)
     world.server(ipc, udp, limits=limits, filters=Filters(allow=(Network.parse("1.1.1.1/32"),)))
     assert all(echoes(world.connected(ipc), count) for count in range(2))
@@ -159,11 +159,11 @@ def test_row_25_filters_and_limits_by_address_do_not_apply_to_shared_memory(worl
 
 
 def test_row_29_a_tag_of_33_characters_is_refused(world: World) -> None:
-    place = world.place()
-    server = world.server(place)
-    with raw(world.dialling, place) as sender:
+    address = world.free_address()
+    server = world.server(address)
+    with raw(world.dialling, address) as sender:
         with pytest.raises(OptionError, match="longer than 32"):
-            world.client(place, tag="x" * 33)
+            world.client(address, tag="x" * 33)
         too_long = handshake_packets.encode_client_done(ClientDone(tag="x" * 33))
         sender.machine._done = too_long  # type: ignore[misc]  # a client that does not check
         sender.send(sender.hello_with_cookie())
@@ -173,42 +173,42 @@ def test_row_29_a_tag_of_33_characters_is_refused(world: World) -> None:
         assert isinstance(abandoned.error, RefusedError)
         assert "(tag)" in str(abandoned.error)
     assert await_nothing_in_use(server)["refused-tag"] == 1
-    check_next_client(world, place)
+    check_next_client(world, address)
 
 
 def test_row_31_a_client_beyond_the_limit_is_refused(world: World) -> None:
-    place = world.place()
-    server = world.server(place, limits=replace(NO_LIMITS, connections=2))
-    two = [world.connected(place) for _ in range(2)]
+    address = world.free_address()
+    server = world.server(address, limits=replace(NO_LIMITS, connections=2))
+    two = [world.connected(address) for _ in range(2)]
     with pytest.raises(RefusedError, match="Server is full"):
-        world.client(place).connect(TIMEOUT_S)
+        world.client(address).connect(TIMEOUT_S)
     two[0].close()
     wait_for(lambda: server.statistics["places"] == 1, TIMEOUT_S, "a free connection")
-    assert echoes(world.connected(place), "a connection is free again")
+    assert echoes(world.connected(address), "a connection is free again")
 
 
 def test_row_32_refused_clients_do_not_change_the_count_of_an_address(world: World) -> None:
-    all_interfaces = world.place("::")
-    place, elsewhere = (replace(all_interfaces, host=host) for host in ("127.0.0.1", "::1"))
+    all_interfaces = world.free_address("::")
+    address, elsewhere = (replace(all_interfaces, host=host) for host in ("127.0.0.1", "::1"))
     server = world.server(all_interfaces, limits=replace(NO_LIMITS, connections_per_address=2))
-    two = [world.connected(place) for _ in range(2)]
+    two = [world.connected(address) for _ in range(2)]
     for _ in range(5):
         with pytest.raises(RefusedError, match="Too many connections"):
-            world.client(place).connect(TIMEOUT_S)
+            world.client(address).connect(TIMEOUT_S)
     assert server.statistics["places"] == 2
     assert echoes(world.connected(elsewhere), "from another address")
     two[0].close()
     wait_for(lambda: server.statistics["places"] == 2, TIMEOUT_S, "a free connection")
-    assert echoes(world.connected(place), "a connection is free again")
+    assert echoes(world.connected(address), "a connection is free again")
 
 
 def test_row_33_handshakes_under_way_are_limited(world: World) -> None:
-    place = world.place()
-    server = world.server(place, limits=replace(NO_LIMITS, pending=3), timing=PATIENT)
+    address = world.free_address()
+    server = world.server(address, limits=replace(NO_LIMITS, pending=3), timing=PATIENT)
     contexts, hints = [], []
     try:
         for _ in range(6):
-            context = raw(world.dialling, place)
+            context = raw(world.dialling, address)
             sender = context.__enter__()
             contexts.append(context)
             sender.send(sender.hello_with_cookie())
@@ -223,15 +223,15 @@ def test_row_33_handshakes_under_way_are_limited(world: World) -> None:
     assert len(hints) == 3
     assert all(hint.startswith(FAILED + "pending") for hint in hints)
     await_nothing_in_use(server)
-    check_next_client(world, place)
+    check_next_client(world, address)
 
 
 def test_a_rate_beyond_the_limit_is_refused_with_its_reason(world: World) -> None:
-    place = world.place()
-    server = world.server(place, limits=Limits(handshakes_per_second=0.1, handshake_burst=2))
+    address = world.free_address()
+    server = world.server(address, limits=Limits(handshakes_per_second=0.1, handshake_burst=2))
     for _ in range(2):
-        world.connected(place).close()
-    with raw(world.dialling, place) as sender:
+        world.connected(address).close()
+    with raw(world.dialling, address) as sender:
         sender.send(sender.hello_with_cookie())
         assert sender.hint().startswith(FAILED + "rate")
     assert server.statistics["refused-rate"] == 1
@@ -239,14 +239,14 @@ def test_a_rate_beyond_the_limit_is_refused_with_its_reason(world: World) -> Non
 
 def test_row_40_a_replayed_hello_allocates_nothing(world: World) -> None:
     """A recorded HELLO is sent again: from another address, and from its own."""
-    all_interfaces = world.place("::")
-    place, elsewhere = (replace(all_interfaces, host=host) for host in ("127.0.0.1", "::1"))
+    all_interfaces = world.free_address("::")
+    address, elsewhere = (replace(all_interfaces, host=host) for host in ("127.0.0.1", "::1"))
     server = world.server(all_interfaces)
-    with raw(world.dialling, place) as honest:
+    with raw(world.dialling, address) as honest:
         hello = honest.hello_with_cookie()
         honest.send(hello)
         honest.answer()
-        for source in (elsewhere, place):
+        for source in (elsewhere, address):
             with raw(world.dialling, source) as thief:
                 thief.send(hello)
                 hint = thief.hint()
@@ -258,14 +258,14 @@ def test_row_40_a_replayed_hello_allocates_nothing(world: World) -> None:
 
 
 def test_row_80_memory_for_unauthenticated_senders_is_bounded_and_released(world: World) -> None:
-    place = world.place()
-    world.server(place)
-    check_next_client(world, place)
+    address = world.free_address()
+    world.server(address)
+    check_next_client(world, address)
     wait_for(lambda: logs(world.serving) == 0, RELEASE_TIMEOUT_S, "the driver to free earlier logs")
     before = memory_of(world.serving)
     max_memory = 0
     for _ in range(20):
-        with raw(world.dialling, place) as sender:
+        with raw(world.dialling, address) as sender:
             sender.send(sender.hello())
             assert sender.hint().startswith(RETRY)
         max_memory = max(max_memory, memory_of(world.serving) - before)

@@ -10,8 +10,8 @@ from tests.aeron.secure.endpoints import World
 
 
 def test_finding_u8_an_unknown_host_is_named_in_one_sentence_without_java_words(world: World) -> None:
-    place = ServerAddress("udp", "no-such-host.invalid", 20121, 20122)  # RFC 6761: no resolver knows it
-    client = world.client(place)
+    address = ServerAddress("udp", "no-such-host.invalid", 20121, 20122)  # RFC 6761: no resolver knows it
+    client = world.client(address)
     with pytest.raises(ConnectError) as caught:
         client.connect(1.0)
     assert "the host name 'no-such-host.invalid' cannot be resolved to an address" in caught.value.what

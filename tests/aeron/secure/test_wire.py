@@ -37,9 +37,9 @@ BOB_PUBLIC = "de9edb7d7b7dc1b4d35b61c2ece435373f8343c85b78674dadfc7e146f882b4f"
 
 
 def test_row_01_a_client_is_connected_after_four_packets(world: World) -> None:
-    place, tap = world.place(), Tap()
-    server = world.server(place, tap=tap)
-    client = world.connected(place, tap=tap)
+    address, tap = world.free_address(), Tap()
+    server = world.server(address, tap=tap)
+    client = world.connected(address, tap=tap)
     # the response to the first HELLO is a RETRY, which is not a packet
     assert tap.packets() == [
         handshake_packets.HELLO,
@@ -54,13 +54,13 @@ def test_row_01_a_client_is_connected_after_four_packets(world: World) -> None:
 
 
 def test_row_03_connect_keys_are_not_zero_and_differ_between_attempts(world: World) -> None:
-    place, tap = world.place(), Tap()
-    world.server(place)
-    client = world.connected(place, tap=tap)
+    address, tap = world.free_address(), Tap()
+    world.server(address)
+    client = world.connected(address, tap=tap)
     for _ in range(5):
         client.reconnect(TIMEOUT_S)
     for _ in range(10):
-        world.connected(place, tap=tap).close()
+        world.connected(address, tap=tap).close()
     hellos = [handshake_packets.decode(one.data) for one in tap.sent if one.packet == handshake_packets.HELLO]
     keys = [one.connect_key for one in hellos if isinstance(one, handshake_packets.HelloPacket)]
     assert len(keys) == 2 * 16  # each attempt sends HELLO twice, without and with a cookie
@@ -77,15 +77,15 @@ def _foreign(message: SentMessage) -> bytes:
 
 
 def test_row_03_packets_with_another_connect_key_are_ignored_by_both_ends(world: World) -> None:
-    place, tap = world.place(), Tap()
+    address, tap = world.free_address(), Tap()
     kinds = handshake_packets.HELLO_ACK, handshake_packets.DONE, handshake_packets.DONE_ACK
 
     def add_foreign_packet(message: SentMessage) -> Iterable[bytes]:
         return [_foreign(message), message.data] if message.packet in kinds else [message.data]
 
     tap.change = add_foreign_packet
-    server = world.server(place, tap=tap)
-    client = world.client(place, tap=tap)
+    server = world.server(address, tap=tap)
+    client = world.client(address, tap=tap)
     recorded = RecordedEvents(server), RecordedEvents(client)
     client.connect(TIMEOUT_S)
     assert [tap.packets().count(packet) for packet in kinds] == [2, 2, 2]  # in one attempt
@@ -122,19 +122,19 @@ def send_messages(end: Client | Connection, count: int) -> None:
 @pytest.mark.parametrize("reply_channel", ["response", "mdc"])
 def test_row_16_each_publication_on_a_control_port_has_its_control_mode(world: World, reply_channel: str) -> None:
     # two ports: the second is for another attempt, while the port of the first is not reused yet
-    place, mdc_ports, tap = world.place(), free_ports(), Tap()
+    address, mdc_ports, tap = world.free_address(), free_ports(), Tap()
     more: dict[str, Any] = (
         {"reply_channel": reply_channel, "mdc_ports": (mdc_ports[0], 2)} if reply_channel == "mdc" else {}
     )
-    world.server(place, tap=tap, **more)
-    client = world.connected(place)
-    with raw(world.dialling, place) as pending:  # it has a separate publication
+    world.server(address, tap=tap, **more)
+    client = world.connected(address)
+    with raw(world.dialling, address) as pending:  # it has a separate publication
         pending.send(pending.hello_with_cookie())
         pending.answer()
         assert echoes(client, reply_channel)
         found = [parameters(one) for one in channels(world.serving.aeron_dir, PUBLISHER_LIMIT)]
     kinds = {f"127.0.0.1:{port}": "links" for port in mdc_ports}
-    kinds[f"127.0.0.1:{place.control_port}"] = "handshakes"
+    kinds[f"127.0.0.1:{address.control_port}"] = "handshakes"
     mine = [one for one in found if one.get("control") in kinds]
     modes = {(kinds[one["control"]], one.get("control-mode")) for one in mine}
     assert modes == {("handshakes", "response"), *([("links", "dynamic")] if reply_channel == "mdc" else [])}
@@ -146,20 +146,20 @@ def test_row_16_each_publication_on_a_control_port_has_its_control_mode(world: W
 
 @pytest.mark.parametrize("reliable", [True, False])
 def test_row_17_the_channels_of_an_ipv6_client_have_its_ports_and_settings(world: World, reliable: bool) -> None:
-    place, (send_port, receive_port) = world.place("::1"), free_ports("::1")
+    address, (send_port, receive_port) = world.free_address("::1"), free_ports("::1")
     ports, channel_settings = ClientPorts(send_port, receive_port, "::1"), ChannelSettings(reliable=reliable)
-    world.server(place)
+    world.server(address)
     client = world.connected(
-        place,
-        dial=lambda: AeronClientTransport(world.dialling, place, ports=ports, channel_settings=channel_settings),
+        address,
+        dial=lambda: AeronClientTransport(world.dialling, address, ports=ports, channel_settings=channel_settings),
         link=LinkSettings(channel_settings=channel_settings),
     )
     assert echoes(client, "over IPv6")
     aeron_dir = world.dialling.aeron_dir
     found = [parameters(uri) for uri in channels(aeron_dir, PUBLISHER_LIMIT)]
-    sending = [one for one in found if one.get("endpoint") == f"[::1]:{place.data_port}"]
+    sending = [one for one in found if one.get("endpoint") == f"[::1]:{address.data_port}"]
     found = [parameters(uri) for uri in channels(aeron_dir, SUBSCRIBER_POSITION)]
-    receiving = [one for one in found if one.get("control") == f"[::1]:{place.control_port}"]
+    receiving = [one for one in found if one.get("control") == f"[::1]:{address.control_port}"]
     # of the link, and of the handshake if the driver still has it
     assert str(client.connection.id) in {one["session-id"] for one in sending}
     assert "dynamic" in {one["control-mode"] for one in receiving}
@@ -170,9 +170,9 @@ def test_row_17_the_channels_of_an_ipv6_client_have_its_ports_and_settings(world
 
 
 def test_row_35_public_keys_over_the_network_equal_those_of_rfc_7748(world: World) -> None:
-    place = world.place()
-    server = world.server(place, store=MemoryPeerStore(keypair_from(bytes.fromhex(BOB))))
-    client = world.connected(place, store=MemoryPeerStore(keypair_from(bytes.fromhex(ALICE))))
+    address = world.free_address()
+    server = world.server(address, store=MemoryPeerStore(keypair_from(bytes.fromhex(BOB))))
+    client = world.connected(address, store=MemoryPeerStore(keypair_from(bytes.fromhex(ALICE))))
     [server_connection] = server.connections
     assert server_connection.key.hex() == ALICE_PUBLIC
     assert client.server_key.hex() == client.connection.key.hex() == BOB_PUBLIC
@@ -181,10 +181,10 @@ def test_row_35_public_keys_over_the_network_equal_those_of_rfc_7748(world: Worl
 
 @pytest.mark.parametrize("packet", [handshake_packets.HELLO_ACK, handshake_packets.DONE_ACK])
 def test_row_36_one_changed_bit_of_a_packet_is_an_authentication_error_at_once(world: World, packet: int) -> None:
-    place, tap = world.place(), Tap()
-    world.server(place, tap=tap)
+    address, tap = world.free_address(), Tap()
+    world.server(address, tap=tap)
     tap.change = lambda message: [flipped(message.data) if message.packet == packet else message.data]
-    client = world.client(place)
+    client = world.client(address)
     with pytest.raises(TamperedError):
         call_in_time(lambda: client.connect(LONG_TIMEOUT_S), "the connect")
     assert packet in tap.packets()
@@ -192,9 +192,9 @@ def test_row_36_one_changed_bit_of_a_packet_is_an_authentication_error_at_once(w
 
 def test_row_37_no_nonce_is_used_twice_with_one_key(world: World) -> None:
     """The counters increase, and equal messages are encrypted differently."""
-    place, tap, link = world.place(), Tap(), LinkSettings(keys=KeyLimits(frames=50))
-    server = world.server(place, tap=tap, link=link)
-    client = world.connected(place, tap=tap, link=link)
+    address, tap, link = world.free_address(), Tap(), LinkSettings(keys=KeyLimits(frames=50))
+    server = world.server(address, tap=tap, link=link)
+    client = world.connected(address, tap=tap, link=link)
     for _ in range(3):
         [server_connection] = server.connections
         senders = [
@@ -225,11 +225,11 @@ def test_row_37_no_nonce_is_used_twice_with_one_key(world: World) -> None:
 
 def test_row_38_each_connection_of_the_same_peers_has_other_keys(world: World) -> None:
     """OPEN has the same content, counter and header each time; only the key differs."""
-    place, tap = world.place(), Tap()
-    world.server(place, tap=tap)
+    address, tap = world.free_address(), Tap()
+    world.server(address, tap=tap)
     store = MemoryPeerStore()
     for _ in range(10):
-        world.connected(place, tap=tap, store=store).close()
+        world.connected(address, tap=tap, store=store).close()
     for to_server in (True, False):
         opens = [one for one in tap.frames(to_server=to_server) if one.counter == (0 if to_server else 1)]
         opens = [one for one in opens if not one.packet]
@@ -265,9 +265,9 @@ CHANGES: dict[str, Callable[[bytes], Callable[[bytes], list[bytes]]]] = {
 def test_row_40_an_altered_or_reordered_frame_is_not_delivered_and_the_session_resumes(
     world: World, to_server: bool, how: str
 ) -> None:
-    place, tap = world.place(), Tap()
-    server = world.server(place, tap=tap, echo=False)
-    client = world.connected(place, tap=tap)
+    address, tap = world.free_address(), Tap()
+    server = world.server(address, tap=tap, echo=False)
+    client = world.connected(address, tap=tap)
     [server_connection] = server.connections
     sender: Connection = client.connection if to_server else server_connection
     receiver: Endpoint = server if to_server else client
