@@ -13,7 +13,7 @@ import pytest
 from aeron_spark.errors import DataLossError, RefusedError
 from aeron_spark.log.query import DataLossWarning
 from aeron_spark.node import NodeHandle
-from tests.aeron.stream_store.rows import forget_marks
+from tests.aeron.stream_store.rows import remove_marks
 from tests.spark.simulated_engine import Query, Sink, make_numbered_batch, read_numbers
 from tests.spark.stream_server import StreamServer, find_free_address, run_server
 
@@ -56,7 +56,7 @@ class RestorableServer:
     def restore(self) -> None:
         shutil.rmtree(self._streams)
         shutil.copytree(self._folder / "copy", self._streams)
-        forget_marks(self._node.archive_dir)
+        remove_marks(self._node.archive_dir)
 
 
 def test_a_writing_query_fails_after_a_restore_until_its_user_accepts_the_gap(node: NodeHandle, tmp_path: Path) -> None:

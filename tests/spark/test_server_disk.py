@@ -18,7 +18,7 @@ from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.node import NodeHandle
 from aeron_spark.streams.stream import Stream
 from aeron_spark.waiting import wait_for
-from tests.aeron.stream_store.rows import messages, write
+from tests.aeron.stream_store.rows import read_messages, write
 from tests.spark.simulated_engine import read_table
 from tests.spark.stream_server import StreamServer
 
@@ -78,7 +78,7 @@ def test_a_bit_flipped_on_disk_is_an_error_with_recording_and_position_and_no_wr
     values = [secrets.token_bytes(100) for _ in range(1_000)]
     write(stream, 0, {0: values})
     (state,) = stream.states()
-    position = messages(stream, 0)[600][0]
+    position = read_messages(stream, 0)[600][0]
     with Path(node.archive_dir, f"{state.recording_id}-0.rec").open("r+b") as file:
         at = position + (FRAME_HEADER + 50 if damaged == "value" else 1)
         file.seek(at)

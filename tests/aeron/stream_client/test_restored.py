@@ -27,7 +27,7 @@ from aeron_spark.stream_client.writer import StreamWriter, Writer
 from aeron_spark.waiting import wait_for
 from tests.aeron.endpoint.drivers import free_ports
 from tests.aeron.stream_client.serving import ServerProcess
-from tests.aeron.stream_store.rows import forget_marks
+from tests.aeron.stream_store.rows import remove_marks
 from tests.aeron.streams import own_node
 
 TIMEOUT_S = 120.0
@@ -77,7 +77,7 @@ class StoreAlone:
     def restore(self) -> None:
         shutil.rmtree(self._folder / "streams")
         shutil.copytree(self._folder / "copy", self._folder / "streams")
-        forget_marks(self._archive_dir)
+        remove_marks(self._archive_dir)
 
 
 class WholeServer:

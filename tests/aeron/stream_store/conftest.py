@@ -10,7 +10,7 @@ import pytest
 from aeron_spark.direct.archives import embedded
 from aeron_spark.node import NodeHandle
 from aeron_spark.streams.store import Streams
-from tests.aeron.stream_store.rows import SETTINGS, sweep
+from tests.aeron.stream_store.rows import SETTINGS, delete_streams
 from tests.aeron.streams import own_node
 
 
@@ -26,4 +26,4 @@ def streams(node: NodeHandle, tmp_path: Path) -> Iterator[Streams]:
     """A store for one test, whose streams are deleted afterwards."""
     with Streams(tmp_path / "streams", embedded(node), SETTINGS) as store:
         yield store
-    sweep(store, node)
+    delete_streams(store, node)

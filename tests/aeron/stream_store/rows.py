@@ -23,7 +23,7 @@ from aeron_spark.wire.staged_items import encode_group_item, encode_values_item
 from tests.aeron.streams import TIMEOUT_S
 
 SETTINGS: Final = StreamSettings(timeout_s=TIMEOUT_S)
-# length, version, flags, type, term offset, session (the checksum, in the file), stream, term, reserved value
+# length, version, flags, type, term offset, session id (in a file: the checksum), stream id, term id, reserved value
 FRAME: Final = struct.Struct("<ibBHiiiiq")
 PADDING: Final = 0
 BEGIN: Final = 0x80
@@ -32,7 +32,7 @@ END: Final = 0x40
 Task = tuple[int, int, Sequence[bytes]]  # partition, task, values
 
 
-def staged(
+def stage_rows(
     stream: Stream,
     transaction: int,
     tasks: Sequence[Task],
@@ -41,13 +41,16 @@ def staged(
     run: str = "r",
     ahead: bool = False,
 ) -> list[StageRef]:
-    """Stage the values of each task, published ahead if ``ahead``; return the references for the commit."""
+    """Stage the values of each task, and publish them ahead if ``ahead``; return the references for the commit."""
     refs = []
     for partition, task, values in tasks:
         stage = stream.open_stage(writer, run, transaction, partition, task, "raw")
         fill(stage, values)
         if ahead:
-            assert stream.publish_ahead(stage) in (stage.bytes, -1)  # -1 if the partition has another stage
+            assert stream.publish_ahead(stage) in (
+                stage.bytes,
+                -1,
+            )  # -1: not published, because the partition has another stage
         refs.append(stage.finish())
     return refs
 
@@ -68,8 +71,8 @@ def write(
     ahead: bool = False,
 ) -> CommitOutcome:
     """Stage and commit one task's values for each partition."""
-    tasks = [(partition, 0, of_partition) for partition, of_partition in values.items()]
-    refs = staged(stream, transaction, tasks, writer=writer, run=run, ahead=ahead)
+    tasks = [(partition, 0, rows) for partition, rows in values.items()]
+    refs = stage_rows(stream, transaction, tasks, writer=writer, run=run, ahead=ahead)
     return stream.commit(writer, run, transaction, refs)
 
 
@@ -83,7 +86,7 @@ def write_group(stream: Stream, transaction: int, partition: int, payload: bytes
     return stream.commit("w", "r", transaction, [stage.finish()])
 
 
-def log_of(stream: Stream, partition: int, start: int | None = None, max_bytes: int = 1 << 20) -> tuple[int, bytes]:
+def read_log(stream: Stream, partition: int, start: int | None = None, max_bytes: int = 1 << 20) -> tuple[int, bytes]:
     """Return the first position and all log bytes of a partition; check that the blocks are contiguous."""
     state = stream.states()[partition]
     begin = at = state.start if start is None else start
@@ -97,10 +100,10 @@ def log_of(stream: Stream, partition: int, start: int | None = None, max_bytes: 
     return begin, b"".join(parts)
 
 
-def messages(stream: Stream, partition: int, start: int | None = None) -> list[tuple[int, bytes]]:
+def read_messages(stream: Stream, partition: int, start: int | None = None) -> list[tuple[int, bytes]]:
     """Return position and bytes of every message of a partition."""
     state = stream.states()[partition]
-    return list(_messages(*log_of(stream, partition, start), state.term_length, state.initial_term_id))
+    return list(_messages(*read_log(stream, partition, start), state.term_length, state.initial_term_id))
 
 
 def _messages(begin: int, log: bytes, term_length: int, initial_term_id: int) -> Iterator[tuple[int, bytes]]:
@@ -121,41 +124,41 @@ def _messages(begin: int, log: bytes, term_length: int, initial_term_id: int) ->
     assert at == len(log)
 
 
-def values(stream: Stream, partition: int) -> list[bytes]:
+def read_values(stream: Stream, partition: int) -> list[bytes]:
     """Return the messages of a partition."""
-    return [value for _, value in messages(stream, partition)]
+    return [value for _, value in read_messages(stream, partition)]
 
 
-def groups(stream: Stream, partition: int) -> list[Group]:
+def read_groups(stream: Stream, partition: int) -> list[Group]:
     """Return the groups of a partition."""
     reassembler = Reassembler(stream.states()[partition].start)
-    found = [reassembler.feed(decode(message), at) for at, message in messages(stream, partition)]
+    found = [reassembler.feed(decode(message), at) for at, message in read_messages(stream, partition)]
     assert reassembler.unfinished is None
     assert not reassembler.discarded
     return [group for group in found if group is not None]
 
 
-def ids(stream: Stream) -> list[tuple[int, str]]:
+def identities(stream: Stream) -> list[tuple[int, str]]:
     """Return the recording id and fingerprint of each partition, which never change."""
     return [(state.recording_id, state.fingerprint) for state in stream.states()]
 
 
 def ends(stream: Stream) -> list[int]:
-    """Return the committed end of each partition."""
+    """Return the position at which each partition's committed rows end."""
     return [state.end for state in stream.states()]
 
 
 def reserved_bytes(streams: Streams) -> int:
-    """Return the bytes that stages reserve."""
+    """Return how many bytes the stages of a store reserve."""
     return streams._space.reserved
 
 
-def forget_marks(archive_dir: str) -> None:
-    """Remove the marks in the archive's folder, as the remedy of the error for an older journal tells the operator."""
+def remove_marks(archive_dir: str) -> None:
+    """Delete the marks in the archive's folder, as the remedy of the error about an older journal says."""
     shutil.rmtree(Path(archive_dir) / archive_mark.FOLDER, ignore_errors=True)
 
 
-def sweep(streams: Streams, node: NodeHandle) -> None:
+def delete_streams(streams: Streams, node: NodeHandle) -> None:
     """Delete every stream of a closed store, and check that its folder is empty."""
     with Streams(streams.folder, embedded(node), SETTINGS) as store:
         for name in [*(stream.definition.name for stream in store.all()), *store.failed]:

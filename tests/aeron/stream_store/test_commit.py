@@ -23,33 +23,33 @@ from aeron_spark.wire.chunk import Content, Header
 from aeron_spark.wire.staged_items import encode_group_item
 from tests.aeron.stream_store.rows import (
     ends,
-    groups,
-    ids,
-    log_of,
-    messages,
+    identities,
+    read_groups,
+    read_log,
+    read_messages,
+    read_values,
     reserved_bytes,
-    staged,
-    values,
+    stage_rows,
     write,
     write_group,
 )
 
-SIZES = (0, 1, 31, 32, 33, 500, 8_159, 8_160, 8_161, 8_192, 70_000)
+SIZES = (0, 1, 31, 32, 33, 500, 8_159, 8_160, 8_161, 8_192, 70_000)  # bytes; 8160 fit into one frame
 
 
 def test_values_are_read_unchanged_in_the_order_of_tasks(streams: Streams, rng: random.Random) -> None:
     stream = streams.create("a", 3)
     assert stream.content() == ("", None)
     rows = {task: [rng.randbytes(rng.choice(SIZES)) for _ in range(50)] for task in range(4)}
-    refs = staged(stream, 5, [(1, 3, rows[3]), (0, 0, rows[0]), (1, 1, rows[1]), (1, 2, rows[2])])
+    refs = stage_rows(stream, 5, [(1, 3, rows[3]), (0, 0, rows[0]), (1, 1, rows[1]), (1, 2, rows[2])])
     before = stream.states()
     assert [state.end for state in before] == [0, 0, 0]
     outcome = stream.commit("w", "r", 5, refs)
     assert not outcome.is_repeated
     assert outcome.ends == ends(stream)
-    assert values(stream, 0) == rows[0]
-    assert values(stream, 1) == [*rows[1], *rows[2], *rows[3]]
-    assert values(stream, 2) == []
+    assert read_values(stream, 0) == rows[0]
+    assert read_values(stream, 1) == [*rows[1], *rows[2], *rows[3]]
+    assert read_values(stream, 2) == []
     assert stream.content() == ("raw", None)
     assert stream.last_transaction("w") == 5
     assert stream.last_transaction("x") == -1
@@ -57,12 +57,12 @@ def test_values_are_read_unchanged_in_the_order_of_tasks(streams: Streams, rng: 
 
 
 @pytest.mark.parametrize("max_bytes", [1, 31, 4_096, 1 << 20])
-def test_blocks_of_any_size_are_the_same_log(streams: Streams, max_bytes: int) -> None:
+def test_the_log_is_the_same_in_blocks_of_any_size(streams: Streams, max_bytes: int) -> None:
     stream = streams.create("a", 1)
     write(stream, 0, {0: [b"x" * 3_000]})
-    assert log_of(stream, 0, max_bytes=max_bytes) == log_of(stream, 0)
-    assert next(stream.blocks(0, 32, 96, 1 << 20))[1] == log_of(stream, 0)[1][32:96]
-    assert b"".join(data for _, data in stream.blocks(0, 0, 2**40, 1 << 20)) == log_of(stream, 0)[1]
+    assert read_log(stream, 0, max_bytes=max_bytes) == read_log(stream, 0)
+    assert next(stream.blocks(0, 32, 96, 1 << 20))[1] == read_log(stream, 0)[1][32:96]
+    assert b"".join(data for _, data in stream.blocks(0, 0, 2**40, 1 << 20)) == read_log(stream, 0)[1]
 
 
 def test_recorded_frames_have_the_archives_checksums(streams: Streams, node: NodeHandle) -> None:
@@ -84,7 +84,7 @@ def test_a_row_of_40_mib_is_a_group_of_chunks(streams: Streams, rng: random.Rand
     write_group(stream, 0, 0, b"small")
     write_group(stream, 1, 0, payload)
     write_group(stream, 2, 0, b"")
-    found = groups(stream, 0)
+    found = read_groups(stream, 0)
     assert [group.payload.to_pybytes() for group in found] == [b"small", payload, b""]
     assert [group.header.batch for group in found] == [0, 1, 2]
     assert stream.content()[0] == "framed"
@@ -99,7 +99,7 @@ def test_a_row_of_40_mib_is_a_group_of_chunks(streams: Streams, rng: random.Rand
 def test_boundaries_lie_between_messages_and_before_the_committed_end(streams: Streams) -> None:
     stream = streams.create("a", 1)
     write(stream, 0, {0: [bytes([n]) * 1_000 for n in range(100)]})
-    edges = [*(at for at, _ in messages(stream, 0)), ends(stream)[0]]
+    edges = [*(at for at, _ in read_messages(stream, 0)), ends(stream)[0]]
     assert stream.boundary(0, 0, edges[10] + 40, 2**40, None, framed=False).position == edges[10]
     found = stream.boundary(0, edges[3], 2**40, 2**40, 7, framed=False)
     assert (found.position, found.rows) == (edges[10], 7)
@@ -108,7 +108,7 @@ def test_boundaries_lie_between_messages_and_before_the_committed_end(streams: S
 
 def test_a_repeated_commit_changes_nothing(streams: Streams) -> None:
     stream = streams.create("a", 2)
-    refs = staged(stream, 0, [(0, 0, [b"one"]), (1, 1, [b"two"])])
+    refs = stage_rows(stream, 0, [(0, 0, [b"one"]), (1, 1, [b"two"])])
     first = stream.commit("w", "r", 0, refs)
     again = stream.commit("w", "r", 0, refs)
     assert (again.is_repeated, again.ends) == (True, first.ends)
@@ -116,13 +116,13 @@ def test_a_repeated_commit_changes_nothing(streams: Streams) -> None:
         stream.open_stage("w", "r", 0, 0, 0, "raw")
     assert stream.begin("w", "r2", 0)[0] == 0
     assert stream.commit("w", "r2", 0, []).is_repeated
-    assert values(stream, 0) == [b"one"]
+    assert read_values(stream, 0) == [b"one"]
     assert reserved_bytes(streams) == 0
 
 
 def test_a_newer_run_fences_the_older_one(streams: Streams) -> None:
     stream = streams.create("a", 1)
-    old = staged(stream, 0, [(0, 0, [b"old"])], run="first")
+    old = stage_rows(stream, 0, [(0, 0, [b"old"])], run="first")
     assert stream.begin("w", "second", 0)[0] == -1
     for attempt in (
         lambda: stream.commit("w", "first", 0, old),
@@ -132,13 +132,13 @@ def test_a_newer_run_fences_the_older_one(streams: Streams) -> None:
         with pytest.raises(RefusedError, match=r"'first'.*fenced.*'second'"):
             attempt()
     write(stream, 0, {0: [b"new"]}, run="second")
-    assert values(stream, 0) == [b"new"]
+    assert read_values(stream, 0) == [b"new"]
     assert reserved_bytes(streams) == 0
 
 
-def test_another_producers_rows_are_refused_and_its_run_fences_no_run(streams: Streams) -> None:
+def test_another_producers_rows_are_refused_and_its_run_does_not_fence_the_writers(streams: Streams) -> None:
     stream = streams.create("a", 1)
-    first = staged(stream, 0, [(0, 0, [b"A0"])], run="a1")
+    first = stage_rows(stream, 0, [(0, 0, [b"A0"])], run="a1")
     stream.commit("w", "a1", 0, first, producer="A")
     for refused in (
         lambda: stream.open_stage("w", "b1", 0, 0, 0, "raw", producer="B"),
@@ -147,7 +147,7 @@ def test_another_producers_rows_are_refused_and_its_run_fences_no_run(streams: S
     ):
         with pytest.raises(RefusedError, match=r"'b1'.*'a1'"):
             refused()
-    assert not stream.commit("w", "a1", 1, staged(stream, 1, [(0, 0, [b"A1"])], run="a1"), producer="A").is_repeated
+    assert not stream.commit("w", "a1", 1, stage_rows(stream, 1, [(0, 0, [b"A1"])], run="a1"), producer="A").is_repeated
     # After a restart from its checkpoint, A repeats its last micro-batch as another run.
     assert stream.begin("w", "a2", 1, producer="A")[0] == 1
     assert stream.commit("w", "a2", 1, [], producer="A").is_repeated
@@ -162,30 +162,30 @@ def test_another_producers_rows_are_refused_and_its_run_fences_no_run(streams: S
         stream.commit("w", "a2", 2, [], producer="A")
     with pytest.raises(RefusedError, match=r"'a3'.*'b1'"):
         stream.commit("w", "a3", 2, [], producer="A")
-    assert values(stream, 0) == [b"A0", b"A1"]
+    assert read_values(stream, 0) == [b"A0", b"A1"]
     assert reserved_bytes(streams) == 0
 
 
 def test_an_abort_removes_stages_and_keeps_committed_rows(streams: Streams) -> None:
     stream = streams.create("a", 1)
-    refs = staged(stream, 0, [(0, 0, [b"aborted"])])
+    refs = stage_rows(stream, 0, [(0, 0, [b"aborted"])])
     stream.abort("w", "r", 0)
     assert reserved_bytes(streams) == 0
     with pytest.raises(RefusedError, match="unknown stage"):
         stream.commit("w", "r", 0, refs)
     write(stream, 0, {0: [b"committed"]})
     stream.abort("w", "r", 0)
-    assert values(stream, 0) == [b"committed"]
+    assert read_values(stream, 0) == [b"committed"]
     assert stream.last_transaction("w") == 0
 
 
 def test_stages_that_a_commit_does_not_name_are_removed(streams: Streams) -> None:
     stream = streams.create("a", 1)
-    first, second = staged(stream, 0, [(0, 0, [b"attempt 0"]), (0, 0, [b"attempt 1"])])
+    first, second = stage_rows(stream, 0, [(0, 0, [b"attempt 0"]), (0, 0, [b"attempt 1"])])
     unfinished = stream.open_stage("w", "r", 0, 0, 1, "raw")
     other = stream.open_stage("w", "r", 1, 0, 1, "raw")
     stream.commit("w", "r", 0, [second])
-    assert values(stream, 0) == [b"attempt 1"]
+    assert read_values(stream, 0) == [b"attempt 1"]
     for stage_id in (first.id, unfinished.id):
         with pytest.raises(RefusedError):
             stream.stage(stage_id)
@@ -204,9 +204,9 @@ def test_a_transaction_without_rows_is_committed(streams: Streams) -> None:
     assert stream.content() == ("", None)
 
 
-def test_a_commit_must_name_its_own_unchanged_stages(streams: Streams) -> None:
+def test_a_commit_is_refused_if_a_stage_is_changed_repeated_or_of_another_transaction(streams: Streams) -> None:
     stream = streams.create("a", 1)
-    (ref,) = staged(stream, 0, [(0, 0, [b"x"])])
+    (ref,) = stage_rows(stream, 0, [(0, 0, [b"x"])])
     with pytest.raises(RefusedError, match="checksum"):
         stream.commit("w", "r", 0, [type(ref)(ref.id, ref.rows, ref.bytes, ref.crc ^ 1)])
     with pytest.raises(UsageError, match="twice"):
@@ -215,7 +215,7 @@ def test_a_commit_must_name_its_own_unchanged_stages(streams: Streams) -> None:
         stream.commit("w", "r", 1, [ref])
     with pytest.raises(OptionError, match="no partition 7"):
         stream.open_stage("w", "r", 0, 7, 0, "raw")
-    assert values(stream, 0) == []
+    assert read_values(stream, 0) == []
     assert not stream.commit("w", "r", 0, [ref]).is_repeated
 
 
@@ -224,7 +224,7 @@ def test_a_value_longer_than_a_message_is_refused_before_it_is_committed(streams
     with pytest.raises(DataFormatError, match="limit 8192 bytes"):
         write(stream, 0, {0: [b"x" * 8_193]})
     write(stream, 0, {0: [b"x" * 8_192]})
-    assert [len(value) for value in values(stream, 0)] == [8_192]
+    assert [len(value) for value in read_values(stream, 0)] == [8_192]
 
 
 def test_the_schemas_of_two_tasks_are_merged(streams: Streams) -> None:
@@ -258,48 +258,48 @@ def test_a_commit_that_fails_before_the_journal_has_no_effect_and_can_be_repeate
 ) -> None:
     stream = streams.create("a", 2)
     write(stream, 0, {0: [b"first"], 1: [b"first"]})
-    before, identity = ends(stream), ids(stream)
-    refs = staged(stream, 1, [(0, 0, [b"second"] * 100), (1, 1, [b"second"])])
+    before, identity = ends(stream), identities(stream)
+    refs = stage_rows(stream, 1, [(0, 0, [b"second"] * 100), (1, 1, [b"second"])])
 
-    def full(record: object) -> None:
+    def fail_as_disk_full(record: object) -> None:
         raise TransportError("the disk is full")
 
     for _ in range(3):
         with monkeypatch.context() as patched:
-            patched.setattr(stream._journal, "write", full)
+            patched.setattr(stream._journal, "write", fail_as_disk_full)
             with pytest.raises(TransportError, match="disk is full"):
                 stream.commit("w", "r", 1, refs)
         assert ends(stream) == before
-        assert values(stream, 0) == values(stream, 1) == [b"first"]
+        assert read_values(stream, 0) == read_values(stream, 1) == [b"first"]
         assert stream.last_transaction("w") == 0
     stream.commit("w", "r", 1, refs)
-    assert values(stream, 0) == [b"first", *[b"second"] * 100]
-    assert values(stream, 1) == [b"first", b"second"]
-    assert ids(stream) == identity
+    assert read_values(stream, 0) == [b"first", *[b"second"] * 100]
+    assert read_values(stream, 1) == [b"first", b"second"]
+    assert identities(stream) == identity
 
 
 def test_a_run_that_is_fenced_during_its_commit_is_refused(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
     stream = streams.create("a", 1)
-    refs = staged(stream, 0, [(0, 0, [b"old"])], run="first")
+    refs = stage_rows(stream, 0, [(0, 0, [b"old"])], run="first")
     publish = stream._recordings.publish
 
-    def fenced_meanwhile(stages: object, at: object) -> object:
+    def publish_and_fence(stages: object, at: object) -> object:
         found = publish(stages, at)  # type: ignore[arg-type]
         stream.begin("w", "second", 0)
         return found
 
-    monkeypatch.setattr(stream._recordings, "publish", fenced_meanwhile)
+    monkeypatch.setattr(stream._recordings, "publish", publish_and_fence)
     with pytest.raises(RefusedError, match="fenced"):
         stream.commit("w", "first", 0, refs)
     monkeypatch.undo()
     assert ends(stream) == [0]
     write(stream, 0, {0: [b"new"]}, run="second")
-    assert values(stream, 0) == [b"new"]
+    assert read_values(stream, 0) == [b"new"]
 
 
 def test_the_wait_for_commits_ends_with_a_commit(streams: Streams) -> None:
     stream = streams.create("a", 2)
-    refs = staged(stream, 0, [(1, 0, [b"x"])])
+    refs = stage_rows(stream, 0, [(1, 0, [b"x"])])
     waiting = stream.when_beyond([0, 0])
     assert not waiting.done()
     stream.commit("w", "r", 0, refs)
@@ -311,17 +311,17 @@ def test_the_wait_for_commits_ends_with_a_commit(streams: Streams) -> None:
 def test_writers_commit_concurrently_and_readers_see_complete_transactions(streams: Streams) -> None:
     stream = streams.create("a", 2)
     writers, transactions = 4, 12
-    wrong: list[BaseException] = []
+    errors: list[BaseException] = []
     seen: list[tuple[int, int]] = []
     done = threading.Event()
 
-    def produce(writer: int) -> None:
+    def commit_repeatedly(writer: int) -> None:
         try:
             for transaction in range(transactions):
                 row = b"%d.%d" % (writer, transaction)
                 write(stream, transaction, {0: [row] * 3, 1: [row] * 3}, writer=f"w{writer}")
         except BaseException as error:
-            wrong.append(error)
+            errors.append(error)
 
     def watch_ends() -> None:
         while not done.is_set():
@@ -329,19 +329,19 @@ def test_writers_commit_concurrently_and_readers_see_complete_transactions(strea
             seen.append((first, second))
             done.wait(0.001)
 
-    watching = threading.Thread(target=watch_ends, daemon=True)
-    watching.start()
-    producing = [threading.Thread(target=produce, args=(writer,), daemon=True) for writer in range(writers)]
-    for thread in producing:
+    watcher = threading.Thread(target=watch_ends, daemon=True)
+    watcher.start()
+    committing = [threading.Thread(target=commit_repeatedly, args=(writer,), daemon=True) for writer in range(writers)]
+    for thread in committing:
         thread.start()
-    for thread in producing:
+    for thread in committing:
         thread.join(120)
     done.set()
-    watching.join(10)
-    assert not wrong
+    watcher.join(10)
+    assert not errors
     assert all(first == second for first, second in seen)
     for partition in (0, 1):
-        rows = values(stream, partition)
+        rows = read_values(stream, partition)
         assert len(rows) == 3 * writers * transactions
         for at in range(0, len(rows), 3):
             assert len(set(rows[at : at + 3])) == 1
@@ -350,23 +350,23 @@ def test_writers_commit_concurrently_and_readers_see_complete_transactions(strea
             assert of_writer == [b"%d.%d" % (writer, n) for n in range(transactions) for _ in range(3)]
 
 
-def test_writers_and_readers_of_a_deleted_stream_get_an_error(streams: Streams) -> None:
+def test_a_writer_and_a_waiting_reader_of_a_deleted_stream_get_an_error(streams: Streams) -> None:
     stream = streams.create("a", 1)
     write(stream, 0, {0: [b"x"] * 100})
     errors: list[BaseException] = []
 
-    def attempt(call: Callable[[], object]) -> None:
+    def collect_error(call: Callable[[], object]) -> None:
         try:
             call()
         except BaseException as error:
             errors.append(error)
 
-    def produce() -> None:
+    def commit_repeatedly() -> None:
         for transaction in range(1, 10_000):
             write(stream, transaction, {0: [b"x"] * 100})
 
-    calls = (produce, stream.when_beyond([2**60]).result)
-    threads = [threading.Thread(target=attempt, args=(call,), daemon=True) for call in calls]
+    calls = (commit_repeatedly, stream.when_beyond([2**60]).result)
+    threads = [threading.Thread(target=collect_error, args=(call,), daemon=True) for call in calls]
     for thread in threads:
         thread.start()
     time.sleep(0.1)

@@ -15,15 +15,15 @@ from aeron_spark.node import NodeHandle
 from aeron_spark.streams import archive_mark
 from aeron_spark.streams.journal import RECORD_END, RECORD_HEAD, read_entries
 from aeron_spark.streams.store import DAMAGED, OK, READ_ONLY, Streams
-from tests.aeron.stream_store.rows import SETTINGS, ends, forget_marks, sweep, values, write
+from tests.aeron.stream_store.rows import SETTINGS, delete_streams, ends, read_values, remove_marks, write
 
 
-def journal(folder: Path, name: str) -> Path:
+def journal_path(folder: Path, name: str) -> Path:
     return folder / name / "journal"
 
 
 def remove_records(path: Path, count: int) -> None:
-    """Remove the last records of a journal, as a disk that did not write them although fsync returned."""
+    """Remove the last records of a journal, as if the disk had not written them although fsync returned."""
     data = path.read_bytes()
     payloads, end = read_entries(data, path)
     removed = sum(RECORD_HEAD.size + len(payload) + len(RECORD_END) for payload in payloads[-count:])
@@ -33,13 +33,13 @@ def remove_records(path: Path, count: int) -> None:
 def test_a_damaged_journal_is_reported_and_other_streams_are_served(
     node: NodeHandle, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Finding C12: every list lacked the stream, and the log had no line about it."""
+    """Finding C12: the stream was missing in every list, and the server did not log the damage."""
     with Streams(tmp_path / "s", embedded(node), SETTINGS) as store:
         for name in ("damaged", "intact"):
             write(store.create(name, 1), 0, {0: [b"row"]})
-    path = journal(tmp_path / "s", "damaged")
-    whole = path.read_bytes()
-    path.write_bytes(whole[:40] + bytes([whole[40] ^ 0xFF]) + whole[41:])
+    path = journal_path(tmp_path / "s", "damaged")
+    intact_bytes = path.read_bytes()
+    path.write_bytes(intact_bytes[:40] + bytes([intact_bytes[40] ^ 0xFF]) + intact_bytes[41:])
     with caplog.at_level(logging.INFO, "aeron_spark.streams"):
         store = Streams(tmp_path / "s", embedded(node), SETTINGS)
     with store:
@@ -56,11 +56,11 @@ def test_a_damaged_journal_is_reported_and_other_streams_are_served(
         definition = store.definition("damaged")
         assert definition is not None
         assert definition.partitions == 1
-    path.write_bytes(whole)
-    sweep(store, node)
+    path.write_bytes(intact_bytes)
+    delete_streams(store, node)
 
 
-def test_a_journal_that_lost_records_is_logged_and_its_readers_diverge(
+def test_rows_without_journal_records_are_truncated_logged_and_refused_to_their_readers(
     node: NodeHandle, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Findings C3 and C12: the server truncates only after the operator removed the mark, and logs what it truncated.
@@ -74,13 +74,13 @@ def test_a_journal_that_lost_records_is_logged_and_its_readers_diverge(
         write(stream, 1, {0: [b"b"]})
         write(stream, 2, {0: [b"c"]})
         lost = stream.states()[0]
-    remove_records(journal(tmp_path / "s", "x"), 2)
+    remove_records(journal_path(tmp_path / "s", "x"), 2)
     with Streams(tmp_path / "s", embedded(node), SETTINGS) as store:
         state, problem = store.condition("x")
         assert state == DAMAGED
         assert "the journal has 1 transactions and epoch" in problem
         assert "the archive has at least 3 transactions and epoch" in problem
-    forget_marks(node.archive_dir)
+    remove_marks(node.archive_dir)
     caplog.clear()
     with caplog.at_level(logging.INFO, "aeron_spark.streams"):
         store = Streams(tmp_path / "s", embedded(node), SETTINGS)
@@ -91,7 +91,7 @@ def test_a_journal_that_lost_records_is_logged_and_its_readers_diverge(
             f"recovered stream 'x': partition 0 was truncated from position {lost.end} to {committed_ends[0]}: its "
             f"journal has no commit of these {lost.end - committed_ends[0]} bytes"
         ]
-        for transaction in (1, 2, 3):  # the stream becomes longer than the lost one
+        for transaction in (1, 2, 3):  # the stream becomes longer than before the loss
             write(stream, transaction, {0: [b"new"]})
             assert ends(stream)[0] <= lost.end or transaction == 3
             with pytest.raises(
@@ -100,37 +100,37 @@ def test_a_journal_that_lost_records_is_logged_and_its_readers_diverge(
                 stream.check_epoch(0, lost.epochs.at(lost.end), lost.end)
         stream.check_epoch(0, lost.epochs.at(committed_ends[0]), committed_ends[0])
         stream.check_epoch(1, lost.epochs.at(committed_ends[1]), committed_ends[1])
-        assert values(stream, 0) == [b"a", b"new", b"new", b"new"]
-    sweep(store, node)
+        assert read_values(stream, 0) == [b"a", b"new", b"new", b"new"]
+    delete_streams(store, node)
 
 
 def test_a_journal_of_an_older_copy_is_refused_and_no_recording_is_truncated(node: NodeHandle, tmp_path: Path) -> None:
     """Finding C12: restoring the journal alone, as its remedy said, truncated acknowledged rows."""
-    path = journal(tmp_path / "s", "x")
+    path = journal_path(tmp_path / "s", "x")
     with Streams(tmp_path / "s", embedded(node), SETTINGS) as store:
         write(store.create("x", 1), 0, {0: [b"a"]})
     copy = path.read_bytes()
     with Streams(tmp_path / "s", embedded(node), SETTINGS) as store:
         write(store.get("x"), 1, {0: [b"b"]})
-    whole = path.read_bytes()
+    intact_bytes = path.read_bytes()
     path.write_bytes(copy)
     with Streams(tmp_path / "s", embedded(node), SETTINGS) as store:
         state, problem = store.condition("x")
         assert state == DAMAGED
         assert "the journal of stream 'x' is older than its archive" in problem
         assert "copies of one time" in problem
-    path.write_bytes(whole)
+    path.write_bytes(intact_bytes)
     with Streams(tmp_path / "s", embedded(node), SETTINGS) as store:
         assert store.condition("x") == (OK, "")
-        assert values(store.get("x"), 0) == [b"a", b"b"]
-    sweep(store, node)
+        assert read_values(store.get("x"), 0) == [b"a", b"b"]
+    delete_streams(store, node)
     assert list((Path(node.archive_dir) / archive_mark.FOLDER).iterdir()) == []
 
 
 def test_damage_that_a_commit_finds_is_reported_and_logged_once(
     streams: Streams, node: NodeHandle, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Finding C12: each commit failed, and the state of the stream was still "ok"."""
+    """Finding C12: each commit failed, but the state of the stream was still "ok"."""
     stream = streams.create("x", 1)
     write(stream, 0, {0: [b"a"]})
     stream.release_slots()  # closes the publication, so the next commit checks the recording
@@ -146,27 +146,27 @@ def test_damage_that_a_commit_finds_is_reported_and_logged_once(
     assert [one for one in caplog.messages if "read-only" in one] == [f"stream 'x' is read-only: {problem}"]
 
 
-def test_a_torn_record_is_removed_and_logged(
+def test_an_incomplete_journal_record_is_removed_and_logged(
     node: NodeHandle, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Finding C12: the log had no line about a removed record."""
+    """Finding C12: the server did not log that it removed the record."""
     with Streams(tmp_path / "s", embedded(node), SETTINGS) as store:
         write(store.create("x", 1), 0, {0: [b"a"]})
-    path = journal(tmp_path / "s", "x")
+    path = journal_path(tmp_path / "s", "x")
     with path.open("ab") as file:
         file.write(b"\x07")
     with caplog.at_level(logging.INFO, "aeron_spark.streams"):
         store = Streams(tmp_path / "s", embedded(node), SETTINGS)
     with store:
-        assert values(store.get("x"), 0) == [b"a"]
+        assert read_values(store.get("x"), 0) == [b"a"]
     assert caplog.messages == [
         "recovered stream 'x': an incomplete record of 1 bytes was removed from the end of its journal"
     ]
-    sweep(store, node)
+    delete_streams(store, node)
 
 
 def test_each_opening_that_changes_a_stream_begins_an_epoch(node: NodeHandle, tmp_path: Path) -> None:
-    """Finding C3: the same for two openings at the same time."""
+    """Finding C3: two openings at the same time of the clock also begin different epochs."""
     found: list[Epochs] = []
     for opening, random in enumerate((5, 6, 5, 7)):
         with Streams(
@@ -176,7 +176,7 @@ def test_each_opening_that_changes_a_stream_begins_an_epoch(node: NodeHandle, tm
             if opening != 2:  # an opening without changes begins no epoch
                 write(stream, opening, {0: [b"row"]})
             found.append(stream.states()[0].epochs)
-    sweep(store, node)
+    delete_streams(store, node)
     assert [len(one.pairs) for one in found] == [2, 3, 3, 4]
     assert found[2] == found[1]
     assert len({epoch for epoch, _ in found[-1].pairs}) == 4

@@ -18,12 +18,12 @@ from aeron_spark.streams import store as stores
 from aeron_spark.streams.recordings import Recordings
 from aeron_spark.streams.store import Streams
 from aeron_spark.streams.stream import Stream
-from tests.aeron.stream_store.rows import SETTINGS, ends, ids, staged, values, write
+from tests.aeron.stream_store.rows import SETTINGS, ends, identities, read_values, stage_rows, write
 from tests.aeron.streams import own_node
 
 TERM = SEGMENT = 64 << 10
-FULL = 8_192 - 32  # the payload of the longest frame
-EDGE = [b"e" * FULL] * 8  # a whole term
+LONGEST_PAYLOAD = 8_192 - 32  # bytes in the longest frame
+FULL_TERM = [b"e" * LONGEST_PAYLOAD] * 8  # the rows of a whole term
 
 
 @pytest.fixture(scope="module")
@@ -35,15 +35,18 @@ def node(run_name: str) -> Iterator[NodeHandle]:
 
 def publish_uncommitted(stream: Stream, rows: list[bytes]) -> None:
     """Publish and record rows that are never committed."""
-    refs = staged(stream, 1_000_000, [(0, 0, rows)])
+    refs = stage_rows(stream, 1_000_000, [(0, 0, rows)])
     stages = {0: [stream._stages.take(ref, 0.0) for ref in refs]}
     stream._recordings.publish(stages, stream._ledger.ends)
     stream._recordings.mark_uncommitted([0])
     stream.abort("w", "r", 1_000_000)
 
 
-@pytest.mark.parametrize("uncommitted", [[], [b"g"], [b"g" * FULL] * 8, [b"g" * FULL] * 9, [b"g" * FULL] * 30])
-@pytest.mark.parametrize("before", [[], EDGE[:-1], EDGE, [*EDGE, b"x"], EDGE * 3])
+@pytest.mark.parametrize(
+    "uncommitted",
+    [[], [b"g"], [b"g" * LONGEST_PAYLOAD] * 8, [b"g" * LONGEST_PAYLOAD] * 9, [b"g" * LONGEST_PAYLOAD] * 30],
+)
+@pytest.mark.parametrize("before", [[], FULL_TERM[:-1], FULL_TERM, [*FULL_TERM, b"x"], FULL_TERM * 3])
 @pytest.mark.parametrize("restart", [False, True])
 def test_uncommitted_bytes_are_truncated_at_any_position(
     streams: Streams, node: NodeHandle, before: list[bytes], uncommitted: list[bytes], restart: bool
@@ -51,7 +54,7 @@ def test_uncommitted_bytes_are_truncated_at_any_position(
     stream = streams.create("a", 1, term_bytes=TERM)
     if before:
         write(stream, 0, {0: before})
-    end, identity = ends(stream), ids(stream)
+    end, identity = ends(stream), identities(stream)
     if uncommitted:
         publish_uncommitted(stream, uncommitted)
     else:
@@ -62,9 +65,9 @@ def test_uncommitted_bytes_are_truncated_at_any_position(
         stream = streams.get("a")
     try:
         assert ends(stream) == end
-        write(stream, 1, {0: [b"after", *EDGE]})
-        assert values(stream, 0) == [*before, b"after", *EDGE]
-        assert ids(stream) == identity
+        write(stream, 1, {0: [b"after", *FULL_TERM]})
+        assert read_values(stream, 0) == [*before, b"after", *FULL_TERM]
+        assert identities(stream) == identity
     finally:
         streams.close()
 
@@ -74,7 +77,7 @@ def test_all_rows_can_be_purged_if_the_end_is_the_end_of_a_segment(
     streams: Streams, node: NodeHandle, extended: bool
 ) -> None:
     stream = streams.create("a", 1, term_bytes=TERM)
-    write(stream, 0, {0: EDGE * 2})
+    write(stream, 0, {0: FULL_TERM * 2})
     assert ends(stream) == [2 * SEGMENT]
     if extended:
         stream.release_slots()
@@ -82,12 +85,12 @@ def test_all_rows_can_be_purged_if_the_end_is_the_end_of_a_segment(
     assert list(stream.blocks(0, 2 * SEGMENT, 2**60, 100)) == []
     stream.release_slots()
     write(stream, 1, {0: [b"after"]})
-    assert values(stream, 0) == [b"after"]
+    assert read_values(stream, 0) == [b"after"]
     streams.close()
-    with Streams(streams.folder, embedded(node), SETTINGS) as again:
-        assert values(again.get("a"), 0) == [b"after"]
-        write(again.get("a"), 2, {0: EDGE * 2})
-        assert values(again.get("a"), 0) == [b"after", *EDGE, *EDGE]
+    with Streams(streams.folder, embedded(node), SETTINGS) as reopened:
+        assert read_values(reopened.get("a"), 0) == [b"after"]
+        write(reopened.get("a"), 2, {0: FULL_TERM * 2})
+        assert read_values(reopened.get("a"), 0) == [b"after", *FULL_TERM, *FULL_TERM]
 
 
 def test_a_start_removes_streams_that_were_not_completely_created_or_deleted(
@@ -107,10 +110,10 @@ def test_a_start_removes_streams_that_were_not_completely_created_or_deleted(
         streams.delete("deleted")
         streams.close()
     assert len(list(streams.folder.iterdir())) == 3
-    (streams.folder / ".creating-0-early").mkdir()  # before its definition was written
-    with Streams(streams.folder, embedded(node), SETTINGS) as again:
-        assert again.all() == []
-        assert [path.name for path in again.folder.iterdir()] == ["lock"]
+    (streams.folder / ".creating-0-early").mkdir()  # a creation that ended before its definition was written
+    with Streams(streams.folder, embedded(node), SETTINGS) as reopened:
+        assert reopened.all() == []
+        assert [path.name for path in reopened.folder.iterdir()] == ["lock"]
         assert {recording.id for recording in archive_of(embedded(node)).recordings()} == before
 
 
@@ -125,36 +128,36 @@ def test_housekeeping_opens_a_stream_after_a_temporary_failure(
 
     with monkeypatch.context() as patched:
         patched.setattr(Recordings, "recover", fail)
-        again = Streams(streams.folder, embedded(node), SETTINGS)
-    with again:
+        reopened = Streams(streams.folder, embedded(node), SETTINGS)
+    with reopened:
         with pytest.raises(ConnectError, match="does not answer"):
-            again.get("a")
-        again.tick()
-        assert values(again.get("a"), 0) == [b"x"]
+            reopened.get("a")
+        reopened.tick()
+        assert read_values(reopened.get("a"), 0) == [b"x"]
 
 
 def test_a_replayed_recording_is_truncated_after_the_replay(streams: Streams, node: NodeHandle) -> None:
     stream = streams.create("a", 1, term_bytes=TERM)
-    write(stream, 0, {0: EDGE * 2})
-    publish_uncommitted(stream, EDGE)
+    write(stream, 0, {0: FULL_TERM * 2})
+    publish_uncommitted(stream, FULL_TERM)
     archive = archive_of(embedded(node))
     recording = archive.recording(stream.states()[0].recording_id)
     assert recording is not None
     with replay(archive, recording, 0, 3 * SEGMENT, timeout=10), pytest.raises(AeronSparkError) as failed:
         write(stream, 1, {0: [b"after"]})
     assert failed.value.retriable
-    stream.commit("w", "r", 1, staged(stream, 1, [(0, 0, [b"after"])]))
-    assert values(stream, 0) == [*EDGE, *EDGE, b"after"]
+    stream.commit("w", "r", 1, stage_rows(stream, 1, [(0, 0, [b"after"])]))
+    assert read_values(stream, 0) == [*FULL_TERM, *FULL_TERM, b"after"]
 
 
-def test_an_archive_whose_files_are_elsewhere_is_refused(streams: Streams, node: NodeHandle, tmp_path: Path) -> None:
+def test_an_archive_without_local_files_is_refused(streams: Streams, node: NodeHandle, tmp_path: Path) -> None:
     with pytest.raises(SetupError, match="its own node"):
         Streams(tmp_path / "other", replace(embedded(node), archive_dir=""), SETTINGS)
 
 
 def test_segments_are_counted_from_position_0_after_a_purge(streams: Streams, node: NodeHandle) -> None:
     stream = streams.create("a", 1, term_bytes=TERM)
-    write(stream, 0, {0: EDGE * 4})
+    write(stream, 0, {0: FULL_TERM * 4})
     stream.purge(before_position=2 * SEGMENT + 5)
     recording = archive_of(embedded(node)).recording(stream.states()[0].recording_id)
     assert recording is not None
@@ -169,19 +172,19 @@ def test_a_receiver_skips_padding_that_is_longer_than_a_frame(
     streams: Streams, node: NodeHandle, max_bytes: int
 ) -> None:
     stream = streams.create("a", 1, term_bytes=4 << 20)
-    rows = [bytes([n]) * (350 << 10) for n in range(25)]  # a term has eleven of them and 256 KiB of padding
+    rows = [bytes([n]) * (350 << 10) for n in range(25)]  # a term holds eleven of them, and 256 KiB of padding
     write(stream, 0, {0: rows})
-    recording = archive_of(embedded(node)).recording(ids(stream)[0][0])
+    recording = archive_of(embedded(node)).recording(identities(stream)[0][0])
     assert recording is not None
     blocks = (memoryview(data) for _, data in stream.blocks(0, 0, ends(stream)[0], max_bytes))
     source = ReceivedRange("a", 0, ends(stream)[0], lambda: next(blocks))
     assert [value for found in drain(source, recording) for value in found.values.to_pylist()] == rows
 
 
-def test_blocks_are_read_into_the_callers_memory(streams: Streams) -> None:
+def test_blocks_can_be_read_into_memory_of_the_caller(streams: Streams) -> None:
     stream = streams.create("a", 1, term_bytes=TERM)
-    write(stream, 0, {0: EDGE * 3})
+    write(stream, 0, {0: FULL_TERM * 3})
     memory = memoryview(bytearray(10_000))
-    given = b"".join(bytes(data) for _, data in stream.blocks(0, 0, ends(stream)[0], len(memory), memory))
-    assert given == b"".join(data for _, data in stream.blocks(0, 0, ends(stream)[0], len(memory)))
-    assert len(given) == ends(stream)[0]
+    copied = b"".join(bytes(data) for _, data in stream.blocks(0, 0, ends(stream)[0], len(memory), memory))
+    assert copied == b"".join(data for _, data in stream.blocks(0, 0, ends(stream)[0], len(memory)))
+    assert len(copied) == ends(stream)[0]

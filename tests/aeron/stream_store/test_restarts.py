@@ -26,12 +26,12 @@ from aeron_spark.streams.store import Streams
 from aeron_spark.streams.stream import Stream
 from aeron_spark.waiting import wait_for
 from tests.aeron.node.programs import start_python
-from tests.aeron.stream_store.rows import SETTINGS, ends, ids, staged, values, write
+from tests.aeron.stream_store.rows import SETTINGS, ends, identities, read_values, stage_rows, write
 from tests.aeron.streams import TIMEOUT_S, close_everything, open_stream
 
 RESTARTS: Final = 20
 
-# Commits transactions to both partitions, and prints each number; kills itself at POINT of each fourth transaction.
+# Commits transactions to both partitions, and prints the number of each. It kills itself at POINT of each fourth one.
 WRITER: Final = """
 import os, signal, sys
 from pathlib import Path
@@ -42,23 +42,23 @@ from aeron_spark.streams.store import Streams
 from tests.aeron.stream_store.rows import SETTINGS, write
 
 aeron_dir, folder, point = sys.argv[1:]
-armed = False
+is_kill_due = False
 
-def die():
+def kill_self():
     os.kill(os.getpid(), signal.SIGKILL)
 
 append = journal.Journal.append
-def dying_append(self, payload):
-    if armed and point == "published":
-        die()
-    if armed and point == "torn":
+def append_or_die(self, payload):
+    if is_kill_due and point == "published":
+        kill_self()
+    if is_kill_due and point == "torn":
         entry = journal.encode_entry(payload)
         journal.write_at(self._descriptor, entry[: len(entry) // 2], self._size)
-        die()
+        kill_self()
     append(self, payload)
-    if armed and point == "journalled":
-        die()
-journal.Journal.append = dying_append
+    if is_kill_due and point == "journalled":
+        kill_self()
+journal.Journal.append = append_or_die
 
 with node.ensure(aeron_dir) as handle, Streams(Path(folder), embedded(handle), SETTINGS) as streams:
     stream = streams.get("a")
@@ -66,63 +66,63 @@ with node.ensure(aeron_dir) as handle, Streams(Path(folder), embedded(handle), S
     transaction = stream.last_transaction("w")
     while True:
         transaction += 1
-        armed = transaction % 4 == 3 and point != "anywhere"
+        is_kill_due = transaction % 4 == 3 and point != "anywhere"
         rows = [b"%d" % transaction] * 20
         write(stream, transaction, {0: rows, 1: rows}, ahead=transaction % 2 == 1)
         print(transaction, flush=True)
 """
 
 
-def check(stream: Stream, last: int) -> None:
-    """Check that every transaction up to ``last`` is in both partitions, once, in order."""
-    wanted = [b"%d" % transaction for transaction in range(last + 1) for _ in range(20)]
-    assert values(stream, 0) == wanted
-    assert values(stream, 1) == wanted
+def check_transactions(stream: Stream, last: int) -> None:
+    """Check that both partitions contain each transaction up to ``last`` once, in order."""
+    expected = [b"%d" % transaction for transaction in range(last + 1) for _ in range(20)]
+    assert read_values(stream, 0) == expected
+    assert read_values(stream, 1) == expected
 
 
-def both(transaction: int) -> dict[int, list[bytes]]:
+def rows_of_both_partitions(transaction: int) -> dict[int, list[bytes]]:
     return {0: [b"%d" % transaction] * 20, 1: [b"%d" % transaction] * 20}
 
 
 def test_restarts_never_change_committed_positions(streams: Streams, node: NodeHandle, rng: random.Random) -> None:
     stream = streams.create("a", 2)
-    identity, transaction, before = ids(stream), 0, ends(stream)
-    known: list[tuple[list[int], list[bytes]]] = []
+    identity, transaction, before = identities(stream), 0, ends(stream)
+    committed_at: list[tuple[list[int], list[bytes]]] = []
     streams.close()
     for restart in range(RESTARTS):
         with Streams(streams.folder, embedded(node), SETTINGS) as store:
             stream = store.get("a")
-            assert ids(stream) == identity
+            assert identities(stream) == identity
             assert ends(stream) == before
             assert stream.last_transaction("w") == transaction - 1
             for _ in range(rng.randrange(3)):
-                write(stream, transaction, both(transaction))
+                write(stream, transaction, rows_of_both_partitions(transaction))
                 transaction += 1
             before = ends(stream)
-            known.append((before, values(stream, 0)))
+            committed_at.append((before, read_values(stream, 0)))
             # Rows that are staged or published, but not committed, are lost in the restart.
             lost = [(0, 0, [b"lost"] * rng.randrange(1, 500))]
-            refs = staged(stream, transaction, lost, ahead=restart % 4 in (2, 3))
+            refs = stage_rows(stream, transaction, lost, ahead=restart % 4 in (2, 3))
             if restart % 2:
                 stages = {0: [stream._stages.take(ref, 0.0) for ref in refs]}
                 stream._recordings.publish(stages, stream._ledger.ends)
     with Streams(streams.folder, embedded(node), SETTINGS) as store:
-        check(store.get("a"), transaction - 1)
+        check_transactions(store.get("a"), transaction - 1)
         for state in store.get("a").states():
-            # The archive has no subscription for a session of an earlier server.
+            # The archive has ended its subscriptions for publications of earlier servers.
             assert len(archive_of(embedded(node)).recorded_channels(state.stream_id)) <= 1
-        for position, rows in known:
+        for position, rows in committed_at:
             log = b"".join(data for _, data in store.get("a").blocks(0, 0, position[0], 1 << 20))
             assert len(log) == position[0]
-            assert values(store.get("a"), 0)[: len(rows)] == rows
+            assert read_values(store.get("a"), 0)[: len(rows)] == rows
 
 
-@pytest.mark.parametrize(("point", "counts"), [("published", False), ("torn", False), ("journalled", True)])
+@pytest.mark.parametrize(("point", "is_committed"), [("published", False), ("torn", False), ("journalled", True)])
 def test_a_transaction_of_a_writer_killed_in_a_commit_is_complete_or_absent(
-    streams: Streams, node: NodeHandle, point: str, counts: bool
+    streams: Streams, node: NodeHandle, point: str, is_committed: bool
 ) -> None:
     stream = streams.create("a", 2)
-    identity = ids(stream)
+    identity = identities(stream)
     streams.close()
     for iteration in range(2):
         program = start_python(WRITER, node.aeron_dir, str(streams.folder), point)
@@ -133,14 +133,14 @@ def test_a_transaction_of_a_writer_killed_in_a_commit_is_complete_or_absent(
         with Streams(streams.folder, embedded(node), SETTINGS) as store:
             stream, killed = store.get("a"), 4 * iteration + 3
             assert acknowledged == [*range(4 * iteration, killed)]
-            assert ids(stream) == identity
-            assert stream.last_transaction("w") == (killed if counts else killed - 1)
-            check(stream, stream.last_transaction("w"))
-            if counts:
+            assert identities(stream) == identity
+            assert stream.last_transaction("w") == (killed if is_committed else killed - 1)
+            check_transactions(stream, stream.last_transaction("w"))
+            if is_committed:
                 assert stream.commit("w", "r", killed, []).is_repeated
             else:
-                write(stream, killed, both(killed))
-            check(stream, killed)
+                write(stream, killed, rows_of_both_partitions(killed))
+            check_transactions(stream, killed)
 
 
 @pytest.mark.parametrize("kills", [4, pytest.param(60, marks=pytest.mark.soak)])
@@ -148,7 +148,7 @@ def test_a_writer_killed_at_any_moment_loses_no_acknowledged_transaction(
     streams: Streams, node: NodeHandle, rng: random.Random, kills: int
 ) -> None:
     stream = streams.create("a", 2)
-    identity = ids(stream)
+    identity = identities(stream)
     streams.close()
     for _ in range(kills):
         program = start_python(WRITER, node.aeron_dir, str(streams.folder), "anywhere")
@@ -160,15 +160,15 @@ def test_a_writer_killed_at_any_moment_loses_no_acknowledged_transaction(
         output, _ = program.communicate(timeout=TIMEOUT_S)
         with Streams(streams.folder, embedded(node), SETTINGS) as store:
             stream = store.get("a")
-            assert ids(stream) == identity
+            assert identities(stream) == identity
             acknowledged = [int(word) for word in output.split()]
             assert stream.last_transaction("w") >= max(acknowledged, default=-1)
-            check(stream, stream.last_transaction("w"))
+            check_transactions(stream, stream.last_transaction("w"))
 
 
 @pytest.fixture
-def own(aeron_dir: Path) -> Iterator[Path]:
-    """The directory of a node that the test may kill."""
+def node_dir(aeron_dir: Path) -> Iterator[Path]:
+    """Yield the directory of a node that the test may kill."""
     yield aeron_dir
     close_everything()
     nodes.stop(aeron_dir, force=True, timeout=30)
@@ -176,56 +176,60 @@ def own(aeron_dir: Path) -> Iterator[Path]:
     shutil.rmtree(nodes.local_node_paths(aeron_dir).folder, ignore_errors=True)
 
 
-def kill(aeron_dir: Path, pid: int) -> None:
+def kill_node(aeron_dir: Path, pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
     wait_for(lambda: not is_locked(nodes.local_node_paths(aeron_dir).alive_lock), TIMEOUT_S, "the node to end")
 
 
 @pytest.mark.parametrize("kills", [4, pytest.param(30, marks=pytest.mark.soak)])
 def test_a_node_killed_between_or_during_commits_loses_no_committed_row(
-    own: Path, tmp_path: Path, rng: random.Random, kills: int
+    node_dir: Path, tmp_path: Path, rng: random.Random, kills: int
 ) -> None:
-    handle = nodes.ensure(own)
+    handle = nodes.ensure(node_dir)
     with Streams(tmp_path / "streams", embedded(handle), SETTINGS) as store:
         stream = store.create("a", 2)
-        identity, transaction, in_commit = ids(stream), 0, 0
+        identity, transaction, interrupted_commits = identities(stream), 0, 0
         for iteration in range(kills):
             for _ in range(3):
-                write(stream, transaction, both(transaction))
+                write(stream, transaction, rows_of_both_partitions(transaction))
                 transaction += 1
             before = ends(stream)
             if iteration % 2:
-                failed = commit_while(stream, transaction, rng.uniform(0.01, 0.05), partial(kill, own, handle.pid))
+                failed = commit_in_thread(
+                    stream, transaction, rng.uniform(0.01, 0.05), partial(kill_node, node_dir, handle.pid)
+                )
                 handle.close()
-                handle = nodes.ensure(own)
+                handle = nodes.ensure(node_dir)
                 failed()
-                in_commit += stream.last_transaction("w") < transaction
+                interrupted_commits += stream.last_transaction("w") < transaction
                 assert (ends(stream) == before) == (stream.last_transaction("w") < transaction)
             else:
-                kill(own, handle.pid)
+                kill_node(node_dir, handle.pid)
                 handle.close()
-                handle = nodes.ensure(own)
-            until_committed(stream, transaction)
+                handle = nodes.ensure(node_dir)
+            commit_until_successful(stream, transaction)
             transaction += 1
-            assert ids(stream) == identity
-            check_all(stream, transaction - 1)
-        assert in_commit
+            assert identities(stream) == identity
+            check_transactions_without_bulk_rows(stream, transaction - 1)
+        assert interrupted_commits
         end = ends(stream)
     with Streams(tmp_path / "streams", embedded(handle), SETTINGS) as store:
-        assert (ids(store.get("a")), ends(store.get("a"))) == (identity, end)
-        check_all(store.get("a"), transaction - 1)
+        assert (identities(store.get("a")), ends(store.get("a"))) == (identity, end)
+        check_transactions_without_bulk_rows(store.get("a"), transaction - 1)
         store.delete("a")
     handle.close()
 
 
-BULK: Final = 6_000
-ROW: Final = bytes(8_000)
+BULK_ROW_COUNT: Final = 6_000
+BULK_ROW: Final = bytes(8_000)
 
 
-def commit_while(stream: Stream, transaction: int, seconds: float, then: Callable[[], None]) -> Callable[[], None]:
-    """Commit many rows in a thread, and call ``then`` after ``seconds``; return a wait for the commit."""
-    rows = [b"%d" % transaction] * 20 + [ROW] * BULK
-    refs = staged(stream, transaction, [(0, 0, rows)], ahead=True) + staged(stream, transaction, [(1, 0, rows)])
+def commit_in_thread(
+    stream: Stream, transaction: int, seconds: float, interrupt: Callable[[], None]
+) -> Callable[[], None]:
+    """Commit many rows in a thread, and call ``interrupt`` after ``seconds``. Return a wait for the thread's end."""
+    rows = [b"%d" % transaction] * 20 + [BULK_ROW] * BULK_ROW_COUNT
+    refs = stage_rows(stream, transaction, [(0, 0, rows)], ahead=True) + stage_rows(stream, transaction, [(1, 0, rows)])
 
     def attempt() -> None:
         with suppress(AeronSparkError):
@@ -234,7 +238,7 @@ def commit_while(stream: Stream, transaction: int, seconds: float, then: Callabl
     thread = threading.Thread(target=attempt, daemon=True)
     thread.start()
     time.sleep(seconds)
-    then()
+    interrupt()
 
     def wait() -> None:
         thread.join(TIMEOUT_S)
@@ -243,13 +247,13 @@ def commit_while(stream: Stream, transaction: int, seconds: float, then: Callabl
     return wait
 
 
-def until_committed(stream: Stream, transaction: int) -> None:
-    """Stage and commit the transaction until it is committed, as a client does."""
+def commit_until_successful(stream: Stream, transaction: int) -> None:
+    """Stage and commit a transaction again until the commit succeeds, as a client does."""
 
     def attempt() -> bool:
         try:
             if stream.last_transaction("w") < transaction:
-                write(stream, transaction, both(transaction))
+                write(stream, transaction, rows_of_both_partitions(transaction))
         except AeronSparkError as error:
             if not error.retriable:
                 raise
@@ -259,22 +263,22 @@ def until_committed(stream: Stream, transaction: int) -> None:
     wait_for(attempt, TIMEOUT_S, f"transaction {transaction}")
 
 
-def check_all(stream: Stream, last: int) -> None:
-    wanted = [b"%d" % transaction for transaction in range(last + 1) for _ in range(20)]
+def check_transactions_without_bulk_rows(stream: Stream, last: int) -> None:
+    expected = [b"%d" % transaction for transaction in range(last + 1) for _ in range(20)]
     for partition in (0, 1):
-        assert [value for value in values(stream, partition) if value != ROW] == wanted
+        assert [value for value in read_values(stream, partition) if value != BULK_ROW] == expected
 
 
 def test_a_stream_whose_recording_lost_committed_rows_is_read_only(streams: Streams, node: NodeHandle) -> None:
     short, gone, fine = (streams.create(name, 2) for name in ("short", "gone", "fine"))
     for stream in (short, gone, fine):
-        write(stream, 0, both(0))
-        write(stream, 1, both(1))
-    cut, deleted = short.states()[1], gone.states()[0]
+        write(stream, 0, rows_of_both_partitions(0))
+        write(stream, 1, rows_of_both_partitions(1))
+    truncated, deleted = short.states()[1], gone.states()[0]
     streams.close()
     archive = archive_of(embedded(node))
-    archive.stop_recording_by_id(cut.recording_id, TIMEOUT_S)
-    archive.truncate(cut.recording_id, 1_280)
+    archive.stop_recording_by_id(truncated.recording_id, TIMEOUT_S)
+    archive.truncate(truncated.recording_id, 1_280)
     archive.stop_recording_by_id(deleted.recording_id, TIMEOUT_S)
     archive.delete(deleted.recording_id)
     with Streams(streams.folder, embedded(node), SETTINGS) as store:
@@ -290,20 +294,20 @@ def test_a_stream_whose_recording_lost_committed_rows_is_read_only(streams: Stre
             ):
                 with pytest.raises(DataLossError, match=wrong):
                     attempt()
-        assert values(store.get("short"), 0) == values(store.get("fine"), 0)
+        assert read_values(store.get("short"), 0) == read_values(store.get("fine"), 0)
         with pytest.raises(DataLossError, match="has no bytes at position"):
-            values(store.get("gone"), 0)
-        write(store.get("fine"), 2, both(2))
-        check(store.get("fine"), 2)
+            read_values(store.get("gone"), 0)
+        write(store.get("fine"), 2, rows_of_both_partitions(2))
+        check_transactions(store.get("fine"), 2)
 
 
 def test_a_recording_that_another_program_stopped_is_extended(streams: Streams, node: NodeHandle) -> None:
     stream = streams.create("a", 2)
-    write(stream, 0, both(0))
+    write(stream, 0, rows_of_both_partitions(0))
     archive_of(embedded(node)).stop_recording_by_id(stream.states()[0].recording_id, TIMEOUT_S)
     for transaction in (1, 2):
-        until_committed(stream, transaction)
-    check(stream, 2)
+        commit_until_successful(stream, transaction)
+    check_transactions(stream, 2)
 
 
 def test_other_recordings_of_the_archive_stay_unchanged(streams: Streams, node: NodeHandle) -> None:
@@ -318,7 +322,7 @@ def test_other_recordings_of_the_archive_stay_unchanged(streams: Streams, node: 
 
 def test_the_error_names_a_damaged_journal_and_other_streams_are_served(streams: Streams, node: NodeHandle) -> None:
     for name in ("broken", "fine"):
-        write(streams.create(name, 2), 0, both(0))
+        write(streams.create(name, 2), 0, rows_of_both_partitions(0))
     streams.close()
     path = streams.folder / "broken" / "journal"
     data = bytearray(path.read_bytes())
@@ -327,5 +331,5 @@ def test_the_error_names_a_damaged_journal_and_other_streams_are_served(streams:
     with Streams(streams.folder, embedded(node), SETTINGS) as store:
         with pytest.raises(DataLossError, match=str(path)):
             store.get("broken")
-        check(store.get("fine"), 0)
+        check_transactions(store.get("fine"), 0)
         assert path.read_bytes() == data

@@ -21,7 +21,7 @@ from aeron_spark.streams.store import Streams
 from aeron_spark.streams.stream import Stream
 from aeron_spark.waiting import wait_for
 from tests.aeron.stream_store import rows
-from tests.aeron.stream_store.rows import SETTINGS, ends, ids, staged, sweep, values, write
+from tests.aeron.stream_store.rows import SETTINGS, delete_streams, ends, identities, read_values, stage_rows, write
 from tests.aeron.streams import TIMEOUT_S, own_node
 
 SECOND = 1_000_000_000
@@ -30,7 +30,7 @@ SEGMENT = 64 << 10
 
 
 class Clock:
-    """A clock that the test sets: seconds for leases and idle publications, ns for commits."""
+    """A clock that the test sets: in seconds for leases and idle publications, in nanoseconds for commits."""
 
     def __init__(self) -> None:
         self.now = 1_000.0
@@ -60,10 +60,10 @@ def streams(node: NodeHandle, tmp_path: Path, clock: Clock) -> Iterator[Streams]
     settings = replace(SETTINGS, publication_idle_s=10.0, stage_expiry_s=60.0)
     with Streams(tmp_path / "streams", embedded(node), settings, clock=clock, wall=clock.wall) as store:
         yield store
-    sweep(store, node)
+    delete_streams(store, node)
 
 
-def fill(stream: Stream, clock: Clock, transactions: int = 10) -> list[int]:
+def commit_each_second(stream: Stream, clock: Clock, transactions: int = 10) -> list[int]:
     """Commit one segment of rows each second; return the start of each transaction."""
     begins = []
     first = stream.last_transaction("w") + 1
@@ -74,23 +74,25 @@ def fill(stream: Stream, clock: Clock, transactions: int = 10) -> list[int]:
     return begins
 
 
-def await_purged(node: NodeHandle, stream: Stream) -> None:
-    """Wait until the first file is the one with the partition's start: the archive responds before it deletes files."""
+def wait_until_purged(node: NodeHandle, stream: Stream) -> None:
+    """Wait until the first segment has the partition's start: the archive responds before it deletes files."""
     start = stream.states()[0].start
-    wait_for(lambda: files(node, stream)[0] == start, TIMEOUT_S, f"the segments before {start} to be deleted")
+    wait_for(
+        lambda: segment_positions(node, stream)[0] == start, TIMEOUT_S, f"the segments before {start} to be deleted"
+    )
 
 
-def files(node: NodeHandle, stream: Stream, partition: int = 0) -> list[int]:
+def segment_positions(node: NodeHandle, stream: Stream, partition: int = 0) -> list[int]:
     """Return the positions at which the existing segments of a partition begin."""
     recording = stream.states()[partition].recording_id
     found = Path(node.archive_dir).glob(f"{recording}-*.rec")
     return sorted(int(path.stem.rpartition("-")[2]) for path in found)
 
 
-def test_positions_are_found_by_time(streams: Streams, clock: Clock) -> None:
+def test_the_position_of_a_time_is_the_start_of_the_next_transaction(streams: Streams, clock: Clock) -> None:
     stream = streams.create("a", 2, term_bytes=TERM)
     began = clock.wall()
-    begins = fill(stream, clock)
+    begins = commit_each_second(stream, clock)
     assert stream.position_at(0) == [0, 0]
     for index, begin in enumerate(begins):
         assert stream.position_at(began + (index + 1) * SECOND) == [begin, 0]
@@ -102,12 +104,12 @@ def test_a_purge_deletes_whole_segments_and_reads_before_it_fail(
     streams: Streams, clock: Clock, node: NodeHandle
 ) -> None:
     stream = streams.create("a", 2, term_bytes=TERM)
-    begins = fill(stream, clock)
-    assert len(files(node, stream)) > 8
+    begins = commit_each_second(stream, clock)
+    assert len(segment_positions(node, stream)) > 8
     (start, other) = stream.purge(partition=0, before_position=begins[5])
     assert begins[5] - SEGMENT < start <= begins[5]
     assert (start % SEGMENT, other) == (0, 0)
-    await_purged(node, stream)
+    wait_until_purged(node, stream)
     assert stream.states()[0].start == start
     with pytest.raises(DataLossError, match=f"purged up to position {start}"):
         stream.blocks(0, 0, 100, 100)
@@ -118,25 +120,25 @@ def test_a_purge_deletes_whole_segments_and_reads_before_it_fail(
     by_time = stream.purge(before_time_ns=clock.wall())
     assert start < by_time[0] <= begins[9]
     assert stream.purge(before_position=begins[2])[0] == by_time[0]
-    fill(stream, clock, 2)
+    commit_each_second(stream, clock, 2)
     assert stream.purge(before_position=2**60)[0] <= ends(stream)[0]
-    assert files(node, stream)
+    assert segment_positions(node, stream)
 
 
 def test_a_purge_during_a_read_is_a_data_loss(streams: Streams, clock: Clock, node: NodeHandle) -> None:
     stream = streams.create("a", 1, term_bytes=TERM)
-    begins = fill(stream, clock)
+    begins = commit_each_second(stream, clock)
     reading = stream.blocks(0, 0, 2**40, 1 << 12)
     next(reading)
     stream.purge(before_position=begins[8])
-    await_purged(node, stream)
+    wait_until_purged(node, stream)
     with pytest.raises(DataLossError, match=r"recording \d+ has no bytes at position \d+ any more"):
         list(reading)
 
 
 def test_a_lease_keeps_the_segments_of_its_reader(streams: Streams, clock: Clock, node: NodeHandle) -> None:
     stream = streams.create("a", 1, term_bytes=TERM)
-    begins = fill(stream, clock)
+    begins = commit_each_second(stream, clock)
     stream.lease("slow", {0: begins[3]}, 60)
     stream.lease("fast", {0: begins[8]}, 60)
     (start,) = stream.purge(before_position=begins[9])
@@ -152,13 +154,13 @@ def test_housekeeping_applies_the_retention_by_bytes_and_by_time(
 ) -> None:
     by_bytes = streams.create("bytes", 1, term_bytes=TERM, retention_bytes=3 * SEGMENT)
     by_time = streams.create("time", 1, term_bytes=TERM, retention_seconds=4.5)
-    fill(by_bytes, clock)
-    begins = fill(by_time, clock)
+    commit_each_second(by_bytes, clock)
+    begins = commit_each_second(by_time, clock)
     assert streams.tick() == []
     for stream, oldest in ((by_bytes, ends(by_bytes)[0] - 3 * SEGMENT), (by_time, begins[5])):
         start = stream.states()[0].start
         assert oldest - SEGMENT < start <= oldest
-        await_purged(node, stream)
+        wait_until_purged(node, stream)
     by_time.lease("reader", {0: by_time.states()[0].start}, 3_600)
     clock.now += 100
     assert streams.tick() == []
@@ -172,7 +174,7 @@ def test_a_failed_purge_is_finished_after_a_restart(
     streams: Streams, clock: Clock, node: NodeHandle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = streams.create("a", 1, term_bytes=TERM)
-    begins = fill(stream, clock)
+    begins = commit_each_second(stream, clock)
     partition = stream._recordings.partitions[0]
 
     def refuse(position: int) -> None:
@@ -182,21 +184,21 @@ def test_a_failed_purge_is_finished_after_a_restart(
         patched.setattr(partition, "purge", refuse)
         with pytest.raises(TransportError, match="replay in progress"):
             stream.purge(before_position=begins[5])
-        assert streams.tick()  # the housekeeping reports it, too
+        assert streams.tick()  # the housekeeping also reports the failure
     start = stream.states()[0].start
     assert start > 0
-    assert files(node, stream)[0] == 0
+    assert segment_positions(node, stream)[0] == 0
     streams.close()
-    with Streams(streams.folder, embedded(node), SETTINGS) as again:
-        assert again.get("a").states()[0].start == start
-        again.tick()
-        await_purged(node, again.get("a"))
+    with Streams(streams.folder, embedded(node), SETTINGS) as reopened:
+        assert reopened.get("a").states()[0].start == start
+        reopened.tick()
+        wait_until_purged(node, reopened.get("a"))
 
 
 def test_an_idle_publication_is_closed_and_its_recording_is_extended_later(streams: Streams, clock: Clock) -> None:
     stream = streams.create("a", 2, term_bytes=TERM)
     write(stream, 0, {0: [b"x"], 1: [b"x"]})
-    before, identity = ends(stream), ids(stream)
+    before, identity = ends(stream), identities(stream)
     clock.now += 9
     streams.tick()
     assert [partition.is_open for partition in stream._recordings.partitions] == [True, True]
@@ -204,28 +206,28 @@ def test_an_idle_publication_is_closed_and_its_recording_is_extended_later(strea
     streams.tick()
     assert [partition.is_open for partition in stream._recordings.partitions] == [False, False]
     write(stream, 1, {0: [b"y"]})
-    assert values(stream, 0) == [b"x", b"y"]
+    assert read_values(stream, 0) == [b"x", b"y"]
     assert ends(stream)[1] == before[1]
-    assert ids(stream) == identity
+    assert identities(stream) == identity
 
 
-def test_streams_share_the_recording_slots(streams: Streams) -> None:
-    several = [streams.create(f"s{n}", 2) for n in range(3)]
+def test_streams_take_turns_with_the_recording_slots(streams: Streams) -> None:
+    pair_streams = [streams.create(f"s{n}", 2) for n in range(3)]
     for transaction in range(3):
-        for stream in several:
+        for stream in pair_streams:
             write(stream, transaction, {0: [b"%d" % transaction], 1: [b"%d" % transaction]})
-    for stream in several:
-        assert values(stream, 0) == values(stream, 1) == [b"0", b"1", b"2"]
+    for stream in pair_streams:
+        assert read_values(stream, 0) == read_values(stream, 1) == [b"0", b"1", b"2"]
     single = streams.create("single", 3)
     write(single, 0, {partition: [b"x"] for partition in range(3)})
-    # A commit once closed its own publications while other slots were about to become free.
+    # In an earlier version, a commit closed its own publications while other slots were about to become free.
     assert [partition.is_open for partition in single._recordings.partitions] == [True] * 3
     with single._lock_writing(), pytest.raises(NoRoomToRecord, match="max_recordings"):
-        write(several[0], 3, {0: [b"3"], 1: [b"3"]})  # the other stream commits, so its slots stay in use
-    write(several[0], 4, {0: [b"3"], 1: [b"3"]})
+        write(pair_streams[0], 3, {0: [b"3"], 1: [b"3"]})  # the other stream commits, so its slots stay in use
+    write(pair_streams[0], 4, {0: [b"3"], 1: [b"3"]})
 
 
-def test_slots_are_free_when_their_release_returns(streams: Streams, node: NodeHandle) -> None:
+def test_recording_slots_are_free_when_their_release_returns(streams: Streams, node: NodeHandle) -> None:
     stream = streams.create("a", 3)
     archive = archive_of(embedded(node))
     for transaction in range(5):
@@ -240,7 +242,7 @@ def test_a_transaction_may_have_more_partitions_than_recording_slots(
     streams: Streams, node: NodeHandle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wide = streams.create("wide", 10, term_bytes=TERM)
-    identity = ids(wide)
+    identity = identities(wide)
 
     def rows(transaction: int) -> dict[int, list[bytes]]:
         return {partition: [b"%d/%d" % (partition, transaction)] * 100 for partition in range(10)}
@@ -249,27 +251,27 @@ def test_a_transaction_may_have_more_partitions_than_recording_slots(
     write(wide, 1, {partition: [b"%d/1" % partition] for partition in (7, 8, 9)})  # their publications stay open
     before = ends(wide)
 
-    def full(record: object) -> None:
+    def fail_as_disk_full(record: object) -> None:
         raise TransportError("the disk is full")
 
     with monkeypatch.context() as patched:
-        patched.setattr(wide._journal, "write", full)
+        patched.setattr(wide._journal, "write", fail_as_disk_full)
         with pytest.raises(TransportError, match="disk is full"):
             write(wide, 2, rows(2))
     assert ends(wide) == before
     write(wide, 3, rows(3))
     streams.close()
-    with Streams(streams.folder, embedded(node), SETTINGS) as again:
-        wide = again.get("wide")
+    with Streams(streams.folder, embedded(node), SETTINGS) as reopened:
+        wide = reopened.get("wide")
         for partition, of_first in rows(0).items():
             one = [b"%d/1" % partition] if partition > 6 else []
-            assert values(wide, partition) == [*of_first, *one, *rows(3)[partition]]
-        assert ids(wide) == identity
+            assert read_values(wide, partition) == [*of_first, *one, *rows(3)[partition]]
+        assert identities(wide) == identity
 
 
 def test_abandoned_stages_expire_and_release_their_space(streams: Streams, clock: Clock) -> None:
     stream = streams.create("a", 1, term_bytes=TERM)
-    staged(stream, 0, [(0, 0, [b"x" * 1_000])])
+    stage_rows(stream, 0, [(0, 0, [b"x" * 1_000])])
     assert streams._space.reserved > 1_000
     clock.now += 61
     streams.tick()
@@ -300,19 +302,19 @@ def test_the_files_and_recordings_of_a_deleted_stream_are_removed(streams: Strea
     archive = archive_of(embedded(node))
     assert [archive.recording(state.recording_id) for state in before] == [None, None]
     deleted = [state.recording_id for state in before]
-    wait_for(lambda: not files_of(node, deleted), TIMEOUT_S, "the files of the stream's recordings to be deleted")
+    wait_for(lambda: not segment_files(node, deleted), TIMEOUT_S, "the files of the stream's recordings to be deleted")
     assert [path.name for path in streams.folder.iterdir()] == ["lock"]
     with pytest.raises(OptionError):
         streams.get("a")
     for attempt in (stream.states, lambda: stream.last_transaction("w"), lambda: stream.commit("w", "r", 1, [])):
         with pytest.raises(UsageError, match="deleted"):
             attempt()
-    again = streams.create("a", 1, term_bytes=TERM)
-    assert ends(again) == [0]
-    assert again.last_transaction("w") == -1
+    recreated = streams.create("a", 1, term_bytes=TERM)
+    assert ends(recreated) == [0]
+    assert recreated.last_transaction("w") == -1
 
 
-def files_of(node: NodeHandle, recordings: list[int]) -> list[Path]:
+def segment_files(node: NodeHandle, recordings: list[int]) -> list[Path]:
     return [path for one in recordings for path in Path(node.archive_dir).glob(f"{one}-*.rec")]
 
 
@@ -339,18 +341,18 @@ def test_a_failed_creation_is_undone(
     streams.create("a", 1, term_bytes=TERM)
 
 
-def test_a_folder_has_one_server(streams: Streams, node: NodeHandle) -> None:
+def test_a_folder_in_use_by_a_server_cannot_be_opened_by_another(streams: Streams, node: NodeHandle) -> None:
     with pytest.raises(InUseError, match=f"in use by server process {os.getpid()}"):
         Streams(streams.folder, embedded(node), SETTINGS)
     streams.close()
     streams.close()
     with pytest.raises(UsageError):
         streams.get("a")
-    with Streams(streams.folder, embedded(node), SETTINGS) as again:
-        assert again.all() == []
+    with Streams(streams.folder, embedded(node), SETTINGS) as reopened:
+        assert reopened.all() == []
 
 
-def test_publishing_ahead_takes_no_slot_of_another_stream(streams: Streams) -> None:
+def test_publishing_ahead_does_not_take_a_recording_slot_of_another_stream(streams: Streams) -> None:
     stream = streams.create("a", 1, term_bytes=TERM)
     others = [streams.create(f"other-{index}", 1, term_bytes=TERM) for index in range(3)]
     for other in others:
@@ -360,7 +362,7 @@ def test_publishing_ahead_takes_no_slot_of_another_stream(streams: Streams) -> N
     begun = time.monotonic()
     with pytest.raises(NoRoomToRecord):
         stream.publish_ahead(stage)
-    assert time.monotonic() - begun < SLOT_TIMEOUT_S  # waiting commits run in between
+    assert time.monotonic() - begun < SLOT_TIMEOUT_S  # it does not wait for a slot, so that other commits can run
     assert [other.states()[0].session_id != 0 for other in others] == [True] * 3
     stream.commit("w", "r", 0, [stage.finish()])
-    assert values(stream, 0) == [b"y"] * 100
+    assert read_values(stream, 0) == [b"y"] * 100
