@@ -10,7 +10,7 @@ import pytest
 
 from aeron_spark.aeron.client import Client
 from aeron_spark.transport.addresses import HostPort
-from tests.aeron.echo.wires import own_driver
+from tests.aeron.echo.manual_peers import own_driver
 
 PORTS = 200  # consecutive ports, for a server of many clients
 

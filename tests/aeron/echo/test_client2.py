@@ -16,18 +16,18 @@ from aeron_spark.echo.conversation import converse, run_steps
 from aeron_spark.echo.echo2 import Client2, Server2, Server2Settings
 from aeron_spark.errors import AeronSparkError, ConnectError, DataFormatError, RefusedError, WaitTimeout
 from aeron_spark.transport.addresses import HostPort
-from tests.aeron.echo.wires import LARGEST, Events, FakeServer, own_driver, send, serving, until
+from tests.aeron.echo.manual_peers import MAX_MESSAGE_BYTES, Events, FakeServer, own_driver, send, serving, wait_until
 from tests.ending import LONG_TIMEOUT_S, call_in_time
 
 STEP_TIMEOUT_S = 1.0  # instead of 10, to make these tests faster
-TIMEOUT_S = 60.0  # for many media drivers on a busy machine
+TIMEOUT_S = 60.0  # of a step, with many media drivers on a busy machine
 DUOLOGUE = texts.EchoAddress(0, 0, 4711)
 
 Steps = Generator[None, None, object]
 
 
 @pytest.fixture
-def fake(server_aeron: Client, listen: HostPort) -> Iterator[FakeServer]:
+def fake_server(server_aeron: Client, listen: HostPort) -> Iterator[FakeServer]:
     server = FakeServer(server_aeron, listen, listen.port + 1)
     yield server
     server.close()
@@ -43,33 +43,35 @@ def echo_client(client_aeron: Client, listen: HostPort, step_timeout_s: float = 
 
 
 def run_with_server(steps: Steps, server: Callable[[], object]) -> object:
-    """Run a client's steps, and call ``server`` between them. Return the client's result."""
+    """Run a client's steps, and call ``server`` after each. Return the client's result."""
     calls = iter(lambda: server() or True, None)
     return run_steps(steps, lambda: not next(calls))
 
 
-def responding_server(fake: FakeServer, response: Callable[[int, int], bytes]) -> Callable[[], None]:
+def responding_server(fake_server: FakeServer, response: Callable[[int, int], bytes]) -> Callable[[], None]:
     """Return a function that makes the fake server respond to a HELLO, without opening a duologue."""
 
     def poll() -> None:
-        found = fake.hello()
+        found = fake_server.hello()
         if found is not None:
             image, message = found
             key = texts.decode_hello_2(message)
             assert key is not None
-            send(fake.publication, response(image.session_id, key))
+            send(fake_server.publication, response(image.session_id, key))
 
     return poll
 
 
-def test_row_86_two_clients_have_two_keys(fake: FakeServer, client_aeron: Client, listen: HostPort) -> None:
+def test_row_86_two_clients_send_different_keys(
+    fake_server: FakeServer, client_aeron: Client, listen: HostPort
+) -> None:
     hellos = []
     for _ in range(2):
         with echo_client(client_aeron, listen) as client:
             steps = client.connect()
 
             def poll() -> None:
-                found = fake.hello()
+                found = fake_server.hello()
                 hellos.extend([found[1]] if found else [])
 
             with pytest.raises(WaitTimeout, match="CONNECT response"):
@@ -78,18 +80,21 @@ def test_row_86_two_clients_have_two_keys(fake: FakeServer, client_aeron: Client
     assert len(set(hellos)) == 2
 
 
-def test_row_94_an_error_in_the_duologue_ends_the_client(
-    fake: FakeServer, client_aeron: Client, listen: HostPort
+def test_row_94_an_error_of_the_server_in_the_duologue_ends_the_client(
+    fake_server: FakeServer, client_aeron: Client, listen: HostPort
 ) -> None:
     data, control = listen.port + 10, listen.port + 11
     duologue = texts.EchoAddress(data, control, 4711)
     publication = BytesPublication(
-        fake.client, channels.fan_out_channel(HostPort(listen.host, control), 4711), texts.STREAM_ID
+        fake_server.client, channels.fan_out_channel(HostPort(listen.host, control), 4711), texts.STREAM_ID
     )
     subscription = PolledSubscription(
-        fake.client, channels.receive_channel(HostPort(listen.host, data), 4711), texts.STREAM_ID, LARGEST
+        fake_server.client,
+        channels.receive_channel(HostPort(listen.host, data), 4711),
+        texts.STREAM_ID,
+        MAX_MESSAGE_BYTES,
     )
-    respond = responding_server(fake, lambda session_id, key: texts.encode_connect(session_id, key, duologue))
+    respond = responding_server(fake_server, lambda session_id, key: texts.encode_connect(session_id, key, duologue))
 
     def poll() -> None:
         respond()
@@ -114,7 +119,8 @@ def test_row_94_a_closed_duologue_ends_a_client_that_pauses(
     events = Events()
     server = Server2(server_aeron, Server2Settings(listen, listen.port + 1, listen.port + 10), lambda event: None)
     with echo_client(client_aeron, listen) as client:
-        steps = converse(client, [b"one", b"two"], LONG_TIMEOUT_S, events)  # it pauses without end, unless it notices
+        # The client pauses until the end of the test, unless it notices that the duologue is closed.
+        steps = converse(client, [b"one", b"two"], LONG_TIMEOUT_S, events)
         with serving(server):
             run_steps(steps, lambda: bool(events.of(reports.EchoReceived)))
         with pytest.raises(ConnectError, match="was closed"):
@@ -137,8 +143,8 @@ def test_row_94_a_closed_duologue_ends_a_client_that_pauses(
         (lambda session, key: b"\xff" * 20_000, WaitTimeout, "CONNECT response"),
     ],
 )
-def test_the_error_has_the_servers_text(
-    fake: FakeServer,
+def test_the_error_of_a_client_names_the_refusal_or_the_invalid_response(
+    fake_server: FakeServer,
     client_aeron: Client,
     listen: HostPort,
     response: Callable[[int, int], bytes],
@@ -147,12 +153,12 @@ def test_the_error_has_the_servers_text(
 ) -> None:
     with echo_client(client_aeron, listen) as client, pytest.raises(error, match=message):
         run_with_server(
-            client.connect(), responding_server(fake, lambda session, key: response(session, key)[: 8 << 10])
+            client.connect(), responding_server(fake_server, lambda session, key: response(session, key)[: 8 << 10])
         )
 
 
 def test_row_96_a_response_to_another_client_is_ignored(
-    fake: FakeServer, client_aeron: Client, listen: HostPort
+    fake_server: FakeServer, client_aeron: Client, listen: HostPort
 ) -> None:
     duologue = texts.EchoAddress(listen.port + 10, listen.port + 11, 4711)
     sent = []
@@ -163,18 +169,23 @@ def test_row_96_a_response_to_another_client_is_ignored(
 
     timeout = pytest.raises(WaitTimeout, match=r"step 'CONNECT response' was not done within 1 s")
     with echo_client(client_aeron, listen) as client, timeout:
-        run_with_server(client.connect(), responding_server(fake, other))
+        run_with_server(client.connect(), responding_server(fake_server, other))
     assert len(sent) == 1
 
 
-def test_row_96_a_timeout_names_its_step(fake: FakeServer, client_aeron: Client, listen: HostPort) -> None:
+def test_row_96_the_error_of_a_timeout_names_the_step(
+    fake_server: FakeServer, client_aeron: Client, listen: HostPort
+) -> None:
     duologue = texts.EchoAddress(listen.port + 10, listen.port + 11, 4711)
     with echo_client(client_aeron, listen) as client, pytest.raises(WaitTimeout, match="step 'duologue subscription'"):
         run_with_server(
-            client.connect(), responding_server(fake, lambda session, key: texts.encode_connect(session, key, duologue))
+            client.connect(),
+            responding_server(fake_server, lambda session, key: texts.encode_connect(session, key, duologue)),
         )
     control = HostPort(listen.host, duologue.control_port)
-    publication = BytesPublication(fake.client, channels.fan_out_channel(control, duologue.session_id), texts.STREAM_ID)
+    publication = BytesPublication(
+        fake_server.client, channels.fan_out_channel(control, duologue.session_id), texts.STREAM_ID
+    )
     try:
         with (
             echo_client(client_aeron, listen) as client,
@@ -182,11 +193,11 @@ def test_row_96_a_timeout_names_its_step(fake: FakeServer, client_aeron: Client,
         ):
             run_with_server(
                 client.connect(),
-                responding_server(fake, lambda session, key: texts.encode_connect(session, key, duologue)),
+                responding_server(fake_server, lambda session, key: texts.encode_connect(session, key, duologue)),
             )
     finally:
         publication.close()
-    fake.subscription.close()
+    fake_server.subscription.close()
     with echo_client(client_aeron, listen) as client, pytest.raises(WaitTimeout, match="step 'initial publication'"):
         run_steps(client.connect(), lambda: False)
 
@@ -202,20 +213,20 @@ def test_row_96_the_default_timeout_is_ten_seconds(client_aeron: Client, listen:
     assert 9.0 < time.monotonic() - start < 20.0
 
 
-# 40 drivers and clients that poll each millisecond occupy two cores, and tests that run beside them fail
+# 40 drivers and clients that poll each millisecond occupy two cores, so that tests at the same time fail.
 @pytest.mark.parametrize("count", [8, pytest.param(40, marks=pytest.mark.soak)])
 def test_row_97_clients_on_different_drivers_get_different_sessions(
     server_aeron: Client, listen: HostPort, run_name: str, count: int
 ) -> None:
     settings = Server2Settings(listen, listen.port + 1, listen.port + 10, clients=count, per_address=0)
-    events, joined = Events(), Events()
+    events, client_events = Events(), Events()
     with contextlib.ExitStack() as opened, serving(Server2(server_aeron, settings, events, step_timeout_s=TIMEOUT_S)):
         clients = []
         for _ in range(count):
             driver = opened.enter_context(own_driver(run_name))
             client = Client2(driver, listen, listen.port + 1, step_timeout_s=TIMEOUT_S)
             opened.callback(client.close)
-            clients.append(converse(client, [b"me"], 0.0, joined))
+            clients.append(converse(client, [b"me"], 0.0, client_events))
         waiting, done = list(clients), object()
 
         def all_done() -> bool:
@@ -224,8 +235,8 @@ def test_row_97_clients_on_different_drivers_get_different_sessions(
                     waiting.remove(steps)
             return not waiting
 
-        until(all_done, "all clients to be echoed", 2 * TIMEOUT_S)
-    assert len(joined.of(reports.EchoReceived)) == count
-    sessions = {event.session_id for event in joined.of(reports.ClientConnected)}
+        wait_until(all_done, "all clients to be echoed", 2 * TIMEOUT_S)
+    assert len(client_events.of(reports.EchoReceived)) == count
+    sessions = {event.session_id for event in client_events.of(reports.ClientConnected)}
     assert len(sessions) == count
     assert {event.session_id for event in events.of(reports.DuologueOpened)} == sessions

@@ -15,7 +15,16 @@ from aeron_spark.echo.conversation import converse, run_steps
 from aeron_spark.echo.echo1 import Client1, Server1, Server1Settings
 from aeron_spark.errors import ConnectError, WaitTimeout
 from aeron_spark.transport.addresses import HostPort
-from tests.aeron.echo.wires import LARGEST, Events, receive, receives_nothing, send, sender, serving, until
+from tests.aeron.echo.manual_peers import (
+    MAX_MESSAGE_BYTES,
+    Events,
+    open_sender,
+    receive,
+    receives_nothing,
+    send,
+    serving,
+    wait_until,
+)
 from tests.ending import LONG_TIMEOUT_S, call_in_time
 
 STEP_TIMEOUT_S = 1.5  # instead of 10, to make these tests faster
@@ -23,7 +32,7 @@ ANY_PORT = HostPort("127.0.0.1", 0)
 
 
 @contextlib.contextmanager
-def served(server_aeron: Client, listen: HostPort, **limits: int) -> Iterator[Events]:
+def running_server(server_aeron: Client, listen: HostPort, **limits: int) -> Iterator[Events]:
     events = Events()
     with serving(Server1(server_aeron, Server1Settings(listen, **limits), events, step_timeout_s=STEP_TIMEOUT_S)):
         yield events
@@ -35,11 +44,11 @@ def manual_client(
 ) -> Iterator[tuple[PolledSubscription, BytesPublication]]:
     """Yield the channels of a client that a test controls message by message."""
     subscription = PolledSubscription(
-        client_aeron, channels.receive_channel(HostPort("127.0.0.1", port)), texts.STREAM_ID, LARGEST
+        client_aeron, channels.receive_channel(HostPort("127.0.0.1", port)), texts.STREAM_ID, MAX_MESSAGE_BYTES
     )
-    publication = sender(client_aeron, listen)
+    publication = open_sender(client_aeron, listen)
     try:
-        until(lambda: publication.connected, "the server")
+        wait_until(lambda: publication.connected, "the server")
         yield subscription, publication
     finally:
         publication.close()
@@ -60,7 +69,7 @@ def send_and_receive(client_aeron: Client, listen: HostPort, *payloads: bytes) -
 def test_row_82_every_message_after_hello_is_echoed(
     server_aeron: Client, client_aeron: Client, listen: HostPort
 ) -> None:
-    with served(server_aeron, listen) as events:
+    with running_server(server_aeron, listen) as events:
         assert send_and_receive(client_aeron, listen, b"1", b"2", b"HELLO 3", b"4", b"5") == [
             "1",
             "2",
@@ -68,7 +77,7 @@ def test_row_82_every_message_after_hello_is_echoed(
             "4",
             "5",
         ]
-        (ended,) = until(lambda: events.of(reports.ClientEnded), "the client's end")
+        (ended,) = wait_until(lambda: events.of(reports.ClientEnded), "the client's end")
         assert (ended.echoes, ended.reason) == (5, "its client left")
         with manual_client(client_aeron, listen, listen.port + 10) as (subscription, publication):
             send(publication, texts.encode_hello_1(listen.port + 10), b"one")
@@ -78,7 +87,7 @@ def test_row_82_every_message_after_hello_is_echoed(
 def test_row_83_messages_before_hello_are_refused(server_aeron: Client, client_aeron: Client, listen: HostPort) -> None:
     port = listen.port + 10
     with (
-        served(server_aeron, listen) as events,
+        running_server(server_aeron, listen) as events,
         manual_client(client_aeron, listen, port) as (subscription, publication),
     ):
         send(publication, b"FOO", b"HELLO", b"HELLO -1", b"hello 1", b"\xff", b"HELLO %d" % port, b"x")
@@ -88,12 +97,14 @@ def test_row_83_messages_before_hello_are_refused(server_aeron: Client, client_a
         assert len(events.of(reports.ClientIntroduced)) == 1
 
 
-def test_row_83_an_invalid_port_is_refused(server_aeron: Client, client_aeron: Client, listen: HostPort) -> None:
+def test_row_83_a_hello_with_an_invalid_port_is_refused(
+    server_aeron: Client, client_aeron: Client, listen: HostPort
+) -> None:
     bad = [b"0", b"65536", b"70000", b"9999999999", b"1" * 5_000]
-    with served(server_aeron, listen) as events:
+    with running_server(server_aeron, listen) as events:
         with manual_client(client_aeron, listen, listen.port + 10) as (_, publication):
             send(publication, *(b"HELLO " + port for port in bad))
-            until(lambda: len(events.of(reports.Refusal)) == len(bad), "refusals")
+            wait_until(lambda: len(events.of(reports.Refusal)) == len(bad), "refusals")
         reasons = [refused.reason for refused in events.of(reports.Refusal)]
         assert reasons[:4] == [f"port is {port.decode()}, expected 1 to 65535" for port in bad[:4]]
         assert reasons[4].endswith("... is not a HELLO")
@@ -103,7 +114,7 @@ def test_row_83_an_invalid_port_is_refused(server_aeron: Client, client_aeron: C
 def test_row_84_text_that_is_not_ascii_is_echoed_unchanged(
     server_aeron: Client, client_aeron: Client, listen: HostPort
 ) -> None:
-    with served(server_aeron, listen):
+    with running_server(server_aeron, listen):
         assert send_and_receive(client_aeron, listen, "é€".encode(), "日本語".encode(), b"", b"y" * 8_192)[:2] == [
             "é€",
             "日本語",
@@ -115,7 +126,7 @@ def test_row_84_a_message_that_is_too_long_is_refused_and_the_next_is_echoed(
 ) -> None:
     port = listen.port + 10
     with (
-        served(server_aeron, listen) as events,
+        running_server(server_aeron, listen) as events,
         manual_client(client_aeron, listen, port) as (subscription, publication),
     ):
         send(publication, b"HELLO %d" % port, b"z" * 8_193, b"after")
@@ -124,26 +135,28 @@ def test_row_84_a_message_that_is_too_long_is_refused_and_the_next_is_echoed(
         assert refused.reason == "a message of more than 8192 bytes"
 
 
-def test_a_server_ends_a_client_that_does_not_receive(
+def test_a_server_removes_a_client_that_does_not_receive_its_replies(
     server_aeron: Client, client_aeron: Client, listen: HostPort
 ) -> None:
-    with served(server_aeron, listen, clients=1) as events:
+    with running_server(server_aeron, listen, clients=1) as events:
         with manual_client(client_aeron, listen, listen.port + 10) as (_, publication):
             send(publication, b"HELLO %d" % (listen.port + 11), b"unread")
-            (ended,) = until(lambda: events.of(reports.ClientEnded), "the end of the client")
+            (ended,) = wait_until(lambda: events.of(reports.ClientEnded), "the end of the client")
             assert ended.reason == "its client does not receive the replies"
-            until(lambda: not publication.connected, "the server to reject the client")
+            wait_until(lambda: not publication.connected, "the server to reject the client")
         assert send_and_receive(client_aeron, listen, b"next") == ["next"]
 
 
-def test_a_full_server_echoes_to_its_clients(server_aeron: Client, client_aeron: Client, listen: HostPort) -> None:
+def test_a_full_server_refuses_a_client_and_still_echoes_to_others(
+    server_aeron: Client, client_aeron: Client, listen: HostPort
+) -> None:
     port = listen.port + 10
     with (
-        served(server_aeron, listen, clients=1) as events,
+        running_server(server_aeron, listen, clients=1) as events,
         manual_client(client_aeron, listen, port) as (subscription, publication),
     ):
         send(publication, b"HELLO %d" % port)
-        until(lambda: bool(subscription.images()), "the server's publication")
+        wait_until(lambda: bool(subscription.images()), "the server's publication")
         other = Client1(client_aeron, listen, ANY_PORT, step_timeout_s=STEP_TIMEOUT_S)
         try:
             with pytest.raises(WaitTimeout, match="step 'the server's publication back to this client'"):
@@ -155,7 +168,7 @@ def test_a_full_server_echoes_to_its_clients(server_aeron: Client, client_aeron:
         assert receive(subscription) == [b"mine"]
 
 
-def test_a_client_without_a_server_names_the_step(client_aeron: Client, listen: HostPort) -> None:
+def test_the_error_of_a_client_without_a_server_names_the_step(client_aeron: Client, listen: HostPort) -> None:
     client = Client1(client_aeron, listen, ANY_PORT, step_timeout_s=STEP_TIMEOUT_S)
     start = time.monotonic()
     try:
@@ -170,9 +183,10 @@ def test_a_client_notices_that_its_server_has_closed(
     server_aeron: Client, client_aeron: Client, listen: HostPort
 ) -> None:
     client, events = Client1(client_aeron, listen, ANY_PORT), Events()
-    steps = converse(client, [b"one", b"two"], LONG_TIMEOUT_S, events)  # it pauses without end, unless it notices
+    # The client pauses until the end of the test, unless it notices that the server has closed.
+    steps = converse(client, [b"one", b"two"], LONG_TIMEOUT_S, events)
     try:
-        with served(server_aeron, listen):
+        with running_server(server_aeron, listen):
             run_steps(steps, lambda: bool(events.of(reports.EchoReceived)))
         with pytest.raises(ConnectError, match=f"the server at {listen} closed its publication"):
             call_in_time(lambda: run_steps(steps, lambda: False), "a client whose server has closed")

@@ -23,7 +23,7 @@ from tests.cli.conftest import run as run_here
 TIMEOUT_S = 60.0  # for an operation of another process on a slow machine
 
 
-def begin(*arguments: str) -> subprocess.Popen[str]:
+def start_command(*arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-W", "error", "-m", "aeron_spark", "echo", *arguments],
         env={**os.environ, "PYTHONPATH": str(CONNECTOR)},
@@ -34,20 +34,20 @@ def begin(*arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def run(*arguments: str) -> tuple[int, str, str]:
+def run_in_process(*arguments: str) -> tuple[int, str, str]:
     """Run a command to its end in this process, which has a JVM already."""
     done = run_here("echo", *arguments)
     return done.code, done.out, done.err
 
 
-def finish(*arguments: str) -> tuple[int, str, str]:
+def run_as_process(*arguments: str) -> tuple[int, str, str]:
     """Run a command to its end in a separate process, so that everything that it opened is closed."""
-    process = begin(*arguments)
+    process = start_command(*arguments)
     out, err = process.communicate(timeout=TIMEOUT_S)
     return process.returncode, out, err
 
 
-def line(process: subprocess.Popen[str]) -> Any:
+def next_event(process: subprocess.Popen[str]) -> Any:
     """Return the next JSON line of a command. If the command has ended, fail with its standard error."""
     assert process.stdout is not None
     assert process.stderr is not None
@@ -56,7 +56,7 @@ def line(process: subprocess.Popen[str]) -> Any:
 
 
 @pytest.fixture(scope="module")
-def shared(run_name: str) -> Iterator[Path]:
+def shared_aeron_dir(run_name: str) -> Iterator[Path]:
     """A node for the tests of this module."""
     aeron_dir = Path("/dev/shm") / f"{run_name}-echo"
     with node.ensure(aeron_dir, archive=False):
@@ -64,9 +64,9 @@ def shared(run_name: str) -> Iterator[Path]:
     node.stop(aeron_dir, force=True, timeout=30)
 
 
-def server(listen: HostPort, aeron_dir: Path, *options: str) -> subprocess.Popen[str]:
-    process = begin("server", "--listen", str(listen), "--aeron-dir", str(aeron_dir), "--json", *options)
-    assert line(process)["event"] == "listening"
+def start_server(listen: HostPort, aeron_dir: Path, *options: str) -> subprocess.Popen[str]:
+    process = start_command("server", "--listen", str(listen), "--aeron-dir", str(aeron_dir), "--json", *options)
+    assert next_event(process)["event"] == "listening"
     return process
 
 
@@ -78,63 +78,65 @@ def stop(process: subprocess.Popen[str], number: signal.Signals) -> None:
 
 
 @pytest.mark.full("five processes, each with a JVM; the tests below run the commands in one process")
-def test_row_85_a_client_gets_echoes_from_a_server_process(shared: Path, listen: HostPort) -> None:
-    serving = server(listen, shared, "--duologue-ports", str(listen.port + 10), "--clients", "2", "--per-address", "1")
-    to = ["client", "--connect", str(listen), "--aeron-dir", str(shared)]
-    code, out, err = finish(*to, "--count", "3", "--interval", "0.05", "--json")
+def test_row_85_a_client_gets_echoes_from_a_server_process(shared_aeron_dir: Path, listen: HostPort) -> None:
+    server = start_server(
+        listen, shared_aeron_dir, "--duologue-ports", str(listen.port + 10), "--clients", "2", "--per-address", "1"
+    )
+    connect_options = ["client", "--connect", str(listen), "--aeron-dir", str(shared_aeron_dir)]
+    code, out, err = run_as_process(*connect_options, "--count", "3", "--interval", "0.05", "--json")
     assert (code, err) == (0, "")
     events = [json.loads(text) for text in out.splitlines()]
     assert [one["event"] for one in events] == ["connected", "echo", "echo", "echo"]
     assert len({one["text"] for one in events[1:]}) == 3
-    code, out, err = finish(*to, "--send", "é€", "--send", "two\nlines", "--interval", "0")
+    code, out, err = run_as_process(*connect_options, "--send", "é€", "--send", "two\nlines", "--interval", "0")
     assert (code, err) == (0, "")
     assert "é€ in " in out
-    endless = begin(*to, "--json")
-    assert line(endless)["event"] == "connected"
-    code, out, err = finish(*to, "--count", "1")
+    endless_client = start_command(*connect_options, "--json")
+    assert next_event(endless_client)["event"] == "connected"
+    code, out, err = run_as_process(*connect_options, "--count", "1")
     assert (code, out) == (1, "")
     assert "refused the connection: too many connections for IP address" in err
-    stop(endless, signal.SIGINT)
-    stop(serving, signal.SIGINT)
+    stop(endless_client, signal.SIGINT)
+    stop(server, signal.SIGINT)
 
 
-def test_row_82_a_client_gets_echoes_from_an_echo_1_process(shared: Path, listen: HostPort) -> None:
-    serving = server(listen, shared, "--protocol", "1")
-    to = ["client", "--protocol", "1", "--connect", str(listen), "--aeron-dir", str(shared)]
-    code, out, err = run(*to, "--count", "5", "--interval", "0.05", "--json")
+def test_row_82_a_client_gets_echoes_from_an_echo_1_process(shared_aeron_dir: Path, listen: HostPort) -> None:
+    server = start_server(listen, shared_aeron_dir, "--protocol", "1")
+    connect_options = ["client", "--protocol", "1", "--connect", str(listen), "--aeron-dir", str(shared_aeron_dir)]
+    code, out, err = run_in_process(*connect_options, "--count", "5", "--interval", "0.05", "--json")
     assert (code, err) == (0, "")
     texts = [json.loads(text).get("text") for text in out.splitlines()][1:]
     assert len(texts) == 5
     assert all(0 <= int(text) < 2**32 for text in texts)
-    code, out, _ = run(*to, "--own", f"127.0.0.1:{listen.port + 5}", "--send", "here")
+    code, out, _ = run_in_process(*connect_options, "--own", f"127.0.0.1:{listen.port + 5}", "--send", "here")
     assert (code, out.splitlines()[1].split(" in ")[0]) == (0, "here")
-    stop(serving, signal.SIGTERM)
+    stop(server, signal.SIGTERM)
 
 
-def test_row_96_a_client_without_a_server_names_the_failed_step(shared: Path, listen: HostPort) -> None:
-    to = ["--connect", str(listen), "--aeron-dir", str(shared), "--timeout", "0.5"]
-    code, out, err = run("client", *to)
+def test_row_96_a_client_without_a_server_names_the_failed_step(shared_aeron_dir: Path, listen: HostPort) -> None:
+    connect_options = ["--connect", str(listen), "--aeron-dir", str(shared_aeron_dir), "--timeout", "0.5"]
+    code, out, err = run_in_process("client", *connect_options)
     assert (code, out) == (1, "")
     assert "step 'initial subscription' was not done within 0.5 s" in err
-    code, out, err = run("client", "--protocol", "1", *to)
+    code, out, err = run_in_process("client", "--protocol", "1", *connect_options)
     assert (code, out) == (1, "")
     assert "step 'publication' was not done within 0.5 s" in err
 
 
 @pytest.mark.full("a node and two programs; row 85 ends both sides by a signal, too")
 def test_row_100_sigterm_ends_a_server_and_its_channels(own: Path, listen: HostPort) -> None:  # noqa: F811
-    serving = server(listen, own, "--duologue-ports", str(listen.port + 10))
-    asking = begin("client", "--connect", str(listen), "--aeron-dir", str(own), "--json")
-    assert [line(asking)["event"] for _ in range(2)] == ["connected", "echo"]
-    assert [line(serving)["event"] for _ in range(2)] == ["opened", "joined"]
+    server = start_server(listen, own, "--duologue-ports", str(listen.port + 10))
+    client = start_command("client", "--connect", str(listen), "--aeron-dir", str(own), "--json")
+    assert [next_event(client)["event"] for _ in range(2)] == ["connected", "echo"]
+    assert [next_event(server)["event"] for _ in range(2)] == ["opened", "joined"]
     assert any(str(listen.port) in one.label for one in counters.read_counters(str(own)))
-    stop(serving, signal.SIGTERM)
-    _, err = asking.communicate(timeout=TIMEOUT_S)
-    assert asking.returncode == 1
+    stop(server, signal.SIGTERM)
+    _, err = client.communicate(timeout=TIMEOUT_S)
+    assert client.returncode == 1
     assert "was closed" in err
     end = time.monotonic() + 30
-    while left := [one.label for one in counters.read_counters(str(own)) if "127.0.0.1" in one.label]:
-        assert time.monotonic() < end, left
+    while open_channels := [one.label for one in counters.read_counters(str(own)) if "127.0.0.1" in one.label]:
+        assert time.monotonic() < end, open_channels
         time.sleep(0.1)
     assert node.stop(own, timeout=10)  # no program uses it any more
     assert not own.exists()

@@ -19,17 +19,26 @@ from aeron_spark.echo.conversation import converse, run_steps
 from aeron_spark.echo.echo2 import Client2, Server2, Server2Settings
 from aeron_spark.echo.reports import REPORT_BURST
 from aeron_spark.transport.addresses import HostPort
-from tests.aeron.echo.wires import Events, ManualClient, own_driver, receive, send, sender, serving, until
+from tests.aeron.echo.manual_peers import (
+    Events,
+    ManualClient,
+    open_sender,
+    own_driver,
+    receive,
+    send,
+    serving,
+    wait_until,
+)
 from tests.aeron.guard.frames import SEND_SETUP, frame_senders, status_message
 from tests.leaks import SHARED_MEMORY
 
-FLOODER = "127.0.0.9"
+FLOOD_SOURCE = "127.0.0.9"
 FOREIGN = "127.0.0.7"
-SESSIONS = 8  # of the flood
+FLOOD_PUBLICATIONS = 8  # of the flood, each with another Aeron session id
 
 
 @pytest.fixture(scope="module")
-def guarded(run_name: str) -> Iterator[Client]:
+def guarded_aeron(run_name: str) -> Iterator[Client]:
     """An Aeron client of a media driver with the guard, for the server."""
     aeron_dir = SHARED_MEMORY / f"{run_name}-{secrets.token_hex(3)}"
     context = jclass("io.aeron.driver.MediaDriver$Context")()
@@ -52,9 +61,9 @@ def guarded(run_name: str) -> Iterator[Client]:
 
 @contextlib.contextmanager
 def flooding(client: Client, listen: HostPort) -> Iterator[list[int]]:
-    """Flood the channel of all clients with messages that are not HELLO. Yield a list with their number."""
-    publications = [sender(client, listen, source=FLOODER) for _ in range(SESSIONS)]
-    until(lambda: all(publication.connected for publication in publications), "the flood's publications")
+    """Flood the channel of all clients with messages that are not HELLO. Yield a list whose only item counts them."""
+    publications = [open_sender(client, listen, source=FLOOD_SOURCE) for _ in range(FLOOD_PUBLICATIONS)]
+    wait_until(lambda: all(publication.connected for publication in publications), "the flood's publications")
     stopped, sent = threading.Event(), [0]
 
     def flood() -> None:
@@ -76,61 +85,61 @@ def flooding(client: Client, listen: HostPort) -> Iterator[list[int]]:
 
 
 def test_finding_c16_a_new_client_gets_echoes_during_a_flood_that_causes_few_reports(
-    guarded: Client, client_aeron: Client, listen: HostPort
+    guarded_aeron: Client, client_aeron: Client, listen: HostPort
 ) -> None:
     events = Events()
-    server = Server2(guarded, Server2Settings(listen, listen.port + 1, listen.port + 10), events)
+    server = Server2(guarded_aeron, Server2Settings(listen, listen.port + 1, listen.port + 10), events)
     with serving(server), flooding(client_aeron, listen) as sent:
-        until(lambda: sent[0] > 1_000, "the flood to begin")
+        wait_until(lambda: sent[0] > 1_000, "the flood to begin")
         client = Client2(client_aeron, listen, listen.port + 1)
         try:
             assert run_steps(converse(client, [b"one", b"two"], 0.0, Events()), lambda: False) == 2
         finally:
             client.close()
-        assert has_guard(guarded.aeron_dir)
-        reported = [event for event in events.of(reports.Refusal) if event.source.startswith(FLOODER)]
+        assert has_guard(guarded_aeron.aeron_dir)
+        reported = [event for event in events.of(reports.Refusal) if event.source.startswith(FLOOD_SOURCE)]
         assert REPORT_BURST <= len(reported) <= REPORT_BURST + 6  # one more per 10 s, if this test takes a minute
 
 
 def test_finding_c16_the_guard_admits_only_the_client_to_its_duologue(
-    guarded: Client, client_aeron: Client, listen: HostPort, run_name: str
+    guarded_aeron: Client, client_aeron: Client, listen: HostPort, run_name: str
 ) -> None:
     events = Events()
-    server = Server2(guarded, Server2Settings(listen, listen.port + 1, listen.port + 10), events)
+    server = Server2(guarded_aeron, Server2Settings(listen, listen.port + 1, listen.port + 10), events)
     with own_driver(run_name) as elsewhere, serving(server):
         manual = ManualClient(client_aeron, listen, listen.port + 1)
         intruder = ManualClient(elsewhere, listen, listen.port + 1)
         try:
             duologue = manual.request_duologue()
-            dropped = sum(read_drops(guarded.aeron_dir).values())
+            dropped = sum(read_drops(guarded_aeron.aeron_dir).values())
             _, foreign = intruder.try_to_join(duologue, source=FOREIGN)
-            until(
-                lambda: sum(read_drops(guarded.aeron_dir).values()) > dropped,
+            wait_until(
+                lambda: sum(read_drops(guarded_aeron.aeron_dir).values()) > dropped,
                 "the guard to drop packets of the other host",
             )
             subscription, publication = manual.join(duologue)
             send(publication, b"ECHO mine")
             assert receive(subscription) == [b"ECHO mine"]
             assert not foreign.connected
-            assert not events.of(reports.Refusal)  # the guard dropped it before the server saw it
+            assert not events.of(reports.Refusal)  # the guard dropped the packets, so the server did not receive them
         finally:
             manual.close()
             intruder.close()
 
 
 def test_finding_c16_the_guard_limits_the_receivers_of_the_channel_of_all_clients(
-    guarded: Client, client_aeron: Client, listen: HostPort
+    guarded_aeron: Client, client_aeron: Client, listen: HostPort
 ) -> None:
-    server = Server2(guarded, Server2Settings(listen, listen.port + 1, listen.port + 10), Events())
+    server = Server2(guarded_aeron, Server2Settings(listen, listen.port + 1, listen.port + 10), Events())
     control = HostPort(listen.host, listen.port + 1)
-    refused = read_drops(guarded.aeron_dir).get("sending: source", 0)
+    refused = read_drops(guarded_aeron.aeron_dir).get("sending: source", 0)
     with serving(server), many_receivers(control, channels.RULES.destinations_per_source + 1) as join:
 
         def dropped() -> bool:
             join()
-            return read_drops(guarded.aeron_dir)["sending: source"] > refused
+            return read_drops(guarded_aeron.aeron_dir)["sending: source"] > refused
 
-        until(dropped, "the guard to refuse more receivers of one address than its rules allow")
+        wait_until(dropped, "the guard to refuse more receivers of one address than its rules allow")
         client = Client2(client_aeron, listen, control.port)
         try:
             assert run_steps(converse(client, [b"one"], 0.0, Events()), lambda: False) == 1
@@ -140,7 +149,7 @@ def test_finding_c16_the_guard_limits_the_receivers_of_the_channel_of_all_client
 
 @contextlib.contextmanager
 def many_receivers(control: HostPort, receivers: int) -> Iterator[Callable[[], None]]:
-    """Yield a function that joins ``control`` as many receivers of one address."""
+    """Yield a function that requests ``control`` to send to many receivers of one address."""
     with frame_senders(1, control.port, first=60) as (sender,):
         requests = [status_message(0, 0, number, term=0, flags=SEND_SETUP) for number in range(receivers)]
         yield lambda: sender.send(*requests)

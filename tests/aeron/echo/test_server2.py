@@ -15,7 +15,7 @@ from aeron_spark.echo import reports
 from aeron_spark.echo.conversation import converse, run_steps
 from aeron_spark.echo.echo2 import Client2, Server2, Server2Settings
 from aeron_spark.transport.addresses import HostPort
-from tests.aeron.echo.wires import (
+from tests.aeron.echo.manual_peers import (
     Events,
     ManualClient,
     own_driver,
@@ -24,7 +24,7 @@ from tests.aeron.echo.wires import (
     send,
     serving,
     stays_false,
-    until,
+    wait_until,
 )
 
 STEP_TIMEOUT_S = 1.5  # instead of 10, to make these tests faster
@@ -48,7 +48,9 @@ class RunningServer:
 
     def wait_until_idle(self) -> None:
         """Wait until the server has released the resources of all clients."""
-        until(lambda: self.server.duologues == 0 and self.server.resources_in_use == 0, "everything to be released")
+        wait_until(
+            lambda: self.server.duologues == 0 and self.server.resources_in_use == 0, "everything to be released"
+        )
 
 
 @contextlib.contextmanager
@@ -156,7 +158,7 @@ def test_row_90_a_second_hello_does_not_end_the_first_duologue(
         assert {first.data_port, first.control_port}.isdisjoint({second.data_port, second.control_port})
         send(publication, b"ECHO still here")
         assert receive(subscription) == [b"ECHO still here"]
-        until(lambda: running.server.duologues == 1, "the second to expire")
+        wait_until(lambda: running.server.duologues == 1, "the second duologue to expire")
         publication.close()
         subscription.close()
         running.wait_until_idle()
@@ -166,15 +168,15 @@ def test_row_91_only_the_owner_may_use_a_duologue(
     server_aeron: Client, client_aeron: Client, listen: HostPort, run_name: str
 ) -> None:
     with (
-        own_driver(run_name) as elsewhere,
+        own_driver(run_name) as other_driver,
         running_server(server_aeron, client_aeron, listen, step_timeout_s=20.0) as running,
     ):
         manual = running.manual_client()
-        wanted = manual.request_duologue()
-        thief = running.manual_client(client=elsewhere)
-        subscription, publication = thief.try_to_join(wanted, source=FOREIGN)
-        until(lambda: running.events.of(reports.Refusal), "the foreign address to be noticed")
-        until(lambda: not publication.connected, "the foreign publication to be refused")
+        duologue = manual.request_duologue()
+        intruder = running.manual_client(client=other_driver)
+        subscription, publication = intruder.try_to_join(duologue, source=FOREIGN)
+        wait_until(lambda: running.events.of(reports.Refusal), "the foreign address to be noticed")
+        wait_until(lambda: not publication.connected, "the foreign publication to be refused")
         publication.offer(b"ECHO mine now")
         assert receives_nothing(subscription, 1.0)
         assert not running.events.of(reports.ClientJoined)
@@ -183,7 +185,7 @@ def test_row_91_only_the_owner_may_use_a_duologue(
         assert refused.reason == "this duologue belongs to another address"
 
 
-def test_row_91_the_owner_of_a_duologue_gets_echoes(
+def test_row_91_a_client_at_another_address_gets_echoes_in_its_duologue(
     server_aeron: Client, client_aeron: Client, listen: HostPort
 ) -> None:
     with running_server(server_aeron, client_aeron, listen) as running:
@@ -193,25 +195,29 @@ def test_row_91_the_owner_of_a_duologue_gets_echoes(
         assert receive(subscription) == [b"ECHO mine"]
 
 
-def test_row_92_a_wrong_session_cannot_join(server_aeron: Client, client_aeron: Client, listen: HostPort) -> None:
+def test_row_92_a_client_with_a_wrong_aeron_session_id_cannot_join(
+    server_aeron: Client, client_aeron: Client, listen: HostPort
+) -> None:
     with running_server(server_aeron, client_aeron, listen, step_timeout_s=20.0) as running:
         manual = running.manual_client()
-        wanted = manual.request_duologue()
-        wrong = type(wanted)(wanted.data_port, wanted.control_port, wanted.session_id ^ 1)
-        subscription, publication = manual.try_to_join(wrong)
+        duologue = manual.request_duologue()
+        wrong_duologue = type(duologue)(duologue.data_port, duologue.control_port, duologue.session_id ^ 1)
+        subscription, publication = manual.try_to_join(wrong_duologue)
         assert stays_false(lambda: publication.connected, 3.0)
         assert receives_nothing(subscription, 0.1)
         assert not running.events.of(reports.ClientJoined)
 
 
-def test_row_93_a_bad_verb_ends_the_duologue(server_aeron: Client, client_aeron: Client, listen: HostPort) -> None:
+def test_row_93_an_invalid_message_ends_the_duologue(
+    server_aeron: Client, client_aeron: Client, listen: HostPort
+) -> None:
     with running_server(server_aeron, client_aeron, listen) as running:
         for bad in (b"NOPE", b"", b"ECHO", b"echo x", b"\xff\xfe"):
             manual = running.manual_client()
             subscription, publication = manual.join(manual.request_duologue())
             send(publication, b"ECHO before", bad, b"ECHO after")
             assert receive(subscription, 2) == [b"ECHO before", b"ERROR bad message"], bad
-            until(lambda subscription=subscription: not subscription.images(), "the server to close the duologue")
+            wait_until(lambda subscription=subscription: not subscription.images(), "the server to close the duologue")
         running.wait_until_idle()
         assert manual.request("HELLO 1").startswith(b"CONNECT ")
 
@@ -235,25 +241,25 @@ def test_row_98_a_client_that_does_not_read_does_not_delay_others(
     server_aeron: Client, client_aeron: Client, listen: HostPort
 ) -> None:
     with running_server(server_aeron, client_aeron, listen) as running:
-        stuck, other = running.manual_client(), running.manual_client()
-        _, silent = stuck.join(stuck.request_duologue())  # never polled
+        blocked_client, other = running.manual_client(), running.manual_client()
+        _, silent = blocked_client.join(blocked_client.request_duologue())  # never polled
         subscription, publication = other.join(other.request_duologue())
         served, refused = 0, 0
-        while served < 50 or refused < 20:  # its echoes wait, and then its requests, too
+        while served < 50 or refused < 20:  # first its echoes wait, then its requests cannot be sent
             refused += sum(silent.offer(b"ECHO " + b"y" * 8_000) is not None for _ in range(20))
             send(publication, b"ECHO quick")
             assert receive(subscription) == [b"ECHO quick"]
             served += 1
             assert served < 5_000
-        until(
+        wait_until(
             lambda: "its client does not read" in [end.reason for end in running.events.of(reports.ClientEnded)],
-            "its end",
+            "the end of the client that does not read",
         )
         send(publication, b"ECHO still quick")
         assert receive(subscription) == [b"ECHO still quick"]
 
 
-def test_row_99_ipv6_works(server_aeron: Client, client_aeron: Client, listen: HostPort) -> None:
+def test_row_99_a_client_gets_echoes_over_ipv6(server_aeron: Client, client_aeron: Client, listen: HostPort) -> None:
     if not socket.has_ipv6:
         pytest.fail("this machine has no IPv6, so the row is not shown here")
     with running_server(server_aeron, client_aeron, HostPort("::1", listen.port)) as running:
@@ -270,9 +276,9 @@ def test_row_99_ipv6_works(server_aeron: Client, client_aeron: Client, listen: H
 def test_ports_that_another_program_uses_are_skipped(
     server_aeron: Client, client_aeron: Client, listen: HostPort
 ) -> None:
-    taken = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2)]
+    used_sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2)]
     try:
-        for offset, one in zip((10, 11), taken, strict=True):
+        for offset, one in zip((10, 11), used_sockets, strict=True):
             one.bind(("127.0.0.1", listen.port + offset))
         with running_server(server_aeron, client_aeron, listen, clients=3, per_address=0) as running:
             responses = [running.manual_client().request("HELLO 1").split()[0] for _ in range(3)]
@@ -280,5 +286,5 @@ def test_ports_that_another_program_uses_are_skipped(
             assert running.server.duologues == responses.count(b"CONNECT")
             running.wait_until_idle()
     finally:
-        for one in taken:
+        for one in used_sockets:
             one.close()

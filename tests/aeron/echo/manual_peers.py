@@ -1,4 +1,4 @@
-"""Media drivers of tests, servers in threads, and clients and servers that tests control message by message."""
+"""Media drivers, servers in threads, and clients and servers that a test controls message by message."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from tests.leaks import SHARED_MEMORY
 
 T = TypeVar("T")
 
-TIMEOUT_S: Final = 60.0  # for an operation that takes no time on an idle machine
-LARGEST: Final = 128 << 10  # bytes of the largest message that a manual client sends or receives
+TIMEOUT_S: Final = 60.0  # for an operation that is immediate on an idle machine
+MAX_MESSAGE_BYTES: Final = 128 << 10  # in the messages that a manual client sends or receives
 
 
 @contextmanager
@@ -37,7 +37,7 @@ def own_driver(run_name: str) -> Iterator[Client]:
     context.threadingMode(jclass("io.aeron.driver.ThreadingMode").SHARED)
     context.sharedIdleStrategy(jclass("org.agrona.concurrent.SleepingMillisIdleStrategy")(1))
     context.counterValuesBufferLength(1 << 20)
-    context.timerIntervalNs(20_000_000)  # closed channels end sooner, which makes tests faster
+    context.timerIntervalNs(20_000_000)  # the driver frees closed channels sooner, which makes tests faster
     driver = jclass("io.aeron.driver.MediaDriver").launch(context)
     try:
         client = Client(str(aeron_dir))
@@ -87,21 +87,21 @@ def serving(server: Server1 | Server2) -> Iterator[None]:
             raise errors[0]
 
 
-def until(poll: Callable[[], T | None], what: str, seconds: float = TIMEOUT_S) -> T:
-    """Return the first value of ``poll()`` that is true."""
-    return wait_for(lambda: poll() or None, seconds, what)
+def wait_until(poll: Callable[[], T | None], condition: str, seconds: float = TIMEOUT_S) -> T:
+    """Poll until ``poll()`` returns a true value, and return it. Fail after ``seconds``."""
+    return wait_for(lambda: poll() or None, seconds, condition)
 
 
 def send(publication: BytesPublication, *messages: bytes) -> None:
     """Publish each message; wait for room."""
     for message in messages:
-        until(lambda message=message: publication.offer(message) is None, f"{message[:20]!r} to be published")
+        wait_until(lambda message=message: publication.offer(message) is None, f"{message[:20]!r} to be published")
 
 
-def sender(
+def open_sender(
     client: Client, to: HostPort, *, session_id: int | None = None, source: str | None = None
 ) -> BytesPublication:
-    """Open a publication for long messages; with ``source``, from another loopback address."""
+    """Open a publication for long messages; with ``source``, it sends from that loopback address."""
     session = secrets.randbelow(2**31 - 1) + 1 if session_id is None else session_id
     parameters = f"session-id={session}|term-length=1m|sparse=true|linger=100ms"
     if source is None:
@@ -121,11 +121,11 @@ class ManualClient:
         self.host = listen.host
         self.source = source
         self.subscription = self._listen(control_port)
-        self.publication = sender(client, listen, source=source)
+        self.publication = open_sender(client, listen, source=source)
         self.session_id = self.publication.session_id
         self.opened: list[Any] = [self.subscription, self.publication]
         self._responses: list[bytes] = []
-        until(lambda: self.publication.connected and bool(self.subscription.images()), "the server")
+        wait_until(lambda: self.publication.connected and bool(self.subscription.images()), "the server")
 
     def request(self, text: str) -> bytes:
         """Send ``text`` to all-clients and return the response to it without the session id."""
@@ -136,7 +136,7 @@ class ManualClient:
         """Return the next response to this client."""
         prefix = b"%d " % self.session_id
         while True:
-            found = until(lambda: self._next(self.subscription), "a response")
+            found = wait_until(lambda: self._next(self.subscription), "a response")
             if found.startswith(prefix):
                 return found.removeprefix(prefix)
 
@@ -152,7 +152,7 @@ class ManualClient:
     ) -> tuple[PolledSubscription, BytesPublication]:
         """Open both channels of a duologue and wait until they are connected."""
         pair = self.try_to_join(duologue, source=source or self.source)
-        until(lambda: pair[1].connected and bool(pair[0].images()), "the duologue")
+        wait_until(lambda: pair[1].connected and bool(pair[0].images()), "the duologue")
         return pair
 
     def try_to_join(
@@ -161,7 +161,9 @@ class ManualClient:
         """Open both channels of a duologue."""
         pair = (
             self._listen(duologue.control_port, duologue.session_id),
-            sender(self.client, HostPort(self.host, duologue.data_port), session_id=duologue.session_id, source=source),
+            open_sender(
+                self.client, HostPort(self.host, duologue.data_port), session_id=duologue.session_id, source=source
+            ),
         )
         self.opened += pair
         return pair
@@ -172,7 +174,7 @@ class ManualClient:
 
     def _listen(self, control_port: int, session_id: int | None = None) -> PolledSubscription:
         channel = channels.join_channel(HostPort(self.host, control_port), session_id)
-        return PolledSubscription(self.client, channel, texts.STREAM_ID, LARGEST)
+        return PolledSubscription(self.client, channel, texts.STREAM_ID, MAX_MESSAGE_BYTES)
 
     def _next(self, subscription: PolledSubscription) -> bytes | None:
         self._responses += messages(subscription)
@@ -192,7 +194,7 @@ def receive(subscription: PolledSubscription, count: int = 1) -> list[bytes]:
         found.extend(messages(subscription))
         return len(found) >= count
 
-    until(poll, f"{count} messages")
+    wait_until(poll, f"{count} messages")
     return found
 
 
@@ -223,7 +225,9 @@ class FakeServer:
         control = HostPort(listen.host, control_port)
         self.client = client
         self.publication = BytesPublication(client, channels.fan_out_channel(control, 77), texts.STREAM_ID)
-        self.subscription = PolledSubscription(client, channels.receive_channel(listen), texts.STREAM_ID, LARGEST)
+        self.subscription = PolledSubscription(
+            client, channels.receive_channel(listen), texts.STREAM_ID, MAX_MESSAGE_BYTES
+        )
 
     def hello(self) -> tuple[PolledImage, bytes] | None:
         """Return the image and the text of the next HELLO, or None."""
