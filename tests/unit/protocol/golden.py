@@ -1,7 +1,7 @@
-"""The golden vectors of docs/endpoint-protocol.md: whole handshakes and frames, from entropy that is stored with them.
+"""The golden vectors of docs/endpoint-protocol.md: whole handshakes and frames, with the entropy they were made from.
 
-``python -m tests.unit.protocol.golden`` writes what is missing in tests/golden/endpoint. What is there is what version
-1 is, and is never written over.
+``python -m tests.unit.protocol.golden`` writes the files that are missing in tests/golden/endpoint. It never overwrites
+a file, because the existing vectors define version 1.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ FOLDER: Final = Path(__file__).parents[3] / "tests" / "golden" / "endpoint"
 CLIENT: Final = keypair_from(bytes(range(32)))
 SERVER: Final = keypair_from(bytes(range(100, 132)))
 SECRET: Final = b"a shared secret of the two sides"
-LIMIT: Final = KeyLimits(frames=2)  # so that the vectors contain a change of keys
+KEY_LIMITS: Final = KeyLimits(frames=2)  # so that the vectors contain changes of the key
 
-# name, shared secret, address (None: IPC), refused after DONE
-HANDSHAKES: Final[tuple[tuple[str, bytes | None, str | None, Refusal | None], ...]] = (
+# name, shared secret, the client's address (None: IPC), refusal after DONE
+HANDSHAKE_CASES: Final[tuple[tuple[str, bytes | None, str | None, Refusal | None], ...]] = (
     ("over UDP", None, ADDRESS, None),
     ("over UDP and IPv6, with a shared secret", SECRET, "2001:db8::7", None),
     ("over IPC", None, None, None),
     ("refused after DONE", None, ADDRESS, Refusal("full", "Server is full")),
 )
 
-RECORDS: Final[tuple[tuple[str, int, int, list[tuple[int, int, bytes]]], ...]] = (
+FRAME_CASES: Final[tuple[tuple[str, int, int, list[tuple[int, int, bytes]]], ...]] = (
     ("OPEN of a new session", 0, 0, [(RecordKind.OPEN, 0, OPEN.pack(0, 131_072))]),
     ("OPEN of a resumed session", 0, 0, [(RecordKind.OPEN, 0, OPEN.pack(5, 131_072))]),
     ("a message", 0, 0, [(RecordKind.MESSAGE, 0, bytes.fromhex("0005") + b"hello")]),
@@ -55,7 +55,7 @@ RECORDS: Final[tuple[tuple[str, int, int, list[tuple[int, int, bytes]]], ...]] =
         ],
     ),
     (
-        "a question whether what came before was delivered",
+        "a request to confirm that earlier messages were delivered",
         3,
         3,
         [(RecordKind.MESSAGE_ACK_WANTED, 0, (2).to_bytes(8, "big"))],
@@ -71,7 +71,7 @@ RECORDS: Final[tuple[tuple[str, int, int, list[tuple[int, int, bytes]]], ...]] =
 )
 
 
-class Draws:
+class RecordedEntropy:
     """Predictable entropy that records its output."""
 
     def __init__(self, label: str) -> None:
@@ -87,85 +87,89 @@ class Draws:
         return data[:count]
 
 
-def handshake(name: str, secret: bytes | None, address: str | None, refusal: Refusal | None) -> dict[str, Any]:
-    """Do a handshake of a client and a server, and return every byte."""
-    here, there = Draws(f"client {name}"), Draws(f"server {name}")
+def make_handshake_vector(
+    name: str, secret: bytes | None, address: str | None, refusal: Refusal | None
+) -> dict[str, Any]:
+    """Run a handshake of a client and a server, and return the bytes of each packet."""
+    client_entropy, server_entropy = RecordedEntropy(f"client {name}"), RecordedEntropy(f"server {name}")
     psk = None if secret is None else derive_psk(secret)
-    identity = ServerIdentity(SERVER, SERVER_HELLO, Cookies(there, NOW), there, psk=psk)
-    client = ClientHandshake(identity=CLIENT, entropy=here, verify=agree, done=DONE, server="the server", psk=psk)
-    noted: dict[str, Any] = {
+    identity = ServerIdentity(SERVER, SERVER_HELLO, Cookies(server_entropy, NOW), server_entropy, psk=psk)
+    client = ClientHandshake(
+        identity=CLIENT, entropy=client_entropy, verify=agree, done=DONE, server="the server", psk=psk
+    )
+    vector: dict[str, Any] = {
         "name": name,
-        "client": _pair(CLIENT),
-        "server": _pair(SERVER),
+        "client": _key_pair_fields(CLIENT),
+        "server": _key_pair_fields(SERVER),
         "shared_secret": None if secret is None else secret.hex(),
         "psk": None if psk is None else psk.hex(),
         "address": address,
     }
     hello = one(client.start(NOW), client_side.Send).packet
-    noted["hello"] = hello.hex()
+    vector["hello"] = hello.hex()
     packet = decode(hello)
     assert isinstance(packet, HelloPacket)
-    noted["prologue"] = prologue(packet.connect_key).hex()
-    image = ServerHandshake(identity, address, NOW)
-    actions = image.packet(hello, NOW)
+    vector["prologue"] = prologue(packet.connect_key).hex()
+    server = ServerHandshake(identity, address, NOW)
+    actions = server.packet(hello, NOW)
     if address is not None:
-        noted["retry"] = one(actions, server_side.Reject).reason
-        hello = one(client.hint(noted["retry"], NOW), client_side.Send).packet
-        noted["hello_with_cookie"] = hello.hex()
-        image = ServerHandshake(identity, address, NOW)
-        actions = image.packet(hello, NOW)
+        vector["retry"] = one(actions, server_side.Reject).reason
+        hello = one(client.hint(vector["retry"], NOW), client_side.Send).packet
+        vector["hello_with_cookie"] = hello.hex()
+        server = ServerHandshake(identity, address, NOW)
+        actions = server.packet(hello, NOW)
     one(actions, server_side.Admit)
-    image.admitted(NOW)
-    hello_ack = one(image.path_ready(NOW), server_side.Send).packet
+    server.admitted(NOW)
+    hello_ack = one(server.path_ready(NOW), server_side.Send).packet
     done = one(client.packet(hello_ack, NOW), client_side.Send).packet
-    one(image.packet(done, NOW), server_side.Authenticate)
-    noted |= {
+    one(server.packet(done, NOW), server_side.Authenticate)
+    vector |= {
         "server_hello": encode_payload(SERVER_HELLO).hex(),
         "hello_ack": hello_ack.hex(),
         "client_done": encode_payload(DONE).hex(),
         "done": done.hex(),
     }
-    noted |= _refused(image, refusal) if refusal is not None else _accepted(client, image)
-    # in the order of use: connect key, cookie secret, ephemeral key
-    noted["client_entropy"], noted["server_entropy"] = here.drawn, there.drawn
-    return noted
+    vector |= _refusal_fields(server, refusal) if refusal is not None else _acceptance_fields(client, server)
+    # in the order of use: the client's connect key or the server's cookie secret, then the ephemeral key
+    vector["client_entropy"], vector["server_entropy"] = client_entropy.drawn, server_entropy.drawn
+    return vector
 
 
-def _refused(image: ServerHandshake, refusal: Refusal) -> dict[str, Any]:
-    packet = one(image.refuse(refusal, NOW), server_side.Send).packet
+def _refusal_fields(server: ServerHandshake, refusal: Refusal) -> dict[str, Any]:
+    packet = one(server.refuse(refusal, NOW), server_side.Send).packet
     return {"code": refusal.code, "text": refusal.text, "failed": packet.hex()}
 
 
-def _accepted(client: ClientHandshake, image: ServerHandshake) -> dict[str, Any]:
-    sent = image.accept(ACK, NOW)
+def _acceptance_fields(client: ClientHandshake, server: ServerHandshake) -> dict[str, Any]:
+    sent = server.accept(ACK, NOW)
     done_ack = one(sent, server_side.Send).packet
-    there = one(sent, server_side.ClientAccepted)
-    here = one(client.packet(done_ack, NOW), client_side.HandshakeAccepted)
+    server_accepted = one(sent, server_side.ClientAccepted)
+    client_accepted = one(client.packet(done_ack, NOW), client_side.HandshakeAccepted)
     opening = b"".join(encode(0, 0, [(RecordKind.OPEN, 0, OPEN.pack(0, 131_072))]))
     return {
         "done_ack_payload": encode_payload(ACK).hex(),
         "done_ack": done_ack.hex(),
-        "handshake_hash": there.handshake_hash.hex(),
-        "first_frame_of_client": bytes(here.encryptor.encrypt(opening)).hex(),
-        "first_frame_of_server": bytes(there.encryptor.encrypt(opening)).hex(),
+        "handshake_hash": server_accepted.handshake_hash.hex(),
+        "first_frame_of_client": bytes(client_accepted.encryptor.encrypt(opening)).hex(),
+        "first_frame_of_server": bytes(server_accepted.encryptor.encrypt(opening)).hex(),
     }
 
 
-def _pair(pair: KeyPair) -> dict[str, str]:
+def _key_pair_fields(pair: KeyPair) -> dict[str, str]:
     return {"private": pair.private.hex(), "public": pair.public.hex()}
 
 
-def frames() -> list[dict[str, Any]]:
-    """Encrypt the plaintexts of RECORDS in order, with a key that is replaced after every second frame."""
+def make_frame_vectors() -> list[dict[str, Any]]:
+    """Encrypt the plaintexts of FRAME_CASES in order, with a key that is replaced after every second frame."""
     key = hashlib.sha256(b"a key").digest()
-    encryptor = FrameEncryptor(key, LIMIT)
-    found = []
-    for name, ack, first, records in RECORDS:
+    encryptor = FrameEncryptor(key, KEY_LIMITS)
+    vectors = []
+    for name, ack, first, records in FRAME_CASES:
         publication: list[OutgoingRecord] = list(records)
         plaintext = b"".join(encode(ack, first, publication))
         counter = encryptor.counter
         frame = bytes(encryptor.encrypt(plaintext))
-        found.append(
+        vectors.append(
             {
                 "name": name,
                 "ack": ack,
@@ -173,18 +177,18 @@ def frames() -> list[dict[str, Any]]:
                 "records": [[int(kind), flags, payload.hex()] for kind, flags, payload in records],
                 "plaintext": plaintext.hex(),
                 "key_of_epoch_0": key.hex(),
-                "frames_of_a_key": LIMIT.frames,
+                "frames_of_a_key": KEY_LIMITS.frames,
                 "counter": counter,
                 "epoch": encryptor.epoch,
                 "frame": frame.hex(),
             }
         )
-    return found
+    return vectors
 
 
 FILES: Final[dict[str, Callable[[], list[dict[str, Any]]]]] = {
-    "handshakes-1.json": lambda: [handshake(*case) for case in HANDSHAKES],
-    "frames-1.json": frames,
+    "handshakes-1.json": lambda: [make_handshake_vector(*case) for case in HANDSHAKE_CASES],
+    "frames-1.json": make_frame_vectors,
 }
 
 if __name__ == "__main__":

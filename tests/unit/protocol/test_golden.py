@@ -1,4 +1,4 @@
-"""What version 1 of the endpoint's protocol is, byte by byte. A change here is another version, not another vector."""
+"""The golden vectors that define version 1 of the endpoint protocol. A change of a byte needs another version."""
 
 from __future__ import annotations
 
@@ -12,43 +12,43 @@ from noise.connection import Keypair, NoiseConnection
 
 from aeron_spark.protocol.frame_cipher import FrameDecryptor
 from aeron_spark.protocol.frames import decode
-from tests.unit.protocol.golden import FILES, FOLDER, LIMIT
+from tests.unit.protocol.golden import FILES, FOLDER, KEY_LIMITS
 
 
-def vectors(file: str) -> list[dict[str, Any]]:
-    page = json.loads((FOLDER / file).read_text())
-    assert page["protocol"] == 1
-    found: list[dict[str, Any]] = page["vectors"]
-    return found
+def read_vectors(file: str) -> list[dict[str, Any]]:
+    document = json.loads((FOLDER / file).read_text())
+    assert document["protocol"] == 1
+    vectors: list[dict[str, Any]] = document["vectors"]
+    return vectors
 
 
-def named(file: str) -> list[Any]:
-    return [pytest.param(vector, id=vector["name"]) for vector in vectors(file)]
+def vector_params(file: str) -> list[Any]:
+    return [pytest.param(vector, id=vector["name"]) for vector in read_vectors(file)]
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_the_code_still_makes_the_bytes_of_version_1(file: str) -> None:
-    made = FILES[file]()
-    kept = vectors(file)
-    assert [vector["name"] for vector in made] == [vector["name"] for vector in kept]
-    for one, other in zip(made, kept, strict=True):
-        assert one == other
+def test_the_code_creates_the_stored_vectors_of_version_1(file: str) -> None:
+    created = FILES[file]()
+    stored = read_vectors(file)
+    assert [vector["name"] for vector in created] == [vector["name"] for vector in stored]
+    for created_vector, stored_vector in zip(created, stored, strict=True):
+        assert created_vector == stored_vector
 
 
-def test_no_other_files_lie_there() -> None:
+def test_the_folder_of_vectors_has_no_other_files() -> None:
     assert sorted(path.name for path in FOLDER.iterdir()) == sorted(FILES)
 
 
-@pytest.mark.parametrize("vector", named("handshakes-1.json"))
-def test_packets_have_their_sizes_and_heads(vector: dict[str, Any]) -> None:
-    heads = {"hello": 1, "hello_with_cookie": 1, "hello_ack": 2, "done": 3, "done_ack": 4, "failed": 5}
-    for name, number in heads.items():
+@pytest.mark.parametrize("vector", vector_params("handshakes-1.json"))
+def test_packets_begin_with_their_type_and_those_of_the_client_have_1100_bytes(vector: dict[str, Any]) -> None:
+    packet_types = {"hello": 1, "hello_with_cookie": 1, "hello_ack": 2, "done": 3, "done_ack": 4, "failed": 5}
+    for name, number in packet_types.items():
         if name in vector:
             packet = bytes.fromhex(vector[name])
             assert packet[:4] == b"AS" + bytes([1, number])
             assert len(packet) <= 1100
             assert len(packet) == 1100 or name not in ("hello", "hello_with_cookie", "done")
-    # the cookie is all that a second HELLO has more
+    # a second HELLO differs from the first only by its cookie
     if vector["address"] is not None:
         first, second = bytes.fromhex(vector["hello"]), bytes.fromhex(vector["hello_with_cookie"])
         at = 21 + first[20]
@@ -59,9 +59,9 @@ def test_packets_have_their_sizes_and_heads(vector: dict[str, Any]) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:One of ephemeral keypairs is already set")
-@pytest.mark.parametrize("vector", named("handshakes-1.json"))
-def test_another_implementation_of_noise_makes_the_same_handshake(vector: dict[str, Any]) -> None:
-    """As the client, with the ephemeral key that stands in the vector."""
+@pytest.mark.parametrize("vector", vector_params("handshakes-1.json"))
+def test_an_independent_implementation_of_noise_creates_the_same_handshake(vector: dict[str, Any]) -> None:
+    """The independent implementation is the client, with the ephemeral key of the vector."""
     peer = NoiseConnection.from_name(f"Noise_XX{'psk3' if vector['psk'] else ''}_25519_AESGCM_SHA256".encode())
     peer.set_as_initiator()
     peer.set_prologue(bytes.fromhex(vector["prologue"]))
@@ -95,9 +95,9 @@ def test_another_implementation_of_noise_makes_the_same_handshake(vector: dict[s
     )
 
 
-@pytest.mark.parametrize("vector", named("frames-1.json"))
-def test_a_frame_opens_by_the_page_alone(vector: dict[str, Any]) -> None:
-    """With another reader of the bytes than the package's: header, nonce, associated data, and Noise's REKEY."""
+@pytest.mark.parametrize("vector", vector_params("frames-1.json"))
+def test_a_frame_can_be_decrypted_as_the_document_specifies(vector: dict[str, Any]) -> None:
+    """Without the package's decryptor: header, nonce, associated data, and Noise's REKEY."""
     key, frame = bytes.fromhex(vector["key_of_epoch_0"]), bytes.fromhex(vector["frame"])
     for _ in range(vector["counter"] // vector["frames_of_a_key"]):
         key = AESGCM(key).encrypt(b"\0\0\0\0" + b"\xff" * 8, bytes(32), b"")[:32]
@@ -106,10 +106,10 @@ def test_a_frame_opens_by_the_page_alone(vector: dict[str, Any]) -> None:
     assert AESGCM(key).decrypt(bytes(4) + counter, frame[16:], frame[:16]).hex() == vector["plaintext"]
 
 
-def test_the_frames_are_a_direction_in_its_order() -> None:
-    kept = vectors("frames-1.json")
-    decryptor = FrameDecryptor(bytes.fromhex(kept[0]["key_of_epoch_0"]), LIMIT)
-    for vector in kept:
+def test_the_frames_of_the_vectors_are_consecutive_frames_of_one_direction() -> None:
+    stored = read_vectors("frames-1.json")
+    decryptor = FrameDecryptor(bytes.fromhex(stored[0]["key_of_epoch_0"]), KEY_LIMITS)
+    for vector in stored:
         frame = decode(decryptor.decrypt(bytes.fromhex(vector["frame"])))
         records = [[kind, flags, bytes(payload).hex()] for kind, flags, payload in frame.records]
         assert (frame.ack, frame.first, records) == (vector["ack"], vector["first"], vector["records"])

@@ -1,4 +1,4 @@
-"""Noise against the public vectors, an independent implementation and RFC 7748; and invalid messages."""
+"""Noise compared with public test vectors, an independent implementation and RFC 7748; also invalid messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from noise.connection import Keypair as Theirs
+from noise.connection import Keypair as NoiseKeypair
 from noise.connection import NoiseConnection
 
 from aeron_spark.errors import OptionError, TamperedError, TransportError, UsageError
@@ -37,7 +37,7 @@ PATTERNS: Final = {
 PSK: Final = derive_psk(b"a secret of both sides")
 
 
-def entropy_from(seed: int) -> Any:
+def seeded_entropy(seed: int) -> Any:
     return random.Random(seed).randbytes
 
 
@@ -48,7 +48,7 @@ def vector(request: pytest.FixtureRequest) -> dict[str, Any]:
     return entry
 
 
-def side(vector: dict[str, Any], name: str) -> HandshakeState:
+def handshake_state(vector: dict[str, Any], name: str) -> HandshakeState:
     psks = vector.get(f"{name}_psks")
     ephemeral = bytes.fromhex(vector[f"{name}_ephemeral"])
     return HandshakeState(
@@ -61,34 +61,34 @@ def side(vector: dict[str, Any], name: str) -> HandshakeState:
     )
 
 
-def test_the_public_vectors_pass(vector: dict[str, Any]) -> None:
-    sides = side(vector, "init"), side(vector, "resp")
+def test_the_messages_and_keys_are_those_of_the_public_test_vectors(vector: dict[str, Any]) -> None:
+    states = handshake_state(vector, "init"), handshake_state(vector, "resp")
     messages = [(bytes.fromhex(m["payload"]), bytes.fromhex(m["ciphertext"])) for m in vector["messages"]]
-    turns = itertools.cycle((sides, sides[::-1]))
-    handshake = len(sides[0].pattern.messages)
-    for (payload, ciphertext), (writer, reader) in zip(messages[:handshake], turns, strict=False):
+    directions = itertools.cycle((states, states[::-1]))
+    handshake_messages = len(states[0].pattern.messages)
+    for (payload, ciphertext), (writer, reader) in zip(messages[:handshake_messages], directions, strict=False):
         assert writer.write(payload) == ciphertext
         assert reader.read(ciphertext) == payload
-    for one in sides:
+    for one in states:
         assert one.is_finished
         assert one.handshake_hash.hex() == vector["handshake_hash"]
-    (sending, receiving), others = sides[0].split(), sides[1].split()
+    (sending, receiving), others = states[0].split(), states[1].split()
     assert (receiving, sending) == others
-    ways = {0: (CipherState(sending), CipherState(others[1])), 1: (CipherState(others[0]), CipherState(receiving))}
-    assert len(messages) > handshake
-    for number, (payload, ciphertext) in list(enumerate(messages))[handshake:]:
+    ciphers = {0: (CipherState(sending), CipherState(others[1])), 1: (CipherState(others[0]), CipherState(receiving))}
+    assert len(messages) > handshake_messages
+    for number, (payload, ciphertext) in list(enumerate(messages))[handshake_messages:]:
         # transport messages alternate
-        sealing, opening = ways[number % 2]
-        assert sealing.encrypt(payload) == ciphertext
-        assert opening.decrypt(ciphertext) == payload
+        encryptor, decryptor = ciphers[number % 2]
+        assert encryptor.encrypt(payload) == ciphertext
+        assert decryptor.decrypt(ciphertext) == payload
 
 
-def theirs(*, initiator: bool, psk: bytes | None, private: bytes) -> NoiseConnection:
+def independent_noise(*, initiator: bool, psk: bytes | None, private: bytes) -> NoiseConnection:
     name = NOISE_XX if psk is None else NOISE_XXPSK3
     noise = NoiseConnection.from_name(name.protocol)
     (noise.set_as_initiator if initiator else noise.set_as_responder)()
     noise.set_prologue(b"a prologue")
-    noise.set_keypair_from_private_bytes(Theirs.STATIC, private)
+    noise.set_keypair_from_private_bytes(NoiseKeypair.STATIC, private)
     if psk is not None:
         noise.set_psks(psk=psk)
     noise.start_handshake()
@@ -96,13 +96,13 @@ def theirs(*, initiator: bool, psk: bytes | None, private: bytes) -> NoiseConnec
 
 
 @pytest.mark.parametrize("psk", [None, PSK], ids=["XX", "XXpsk3"])
-@pytest.mark.parametrize("initiator", [True, False], ids=["we-begin", "they-begin"])
-def test_a_handshake_with_an_independent_implementation(psk: bytes | None, initiator: bool) -> None:
+@pytest.mark.parametrize("initiator", [True, False], ids=["as-initiator", "as-responder"])
+def test_a_handshake_with_an_independent_implementation_succeeds(psk: bytes | None, initiator: bool) -> None:
     our_keys, their_keys = keypair_from(bytes([7]) * 32), keypair_from(bytes([9]) * 32)
     ours = HandshakeState(
-        initiator=initiator, static=our_keys, entropy=entropy_from(3), prologue=b"a prologue", psk=psk
+        initiator=initiator, static=our_keys, entropy=seeded_entropy(3), prologue=b"a prologue", psk=psk
     )
-    other = theirs(initiator=not initiator, psk=psk, private=their_keys.private)
+    other = independent_noise(initiator=not initiator, psk=psk, private=their_keys.private)
     for number in range(3):
         payload = b"payload %d" % number
         if (number % 2 == 0) == initiator:
@@ -119,12 +119,12 @@ def test_a_handshake_with_an_independent_implementation(psk: bytes | None, initi
         assert receiving.decrypt(other.encrypt(b"to us %d" % number)) == b"to us %d" % number
 
 
-@pytest.mark.parametrize("initiator", [True, False], ids=["we-begin", "they-begin"])
+@pytest.mark.parametrize("initiator", [True, False], ids=["as-initiator", "as-responder"])
 def test_the_next_key_is_that_of_an_independent_implementation(initiator: bool) -> None:
     ours = HandshakeState(
-        initiator=initiator, static=keypair_from(bytes([7]) * 32), entropy=entropy_from(3), prologue=b"a prologue"
+        initiator=initiator, static=keypair_from(bytes([7]) * 32), entropy=seeded_entropy(3), prologue=b"a prologue"
     )
-    other = theirs(initiator=not initiator, psk=None, private=bytes([9]) * 32)
+    other = independent_noise(initiator=not initiator, psk=None, private=bytes([9]) * 32)
     for number in range(3):
         if (number % 2 == 0) == initiator:
             other.read_message(ours.write())
@@ -151,8 +151,8 @@ def test_row_35_keys_and_shared_secret_are_those_of_rfc_7748() -> None:
     assert shared_secret(bob, alice.public).hex() == secret
 
 
-def test_row_35_ten_thousand_keys_have_32_bytes_and_one_encoding() -> None:
-    entropy = entropy_from(35)
+def test_row_35_ten_thousand_keys_are_different_and_have_32_bytes_and_a_valid_encoding() -> None:
+    entropy = seeded_entropy(35)
     publics = set()
     for _ in range(10_000):
         keys = new_keypair(entropy)
@@ -191,14 +191,16 @@ def test_a_second_encoding_of_a_key_is_refused(public: str) -> None:
         shared_secret(keypair_from(bytes([7]) * 32), bytes.fromhex(public))
 
 
-def pair(psk: bytes | None = None, *, other_psk: bytes | None = None) -> tuple[HandshakeState, HandshakeState]:
+def client_and_server(
+    psk: bytes | None = None, *, other_psk: bytes | None = None
+) -> tuple[HandshakeState, HandshakeState]:
     client = HandshakeState(
-        initiator=True, static=keypair_from(b"c" * 32), entropy=entropy_from(1), prologue=b"p", psk=psk
+        initiator=True, static=keypair_from(b"c" * 32), entropy=seeded_entropy(1), prologue=b"p", psk=psk
     )
     server = HandshakeState(
         initiator=False,
         static=keypair_from(b"s" * 32),
-        entropy=entropy_from(2),
+        entropy=seeded_entropy(2),
         prologue=b"p",
         psk=other_psk or psk,
     )
@@ -207,19 +209,19 @@ def pair(psk: bytes | None = None, *, other_psk: bytes | None = None) -> tuple[H
 
 @pytest.mark.parametrize("psk", [None, PSK], ids=["XX", "XXpsk3"])
 def test_an_altered_message_changes_nothing_and_the_original_is_still_read(psk: bytes | None) -> None:
-    client, server = pair(psk)
+    client, server = client_and_server(psk)
     for writer, reader in ((client, server), (server, client), (client, server)):
         message = writer.write(b"payload")
         before = reader.handshake_hash
-        # XX authenticates its first message only with the second
+        # the first message of XX is authenticated only by the second
         is_first_of_xx = psk is None and len(message) == client.first_message_bytes + len(b"payload")
-        flips = range(0 if is_first_of_xx else len(message) * 8)
-        for bit in flips:
+        bits = range(0 if is_first_of_xx else len(message) * 8)
+        for bit in bits:
             changed = bytearray(message)
             changed[bit // 8] ^= 1 << bit % 8
             with pytest.raises(TamperedError):
                 reader.read(bytes(changed))
-        for length in range(len(message) if flips else 0):
+        for length in range(len(message) if bits else 0):
             with pytest.raises(TamperedError):
                 reader.read(message[:length])
         assert reader.handshake_hash == before
@@ -228,30 +230,30 @@ def test_an_altered_message_changes_nothing_and_the_original_is_still_read(psk: 
 
 
 def test_an_altered_first_message_is_detected_at_the_second() -> None:
-    message = pair()[0].write()
+    message = client_and_server()[0].write()
     for bit in range(len(message) * 8):
-        client, server = pair()
+        client, server = client_and_server()
         changed = bytearray(client.write())
         changed[bit // 8] ^= 1 << bit % 8
         try:
             server.read(bytes(changed))
         except TamperedError:
-            continue  # the unused bit of the key
-        answer = server.write()
+            continue  # the changed bit is the unused one of the key
+        response = server.write()
         with pytest.raises(TamperedError):
-            client.read(answer)
+            client.read(response)
 
 
-def test_different_prologues_fail() -> None:
-    client = HandshakeState(initiator=True, static=keypair_from(b"c" * 32), entropy=entropy_from(1), prologue=b"1")
-    server = HandshakeState(initiator=False, static=keypair_from(b"s" * 32), entropy=entropy_from(2), prologue=b"2")
+def test_a_handshake_with_different_prologues_fails() -> None:
+    client = HandshakeState(initiator=True, static=keypair_from(b"c" * 32), entropy=seeded_entropy(1), prologue=b"1")
+    server = HandshakeState(initiator=False, static=keypair_from(b"s" * 32), entropy=seeded_entropy(2), prologue=b"2")
     server.read(client.write())
     with pytest.raises(TamperedError):
         client.read(server.write())
 
 
-def test_different_shared_secrets_fail() -> None:
-    client, server = pair(PSK, other_psk=derive_psk(b"another shared secret"))
+def test_a_handshake_with_different_shared_secrets_fails() -> None:
+    client, server = client_and_server(PSK, other_psk=derive_psk(b"another shared secret"))
     server.read(client.write())
     client.read(server.write())
     with pytest.raises(TamperedError):
@@ -261,8 +263,8 @@ def test_different_shared_secrets_fail() -> None:
 def test_row_38_two_handshakes_of_the_same_peers_have_different_keys() -> None:
     keys = set()
     for seed in range(20):
-        client = HandshakeState(initiator=True, static=keypair_from(b"c" * 32), entropy=entropy_from(seed))
-        server = HandshakeState(initiator=False, static=keypair_from(b"s" * 32), entropy=entropy_from(seed + 100))
+        client = HandshakeState(initiator=True, static=keypair_from(b"c" * 32), entropy=seeded_entropy(seed))
+        server = HandshakeState(initiator=False, static=keypair_from(b"s" * 32), entropy=seeded_entropy(seed + 100))
         for writer, reader in ((client, server), (server, client), (client, server)):
             reader.read(writer.write())
         assert client.split() == server.split()[::-1]
@@ -270,8 +272,8 @@ def test_row_38_two_handshakes_of_the_same_peers_have_different_keys() -> None:
     assert len(keys) == 40
 
 
-def test_messages_are_written_and_read_in_turn() -> None:
-    client, server = pair()
+def test_a_write_or_read_out_of_turn_is_refused() -> None:
+    client, server = client_and_server()
     for call in (server.write, client.split, lambda: client.read(b""), lambda: server.remote_static):
         with pytest.raises(UsageError):
             call()
@@ -280,16 +282,16 @@ def test_messages_are_written_and_read_in_turn() -> None:
         client.write()
 
 
-def test_a_psk_and_its_pattern_go_together() -> None:
+def test_a_psk_without_its_pattern_or_a_pattern_without_its_psk_is_refused() -> None:
     for psk, pattern in ((None, NOISE_XXPSK3), (PSK, NOISE_XX), (b"short", NOISE_XXPSK3)):
         with pytest.raises(OptionError, match="do not agree"):
             HandshakeState(
-                initiator=True, static=keypair_from(b"c" * 32), entropy=entropy_from(1), psk=psk, pattern=pattern
+                initiator=True, static=keypair_from(b"c" * 32), entropy=seeded_entropy(1), psk=psk, pattern=pattern
             )
 
 
 def test_the_psk_of_a_shared_secret_does_not_change_between_releases() -> None:
-    # fixed: with another value, releases with the same secret could not connect
+    # The value is fixed: with another one, releases with the same secret could not connect
     assert (
         derive_psk(b"correct horse battery staple").hex()
         == "3395cf2669bbb992172b47a90a308c2e109f626827f6edcc38c9352609abd264"
@@ -308,10 +310,10 @@ def test_the_last_nonce_is_never_used() -> None:
 
 @given(st.binary(max_size=300))
 def test_a_random_message_is_read_or_refused(message: bytes) -> None:
-    client, server = pair()
+    client, server = client_and_server()
     server.read(client.write())
     with pytest.raises(TamperedError):
         client.read(message)
-    client, server = pair(PSK)
+    client, server = client_and_server(PSK)
     with pytest.raises(TamperedError):
         server.read(message)
