@@ -1,4 +1,4 @@
-"""The file of an identity is private, and any change of it is detected."""
+"""The file of an identity is private, and each change of it is detected."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from aeron_spark.errors import AeronSparkError, DataFormatError, SetupError, Usa
 from aeron_spark.keys.identity import create_identity, ensure_identity, load_identity, read_identity, set_passphrase
 from aeron_spark.protocol.keypair import keypair_from, public_text
 
-PRIVATE = bytes(range(1, 33))
-PAIR = keypair_from(PRIVATE)
-BASE64 = base64.b64encode(PRIVATE).decode()
-FILE = f"aeron-spark identity 1\nprivate: {BASE64}\npublic: {public_text(PAIR.public)}\n"
+PRIVATE_KEY = bytes(range(1, 33))
+KEY_PAIR = keypair_from(PRIVATE_KEY)
+PRIVATE_BASE64 = base64.b64encode(PRIVATE_KEY).decode()
+IDENTITY_FILE = f"aeron-spark identity 1\nprivate: {PRIVATE_BASE64}\npublic: {public_text(KEY_PAIR.public)}\n"
 
 
 def write_private(path: Path, text: str) -> Path:
@@ -28,11 +28,11 @@ def write_private(path: Path, text: str) -> Path:
 
 def test_row_44_an_identity_persists_in_a_file_of_mode_0600(tmp_path: Path) -> None:
     path = tmp_path / "keys" / "identity"
-    created = create_identity(path, entropy=lambda count: PRIVATE[:count])
-    assert created == PAIR
-    assert path.read_text() == FILE
+    created = create_identity(path, entropy=lambda count: PRIVATE_KEY[:count])
+    assert created == KEY_PAIR
+    assert path.read_text() == IDENTITY_FILE
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert read_identity(path) == load_identity(str(path)) == PAIR
+    assert read_identity(path) == load_identity(str(path)) == KEY_PAIR
 
 
 def test_an_identity_is_replaced_only_by_force(tmp_path: Path) -> None:
@@ -55,89 +55,93 @@ def test_concurrent_callers_get_the_same_new_identity(tmp_path: Path) -> None:
 
 
 def test_an_identity_can_be_in_an_environment_variable(tmp_path: Path) -> None:
-    assert load_identity("env:KEY", {"KEY": f" {BASE64}\n"}) == PAIR
+    assert load_identity("env:KEY", {"KEY": f" {PRIVATE_BASE64}\n"}) == KEY_PAIR
     for environ in ({}, {"KEY": ""}):
         with pytest.raises(SetupError, match="variable KEY of the identity 'env:KEY' is not set"):
             load_identity("env:KEY", environ)
     with pytest.raises(DataFormatError, match="the environment variable KEY is not a private key"):
-        load_identity("env:KEY", {"KEY": BASE64[:-4]})
+        load_identity("env:KEY", {"KEY": PRIVATE_BASE64[:-4]})
 
 
-def test_the_environment_of_the_process_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AERON_SPARK_TEST_KEY", BASE64)
-    assert load_identity("env:AERON_SPARK_TEST_KEY") == PAIR
+def test_an_identity_in_a_variable_is_read_from_the_environment_of_the_process_by_default(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AERON_SPARK_TEST_KEY", PRIVATE_BASE64)
+    assert load_identity("env:AERON_SPARK_TEST_KEY") == KEY_PAIR
 
 
 def test_the_caller_can_map_a_file_name_to_a_path(tmp_path: Path) -> None:
-    write_private(tmp_path / "key", FILE)
-    assert load_identity("key", find=lambda name: tmp_path / name) == PAIR
+    write_private(tmp_path / "key", IDENTITY_FILE)
+    assert load_identity("key", find=lambda name: tmp_path / name) == KEY_PAIR
 
 
-def test_the_error_of_a_missing_identity_has_the_command_that_creates_it(tmp_path: Path) -> None:
+def test_the_error_of_a_missing_identity_names_the_command_that_creates_it(tmp_path: Path) -> None:
     with pytest.raises(SetupError, match=r"no identity in .*aeron-spark keys new"):
         read_identity(tmp_path / "identity")
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o660])
-def test_an_identity_that_others_can_read_is_refused(mode: int, tmp_path: Path) -> None:
-    path = write_private(tmp_path / "identity", FILE)
-    assert read_identity(path) == PAIR
+def test_an_identity_that_other_users_can_read_is_refused(mode: int, tmp_path: Path) -> None:
+    path = write_private(tmp_path / "identity", IDENTITY_FILE)
+    assert read_identity(path) == KEY_PAIR
     path.chmod(mode)
     for read in (read_identity, ensure_identity):
         with pytest.raises(SetupError, match="chmod 600"):
             read(path)
 
 
-def test_an_identity_behind_a_link_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "link").symlink_to(write_private(tmp_path / "identity", FILE))
+def test_a_symbolic_link_to_an_identity_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(write_private(tmp_path / "identity", IDENTITY_FILE))
     for read in (read_identity, ensure_identity):
         with pytest.raises(SetupError, match="symbolic link"):
             read(tmp_path / "link")
 
 
-BROKEN = {
+BROKEN_FILES = {
     "empty": "",
-    "another header": FILE.replace("identity 1", "identity 2"),
-    "no public key": "".join(FILE.splitlines(keepends=True)[:2]),
-    "no private key": "".join(FILE.splitlines(keepends=True)[::2]),
-    "another public key": FILE.replace(public_text(PAIR.public), public_text(keypair_from(PRIVATE[::-1]).public)),
-    "private twice": FILE + FILE.splitlines(keepends=True)[1],
-    "a line more": FILE + "comment: mine\n",
-    "a short key": FILE.replace(BASE64, BASE64[4:]),
-    "not base64": FILE.replace(BASE64, BASE64[:-2] + "!="),
-    "another alphabet": FILE.replace("aeron-spark identity", "äron-spark identity"),
+    "another header": IDENTITY_FILE.replace("identity 1", "identity 2"),
+    "no public key": "".join(IDENTITY_FILE.splitlines(keepends=True)[:2]),
+    "no private key": "".join(IDENTITY_FILE.splitlines(keepends=True)[::2]),
+    "another public key": IDENTITY_FILE.replace(
+        public_text(KEY_PAIR.public), public_text(keypair_from(PRIVATE_KEY[::-1]).public)
+    ),
+    "private key twice": IDENTITY_FILE + IDENTITY_FILE.splitlines(keepends=True)[1],
+    "one more line": IDENTITY_FILE + "comment: mine\n",
+    "a short key": IDENTITY_FILE.replace(PRIVATE_BASE64, PRIVATE_BASE64[4:]),
+    "not base64": IDENTITY_FILE.replace(PRIVATE_BASE64, PRIVATE_BASE64[:-2] + "!="),
+    "another alphabet": IDENTITY_FILE.replace("aeron-spark identity", "äron-spark identity"),
 }
 
 
-@pytest.mark.parametrize("text", BROKEN.values(), ids=BROKEN)
-def test_the_error_of_a_broken_identity_does_not_have_its_key(text: str, tmp_path: Path) -> None:
-    assert text != FILE
+@pytest.mark.parametrize("text", BROKEN_FILES.values(), ids=BROKEN_FILES)
+def test_the_error_of_a_broken_identity_does_not_contain_the_private_key(text: str, tmp_path: Path) -> None:
+    assert text != IDENTITY_FILE
     path = write_private(tmp_path / "identity", text)
     for read in (read_identity, ensure_identity):
         with pytest.raises(DataFormatError) as raised:
             read(path)
         assert str(path) in str(raised.value)
         assert raised.value.remedy
-        assert BASE64[4:-4] not in f"{raised.value}{raised.value.__context__}"
+        assert PRIVATE_BASE64[4:-4] not in f"{raised.value}{raised.value.__context__}"
     assert path.read_text() == text
 
 
 def test_a_change_of_any_character_of_an_identity_is_detected(tmp_path: Path, rng: random.Random) -> None:
-    path = write_private(tmp_path / "identity", FILE)
-    assert read_identity(path) == PAIR
-    for at in range(len(FILE) - 1):  # without the last line end
-        changed = chr(ord(FILE[at]) ^ (1 << rng.randrange(7)))
-        write_private(path, FILE[:at] + changed + FILE[at + 1 :])
+    path = write_private(tmp_path / "identity", IDENTITY_FILE)
+    assert read_identity(path) == KEY_PAIR
+    for at in range(len(IDENTITY_FILE) - 1):  # all but the last line end
+        changed = chr(ord(IDENTITY_FILE[at]) ^ (1 << rng.randrange(7)))
+        write_private(path, IDENTITY_FILE[:at] + changed + IDENTITY_FILE[at + 1 :])
         try:
             found = read_identity(path)
         except AeronSparkError:
             continue
         # X25519 ignores five bits of a private key, and base64 ignores some bits of the last character before '='
-        assert found.public == PAIR.public, at
-        assert FILE.index(BASE64) <= at < FILE.index(BASE64) + len(BASE64), at
+        assert found.public == KEY_PAIR.public, at
+        assert IDENTITY_FILE.index(PRIVATE_BASE64) <= at < IDENTITY_FILE.index(PRIVATE_BASE64) + len(PRIVATE_BASE64), at
 
 
-def test_only_the_passphrase_decrypts_an_identity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_encrypted_identity_needs_its_passphrase(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AERON_SPARK_PASSPHRASE", "correct horse")
     path = tmp_path / "identity"
     pair = create_identity(path, passphrase="correct horse")
@@ -149,7 +153,7 @@ def test_only_the_passphrase_decrypts_an_identity(tmp_path: Path, monkeypatch: p
     with pytest.raises(SetupError, match="wrong passphrase for the identity"):
         read_identity(path)
     monkeypatch.setenv("AERON_SPARK_PASSPHRASE", "correct horse")
-    other = public_text(PAIR.public)
+    other = public_text(KEY_PAIR.public)
     with pytest.raises(SetupError, match="or the file was changed"):
         read_identity(write_private(tmp_path / "swapped", text.replace(public_text(pair.public), other)))
     assert set_passphrase(path, "") == pair
@@ -173,7 +177,7 @@ def test_an_encrypted_key_of_another_format_is_an_error(
 ) -> None:
     monkeypatch.setenv("AERON_SPARK_PASSPHRASE", "any")
     path = write_private(
-        tmp_path / "identity", f"aeron-spark identity 1\nsealed: {sealed}\npublic: {public_text(PAIR.public)}\n"
+        tmp_path / "identity", f"aeron-spark identity 1\nsealed: {sealed}\npublic: {public_text(KEY_PAIR.public)}\n"
     )
     with pytest.raises(DataFormatError, match=why):
         read_identity(path)

@@ -1,4 +1,4 @@
-"""The known servers of a client: first use, a changed key, several writers, and unchanged lines."""
+"""The known servers of a client: first use, a changed key, concurrent writers, and lines that stay unchanged."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from aeron_spark.protocol.keypair import new_keypair, public_text
 CONNECTOR = Path(__file__).resolve().parents[3] / "connector"
 
 
-def key(number: int) -> bytes:
+def public_key(number: int) -> bytes:
     return new_keypair(random.Random(number).randbytes).public
 
 
-def text(number: int) -> str:
-    return public_text(key(number))
+def key_text(number: int) -> str:
+    return public_text(public_key(number))
 
 
 @pytest.fixture
@@ -40,55 +40,55 @@ def known(path: Path) -> KnownServers:
     return KnownServers(path)
 
 
-def test_row_41_a_changed_key_is_refused_and_the_file_untouched(known: KnownServers, path: Path) -> None:
+def test_row_41_a_changed_key_is_refused_and_the_file_stays_unchanged(known: KnownServers, path: Path) -> None:
     server = network_server("10.0.0.1", 4000)
     assert known.key(server) is None
-    assert known.trust(server, key(1))
+    assert known.trust(server, public_key(1))
     before, inode = path.read_bytes(), path.stat().st_ino
-    assert before == f"10.0.0.1 4000 {text(1)}\n".encode()
-    assert not known.trust(server, key(1)), "known already"
+    assert before == f"10.0.0.1 4000 {key_text(1)}\n".encode()
+    assert not known.trust(server, public_key(1)), "known already"
     with pytest.raises(ServerKeyChanged, match=r"aeron-spark keys forget 10\.0\.0\.1:4000"):
-        known.trust(server, key(2))
+        known.trust(server, public_key(2))
     assert (path.read_bytes(), path.stat().st_ino) == (before, inode)
-    assert known.key(server) == key(1)
+    assert known.key(server) == public_key(1)
 
 
 def test_row_42_after_the_removal_of_a_key_another_one_can_be_stored(known: KnownServers) -> None:
     server = network_server("10.0.0.1", 4000)
-    known.trust(server, key(1))
+    known.trust(server, public_key(1))
     assert known.forget(server)
     assert not known.forget(server)
     assert known.key(server) is None
-    assert known.trust(server, key(2))
-    assert known.key(server) == key(2)
+    assert known.trust(server, public_key(2))
+    assert known.key(server) == public_key(2)
 
 
-def test_row_43_two_servers_of_one_host_do_not_collide(known: KnownServers) -> None:
+def test_row_43_each_server_of_a_host_has_a_separate_key(known: KnownServers) -> None:
     first, second = network_server("127.0.0.1", 20000), network_server("127.0.0.1", 21000)
-    known.trust(first, key(1))
-    known.trust(second, key(2))
-    assert (known.key(first), known.key(second)) == (key(1), key(2))
+    known.trust(first, public_key(1))
+    known.trust(second, public_key(2))
+    assert (known.key(first), known.key(second)) == (public_key(1), public_key(2))
     known.forget(first)
-    assert (known.key(first), known.key(second)) == (None, key(2))
+    assert (known.key(first), known.key(second)) == (None, public_key(2))
 
 
-def test_each_driver_of_a_machine_has_a_separate_server(known: KnownServers) -> None:
+def test_servers_of_two_media_drivers_of_a_machine_have_separate_keys(known: KnownServers) -> None:
     first, second = ipc_server(Path("/dev/shm/aeron one")), ipc_server(Path("/dev/shm/aeron+two"))
-    known.trust(first, key(1))
-    known.trust(second, key(2), "over there")
-    assert (known.key(first), known.key(second)) == (key(1), key(2))
+    known.trust(first, public_key(1))
+    known.trust(second, public_key(2), "over there")
+    assert (known.key(first), known.key(second)) == (public_key(1), public_key(2))
     assert parse_server("ipc:/dev/shm/aeron one") == parse_server(str(first)) == first
     assert parse_server("ipc:/dev/shm/aeron+two") == parse_server(str(second)) == second
 
 
-def test_row_44_only_its_user_can_read_and_change_the_file(known: KnownServers, path: Path) -> None:
-    known.trust(network_server("host", 1), key(1))
+def test_row_44_the_file_has_mode_0600_and_another_mode_is_refused(known: KnownServers, path: Path) -> None:
+    known.trust(network_server("host", 1), public_key(1))
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert {one.name for one in path.parent.iterdir()} == {path.name, f"{path.name}.lock"}
     path.chmod(0o666)
-    for use in (known.all, lambda: known.trust(network_server("host", 2), key(2))):
+    for access in (known.all, lambda: known.trust(network_server("host", 2), public_key(2))):
         with pytest.raises(SetupError, match="chmod 600"):
-            use()
+            access()
 
 
 @pytest.mark.parametrize(
@@ -101,15 +101,15 @@ def test_row_44_only_its_user_can_read_and_change_the_file(known: KnownServers, 
         ("[fe80::1%eth0]:4000", ServerName("fe80::1%eth0", 4000)),
     ],
 )
-def test_all_spellings_of_a_server_have_the_same_name(spelling: str, server: ServerName, known: KnownServers) -> None:
+def test_all_spellings_of_a_server_mean_the_same_server(spelling: str, server: ServerName, known: KnownServers) -> None:
     assert parse_server(spelling) == server
     assert parse_server(str(server)) == server
     host, _, port = spelling.rpartition(":")
     assert network_server(host, int(port)) == server
     known.path.parent.mkdir()
-    known.path.write_text(f"{host.strip('[]')} {port} {text(1)}\n")  # as a user may write it
+    known.path.write_text(f"{host.strip('[]')} {port} {key_text(1)}\n")  # as a user may edit it
     known.path.chmod(0o600)
-    assert known.key(server) == key(1)
+    assert known.key(server) == public_key(1)
 
 
 @pytest.mark.parametrize(
@@ -133,27 +133,27 @@ def test_an_invalid_server_is_refused(spelling: str) -> None:
 
 
 def test_all_other_lines_stay_unchanged(known: KnownServers, path: Path) -> None:
-    head = f"# mine\r\n\r\n  10.0.0.1   4000\t{text(1)}   the   old one \n".encode()
-    middle = f"HOST.example 4000 {text(2)}\n".encode()
-    tail = f"# no line end {text(3)}".encode()
+    head = f"# mine\r\n\r\n  10.0.0.1   4000\t{key_text(1)}   the   old one \n".encode()
+    middle = f"HOST.example 4000 {key_text(2)}\n".encode()
+    tail = f"# no line end {key_text(3)}".encode()
     path.parent.mkdir()
     path.write_bytes(head + middle + tail)
     path.chmod(0o600)
     assert known.all()[network_server("10.0.0.1", 4000)] == KnownServer(
-        ServerName("10.0.0.1", 4000), key(1), "the   old one"
+        ServerName("10.0.0.1", 4000), public_key(1), "the   old one"
     )
-    known.trust(network_server("::1", 5), key(4), " a new one ")
-    added = f"::1 5 {text(4)} a new one\n".encode()
+    known.trust(network_server("::1", 5), public_key(4), " a new one ")
+    added = f"::1 5 {key_text(4)} a new one\n".encode()
     assert path.read_bytes() == head + middle + tail + b"\n" + added
     known.forget(network_server("host.EXAMPLE", 4000))
     assert path.read_bytes() == head + tail + b"\n" + added
 
 
-def test_a_link_to_the_file_stays_a_link(known: KnownServers, path: Path, tmp_path: Path) -> None:
-    known.trust(network_server("host", 1), key(1))
+def test_a_symbolic_link_to_the_file_is_not_replaced(known: KnownServers, path: Path, tmp_path: Path) -> None:
+    known.trust(network_server("host", 1), public_key(1))
     link = tmp_path / "link"
     link.symlink_to(path)
-    KnownServers(link).trust(network_server("host", 2), key(2))
+    KnownServers(link).trust(network_server("host", 2), public_key(2))
     assert link.is_symlink()
     assert len(known.all()) == 2
 
@@ -171,70 +171,71 @@ def test_a_link_to_the_file_stays_a_link(known: KnownServers, path: Path, tmp_pa
         (b"first 1 %KEY", "names first:1 again"),
     ],
 )
-def test_the_error_of_a_wrong_line_has_its_number_and_other_lines_can_be_removed(
+def test_the_error_of_an_invalid_line_names_it_and_other_lines_can_be_removed(
     line: bytes, message: str, known: KnownServers, path: Path
 ) -> None:
     path.parent.mkdir()
-    first = f"first 1 {text(1)}\n".encode()
-    path.write_bytes(first + b"# a note\n" + line.replace(b"%KEY", text(2).encode()) + b"\n")
+    first = f"first 1 {key_text(1)}\n".encode()
+    path.write_bytes(first + b"# a note\n" + line.replace(b"%KEY", key_text(2).encode()) + b"\n")
     path.chmod(0o600)
     before = path.read_bytes()
-    for use in (
+    for access in (
         known.all,
         lambda: known.key(parse_server("first:1")),
-        lambda: known.trust(parse_server("x:1"), key(3)),
+        lambda: known.trust(parse_server("x:1"), public_key(3)),
     ):
         with pytest.raises(DataFormatError, match=f"line 3 of {path} .*{message}"):
-            use()
+            access()
     assert path.read_bytes() == before
     assert known.forget(parse_server("first:1")), "a valid line could not be removed"
     assert b"first" not in path.read_bytes()
 
 
-def test_a_comment_is_one_line(known: KnownServers, path: Path) -> None:
+def test_a_comment_of_two_lines_is_refused(known: KnownServers, path: Path) -> None:
     with pytest.raises(OptionError, match="comment"):
-        known.trust(network_server("host", 1), key(1), f"mine\nother 2 {text(2)}")
+        known.trust(network_server("host", 1), public_key(1), f"mine\nother 2 {key_text(2)}")
     assert not path.exists()
 
 
-WRITER = f"""
+WRITER_PROGRAM = f"""
 import sys
 from pathlib import Path
 from aeron_spark.protocol.keypair import parse_public
 from aeron_spark.keys import KnownServers, network_server
 for number in range(int(sys.argv[2]), int(sys.argv[2]) + 10):
-    KnownServers(Path(sys.argv[1])).trust(network_server("host", number), parse_public("{text(1)}"))
+    KnownServers(Path(sys.argv[1])).trust(network_server("host", number), parse_public("{key_text(1)}"))
 """
 
 
-def trust_some(path: Path, first: int) -> None:
+def trust_ten_servers(path: Path, first: int) -> None:
     known = KnownServers(path)
     for number in range(first, first + 10):
-        known.trust(network_server("host", number), key(1))
+        known.trust(network_server("host", number), public_key(1))
 
 
 def test_concurrent_writers_do_not_lose_lines(path: Path) -> None:
     processes = [
         subprocess.Popen(
-            [sys.executable, "-c", WRITER, str(path), str(first)], env={**os.environ, "PYTHONPATH": str(CONNECTOR)}
+            [sys.executable, "-c", WRITER_PROGRAM, str(path), str(first)],
+            env={**os.environ, "PYTHONPATH": str(CONNECTOR)},
         )
         for first in (1000, 2000)
     ]
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda first: trust_some(path, first), range(10_000, 50_000, 10_000)))
+        list(pool.map(lambda first: trust_ten_servers(path, first), range(10_000, 50_000, 10_000)))
     for process in processes:
         assert process.wait(60) == 0
     known = KnownServers(path).all()
     assert len(known) == 60
-    assert {entry.key for entry in known.values()} == {key(1)}
+    assert {entry.key for entry in known.values()} == {public_key(1)}
 
 
-def test_of_concurrent_first_uses_with_different_keys_only_one_is_stored(path: Path) -> None:
+def test_only_one_of_concurrent_first_uses_with_different_keys_is_stored(path: Path) -> None:
     server = network_server("host", 1)
 
     def trust(number: int) -> bool:
         try:
-            return KnownServers(path).trust(server, key(number))
+            return KnownServers(path).trust(server, public_key(number))
         except ServerKeyChanged:
             return False
 
@@ -249,17 +250,19 @@ def test_of_concurrent_first_uses_with_different_keys_only_one_is_stored(path: P
         )
     )
 )
-def test_the_file_is_a_map(tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[bool, str, int, int]]) -> None:
+def test_the_file_behaves_like_a_map_from_servers_to_keys(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[bool, str, int, int]]
+) -> None:
     known = KnownServers(tmp_path_factory.mktemp("map") / "known_servers")
     model: dict[ServerName, bytes] = {}
     for trust, host, port, number in steps:
         server = parse_server(host) if host.startswith("ipc:") else network_server(host, port)
         if not trust:
             assert known.forget(server) == (model.pop(server, None) is not None)
-        elif model.get(server, key(number)) == key(number):
-            assert known.trust(server, key(number)) == (server not in model)
-            model[server] = key(number)
+        elif model.get(server, public_key(number)) == public_key(number):
+            assert known.trust(server, public_key(number)) == (server not in model)
+            model[server] = public_key(number)
         else:
             with pytest.raises(ServerKeyChanged):
-                known.trust(server, key(number))
+                known.trust(server, public_key(number))
         assert {name: entry.key for name, entry in known.all().items()} == model

@@ -21,7 +21,7 @@ _DEFAULTS: dict[str, Any] = {
     "content": 1, "flags": 3, "rows": 1, "group_position": -1, "offset": 0, "published": 0, "batch": -1, "row": 0,
     "partition": -1, "writer": "",
 }  # fmt: skip
-_LARGE = "0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f20"
+_CHUNKS = "0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f20"
 
 CASES: tuple[dict[str, Any], ...] = (
     {"name": "empty value", "total": 0, "payload": ""},
@@ -32,13 +32,13 @@ CASES: tuple[dict[str, Any], ...] = (
     },
     {"name": "writer of exactly 8 bytes", "total": 3, "payload": "ff00ff", "writer": "8 bytes!"},
     {"name": "writer in UTF-8", "total": 2, "payload": "0000", "writer": "Wörter→流"},
-    {"name": "first of three chunks", "flags": 1, "total": 32, "payload": _LARGE[:24], "writer": "w", "batch": 3},
+    {"name": "first of three chunks", "flags": 1, "total": 32, "payload": _CHUNKS[:24], "writer": "w", "batch": 3},
     {
-        "name": "second of three chunks", "flags": 0, "total": 32, "payload": _LARGE[24:48], "writer": "w", "batch": 3,
+        "name": "second of three chunks", "flags": 0, "total": 32, "payload": _CHUNKS[24:48], "writer": "w", "batch": 3,
         "offset": 12, "group_position": 4096,
     },
     {
-        "name": "last of three chunks", "flags": 2, "total": 32, "payload": _LARGE[48:], "writer": "w", "batch": 3,
+        "name": "last of three chunks", "flags": 2, "total": 32, "payload": _CHUNKS[48:], "writer": "w", "batch": 3,
         "offset": 24, "group_position": 4096,
     },
     {
@@ -50,23 +50,23 @@ CASES: tuple[dict[str, Any], ...] = (
 
 
 def encode(case: dict[str, Any]) -> bytes:
-    """Encode according to the document: number by number, with another implementation of the checksum."""
+    """Encode a message as the document specifies: field by field, with another implementation of the checksum."""
     case = {**_DEFAULTS, **case}
     writer = case["writer"].encode()
 
-    def number(value: int, width: int) -> bytes:
+    def encode_number(value: int, width: int) -> bytes:
         return value.to_bytes(width, "little", signed=value < 0)
 
-    before = b"AsF1" + bytes([1, case["content"], case["flags"], len(writer)])
-    after = b"".join(
-        number(case[name], width)
+    head = b"AsF1" + bytes([1, case["content"], case["flags"], len(writer)])
+    tail = b"".join(
+        encode_number(case[name], width)
         for name, width in (
             ("rows", 4), ("group_position", 8), ("total", 8), ("offset", 8), ("published", 8), ("batch", 8),
             ("row", 8), ("partition", 4),
         )
     ) + bytes(4)  # fmt: skip
-    after += writer + bytes(-len(writer) % 8) + bytes.fromhex(case["payload"])
-    return before + number(binascii.crc32(before + after), 4) + after
+    tail += writer + bytes(-len(writer) % 8) + bytes.fromhex(case["payload"])
+    return head + encode_number(binascii.crc32(head + tail), 4) + tail
 
 
 def vectors() -> list[dict[str, Any]]:
