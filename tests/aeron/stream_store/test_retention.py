@@ -24,7 +24,7 @@ from tests.aeron.stream_store import rows
 from tests.aeron.stream_store.rows import SETTINGS, delete_streams, ends, identities, read_values, stage_rows, write
 from tests.aeron.streams import TIMEOUT_S, own_node
 
-SECOND = 1_000_000_000
+NS_PER_S = 1_000_000_000
 TERM = 64 << 10
 SEGMENT = 64 << 10
 
@@ -38,8 +38,8 @@ class Clock:
     def __call__(self) -> float:
         return self.now
 
-    def wall(self) -> int:
-        return int(self.now * SECOND)
+    def wall_ns(self) -> int:
+        return int(self.now * NS_PER_S)
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def clock() -> Clock:
 def streams(node: NodeHandle, tmp_path: Path, clock: Clock) -> Iterator[Streams]:
     """A store that uses the clock of the test."""
     settings = replace(SETTINGS, publication_idle_s=10.0, stage_expiry_s=60.0)
-    with Streams(tmp_path / "streams", embedded(node), settings, clock=clock, wall=clock.wall) as store:
+    with Streams(tmp_path / "streams", embedded(node), settings, clock=clock, wall=clock.wall_ns) as store:
         yield store
     delete_streams(store, node)
 
@@ -91,13 +91,13 @@ def segment_positions(node: NodeHandle, stream: Stream, partition: int = 0) -> l
 
 def test_the_position_of_a_time_is_the_start_of_the_next_transaction(streams: Streams, clock: Clock) -> None:
     stream = streams.create("a", 2, term_bytes=TERM)
-    began = clock.wall()
+    began = clock.wall_ns()
     begins = commit_each_second(stream, clock)
     assert stream.position_at(0) == [0, 0]
     for index, begin in enumerate(begins):
-        assert stream.position_at(began + (index + 1) * SECOND) == [begin, 0]
-        assert stream.position_at(began + index * SECOND + 1) == [begin, 0]
-    assert stream.position_at(clock.wall() + 1) == ends(stream)
+        assert stream.position_at(began + (index + 1) * NS_PER_S) == [begin, 0]
+        assert stream.position_at(began + index * NS_PER_S + 1) == [begin, 0]
+    assert stream.position_at(clock.wall_ns() + 1) == ends(stream)
 
 
 def test_a_purge_deletes_whole_segments_and_reads_before_it_fail(
@@ -117,7 +117,7 @@ def test_a_purge_deletes_whole_segments_and_reads_before_it_fail(
         stream.boundary(0, 0, 100, 100, None, framed=False)
     assert sum(len(data) for _, data in stream.blocks(0, start, 2**40, 1 << 16)) == ends(stream)[0] - start
     assert stream.position_at(0) == [start, 0]
-    by_time = stream.purge(before_time_ns=clock.wall())
+    by_time = stream.purge(before_time_ns=clock.wall_ns())
     assert start < by_time[0] <= begins[9]
     assert stream.purge(before_position=begins[2])[0] == by_time[0]
     commit_each_second(stream, clock, 2)
