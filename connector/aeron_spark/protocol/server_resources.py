@@ -45,7 +45,7 @@ class ServerResources:
     def statistics(self) -> dict[str, int]:
         """Return counts of used resources, and of refusals by code. Thread-safe."""
         return {
-            "places": self.admission.connections,
+            "admitted": self.admission.connections,
             "pending": self.admission.pending,
             "addresses": self.admission.addresses,
             **self.pools.in_use,

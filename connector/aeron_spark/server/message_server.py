@@ -96,7 +96,7 @@ class MessageServer(Endpoint):
                 of_connections[name] = of_connections.get(name, 0) + count
         return {
             "connections": len(self.connections),
-            "branches": len(self._runtime.bulk_links),
+            "bulk_links": len(self._runtime.bulk_links),
             **self._runner.statistics(),
             **of_connections,
             "tampered": self._runtime.tampered,

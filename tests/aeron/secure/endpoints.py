@@ -34,7 +34,7 @@ DEFAULT_SETTINGS: Final = ServerSettings(limits=NO_LIMITS)
 USAGE_COUNTS: Final = (
     "connections",
     "sessions",
-    "places",
+    "admitted",
     "pending",
     "addresses",
     "session_ids",

@@ -183,7 +183,7 @@ def test_row_31_a_client_beyond_the_limit_is_refused(world: World) -> None:
     with pytest.raises(RefusedError, match="Server is full"):
         world.client(address).connect(TIMEOUT_S)
     two[0].close()
-    wait_for(lambda: server.statistics["places"] == 1, TIMEOUT_S, "a free connection")
+    wait_for(lambda: server.statistics["admitted"] == 1, TIMEOUT_S, "a free connection")
     assert echoes(world.connected(address), "a connection is free again")
 
 
@@ -195,10 +195,10 @@ def test_row_32_refused_clients_do_not_change_the_count_of_an_address(world: Wor
     for _ in range(5):
         with pytest.raises(RefusedError, match="Too many connections"):
             world.client(address).connect(TIMEOUT_S)
-    assert server.statistics["places"] == 2
+    assert server.statistics["admitted"] == 2
     assert echoes(world.connected(elsewhere), "from another address")
     two[0].close()
-    wait_for(lambda: server.statistics["places"] == 2, TIMEOUT_S, "a free connection")
+    wait_for(lambda: server.statistics["admitted"] == 2, TIMEOUT_S, "a free connection")
     assert echoes(world.connected(address), "a connection is free again")
 
 

@@ -122,28 +122,28 @@ def test_row_36_a_packet_with_a_flipped_bit_is_an_authentication_error_and_not_a
 
 
 def test_row_41_the_first_use_stores_the_key_and_a_changed_key_is_refused(world: World, tmp_path: Path) -> None:
-    places = KeyPaths.below(tmp_path)
-    store = FilePeerStore(places)
+    paths = KeyPaths.below(tmp_path)
+    store = FilePeerStore(paths)
     first = world.server(store=MemoryPeerStore(keypair_from(b"1" * 32)))
     client = world.client(store=store)
     wait_for(lambda: store.servers())
-    before = places.known_servers.read_bytes()
+    before = paths.known_servers.read_bytes()
     client.close()
     first.close()
     world.server(store=MemoryPeerStore(keypair_from(b"2" * 32)))
     again = world.client(store=store, connect=False)
     with pytest.raises(ServerKeyChanged):
         again.connect(10)
-    assert places.known_servers.read_bytes() == before
+    assert paths.known_servers.read_bytes() == before
 
 
 def test_row_43_two_servers_of_one_host_do_not_collide_in_the_store(world: World) -> None:
     other = ServerAddress("udp", "10.0.0.1", 20131, 20132)
     world.server()
-    world.server(places=[other])
+    world.server(addresses=[other])
     store = MemoryPeerStore()
     world.client(store=store)
-    world.client(store=store, place=other, source="192.0.2.7:4001")
+    world.client(store=store, address=other, source="192.0.2.7:4001")
     wait_for(lambda: len(store.servers()) == 2)
     assert len(set(store.servers().values())) == 2
 
@@ -289,8 +289,8 @@ def test_a_slow_key_store_does_not_block_the_event_loop(world: World) -> None:
 
 def test_a_client_connects_and_reconnects_over_shared_memory(world: World) -> None:
     ipc = ServerAddress("ipc")
-    server = world.server(places=[ADDRESS, ipc])
-    client = world.client(place=ipc)
+    server = world.server(addresses=[ADDRESS, ipc])
+    client = world.client(address=ipc)
     wait_for(lambda: server.connections)
     (server_connection,) = server.connections
     assert server_connection.is_ipc

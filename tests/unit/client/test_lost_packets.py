@@ -100,8 +100,8 @@ def a_client(world: World, settings: ClientSettings | None = None, **arguments: 
 def check_one_session(world: World, server: MessageServer, client: Client) -> None:
     """Check that failed attempts left nothing, and that both ends have the same session."""
     counts = server.statistics
-    assert {name: counts[name] for name in ("connections", "places", "session_ids", "stream_ids")} == {
-        "connections": 1, "places": 1, "session_ids": 2, "stream_ids": 2,
+    assert {name: counts[name] for name in ("connections", "admitted", "session_ids", "stream_ids")} == {
+        "connections": 1, "admitted": 1, "session_ids": 2, "stream_ids": 2,
     }  # fmt: skip
     wait_for(lambda: server.statistics["sessions"] == 1)  # updated at each tick
     wait_for(lambda: server.statistics["pending"] == server.statistics["handshakes"] == 0)
@@ -285,7 +285,7 @@ def test_repeated_attempts_to_resume_count_as_one_connection(world: World) -> No
     client, _ = a_client(world)
     client.connect(TIMEOUT_S)
     client.connection.close(keep_session=True)
-    wait_for(lambda: server.statistics["places"] == 0)
+    wait_for(lambda: server.statistics["admitted"] == 0)
     losing = Losing(world, is_frame_to_server, 3)
     client.connect(TIMEOUT_S)
     assert losing.remaining == 0
@@ -359,7 +359,7 @@ def test_one_session_remains_after_random_losses_while_connecting(world: World, 
         assert world.recorded[client].names[:2] == ["init", "connect"]
         assert received == ["hello"]
         client.close()
-        wait_for(lambda: not any(server.statistics[name] for name in ("places", "session_ids", "sessions")))
+        wait_for(lambda: not any(server.statistics[name] for name in ("admitted", "session_ids", "sessions")))
     recorded = world.recorded[server]
     wait_for(lambda: recorded.count("disconnect") == 8)
     assert recorded.count("init") == recorded.count("connect") == 8

@@ -54,9 +54,9 @@ class Starts:
 def starting(tmp_path: Path) -> Iterator[Path]:
     """The directory of a node whose start lock is held during the test, as by another process that starts it."""
     aeron_dir = tmp_path / "driver"
-    places = node.local_node_paths(aeron_dir)
-    places.folder.mkdir(parents=True, mode=0o700, exist_ok=True)
-    with FileLock(places.start_lock) as lock:
+    paths = node.local_node_paths(aeron_dir)
+    paths.folder.mkdir(parents=True, mode=0o700, exist_ok=True)
+    with FileLock(paths.start_lock) as lock:
         assert lock.try_acquire()
         yield aeron_dir
 

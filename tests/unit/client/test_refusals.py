@@ -52,7 +52,7 @@ def test_a_temporary_refusal_is_raised_at_the_deadline_with_its_reason(world: Wo
     assert time.monotonic() - started > 0.4
     assert (caught.value.reason, caught.value.retriable) == ("rate", True)
     assert server.statistics["refused-rate"] >= 3  # the client tried again
-    assert server.statistics["places"] == 1
+    assert server.statistics["admitted"] == 1
 
 
 def test_a_temporary_refusal_is_raised_even_if_no_other_attempt_finished(world: World) -> None:

@@ -102,7 +102,7 @@ class World:
 
     def server(
         self, settings: ServerSettings | None = None, *, store: PeerStore | None = None,
-        places: Iterable[ServerAddress] = (ADDRESS,), connection_class: type[Connection] = Connection,
+        addresses: Iterable[ServerAddress] = (ADDRESS,), connection_class: type[Connection] = Connection,
         start: bool = True,
     ) -> MessageServer:  # fmt: skip
         server = MessageServer(
@@ -111,18 +111,19 @@ class World:
         )  # fmt: skip
         self._add(server)
         if start:
-            server.start(list(places))
+            server.start(list(addresses))
         return server
 
     def client(
-        self, settings: ClientSettings | None = None, *, store: PeerStore | None = None, place: ServerAddress = ADDRESS,
-        source: str = "192.0.2.7:4000", connection_class: type[Connection] = Connection, connect: bool = True,
+        self, settings: ClientSettings | None = None, *, store: PeerStore | None = None,
+        address: ServerAddress = ADDRESS, source: str = "192.0.2.7:4000",
+        connection_class: type[Connection] = Connection, connect: bool = True,
         dial: Callable[[], MemoryClientTransport] | None = None,
     ) -> Client:  # fmt: skip
-        is_ipc = place.media == "ipc"
+        is_ipc = address.media == "ipc"
         client = Client(
-            dial or (lambda: MemoryClientTransport(self.network, place, source=source)),
-            ServerName("ipc:/dev/shm/aeron", 0) if is_ipc else ServerName(place.host, place.data_port),
+            dial or (lambda: MemoryClientTransport(self.network, address, source=source)),
+            ServerName("ipc:/dev/shm/aeron", 0) if is_ipc else ServerName(address.host, address.data_port),
             store or MemoryPeerStore(),
             settings or ClientSettings(link=LINK, tag="desk-7", first_pause=0.01, longest_pause=0.05),
             connection_class,

@@ -172,14 +172,14 @@ def test_a_session_whose_link_is_lost_is_resumed(expired: bool) -> None:
     returned = server.feed(lost)
     assert returned[:2] == (effects.Detach(session), effects.CloseLink(link))
     assert returned[2:] == ((effects.Notify(session, "disconnect"),) if expired else ())
-    assert server.machine.statistics()["places"] == (0 if expired else 1)
+    assert server.machine.statistics()["admitted"] == (0 if expired else 1)
     before = client.ticket
     assert client.connect() == session
     assert client.ack is not None
     assert client.ack.resumed
     assert client.ticket != before
     assert server.sessions[session].notices == ["connect", *(["disconnect"] if expired else []), "resume"]
-    assert server.machine.statistics()["places"] == 1
+    assert server.machine.statistics()["admitted"] == 1
     server.close()
 
 
@@ -440,7 +440,7 @@ def test_a_permit_that_was_released_during_a_resume_is_taken_again_or_the_link_i
     other.connect()
     (new,) = [number for number, one in server.links.items() if one.effect.session == session]
     assert client.send_first_frame() == (effects.CloseLink(new),)
-    assert server.machine.statistics()["places"] == 1
+    assert server.machine.statistics()["admitted"] == 1
     server.close()
 
 

@@ -72,7 +72,7 @@ class ServerAndClients(RuleBasedStateMachine):
         self.server.let_time_pass()
         statistics = self.server.machine.statistics()
         assert statistics["pending"] == statistics["handshakes"] == 0
-        assert statistics["places"] == statistics["sessions"] == len(self.attached())
+        assert statistics["admitted"] == statistics["sessions"] == len(self.attached())
         assert statistics["session_ids"] == 2 * len(self.server.links)
         self.server.close()
 
@@ -272,7 +272,7 @@ class ServerAndClients(RuleBasedStateMachine):
     @invariant()
     def limits_are_kept(self) -> None:
         statistics = self.server.machine.statistics()
-        assert statistics["places"] <= POLICY.limits.connections
+        assert statistics["admitted"] <= POLICY.limits.connections
         assert statistics["pending"] <= POLICY.limits.pending
         assert statistics["sessions"] <= POLICY.max_sessions
 

@@ -92,7 +92,7 @@ def client_of(world: World, number: int, **changes: object) -> Client:
 def is_unused(server: MessageServer) -> bool:
     counts = server.statistics
     return not any(
-        counts[name] for name in ("places", "pending", "session_ids", "stream_ids", "handshakes", "sessions")
+        counts[name] for name in ("admitted", "pending", "session_ids", "stream_ids", "handshakes", "sessions")
     )
 
 
@@ -112,7 +112,7 @@ def test_row_05_and_row_28_a_client_refused_by_a_tag_filter_gets_the_servers_tex
     client_of(world, 1, tag="ok").connect(TIMEOUT_S)
     with pytest.raises(RefusedError, match="Connection was not permitted!"):
         client_of(world, 2, tag="no").connect(TIMEOUT_S)
-    wait_for(lambda: server.statistics["places"] == 1)
+    wait_for(lambda: server.statistics["admitted"] == 1)
 
 
 def test_row_06_a_repeated_hello_is_one_pending_handshake(world: World) -> None:
@@ -123,7 +123,7 @@ def test_row_06_a_repeated_hello_is_one_pending_handshake(world: World) -> None:
     raw.send(raw.last)
     client_of(world, 7).connect(TIMEOUT_S)  # the server has then handled the repeated HELLO
     assert server.statistics["pending"] == 1
-    assert server.statistics["places"] == 1  # the client's
+    assert server.statistics["admitted"] == 1  # the client's
     raw.listen()
     assert set(raw.packets) == {raw.packets[0]}  # the response, if any, is the same
     raw.close()
@@ -197,7 +197,7 @@ def test_row_14_without_free_ids_a_client_is_refused_and_no_id_is_lost(world: Wo
         client.connect(TIMEOUT_S)
     with pytest.raises(RefusedError, match="Connection error!"):
         client_of(world, 3).connect(TIMEOUT_S)
-    wait_for(lambda: server.statistics["places"] == 2)
+    wait_for(lambda: server.statistics["admitted"] == 2)
     assert server.statistics["session_ids"] == 4
     two[0].close()
     wait_for(lambda: server.statistics["session_ids"] == 2)
@@ -231,7 +231,7 @@ def test_row_31_a_client_above_the_limit_gets_the_error_server_is_full(world: Wo
     with pytest.raises(RefusedError, match="Server is full"):
         client_of(world, 3).connect(TIMEOUT_S)
     two[0].close()
-    wait_for(lambda: server.statistics["places"] == 1)
+    wait_for(lambda: server.statistics["admitted"] == 1)
     client_of(world, 4).connect(TIMEOUT_S)
 
 
@@ -248,7 +248,7 @@ def test_row_32_refusals_do_not_change_the_limit_of_an_address(world: World) -> 
             results.append(True)
     assert results == [True, True] + [False] * 8
     world.client(source="192.0.2.8:4000")
-    wait_for(lambda: server.statistics["places"] == 3)
+    wait_for(lambda: server.statistics["admitted"] == 3)
 
 
 def test_a_closed_client_frees_its_connection_slot_and_a_resume_takes_one_again(world: World) -> None:
@@ -256,7 +256,7 @@ def test_a_closed_client_frees_its_connection_slot_and_a_resume_takes_one_again(
     first = client_of(world, 1)
     first.connect(TIMEOUT_S)
     first.connection.close(keep_session=True)
-    wait_for(lambda: server.statistics["places"] == 0)
+    wait_for(lambda: server.statistics["admitted"] == 0)
     second = client_of(world, 2)
     second.connect(TIMEOUT_S)
     with pytest.raises(RefusedError, match="Server is full"):
@@ -264,7 +264,7 @@ def test_a_closed_client_frees_its_connection_slot_and_a_resume_takes_one_again(
     second.close()
     first.connect(TIMEOUT_S)
     wait_for(lambda: world.recorded[first].count("resume") == 1)
-    assert server.statistics["places"] == 1
+    assert server.statistics["admitted"] == 1
 
 
 def test_row_45_only_authorised_keys_connect_and_call_only_granted_methods(world: World) -> None:

@@ -13,7 +13,7 @@ SECOND = ServerAddress("udp", "198.51.100.1", 20131, 20132)
 
 
 def test_finding_c4_a_server_with_one_address_in_use_listens_on_none(world: World) -> None:
-    world.server(places=[SECOND])
+    world.server(addresses=[SECOND])
     refused = world.server(start=False)
     with pytest.raises(InUseError) as error:
         refused.start([FIRST, SECOND])
@@ -21,11 +21,11 @@ def test_finding_c4_a_server_with_one_address_in_use_listens_on_none(world: Worl
         "cannot listen on 198.51.100.1:20131: the address is in use. "
         "Stop the program that has it, or choose another port"
     )
-    world.server(places=[FIRST])
+    world.server(addresses=[FIRST])
 
 
 def test_a_server_that_could_not_listen_can_start_again_and_one_that_listens_cannot(world: World) -> None:
-    first, second = world.server(places=[SECOND]), world.server(start=False)
+    first, second = world.server(addresses=[SECOND]), world.server(start=False)
     with pytest.raises(InUseError):
         second.start([FIRST, SECOND])
     first.close()
@@ -38,9 +38,9 @@ def test_a_server_that_could_not_listen_can_start_again_and_one_that_listens_can
 def test_finding_c4_a_server_with_one_address_that_fails_does_not_start(world: World) -> None:
     world.network.refusal = "there is no such address"
     with pytest.raises(TransportError, match="there is no such address"):
-        world.server(places=[FIRST])
+        world.server(addresses=[FIRST])
 
 
 def test_a_server_without_an_address_does_not_start(world: World) -> None:
     with pytest.raises(UsageError, match="no address to listen at"):
-        world.server(places=[])
+        world.server(addresses=[])
