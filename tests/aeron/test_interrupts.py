@@ -1,4 +1,4 @@
-"""Finding C14: a program gets Ctrl-C, with a handler set before or after the JVM's start, or without one."""
+"""A program gets Ctrl-C, with a handler set before or after the JVM's start, or without one."""
 
 from __future__ import annotations
 
@@ -83,9 +83,7 @@ def interrupted(aeron_dir: Path, handler: str, blocking: str, number: signal.Sig
 
 
 @pytest.mark.parametrize("blocking", ["connect", "event", "java"])
-def test_finding_c14_ctrl_c_raises_keyboard_interrupt_in_any_blocking_call_and_finally_runs(
-    shared: Path, blocking: str
-) -> None:
+def test_ctrl_c_raises_keyboard_interrupt_in_any_blocking_call_and_finally_runs(shared: Path, blocking: str) -> None:
     output, code, seconds = interrupted(shared, "none", blocking, signal.SIGINT)
     assert (output, code) == (["interrupted", "finally"], 0)
     assert seconds < BLOCKED_S / 10
@@ -93,7 +91,7 @@ def test_finding_c14_ctrl_c_raises_keyboard_interrupt_in_any_blocking_call_and_f
 
 @pytest.mark.parametrize("handler", ["before", "after"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_finding_c14_a_handler_set_before_or_after_the_start_of_the_jvm_is_called(
+def test_a_handler_set_before_or_after_the_start_of_the_jvm_is_called(
     shared: Path, handler: str, number: signal.Signals
 ) -> None:
     output, code, _ = interrupted(shared, handler, "event", number)
@@ -101,9 +99,7 @@ def test_finding_c14_a_handler_set_before_or_after_the_start_of_the_jvm_is_calle
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_finding_c14_a_signal_that_the_program_does_not_handle_ends_it_at_once(
-    shared: Path, number: signal.Signals
-) -> None:
+def test_a_signal_that_the_program_does_not_handle_ends_it_at_once(shared: Path, number: signal.Signals) -> None:
     output, code, _ = interrupted(shared, "none", "event", number)
     assert (output, code) == ([], -number)
 
@@ -121,7 +117,7 @@ print("still running", flush=True)
 """
 
 
-def test_finding_c14_a_signal_that_the_program_ignores_stays_ignored() -> None:
+def test_a_signal_that_the_program_ignores_stays_ignored() -> None:
     with start_python(IGNORING) as process:
         output, _ = process.communicate(timeout=TIMEOUT_S)
     assert (output.splitlines(), process.returncode) == (["still running"], 0)
@@ -140,7 +136,7 @@ def test_a_java_call_of_the_main_thread_raises_javas_exception() -> None:
     assert output.splitlines() == ['For input string: "x"', "7"]
 
 
-def test_finding_c14_the_result_of_a_call_whose_wait_was_interrupted_is_discarded() -> None:
+def test_the_result_of_a_call_whose_wait_was_interrupted_is_discarded() -> None:
     code = """
 import _thread, threading, time
 from aeron_spark.aeron import jvm

@@ -1,4 +1,4 @@
-"""Finding T5: messages are acknowledged after they are recorded; a restarted archive gets a new recording request."""
+"""Messages are acknowledged after they are recorded; a restarted archive gets a new recording request."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_an_appender_finishes_only_after_the_archive_has_recorded_its_messages(
 def test_an_appender_waits_for_the_recording_of_each_stream_that_it_wrote_to(
     node: NodeHandle, stream: Stream, late: str
 ) -> None:
-    """Finding: no test noticed an appender that waits for its first stream only."""
+    """No other test notices an appender that waits for its first stream only."""
     other = Stream(node)
     streams = {"the options' stream": (stream.channel, stream.id), "a row's own stream": (other.channel, other.id)}
     appender = DirectAppender(written(stream, ack="archive", **SHORT_TIMEOUT), Source("test"))
@@ -112,7 +112,7 @@ def test_an_appender_waits_for_the_recording_of_each_stream_that_it_wrote_to(
 def test_the_next_publication_starts_only_after_the_archive_has_recorded_the_whole_previous_one(
     node: NodeHandle, stream: Stream
 ) -> None:
-    """Finding: no test noticed a publisher that closed a publication before all of it was recorded."""
+    """No other test notices a publisher that closed a publication before all of it was recorded."""
     last_term = 2**31 - 1  # of a publication whose initial term id is 0
     ending = f"aeron:ipc?term-length=64k|init-term-id=0|term-id={last_term}|term-offset={(64 << 10) - 2 * LENGTH}"
     end = (last_term + 1) * (64 << 10)

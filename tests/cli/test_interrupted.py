@@ -74,7 +74,7 @@ def test_a_signal_ends_a_command_that_waits_for_a_response(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Finding: Ctrl-C and SIGTERM were ignored until the timeout, and the exit code then was 1."""
+    """Regression: Ctrl-C and SIGTERM were ignored until the timeout, and the exit code then was 1."""
     monkeypatch.setenv("AERON_SPARK_CONFIG_HOME", str(tmp_path))
     monkeypatch.setenv("AERON_SPARK_AERON_DIR", str(shared))
     with begin(*line.format(port=silent.port).split()) as command:

@@ -1,4 +1,4 @@
-"""``recordings`` lists, stops and deletes the recordings of the direct route (finding U2)."""
+"""``recordings`` lists, stops and deletes the recordings of the direct route."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def log_of(stream: Stream) -> ArchiveLog:
 
 
 def test_the_list_shows_the_program_that_started_a_recording(run: Run, stream: Stream) -> None:
-    """Finding U2: ``list`` showed 0 where a recording kept the node."""
+    """Regression: ``list`` showed 0 where a recording kept the node."""
     assert run("list", *of(stream)) == (0, "", "no recordings\n")
     assert run("list", *of(stream), "--json") == (0, "", "")
     assert stream.archive.subscriptions(stream.id) == []
@@ -88,7 +88,7 @@ def test_the_list_shows_the_program_that_started_a_recording(run: Run, stream: S
 def test_a_recording_is_stopped_and_then_deleted(
     run: Run, stream: Stream, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Finding U2: no command ended a recording, and the command of the remedy reached another node."""
+    """Regression: no command ended a recording, and the command of the remedy reached another node."""
     monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
     log_of(stream).start_recording()
     publisher = stream.publisher()
@@ -144,7 +144,7 @@ def test_delete_requires_a_confirmation_on_a_terminal(
 def test_the_command_in_the_warning_of_a_query_stops_its_recording(
     stream: Stream, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Finding U2: the warning of a streaming query names this command line; it reached another node than this one."""
+    """Regression: the command line in a streaming query's warning reached another node than this one."""
     log_of(stream).start_recording("counts")
     command = shlex.split(stop_command(log_of(stream).address))
     assert command[:3] == ["aeron-spark", "recordings", "stop"]
@@ -157,7 +157,7 @@ def test_the_command_in_the_warning_of_a_query_stops_its_recording(
 
 
 def test_stopping_a_standing_request_twice_does_not_advise_to_record_again(run: Run, stream: Stream) -> None:
-    """Finding U2: ``stop``, repeated, advised to have the stream recorded first."""
+    """Regression: ``stop``, repeated, advised to have the stream recorded first."""
     log_of(stream).start_recording()
     assert run("stop", *of(stream))[0] == 0
     code, out, err = run("stop", *of(stream))
@@ -167,7 +167,7 @@ def test_stopping_a_standing_request_twice_does_not_advise_to_record_again(run: 
 
 
 def test_a_servers_recording_is_neither_stopped_nor_deleted(run: Run, shared: Path) -> None:
-    """Finding U2: the remedy of ``stop`` was the command that deletes the stream."""
+    """Regression: the remedy of ``stop`` was the command that deletes the stream."""
     with node.ensure(shared) as handle:
         stream = Stream(handle, "aeron:ipc?alias=aeron-spark:flights:0:18ff3a").record()
         number = str(stream.publisher().recording_id)
@@ -184,7 +184,7 @@ def test_a_servers_recording_is_neither_stopped_nor_deleted(run: Run, shared: Pa
 def test_describe_and_receive_of_an_unknown_stream_start_no_recording(
     shared: Path, stream: Stream, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Finding U2: a misspelled stream started a standing recording."""
+    """Regression: a misspelled stream started a standing recording."""
     for command in (["streams", "describe"], ["receive"]):
         assert main([*command, *of(stream), "--aeron-dir", str(shared)]) == 1
         assert "recording" in capsys.readouterr().err

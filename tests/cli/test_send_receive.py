@@ -111,7 +111,7 @@ def test_a_file_of_rows_is_received_equal(ending: str, shared: Path, tmp_path: P
 
 
 def test_a_stream_that_was_never_recorded_is_an_error_and_leaves_no_file(shared: Path, tmp_path: Path) -> None:
-    """Finding U5: a mistaken stream looked like one without rows, and was recorded from then on (finding U2)."""
+    """Regression: a mistaken stream looked like one without rows, and was recorded from then on."""
     for _ in range(2):
         done = pipe(b"", "receive", *to(1007, shared, "--output", str(tmp_path / "none.parquet")))
         assert done.code == 1, done.err
@@ -131,7 +131,7 @@ def test_framed_values_larger_than_a_message_are_sent_in_chunks(shared: Path, rn
 
 @pytest.mark.parametrize("record", [["--record"], ["--ack", "driver"]])
 def test_an_unknown_host_in_the_channel_is_an_error_with_a_remedy(record: list[str], shared: Path) -> None:
-    """Finding: the sentence had the internal alias of a recording's channel, and no remedy."""
+    """Regression: the sentence had the internal alias of a recording's channel, and no remedy."""
     channel = "aeron:udp?endpoint=no-such.invalid:40123"
     done = pipe(b"one\n", "send", "--channel", channel, "--stream-id", "1900", "--aeron-dir", str(shared), *record)
     assert done.code == 1

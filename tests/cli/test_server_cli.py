@@ -217,7 +217,7 @@ def test_row_20_invalid_ports_and_options_are_refused_before_the_server_starts(s
 
 
 def test_a_missing_or_wrong_file_of_authorised_keys_ends_with_2(tmp_path: Path, address: str, shared: Path) -> None:
-    """Finding: it ended with 1, but a wrong configuration file has exit code 2."""
+    """Regression: it ended with 1, but a wrong configuration file has exit code 2."""
     environ = {"AERON_SPARK_CONFIG_HOME": str(tmp_path / "server"), "AERON_SPARK_AERON_DIR": str(shared)}
     clients = tmp_path / "clients"
     missing = run("server", address, "--authorized-keys", str(clients), **environ)
@@ -261,7 +261,7 @@ def test_a_missing_server_is_an_error_after_connect_timeout(shared: Path, addres
 def test_the_remedy_for_a_server_key_prints_the_key_that_the_server_shows(
     tmp_path: Path, shared: Path, address: str, client: dict[str, str]
 ) -> None:
-    """Finding U8: the remedy named a command that prints a client's key, and no command printed the server's."""
+    """Regression: the remedy named a command that prints a client's key, and no command printed the server's."""
     options = OptionReader({"server": address, "stream": "flights"}, Where.READ_STREAM)
     with pytest.raises(OptionError) as missing:
         route_of(options)

@@ -1,4 +1,4 @@
-"""Finding C4, with processes: a second server ends with exit code 3; a killed one does not block the next."""
+"""With processes: a second server ends with exit code 3; a killed one does not block the next."""
 
 from __future__ import annotations
 
@@ -18,9 +18,7 @@ def address() -> str:
     return f"127.0.0.1:{free_ports()[0]}"
 
 
-def test_finding_c4_a_second_server_ends_with_3_and_the_first_continues(
-    tmp_path: Path, shared: Path, address: str
-) -> None:
+def test_a_second_server_ends_with_3_and_the_first_continues(tmp_path: Path, shared: Path, address: str) -> None:
     client = {"AERON_SPARK_CONFIG_HOME": str(tmp_path / "client"), "AERON_SPARK_AERON_DIR": str(shared)}
     store = f"{node.status(shared).archive_dir}.streams"
     with running_server(tmp_path / "first", shared, address) as first:
@@ -43,7 +41,7 @@ def test_finding_c4_a_second_server_ends_with_3_and_the_first_continues(
 
 
 @pytest.mark.parametrize("other", ["data home", "link"])
-def test_finding_c4_a_port_is_refused_also_with_another_data_home_or_path_of_the_driver(
+def test_a_port_is_refused_also_with_another_data_home_or_path_of_the_driver(
     tmp_path: Path, shared: Path, address: str, monkeypatch: pytest.MonkeyPatch, other: str
 ) -> None:
     driver = shared
@@ -64,7 +62,7 @@ def test_finding_c4_a_port_is_refused_also_with_another_data_home_or_path_of_the
         assert first.stop() == 0
 
 
-def test_finding_c4_an_address_that_another_program_uses_ends_the_server_with_3(
+def test_an_address_that_another_program_uses_ends_the_server_with_3(
     tmp_path: Path, shared: Path, address: str
 ) -> None:
     environ = {"AERON_SPARK_CONFIG_HOME": str(tmp_path / "server"), "AERON_SPARK_AERON_DIR": str(shared)}
@@ -79,7 +77,7 @@ def test_finding_c4_an_address_that_another_program_uses_ends_the_server_with_3(
     )
 
 
-def test_finding_c4_one_invalid_address_of_two_ends_the_server(tmp_path: Path, shared: Path, address: str) -> None:
+def test_one_invalid_address_of_two_ends_the_server(tmp_path: Path, shared: Path, address: str) -> None:
     environ = {"AERON_SPARK_CONFIG_HOME": str(tmp_path / "server"), "AERON_SPARK_AERON_DIR": str(shared)}
     refused = run("server", f"{address},198.51.100.7:20121", **environ)
     assert (refused.code, refused.out) == (1, "")
@@ -97,12 +95,10 @@ def restart_after_kill(tmp_path: Path, shared: Path, address: str, times: int) -
         assert server.stop() == 0
 
 
-def test_finding_c4_a_server_starts_immediately_after_kill_9(tmp_path: Path, shared: Path, address: str) -> None:
+def test_a_server_starts_immediately_after_kill_9(tmp_path: Path, shared: Path, address: str) -> None:
     restart_after_kill(tmp_path, shared, address, 2)
 
 
 @pytest.mark.full("20 starts of a server take 40 CPU seconds; two of them, and 20 of its locks, are in make test")
-def test_finding_c4_a_server_starts_immediately_after_each_of_20_kills(
-    tmp_path: Path, shared: Path, address: str
-) -> None:
+def test_a_server_starts_immediately_after_each_of_20_kills(tmp_path: Path, shared: Path, address: str) -> None:
     restart_after_kill(tmp_path, shared, address, 20)

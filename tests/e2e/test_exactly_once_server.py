@@ -175,7 +175,7 @@ def test_a_copy_during_kills_equals_its_source(server: ServerProgram, tmp_path: 
 def test_a_copy_of_a_writer_that_repeats_each_failed_commit_equals_its_source(
     server: ServerProgram, tmp_path: Path, rng: random.Random
 ) -> None:
-    """Finding C1: the server is interrupted for longer than commit() waits, in some cases after the commit."""
+    """The server is interrupted for longer than commit() waits, in some cases after the commit."""
     check_copy(server, tmp_path, rng, list(OUTAGES), outages=True)
 
 

@@ -1,4 +1,4 @@
-"""Finding U1: ``venv/bin/python job.py`` works without an activated environment."""
+"""``venv/bin/python job.py`` works without an activated environment."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def unactivated(place: Path) -> dict[str, str]:
     "a Spark session and its workers take more than 10 CPU seconds; tests/unit/spark tests the choice of the Python"
 )
 def test_a_program_of_an_environment_that_is_not_activated_reads_a_stream(own: NodeHandle, tmp_path: Path) -> None:
-    """Finding U1: the program ended with DATA_SOURCE_NOT_FOUND, because Spark's workers ran another Python."""
+    """Regression: the program ended with DATA_SOURCE_NOT_FOUND, because Spark's workers ran another Python."""
     stream = Stream(own).record()
     stream.publisher().send([b"one", b"two"])
     done = subprocess.run(
@@ -62,7 +62,7 @@ def test_a_program_of_an_environment_that_is_not_activated_reads_a_stream(own: N
 
 @pytest.mark.full("a Spark and its workers take more than 10 CPU seconds; tests/spark/test_pages.py runs the same code")
 def test_the_first_example_of_the_readme_runs_as_a_program(aeron_dir: Path, tmp_path: Path) -> None:
-    """Finding: as ``venv/bin/python job.py`` the example read no row and exited with 0."""
+    """Regression: as ``venv/bin/python job.py`` the example read no row and exited with 0."""
     (example,) = [
         block.code
         for section in sections("README.md")

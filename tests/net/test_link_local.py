@@ -1,4 +1,4 @@
-"""Finding C8, over a real network: a client at a link-local IPv6 address."""
+"""Over a real network: a client at a link-local IPv6 address."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TENTATIVE = 0x40  # IFA_F_TENTATIVE: another host may have the address
 @pytest.mark.full(
     "tests/unit/connection/test_source_addresses.py shows the same without a network; this one shows Aeron's spelling"
 )
-def test_finding_c8_a_client_at_a_link_local_address_opens_a_bulk_link(programs: Programs) -> None:
+def test_a_client_at_a_link_local_address_opens_a_bulk_link(programs: Programs) -> None:
     site = programs.site
     address = wait_for(lambda: link_local(site.server, "s0"), 20, "the server's link-local address")
     own_address = wait_for(lambda: link_local(site.router, OUTSIDE), 20, "the client's link-local address")

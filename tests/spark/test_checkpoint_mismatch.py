@@ -1,4 +1,4 @@
-"""Finding C6: a query fails if its checkpoint is of another stream; with a real archive."""
+"""A query fails if its checkpoint is of another stream; with a real archive."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def make_two_streams(node: NodeHandle) -> tuple[Stream, Stream]:
 def test_a_query_with_a_checkpoint_of_another_stream_fails_before_any_row_and_names_both_streams(
     node: NodeHandle,
 ) -> None:
-    """Finding C6: if the old recordings had ended, one sink got rows of two streams without an error."""
+    """Regression: if the old recordings had ended, one sink got rows of two streams without an error."""
     ended, other = make_two_streams(node)
     query = Query(ended.options)
     assert query.run_batch() == [0, 1, 2]
@@ -43,7 +43,7 @@ def test_a_query_with_a_checkpoint_of_another_stream_fails_before_any_row_and_na
 
 
 def test_a_batch_that_is_planned_again_for_another_stream_fails(node: NodeHandle) -> None:
-    """Finding C6: after a failed batch, Spark plans that batch again before any other call."""
+    """After a failed batch, Spark plans that batch again before any other call."""
     ended, other = make_two_streams(node)
     query = Query(ended.options)
     assert query.plan_batch()
@@ -60,7 +60,7 @@ def test_a_batch_that_is_planned_again_for_another_stream_fails(node: NodeHandle
 def test_spark_fails_a_query_with_a_checkpoint_of_another_stream(
     spark: SparkSession, node: NodeHandle, tmp_path: Path
 ) -> None:
-    """Finding C6: the query ends with the error, and the sink has no row of the other stream."""
+    """The query ends with the error, and the sink has no row of the other stream."""
     ended, other = make_two_streams(node)
     sink = CollectingSink()
     run_to_end(read_stream(spark, ended.options), tmp_path, sink)

@@ -1,4 +1,4 @@
-"""Findings U5 and P6: ``.schema(...)`` selects columns of ``raw`` and ``framed``; an error for others lists them."""
+"""``.schema(...)`` selects columns of ``raw`` and ``framed``; an error for others lists them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def framed(node: NodeHandle) -> Stream:
 
 @pytest.mark.parametrize("payload", ["raw", "auto"])
 def test_a_query_selects_columns_of_a_raw_stream_in_any_order(raw: Stream, payload: str) -> None:
-    """Finding P6: a query could not leave out the column ``channel``."""
+    """Regression: a query could not leave out the column ``channel``."""
     found = read_rows(raw.options, make_schema(POSITION, VALUE), payload=payload)
     assert found.schema.names == ["position", "value"]
     assert found["value"].to_pylist() == numbered(0, 3)
@@ -75,7 +75,7 @@ def test_a_query_selects_value_and_metadata_columns_of_a_framed_stream(framed: S
 def test_a_wrong_column_of_a_raw_stream_is_refused_and_the_error_shows_both_schemas(
     raw: Stream, payload: str, wrong: tuple[str, DataType], reason: str
 ) -> None:
-    """Finding U5: the error said that the columns were fixed, and suggested payload=arrow."""
+    """Regression: the error said that the columns were fixed, and suggested payload=arrow."""
     schema = make_schema(POSITION, wrong)
     with pytest.raises(OptionError, match=reason) as refused:
         make_source(raw.options, payload=payload).reader(schema)
@@ -85,7 +85,7 @@ def test_a_wrong_column_of_a_raw_stream_is_refused_and_the_error_shows_both_sche
 
 
 def test_a_schema_without_any_column_of_a_raw_stream_is_refused_and_the_error_shows_both_schemas(raw: Stream) -> None:
-    """Finding U5: the source took it for the schema of an arrow stream, and the task failed at the first message."""
+    """Regression: the source took it for the schema of an arrow stream, and the task failed at the first message."""
     with pytest.raises(OptionError, match=r"'vlaue' is not one of them\. Did you mean 'value'\?") as refused:
         make_source(raw.options, payload="auto").reader(make_schema(("vlaue", BinaryType())))
     assert "payload=raw has the columns" in refused.value.what

@@ -1,4 +1,4 @@
-"""Finding C7: idle workers of Spark close their connections and end their threads."""
+"""Idle workers of Spark close their connections and end their threads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def threads_by_worker() -> dict[int, set[str]]:
 def test_a_worker_has_no_connection_and_no_thread_60_seconds_after_its_last_use(
     spark: SparkSession, server: StreamServer
 ) -> None:
-    """Finding C7: idle workers kept connections, an Aeron client, and threads, also of Java."""
+    """Regression: idle workers kept connections, an Aeron client, and threads, also of Java."""
     stream = server.create_stream(TASKS)
     options = server.options(stream, identity=server.key_file("idle-workers"))
     write_frame(make_numbered_rows(spark, 400, TASKS), options)

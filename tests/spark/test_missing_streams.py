@@ -1,4 +1,4 @@
-"""Finding U5: a batch query fails if its stream was never recorded, and returns no rows if its recording is empty."""
+"""A batch query fails if its stream was never recorded, and returns no rows if its recording is empty."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.spark.simulated_engine import read_numbers
 
 
 def test_a_batch_query_with_a_wrong_port_fails_and_the_error_names_the_recorded_channel(node: NodeHandle) -> None:
-    """Finding U5: the query returned 0 rows, without an error."""
+    """Regression: the query returned 0 rows, without an error."""
     stream = Stream(node, f"aeron:udp?endpoint=localhost:{free_port()}").record()
     stream.publisher().send(numbered(0, 3))
     wrong = f"aeron:udp?endpoint=localhost:{free_port()}"
@@ -26,7 +26,7 @@ def test_a_batch_query_with_a_wrong_port_fails_and_the_error_names_the_recorded_
 
 
 def test_a_batch_query_with_a_wrong_stream_id_fails_and_the_error_names_the_recorded_stream(node: NodeHandle) -> None:
-    """Finding U5: the channel is right and the stream id is wrong."""
+    """The channel is right and the stream id is wrong."""
     stream = Stream(node, f"aeron:udp?endpoint=localhost:{free_port()}").record()
     stream.publisher().send(numbered(0, 3))
     with pytest.raises(OptionError, match=f"it has stream {stream.id} of aeron:udp"):

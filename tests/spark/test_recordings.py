@@ -1,4 +1,4 @@
-"""Finding U2: when queries of the direct route start recordings, and how a user lists, stops and deletes them."""
+"""When queries of the direct route start recordings, and how a user lists, stops and deletes them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def recordings_of(stream: Stream) -> list[ListedRecording]:
 
 
 def test_load_schema_inference_and_batch_queries_start_no_recording(node: NodeHandle) -> None:
-    """Finding U2: a typing mistake in a channel started a recording subscription, even in ``load()``."""
+    """Regression: a typing mistake in a channel started a recording subscription, even in ``load()``."""
     stream = make_udp_stream(node)
     make_source(stream.options, payload="auto").schema()
     make_source({**stream.options, "startingOffsets": "latest"}, payload="auto").schema()
@@ -42,7 +42,7 @@ def test_load_schema_inference_and_batch_queries_start_no_recording(node: NodeHa
 
 
 def test_a_streaming_query_starts_a_recording_and_its_warning_names_the_command_that_stops_it(node: NodeHandle) -> None:
-    """Finding U2: the query warns when it starts a recording, which is listed before there is a publisher."""
+    """The query warns when it starts a recording, which is listed before there is a publisher."""
     stream = make_udp_stream(node)
     query = Query(stream.options, queryName="flights, all")
     with pytest.warns(RecordingWarning) as warned:
@@ -68,7 +68,7 @@ def test_a_streaming_query_starts_a_recording_and_its_warning_names_the_command_
 
 
 def test_stopping_a_recording_also_ends_its_recording_subscription(node: NodeHandle) -> None:
-    """Finding U2: no command stopped a recording. Without the subscription, later publishers are not recorded."""
+    """Regression: no command stopped a recording. Without the subscription, later publishers are not recorded."""
     stream = make_udp_stream(node)
     with pytest.warns(RecordingWarning):
         Query(stream.options).request_initial_offset()
@@ -86,7 +86,7 @@ def test_stopping_a_recording_also_ends_its_recording_subscription(node: NodeHan
 
 
 def test_a_recording_subscription_without_a_publisher_is_stopped_by_channel_and_stream_id(node: NodeHandle) -> None:
-    """Finding U2: a subscription to a mistyped channel has no recording id; ``stop --channel --stream-id`` ends it."""
+    """A subscription to a mistyped channel has no recording id; ``stop --channel --stream-id`` ends it."""
     stream, other = make_udp_stream(node), make_udp_stream(node)
     for one in (stream, other):
         with pytest.warns(RecordingWarning):
@@ -125,7 +125,7 @@ def test_the_recordings_of_a_servers_stream_are_not_listed_and_cannot_be_stopped
 
 
 def test_node_stop_names_the_recordings_that_prevent_it(run_name: str) -> None:
-    """Finding U2: ``node stop`` said "1 recordings are active" and named no command that stops them."""
+    """Regression: ``node stop`` said "1 recordings are active" and named no command that stops them."""
     with own_node(run_name) as handle:
         stream = make_udp_stream(handle).record()
         address = stream.address

@@ -1,4 +1,4 @@
-"""Finding C3: queries on the server route detect that the server was restored from an older copy of its store."""
+"""Queries on the server route detect that the server was restored from an older copy of its store."""
 
 from __future__ import annotations
 

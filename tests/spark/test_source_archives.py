@@ -133,7 +133,7 @@ def test_the_error_for_an_unreachable_archive_names_its_address(node: NodeHandle
     text = (
         rf"no archive answered at aeron:udp\?endpoint={unused} stream 10 within 1 s\. Start the archive, correct option"
     )
-    with pytest.raises(ConnectError, match=text) as raised:  # finding U5
+    with pytest.raises(ConnectError, match=text) as raised:
         read_numbers(remote_options(node, remote_stream, f"aeron:udp?endpoint={unused}"), connectTimeout="1s")
     assert "Exception" not in str(raised.value), "the text must not be that of a Java exception"
     with pytest.raises(SetupError, match=r"^the host name 'no-such-host\.invalid' cannot be resolved") as unknown:

@@ -76,7 +76,7 @@ def test_a_process_whose_parent_waited_for_it_counts_once(machine: Machine) -> N
 
 
 def test_an_ended_process_without_a_waiting_parent_still_counts(machine: Machine) -> None:
-    """Finding: PySpark's daemon does not wait for its workers, and half of their time was missing."""
+    """Regression: PySpark's daemon does not wait for its workers, and half of their time was missing."""
     machine.has(101, ROOT, 1)
     machine.has(102, 101, 3)
     machine.has(103, 101, 4)
@@ -151,7 +151,7 @@ def test_a_test_over_the_limit_fails_unless_it_is_marked() -> None:
 
 
 def test_a_shared_fixture_over_its_limit_is_an_error_unless_a_larger_limit_is_listed() -> None:
-    """Finding: shared set-ups had no limit."""
+    """Regression: shared set-ups had no limit."""
     assert over_shared_limit("node (tests/aeron)", 9.9, 10) is None
     assert over_shared_limit("node (tests/aeron)", 19.9, 10, 0.0, lambda: 2.0) is None
     assert over_shared_limit("node (tests/aeron)", 14.9, 10, 0.5, lambda: 1.0) is None
@@ -178,7 +178,7 @@ def test_a_sample_has_the_share_of_the_machine_that_others_used() -> None:
 
 
 def test_the_sum_of_all_tests_has_a_limit(tmp_path: Path) -> None:
-    """Finding: the sum of CPU seconds was printed, and had no limit."""
+    """Regression: the sum of CPU seconds was printed, and had no limit."""
     assert over_run_limit(1_600.0) is None
     assert over_run_limit(3_100.0, slowness=lambda: 2.0) is None
     assert "more than 1600" in (over_run_limit(1_600.1, slowness=lambda: 1.0) or "")

@@ -20,7 +20,7 @@ def test_a_fixture_of_package_scope_is_in_a_package() -> None:
 
 
 def test_a_quiet_run_prints_its_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Finding: a random order could not be repeated, because `make test` runs tests/unit with -q."""
+    """Regression: a random order could not be repeated, because `make test` runs tests/unit with -q."""
     monkeypatch.delenv("AERON_SPARK_SEED", raising=False)
     done = run_inner(tmp_path, {"test_inner.py": "def test_a(): pass"}, "-q", "-p", "randomly", "--randomly-seed=17")
     assert done.code == 0

@@ -191,7 +191,7 @@ def test_a_non_daemon_thread_is_a_leak_and_a_foreign_daemon_is_not(run_name: str
 
 
 def test_a_daemon_thread_of_the_project_is_a_leak_until_it_ends(run_name: str, release: threading.Event) -> None:
-    """Finding: all threads of the project are daemons, and daemons were ignored."""
+    """Regression: all threads of the project are daemons, and daemons were ignored."""
     before = take_snapshot()
     thread = thread_until(release, "aeron-spark-lease", daemon=True)
     assert leaks_since(before, run_name, timeout_s=0) == ["daemon thread 'aeron-spark-lease'"]

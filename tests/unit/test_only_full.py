@@ -12,7 +12,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "tests.md"
 
 
 def test_the_page_has_the_table_of_the_marks() -> None:
-    """Finding: the table was not generated, and files and reasons were missing in it."""
+    """Regression: the table was not generated, and files and reasons were missing in it."""
     page = PAGE.read_text(encoding="utf-8")
     assert page == replaced(page, table()), "run: make docs"
 

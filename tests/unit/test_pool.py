@@ -1,4 +1,4 @@
-"""Finding C7: the pool closes idle connections, and with the last one its thread and the shared Aeron client."""
+"""The pool closes idle connections, and with the last one its thread and the shared Aeron client."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def use(world: World, route: ServerRoute, partition: int | None = None) -> None:
 
 
 @pytest.mark.parametrize("handshake", ["worker", "partition"])
-def test_finding_c7_an_entry_that_is_idle_for_60_seconds_is_closed_for_each_handshake(handshake: str) -> None:
+def test_an_entry_that_is_idle_for_60_seconds_is_closed_for_each_handshake(handshake: str) -> None:
     world = World()
     for partition in range(3):
         use(world, route_to(handshake), partition)
@@ -183,7 +183,7 @@ def test_closing_the_pool_also_closes_connections_in_use() -> None:
 
 
 @pytest.mark.parametrize("code", sorted(ADVICE))
-def test_finding_c9_the_pool_follows_the_advice_of_a_refusal(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_pool_follows_the_advice_of_a_refusal(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     monkeypatch.setattr("aeron_spark.pool.time.sleep", lambda seconds: None)
     for address in ("host:1", "host:2"):
@@ -221,8 +221,8 @@ SHORT_USES: dict[str, Use] = {
 
 
 @pytest.mark.parametrize("use_it", SHORT_USES.values(), ids=SHORT_USES)
-def test_finding_a_short_use_waits_for_another_threads_connect_only_until_its_timeout(use_it: Use) -> None:
-    """Finding: a call of 2 s waited up to 300 s while another thread connected to a server that was full."""
+def test_a_short_use_waits_for_another_threads_connect_only_until_its_timeout(use_it: Use) -> None:
+    """Regression: a call of 2 s waited up to 300 s while another thread connected to a server that was full."""
     started, resume = threading.Event(), threading.Event()
     world = World()
     made = world.connect
@@ -246,8 +246,8 @@ def test_finding_a_short_use_waits_for_another_threads_connect_only_until_its_ti
         assert long.result(10) == "host:1"
 
 
-def test_finding_a_short_call_tries_a_full_server_only_until_its_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Finding: a call with a timeout of 2 s waited 300 s for a full server."""
+def test_a_short_call_tries_a_full_server_only_until_its_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: a call with a timeout of 2 s waited 300 s for a full server."""
     world = World()
     world.refusals = [RefusedError("Server is full", reason="full")] * 10_000
     times: list[float] = []
@@ -289,7 +289,7 @@ def ended(pool: ConnectionPool) -> Iterator[None]:
         pool.close()
 
 
-def test_finding_c7_the_thread_ends_with_the_last_entry_and_starts_with_the_next() -> None:
+def test_the_thread_ends_with_the_last_entry_and_starts_with_the_next() -> None:
     import time
 
     world = World(clock=time.monotonic, watch=True, idle_timeout_s=0.05)
@@ -313,10 +313,10 @@ def failing() -> None:
     raise RuntimeError("an unexpected error")
 
 
-def test_finding_c7_an_error_at_closing_an_entry_does_not_keep_others_open(
+def test_an_error_at_closing_an_entry_does_not_keep_others_open(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Finding C7: an error that was not an AeronSparkError ended the sweep and its thread for ever."""
+    """Regression: an error that was not an AeronSparkError ended the sweep and its thread for ever."""
     world = World()
     for address in ("host:1", "host:2", "host:3"):
         session = world.pool.sessions(route_to("worker", address))[address]
@@ -333,10 +333,10 @@ def test_finding_c7_an_error_at_closing_an_entry_does_not_keep_others_open(
     ]
 
 
-def test_finding_c7_an_error_at_closing_a_bulk_link_does_not_keep_others_open(
+def test_an_error_at_closing_a_bulk_link_does_not_keep_others_open(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Finding C7: an error at closing an idle bulk link ended the sweep before the links of other entries."""
+    """Regression: an error at closing an idle bulk link ended the sweep before the links of other entries."""
     world = World()
     with world.pool.borrow(route_to("worker", "host:1", "host:2")) as sessions:
         for session in sessions.values():
@@ -351,8 +351,8 @@ def test_finding_c7_an_error_at_closing_a_bulk_link_does_not_keep_others_open(
     ]
 
 
-def test_finding_c7_after_a_failure_of_the_thread_the_next_use_starts_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Finding C7: after a failure of the thread, the pool started no other one."""
+def test_after_a_failure_of_the_thread_the_next_use_starts_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: after a failure of the thread, the pool started no other one."""
     import time
 
     world = World(clock=time.monotonic, watch=True, idle_timeout_s=0.05)
@@ -369,8 +369,8 @@ def test_finding_c7_after_a_failure_of_the_thread_the_next_use_starts_another(mo
         wait_for(lambda: world.open == 0, "idle connections to be closed")
 
 
-def test_finding_c7_shared_clients_are_closed_while_no_entry_is_open() -> None:
-    """Finding C7: a worker kept an Aeron client after its last connection was closed."""
+def test_shared_clients_are_closed_while_no_entry_is_open() -> None:
+    """Regression: a worker kept an Aeron client after its last connection was closed."""
     waits = [5.0, None]
     times: list[float] = []
     world = World()
@@ -391,14 +391,14 @@ def test_finding_c7_shared_clients_are_closed_while_no_entry_is_open() -> None:
     assert times == [world.now - 5.0, world.now]
 
 
-def test_finding_c7_an_error_at_closing_shared_clients_does_not_end_a_sweep(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_error_at_closing_shared_clients_does_not_end_a_sweep(caplog: pytest.LogCaptureFixture) -> None:
     world = World(close_shared=failing)
     use(world, route_to())
     assert world.after(IDLE_TIMEOUT_S) is None
     assert [record.message for record in caplog.records] == ["closing the shared Aeron clients failed"]
 
 
-def test_finding_c7_the_thread_waits_for_shared_clients_until_the_pool_is_closed() -> None:
+def test_the_thread_waits_for_shared_clients_until_the_pool_is_closed() -> None:
     import time
 
     shared = threading.Event()
@@ -440,7 +440,7 @@ assert made[0].closed
 """
 
 
-def test_finding_c7_a_forked_child_does_not_use_the_parents_connections() -> None:
+def test_a_forked_child_does_not_use_the_parents_connections() -> None:
     root = Path(__file__).parents[2]
     done = subprocess.run(
         [sys.executable, "-c", FORKED], cwd=root, capture_output=True, text=True, timeout=60, check=False

@@ -26,19 +26,19 @@ NAMES: Final = {
 
 @pytest.mark.parametrize("package", NAMES)
 def test_the_readme_names_the_versions_that_are_tested_together(package: str) -> None:
-    """Finding U3: the supported versions were not in the README."""
+    """Regression: the supported versions were not in the README."""
     (version,) = re.findall(rf"^{package}==([\d.]+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
     assert f"{NAMES[package]} {version}" in README
 
 
 def test_the_readme_names_the_aeron_of_the_package() -> None:
-    """Finding U3: the version of Aeron was not in the README."""
+    """Regression: the version of Aeron was not in the README."""
     (version,) = re.findall(r"<aeron\.version>([\d.]+)<", (ROOT / "jars" / "pom.xml").read_text())
     assert f"Aeron {version} (in the" in README
 
 
 def test_the_extra_delta_requires_a_spark_that_delta_supports() -> None:
-    """Finding U3: installing delta-spark silently replaced PySpark 4.3 by 4.2."""
+    """Regression: installing delta-spark silently replaced PySpark 4.3 by 4.2."""
     settings = configparser.ConfigParser()
     settings.read(ROOT / "setup.cfg")
     extra = settings["options.extras_require"]["delta"].split("\n")
@@ -47,19 +47,19 @@ def test_the_extra_delta_requires_a_spark_that_delta_supports() -> None:
 
 
 def test_the_first_example_works_without_an_activated_environment() -> None:
-    """Finding U1: the README said that Spark finds the data source by itself."""
+    """Regression: the README said that Spark finds the data source by itself."""
     first = re.findall(r"```python\n(from pyspark.*?)```", README, re.DOTALL)[0]
     assert first.index("register(spark)") < first.index('format("aeron")')
 
 
 def test_the_examples_wait_for_their_queries() -> None:
-    """Finding: an example that ran as a program ended at once without a row; tests/e2e executes it, too."""
+    """Regression: an example that ran as a program ended at once without a row; tests/e2e executes it, too."""
     for block in (block.code for section in sections("README.md") for block in section.blocks if block.is_python):
         if "writeStream" in block:
             assert "query.awaitTermination()" in [ast.unparse(statement) for statement in ast.parse(block).body]
 
 
 def test_the_readme_and_the_options_say_when_timestamp_is_null() -> None:
-    """Finding U6: ``timestamp`` is NULL for raw streams without publish times, which was not documented."""
+    """Regression: ``timestamp`` is NULL for raw streams without publish times, which was not documented."""
     for text in (README, markdown()):
         assert re.search(r"`timestamp` [^.]*NULL", text)

@@ -1,4 +1,4 @@
-"""Finding C16, with media drivers: a flood on the channel of all clients, and the guard of a server's channels."""
+"""With media drivers: a flood on the channel of all clients, and the guard of a server's channels."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def flooding(client: Client, listen: HostPort) -> Iterator[list[int]]:
             publication.close()
 
 
-def test_finding_c16_a_new_client_gets_echoes_during_a_flood_that_causes_few_reports(
+def test_a_new_client_gets_echoes_during_a_flood_that_causes_few_reports(
     guarded_aeron: Client, client_aeron: Client, listen: HostPort
 ) -> None:
     events = Events()
@@ -101,7 +101,7 @@ def test_finding_c16_a_new_client_gets_echoes_during_a_flood_that_causes_few_rep
         assert REPORT_BURST <= len(reported) <= REPORT_BURST + 6  # one more per 10 s, if this test takes a minute
 
 
-def test_finding_c16_the_guard_admits_only_the_client_to_its_duologue(
+def test_the_guard_admits_only_the_client_to_its_duologue(
     guarded_aeron: Client, client_aeron: Client, listen: HostPort, run_name: str
 ) -> None:
     events = Events()
@@ -127,7 +127,7 @@ def test_finding_c16_the_guard_admits_only_the_client_to_its_duologue(
             intruder.close()
 
 
-def test_finding_c16_the_guard_limits_the_receivers_of_the_channel_of_all_clients(
+def test_the_guard_limits_the_receivers_of_the_channel_of_all_clients(
     guarded_aeron: Client, client_aeron: Client, listen: HostPort
 ) -> None:
     server = Server2(guarded_aeron, Server2Settings(listen, listen.port + 1, listen.port + 10), Events())

@@ -1,4 +1,4 @@
-"""Finding T2: a driver that is not ready in time leaks nothing."""
+"""A driver that is not ready in time leaks nothing."""
 
 from __future__ import annotations
 

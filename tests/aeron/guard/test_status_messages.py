@@ -72,7 +72,7 @@ def test_a_guard_limits_the_destinations_of_a_control_address(driver: Driver, ru
             assert all(drops.values()), drops
 
 
-def test_finding_c16_rules_can_allow_a_limited_number_of_receivers_without_a_session_id(driver: Driver) -> None:
+def test_rules_can_allow_a_limited_number_of_receivers_without_a_session_id(driver: Driver) -> None:
     """Echo's clients join their common channel like this."""
     port = free_port()
     control = f"aeron:udp?control=127.0.0.1:{port}|control-mode=dynamic"
@@ -96,7 +96,7 @@ def test_finding_c16_rules_can_allow_a_limited_number_of_receivers_without_a_ses
         assert destinations(driver, port) == CAP.destinations
 
 
-def test_finding_c16_by_default_no_receiver_joins_without_a_session_id(driver: Driver) -> None:
+def test_by_default_no_receiver_joins_without_a_session_id(driver: Driver) -> None:
     port = free_port()
     channel = f"aeron:udp?control=127.0.0.1:{port}|control-mode=dynamic|term-length=64k"
     unwanted = driver.drops("sending: unwanted")

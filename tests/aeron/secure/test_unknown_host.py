@@ -1,4 +1,4 @@
-"""Finding U8: the error for a host name that cannot be resolved, over a real driver."""
+"""The error for a host name that cannot be resolved, over a real driver."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from aeron_spark.transport.api import ServerAddress
 from tests.aeron.secure.endpoints import World
 
 
-def test_finding_u8_an_unknown_host_is_named_in_one_sentence_without_java_words(world: World) -> None:
+def test_an_unknown_host_is_named_in_one_sentence_without_java_words(world: World) -> None:
     address = ServerAddress("udp", "no-such-host.invalid", 20121, 20122)  # RFC 6761: no resolver knows it
     client = world.client(address)
     with pytest.raises(ConnectError) as caught:

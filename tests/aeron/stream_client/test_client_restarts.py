@@ -179,7 +179,7 @@ def test_a_transaction_begun_before_the_server_was_killed_is_committed_after(
 def test_a_commit_that_failed_during_an_outage_is_repeated_and_done_once(
     server: ServerProcess, connect: Connecting
 ) -> None:
-    """Finding C1: the second commit() returned without an error, and the transaction was not in the stream."""
+    """Regression: the second commit() returned without an error, and the transaction was not in the stream."""
     client = connect()
     client.create_stream("repeated")
     with until_done(lambda: client.writer("repeated", timeout=1.0)) as out:

@@ -271,7 +271,7 @@ def test_positions_kept_after_each_batch_give_every_row_once(client: Client, nam
 
 @pytest.mark.parametrize("rows", [3, 40], ids=["shorter than before", "longer than before"])
 def test_positions_are_refused_for_another_stream_and_for_a_recreated_one(client: Client, name: str, rows: int) -> None:
-    """Finding C3: the reader delivered rows of the other stream, without an error."""
+    """Regression: the reader delivered rows of the other stream, without an error."""
     with client.writer(name, writer_id="w", partition=0) as out:
         out.write(numbers(0, 10))
     first = client.reader(name)

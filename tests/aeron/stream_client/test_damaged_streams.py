@@ -19,7 +19,7 @@ def client(connect: Connect) -> Client:
 
 
 def test_a_damaged_stream_is_listed_with_its_state_and_problem(server: Server, client: Client) -> None:
-    """Finding C12: `client.streams()` and `client.stream(name)` list it; readers and writers raise its problem."""
+    """`client.streams()` and `client.stream(name)` list it; readers and writers raise its problem."""
     intact, damaged = (f"s-{secrets.token_hex(4)}" for _ in range(2))
     client.create_stream(intact, 2)
     store = server.streams

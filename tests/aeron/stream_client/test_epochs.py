@@ -43,7 +43,7 @@ def written(server: Server, session: StreamSession, writer: str = "desk-7") -> t
 def test_a_server_refuses_a_writer_whose_acknowledgement_is_of_another_history(
     server: Server, session: StreamSession
 ) -> None:
-    """Finding C3: the refusal names the transactions, and its reason is "diverged" at the client as well."""
+    """The refusal names the transactions, and its reason is "diverged" at the client as well."""
     name, stamp = written(server, session)
     again = Transaction("desk-7", "run", -1)
     assert begin(session, name, replace(again, acknowledged=2, stamp=stamp))[0] == 2
@@ -57,7 +57,7 @@ def test_a_server_refuses_a_writer_whose_acknowledgement_is_of_another_history(
 
 
 def test_a_read_is_refused_if_its_epoch_is_of_another_history(server: Server, session: StreamSession) -> None:
-    """Finding C3: the server checks the epoch of a read before it sends the first byte."""
+    """The server checks the epoch of a read before it sends the first byte."""
     name, _ = written(server, session)
     (state,) = server.streams.get(name).states()
     (found,) = session.call(PartitionStates(name)).partitions
@@ -73,7 +73,7 @@ def test_a_read_is_refused_if_its_epoch_is_of_another_history(server: Server, se
 
 
 def test_a_range_planned_in_another_history_is_refused(server: Server, session: StreamSession) -> None:
-    """Finding C3: the server was replaced between the planning of a range and its reading."""
+    """The server was replaced between the planning of a range and its reading."""
     name, _ = written(server, session)
     log = ServerLog({"s": session}, name)
     (state,) = log.states()
@@ -89,7 +89,7 @@ def test_a_range_planned_in_another_history_is_refused(server: Server, session: 
 def test_each_range_that_a_reader_reads_has_the_epoch_of_its_end(
     server: Server, session: StreamSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Finding C3: the server refuses the range if it was replaced after the reader planned it."""
+    """The server refuses the range if it was replaced after the reader planned it."""
     name, _ = written(server, session)
     planned: list[Range] = []
     real = ServerLog.read

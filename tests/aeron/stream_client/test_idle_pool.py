@@ -1,4 +1,4 @@
-"""Finding C7: a process whose server connections are idle closes its Aeron client and threads."""
+"""A process whose server connections are idle closes its Aeron client and threads."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ def run(server: Server, node: NodeHandle, use: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_finding_c7_closing_the_last_idle_connection_ends_the_aeron_client_and_its_java_threads(
+def test_closing_the_last_idle_connection_ends_the_aeron_client_and_its_java_threads(
     server: Server, node: NodeHandle
 ) -> None:
-    """Finding C7: a worker kept an Aeron client and two Java threads after its last connection was closed."""
+    """Regression: a worker kept an Aeron client and two Java threads after its last connection was closed."""
     run(server, node, "not in use")
 
 

@@ -32,7 +32,7 @@ def test_retention_deletes_segments_of_a_server_without_requests(node_of_64k: No
 
 
 def test_a_closed_server_leaves_no_transfer_thread(node_of_64k: NodeHandle, tmp_path: Path) -> None:
-    """Finding: a closed server kept its transfer threads as long as an object referred to it."""
+    """Regression: a closed server kept its transfer threads as long as an object referred to it."""
     data, control = free_ports()
     with Server(
         f"127.0.0.1:{data}:{control}", aeron_dir=node_of_64k.aeron_dir, identity=str(tmp_path / "server.key"),

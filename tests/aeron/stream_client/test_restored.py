@@ -173,7 +173,7 @@ class FollowingReader:
 
 @pytest.mark.parametrize("grown", [4, 20], ids=["shorter than it was", "grown past the old end"])
 def test_readers_and_writers_notice_a_restored_store(node: NodeHandle, tmp_path: Path, grown: int) -> None:
-    """Finding C3: positions and acknowledgements after the copy are refused; earlier ones stay valid."""
+    """Positions and acknowledgements after the copy are refused; earlier ones stay valid."""
     machine = StoreAlone(node, tmp_path)
     with connected(machine, node) as client:
         restore_and_read_on(machine, client, grown)
@@ -184,7 +184,7 @@ def test_readers_and_writers_notice_a_restored_store(node: NodeHandle, tmp_path:
 def test_readers_and_writers_notice_a_server_restored_with_its_archive(
     run_name: str, node: NodeHandle, tmp_path: Path
 ) -> None:
-    """Finding C3: the same with the archive's folder, in processes that are killed."""
+    """The same with the archive's folder, in processes that are killed."""
     with own_node(run_name, **SETTINGS) as handle:
         machine = WholeServer(handle, tmp_path)
         with connected(machine, node) as client:

@@ -33,7 +33,7 @@ def remove_records(path: Path, count: int) -> None:
 def test_a_damaged_journal_is_reported_and_other_streams_are_served(
     node: NodeHandle, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Finding C12: the stream was missing in every list, and the server did not log the damage."""
+    """Regression: the stream was missing in every list, and the server did not log the damage."""
     with Streams(tmp_path / "s", embedded(node), SETTINGS) as store:
         for name in ("damaged", "intact"):
             write(store.create(name, 1), 0, {0: [b"row"]})
@@ -63,7 +63,7 @@ def test_a_damaged_journal_is_reported_and_other_streams_are_served(
 def test_rows_without_journal_records_are_truncated_logged_and_refused_to_their_readers(
     node: NodeHandle, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Findings C3 and C12: the server truncates only after the operator removed the mark, and logs what it truncated.
+    """The server truncates only after the operator removed the mark, and logs what it truncated.
 
     Positions in the truncated range are refused.
     """
@@ -105,7 +105,7 @@ def test_rows_without_journal_records_are_truncated_logged_and_refused_to_their_
 
 
 def test_a_journal_of_an_older_copy_is_refused_and_no_recording_is_truncated(node: NodeHandle, tmp_path: Path) -> None:
-    """Finding C12: restoring the journal alone, as its remedy said, truncated acknowledged rows."""
+    """Regression: restoring the journal alone, as its remedy said, truncated acknowledged rows."""
     path = journal_path(tmp_path / "s", "x")
     with Streams(tmp_path / "s", embedded(node), SETTINGS) as store:
         write(store.create("x", 1), 0, {0: [b"a"]})
@@ -130,7 +130,7 @@ def test_a_journal_of_an_older_copy_is_refused_and_no_recording_is_truncated(nod
 def test_damage_that_a_commit_finds_is_reported_and_logged_once(
     streams: Streams, node: NodeHandle, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Finding C12: each commit failed, but the state of the stream was still "ok"."""
+    """Regression: each commit failed, but the state of the stream was still "ok"."""
     stream = streams.create("x", 1)
     write(stream, 0, {0: [b"a"]})
     stream.release_slots()  # closes the publication, so the next commit checks the recording
@@ -149,7 +149,7 @@ def test_damage_that_a_commit_finds_is_reported_and_logged_once(
 def test_an_incomplete_journal_record_is_removed_and_logged(
     node: NodeHandle, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Finding C12: the server did not log that it removed the record."""
+    """Regression: the server did not log that it removed the record."""
     with Streams(tmp_path / "s", embedded(node), SETTINGS) as store:
         write(store.create("x", 1), 0, {0: [b"a"]})
     path = journal_path(tmp_path / "s", "x")
@@ -166,7 +166,7 @@ def test_an_incomplete_journal_record_is_removed_and_logged(
 
 
 def test_each_opening_that_changes_a_stream_begins_an_epoch(node: NodeHandle, tmp_path: Path) -> None:
-    """Finding C3: two openings at the same time of the clock also begin different epochs."""
+    """Two openings at the same time of the clock also begin different epochs."""
     found: list[Epochs] = []
     for opening, random in enumerate((5, 6, 5, 7)):
         with Streams(

@@ -1,4 +1,4 @@
-"""Finding U9: exit codes of commands that connect, and the options that all of them have."""
+"""Exit codes of commands that connect, and the options that all of them have."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ STREAM_COMMANDS = [
 def test_a_missing_and_a_forbidden_stream_both_end_with_1(
     line: str, error: AeronSparkError, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Finding U9: it was 2 for a missing stream, and 1 for a forbidden one."""
+    """Regression: it was 2 for a missing stream, and 1 for a forbidden one."""
     connected = respond_with(monkeypatch, error)
     assert main(line.split()) == 1
     assert [address for address, _ in connected] == [SERVER]
@@ -155,7 +155,7 @@ def find_command(words: str) -> click.Command:
 
 @pytest.mark.parametrize("words", CONNECTING)
 def test_every_command_that_connects_has_the_same_options(words: str) -> None:
-    """Finding U9: it was ``ping --identity``, and ``--option identity=`` elsewhere."""
+    """Regression: it was ``ping --identity``, and ``--option identity=`` elsewhere."""
     flags = {flag for parameter in find_command(words).params for flag in parameter.opts}
     assert {"--server", "--identity", "--server-key", "--json", "--option"} <= flags
 
@@ -184,7 +184,7 @@ def test_keys_without_a_server_are_refused(flags: str, capsys: pytest.CaptureFix
 
 
 def test_start_accepts_a_time_without_t(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Finding U9: ``2026-11-23 18:30`` is a time, too."""
+    """``2026-11-23 18:30`` is a time, too."""
     starts: list[Any] = []
 
     class Reader(FailingClient):

@@ -30,7 +30,7 @@ def exit_code_of(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> int:
         (KeyboardInterrupt(), 130),
     ],
 )
-def test_finding_c4_an_error_ends_a_command_with_its_exit_code(
+def test_an_error_ends_a_command_with_its_exit_code(
     monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int
 ) -> None:
     assert exit_code_of(monkeypatch, error) == code

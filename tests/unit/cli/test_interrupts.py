@@ -11,8 +11,8 @@ import pytest
 from aeron_spark.cli.signals import catch_sigint
 
 
-def test_finding_c11_the_signal_handler_takes_no_lock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Finding C11: the handler of SIGINT set a threading.Event, whose lock the interrupted thread may hold."""
+def test_the_signal_handler_takes_no_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: the handler of SIGINT set a threading.Event, whose lock the interrupted thread may hold."""
 
     def refuse(*_: Any) -> Any:
         raise AssertionError("an object with a lock was created")

@@ -82,7 +82,7 @@ def test_an_identity_can_be_in_another_file_or_a_variable(
 
 
 def test_the_key_of_a_server_is_shown_in_the_same_form(tmp_path: Path, home: Path) -> None:
-    """Finding U8: no command printed the key that option ``serverKey`` takes."""
+    """Regression: no command printed the key that option ``serverKey`` takes."""
     made = lines("new", "--identity", str(home / "server"))
     assert lines("show", "--server") == made
     assert run("show", "--server") == f"{made[0]['public']}\n"
@@ -101,7 +101,7 @@ def test_no_command_prints_a_private_key(home: Path) -> None:
 def test_show_without_an_identity_names_the_command_that_makes_one(
     identity: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Finding: the command of the remedy made another file than the one that was missing."""
+    """Regression: the command of the remedy made another file than the one that was missing."""
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SetupError) as missing:
         run("show", *identity)
@@ -111,7 +111,7 @@ def test_show_without_an_identity_names_the_command_that_makes_one(
 
 
 def test_the_readme_makes_a_key_before_showing_it() -> None:
-    """Finding: followed in its order, the README's ``keys show`` found no key."""
+    """Regression: followed in its order, the README's ``keys show`` found no key."""
     readme = (Path(__file__).resolve().parents[3] / "README.md").read_text()
     assert 0 < readme.index("aeron-spark keys new\n") < readme.index("aeron-spark keys show")
 

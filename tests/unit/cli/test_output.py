@@ -35,7 +35,7 @@ def run(*arguments: str) -> str:
 
 
 def test_keys_show_prints_a_line_for_authorized_keys_to_a_pipe(home: Path, tmp_path: Path) -> None:
-    """Finding U7: ``keys show > clients`` made a file that the server refused."""
+    """Regression: ``keys show > clients`` made a file that the server refused."""
     made = run("keys", "new")
     pair = read_identity(home / "identity")
     assert made == run("keys", "show") == f"{public_text(pair.public)}\n"
@@ -53,7 +53,7 @@ def test_keys_show_prints_a_table_to_a_terminal(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_table_to_a_pipe_has_one_line_per_row_with_tabs() -> None:
-    """Finding U7: no borders, no header, no separators in numbers, no folded cells, one line per row."""
+    """No borders, no header, no separators in numbers, no folded cells, one line per row."""
     long = "x" * 300
     rows = [(1, 1_234_567, None, True, long), (2, 0, "a\tb\nc\x1b[31m\u202e", False, "")]
     printed = printed_of(rows)
@@ -72,7 +72,7 @@ def printed_of(rows: list[tuple[object, ...]], kind: str | None = None) -> str:
 
 
 def test_an_empty_table_prints_its_sentence_to_standard_error() -> None:
-    """Finding U7: a program that reads the lines must not take "no known servers" for a row."""
+    """A program that reads the lines must not take "no known servers" for a row."""
     result = CliRunner().invoke(cli, ["keys", "list"], catch_exceptions=False)
     assert result.stdout == ""
     assert result.stderr.startswith("no known servers in ")
@@ -88,7 +88,7 @@ def test_known_servers_are_printed_to_a_pipe_as_lines_of_cells() -> None:
 
 @pytest.mark.parametrize("arguments", [("doctor",), ("node", "status"), ("keys", "list"), ("keys", "show")])
 def test_no_command_prints_borders_to_a_pipe(arguments: tuple[str, ...]) -> None:
-    """Finding U7, and ``FORCE_COLOR`` in the environment changes nothing: only a terminal gets colours and boxes."""
+    """``FORCE_COLOR`` in the environment changes nothing: only a terminal gets colours and boxes."""
     run("keys", "new")
     run("keys", "trust", "feeds.example:20121", public_text(bytes(range(32))))
     result = CliRunner(env={"FORCE_COLOR": "1", "COLUMNS": "40"}).invoke(cli, arguments)
@@ -112,13 +112,12 @@ def test_top_to_a_pipe_is_a_line_for_each_counter_and_stream(capsys: pytest.Capt
 
 
 def test_printed_times_are_iso_with_t_and_z() -> None:
-    """Finding U9."""
     assert output.time_cell(1_795_458_600.25) == "2026-11-23T18:30:00.250Z"
     assert output.time_cell(None) == "-"
 
 
 def test_times_in_json_rows_are_iso_with_t_and_z() -> None:
-    """Finding U9: also within lists, in other zones, and with nanoseconds; a time without a zone gets none."""
+    """Also within lists, in other zones, and with nanoseconds; a time without a zone gets none."""
     ns = 1_795_458_600_123_456_789
     at = datetime(2026, 11, 23, 19, 30, tzinfo=timezone(timedelta(hours=1)))
     batch = pa.record_batch(

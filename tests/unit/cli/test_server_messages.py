@@ -62,19 +62,19 @@ def receive(count: int | None, stopped: StopRequest | None = None) -> int:
     return server_messages.receive_through(options, count=count, timeout=None, as_json=False, stopped=stopped)
 
 
-def test_finding_no_thread_waits_in_the_listener_after_count_messages(
+def test_no_thread_waits_in_the_listener_after_count_messages(
     fake: FakeClient, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Finding: ``receive --count`` did not end: a listener waited for room in the queue without a limit."""
+    """Regression: ``receive --count`` did not end: a listener waited for room in the queue without a limit."""
     assert receive(3) == 3
     assert fake.has_ended()
     assert capfd.readouterr().out == "message\n" * 3
 
 
-def test_finding_no_thread_waits_in_the_listener_after_a_failed_write(
+def test_no_thread_waits_in_the_listener_after_a_failed_write(
     fake: FakeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Finding: ``receive`` did not end after the reader of its pipe had ended."""
+    """Regression: ``receive`` did not end after the reader of its pipe had ended."""
 
     def write(message: bytes, as_json: bool) -> None:
         raise BrokenPipeError
@@ -85,8 +85,8 @@ def test_finding_no_thread_waits_in_the_listener_after_a_failed_write(
     assert fake.has_ended()
 
 
-def test_finding_no_thread_waits_in_the_listener_after_a_signal(fake: FakeClient) -> None:
-    """Finding: ``receive`` did not end after a signal."""
+def test_no_thread_waits_in_the_listener_after_a_signal(fake: FakeClient) -> None:
+    """Regression: ``receive`` did not end after a signal."""
     stopped = StopRequest(0.0)
     stopped.start_polling()
     stopped.handle(signal.SIGTERM, None)

@@ -1,4 +1,4 @@
-"""Finding U9: commands that need no JVM start none, and need no Java."""
+"""Commands that need no JVM start none, and need no Java."""
 
 from __future__ import annotations
 

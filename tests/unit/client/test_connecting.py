@@ -310,9 +310,7 @@ def test_send_without_a_connection_raises_connect_error(world: World) -> None:
         client.send(1)
 
 
-def test_finding_c10_connect_raises_usage_error_if_its_future_is_cancelled(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_connect_raises_usage_error_if_its_future_is_cancelled(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     client = world.client(connect=False)
     connecting = client.begin_connecting()  # the server has not started
 

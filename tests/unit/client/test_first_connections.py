@@ -1,4 +1,4 @@
-"""Finding C5: threads of one process that connect for the first time at once, in fresh processes."""
+"""Threads of one process that connect for the first time at once, in fresh processes."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ def run(command: str, count: int) -> None:
     assert (done.returncode, done.stdout.strip()) == (0, str(count)), done.stderr[-4000:]
 
 
-def test_finding_c5_a_hundred_clients_of_one_process_connect_for_the_first_time_at_once() -> None:
+def test_a_hundred_clients_of_one_process_connect_for_the_first_time_at_once() -> None:
     run("connections", 100)
 
 
-def test_finding_c5_two_hundred_connections_register_and_receive_a_message_class_at_once() -> None:
+def test_two_hundred_connections_register_and_receive_a_message_class_at_once() -> None:
     run("messages", 200)
 
 
 @pytest.mark.full("ten processes of 200 clients take 90 CPU seconds; the shorter forms meet the same moments")
 @pytest.mark.parametrize("repetition", range(10))
-def test_finding_c5_two_hundred_clients_of_one_process_connect_for_the_first_time_at_once(repetition: int) -> None:
+def test_two_hundred_clients_of_one_process_connect_for_the_first_time_at_once(repetition: int) -> None:
     run("connections", 200)
 
 
-def test_finding_c5_no_function_makes_msgspec_analyse_a_class_at_its_first_use() -> None:
+def test_no_function_makes_msgspec_analyse_a_class_at_its_first_use() -> None:
     package = Path(aeron_spark.__file__).parent
     found = set()
     for path in sorted(package.rglob("*.py")):

@@ -61,10 +61,10 @@ def starting(tmp_path: Path) -> Iterator[Path]:
         yield aeron_dir
 
 
-def test_finding_connect_does_not_wait_for_the_start_of_the_node_beyond_its_timeout(
+def test_connect_does_not_wait_for_the_start_of_the_node_beyond_its_timeout(
     starting: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Finding: ``connect(timeout=2)`` waited up to ten minutes for another process that started the node."""
+    """Regression: ``connect(timeout=2)`` waited up to ten minutes for another process that started the node."""
     real: Callable[..., Any] = node.ensure
 
     def ensure(*arguments: Any, **keywords: Any) -> Any:

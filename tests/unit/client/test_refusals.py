@@ -68,7 +68,7 @@ def test_a_temporary_refusal_is_raised_even_if_no_other_attempt_finished(world: 
 
 
 @pytest.mark.parametrize("method", ["connect", "begin_connecting"])
-def test_finding_c9_an_authenticated_temporary_refusal_does_not_end_the_attempts(world: World, method: str) -> None:
+def test_an_authenticated_temporary_refusal_does_not_end_the_attempts(world: World, method: str) -> None:
     candidates: list[object] = []
 
     def fails_twice(candidate: object) -> bool:
@@ -87,7 +87,7 @@ def test_finding_c9_an_authenticated_temporary_refusal_does_not_end_the_attempts
     assert server.statistics["refused-server-error"] == 2
 
 
-def test_finding_c9_an_authenticated_temporary_refusal_is_raised_at_the_deadline_with_its_reason(world: World) -> None:
+def test_an_authenticated_temporary_refusal_is_raised_at_the_deadline_with_its_reason(world: World) -> None:
     def fails(candidate: object) -> bool:
         raise OSError("a permanent fault")
 

@@ -1,4 +1,4 @@
-"""Finding U8: errors name the wrong option, the unknown host, and the call in the peer's log."""
+"""Errors name the wrong option, the unknown host, and the call in the peer's log."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Things:
         return number
 
 
-def test_finding_u8_a_mismatch_of_a_pinned_key_names_the_option_and_not_keys_forget(world: World) -> None:
+def test_a_mismatch_of_a_pinned_key_names_the_option_and_not_keys_forget(world: World) -> None:
     server = world.server()
     client = world.client(ClientSettings(link=LINK, server_key=b"1" * 32), connect=False)
     with pytest.raises(ServerKeyChanged) as caught:
@@ -54,7 +54,7 @@ def test_a_mismatch_of_a_remembered_key_names_keys_forget(world: World) -> None:
         client.connect(5.0)
 
 
-def test_finding_u8_a_link_that_the_server_cannot_open_is_a_server_error_and_not_one_of_ids(
+def test_a_link_that_the_server_cannot_open_is_a_server_error_and_not_one_of_ids(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = world.server()
@@ -86,7 +86,7 @@ def test_finding_u8_a_link_that_the_server_cannot_open_is_a_server_error_and_not
         ("ERROR - io.aeron.X: y java.net.UnknownHostException: unresolved - endpoint=a.b:1, name-resolver=z", "a.b"),
     ],
 )
-def test_finding_u8_an_unknown_host_is_one_sentence_with_the_host(message: str, host: str) -> None:
+def test_an_unknown_host_is_one_sentence_with_the_host(message: str, host: str) -> None:
     assert plain_message(message) == f"the host name '{host}' cannot be resolved to an address"
 
 
@@ -95,7 +95,7 @@ def test_other_messages_of_aeron_lose_only_their_category() -> None:
     assert plain_message("FATAL - odd") == "odd"
 
 
-def test_finding_u8_a_path_that_cannot_be_opened_has_a_remedy(world: World) -> None:
+def test_a_path_that_cannot_be_opened_has_a_remedy(world: World) -> None:
     world.server()
     client = world.client(connect=False)
     world.network.refusal = "the host name 'no-such.invalid' cannot be resolved to an address"
@@ -105,7 +105,7 @@ def test_finding_u8_a_path_that_cannot_be_opened_has_a_remedy(world: World) -> N
     world.network.refusal = ""
 
 
-def test_finding_u8_a_failed_call_has_the_same_name_in_its_error_and_in_the_peers_log(
+def test_a_failed_call_has_the_same_name_in_its_error_and_in_the_peers_log(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     server, client = world.pair()
@@ -127,9 +127,7 @@ def test_finding_u8_a_failed_call_has_the_same_name_in_its_error_and_in_the_peer
     assert {int(one.partition("-")[0], 16) for one in seen} == {client.connection.id & 0xFFFFFFFF}
 
 
-def test_finding_u8_the_client_logs_calls_of_its_objects_that_fail(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_client_logs_calls_of_its_objects_that_fail(world: World, caplog: pytest.LogCaptureFixture) -> None:
     server, client = world.pair()
     client.register("things", Things(), ["fail"])
     (connection,) = server.connections
@@ -164,9 +162,7 @@ def test_an_error_of_this_package_keeps_its_remedy_and_is_logged_in_one_line(
     assert not [one for one in caplog.records if one.levelno >= logging.WARNING]
 
 
-def test_finding_u8_the_error_of_a_refused_call_does_not_refer_to_the_log(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_error_of_a_refused_call_does_not_refer_to_the_log(world: World, caplog: pytest.LogCaptureFixture) -> None:
     server, client = world.pair()
     server.register("things", Things(), ["take", "odd"])
     calls = {

@@ -1,4 +1,4 @@
-"""Finding C15: a client that does not try to connect is stopped, and accepts no message that it will not send."""
+"""A client that does not try to connect is stopped, and accepts no message that it will not send."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def guarded(world: World) -> tuple[MessageServer, Gate, list[object]]:
     return server, gate, got
 
 
-def test_finding_c15_after_a_refused_reconnect_send_raises_the_refusal_and_connect_tries_again(world: World) -> None:
+def test_after_a_refused_reconnect_send_raises_the_refusal_and_connect_tries_again(world: World) -> None:
     _, gate, received = guarded(world)
     client = world.client(QUICK)
     connection = client.connection
@@ -67,7 +67,7 @@ def test_finding_c15_after_a_refused_reconnect_send_raises_the_refusal_and_conne
     assert received == [1, 3]
 
 
-def test_finding_c15_after_a_reconnect_that_timed_out_send_raises_the_timeout(world: World) -> None:
+def test_after_a_reconnect_that_timed_out_send_raises_the_timeout(world: World) -> None:
     _, _, received = guarded(world)
     client = world.client(QUICK)
     world.network.cut()
@@ -83,7 +83,7 @@ def test_finding_c15_after_a_reconnect_that_timed_out_send_raises_the_timeout(wo
     assert received == [2]
 
 
-def test_finding_c15_a_client_whose_resume_is_refused_for_good_stops(world: World) -> None:
+def test_a_client_whose_resume_is_refused_for_good_stops(world: World) -> None:
     _, gate, received = guarded(world)
     client = world.client(QUICK)
     gate.closed = True
@@ -101,7 +101,7 @@ def test_finding_c15_a_client_whose_resume_is_refused_for_good_stops(world: Worl
     assert received == [1, 3]  # the accepted messages arrived, the refused one did not
 
 
-def test_finding_c15_a_client_whose_server_has_another_key_stops(world: World) -> None:
+def test_a_client_whose_server_has_another_key_stops(world: World) -> None:
     guarded(world)
     client = world.client(ClientSettings(link=LINK, server_key=bytes(32)), connect=False)
     with pytest.raises(IdentityError):
@@ -111,7 +111,7 @@ def test_finding_c15_a_client_whose_server_has_another_key_stops(world: World) -
         client.send(1)
 
 
-def test_finding_c15_a_client_whose_server_closed_the_connection_and_kept_the_session_stops(world: World) -> None:
+def test_a_client_whose_server_closed_the_connection_and_kept_the_session_stops(world: World) -> None:
     server, _, received = guarded(world)
     client = world.client(QUICK)
     wait_for(lambda: server.connections, "the server's connection")
@@ -125,7 +125,7 @@ def test_finding_c15_a_client_whose_server_closed_the_connection_and_kept_the_se
 
 
 @pytest.mark.parametrize("at", ["before it connects", "while it connects"])
-def test_finding_c15_after_an_interrupted_reconnect_send_raises_and_connect_tries_again(
+def test_after_an_interrupted_reconnect_send_raises_and_connect_tries_again(
     world: World, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
     _, _, received = guarded(world)
@@ -157,7 +157,7 @@ def test_finding_c15_after_an_interrupted_reconnect_send_raises_and_connect_trie
     assert received == [2]
 
 
-def test_finding_c15_messages_sent_during_a_reconnect_arrive_once_and_in_order(world: World) -> None:
+def test_messages_sent_during_a_reconnect_arrive_once_and_in_order(world: World) -> None:
     _, _, received = guarded(world)
     client = world.client(QUICK)
     finished, sent = threading.Event(), 0
@@ -178,7 +178,7 @@ def test_finding_c15_messages_sent_during_a_reconnect_arrive_once_and_in_order(w
     assert received == list(range(sent + 1))
 
 
-def test_finding_c15_the_state_of_a_client_follows_its_connection(world: World) -> None:
+def test_the_state_of_a_client_follows_its_connection(world: World) -> None:
     client = world.client(QUICK, connect=False)
     assert (client.state, client.error) == ("stopped", None)
     with pytest.raises(ConnectError, match="there is no connection"):
@@ -241,9 +241,7 @@ def await_fault(world: World, server: MessageServer) -> None:
 
 
 @pytest.mark.parametrize("source", ["filter", "clients file"])
-def test_finding_c15_a_temporary_fault_of_the_server_does_not_stop_a_client_that_reconnects(
-    world: World, source: str
-) -> None:
+def test_a_temporary_fault_of_the_server_does_not_stop_a_client_that_reconnects(world: World, source: str) -> None:
     fault, received = Fault(), list[object]()
     filters = Filters(deny=[fault.denies]) if source == "filter" else Filters()
     store = fault.store() if source == "clients file" else None
@@ -261,7 +259,7 @@ def test_finding_c15_a_temporary_fault_of_the_server_does_not_stop_a_client_that
     wait_for(lambda: received == [1], "the accepted message")
 
 
-def test_finding_c15_a_connection_class_that_fails_temporarily_does_not_stop_a_client(world: World) -> None:
+def test_a_connection_class_that_fails_temporarily_does_not_stop_a_client(world: World) -> None:
     fault, both = Fault(), kept_for(0.4)
     server = world.server(ServerSettings(link=both, limits=NO_LIMITS), connection_class=fault.connection_class())
     client = world.client(replace(QUICK, link=both))

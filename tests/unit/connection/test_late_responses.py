@@ -1,4 +1,4 @@
-"""Finding C10: a call that the event loop does not end at its deadline raises WaitTimeout."""
+"""A call that the event loop does not end at its deadline raises WaitTimeout."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aeron_spark.errors import WaitTimeout
 from tests.unit.connection.endpoints import World
 
 
-def test_finding_c10_a_call_and_a_ping_raise_wait_timeout_while_the_event_loop_is_blocked(
+def test_a_call_and_a_ping_raise_wait_timeout_while_the_event_loop_is_blocked(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rpc, "GRACE_S", 0.05)

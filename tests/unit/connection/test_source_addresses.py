@@ -1,4 +1,4 @@
-"""Finding C8: every link of a client comes from the client's address, in any spelling."""
+"""Every link of a client comes from the client's address, in any spelling."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.unit.connection.endpoints import NO_LIMITS, World, link
 
 
 @pytest.mark.parametrize("source", ["[fe80::1%eth0]:4000", "[::ffff:192.0.2.7]:4000", "[2001:DB8:0:0:0:0:0:1]:4000"])
-def test_finding_c8_a_client_opens_bulk_links_with_any_spelling_of_its_address(world: World, source: str) -> None:
+def test_a_client_opens_bulk_links_with_any_spelling_of_its_address(world: World, source: str) -> None:
     server = world.server()
     client = world.client(source=source)
     mine = client.bulk_link(5.0)

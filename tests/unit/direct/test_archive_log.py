@@ -42,7 +42,7 @@ class Session:
 def test_the_warning_says_whether_a_recording_ends_with_the_node(
     channel: str, archive: str, ends_with_node: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Finding U2: a request for ``aeron:ipc`` ended when the node stopped, but the warning said that it lasts."""
+    """Regression: a request for ``aeron:ipc`` ended when the node stopped, but the warning said that it lasts."""
     session = Session()
     monkeypatch.setattr(archive_log, "archive_of", lambda address: cast("Archive", session))
     log = ArchiveLog(StreamAddress(channel, 1001, (replace(ADDRESS, name=archive),)))
@@ -52,7 +52,7 @@ def test_the_warning_says_whether_a_recording_ends_with_the_node(
 
 
 def test_recording_is_requested_once_per_session_with_an_archive(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Finding T5: with one request per query, a stream is not recorded after a restart of the archive."""
+    """With one request per query, a stream is not recorded after a restart of the archive."""
     now = [Session()]
     monkeypatch.setattr(archive_log, "archive_of", lambda address: cast("Archive", now[0]))
     log = ArchiveLog(StreamAddress("aeron:ipc", 1001, (ADDRESS,)))

@@ -1,4 +1,4 @@
-"""Finding C16: a flood of messages to an Echo server delays no client, and causes few reports."""
+"""A flood of messages to an Echo server delays no client, and causes few reports."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Publication:
         pass
 
 
-def test_finding_c16_an_admission_is_sent_before_all_waiting_refusals() -> None:
+def test_an_admission_is_sent_before_all_waiting_refusals() -> None:
     publication = Publication()
     outbox = SharedOutbox(publication, 10.0)
     for image in range(300):
@@ -47,7 +47,7 @@ def test_finding_c16_an_admission_is_sent_before_all_waiting_refusals() -> None:
     assert publication.accepted == [b"yes", b"no"]
 
 
-def test_finding_c16_refusals_of_sessions_take_turns() -> None:
+def test_refusals_of_sessions_take_turns() -> None:
     publication = Publication(room=1_000)
     outbox = SharedOutbox(publication, 10.0)
     for number in range(10):
@@ -63,7 +63,7 @@ def test_finding_c16_refusals_of_sessions_take_turns() -> None:
     assert not outbox.has_refusal(1)
 
 
-def test_finding_c16_the_rate_of_refusals_is_limited() -> None:
+def test_the_rate_of_refusals_is_limited() -> None:
     publication = Publication(room=10_000)
     outbox = SharedOutbox(publication, 10.0)
     for image in range(1_000):
@@ -92,7 +92,7 @@ class Reported:
         return [event.suppressed for event in self.events if isinstance(event, Refusal)]
 
 
-def test_finding_c16_refusals_of_an_address_are_reported_5_times_and_then_once_in_10_seconds() -> None:
+def test_refusals_of_an_address_are_reported_5_times_and_then_once_in_10_seconds() -> None:
     reported = Reported()
     reported.refuse(count=1_000)
     assert reported.suppressed == [0] * REPORT_BURST
@@ -115,7 +115,7 @@ def test_finding_c16_refusals_of_an_address_are_reported_5_times_and_then_once_i
     assert len(reported.events) == REPORT_BURST + 2
 
 
-def test_finding_c16_a_flood_from_one_address_withholds_only_its_own_refusals() -> None:
+def test_a_flood_from_one_address_withholds_only_its_own_refusals() -> None:
     reported = Reported()
     reported.refuse(count=100)
     reported.refuse("198.51.100.1:1")
@@ -123,14 +123,14 @@ def test_finding_c16_a_flood_from_one_address_withholds_only_its_own_refusals() 
     assert [type(event) for event in reported.events[REPORT_BURST:]] == [Refusal, reports.ClientJoined]
 
 
-def test_finding_c16_withheld_refusals_are_reported_at_the_end() -> None:
+def test_withheld_refusals_are_reported_at_the_end() -> None:
     reported = Reported()
     reported.refuse(count=REPORT_BURST + 7)
     reported.limited.close()
     assert reported.suppressed == [0] * REPORT_BURST + [6]
 
 
-def test_finding_c16_the_number_of_addresses_with_their_own_limit_is_limited() -> None:
+def test_the_number_of_addresses_with_their_own_limit_is_limited() -> None:
     reported = Reported()
     for number in range(3 * MAX_ADDRESSES):
         reported.refuse(f"2001:db8::{number:x}:1")
@@ -213,7 +213,7 @@ def make_server(seen: list[EchoEvent], now: list[float]) -> echo2.Server2:
     return echo2.Server2(Any, settings, seen.append, clock=lambda: now[0])  # type: ignore[arg-type]
 
 
-def test_finding_c16_a_new_client_gets_its_response_during_a_flood(fakes: FakeAeron) -> None:
+def test_a_new_client_gets_its_response_during_a_flood(fakes: FakeAeron) -> None:
     seen: list[EchoEvent] = []
     now = [0.0]
     server = make_server(seen, now)
@@ -232,7 +232,7 @@ def test_finding_c16_a_new_client_gets_its_response_during_a_flood(fakes: FakeAe
     server.close()
 
 
-def test_finding_c16_the_servers_channels_have_guard_rules_and_a_duologue_has_an_owner(
+def test_the_servers_channels_have_guard_rules_and_a_duologue_has_an_owner(
     fakes: FakeAeron,
 ) -> None:
     seen: list[EchoEvent] = []
@@ -254,7 +254,7 @@ def test_finding_c16_the_servers_channels_have_guard_rules_and_a_duologue_has_an
     }
 
 
-def test_finding_c16_a_client_reads_past_the_responses_to_a_flood_in_one_poll() -> None:
+def test_a_client_reads_past_the_responses_to_a_flood_in_one_poll() -> None:
     duologue = texts.EchoAddress(9010, 9011, 4711)
     client = echo2.Client2(Any, HostPort("192.0.2.1", 9000), 9001, entropy=bytes)  # type: ignore[arg-type]
     subscription = FakeSubscription()

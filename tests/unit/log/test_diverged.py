@@ -90,7 +90,7 @@ def offset_in_lost_history() -> Offset:
 
 @pytest.mark.parametrize("grown", [0, 8192, 40960])
 def test_a_query_beyond_the_restored_copy_fails_before_it_reads_a_row(grown: int) -> None:
-    """Finding C3: it fails even if the restored stream has grown beyond the query's position."""
+    """It fails even if the restored stream has grown beyond the query's position."""
     offset = offset_in_lost_history()
     stream = query(served(COPY_END + grown, (BEFORE, 0), (AFTER, COPY_END)))
     for plan in (lambda: stream.latest(offset, limited=True), lambda: stream.between(offset, offset)):
@@ -102,7 +102,7 @@ def test_a_query_beyond_the_restored_copy_fails_before_it_reads_a_row(grown: int
 
 @pytest.mark.parametrize("grown", [0, 8192, 40960])
 def test_a_query_beyond_a_copy_of_a_running_server_fails_too(grown: int) -> None:
-    """Finding C3: the lost rows have the epoch of the copy, because the server ran while the copy was made."""
+    """The lost rows have the epoch of the copy, because the server ran while the copy was made."""
     log = served(81920, (BEFORE, 0))
     stream = query(log)
     offset = reread(stream.latest(stream.initial(), limited=True))
@@ -112,7 +112,7 @@ def test_a_query_beyond_a_copy_of_a_running_server_fails_too(grown: int) -> None
 
 
 def test_a_batch_that_was_planned_in_the_lost_history_is_not_repeated() -> None:
-    """Finding C3: the checkpoint has the end of the batch, but the restored stream has other rows before it."""
+    """The checkpoint has the end of the batch, but the restored stream has other rows before it."""
     end = offset_in_lost_history()
     start = Offset({KEY: 32768}, end.fingerprints, stream=end.stream, epochs={KEY: BEFORE})
     log = served(122880, (BEFORE, 0), (AFTER, COPY_END))
@@ -124,7 +124,7 @@ def test_a_batch_that_was_planned_in_the_lost_history_is_not_repeated() -> None:
 
 
 def test_a_range_of_a_batch_query_has_the_epoch_of_its_end() -> None:
-    """Finding C3: the server may have been restored since, so it compares the epoch before it sends a byte."""
+    """The server may have been restored since, so it compares the epoch before it sends a byte."""
     given = {"server": "s:1", "serverKey": EXAMPLE_KEY, "stream": "flights"}
     log = served(122880, (BEFORE, 0), (AFTER, COPY_END))
     stream = QueryPlanner(
@@ -144,7 +144,7 @@ def test_a_query_that_was_not_beyond_the_copy_continues_without_an_error() -> No
 
 @pytest.mark.parametrize("grown", [4096, 8192, 40960])
 def test_a_query_that_began_at_latest_without_reading_continues_at_the_divergence(grown: int) -> None:
-    """Finding C3: its first batch began at the old position and skipped the rows before it without a warning."""
+    """Regression: its first batch began at the old position and skipped the rows before it without a warning."""
     lost = served(81920, (BEFORE, 0), (LOST, COPY_END))
     start = reread(query(lost, starting="latest").initial())
     assert start.initial
@@ -158,7 +158,7 @@ def test_a_query_that_began_at_latest_without_reading_continues_at_the_divergenc
 
 @pytest.mark.parametrize("grown", [0, 8192, 40960])
 def test_with_fail_on_data_loss_false_a_query_warns_and_continues_at_the_divergence(grown: int) -> None:
-    """Finding C3: it reads the rows of the restored stream from there once, even if the batch is repeated."""
+    """It reads the rows of the restored stream from there once, even if the batch is repeated."""
     start = offset_in_lost_history()
     log = served(COPY_END + grown, (BEFORE, 0), (AFTER, COPY_END))
     stream = query(log, fail=False)

@@ -136,7 +136,7 @@ def test_after_a_loss_a_query_reads_no_row_twice_and_stays_within_the_recordings
 
 
 def test_the_error_names_a_server_that_was_removed_from_the_query() -> None:
-    """Finding C6: the error said that its partitions were deleted, and its remedy named options of the direct route."""
+    """Regression: the error said that its partitions were deleted, and its remedy named options of the direct route."""
     servers = ServerStream("flights", {"a:1": "KeyA", "b:1": "KeyB"})
     offset = Offset(
         {"a:1/0": 64, "b:1/0": 128, "a:1/1": 32}, dict.fromkeys(("a:1/0", "b:1/0", "a:1/1"), PRINT), stream=servers

@@ -1,4 +1,4 @@
-"""Finding C6: an offset names its stream, and a checkpoint is not used for another stream."""
+"""An offset names its stream, and a checkpoint is not used for another stream."""
 
 from __future__ import annotations
 
@@ -236,7 +236,7 @@ def test_a_batch_of_a_checkpoint_without_a_stream_is_planned_again_unchanged() -
 
 
 def test_a_checkpoint_of_recordings_of_another_archive_is_refused() -> None:
-    """Finding C6: if the old recordings had ended, two streams of a channel were mixed, or rows were read twice."""
+    """Regression: if the old recordings had ended, two streams of a channel were mixed, or rows were read twice."""
     first = NamedLog(MESSAGES)
     first.stopped = frozenset(MESSAGES)
     planner = planner_of(first)

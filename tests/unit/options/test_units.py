@@ -1,4 +1,4 @@
-"""Finding U10: ``2m`` was 2 MiB and 2 minutes in the same table; documents use unambiguous units."""
+"""Units of sizes and times are unambiguous in documents: ``2m`` was 2 MiB and 2 minutes in the same table."""
 
 from __future__ import annotations
 

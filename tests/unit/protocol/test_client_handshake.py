@@ -197,7 +197,7 @@ def test_only_a_hint_with_the_advice_soon_shortens_the_deadline(state: State, co
 
 
 @pytest.mark.parametrize("code", sorted(CODES))
-def test_finding_c9_an_authenticated_refusal_may_pass_as_its_code_says_like_a_hint(code: str) -> None:
+def test_an_authenticated_refusal_may_pass_as_its_code_says_like_a_hint(code: str) -> None:
     joined = at(State.AWAIT_DONE_ACK)
     failed = one(joined.image.refuse(Refusal(code, "not now"), NOW), ServerSend).packet
     (abandoned,) = joined.client.packet(failed, NOW)

@@ -201,7 +201,7 @@ def test_row_46_a_client_is_not_authenticated_by_a_key_that_it_only_names() -> N
 
 @pytest.mark.parametrize(("ours", "theirs"), [(PSK, None), (None, PSK), (PSK, derive_psk(b"another shared secret"))])
 def test_a_shared_secret_of_only_one_endpoint_is_refused(ours: bytes | None, theirs: bytes | None) -> None:
-    """Finding U8: the remedy is to use one secret, not to authorise a public key."""
+    """The remedy is to use one secret, not to authorise a public key."""
     joined = Joined(make_server(psk=theirs), make_client(psk=ours), address=None)
     if ours is not None and theirs is not None:
         done = joined.to_done()

@@ -424,7 +424,7 @@ def test_a_limit_that_is_reached_refuses_and_takes_nothing() -> None:
 
 
 def test_a_permit_that_was_released_during_a_resume_is_taken_again_or_the_link_is_closed() -> None:
-    """Finding: a session that was reported as disconnected between DONE_ACK and first frame exceeded the limit."""
+    """Regression: a session that was reported as disconnected between DONE_ACK and first frame exceeded the limit."""
     server, client, session, link = connected(limits=Limits(connections=1))
     server.feed(events.LinkFailed(link, TransportError("it is cut")))
     server.now += 3.9

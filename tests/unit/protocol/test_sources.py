@@ -1,4 +1,4 @@
-"""Finding C8: one function compares the source of an image with an address."""
+"""One function compares the source of an image with an address."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from aeron_spark.protocol.access import is_from_address
         ("anything", ""),
     ],
 )
-def test_finding_c8_another_encoding_port_or_zone_is_the_same_address(source: str, owner: str) -> None:
+def test_another_encoding_port_or_zone_is_the_same_address(source: str, owner: str) -> None:
     assert is_from_address(source, owner)
 
 

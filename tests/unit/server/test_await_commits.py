@@ -208,7 +208,7 @@ def served(serve: Serve) -> Served:
 
 
 def test_other_requests_are_answered_at_once_while_many_more_followers_than_workers_wait(served: Served) -> None:
-    """Finding: each wait for commits occupied a worker thread, so that a few dozen followers stalled all requests."""
+    """Regression: each wait for commits occupied a worker thread, and a few dozen followers stalled all requests."""
     waits = served.follow(FOLLOWERS)
     (state,) = served.session.call(PartitionStates(NAME), timeout=AT_ONCE_S).partitions
     assert state.end == 64

@@ -1,4 +1,4 @@
-"""Finding C4: a server listens on all its addresses, or on none."""
+"""A server listens on all its addresses, or on none."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FIRST = ServerAddress("udp", "198.51.100.1", 20121, 20122)
 SECOND = ServerAddress("udp", "198.51.100.1", 20131, 20132)
 
 
-def test_finding_c4_a_server_with_one_address_in_use_listens_on_none(world: World) -> None:
+def test_a_server_with_one_address_in_use_listens_on_none(world: World) -> None:
     world.server(addresses=[SECOND])
     refused = world.server(start=False)
     with pytest.raises(InUseError) as error:
@@ -35,7 +35,7 @@ def test_a_server_that_could_not_listen_can_start_again_and_one_that_listens_can
         second.start([FIRST])
 
 
-def test_finding_c4_a_server_with_one_address_that_fails_does_not_start(world: World) -> None:
+def test_a_server_with_one_address_that_fails_does_not_start(world: World) -> None:
     world.network.refusal = "there is no such address"
     with pytest.raises(TransportError, match="there is no such address"):
         world.server(addresses=[FIRST])

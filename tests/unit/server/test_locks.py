@@ -1,4 +1,4 @@
-"""Finding C4: only one server can use a store, and only one a port of a media driver."""
+"""Only one server can use a store, and only one a port of a media driver."""
 
 from __future__ import annotations
 
@@ -86,9 +86,7 @@ def lock(
 owned: list[ServerLocks] = []  # of a child, which owns them until it is killed
 
 
-def test_finding_c4_a_second_server_of_a_store_gets_the_process_id_of_the_first(
-    tmp_path: Path, locks: ServerLocks
-) -> None:
+def test_a_second_server_of_a_store_gets_the_process_id_of_the_first(tmp_path: Path, locks: ServerLocks) -> None:
     locks.lock_store(tmp_path / "store")
     with pytest.raises(InUseError) as refused:
         ServerLocks().lock_store(tmp_path / "store")
@@ -100,9 +98,7 @@ def test_finding_c4_a_second_server_of_a_store_gets_the_process_id_of_the_first(
     lock_store(tmp_path / "store").release()
 
 
-def test_finding_c4_a_second_server_of_a_port_gets_the_process_id_of_the_first(
-    aeron_dir: Path, locks: ServerLocks
-) -> None:
+def test_a_second_server_of_a_port_gets_the_process_id_of_the_first(aeron_dir: Path, locks: ServerLocks) -> None:
     driver = str(aeron_dir)
     locks.lock_addresses(driver, [ADDRESS, ServerAddress("udp", "10.0.0.1", 20121, 20130), ServerAddress(media="ipc")])
     assert address_lock_path(driver, ADDRESS).name.endswith(".aeron-spark-server-20121.lock")
@@ -119,7 +115,7 @@ def test_finding_c4_a_second_server_of_a_port_gets_the_process_id_of_the_first(
     other.release()
 
 
-def test_finding_c4_locking_another_store_releases_the_first(tmp_path: Path, locks: ServerLocks) -> None:
+def test_locking_another_store_releases_the_first(tmp_path: Path, locks: ServerLocks) -> None:
     locks.lock_store(tmp_path / "one")
     locks.lock_store(tmp_path / "two")
     lock_store(tmp_path / "one").release()
@@ -127,9 +123,7 @@ def test_finding_c4_locking_another_store_releases_the_first(tmp_path: Path, loc
         lock_store(tmp_path / "two")
 
 
-def test_finding_c4_the_locks_of_a_killed_server_are_free_while_its_subprocess_lives(
-    tmp_path: Path, aeron_dir: Path
-) -> None:
+def test_the_locks_of_a_killed_server_are_free_while_its_subprocess_lives(tmp_path: Path, aeron_dir: Path) -> None:
     """A server starts the node's process, which outlives the server and must not inherit the locks."""
 
     def serve() -> str:
@@ -153,7 +147,7 @@ def test_finding_c4_the_locks_of_a_killed_server_are_free_while_its_subprocess_l
 @pytest.mark.parametrize(
     "second", [(ADDRESS, OTHER_ADDRESS), (OTHER_ADDRESS, ADDRESS)], ids=["same order", "opposite order"]
 )
-def test_finding_c4_of_two_simultaneous_starts_one_wins_and_the_other_gets_its_process_id(
+def test_of_two_simultaneous_starts_one_wins_and_the_other_gets_its_process_id(
     tmp_path: Path, aeron_dir: Path, second: Sequence[ServerAddress]
 ) -> None:
     for _ in range(20):
@@ -188,7 +182,7 @@ def no_node_starts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_node_starts")
-def test_finding_c4_a_second_server_is_refused_before_a_node_or_jvm_starts(
+def test_a_second_server_is_refused_before_a_node_or_jvm_starts(
     tmp_path: Path, aeron_dir: Path, locks: ServerLocks, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store, address = tmp_path / "store", f"127.0.0.1:{free_port()}"
@@ -262,7 +256,7 @@ def test_a_server_locks_its_port_and_its_store_where_the_node_starts(
 
 @pytest.mark.usefixtures("no_node_starts")
 @pytest.mark.parametrize("other", ["data home", "link"])
-def test_finding_c4_the_lock_of_a_port_ignores_the_data_home_and_links_to_the_drivers_directory(
+def test_the_lock_of_a_port_ignores_the_data_home_and_links_to_the_drivers_directory(
     tmp_path: Path, aeron_dir: Path, locks: ServerLocks, capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch, other: str,
 ) -> None:  # fmt: skip
@@ -282,7 +276,7 @@ def test_finding_c4_the_lock_of_a_port_ignores_the_data_home_and_links_to_the_dr
     )
 
 
-def test_finding_c4_servers_lock_their_addresses_in_the_same_order(
+def test_servers_lock_their_addresses_in_the_same_order(
     aeron_dir: Path, locks: ServerLocks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     locked: list[Path] = []
@@ -302,9 +296,7 @@ def test_finding_c4_servers_lock_their_addresses_in_the_same_order(
     assert locked[:3] == locked[3:]
 
 
-def test_finding_c4_a_port_stays_locked_while_the_drivers_directory_is_recreated(
-    aeron_dir: Path, locks: ServerLocks
-) -> None:
+def test_a_port_stays_locked_while_the_drivers_directory_is_recreated(aeron_dir: Path, locks: ServerLocks) -> None:
     locks.lock_addresses(str(aeron_dir), [ADDRESS])
     for _ in range(2):
         aeron_dir.mkdir()
@@ -313,7 +305,7 @@ def test_finding_c4_a_port_stays_locked_while_the_drivers_directory_is_recreated
         aeron_dir.rmdir()
 
 
-def test_finding_c4_all_users_can_open_the_lock_of_a_port_and_release_deletes_it(aeron_dir: Path) -> None:
+def test_all_users_can_open_the_lock_of_a_port_and_release_deletes_it(aeron_dir: Path) -> None:
     one, path = ServerLocks(), address_lock_path(str(aeron_dir), ADDRESS)
     before = os.umask(0o077)
     try:
@@ -326,7 +318,7 @@ def test_finding_c4_all_users_can_open_the_lock_of_a_port_and_release_deletes_it
 
 
 @pytest.mark.usefixtures("no_node_starts")
-def test_finding_c4_a_server_on_a_port_of_another_program_is_refused_before_a_node_or_jvm_starts(
+def test_a_server_on_a_port_of_another_program_is_refused_before_a_node_or_jvm_starts(
     tmp_path: Path, aeron_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as locked:

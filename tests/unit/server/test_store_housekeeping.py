@@ -66,7 +66,7 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
 
 
 def test_an_open_store_is_ticked_until_it_is_closed(start: Start) -> None:
-    """Finding: no test noticed a server that never ticks its store."""
+    """No other test notices a server that never ticks its store."""
     running = start()
     assert running.store.ticks == 0
     assert running.housekeeper.store == running.store
@@ -88,7 +88,7 @@ def test_an_error_of_a_tick_is_reported_once_until_a_tick_succeeds(start: Start)
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), NO_RESPONSE], ids=["foreign", "own"])
 def test_an_exception_of_a_tick_is_reported_and_the_ticks_continue(start: Start, error: Exception) -> None:
-    """Finding: an exception of a tick ended the thread, and with it retention and expiry, without a report."""
+    """Regression: an exception of a tick ended the thread, and with it retention and expiry, without a report."""
     running = start(error)
     _ = running.housekeeper.store
     running.await_ticks(3)

@@ -57,10 +57,10 @@ class Recovery:
         monkeypatch.setattr(Stream, "close", recorded_close)
 
 
-def test_finding_c11_closing_a_server_ends_a_recovery_after_the_current_stream(
+def test_closing_a_server_ends_a_recovery_after_the_current_stream(
     stored: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Finding C11: SIGTERM of a server waited for the recovery of all streams; ``close`` waits for the running one."""
+    """Regression: SIGTERM of a server waited for the recovery of all streams; ``close`` waits for the running one."""
     recovery = Recovery(monkeypatch)
     reported: list[BaseException] = []
     housekeeper = StoreHousekeeper(

@@ -106,7 +106,7 @@ def test_the_table_has_each_request_that_names_a_stream() -> None:
 
 @pytest.mark.parametrize(("request_", "needed"), REQUESTS, ids=name_of)
 def test_a_request_is_executed_only_for_keys_with_its_action(request_: Any, needed: frozenset[str]) -> None:
-    """Finding: no test noticed that a key with only `read` could delete the rows of a stream."""
+    """No other test notices that a key with only `read` could delete the rows of a stream."""
     for count in range(len(ACTIONS) + 1):
         for granted in combinations(ACTIONS, count):
             grant = Grant(streams=((NAME, frozenset(granted)), ("another", frozenset(ACTIONS))))

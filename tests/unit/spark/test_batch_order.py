@@ -1,4 +1,4 @@
-"""Finding C3: a micro-batch is written only if the query's servers have the one before it."""
+"""A micro-batch is written only if the query's servers have the one before it."""
 
 from __future__ import annotations
 

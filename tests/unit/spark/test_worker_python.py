@@ -1,4 +1,4 @@
-"""Finding U1: the choice of the Python for Spark's workers if the program's environment is not activated."""
+"""The choice of the Python for Spark's workers if the program's environment is not activated."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def python_with(tmp_path: Path, before: str) -> str:
     ],
 )
 def test_a_python_that_has_the_package_but_cannot_run_it_is_replaced(tmp_path: Path, before: str, fault: str) -> None:
-    """Finding U1: only the two packages themselves were checked, so the workers failed."""
+    """Regression: only the two packages themselves were checked, so the workers failed."""
     python = python_with(tmp_path, before)
     found = context(python)
     use_python_of_this_process(found)
@@ -62,7 +62,7 @@ def test_a_python_that_has_the_package_but_cannot_run_it_is_replaced(tmp_path: P
 
 @pytest.mark.parametrize("master", ["local", "local[*]", "local[2,4]"])
 def test_workers_on_this_machine_run_the_programs_python_if_theirs_lacks_the_package(without: str, master: str) -> None:
-    """Finding U1: the workers ran ``python3`` of the PATH, and Spark did not find the data source."""
+    """Regression: the workers ran ``python3`` of the PATH, and Spark did not find the data source."""
     found = context(without, master)
     use_python_of_this_process(found)
     assert found.pythonExec == sys.executable
@@ -79,7 +79,7 @@ def test_a_chosen_python_that_has_the_package_is_kept(tmp_path: Path, monkeypatc
 
 @pytest.mark.parametrize("master", ["spark://host:7077", "yarn", "k8s://https://host", "local-cluster[2,1,1024]"])
 def test_on_other_machines_a_python_without_the_package_is_an_error_with_the_remedy(without: str, master: str) -> None:
-    """Finding U1: the error was 200 lines of Java. This process cannot check the Pythons of other machines."""
+    """Regression: the error was 200 lines of Java. This process cannot check the Pythons of other machines."""
     with pytest.raises(SetupError, match=r"has no aeron_spark, .*\. Set PYSPARK_PYTHON .* on every host"):
         use_python_of_this_process(context(without, master))
 

@@ -1,4 +1,4 @@
-"""The outcome of a buffered transaction is known from its folder, also after a crash in commit() (finding C13)."""
+"""The outcome of a buffered transaction is known from its folder, also after a crash in commit()."""
 
 from __future__ import annotations
 
@@ -71,7 +71,6 @@ def online_writer(world: World, folder: Path) -> BufferedWriter:
     ("step", "committed"), [("sync", False), ("rename", False), ("sync of the folder", True), ("return", True)]
 )
 def test_the_outcome_of_a_killed_commit_is_known_after_a_restart(step: str, committed: bool, tmp_path: Path) -> None:
-    """Finding C13."""
     killed = subprocess.run(
         [sys.executable, "-c", PROGRAM, step, str(tmp_path)], cwd=ROOT, timeout=TIMEOUT_S, capture_output=True,
         text=True, env={"PYTHONPATH": f"{ROOT}:{ROOT / 'connector'}"}, check=False,
@@ -89,7 +88,6 @@ def test_the_outcome_of_a_killed_commit_is_known_after_a_restart(step: str, comm
 
 
 def test_outcomes_change_with_the_servers_acknowledgement_and_survive_a_restart(world: World, tmp_path: Path) -> None:
-    """Finding C13."""
     out = offline_writer(tmp_path / "b")
     for n in range(3):
         out.write(b"%d" % n)
@@ -110,7 +108,7 @@ def test_outcomes_change_with_the_servers_acknowledgement_and_survive_a_restart(
 
 
 def test_a_transaction_whose_file_was_removed_stays_absent(world: World, tmp_path: Path) -> None:
-    """Finding C13: the later ones are sent."""
+    """The later ones are sent."""
     out = offline_writer(tmp_path)
     for n in range(3):
         out.write(b"%d" % n)
@@ -126,7 +124,7 @@ def test_a_transaction_whose_file_was_removed_stays_absent(world: World, tmp_pat
 
 
 def test_a_folder_of_an_earlier_release_is_read(tmp_path: Path) -> None:
-    """Finding C13: its settings have fewer fields."""
+    """Its settings have fewer fields."""
     out = offline_writer(tmp_path)
     out.write(b"0")
     out.commit()
@@ -149,7 +147,7 @@ def full(*_: object) -> int:
 def test_a_failed_commit_fails_again_or_commits_the_same_rows(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Finding C1: a commit after the disk lost the rows must not count as a commit without rows."""
+    """A commit after the disk lost the rows must not count as a commit without rows."""
     out = online_writer(world, tmp_path)
     out.write([b"a", b"b"])
     with monkeypatch.context() as patched:
@@ -178,7 +176,7 @@ def test_a_failed_commit_fails_again_or_commits_the_same_rows(
 
 
 def test_a_failed_write_leaves_the_transaction_unchanged(world: World, tmp_path: Path) -> None:
-    """Finding C1: a write adds all of its rows, or none."""
+    """A write adds all of its rows, or none."""
     import pyarrow as pa
 
     client: Any = Client(world)
@@ -198,7 +196,7 @@ def test_a_failed_write_leaves_the_transaction_unchanged(world: World, tmp_path:
 
 
 def test_a_base_that_was_not_stored_is_not_used(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Finding C1: after a full disk, the next process sent a transaction a second time."""
+    """Regression: after a full disk, the next process sent a transaction a second time."""
     folder = tmp_path / "b"
     real, failed = BufferFolder._write_settings, []
 
@@ -219,7 +217,7 @@ def test_a_base_that_was_not_stored_is_not_used(world: World, tmp_path: Path, mo
 
 
 def test_a_folder_is_closed_once(tmp_path: Path) -> None:
-    """Finding C13: a second close() removed a transaction that another process had committed in the meantime."""
+    """Regression: a second close() removed a transaction that another process had committed in the meantime."""
     out = offline_writer(tmp_path / "b")
     out.close()
     other = BufferFolder(tmp_path / "b", "s", "w")

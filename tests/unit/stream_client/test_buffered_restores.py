@@ -1,4 +1,4 @@
-"""Finding C3: after a restore of its server, a buffered writer sends kept transactions again, or stops."""
+"""After a restore of its server, a buffered writer sends kept transactions again, or stops."""
 
 from __future__ import annotations
 

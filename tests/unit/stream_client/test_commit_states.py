@@ -1,7 +1,7 @@
-"""What commit() answered is true for ever, in every order of failure, time-out, restart and repetition (finding C1).
+"""The response of commit() stays true, in every order of failures, timeouts, restarts and repetitions.
 
-Where the server's store is replaced by an older copy (finding C3), what the copy lacks is lost: the writer that saw it
-acknowledged is refused before it commits anything else, until it accepts the loss.
+An older copy of the server's store may replace it and lack transactions. A writer that saw them acknowledged is then
+refused before it commits another one, until it accepts the loss.
 """
 
 from __future__ import annotations
@@ -420,12 +420,10 @@ def run(part: int, histories: int, folder: Path) -> None:
 
 @pytest.mark.parametrize("part", range(4))
 def test_the_result_of_commit_stays_true_after_every_failure(part: int, tmp_path: Path) -> None:
-    """Finding C1."""
     run(part, HISTORIES, tmp_path)
 
 
 @pytest.mark.full("10,000 histories take two minutes; `make test` runs 500 of the same kind")
 @pytest.mark.parametrize("part", range(100, 104))
 def test_the_result_of_commit_stays_true_after_every_failure_in_many_histories(part: int, tmp_path: Path) -> None:
-    """Finding C1."""
     run(part, FULL_HISTORIES, tmp_path)

@@ -1,4 +1,4 @@
-"""Finding C10: a reader's lease is renewed after any error of a renewal, and the error is reported."""
+"""A reader's lease is renewed after any error of a renewal, and the error is reported."""
 
 from __future__ import annotations
 
@@ -50,9 +50,7 @@ ERRORS = [
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
-def test_finding_c10_a_lease_is_renewed_after_any_error_which_is_logged(
-    error: Exception, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_lease_is_renewed_after_any_error_which_is_logged(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "aeron_spark.streams")
     server = Server(None, error, error, None)
     lease = ReaderLease(server, "flights", lambda: {0: 64}, rows(), interval=0.001)  # type: ignore[arg-type]

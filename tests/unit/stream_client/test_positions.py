@@ -1,4 +1,4 @@
-"""Positions identify the stream that they are of (finding C3)."""
+"""Positions identify the stream that they are of."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_wrong_fingerprints_are_refused(wrong: object) -> None:
 
 @pytest.mark.parametrize("end", [512, 4096])
 def test_positions_of_another_stream_are_refused_as_replaced_and_not_as_diverged(end: int) -> None:
-    """Finding C3: the reader delivered rows of the other stream, or reported a restored store."""
+    """Regression: the reader delivered rows of the other stream, or reported a restored store."""
     positions = stored_positions(state(0, "aaaaaaaa"), state(1, "bbbbbbbb"))
     now = {0: state(0, "aaaaaaaa"), 1: state(1, "cccccccc", end)}
     with pytest.raises(DataLossError, match="positions of partitions 1 do not belong to stream 'flights'") as caught:

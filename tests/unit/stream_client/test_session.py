@@ -1,4 +1,4 @@
-"""Finding C9: after an outage a refused connection is repeated if the refusal is retriable, and only then."""
+"""After an outage a refused connection is repeated if the refusal is retriable, and only then."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def session(server: Server, seconds: float = 60.0) -> StreamSession:
 
 
 @pytest.mark.parametrize("code", sorted(ADVICE))
-def test_finding_c9_a_call_is_repeated_after_a_retriable_refusal_only(code: str) -> None:
+def test_a_call_is_repeated_after_a_retriable_refusal_only(code: str) -> None:
     server = Server(code, refusals=3)
     if ADVICE[code] is Retry.NEVER:
         with pytest.raises(RefusedError) as caught:
@@ -191,7 +191,7 @@ class BusyServer(Server):
 
 
 @pytest.mark.parametrize("code", sorted(ADVICE))
-def test_finding_c9_a_bulk_link_is_requested_again_after_a_retriable_refusal_only(code: str) -> None:
+def test_a_bulk_link_is_requested_again_after_a_retriable_refusal_only(code: str) -> None:
     server = BusyServer(code, refusals=3)
     server.connects = 3
     if ADVICE[code] is Retry.NEVER:
@@ -205,7 +205,7 @@ def test_finding_c9_a_bulk_link_is_requested_again_after_a_retriable_refusal_onl
     assert server.now == pytest.approx(3 * RETRY_INTERVAL_S, abs=0.1)
 
 
-def test_finding_c9_a_bulk_link_that_is_refused_for_too_long_fails_with_the_reason() -> None:
+def test_a_bulk_link_that_is_refused_for_too_long_fails_with_the_reason() -> None:
     server = BusyServer("ids", refusals=1000)
     server.connects = 1000
     with pytest.raises(RefusedError) as caught, session(server).bulk_link("a partition", 5.0):
@@ -215,7 +215,7 @@ def test_finding_c9_a_bulk_link_that_is_refused_for_too_long_fails_with_the_reas
 
 
 @pytest.mark.parametrize("code", ["full", "ids", "timeout"])
-def test_finding_c9_a_following_reader_continues_after_a_retriable_refusal(
+def test_a_following_reader_continues_after_a_retriable_refusal(
     world: World, monkeypatch: pytest.MonkeyPatch, code: str
 ) -> None:
     reader = StreamReader(world.stream_session(), "s", follow=True)
@@ -235,9 +235,7 @@ def test_finding_c9_a_following_reader_continues_after_a_retriable_refusal(
     assert refused[-1] - refused[0] >= 2 * reader_seconds
 
 
-def test_finding_c9_a_reader_ends_with_a_refusal_that_is_not_retriable(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reader_ends_with_a_refusal_that_is_not_retriable(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     reader = StreamReader(world.stream_session(), "s", follow=True)
 
     def refusing(timeout: float) -> None:

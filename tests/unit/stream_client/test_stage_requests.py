@@ -1,4 +1,4 @@
-"""Repeated requests of a writer, and commits that lack rows (finding C1)."""
+"""Repeated requests of a writer, and commits that lack rows."""
 
 from __future__ import annotations
 
@@ -47,7 +47,6 @@ def service(world: World) -> Any:
 
 
 def test_finish_returns_the_same_parts_again(world: World) -> None:
-    """Finding C1."""
     stage = appender(world, [b"a", b"b"])
     parts = stage.finish()
     assert [part.rows for part in parts] == [2]
@@ -60,7 +59,6 @@ def test_finish_returns_the_same_parts_again(world: World) -> None:
 
 
 def test_finish_repeats_its_request_after_a_missing_response(world: World) -> None:
-    """Finding C1."""
     stage = appender(world, [b"a"])
     world.downtime_s = 100_000.0
     world.faults.append(Fault.STOP)
@@ -75,7 +73,7 @@ def test_finish_repeats_its_request_after_a_missing_response(world: World) -> No
 
 
 def test_finish_raises_the_same_error_again(world: World) -> None:
-    """Finding C1: a failed stage must not count as a transaction without rows."""
+    """A failed stage must not count as a transaction without rows."""
     stage = appender(world, [b"a"])
     world.fail(Fault.FULL_DISK)
     messages = set()
@@ -138,7 +136,6 @@ def test_opening_a_stage_fails_at_once_if_the_client_is_closed(world: World, mon
 
 
 def test_the_server_responds_to_a_repeated_finish_stage(world: World) -> None:
-    """Finding C1."""
     (part,) = appender(world, [b"a", b"b"]).finish()
     request = FinishStage("s", part.id, part.bytes, 1.0)
     again = service(world).execute(request)
@@ -149,7 +146,6 @@ def test_the_server_responds_to_a_repeated_finish_stage(world: World) -> None:
 
 
 def test_the_server_responds_to_a_repeated_finish_stage_with_the_same_error(world: World) -> None:
-    """Finding C1."""
     world.connect(1.0)
     bulk_link = world.bulk_link()
     request = OpenStage("s", "w", "r", 0, False, "", 0, 0, "raw", b"", bulk_link.number, 1)
@@ -169,7 +165,6 @@ def test_the_server_responds_to_a_repeated_finish_stage_with_the_same_error(worl
 
 
 def test_a_commit_without_parts_is_refused(world: World) -> None:
-    """Finding C1."""
     session = world.stream_session()
     begin(session, "s", ONE)
     for rows in (0, 3):
@@ -179,7 +174,6 @@ def test_a_commit_without_parts_is_refused(world: World) -> None:
 
 
 def test_a_commit_with_a_wrong_number_of_rows_is_refused(world: World) -> None:
-    """Finding C1."""
     parts = appender(world, [b"a", b"b"]).finish()
     for rows in (1, 3):
         with pytest.raises(RefusedError, match=f"names 1 stages with 2 rows, but its writer wrote {rows} rows"):
@@ -190,7 +184,7 @@ def test_a_commit_with_a_wrong_number_of_rows_is_refused(world: World) -> None:
 
 
 def test_a_transaction_without_rows_is_committed_by_a_separate_request(world: World) -> None:
-    """Finding C1: for example, a micro-batch without rows."""
+    """For example, a micro-batch without rows."""
     session = world.stream_session()
     begin(session, "s", ONE)
     assert commit_empty(session, "s", ONE).repeated is False
@@ -199,7 +193,6 @@ def test_a_transaction_without_rows_is_committed_by_a_separate_request(world: Wo
 
 
 def test_a_failed_write_adds_no_rows_to_the_transaction(world: World) -> None:
-    """Finding C1."""
     out = StreamWriter(world.stream_session(), "s", writer_id="w", payload="raw", timeout=4.0, partition=0)
     out.write([b"a", b"b"])
     world.downtime_s = 100.0
@@ -216,7 +209,6 @@ def test_a_failed_write_adds_no_rows_to_the_transaction(world: World) -> None:
 
 
 def test_a_lost_transaction_that_exceeds_the_memory_limit_can_only_be_aborted(world: World) -> None:
-    """Finding C1."""
     out = StreamWriter(world.stream_session(), "s", writer_id="w", payload="raw", timeout=4.0, memory_bytes=10)
     out.write([b"a" * 20])
     world.kill()
@@ -230,7 +222,6 @@ def test_a_lost_transaction_that_exceeds_the_memory_limit_can_only_be_aborted(wo
 
 
 def test_rows_are_not_added_to_a_transaction_that_may_be_committed(world: World) -> None:
-    """Finding C1."""
     out = StreamWriter(world.stream_session(), "s", writer_id="w", payload="raw", timeout=4.0, partition=0)
     out.write(b"a")
     world.downtime_s = 100.0
@@ -247,7 +238,6 @@ def test_rows_are_not_added_to_a_transaction_that_may_be_committed(world: World)
 
 
 def test_abort_reports_that_a_transaction_is_committed_although_its_commit_failed(world: World) -> None:
-    """Finding C1."""
     out = StreamWriter(world.stream_session(), "s", writer_id="w", payload="raw", timeout=4.0, partition=0)
     out.write(b"a")
     world.downtime_s = 100.0
@@ -267,7 +257,7 @@ def test_abort_reports_that_a_transaction_is_committed_although_its_commit_faile
 
 
 def test_an_aborted_transaction_is_not_committed_later(world: World) -> None:
-    """Finding C1: a commit request that is still in transit when abort() returns."""
+    """A commit request that is still in transit when abort() returns."""
     out = StreamWriter(world.stream_session(), "s", writer_id="w", payload="raw", timeout=4.0, partition=0)
     out.write(b"a")
     world.faults.extend([Fault.NONE, Fault.DELAY, *[Fault.LOSE] * 20])
@@ -330,7 +320,7 @@ class Commit:
 
 
 def test_a_repeated_commit_waits_for_the_running_one() -> None:
-    """Finding C1: it returns that result, or raises StillWorking."""
+    """It returns that result, or raises StillWorking."""
     one = Commit(CommitOutcome(False, [7], ""))
     one.begin()
     with pytest.raises(StillWorking):
@@ -344,7 +334,6 @@ def test_a_repeated_commit_waits_for_the_running_one() -> None:
 
 @pytest.mark.parametrize("error", [TransportError("the disk is full"), WaitTimeout("the archive does not respond")])
 def test_a_repeated_commit_raises_the_error_of_the_running_one(error: Exception) -> None:
-    """Finding C1."""
     one = Commit(error)
     one.begin()
     one.repeat_and_end()

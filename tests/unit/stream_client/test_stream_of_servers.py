@@ -1,4 +1,4 @@
-"""Finding C6: the log of a server stream identifies it by its name and the servers' keys, without a connection."""
+"""The log of a server stream identifies it by its name and the servers' keys, without a connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two programs with one writer id, and a writer that the server has forgotten (finding C1)."""
+"""Two programs with one writer id, and a writer that the server has forgotten."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def fail_commit(world: World, out: StreamWriter, done: Done) -> None:
 
 
 def test_a_fenced_writer_does_not_fence_its_successor_by_abort(world: World) -> None:
-    """Finding C1: abort() used a new run, which the server took for a later one."""
+    """Regression: abort() used a new run, which the server took for a later one."""
     first = writer(world)
     fail_commit(world, first, Done.NEVER)
     second = writer(world)
@@ -59,7 +59,7 @@ def test_a_repeated_abort_does_not_fence_its_own_run(world: World) -> None:
 @pytest.mark.parametrize("done", [Done.NOW, Done.NEVER])
 @pytest.mark.parametrize("call", ["commit", "abort"])
 def test_a_forgotten_writer_does_not_commit_a_second_time(world: World, done: Done, call: str) -> None:
-    """Finding C1: a writer without an id is forgotten after a day; its commit() was then done again."""
+    """Regression: a writer without an id is forgotten after a day; its commit() was then done again."""
     out = writer(world, None)
     fail_commit(world, out, done)
     before = world.committed()
@@ -76,7 +76,7 @@ def test_a_forgotten_writer_does_not_commit_a_second_time(world: World, done: Do
 
 
 def test_a_repeated_commit_finds_that_the_first_one_succeeded(world: World) -> None:
-    """Finding C1: the response was lost for longer than commit() waits."""
+    """Regression: the response was lost for longer than commit() waits."""
     out = writer(world)
     fail_commit(world, out, Done.NOW)
     assert out.commit() == 0
@@ -85,7 +85,7 @@ def test_a_repeated_commit_finds_that_the_first_one_succeeded(world: World) -> N
 
 
 def test_a_repeated_commit_commits_if_the_first_one_did_not(world: World) -> None:
-    """Finding C1: also after a restart of the server, which then lacks the stage."""
+    """Also after a restart of the server, which then lacks the stage."""
     for restarted in (False, True):
         out = writer(world)
         fail_commit(world, out, Done.NEVER)
@@ -98,7 +98,7 @@ def test_a_repeated_commit_commits_if_the_first_one_did_not(world: World) -> Non
 
 
 def test_rows_of_a_damaged_stage_are_staged_again(world: World) -> None:
-    """Finding C1: each commit() failed, although the writer has the rows."""
+    """Regression: each commit() failed, although the writer has the rows."""
     out = writer(world)
     out.write(b"one")
     out._open.staged.finish()  # type: ignore[union-attr]
@@ -111,7 +111,7 @@ def test_rows_of_a_damaged_stage_are_staged_again(world: World) -> None:
 
 
 def test_rows_of_an_interrupted_write_are_not_committed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Finding C1: write() raised, and its rows were committed with the others."""
+    """Regression: write() raised, and its rows were committed with the others."""
     out = writer(world)
     out.write(b"kept")
     open_ = out._open
@@ -130,7 +130,7 @@ def test_rows_of_an_interrupted_write_are_not_committed(world: World, monkeypatc
 
 @pytest.mark.parametrize("done", [Done.NOW, Done.NEVER])
 def test_a_block_whose_commit_fails_leaves_the_writer_open(world: World, done: Done) -> None:
-    """Finding C1: the writer was closed, and the outcome of its rows could not be found out."""
+    """Regression: the writer was closed, and the outcome of its rows could not be found out."""
     out = writer(world)
     world.downtime_s = 60.0
 
@@ -174,7 +174,7 @@ def test_a_block_that_raises_drops_its_rows_and_closes(world: World) -> None:
 def test_send_reports_how_many_rows_are_committed(
     world: World, done: Done, more: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Finding C1: the command message "2 rows were committed before this", and the stream had 3."""
+    """Regression: the command printed "2 rows were committed before this", and the stream had 3."""
     committed = CommittedRows(rows=2, transactions=1)
     sender = _RowSender(None, "s", "raw", "w", None, committed)  # type: ignore[arg-type]
     sender._writer = writer(world)

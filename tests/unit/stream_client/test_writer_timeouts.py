@@ -1,4 +1,4 @@
-"""Time that a writer waits for a server without a response, by a virtual clock (finding C2)."""
+"""Time that a writer waits for a server without a response, by a virtual clock."""
 
 from __future__ import annotations
 
@@ -32,7 +32,6 @@ def seconds_of(world: World, timeout: float, call: Callable[[], object]) -> floa
 @pytest.mark.parametrize("fault", [Fault.STOP, Fault.KILL])
 @pytest.mark.parametrize("timeout", [4.0, 60.0])
 def test_commit_waits_for_its_timeout(world: World, timeout: float, fault: Fault) -> None:
-    """Finding C2."""
     out = writer(world, timeout)
     out.write(b"row")
     world.downtime_s = 100_000.0
@@ -46,7 +45,7 @@ def test_commit_waits_for_its_timeout(world: World, timeout: float, fault: Fault
 
 @pytest.mark.parametrize("after", range(4))
 def test_commit_waits_for_its_timeout_at_each_request(world: World, after: int) -> None:
-    """Finding C2: the requests are FinishStage of both partitions and the commit."""
+    """The requests are FinishStage of both partitions and the commit."""
     out = writer(world, 4.0)
     out.write(b"row", partition=0)
     out.write(b"row", partition=1)
@@ -60,7 +59,6 @@ def test_commit_waits_for_its_timeout_at_each_request(world: World, after: int) 
 
 @pytest.mark.parametrize("timeout", [4.0, 60.0])
 def test_write_and_the_first_request_wait_for_the_timeout(world: World, timeout: float) -> None:
-    """Finding C2."""
     out = writer(world, timeout)
     world.downtime_s = 100_000.0
     world.faults.append(Fault.STOP)
@@ -70,7 +68,7 @@ def test_write_and_the_first_request_wait_for_the_timeout(world: World, timeout:
 
 @pytest.mark.parametrize("timeout", [4.0, 90.0])
 def test_write_waits_for_its_timeout_if_the_server_takes_no_more_rows(world: World, timeout: float) -> None:
-    """Finding C2: the stage is open, and the window of its bulk link is full."""
+    """The stage is open, and the window of its bulk link is full."""
     out = writer(world, timeout)
     out.write(b"first", partition=0)
     world.downtime_s = 100_000.0
@@ -81,7 +79,6 @@ def test_write_waits_for_its_timeout_if_the_server_takes_no_more_rows(world: Wor
 
 @pytest.mark.parametrize("timeout", [1.0, 60.0])
 def test_abort_and_close_wait_a_short_time(world: World, timeout: float) -> None:
-    """Finding C2."""
     for end in (StreamWriter.abort, StreamWriter.close):
         out = writer(world, timeout)
         out.write(b"row")
@@ -94,7 +91,7 @@ def test_abort_and_close_wait_a_short_time(world: World, timeout: float) -> None
 
 
 def test_commit_waits_while_the_server_works_on_it(world: World) -> None:
-    """Finding C2: ``timeout`` bounds the server's silence only."""
+    """``timeout`` bounds the server's silence only."""
     out = writer(world, 4.0)
     out.write(b"row")
     world.faults.append(Fault.NONE)  # FinishStage
@@ -105,7 +102,6 @@ def test_commit_waits_while_the_server_works_on_it(world: World) -> None:
 
 
 def test_commit_fails_after_the_longest_time_for_a_commit(world: World) -> None:
-    """Finding C2."""
     out = writer(world, 60.0)
     out.write(b"row")
     world.faults.append(Fault.NONE)

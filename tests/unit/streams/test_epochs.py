@@ -162,7 +162,7 @@ def test_an_opening_without_commits_replaces_no_remembered_epoch(monkeypatch: py
 def test_an_idle_writer_and_an_idle_reader_continue_after_their_epoch_is_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Finding C3: they were refused as after a restored copy, and accept_loss() did not help."""
+    """Regression: they were refused as after a restored copy, and accept_loss() did not help."""
     monkeypatch.setattr(ledger_module, "MAX_EPOCHS", 3)
     ledger = Ledger(2)
     begin_epoch(ledger, NOW)
@@ -212,7 +212,7 @@ TEXT = "transactions 42 to 57 of writer 'desk-7' were acknowledged and are no lo
 
 
 def test_the_refusal_names_the_acknowledged_transactions_that_an_older_copy_lacks() -> None:
-    """Finding C3: a writer with lost transactions is refused before it uses any number."""
+    """A writer with lost transactions is refused before it uses any number."""
     ledger, stamp = restored()
     with pytest.raises(RefusedError, match=TEXT) as caught:
         ledger.check_acknowledged("desk-7", 57, stamp)
@@ -223,7 +223,7 @@ def test_the_refusal_names_the_acknowledged_transactions_that_an_older_copy_lack
 
 
 def test_a_writer_is_refused_after_another_run_has_used_the_lost_numbers() -> None:
-    """Finding C3: the restored stream has more transactions of the writer id than were acknowledged."""
+    """The restored stream has more transactions of the writer id than were acknowledged."""
     ledger, stamp = restored()
     begin_epoch(ledger, NOW + 5 * MS)
     for _ in range(60):

@@ -233,13 +233,13 @@ def _common(received: tuple[int, ...], present: list[int]) -> int:
 
 
 class TestRestores(Restores.TestCase):
-    """Finding C3: a restored store accepts only positions and acknowledgements that it has (500 histories)."""
+    """A restored store accepts only positions and acknowledgements that it has (500 histories)."""
 
     settings = settings(max_examples=500, stateful_step_count=12, deadline=None)
 
 
 @pytest.mark.full("10,000 histories take two minutes; make test has 500 of them")
 class TestManyRestores(Restores.TestCase):
-    """Finding C3: the same with 10,000 histories."""
+    """The same with 10,000 histories."""
 
     settings = settings(max_examples=10_000, stateful_step_count=25, deadline=None)
