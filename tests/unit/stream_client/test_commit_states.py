@@ -30,56 +30,60 @@ from aeron_spark.stream_client.writer import StreamWriter
 from aeron_spark.wire.stream_rpc import CommitTransaction, FinishStage, Request
 from tests.unit.stream_client.joined import Copy, Done, Fault, Outage, World
 
-TIMEOUT = 4.0
+TIMEOUT_S = 4.0
 HISTORIES = 125  # of each of four parts: 500 in all
 FULL_HISTORIES = 2_500  # as well: 10,000
-SMALL = 60  # bytes of rows that a writer keeps: a larger transaction cannot be staged again
+SMALL = 60  # bytes of rows that a writer keeps in memory: it cannot stage a larger transaction again
 
-# What a run meets at least, in a thousand histories: else it shows little of what it is about.
-LEAST: dict[str, int] = {
+# The least number of these events in a thousand histories: with fewer, the test shows little.
+MIN_COUNTS: dict[str, int] = {
     "commit() failed": 300,
-    "commit() again after the server had done it": 6,
-    "commit() again after the server had not": 40,
+    "commit() repeated after the server had committed": 6,
+    "commit() repeated after the server had not committed": 40,
     "abort() after a commit was sent": 80,
-    "abort() refused, as it is committed": 6,
-    "another writer took over one in doubt": 6,
+    "abort() refused because it is committed": 6,
+    "another writer fenced one in doubt": 6,
 }
 faults = st.lists(st.sampled_from([Fault.NONE, Fault.NONE, *Fault]), max_size=6)
-away = st.sampled_from([0.5, 3.0, 120.0])
+downtimes = st.sampled_from([0.5, 3.0, 120.0])
 
 
 @dataclass
 class Rows:
-    """What a program knows of one transaction: its rows, each with the partition it was to go to, where it said one."""
+    """One transaction, as its program knows it: its rows, each with the partition that the program chose, if any."""
 
     rows: list[tuple[bytes, int | None]] = field(default_factory=list)
     number: int | None = None
 
-    def check(self, stream: list[list[bytes]], *, there: bool) -> None:
-        """Each row is in the stream once, in order and in one piece of a partition; or none is there."""
+    def check(self, stream: list[list[bytes]], *, committed: bool) -> None:
+        """Check that each row is in the stream once, in order, with no other row between; or that none is there."""
         found = [[value for value in values if value in {row for row, _ in self.rows}] for values in stream]
-        if not there:
+        if not committed:
             assert found == [[], []], f"rows of a transaction that is not committed are in the stream: {found}"
             return
-        of_its_own = [row for row, partition in self.rows if partition is None]
-        homes = [at for at, values in enumerate(stream) if of_its_own and of_its_own[0] in values]
-        assert len(homes) == (1 if of_its_own else 0), f"rows {of_its_own} are in the partitions {homes}"
+        unassigned = [row for row, partition in self.rows if partition is None]
+        partitions_of_unassigned = [at for at, values in enumerate(stream) if unassigned and unassigned[0] in values]
+        assert len(partitions_of_unassigned) == (1 if unassigned else 0), (
+            f"rows {unassigned} are in the partitions {partitions_of_unassigned}"
+        )
         for at, values in enumerate(found):
-            assert values == [row for row, to in self.rows if to == at or (to is None and at in homes)]
+            assert values == [
+                row for row, to in self.rows if to == at or (to is None and at in partitions_of_unassigned)
+            ]
             if values:
                 begin = stream[at].index(values[0])
                 assert stream[at][begin : begin + len(values)] == values
 
-    def anywhere(self, stream: list[list[bytes]]) -> bool:
-        """Whether any of its rows is there."""
+    def is_in(self, stream: list[list[bytes]]) -> bool:
+        """Whether any of its rows is in the stream."""
         return any(row in values for row, _ in self.rows for values in stream)
 
 
-class Writing(RuleBasedStateMachine):
-    """A program that writes transactions, and what it may rely on."""
+class WritingProgram(RuleBasedStateMachine):
+    """A program that writes transactions, and checks the guarantees of its writer."""
 
-    below: Path  # where the folders of the stores are
-    met: ClassVar[Counter[str]]  # how often what happened
+    below: Path  # the folders of the stores are below it
+    counts: ClassVar[Counter[str]]  # of what happened in all histories
 
     def __init__(self) -> None:
         super().__init__()
@@ -90,41 +94,40 @@ class Writing(RuleBasedStateMachine):
         assert self.world.server is not None
         self.world.server.store.create("s", 2, term_bytes=1 << 16)
         self.session = self.world.stream_session()
-        self.values = 0
-        self.committed: list[Rows] = []  # as commit() said
-        self.never: list[Rows] = []  # aborted, refused, or never committed
-        self.perhaps: list[Rows] = []  # commit() failed, and the program went on without the answer
+        self.value_count = 0
+        self.committed: list[Rows] = []  # by the responses of commit()
+        self.absent: list[Rows] = []  # aborted, refused, or never committed
+        self.unknown: list[Rows] = []  # commit() failed, and the program continued without the outcome
         self.current = Rows()
         self.in_doubt = False
-        self.named = True
-        self.kept = 1 << 20
+        self.has_id = True
+        self.memory_bytes = 1 << 20
         self.writer: StreamWriter | None = None
-        self.copies: list[tuple[Copy, list[Rows]]] = []  # each with what was committed then
-        self.lost: list[Rows] = []  # committed, and missing in a copy that was restored since
-        self.acknowledged: list[
-            Rows
-        ] = []  # committed by the present writer, as far as it has not accepted a loss since
-        self.numbers: list[int] = []  # of all that the present writer has committed
+        self.copies: list[tuple[Copy, list[Rows]]] = []  # each with the transactions that were committed then
+        self.lost: list[Rows] = []  # committed, and missing in a copy that was restored later
+        # committed by the present writer, without those whose loss it has accepted
+        self.acknowledged: list[Rows] = []
+        self.numbers: list[int] = []  # of all transactions that the present writer has committed
 
-    @initialize(named=st.booleans(), kept=st.sampled_from([1 << 20, SMALL]))
-    def begin(self, named: bool, kept: int) -> None:
-        self.named, self.kept = named, kept
+    @initialize(has_id=st.booleans(), memory_bytes=st.sampled_from([1 << 20, SMALL]))
+    def begin(self, has_id: bool, memory_bytes: int) -> None:
+        self.has_id, self.memory_bytes = has_id, memory_bytes
         self.open()
 
     def open(self) -> None:
-        """Make a writer, as a program does that begins."""
+        """Open a writer, as a program does at its start."""
         self.acknowledged, self.numbers = [], []
         try:
             self.writer = StreamWriter(
-                self.session, "s", writer_id="w" if self.named else None, payload="raw", timeout=TIMEOUT,
-                memory_bytes=self.kept,
+                self.session, "s", writer_id="w" if self.has_id else None, payload="raw", timeout=TIMEOUT_S,
+                memory_bytes=self.memory_bytes,
             )  # fmt: skip
         except AeronSparkError:
             self.writer = None
 
-    @rule(planned=faults, away=away)
-    def plan(self, planned: list[Fault], away: float) -> None:
-        self.world.downtime_s = away
+    @rule(planned=faults, downtime_s=downtimes)
+    def plan(self, planned: list[Fault], downtime_s: float) -> None:
+        self.world.downtime_s = downtime_s
         self.world.faults.extend(planned)
 
     @rule(partitions=st.lists(st.sampled_from([None, None, 0, 1]), min_size=1, max_size=2), rows=st.integers(1, 3))
@@ -135,40 +138,40 @@ class Writing(RuleBasedStateMachine):
     def write_once(self, partition: int | None, rows: int) -> None:
         if self.writer is None:
             return
-        values = [b"%06d" % n for n in range(self.values, self.values + rows)]
-        self.values += rows
+        values = [b"%06d" % n for n in range(self.value_count, self.value_count + rows)]
+        self.value_count += rows
         added = [(value, partition) for value in values]
         try:
             self.writer.write(values, partition=partition)
         except AeronSparkError:
-            self.never.append(Rows(added))
+            self.absent.append(Rows(added))
         else:
             assert not self.in_doubt, "rows were added to a transaction that may be committed"
             self.current.rows += added
 
     @rule(
-        rows=st.integers(1, 3), at_write=faults, at_commit=faults, away=away,
-        then=st.lists(st.sampled_from(["commit", "abort", "write", "wait", "begin_again"]), min_size=1, max_size=4),
+        rows=st.integers(1, 3), at_write=faults, at_commit=faults, downtime_s=downtimes,
+        then=st.lists(st.sampled_from(["commit", "abort", "write", "wait", "restart"]), min_size=1, max_size=4),
     )  # fmt: skip
     def transaction(
-        self, rows: int, at_write: list[Fault], at_commit: list[Fault], away: float, then: list[str]
+        self, rows: int, at_write: list[Fault], at_commit: list[Fault], downtime_s: float, then: list[str]
     ) -> None:
-        """A transaction with failures in it, and what a program may do after them."""
-        self.world.downtime_s = away
-        self.expect(at_write)
+        """A transaction with failures, and the actions of a program after them."""
+        self.world.downtime_s = downtime_s
+        self.plan_faults(at_write)
         self.write_once(None, rows)
-        self.expect(at_commit)
+        self.plan_faults(at_commit)
         self.commit()
         for action in then:
             if action == "write":
                 self.write_once(None, 1)
             elif action == "wait":
-                self.world.sleep(away)
+                self.world.sleep(downtime_s)
             else:
                 getattr(self, action)()
 
-    def expect(self, planned: list[Fault]) -> None:
-        """Have the next requests fail so, and none after them."""
+    def plan_faults(self, planned: list[Fault]) -> None:
+        """Let the next requests fail in this way, and no later ones."""
         self.world.faults.clear()
         self.world.faults.extend(planned)
 
@@ -177,23 +180,23 @@ class Writing(RuleBasedStateMachine):
         if self.writer is None:
             return
         doubt, stream = self.in_doubt, self.world.committed()
-        done = stream is not None and self.current.anywhere(stream)
+        done = stream is not None and self.current.is_in(stream)
         try:
             number = self.writer.commit()
         except AeronSparkError:
-            self.met["commit() failed"] += bool(self.current.rows)
+            self.counts["commit() failed"] += bool(self.current.rows)
             self.in_doubt = True
             return
         if doubt and stream is not None:
-            self.met[f"commit() again after the server had {'done it' if done else 'not'}"] += 1
+            self.counts[f"commit() repeated after the server had {'' if done else 'not '}committed"] += 1
         if not self.current.rows:
             assert number == -1
             return
         missing = [one.number for one in self.acknowledged if any(one is lost for lost in self.lost)]
-        assert not missing, f"transaction {number} was committed, and the writer did not hear that {missing} are lost"
-        self.is_committed(number)
+        assert not missing, f"transaction {number} was committed, and the writer got no error for the lost {missing}"
+        self.note_commit(number)
 
-    def is_committed(self, number: int) -> None:
+    def note_commit(self, number: int) -> None:
         assert self.writer is not None
         assert self.writer.last == number
         assert all(number > one for one in self.numbers), "a number was used twice"
@@ -208,45 +211,45 @@ class Writing(RuleBasedStateMachine):
         if self.writer is None:
             return
         before = self.writer.last
-        self.met["abort() after a commit was sent"] += self.in_doubt
+        self.counts["abort() after a commit was sent"] += self.in_doubt
         try:
             self.writer.abort()
         except RefusedError:
             if self.writer.last != before:
-                self.met["abort() refused, as it is committed"] += 1
-                self.is_committed(self.writer.last)
+                self.counts["abort() refused because it is committed"] += 1
+                self.note_commit(self.writer.last)
             return
         except AeronSparkError:
             return
-        self.never.append(self.current)
+        self.absent.append(self.current)
         self.current, self.in_doubt = Rows(), False
 
     @rule()
-    def begin_again(self) -> None:
-        """The program ends and begins again, with another writer of the same id."""
+    def restart(self) -> None:
+        """The program ends and starts again, with another writer of the same id."""
         if self.writer is not None:
             self.writer.close()
-            (self.perhaps if self.in_doubt else self.never).append(self.current)
+            (self.unknown if self.in_doubt else self.absent).append(self.current)
         self.current, self.in_doubt = Rows(), False
         self.open()
-        self.end_doubts()
+        self.settle_unknown()
 
-    def end_doubts(self) -> None:
-        """After another writer has taken over, what became of the transactions before it does not change any more."""
+    def settle_unknown(self) -> None:
+        """Note the outcome of transactions in doubt: it is final after another writer has fenced their writer."""
         stream = self.world.committed()
-        if self.writer is None or not self.named or stream is None:
+        if self.writer is None or not self.has_id or stream is None:
             return
-        for one in self.perhaps:
-            self.met["another writer took over one in doubt"] += 1
-            (self.committed if one.anywhere(stream) else self.never).append(one)
-        self.perhaps = []
+        for one in self.unknown:
+            self.counts["another writer fenced one in doubt"] += 1
+            (self.committed if one.is_in(stream) else self.absent).append(one)
+        self.unknown = []
 
     @rule(
         rows=st.integers(1, 3), request=st.sampled_from([CommitTransaction, FinishStage]), done=st.sampled_from(Done),
-        then=st.lists(st.sampled_from(["commit", "abort", "begin_again", "wait"]), min_size=1, max_size=3),
+        then=st.lists(st.sampled_from(["commit", "abort", "restart", "wait"]), min_size=1, max_size=3),
     )  # fmt: skip
     def outage(self, rows: int, request: type[Request[Any]], done: Done, then: list[str]) -> None:
-        """An outage begins in a commit and is longer than the writer waits; then the program goes on."""
+        """An outage begins in a commit and is longer than the writer waits; then the program continues."""
         self.begin_outage(rows, request, done)
         for action in then:
             if action == "wait":
@@ -254,16 +257,16 @@ class Writing(RuleBasedStateMachine):
             else:
                 getattr(self, action)()
 
-    @rule(then=st.sampled_from(["commit", "abort", "begin_again"]), done=st.sampled_from(Done))
-    def outage_of_a_calm_server(self, then: str, done: Done) -> None:
-        """The same where nothing else fails, so that the program's next step meets what the outage left."""
+    @rule(then=st.sampled_from(["commit", "abort", "restart"]), done=st.sampled_from(Done))
+    def outage_without_other_faults(self, then: str, done: Done) -> None:
+        """The same without other faults, so that the program's next step meets the state after the outage."""
         self.world.end_faults()
         self.begin_outage(1, CommitTransaction, done)
         getattr(self, then)()
 
     def begin_outage(self, rows: int, request: type[Request[Any]], done: Done) -> None:
         self.world.downtime_s = 120.0
-        self.expect([])
+        self.plan_faults([])
         self.write_once(None, rows)
         self.world.outage = Outage(request, done)
         self.commit()
@@ -272,7 +275,7 @@ class Writing(RuleBasedStateMachine):
 
     @rule()
     def tick(self) -> None:
-        """What time brings to a server: stages expire, journals are rewritten."""
+        """Let the store expire stages and rewrite journals."""
         if self.world.server is not None:
             self.world.server.store.tick()
 
@@ -282,38 +285,38 @@ class Writing(RuleBasedStateMachine):
             return
         self.copies.append((self.world.copy(), list(self.committed)))
 
-    @rule(which=st.integers(0, 1), away=away)
-    def restore(self, which: int, away: float) -> None:
-        """An operator puts an older copy in the place of the server's store and archive."""
+    @rule(which=st.integers(0, 1), downtime_s=downtimes)
+    def restore(self, which: int, downtime_s: float) -> None:
+        """An operator replaces the server's store and archive by an older copy."""
         if not self.copies:
             return
         copied, committed = self.copies[which % len(self.copies)]
-        self.world.downtime_s = away
+        self.world.downtime_s = downtime_s
         self.world.restore(copied)
         self.world.end_faults()
         stream = self.world.committed()
         assert stream is not None
         known = [*self.committed, *self.lost]
-        there = [one for one in known if one.anywhere(stream)]
+        there = [one for one in known if one.is_in(stream)]
         assert all(any(one is other for other in there) for one in committed)
-        self.committed, self.lost = there, [one for one in known if not one.anywhere(stream)]
+        self.committed, self.lost = there, [one for one in known if not one.is_in(stream)]
 
     @rule(
-        before=st.integers(0, 1), lost=st.integers(1, 2), opened=st.booleans(), at_next=faults, away=away,
+        before=st.integers(0, 1), lost=st.integers(1, 2), opened=st.booleans(), at_next=faults, downtime_s=downtimes,
         then=st.lists(st.sampled_from(["commit", "write", "accept_loss", "abort"]), min_size=1, max_size=5),
     )  # fmt: skip
     def lose_transactions(
-        self, before: int, lost: int, opened: bool, at_next: list[Fault], away: float, then: list[str]
+        self, before: int, lost: int, opened: bool, at_next: list[Fault], downtime_s: float, then: list[str]
     ) -> None:
-        """Transactions are committed, an older copy is restored, and the program goes on, perhaps with open rows."""
+        """Transactions are committed, an older copy is restored, and the program continues, perhaps with open rows."""
         self.world.end_faults()
         self.commit_some(before)
         self.copies = [*self.copies[:1], (self.world.copy(), list(self.committed))]
         self.commit_some(lost)
         if opened:
             self.write_once(None, 1)
-        self.restore(len(self.copies) - 1, away)
-        self.expect(at_next)
+        self.restore(len(self.copies) - 1, downtime_s)
+        self.plan_faults(at_next)
         for action in then:
             if action == "write":
                 self.write_once(None, 1)
@@ -336,9 +339,9 @@ class Writing(RuleBasedStateMachine):
         assert self.writer.last == last
         self.acknowledged = [one for one in self.acknowledged if not any(one is lost for lost in self.lost)]
 
-    @rule(away=away)
-    def kill_server(self, away: float) -> None:
-        self.world.downtime_s = away
+    @rule(downtime_s=downtimes)
+    def kill_server(self, downtime_s: float) -> None:
+        self.world.downtime_s = downtime_s
         self.world.kill()
 
     @rule(seconds=st.sampled_from([0.5, 5.0, 200.0]))
@@ -346,40 +349,40 @@ class Writing(RuleBasedStateMachine):
         self.world.sleep(seconds)
 
     @rule()
-    def calm_and_commit(self) -> None:
-        """With a server that is there, commit() ends the doubt; it may refuse for good what it has lost."""
+    def commit_without_faults(self) -> None:
+        """While the server runs, commit() ends the doubt; it may refuse rows that it has lost, and always will."""
         if self.in_doubt:
             self.world.end_faults()
             self.commit()
 
     @invariant()
-    def what_was_said_is_true(self) -> None:
+    def responses_are_true(self) -> None:
         stream = self.world.committed()
         if stream is None:
             return
         for values in stream:
             assert len(values) == len(set(values)), "a row is in the stream twice"
         for one in self.committed:
-            one.check(stream, there=True)
+            one.check(stream, committed=True)
         for one in self.lost:
-            one.check(stream, there=False)
-        for one in self.never:
-            one.check(stream, there=False)
-        for one in self.perhaps:
-            one.check(stream, there=one.anywhere(stream))
-        self.current.check(stream, there=self.in_doubt and self.current.anywhere(stream))
+            one.check(stream, committed=False)
+        for one in self.absent:
+            one.check(stream, committed=False)
+        for one in self.unknown:
+            one.check(stream, committed=one.is_in(stream))
+        self.current.check(stream, committed=self.in_doubt and self.current.is_in(stream))
 
     def teardown(self) -> None:
         try:
             self.world.end_faults()
-            self.what_was_said_is_true()
-            self.go_on()
+            self.responses_are_true()
+            self.commit_again()
         finally:
             self.world.close()
             self.patched.undo()
 
-    def commit_or_hear_why(self) -> None:
-        """With a server that is there, a writer that keeps its rows is not stuck: only a takeover ends it."""
+    def commit_or_be_fenced(self) -> None:
+        """While the server runs, a writer that keeps its rows can commit, unless another writer has fenced it."""
         assert self.writer is not None
         try:
             self.writer.commit()
@@ -389,12 +392,12 @@ class Writing(RuleBasedStateMachine):
         else:
             self.current, self.in_doubt = Rows(), False
 
-    def go_on(self) -> None:
+    def commit_again(self) -> None:
         """A writer that keeps all its rows can commit again, unless a request of a writer before it came later."""
-        if self.writer is None or self.kept == SMALL:
+        if self.writer is None or self.memory_bytes == SMALL:
             return
         if self.in_doubt and not self.lost:
-            self.commit_or_hear_why()
+            self.commit_or_be_fenced()
         try:
             self.writer.accept_loss()
         except RefusedError as error:
@@ -411,11 +414,11 @@ def run(part: int, histories: int, folder: Path) -> None:
         max_examples=histories, stateful_step_count=8, deadline=None, database=None, derandomize=False,
         suppress_health_check=list(HealthCheck), phases=(Phase.generate, Phase.shrink),
     )  # fmt: skip
-    met: Counter[str] = Counter()
-    machine = seed(part)(type(f"Writing{part}", (Writing,), {"below": folder, "met": met}))
+    counts: Counter[str] = Counter()
+    machine = seed(part)(type(f"WritingProgram{part}", (WritingProgram,), {"below": folder, "counts": counts}))
     run_state_machine_as_test(machine, settings=given)
-    few = {what: met[what] for what, least in LEAST.items() if met[what] < least * histories // 1_000}
-    assert not few, f"{histories} histories met this too seldom: {few}"
+    few = {event: counts[event] for event, least in MIN_COUNTS.items() if counts[event] < least * histories // 1_000}
+    assert not few, f"{histories} histories had too few of these: {few}"
 
 
 @pytest.mark.parametrize("part", range(4))
