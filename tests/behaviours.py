@@ -156,7 +156,7 @@ BEHAVIOURS: Final[tuple[Behaviour, ...]] = (
     B(
         76, "Counters, backlog, errors, losses, heartbeat and version of the media driver are visible.",
         tests=(
-            "test_the_files_describe_the_driver",
+            "test_the_package_reads_process_and_counters_of_a_driver_from_its_files",
             "test_counters_backlog_and_errors_of_a_driver_are_shown",
             "test_backlog_is_the_bytes_that_a_subscriber_has_not_consumed",
             "test_losses_are_reported_by_stream",
