@@ -181,7 +181,7 @@ class Costs:
             now = self._meter.sample()
             cost = now.ours - begin.ours - (self._shared_s - shared)
             if cost >= MEASURED_COST_S:
-                self._measure_slowness()
+                self.measure_slowness()
             report.user_properties.append((COST, cost))
             report.user_properties += [(SHARED, row) for row in self._shared]
             self._shared.clear()
@@ -198,16 +198,20 @@ class Costs:
         """Return the share of the machine that other programs used between two samples, and the measure of slowness."""
         if self._exact:
             return 0.0, lambda: 1.0
-        return now.others_since(begin, os.cpu_count() or 1), self._measure_slowness
+        return now.others_since(begin, os.cpu_count() or 1), self.measure_slowness
 
-    def _measure_slowness(self) -> float:
+    def measure_slowness(self) -> float:
         """Return the largest slowness of this run until now."""
         self._slowest = max(self._slowest, slowness())
         return self._slowest
 
+    def close(self) -> None:
+        """Stop the measurement."""
+        self._meter.close()
+
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         total = self._meter.seconds()
-        self._meter.close()
+        self.close()
         if hasattr(session.config, "workeroutput"):
             session.config.workeroutput[COST] = total, self._slowest
         else:

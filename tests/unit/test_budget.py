@@ -11,7 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.budget import LIMIT_S, SHARED_LIMITS_S, folder_of, lines, main, over_limit, over_run_limit, over_shared_limit
+from tests.budget import (
+    LIMIT_S,
+    SHARED_LIMITS_S,
+    Costs,
+    folder_of,
+    lines,
+    main,
+    over_limit,
+    over_run_limit,
+    over_shared_limit,
+)
 from tests.cpu import TICKS_PER_S, Account, CpuSample, Meter, ProcessTime, busy_seconds, parse_stat
 from tests.inner import run_inner
 from tests.leaks import RUN_VARIABLE
@@ -190,6 +200,17 @@ def test_the_sum_of_all_tests_has_a_limit(tmp_path: Path) -> None:
     log.write_text("99900.5 1.00\n100.0 1.00\n")
     assert "the limit of `make test`" in (main(str(log)) or "")
     assert main(str(log), "--any") is None
+
+
+def test_the_largest_slowness_of_a_run_counts(run_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: the slowness after a test counted alone, and a test that ran in a slow phase failed."""
+    measured = iter([1.0, 3.0, 1.5])
+    monkeypatch.setattr("tests.budget.slowness", lambda: next(measured))
+    costs = Costs(run_name, 10.0, exact=False)
+    try:
+        assert [costs.measure_slowness(), costs.measure_slowness()] == [3.0, 3.0]
+    finally:
+        costs.close()
 
 
 def test_the_summary_has_the_slowest_twenty_and_every_folder() -> None:
