@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
+from aeron_spark.aeron import guard
 from aeron_spark.aeron.client import Client
 from aeron_spark.aeron.jvm import jclass
 from aeron_spark.aeron.polled_images import BytesPublication, PolledImage, PolledSubscription
@@ -29,8 +30,8 @@ MAX_MESSAGE_BYTES: Final = 128 << 10  # in the messages that a manual client sen
 
 
 @contextmanager
-def own_driver(run_name: str) -> Iterator[Client]:
-    """Run a small media driver in this process; yield an Aeron client of it."""
+def own_driver(run_name: str, *, has_guard: bool = False) -> Iterator[Client]:
+    """Run a small media driver in this process, with the guard if wanted; yield an Aeron client of it."""
     aeron_dir = SHARED_MEMORY / f"{run_name}-{secrets.token_hex(3)}"
     context = jclass("io.aeron.driver.MediaDriver$Context")()
     context.aeronDirectoryName(str(aeron_dir)).dirDeleteOnShutdown(True)
@@ -38,6 +39,9 @@ def own_driver(run_name: str) -> Iterator[Client]:
     context.sharedIdleStrategy(jclass("org.agrona.concurrent.SleepingMillisIdleStrategy")(1))
     context.counterValuesBufferLength(1 << 20)
     context.timerIntervalNs(20_000_000)  # the driver frees closed channels sooner, which makes tests faster
+    if has_guard:
+        for method, supplier in guard.suppliers().items():
+            getattr(context, method)(supplier)
     driver = jclass("io.aeron.driver.MediaDriver").launch(context)
     try:
         client = Client(str(aeron_dir))

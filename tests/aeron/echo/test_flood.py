@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import secrets
-import shutil
 import threading
 from collections.abc import Callable, Iterator
 
 import pytest
 
-from aeron_spark.aeron import guard
 from aeron_spark.aeron.client import Client
 from aeron_spark.aeron.guard import has_guard, read_drops
-from aeron_spark.aeron.jvm import jclass
 from aeron_spark.echo import channels, reports
 from aeron_spark.echo.conversation import converse, run_steps
 from aeron_spark.echo.echo2 import Client2, Server2, Server2Settings
@@ -30,7 +26,6 @@ from tests.aeron.echo.manual_peers import (
     wait_until,
 )
 from tests.aeron.guard.frames import SEND_SETUP, frame_senders, status_message
-from tests.leaks import SHARED_MEMORY
 
 FLOOD_SOURCE = "127.0.0.9"
 FOREIGN = "127.0.0.7"
@@ -40,23 +35,8 @@ FLOOD_PUBLICATIONS = 8  # of the flood, each with another Aeron session id
 @pytest.fixture(scope="module")
 def guarded_aeron(run_name: str) -> Iterator[Client]:
     """An Aeron client of a media driver with the guard, for the server."""
-    aeron_dir = SHARED_MEMORY / f"{run_name}-{secrets.token_hex(3)}"
-    context = jclass("io.aeron.driver.MediaDriver$Context")()
-    context.aeronDirectoryName(str(aeron_dir)).dirDeleteOnShutdown(True)
-    context.threadingMode(jclass("io.aeron.driver.ThreadingMode").SHARED)
-    context.sharedIdleStrategy(jclass("org.agrona.concurrent.SleepingMillisIdleStrategy")(1))
-    for method, supplier in guard.suppliers().items():
-        getattr(context, method)(supplier)
-    driver = jclass("io.aeron.driver.MediaDriver").launch(context)
-    try:
-        client = Client(str(aeron_dir))
-        try:
-            yield client
-        finally:
-            client.close()
-    finally:
-        driver.close()
-        shutil.rmtree(aeron_dir, ignore_errors=True)
+    with own_driver(run_name, has_guard=True) as client:
+        yield client
 
 
 @contextlib.contextmanager
