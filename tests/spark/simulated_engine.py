@@ -181,7 +181,7 @@ def save(
 
 
 class Sink:
-    """The sink of a streaming query. ``restart`` changes ``run_id``; ``query_id`` stays, as it is in the checkpoint."""
+    """The sink of a streaming query. ``restart`` changes ``run_id``, and keeps the checkpoint's ``query_id``."""
 
     def __init__(self, options: Mapping[str, str], *, query_id: str = "", **more: object) -> None:
         self.options = options

@@ -225,7 +225,7 @@ class RpcRunner:
             future.add_done_callback(lambda done: self._submit_done(invocation, done))
 
     def _submit_done(self, invocation: Invocation, future: Future[Any]) -> None:
-        """Have a worker finish a call: this may be the event loop, or a thread with locks. Takes no lock of its own."""
+        """Let a worker send the response. Takes no lock: the caller may be the event loop, or may hold locks."""
         if self._is_closed:
             return
         try:
