@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from aeron_spark.aeron.client import ClientLease, lease_client
 from aeron_spark.aeron.driver_server import ports_of_server
 from aeron_spark.aeron.endpoint_transport import AeronClientTransport
 from aeron_spark.client.settings import ClientSettings
-from aeron_spark.errors import ConnectError
+from aeron_spark.errors import ConnectError, EndedError
 from aeron_spark.keys.identity import load_identity
 from aeron_spark.keys.known_servers import ipc_server, network_server
 from aeron_spark.keys.stores import FilePeerStore, KeyPaths
@@ -42,6 +43,8 @@ class AeronDialer:
         self._address: Final = server
         self._deadline = deadline
         self._leases: list[ClientLease] = []
+        self._lock: Final = threading.Lock()  # close() can be called during a later dial()
+        self._is_closed = False
 
     @classmethod
     def start(
@@ -74,15 +77,24 @@ class AeronDialer:
         return network_server(self._address.host, self._address.data_port)
 
     def dial(self) -> AeronClientTransport:
-        """Open a transport; start the media driver if it does not run."""
+        """Open a transport; start the media driver if it does not run. Raises EndedError after ``close``."""
         # A killed node leaves its directory. Only ``ensure`` finds out whether the node lives, and starts another one.
         deadline, self._deadline = self._deadline, None  # a later dial replaces a lost driver: without a deadline
         fresh = node.ensure(self._options.aeron_dir, timeout=_seconds_until(deadline))
-        self._node.close()
-        self._node = fresh
+        try:
+            lease = lease_client(fresh.aeron_dir)
+        except BaseException:
+            fresh.close()
+            raise
+        with self._lock:
+            if self._is_closed:
+                lease.close()
+                fresh.close()
+                raise EndedError("the client is closed", remedy="Create another client.")
+            self._leases.append(lease)
+            former, self._node = self._node, fresh
+        former.close()
         channel_settings = self.settings.link.channel_settings
-        lease = lease_client(self._node.aeron_dir)
-        self._leases.append(lease)
         return AeronClientTransport(
             lease.client,
             self._address,
@@ -94,6 +106,8 @@ class AeronDialer:
 
     def close(self, is_loop_ended: bool) -> None:
         """Release the node and the Aeron clients. An event loop that has not ended may use its client, which stays."""
+        with self._lock:
+            self._is_closed = True
         if is_loop_ended:
             for lease in self._leases:
                 lease.close()

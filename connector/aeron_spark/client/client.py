@@ -68,7 +68,7 @@ class Client(Endpoint):
         *,
         is_ipc: bool = False,
         data_port: int = 0,
-        on_closed: Callable[[bool], None] = _ignore,
+        on_closed: Callable[[bool], object] = _ignore,
     ) -> None:
         """Make a client over any transport; :meth:`to` makes one over Aeron.
 
@@ -222,15 +222,16 @@ class Client(Endpoint):
         )
 
     def close(self) -> None:
-        """Send the unsent messages and CLOSE, and end. Repeated calls do nothing.
+        """Send the unsent messages and CLOSE, and end. A call while or after another thread closes does nothing.
 
         Buffered writers close first and send unsent transactions for a few seconds. The media driver stops some time
         after its last user.
         """
         for writer in list(self._buffered_writers):
             writer.close()
-        if self._runtime.begin_closing():
-            self._close()
+        if not self._runtime.begin_closing():
+            return
+        self._close()
         if self._streams is not None:
             self._streams.close()
         self._on_closed(not self._runtime.loop.is_running)

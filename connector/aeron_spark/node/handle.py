@@ -42,9 +42,7 @@ class NodeHandle:
 
     def close(self) -> None:
         """End the use. The node stops some time after its last user has closed its handle."""
-        if self._users.is_acquired:
-            self._users.touch()
-            self._users.release()
+        self._users.release(touch=True)
 
     def __enter__(self) -> NodeHandle:
         return self

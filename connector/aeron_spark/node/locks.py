@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
+import threading
 import time
 import weakref
 from collections.abc import Callable
@@ -31,11 +32,15 @@ _open_locks: weakref.WeakSet[FileLock] = weakref.WeakSet()
 
 
 class FileLock:
-    """A lock on one file. Each object acquires the lock separately, even in one process; not re-entrant."""
+    """A lock on one file. Each object acquires the lock separately, even in one process; not re-entrant.
+
+    Several threads may release it at the same time.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._fd: int | None = None
+        self._releasing = threading.Lock()
 
     @property
     def is_acquired(self) -> bool:
@@ -89,9 +94,15 @@ class FileLock:
         assert self._fd is not None
         os.utime(self._fd)
 
-    def release(self) -> None:
-        """Release the lock if this object has acquired it."""
-        self._close()
+    def release(self, *, touch: bool = False) -> None:
+        """Release the lock if this object has acquired it; with ``touch``, first set the file's time to now."""
+        with self._releasing:  # a second close of the same number could close a file that was opened since
+            if self._fd is None:
+                return
+            if touch:
+                self.touch()
+            self._before_release(self._fd)
+            self._close()
 
     def __enter__(self) -> FileLock:
         return self
@@ -112,6 +123,14 @@ class FileLock:
         """Whether the path still names the open file; always true here, because the file is never removed."""
         return True
 
+    def _before_release(self, fd: int) -> None:
+        """Do what a subclass does with the file before it is unlocked."""
+
+    def close_in_child(self) -> None:
+        """Close the copy of the open file in a forked child, in which no thread of the parent releases the lock."""
+        self._releasing = threading.Lock()
+        self._close()
+
     def _close(self) -> None:
         fd, self._fd = self._fd, None
         if fd is not None:
@@ -126,12 +145,10 @@ class MachineLock(FileLock):
     symbolic link, or a file with a second name, is refused: writing an id could change another file of this user.
     """
 
-    def release(self) -> None:
-        """Release the lock and remove its file, if this object has acquired the lock."""
-        if self._fd is not None and self._is_current(self._fd):
+    def _before_release(self, fd: int) -> None:
+        if self._is_current(fd):
             with suppress(OSError):  # in such a directory, only its owner can remove a file
                 os.unlink(self.path)
-        self._close()
 
     def _open(self) -> int:
         flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -230,7 +247,7 @@ def _exists(pid: int) -> bool:
 
 def _close_in_child() -> None:
     for lock in list(_open_locks):
-        lock._close()
+        lock.close_in_child()
 
 
 os.register_at_fork(after_in_child=_close_in_child)

@@ -16,7 +16,7 @@ from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.protocol.keypair import keypair_from
 from aeron_spark.server.settings import ServerSettings
 from aeron_spark.transport.memory import MemoryClientTransport
-from tests.unit.connection.endpoints import ADDRESS, LINK, NO_LIMITS, World, flood, kept_for, wait_for
+from tests.unit.connection.endpoints import ADDRESS, LINK, NO_LIMITS, TIMEOUT_S, World, flood, kept_for, wait_for
 
 
 def test_row_52_a_short_outage_is_not_a_disconnect(world: World) -> None:
@@ -348,6 +348,19 @@ def test_connect_after_close_is_refused(world: World) -> None:
     client.close()
     with pytest.raises(UsageError, match="closed"):
         client.connect(1)
+
+
+def test_two_threads_that_close_a_client_release_what_it_uses_once(world: World) -> None:
+    """Regression: "Bad file descriptor" when Ctrl-C ended a load test whose clients were connecting."""
+    closed: list[bool] = []
+    client = world.client(on_closed=closed.append, connect=False)
+    client.begin_connecting()
+    threads = [threading.Thread(target=client.close) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(TIMEOUT_S)
+    assert closed == [True]
 
 
 def test_row_58_the_close_is_not_buffered(world: World) -> None:

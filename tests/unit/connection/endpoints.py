@@ -118,7 +118,7 @@ class World:
         self, settings: ClientSettings | None = None, *, store: PeerStore | None = None,
         address: ServerAddress = ADDRESS, source: str = "192.0.2.7:4000",
         connection_class: type[Connection] = Connection, connect: bool = True,
-        dial: Callable[[], MemoryClientTransport] | None = None,
+        dial: Callable[[], MemoryClientTransport] | None = None, on_closed: Callable[[bool], object] = lambda _: None,
     ) -> Client:  # fmt: skip
         is_ipc = address.media == "ipc"
         client = Client(
@@ -128,6 +128,7 @@ class World:
             settings or ClientSettings(link=LINK, tag="desk-7", first_pause=0.01, longest_pause=0.05),
             connection_class,
             is_ipc=is_ipc,
+            on_closed=on_closed,
         )
         self._add(client)
         if connect:

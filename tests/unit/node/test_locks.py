@@ -4,6 +4,7 @@ import fcntl
 import os
 import stat
 import subprocess
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -166,6 +167,27 @@ def test_a_lock_in_an_unwritable_folder_is_an_error_with_a_remedy(
     monkeypatch.setattr("aeron_spark.node.locks.os.open", refuse)
     with pytest.raises(SetupError, match=r"belongs to another user.*AERON_SPARK_DATA_HOME"):
         FileLock(tmp_path / "l").try_acquire()
+
+
+def test_a_thread_does_not_release_a_lock_while_another_one_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: an operation on a closed file fails, or is done to a file that was opened since."""
+    lock = FileLock(tmp_path / "l")
+    assert lock.try_acquire()
+    other = threading.Thread(target=lock.release)
+    utime = os.utime
+
+    def utime_during_other_release(fd: int) -> None:
+        other.start()
+        other.join(0.2)
+        utime(fd)
+
+    monkeypatch.setattr(os, "utime", utime_during_other_release)
+    lock.release(touch=True)
+    other.join(10.0)
+    assert not lock.is_acquired
+    assert FileLock(tmp_path / "l").try_acquire()
 
 
 def test_a_second_release_does_nothing(tmp_path: Path) -> None:
