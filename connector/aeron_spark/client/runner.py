@@ -85,6 +85,12 @@ class _Path:
         self.failed: dict[int, AeronSparkError] = {}  # publications that could not be opened
         self.is_ready = False  # the machine got PathReady
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether the first publication is connected."""
+        first = self.publications.get(self.first_publication)
+        return first is not None and first.pair.publication.connected
+
     def number_of(self, session_id: int) -> int | None:
         """Return the number of the publication with this Aeron session id."""
         found = (n for n, one in self.publications.items() if one.pair.publication.session_id == session_id)
@@ -315,20 +321,21 @@ class ClientRunner:
 
         Returns whether a packet waits for room.
         """
-        failed = dict(path.failed)
         for number, one in path.publications.items():
             if one.pair.publication.failure:
-                failed[number] = self._not_opened("a path to", one.pair.publication.failure)
-        for number, error in failed.items():
+                path.failed[number] = self._not_opened("a path to", one.pair.publication.failure)
+        for number, error in list(path.failed.items()):
             if self._path is path:
                 self._handle_event(e.PublicationFailed(path.number, number, error), now)
-        first = path.publications.get(path.first_publication)
-        if self._path is path and not path.is_ready and first is not None and first.pair.publication.connected:
+        if self._path is path and not path.is_ready and path.is_connected:
             path.is_ready = True
             self._handle_event(e.PathReady(path.number, path.first_publication), now)
+        is_waiting = False
         for one in path.publications.values():
-            one.send()
-        return any(one.is_about_to_send for one in path.publications.values())
+            if one.unsent:
+                one.send()
+                is_waiting = is_waiting or one.is_about_to_send
+        return is_waiting
 
     # Connections and links.
 
@@ -483,9 +490,8 @@ class ClientRunner:
         is_busy = self._path is not None and self._work_path(self._path, now)
         if self._link is not None:
             is_busy = self._work_link(self._link, now) or is_busy
-        link, connection = self._link, self.connection
         if self.machine.state is ClientState.CLOSING:
-            is_busy = True
+            is_busy, link, connection = True, self._link, self.connection
             if link is not None and connection is not None and connection.sender.is_idle:
                 self._handle_event(e.Drained(link.number), now)
         return is_busy

@@ -339,6 +339,8 @@ class BulkLinks:
 
     def work(self, now: float) -> bool:
         """Continue the opening of bulk links; return whether an OPEN is about to be sent."""
+        if not self._by_token:
+            return False
         opening = [bulk_link for bulk_link in self._by_token.values() if not bulk_link.is_established]
         return sum(bulk_link.work_opening(now) for bulk_link in opening) > 0
 

@@ -54,6 +54,8 @@ class Deadlines:
 
     def expire(self, now: float) -> None:
         """End the futures whose deadline has passed."""
+        if not self._heap:
+            return
         due = []
         with self._lock:
             while self._heap and self._heap[0][0] <= now:

@@ -88,11 +88,11 @@ class EventLoop:
                 continue
             for event in events:
                 self._safely(self._handle, event, now)
-            has_more = bool(self._safely(self._work, now)) or bool(events)
+            has_more = bool(self._safely(self._work, now))
             if now >= next_tick:
                 next_tick = now + TICK_S
                 self._safely(self._tick, now)
-            if has_more or not self._safely(self._is_idle):
+            if has_more or events or not self._safely(self._is_idle):
                 last_work = now
             is_idle = now - last_work >= IDLE_AFTER_S
 

@@ -120,7 +120,9 @@ class Runtime:
         self.worker_pool: Final = ThreadPoolExecutor(settings.workers, thread_name_prefix=f"{name}-worker")
         self.bulk_links: Final = BulkLinks(self)
         self.deadlines: Final = Deadlines(lambda: self.inbox.wake())
-        self.loop: Final = EventLoop(name, lambda: self.inbox, self._handle, self._work, self._tick, self._is_idle)
+        self.loop: Final = EventLoop(
+            name, lambda: self._runner.inbox, self._handle, self._work, self._tick, self._is_idle
+        )
         self.lock: Final = threading.Lock()
         """Guards ``is_closing``, ``jobs`` and the connections that wait for a flush."""
         self.jobs: list[Callable[[], None]] = []
@@ -326,6 +328,12 @@ class Runtime:
             connection.sender.push_unsequenced(RecordKind.CLOSE, bytes([KEEP_SESSION if keep_session else CLOSE_ALL]))
 
     def _work(self, now: float) -> bool:
+        if self.jobs or self._flush_requests:  # read without the lock: a thread that adds one wakes the loop afterwards
+            self._run_jobs()
+        is_opening = self.bulk_links.work(now)
+        return self._runner.work(now) or bool(self._flush_requests) or is_opening
+
+    def _run_jobs(self) -> None:
         with self.lock:
             flush_requests, self._flush_requests = self._flush_requests, set()
             jobs, self.jobs = self.jobs, []
@@ -335,8 +343,6 @@ class Runtime:
             except Exception as error:  # of one job or connection: the others continue
                 LOG.exception("event loop %s: a job failed", self.loop.name)
                 self.loop.failed = error
-        is_opening = self.bulk_links.work(now)
-        return self._runner.work(now) or bool(self._flush_requests) or is_opening
 
     def _is_idle(self) -> bool:
         if self._touched or not self._runner.is_idle or self.deadlines.is_due(time.monotonic() + IDLE_WAIT_S):

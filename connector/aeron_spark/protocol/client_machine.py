@@ -130,6 +130,8 @@ class ClientMachine:
 
     def __init__(self, server: ServerName, policy: ClientPolicy, keys: KeyPair, entropy: Entropy) -> None:
         self._steps: Final = ClientSteps(server, policy, keys, entropy)
+        self._deadline: float | None = None
+        self._has_deadline = False  # false after each event: the runner asks for the deadline more often
 
     @property
     def state(self) -> ClientState:
@@ -202,6 +204,7 @@ class ClientMachine:
     def handle(self, event: ClientEvent, now: float) -> Effects:
         """Handle one event. Raises UsageError, and changes nothing, if the table has no row for it in this state."""
         before = self._steps.state
+        self._has_deadline = False
         row = TRANSITIONS.get((before, type(event)))
         if row is None:
             raise internal_error(f"the client machine does not expect {type(event).__name__} in state {before.name}")
@@ -215,13 +218,17 @@ class ClientMachine:
 
     def deadline(self) -> float | None:
         """Return the time of the next ``tick``; None if time changes nothing."""
-        steps = self._steps
-        times = (steps.step_deadline(), steps.connect_deadline(), steps.expiry_deadline())
-        return min((time for time in times if time is not None), default=None)
+        if not self._has_deadline:
+            steps = self._steps
+            times = (steps.step_deadline(), steps.connect_deadline(), steps.expiry_deadline())
+            self._deadline = min((time for time in times if time is not None), default=None)
+            self._has_deadline = True
+        return self._deadline
 
     def tick(self, now: float) -> Effects:
         """Handle one deadline that has passed, if any. The next call handles the next one."""
         steps = self._steps
+        self._has_deadline = False
         effects: Effects = ()
         if _is_due(steps.expiry_deadline(), now):
             effects = steps.notify_expired()

@@ -70,15 +70,15 @@ class ServerMachine:
         self._numbers: Final = count(1)
         self._handshakes: Final[dict[int, PendingHandshake]] = {}  # by path
         self._by_image: Final[dict[int, PendingHandshake]] = {}
-        self._awaiting_connection: Final[
-            dict[int, PendingHandshake]
-        ] = {}  # by session whose connection object is being made
+        self._awaiting_connection: Final[dict[int, PendingHandshake]] = {}  # by session whose connection is being made
         self._opening_links: Final[dict[int, PendingHandshake]] = {}  # by link that is being opened
         self._awaiting_first_frame: Final[dict[int, AwaitingFirstFrame]] = {}  # by link
         self._attached: Final[dict[int, ServerSession]] = {}  # by link
         self._sessions: Final[dict[int, ServerSession]] = {}
         self._is_closing = False
         self._emitted: list[ServerEffect] = []  # by the present call
+        self._deadline: float | None = None
+        self._has_deadline = False  # false after each call that may change it: the runner asks for it more often
 
     def handle(self, event: ServerEvent, now: float) -> ServerEffects:
         """Handle one event."""
@@ -155,14 +155,15 @@ class ServerMachine:
 
     def deadline(self) -> float | None:
         """Return the time of the next ``tick``; None if time changes nothing."""
+        if not self._has_deadline:
+            self._deadline, self._has_deadline = self._next_deadline(), True
+        return self._deadline
+
+    def _next_deadline(self) -> float | None:
         expiry = self._policy.times.expiry_seconds
         times = [pending.deadline for pending in self._handshakes.values()]
         times += [awaiting.deadline for awaiting in self._awaiting_first_frame.values()]
-        for session in self._sessions.values():
-            if session.closing is not None:
-                times.append(session.closing.deadline)
-            if session.detached_at is not None:
-                times.append(session.detached_at + expiry)
+        times += [session.deadline(expiry) for session in self._sessions.values()]
         times.append(self.resources.tickets.deadline())
         return min((time for time in times if time is not None), default=None)
 
@@ -248,6 +249,7 @@ class ServerMachine:
 
     def _take_effects(self) -> ServerEffects:
         returned, self._emitted = tuple(self._emitted), []
+        self._has_deadline = False
         return returned
 
     # Handshakes

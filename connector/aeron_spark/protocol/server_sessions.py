@@ -101,6 +101,12 @@ class ServerSession:
         """Whether the client's first frame has not arrived yet."""
         return self.state in (SessionState.ACCEPTED, SessionState.AWAITING_FIRST_FRAME)
 
+    def deadline(self, expiry_seconds: float) -> float | None:
+        """Return when the server acts on the session without an event; None: never."""
+        if self.closing is not None:
+            return self.closing.deadline
+        return None if self.detached_at is None else self.detached_at + expiry_seconds
+
     def check(self, attempts: int) -> None:
         """Raise AssertionError unless the state fits the session's resources and its number of unfinished links."""
         match self.state:
