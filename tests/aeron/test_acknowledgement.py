@@ -26,7 +26,7 @@ STREAM = 4711
 
 
 @pytest.fixture
-def own(aeron_dir: Path) -> Iterator[Path]:
+def own_dir(aeron_dir: Path) -> Iterator[Path]:
     """The directory of a node that the test kills."""
     yield aeron_dir
     close_everything()
@@ -34,31 +34,31 @@ def own(aeron_dir: Path) -> Iterator[Path]:
     shutil.rmtree(aeron_dir, ignore_errors=True)
 
 
-def test_messages_published_to_a_killed_node_are_not_acknowledged_by_the_next_one(own: Path) -> None:
-    with node.ensure(own) as first:
+def test_messages_published_to_a_killed_node_are_not_acknowledged_by_the_next_one(own_dir: Path) -> None:
+    with node.ensure(own_dir) as first:
         archive = embedded(first)
         ArchiveLog(StreamAddress("aeron:ipc", STREAM, (archive,))).start_recording()
-        publisher = Publisher(PublishAddress(str(own), "aeron:ipc", STREAM, archive))
+        publisher = Publisher(PublishAddress(str(own_dir), "aeron:ipc", STREAM, archive))
         publisher.publish_values(pa.array([b"recorded"], pa.binary()), None)
         publisher.wait_acknowledged()
         os.kill(first.pid, signal.SIGSTOP)  # it records no more messages, but its publications still accept some
         wait_for(lambda: psutil.Process(first.pid).status() == psutil.STATUS_STOPPED, 30, "the node to stop")
         publisher.publish_values(pa.array([b"not recorded bytes"] * 100, pa.binary()), None)
         os.kill(first.pid, signal.SIGKILL)
-        wait_for(lambda: not is_locked(node.local_node_paths(own).alive_lock), 30, "the node to end")
-    with node.ensure(own):
+        wait_for(lambda: not is_locked(node.local_node_paths(own_dir).alive_lock), 30, "the node to end")
+    with node.ensure(own_dir):
         with pytest.raises(TransportError, match=r"closed|ended|stopped"):
             publisher.wait_acknowledged()
         (state,) = ArchiveLog(StreamAddress("aeron:ipc", STREAM, (archive,))).states()
         assert state.end == 64  # the first message only: a header and 8 bytes, aligned
 
 
-def test_a_session_of_an_ended_client_raises_an_error_and_reads_no_unmapped_memory(own: Path) -> None:
-    with node.ensure(own) as first:
+def test_a_session_of_an_ended_client_raises_an_error_and_reads_no_unmapped_memory(own_dir: Path) -> None:
+    with node.ensure(own_dir) as first:
         address = embedded(first)
         log = ArchiveLog(StreamAddress("aeron:ipc", STREAM, (address,)))
         log.start_recording()
-        publisher = Publisher(PublishAddress(str(own), "aeron:ipc", STREAM, address))
+        publisher = Publisher(PublishAddress(str(own_dir), "aeron:ipc", STREAM, address))
         publisher.publish_values(pa.array([b"recorded"], pa.binary()), None)
         publisher.wait_acknowledged()
         session = archive_of(address)

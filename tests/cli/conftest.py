@@ -150,7 +150,7 @@ def shared(run_name: str) -> Iterator[Path]:
 
 
 @pytest.fixture
-def own(aeron_dir: Path) -> Iterator[Path]:
+def own_dir(aeron_dir: Path) -> Iterator[Path]:
     """The directory of a node that the test may start; it is stopped and removed after the test."""
     yield aeron_dir
     node.stop(aeron_dir, force=True, timeout=10)

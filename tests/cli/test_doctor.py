@@ -14,26 +14,26 @@ from aeron_spark.errors import SetupError
 from tests.cli.conftest import run
 
 
-def test_a_machine_without_problems_has_no_broken_verdict(own: Path) -> None:
-    result = run("doctor", "--aeron-dir", str(own), "--json")
+def test_a_machine_without_problems_has_no_broken_verdict(own_dir: Path) -> None:
+    result = run("doctor", "--aeron-dir", str(own_dir), "--json")
     verdicts = {line["subject"]: line["verdict"] for line in result.lines}
     assert result.code == 0, result.out
     assert set(verdicts) >= {"java", "jars", "shared memory", "disk", "aeron directory", "node folder", "node", "ports"}
     assert "broken" not in verdicts.values()
-    table = run("doctor", "--aeron-dir", str(own))
+    table = run("doctor", "--aeron-dir", str(own_dir))
     assert table.code == 0
     assert "Java 1" in table.out or "Java 2" in table.out
-    assert not own.exists()
+    assert not own_dir.exists()
 
 
 def test_a_broken_verdict_has_a_remedy_and_exit_code_1(
-    own: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    own_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def no_java() -> str:
         raise SetupError("no Java was found", remedy="Install one.")
 
     monkeypatch.setattr(doctor.jvm, "find_library", no_java)
-    assert main(["doctor", "--aeron-dir", str(own), "--json"]) == 1
+    assert main(["doctor", "--aeron-dir", str(own_dir), "--json"]) == 1
     broken = [line for line in map(json.loads, capsys.readouterr().out.splitlines()) if line["verdict"] == "broken"]
     assert broken == [{"subject": "java", "verdict": "broken", "what": "no Java was found", "remedy": "Install one."}]
 
@@ -46,28 +46,30 @@ def test_a_socket_buffer_below_the_requested_size_is_a_warning(monkeypatch: pyte
     assert (send.verdict, send.remedy) == ("ok", "")
 
 
-def test_files_of_an_ended_driver_are_found(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with node.ensure(own, archive=False) as handle:
+def test_files_of_an_ended_driver_are_found(own_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with node.ensure(own_dir, archive=False) as handle:
         os.kill(handle.pid, signal.SIGKILL)
         os.waitpid(handle.pid, 0)
-    found = [finding for finding in doctor.examine(node.local_node_paths(own)) if finding.subject == "node"]
+    found = [finding for finding in doctor.examine(node.local_node_paths(own_dir)) if finding.subject == "node"]
     assert [(finding.verdict, finding.remedy) for finding in found] == [
         ("warning", "Nothing to do: the next start removes them.")
     ]
     monkeypatch.setattr("aeron_spark.node.liveness.DRIVER_TIMEOUT_S", 0.0)
-    leftovers = [finding for finding in doctor.examine(node.local_node_paths(own)) if finding.subject == "leftovers"]
-    assert any(str(own) in finding.what and f"rm -r {own}" in finding.remedy for finding in leftovers)
+    leftovers = [
+        finding for finding in doctor.examine(node.local_node_paths(own_dir)) if finding.subject == "leftovers"
+    ]
+    assert any(str(own_dir) in finding.what and f"rm -r {own_dir}" in finding.remedy for finding in leftovers)
 
 
-def test_the_directory_of_a_running_node_is_checked(own: Path) -> None:
-    with node.ensure(own):
-        found = {finding.subject: finding for finding in doctor.examine(node.local_node_paths(own))}
-    assert found["node"].what == f"running in {own}"
-    assert f"free in {own}" in found["shared memory"].what
+def test_the_directory_of_a_running_node_is_checked(own_dir: Path) -> None:
+    with node.ensure(own_dir):
+        found = {finding.subject: finding for finding in doctor.examine(node.local_node_paths(own_dir))}
+    assert found["node"].what == f"running in {own_dir}"
+    assert f"free in {own_dir}" in found["shared memory"].what
 
 
-def test_a_file_at_the_path_of_the_directory_is_broken(own: Path) -> None:
-    own.write_text("")
-    found = {finding.subject: finding for finding in doctor.examine(node.local_node_paths(own))}
+def test_a_file_at_the_path_of_the_directory_is_broken(own_dir: Path) -> None:
+    own_dir.write_text("")
+    found = {finding.subject: finding for finding in doctor.examine(node.local_node_paths(own_dir))}
     assert found["aeron directory"].verdict == "broken"
-    own.unlink()
+    own_dir.unlink()

@@ -95,7 +95,7 @@ def test_an_error_is_printed_as_a_sentence_with_an_exit_code(
     assert capsys.readouterr().err == f"aeron-spark: {error}\n"
 
 
-def test_a_closed_pipe_ends_a_command_without_a_traceback(own: object) -> None:
+def test_a_closed_pipe_ends_a_command_without_a_traceback(own_dir: object) -> None:
     done = subprocess.run(
         f"{sys.executable} -m aeron_spark doctor --json | head -n 1; exit ${{PIPESTATUS[0]}}",
         shell=True,

@@ -8,8 +8,8 @@ from aeron_spark import node
 from tests.cli.conftest import run
 
 
-def test_a_node_is_started_shown_and_stopped(own: Path) -> None:
-    where = ("--aeron-dir", str(own))
+def test_a_node_is_started_shown_and_stopped(own_dir: Path) -> None:
+    where = ("--aeron-dir", str(own_dir))
     started = run("node", "start", *where, "--max-replays", "20", "--set", "aeron.client.liveness.timeout=7s", "--json")
     assert started.code == 0, started.err
     (first,) = started.lines
@@ -20,7 +20,7 @@ def test_a_node_is_started_shown_and_stopped(own: Path) -> None:
 
     status = run("node", "status", *where)
     assert status.code == 0
-    for text in ("running, until 'node stop'", str(first["pid"]), str(own), "max_replays", "20", "Aeron 1.51.0"):
+    for text in ("running, until 'node stop'", str(first["pid"]), str(own_dir), "max_replays", "20", "Aeron 1.51.0"):
         assert text in status.out, text
     assert "Traceback" not in status.out + status.err
 
@@ -28,35 +28,37 @@ def test_a_node_is_started_shown_and_stopped(own: Path) -> None:
     assert again.code == 0
     other = run("node", "start", *where, "--max-replays", "21")
     assert other.code == 2
-    assert other.err.startswith(f"aeron-spark: the node in {own} runs with other settings: max_replays is 20, not 21.")
+    assert other.err.startswith(
+        f"aeron-spark: the node in {own_dir} runs with other settings: max_replays is 20, not 21."
+    )
 
     stopped = run("node", "stop", *where)
-    assert (stopped.code, stopped.out) == (0, f"stopped the node in {own} (process {first['pid']})\n")
-    assert not own.exists()
+    assert (stopped.code, stopped.out) == (0, f"stopped the node in {own_dir} (process {first['pid']})\n")
+    assert not own_dir.exists()
     once_more = run("node", "stop", *where, "--json")
-    assert once_more.lines == [{"aeron_dir": str(own), "pid": None, "stopped": False}]
+    assert once_more.lines == [{"aeron_dir": str(own_dir), "pid": None, "stopped": False}]
     assert run("node", "status", *where, "--json").lines[0]["state"] == "absent"
 
 
-def test_stopping_a_node_in_use_needs_force(own: Path) -> None:
-    with node.ensure(own):
-        refused = run("node", "stop", "--aeron-dir", str(own), "--timeout", "0.2")
+def test_stopping_a_node_in_use_needs_force(own_dir: Path) -> None:
+    with node.ensure(own_dir):
+        refused = run("node", "stop", "--aeron-dir", str(own_dir), "--timeout", "0.2")
         assert refused.code == 1
         assert "is in use after 0.2 s: other processes hold it" in refused.err
         assert "--force" in refused.err
-        assert run("node", "stop", "--aeron-dir", str(own), "--force").code == 0
+        assert run("node", "stop", "--aeron-dir", str(own_dir), "--force").code == 0
 
 
-def test_the_directory_can_be_set_in_the_environment(own: Path) -> None:
-    result = run("node", "start", "--linger", "60", "--json", AERON_SPARK_AERON_DIR=str(own))
-    assert result.lines[0]["aeron_dir"] == str(own)
+def test_the_directory_can_be_set_in_the_environment(own_dir: Path) -> None:
+    result = run("node", "start", "--linger", "60", "--json", AERON_SPARK_AERON_DIR=str(own_dir))
+    assert result.lines[0]["aeron_dir"] == str(own_dir)
     assert result.lines[0]["stays"] is False
 
 
-def test_a_killed_node_is_stale(own: Path) -> None:
-    with node.ensure(own) as handle:
+def test_a_killed_node_is_stale(own_dir: Path) -> None:
+    with node.ensure(own_dir) as handle:
         os.kill(handle.pid, signal.SIGKILL)
         os.waitpid(handle.pid, 0)
-    result = run("node", "status", "--aeron-dir", str(own), "--json")
+    result = run("node", "status", "--aeron-dir", str(own_dir), "--json")
     assert result.lines[0]["state"] == "stale"
-    assert run("node", "start", "--aeron-dir", str(own)).code == 0
+    assert run("node", "start", "--aeron-dir", str(own_dir)).code == 0

@@ -14,11 +14,11 @@ from tests.cli.conftest import run
 
 
 @pytest.mark.parametrize("command", ["stat", "errors", "loss", "backlog", "top"])
-def test_a_missing_driver_is_an_error_with_a_remedy(command: str, own: Path) -> None:
-    result = run(command, "--aeron-dir", str(own))
+def test_a_missing_driver_is_an_error_with_a_remedy(command: str, own_dir: Path) -> None:
+    result = run(command, "--aeron-dir", str(own_dir))
     assert result.code == 1
     assert result.out == ""
-    assert result.err.startswith(f"aeron-spark: no media driver in {own} can be read")
+    assert result.err.startswith(f"aeron-spark: no media driver in {own_dir} can be read")
     assert "aeron-spark node start" in result.err
 
 
@@ -28,13 +28,13 @@ def counted(where: tuple[str, ...], stream_id: int, published: int) -> dict[int,
     return streams if streams.get(stream_id, {}).get("publisher_position") == published else None
 
 
-def test_counters_backlog_and_errors_of_a_driver_are_shown(own: Path) -> None:
-    where = ("--aeron-dir", str(own))
-    with node.ensure(own) as handle:
+def test_counters_backlog_and_errors_of_a_driver_are_shown(own_dir: Path) -> None:
+    where = ("--aeron-dir", str(own_dir))
+    with node.ensure(own_dir) as handle:
         assert (run("errors", *where).out, run("errors", *where).err) == ("", "no errors\n")
         assert run("loss", *where).err == "no loss\n"
         assert run("loss", *where, "--json").lines == []
-        client = Client(str(own))
+        client = Client(str(own_dir))
         with pytest.raises(TransportError):
             client.subscription("aeron:udp?endpoint=no.such.host.invalid:1", 5)
         client.subscription("aeron:ipc", 1001)

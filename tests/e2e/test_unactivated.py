@@ -24,7 +24,7 @@ PROGRAM: Final = ROOT / "tests" / "e2e" / "unactivated.py"
 
 
 @pytest.fixture
-def own(run_name: str) -> Iterator[NodeHandle]:
+def new_node(run_name: str) -> Iterator[NodeHandle]:
     with own_node(f"{run_name}-{secrets.token_hex(3)}") as handle:
         yield handle
 
@@ -42,9 +42,9 @@ def unactivated(place: Path) -> dict[str, str]:
 @pytest.mark.full(
     "a Spark session and its workers take more than 10 CPU seconds; tests/unit/spark tests the choice of the Python"
 )
-def test_a_program_of_an_environment_that_is_not_activated_reads_a_stream(own: NodeHandle, tmp_path: Path) -> None:
+def test_a_program_of_an_environment_that_is_not_activated_reads_a_stream(new_node: NodeHandle, tmp_path: Path) -> None:
     """Regression: the program ended with DATA_SOURCE_NOT_FOUND, because Spark's workers ran another Python."""
-    stream = Stream(own).record()
+    stream = Stream(new_node).record()
     stream.publisher().send([b"one", b"two"])
     done = subprocess.run(
         [sys.executable, str(PROGRAM), json.dumps(stream.options)],

@@ -26,7 +26,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a 
 
 
 @pytest.fixture
-def own(aeron_dir: Path) -> Iterator[Path]:
+def own_dir(aeron_dir: Path) -> Iterator[Path]:
     """A directory for a node of one test."""
     yield aeron_dir
     node.stop(aeron_dir, force=True, timeout=10)
@@ -103,7 +103,7 @@ finder.JVMFinder.get_jvm_path = nowhere
 """
 
 
-def test_without_java_each_command_that_needs_it_fails_with_a_clear_error(own: Path, tmp_path: Path) -> None:
+def test_without_java_each_command_that_needs_it_fails_with_a_clear_error(own_dir: Path, tmp_path: Path) -> None:
     empty, site = tmp_path / "empty", tmp_path / "site"
     empty.mkdir()
     site.mkdir()
@@ -115,16 +115,16 @@ def test_without_java_each_command_that_needs_it_fails_with_a_clear_error(own: P
         "PYTHONPATH": os.pathsep.join([str(site), str(connector)]),
     }
     sentence = "Aeron needs Java 17 or newer, and no Java was found. Install one"
-    for arguments in (["receive", *to(own)], ["streams", "list", "--aeron-dir", str(own)], ["node", "start"]):
+    for arguments in (["receive", *to(own_dir)], ["streams", "list", "--aeron-dir", str(own_dir)], ["node", "start"]):
         done = run_program(*arguments, **environ)
         assert (done.code, done.out) == (1, ""), arguments
         assert done.err.startswith(f"aeron-spark: {sentence}"), arguments
         assert done.err.count("\n") == 1, arguments
     assert run_program("doctor", **environ).code == 1
-    assert node.status(own).state == "absent"
+    assert node.status(own_dir).state == "absent"
 
 
-def test_the_error_for_java_11_names_its_version(own: Path, tmp_path: Path) -> None:
+def test_the_error_for_java_11_names_its_version(own_dir: Path, tmp_path: Path) -> None:
     java = shutil.which("java")
     assert java is not None
     real = next(Path(java).resolve().parents[1].rglob("libjvm.so"))
@@ -133,36 +133,36 @@ def test_the_error_for_java_11_names_its_version(own: Path, tmp_path: Path) -> N
     # the file `release` beside the library has the version; the library is copied, because a link is followed
     shutil.copy(real, server / "libjvm.so")
     (tmp_path / "java-11" / "release").write_text('JAVA_VERSION="11.0.22"\n')
-    done = run_program("receive", *to(own), JAVA_HOME=str(tmp_path / "java-11"))
+    done = run_program("receive", *to(own_dir), JAVA_HOME=str(tmp_path / "java-11"))
     assert (done.code, done.out) == (1, "")
     assert "Aeron needs Java 17 or newer, and " in done.err
     assert "libjvm.so is Java 11. Set JAVA_HOME to a newer Java" in done.err
-    assert node.status(own).state == "absent"
+    assert node.status(own_dir).state == "absent"
 
 
-def test_the_error_for_a_missing_archive_names_its_channel(own: Path) -> None:
-    with node.ensure(own), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
-        assert send(b"kept\n", own).code == 0
+def test_the_error_for_a_missing_archive_names_its_channel(own_dir: Path) -> None:
+    with node.ensure(own_dir), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
+        assert send(b"kept\n", own_dir).code == 0
         silent.bind(("127.0.0.1", 0))
         archive = f"aeron:udp?endpoint=localhost:{silent.getsockname()[1]}"
         more = ["--archive", archive, "--option", "connectTimeout=1s"]
-        for done in (pipe(b"", "receive", *to(own, 1001, *more)), send(b"x\n", own, 1001, *more)):
+        for done in (pipe(b"", "receive", *to(own_dir, 1001, *more)), send(b"x\n", own_dir, 1001, *more)):
             assert (done.code, done.out) == (1, b"")
             assert f"no archive answered at {archive} stream 10 within 1 s. Start the archive" in done.err
-        assert received(own) == [b"kept"]
+        assert received(own_dir) == [b"kept"]
 
 
-def test_a_control_stream_id_of_the_archive_is_refused_and_the_archive_still_works(own: Path) -> None:
-    with node.ensure(own):
-        assert send(b"kept\n", own).code == 0
+def test_a_control_stream_id_of_the_archive_is_refused_and_the_archive_still_works(own_dir: Path) -> None:
+    with node.ensure(own_dir):
+        assert send(b"kept\n", own_dir).code == 0
         for stream_id in (10, 20):
-            done = send(b"x\n", own, stream_id)
+            done = send(b"x\n", own_dir, stream_id)
             assert done.code == 2
             assert f"stream {stream_id} of aeron:ipc is a control stream of an Aeron Archive" in done.err
-        assert received(own) == [b"kept"]
+        assert received(own_dir) == [b"kept"]
 
 
-def test_a_file_or_a_directory_with_other_files_is_refused_and_stays_unchanged(own: Path, tmp_path: Path) -> None:
+def test_a_file_or_a_directory_with_other_files_is_refused_and_stays_unchanged(own_dir: Path, tmp_path: Path) -> None:
     file, full = tmp_path / "file", tmp_path / "full"
     file.write_text("mine")
     full.mkdir()
@@ -176,32 +176,33 @@ def test_a_file_or_a_directory_with_other_files_is_refused_and_stays_unchanged(o
 
 
 @needs_root
-def test_a_directory_of_another_user_is_refused(own: Path) -> None:
-    own.mkdir(mode=0o700)
-    os.chown(own, OTHER_USER_ID, OTHER_USER_ID)
-    done = send(b"x\n", own)
+def test_a_directory_of_another_user_is_refused(own_dir: Path) -> None:
+    own_dir.mkdir(mode=0o700)
+    os.chown(own_dir, OTHER_USER_ID, OTHER_USER_ID)
+    done = send(b"x\n", own_dir)
     assert (done.code, done.out) == (1, b"")
     assert (
-        f"the directory {own} belongs to user {OTHER_USER_ID}, not to user 0. Name a directory of your own" in done.err
+        f"the directory {own_dir} belongs to user {OTHER_USER_ID}, not to user 0. Name a directory of your own"
+        in done.err
     )
-    assert list(own.iterdir()) == []
+    assert list(own_dir.iterdir()) == []
 
 
 @needs_root
-def test_a_directory_that_cannot_be_written_is_refused(own: Path, small: Callable[[int], Path]) -> None:
+def test_a_directory_that_cannot_be_written_is_refused(own_dir: Path, small: Callable[[int], Path]) -> None:
     # permissions do not limit root, so the test uses a read-only file system
     place = small(300)
     subprocess.run(["mount", "-o", "remount,ro", str(place)], check=True)
     done = send(b"x\n", place / "aeron")
     assert (done.code, done.out) == (1, b"")
     assert f"{place / 'aeron'} cannot be written: {place} does not allow it. Name another directory" in done.err
-    with node.ensure(own):
-        refused = run("node", "start", "--aeron-dir", f"{own}-2", "--archive-dir", str(place / "archive"))
+    with node.ensure(own_dir):
+        refused = run("node", "start", "--aeron-dir", f"{own_dir}-2", "--archive-dir", str(place / "archive"))
         assert refused.code == 1
         assert f"{place / 'archive'} cannot be created (Read-only file system)" in refused.err
-        assert send(b"kept\n", own).code == 0
-        assert received(own) == [b"kept"]
-    shutil.rmtree(node.local_node_paths(f"{own}-2").folder, ignore_errors=True)
+        assert send(b"kept\n", own_dir).code == 0
+        assert received(own_dir) == [b"kept"]
+    shutil.rmtree(node.local_node_paths(f"{own_dir}-2").folder, ignore_errors=True)
 
 
 @needs_root
@@ -239,15 +240,15 @@ def test_when_shared_memory_is_full_new_streams_are_refused_and_existing_ones_st
 
 @needs_root
 def test_when_the_disk_is_full_the_writer_fails_and_the_acknowledged_rows_stay(
-    own: Path, small: Callable[[int], Path]
+    own_dir: Path, small: Callable[[int], Path]
 ) -> None:
     archive_dir = small(24) / "archive"
     settings = {"segment_length": "1m", "term_length": "256k", "ipc_term_length": "256k"}
-    with node.ensure(own, archive_dir=archive_dir, **settings) as handle:
+    with node.ensure(own_dir, archive_dir=archive_dir, **settings) as handle:
         acknowledged: list[bytes] = []
         while True:  # 3 MB with an acknowledgement each time, until the disk is full
             lines = [b"%09d" % (len(acknowledged) + index) + b"x" * 1_000 for index in range(3_000)]
-            done = send(b"\n".join(lines), own)
+            done = send(b"\n".join(lines), own_dir)
             if done.code:
                 break
             acknowledged += lines
@@ -255,15 +256,15 @@ def test_when_the_disk_is_full_the_writer_fails_and_the_acknowledged_rows_stay(
         assert done.code == 1
         assert "o space left on device" in done.err or "low storage" in done.err, done.err
         assert "its disk may be full" in done.err or "Free space on the archive's disk" in done.err
-        found = received(own)
+        found = received(own_dir)
         assert found[: len(acknowledged)] == acknowledged
         # the archive still runs: it records again when the disk has space, and its recordings are unchanged
-        ids = [one["recording"] for one in purge_streams(own)]
+        ids = [one["recording"] for one in purge_streams(own_dir)]
         assert ids
-        assert send(b"after\n", own).code == 0
-        assert received(own)[-1] == b"after"
-        assert node.status(own).pid == handle.pid
-    node.stop(own, force=True, timeout=30)
+        assert send(b"after\n", own_dir).code == 0
+        assert received(own_dir)[-1] == b"after"
+        assert node.status(own_dir).pid == handle.pid
+    node.stop(own_dir, force=True, timeout=30)
 
 
 def purge_streams(aeron_dir: Path) -> list[dict[str, object]]:

@@ -17,7 +17,7 @@ import pytest
 from aeron_spark import node
 from aeron_spark.aeron import counters
 from aeron_spark.transport.addresses import HostPort
-from tests.cli.conftest import CONNECTOR, own  # noqa: F401  (a fixture)
+from tests.cli.conftest import CONNECTOR, own_dir  # noqa: F401  (a fixture)
 from tests.cli.conftest import run as run_here
 
 TIMEOUT_S = 60.0  # for an operation of another process on a slow machine
@@ -124,22 +124,22 @@ def test_row_96_a_client_without_a_server_names_the_failed_step(shared_aeron_dir
 
 
 @pytest.mark.full("a node and two programs; row 85 ends both sides by a signal, too")
-def test_row_100_sigterm_ends_a_server_and_its_channels(own: Path, listen: HostPort) -> None:  # noqa: F811
-    server = start_server(listen, own, "--duologue-ports", str(listen.port + 10))
-    client = start_command("client", "--connect", str(listen), "--aeron-dir", str(own), "--json")
+def test_row_100_sigterm_ends_a_server_and_its_channels(own_dir: Path, listen: HostPort) -> None:  # noqa: F811
+    server = start_server(listen, own_dir, "--duologue-ports", str(listen.port + 10))
+    client = start_command("client", "--connect", str(listen), "--aeron-dir", str(own_dir), "--json")
     assert [next_event(client)["event"] for _ in range(2)] == ["connected", "echo"]
     assert [next_event(server)["event"] for _ in range(2)] == ["opened", "joined"]
-    assert any(str(listen.port) in one.label for one in counters.read_counters(str(own)))
+    assert any(str(listen.port) in one.label for one in counters.read_counters(str(own_dir)))
     stop(server, signal.SIGTERM)
     _, err = client.communicate(timeout=TIMEOUT_S)
     assert client.returncode == 1
     assert "was closed" in err
     end = time.monotonic() + 30
-    while open_channels := [one.label for one in counters.read_counters(str(own)) if "127.0.0.1" in one.label]:
+    while open_channels := [one.label for one in counters.read_counters(str(own_dir)) if "127.0.0.1" in one.label]:
         assert time.monotonic() < end, open_channels
         time.sleep(0.1)
-    assert node.stop(own, timeout=10)  # no program uses it any more
-    assert not own.exists()
+    assert node.stop(own_dir, timeout=10)  # no program uses it any more
+    assert not own_dir.exists()
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ WITH_GUARD = (
 
 
 @pytest.fixture
-def own(aeron_dir: Path) -> Iterator[Path]:
+def own_dir(aeron_dir: Path) -> Iterator[Path]:
     """The directory of a media driver that only this test uses."""
     yield aeron_dir
     node.stop(aeron_dir, force=True, timeout=20)
@@ -43,10 +43,10 @@ def own(aeron_dir: Path) -> Iterator[Path]:
 
 
 @pytest.fixture(params=[(), WITH_GUARD], ids=["plain", "with the guard"])
-def foreign(own: Path, request: pytest.FixtureRequest) -> Iterator[bool]:
+def foreign(own_dir: Path, request: pytest.FixtureRequest) -> Iterator[bool]:
     """Start a foreign media driver in ``own``; yield whether it has the guard."""
-    process = start_foreign_driver(own, "io.aeron.driver.MediaDriver", *request.param)
-    wait_for(lambda: process.poll() is not None or driver_liveness(own), 30.0, "the driver to start")
+    process = start_foreign_driver(own_dir, "io.aeron.driver.MediaDriver", *request.param)
+    wait_for(lambda: process.poll() is not None or driver_liveness(own_dir), 30.0, "the driver to start")
     assert process.poll() is None
     yield bool(request.param)
     process.terminate()
@@ -65,12 +65,12 @@ def guard_found(aeron_dir: Path) -> doctor.Finding | None:
     return found[0] if found else None
 
 
-def test_a_client_can_add_listeners_before_its_first_connection(own: Path, tmp_path: Path) -> None:
+def test_a_client_can_add_listeners_before_its_first_connection(own_dir: Path, tmp_path: Path) -> None:
     at = free_host_and_ports()
-    with aeron_spark.Server(at, store=MemoryPeerStore(), aeron_dir=str(own)) as server:
+    with aeron_spark.Server(at, store=MemoryPeerStore(), aeron_dir=str(own_dir)) as server:
         server.on_connect(lambda connection: connection.send("welcome"))
         recorded: list[object] = []
-        with aeron_spark.Client.to(at, store=MemoryPeerStore(), aeron_dir=str(own), tag="desk-7") as client:
+        with aeron_spark.Client.to(at, store=MemoryPeerStore(), aeron_dir=str(own_dir), tag="desk-7") as client:
 
             @client.on_init
             def started(connection: Connection) -> None:
@@ -117,17 +117,17 @@ def test_a_client_that_the_rate_limit_refuses_until_its_timeout_gets_the_reason(
 
 
 def test_a_driver_without_the_guard_is_reported_and_one_with_the_guard_is_not(
-    own: Path, foreign: bool, caplog: pytest.LogCaptureFixture
+    own_dir: Path, foreign: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    before = guard_found(own)
+    before = guard_found(own_dir)
     assert before is not None
     assert before.verdict == "warning"  # a guard shows itself only after it has guarded a channel
     errors: list[BaseException] = []
     with caplog.at_level(logging.WARNING, "aeron_spark"):
-        with aeron_spark.Server(free_host_and_ports(), store=MemoryPeerStore(), aeron_dir=str(own)):
-            found = guard_found(own)
+        with aeron_spark.Server(free_host_and_ports(), store=MemoryPeerStore(), aeron_dir=str(own_dir)):
+            found = guard_found(own_dir)
         warnings = [record.getMessage() for record in caplog.records if "has no guard" in record.getMessage()]
-        listening = aeron_spark.Server(free_host_and_ports(), store=MemoryPeerStore(), aeron_dir=str(own))
+        listening = aeron_spark.Server(free_host_and_ports(), store=MemoryPeerStore(), aeron_dir=str(own_dir))
         listening.on_error(lambda connection, error: errors.append(error))
         with listening:
             pass
@@ -138,39 +138,39 @@ def test_a_driver_without_the_guard_is_reported_and_one_with_the_guard_is_not(
     assert found.verdict == "warning"
     for text in (found.what, *warnings):
         assert "logs of any length" in text
-        assert str(own) in text
+        assert str(own_dir) in text
     assert "docs/driver-guard.md" in found.remedy
     assert len(warnings) == 1  # once
     assert [type(error) for error in errors] == [SetupError]
     assert "docs/driver-guard.md" in str(errors[0])
 
 
-def test_a_server_over_shared_memory_only_does_not_report_a_missing_guard(own: Path, foreign: bool) -> None:
+def test_a_server_over_shared_memory_only_does_not_report_a_missing_guard(own_dir: Path, foreign: bool) -> None:
     errors: list[BaseException] = []
-    server = aeron_spark.Server("ipc:", store=MemoryPeerStore(), aeron_dir=str(own))
+    server = aeron_spark.Server("ipc:", store=MemoryPeerStore(), aeron_dir=str(own_dir))
     server.on_error(lambda connection, error: errors.append(error))
     with server:
         assert server.addresses == ("ipc:",)
     assert not errors
 
 
-def test_the_driver_of_a_node_has_the_guard_unless_its_properties_replace_it(own: Path) -> None:
-    assert guard_found(own) is None  # no driver runs, and the node starts one with the guard
+def test_the_driver_of_a_node_has_the_guard_unless_its_properties_replace_it(own_dir: Path) -> None:
+    assert guard_found(own_dir) is None  # no driver runs, and the node starts one with the guard
     errors: list[BaseException] = []
-    server = aeron_spark.Server(free_host_and_ports(), store=MemoryPeerStore(), aeron_dir=str(own))
+    server = aeron_spark.Server(free_host_and_ports(), store=MemoryPeerStore(), aeron_dir=str(own_dir))
     server.on_error(lambda connection, error: errors.append(error))
     with server:
-        found = guard_found(own)
+        found = guard_found(own_dir)
     assert found is not None
     assert (found.verdict, errors) == ("ok", [])
-    node.stop(own, force=True, timeout=20)
+    node.stop(own_dir, force=True, timeout=20)
     lossy = "aeron.ReceiveChannelEndpoint.supplier"
     chosen = {
         lossy: "io.aeron.driver.ext.DebugReceiveChannelEndpointSupplier",
         "aeron.SendChannelEndpoint.supplier": "io.aeron.driver.ext.DebugSendChannelEndpointSupplier",
     }
-    with node.ensure(own, archive=False, properties=chosen):
-        found = guard_found(own)
+    with node.ensure(own_dir, archive=False, properties=chosen):
+        found = guard_found(own_dir)
     assert found is not None
     assert found.verdict == "warning"
     assert lossy in found.what
