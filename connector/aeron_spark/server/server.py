@@ -21,7 +21,7 @@ from aeron_spark.server.message_server import MessageServer
 from aeron_spark.server.server_node import ServerNode
 from aeron_spark.server.settings import ServerSettings
 from aeron_spark.server.stream_service import StoreHousekeeper, StreamService
-from aeron_spark.streams.store import Streams
+from aeron_spark.streams.store import StreamStore
 from aeron_spark.transport.addresses import HostPort
 from aeron_spark.transport.api import ServerAddress
 
@@ -72,7 +72,7 @@ class Server(Endpoint):
         return self._node.aeron_dir
 
     @property
-    def streams(self) -> Streams:
+    def streams(self) -> StreamStore:
         """The server's streams, stored beside its archive. Raises SetupError if no aeron-spark node runs its driver."""
         return self._housekeeper.store
 

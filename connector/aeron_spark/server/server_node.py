@@ -18,7 +18,7 @@ from aeron_spark.node.locks import is_locked
 from aeron_spark.options import ServerOptions
 from aeron_spark.server.locks import ServerLocks, address_lock_path, check_ports_free
 from aeron_spark.streams.model import StreamSettings
-from aeron_spark.streams.store import Streams, has_streams
+from aeron_spark.streams.store import StreamStore, has_streams
 from aeron_spark.transport.api import ServerAddress
 
 GUARD_RISK: Final = (
@@ -90,7 +90,7 @@ class ServerNode:
             is_locked=is_locked,
         )
 
-    def open_streams(self, is_ending: Callable[[], bool]) -> Streams:
+    def open_streams(self, is_ending: Callable[[], bool]) -> StreamStore:
         """Open the store; start the node if it does not run. ``is_ending``: whether the server is closing.
 
         Raises SetupError if no aeron-spark node runs the driver, InUseError if another process uses the store.
@@ -105,7 +105,7 @@ class ServerNode:
             )
         lock = self._locks.lock_store(folder)
         settings = StreamSettings(max_stage_bytes=self._options.stage_bytes)
-        return Streams(folder, embedded(handle), settings, lock=lock, is_closing=is_ending)
+        return StreamStore(folder, embedded(handle), settings, lock=lock, is_closing=is_ending)
 
     def guard_problem(self) -> SetupError | None:
         """Return the error to report if the media driver has no guard; it shows one only after it guarded a channel."""

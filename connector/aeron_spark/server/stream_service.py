@@ -31,7 +31,7 @@ from aeron_spark.server.incoming_stage import IncomingStage
 from aeron_spark.streams.ledger import AlreadyCommitted
 from aeron_spark.streams.model import CommitOutcome
 from aeron_spark.streams.stages import StageRef
-from aeron_spark.streams.store import Streams
+from aeron_spark.streams.store import StreamStore
 from aeron_spark.streams.stream import Stream
 from aeron_spark.waiting import map_future
 from aeron_spark.wire import stream_rpc as rpc
@@ -43,7 +43,7 @@ POLL_INTERVAL_S: Final = 1.0  # between two checks whether a stage still needs m
 PAYLOAD_OFFSET: Final = 1 + rpc.BULK_HEAD.size  # bytes before a payload: one of the frame, and the message's head
 MAX_WAIT_S: Final = 20.0  # of one request; it occupies a worker thread, except a wait for commits
 MAX_FAILED_STAGES: Final = 256  # of a connection: stages whose errors are stored for repeated requests
-HOUSEKEEPING_INTERVAL_S: Final = 1.0  # between two calls of ``Streams.tick``: retention, leases, abandoned stages
+HOUSEKEEPING_INTERVAL_S: Final = 1.0  # between two calls of ``StreamStore.tick``: retention, leases, abandoned stages
 
 
 class StreamService:
@@ -54,7 +54,7 @@ class StreamService:
     """
 
     def __init__(
-        self, store: Callable[[], Streams], bulk_links: BulkLinks, grant_of: Callable[[Connection], Grant | None],
+        self, store: Callable[[], StreamStore], bulk_links: BulkLinks, grant_of: Callable[[Connection], Grant | None],
         deadlines: Deadlines,
     ) -> None:  # fmt: skip
         self.store = store
@@ -522,18 +522,18 @@ class StoreHousekeeper:
     """
 
     def __init__(
-        self, open_store: Callable[[Callable[[], bool]], Streams],
+        self, open_store: Callable[[Callable[[], bool]], StreamStore],
         report: Callable[[Connection | None, BaseException], None],
     ) -> None:  # fmt: skip
         self._open_store = open_store
         self._report = report
         self._lock = threading.Lock()
-        self._store: Streams | None = None
+        self._store: StreamStore | None = None
         self._ending = threading.Event()
         self._thread: threading.Thread | None = None
 
     @property
-    def store(self) -> Streams:
+    def store(self) -> StreamStore:
         """The store, opened at the first use. Raises the error of opening it, and EndedError after ``close``."""
         with self._lock:
             if self._ending.is_set():

@@ -90,7 +90,7 @@ def has_streams(folder: Path) -> bool:
     return folder.is_dir() and any(entry.name != LOCK for entry in folder.iterdir())
 
 
-class Streams:
+class StreamStore:
     """The streams in the subfolders of ``folder``, recorded by the archive at ``address``. Thread-safe.
 
     Opening the store truncates uncommitted rows. Each stream begins a new epoch with its first change; see log.epochs.
@@ -255,7 +255,7 @@ class Streams:
                 stream.close()
             self._release()
 
-    def __enter__(self) -> Streams:
+    def __enter__(self) -> StreamStore:
         return self
 
     def __exit__(self, *_: object) -> None:

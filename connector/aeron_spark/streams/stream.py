@@ -50,7 +50,7 @@ def free_nothing() -> bool:
 
 
 class Stream(ReadableStream):
-    """A stream with its files in ``folder``; :class:`Streams` creates it. Thread-safe.
+    """A stream with its files in ``folder``; :class:`StreamStore` creates it. Thread-safe.
 
     ``free_slots`` is called when the archive cannot record more publications at once. It closes publications of another
     stream, and returns whether it closed one. Raises DataLossError or DataFormatError for a damaged journal.

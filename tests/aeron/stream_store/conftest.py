@@ -9,7 +9,7 @@ import pytest
 
 from aeron_spark.direct.archives import embedded
 from aeron_spark.node import NodeHandle
-from aeron_spark.streams.store import Streams
+from aeron_spark.streams.store import StreamStore
 from tests.aeron.stream_store.rows import SETTINGS, delete_streams
 from tests.aeron.streams import own_node
 
@@ -22,8 +22,8 @@ def node(run_name: str) -> Iterator[NodeHandle]:
 
 
 @pytest.fixture
-def streams(node: NodeHandle, tmp_path: Path) -> Iterator[Streams]:
+def streams(node: NodeHandle, tmp_path: Path) -> Iterator[StreamStore]:
     """A store for one test, whose streams are deleted afterwards."""
-    with Streams(tmp_path / "streams", embedded(node), SETTINGS) as store:
+    with StreamStore(tmp_path / "streams", embedded(node), SETTINGS) as store:
         yield store
     delete_streams(store, node)

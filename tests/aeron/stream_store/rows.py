@@ -15,7 +15,7 @@ from aeron_spark.node import NodeHandle
 from aeron_spark.streams import archive_mark
 from aeron_spark.streams.model import CommitOutcome, StreamSettings
 from aeron_spark.streams.stages import Stage, StageRef
-from aeron_spark.streams.store import Streams
+from aeron_spark.streams.store import StreamStore
 from aeron_spark.streams.stream import Stream
 from aeron_spark.wire.chunk import Content, Header, decode
 from aeron_spark.wire.groups import Group, Reassembler
@@ -148,7 +148,7 @@ def ends(stream: Stream) -> list[int]:
     return [state.end for state in stream.states()]
 
 
-def reserved_bytes(streams: Streams) -> int:
+def reserved_bytes(streams: StreamStore) -> int:
     """Return how many bytes the stages of a store reserve."""
     return streams._space.reserved
 
@@ -158,9 +158,9 @@ def remove_marks(archive_dir: str) -> None:
     shutil.rmtree(Path(archive_dir) / archive_mark.FOLDER, ignore_errors=True)
 
 
-def delete_streams(streams: Streams, node: NodeHandle) -> None:
+def delete_streams(streams: StreamStore, node: NodeHandle) -> None:
     """Delete every stream of a closed store, and check that its folder is empty."""
-    with Streams(streams.folder, embedded(node), SETTINGS) as store:
+    with StreamStore(streams.folder, embedded(node), SETTINGS) as store:
         for name in [*(stream.definition.name for stream in store.all()), *store.failed]:
             store.delete(name)
     assert [path.name for path in streams.folder.iterdir()] == ["lock"]

@@ -18,7 +18,7 @@ from aeron_spark.errors import DataFormatError, OptionError, RefusedError, Trans
 from aeron_spark.node import NodeHandle
 from aeron_spark.streams.ledger import AlreadyCommitted
 from aeron_spark.streams.schema_changes import serialize
-from aeron_spark.streams.store import Streams
+from aeron_spark.streams.store import StreamStore
 from aeron_spark.wire.chunk import Content, Header
 from aeron_spark.wire.staged_items import encode_group_item
 from tests.aeron.stream_store.rows import (
@@ -37,7 +37,7 @@ from tests.aeron.stream_store.rows import (
 SIZES = (0, 1, 31, 32, 33, 500, 8_159, 8_160, 8_161, 8_192, 70_000)  # bytes; 8160 fit into one frame
 
 
-def test_values_are_read_unchanged_in_the_order_of_tasks(streams: Streams, rng: random.Random) -> None:
+def test_values_are_read_unchanged_in_the_order_of_tasks(streams: StreamStore, rng: random.Random) -> None:
     stream = streams.create("a", 3)
     assert stream.content() == ("", None)
     rows = {task: [rng.randbytes(rng.choice(SIZES)) for _ in range(50)] for task in range(4)}
@@ -57,7 +57,7 @@ def test_values_are_read_unchanged_in_the_order_of_tasks(streams: Streams, rng: 
 
 
 @pytest.mark.parametrize("max_bytes", [1, 31, 4_096, 1 << 20])
-def test_the_log_is_the_same_in_blocks_of_any_size(streams: Streams, max_bytes: int) -> None:
+def test_the_log_is_the_same_in_blocks_of_any_size(streams: StreamStore, max_bytes: int) -> None:
     stream = streams.create("a", 1)
     write(stream, 0, {0: [b"x" * 3_000]})
     assert read_log(stream, 0, max_bytes=max_bytes) == read_log(stream, 0)
@@ -65,7 +65,7 @@ def test_the_log_is_the_same_in_blocks_of_any_size(streams: Streams, max_bytes: 
     assert b"".join(data for _, data in stream.blocks(0, 0, 2**40, 1 << 20)) == read_log(stream, 0)[1]
 
 
-def test_recorded_frames_have_the_archives_checksums(streams: Streams, node: NodeHandle) -> None:
+def test_recorded_frames_have_the_archives_checksums(streams: StreamStore, node: NodeHandle) -> None:
     stream = streams.create("a", 1)
     rows = [bytes([n]) * 5_000 for n in range(200)]
     write(stream, 0, {0: rows[:100]})
@@ -78,7 +78,7 @@ def test_recorded_frames_have_the_archives_checksums(streams: Streams, node: Nod
     assert found == rows
 
 
-def test_a_row_of_40_mib_is_a_group_of_chunks(streams: Streams, rng: random.Random) -> None:
+def test_a_row_of_40_mib_is_a_group_of_chunks(streams: StreamStore, rng: random.Random) -> None:
     stream = streams.create("a", 1)
     payload = rng.randbytes(40 << 20)
     write_group(stream, 0, 0, b"small")
@@ -96,7 +96,7 @@ def test_a_row_of_40_mib_is_a_group_of_chunks(streams: Streams, rng: random.Rand
     assert stream.boundary(0, 0, state.end, state.end, 2, framed=True).position == found[2].position
 
 
-def test_boundaries_lie_between_messages_and_before_the_committed_end(streams: Streams) -> None:
+def test_boundaries_lie_between_messages_and_before_the_committed_end(streams: StreamStore) -> None:
     stream = streams.create("a", 1)
     write(stream, 0, {0: [bytes([n]) * 1_000 for n in range(100)]})
     edges = [*(at for at, _ in read_messages(stream, 0)), ends(stream)[0]]
@@ -106,7 +106,7 @@ def test_boundaries_lie_between_messages_and_before_the_committed_end(streams: S
     assert stream.boundary(0, edges[-1], 2**40, 2**40, None, framed=False).position == edges[-1]
 
 
-def test_a_repeated_commit_changes_nothing(streams: Streams) -> None:
+def test_a_repeated_commit_changes_nothing(streams: StreamStore) -> None:
     stream = streams.create("a", 2)
     refs = stage_rows(stream, 0, [(0, 0, [b"one"]), (1, 1, [b"two"])])
     first = stream.commit("w", "r", 0, refs)
@@ -120,7 +120,7 @@ def test_a_repeated_commit_changes_nothing(streams: Streams) -> None:
     assert reserved_bytes(streams) == 0
 
 
-def test_a_newer_run_fences_the_older_one(streams: Streams) -> None:
+def test_a_newer_run_fences_the_older_one(streams: StreamStore) -> None:
     stream = streams.create("a", 1)
     old = stage_rows(stream, 0, [(0, 0, [b"old"])], run="first")
     assert stream.begin("w", "second", 0)[0] == -1
@@ -136,7 +136,7 @@ def test_a_newer_run_fences_the_older_one(streams: Streams) -> None:
     assert reserved_bytes(streams) == 0
 
 
-def test_another_producers_rows_are_refused_and_its_run_does_not_fence_the_writers(streams: Streams) -> None:
+def test_another_producers_rows_are_refused_and_its_run_does_not_fence_the_writers(streams: StreamStore) -> None:
     stream = streams.create("a", 1)
     first = stage_rows(stream, 0, [(0, 0, [b"A0"])], run="a1")
     stream.commit("w", "a1", 0, first, producer="A")
@@ -166,7 +166,7 @@ def test_another_producers_rows_are_refused_and_its_run_does_not_fence_the_write
     assert reserved_bytes(streams) == 0
 
 
-def test_an_abort_removes_stages_and_keeps_committed_rows(streams: Streams) -> None:
+def test_an_abort_removes_stages_and_keeps_committed_rows(streams: StreamStore) -> None:
     stream = streams.create("a", 1)
     refs = stage_rows(stream, 0, [(0, 0, [b"aborted"])])
     stream.abort("w", "r", 0)
@@ -179,7 +179,7 @@ def test_an_abort_removes_stages_and_keeps_committed_rows(streams: Streams) -> N
     assert stream.last_transaction("w") == 0
 
 
-def test_stages_that_a_commit_does_not_name_are_removed(streams: Streams) -> None:
+def test_stages_that_a_commit_does_not_name_are_removed(streams: StreamStore) -> None:
     stream = streams.create("a", 1)
     first, second = stage_rows(stream, 0, [(0, 0, [b"attempt 0"]), (0, 0, [b"attempt 1"])])
     unfinished = stream.open_stage("w", "r", 0, 0, 1, "raw")
@@ -194,7 +194,7 @@ def test_stages_that_a_commit_does_not_name_are_removed(streams: Streams) -> Non
     assert reserved_bytes(streams) == 0
 
 
-def test_a_transaction_without_rows_is_committed(streams: Streams) -> None:
+def test_a_transaction_without_rows_is_committed(streams: StreamStore) -> None:
     stream = streams.create("a", 2)
     assert not stream.commit_empty("w", "r", 3).is_repeated
     assert stream.commit_empty("w", "r", 3).is_repeated
@@ -204,7 +204,7 @@ def test_a_transaction_without_rows_is_committed(streams: Streams) -> None:
     assert stream.content() == ("", None)
 
 
-def test_a_commit_is_refused_if_a_stage_is_changed_repeated_or_of_another_transaction(streams: Streams) -> None:
+def test_a_commit_is_refused_if_a_stage_is_changed_repeated_or_of_another_transaction(streams: StreamStore) -> None:
     stream = streams.create("a", 1)
     (ref,) = stage_rows(stream, 0, [(0, 0, [b"x"])])
     with pytest.raises(RefusedError, match="checksum"):
@@ -219,7 +219,7 @@ def test_a_commit_is_refused_if_a_stage_is_changed_repeated_or_of_another_transa
     assert not stream.commit("w", "r", 0, [ref]).is_repeated
 
 
-def test_a_value_longer_than_a_message_is_refused_before_it_is_committed(streams: Streams) -> None:
+def test_a_value_longer_than_a_message_is_refused_before_it_is_committed(streams: StreamStore) -> None:
     stream = streams.create("a", 1, term_bytes=64 << 10)
     with pytest.raises(DataFormatError, match="limit 8192 bytes"):
         write(stream, 0, {0: [b"x" * 8_193]})
@@ -227,7 +227,7 @@ def test_a_value_longer_than_a_message_is_refused_before_it_is_committed(streams
     assert [len(value) for value in read_values(stream, 0)] == [8_192]
 
 
-def test_the_schemas_of_two_tasks_are_merged(streams: Streams) -> None:
+def test_the_schemas_of_two_tasks_are_merged(streams: StreamStore) -> None:
     stream = streams.create("a", 1)
     narrow = serialize(pa.schema([pa.field("a", pa.int64())]))
     wide = serialize(pa.schema([pa.field("a", pa.int64()), pa.field("b", pa.string())]))
@@ -254,7 +254,7 @@ def _group(payload: bytes) -> list[pa.Buffer]:
 
 
 def test_a_commit_that_fails_before_the_journal_has_no_effect_and_can_be_repeated(
-    streams: Streams, monkeypatch: pytest.MonkeyPatch
+    streams: StreamStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = streams.create("a", 2)
     write(stream, 0, {0: [b"first"], 1: [b"first"]})
@@ -278,7 +278,9 @@ def test_a_commit_that_fails_before_the_journal_has_no_effect_and_can_be_repeate
     assert identities(stream) == identity
 
 
-def test_a_run_that_is_fenced_during_its_commit_is_refused(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_is_fenced_during_its_commit_is_refused(
+    streams: StreamStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stream = streams.create("a", 1)
     refs = stage_rows(stream, 0, [(0, 0, [b"old"])], run="first")
     publish = stream._recordings.publish
@@ -297,7 +299,7 @@ def test_a_run_that_is_fenced_during_its_commit_is_refused(streams: Streams, mon
     assert read_values(stream, 0) == [b"new"]
 
 
-def test_the_wait_for_commits_ends_with_a_commit(streams: Streams) -> None:
+def test_the_wait_for_commits_ends_with_a_commit(streams: StreamStore) -> None:
     stream = streams.create("a", 2)
     refs = stage_rows(stream, 0, [(1, 0, [b"x"])])
     waiting = stream.when_beyond([0, 0])
@@ -308,7 +310,7 @@ def test_the_wait_for_commits_ends_with_a_commit(streams: Streams) -> None:
     assert not stream.when_beyond(ends(stream)).done()
 
 
-def test_writers_commit_concurrently_and_readers_see_complete_transactions(streams: Streams) -> None:
+def test_writers_commit_concurrently_and_readers_see_complete_transactions(streams: StreamStore) -> None:
     stream = streams.create("a", 2)
     writers, transactions = 4, 12
     errors: list[BaseException] = []
@@ -350,7 +352,7 @@ def test_writers_commit_concurrently_and_readers_see_complete_transactions(strea
             assert of_writer == [b"%d.%d" % (writer, n) for n in range(transactions) for _ in range(3)]
 
 
-def test_a_writer_and_a_waiting_reader_of_a_deleted_stream_get_an_error(streams: Streams) -> None:
+def test_a_writer_and_a_waiting_reader_of_a_deleted_stream_get_an_error(streams: StreamStore) -> None:
     stream = streams.create("a", 1)
     write(stream, 0, {0: [b"x"] * 100})
     errors: list[BaseException] = []

@@ -14,7 +14,7 @@ from aeron_spark.log.epochs import Epochs
 from aeron_spark.node import NodeHandle
 from aeron_spark.streams import archive_mark
 from aeron_spark.streams.journal import RECORD_END, RECORD_HEAD, read_entries
-from aeron_spark.streams.store import DAMAGED, OK, READ_ONLY, Streams
+from aeron_spark.streams.store import DAMAGED, OK, READ_ONLY, StreamStore
 from tests.aeron.stream_store.rows import SETTINGS, delete_streams, ends, read_values, remove_marks, write
 
 
@@ -34,14 +34,14 @@ def test_a_damaged_journal_is_reported_and_other_streams_are_served(
     node: NodeHandle, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Regression: the stream was missing in every list, and the server did not log the damage."""
-    with Streams(tmp_path / "s", embedded(node), SETTINGS) as store:
+    with StreamStore(tmp_path / "s", embedded(node), SETTINGS) as store:
         for name in ("damaged", "intact"):
             write(store.create(name, 1), 0, {0: [b"row"]})
     path = journal_path(tmp_path / "s", "damaged")
     intact_bytes = path.read_bytes()
     path.write_bytes(intact_bytes[:40] + bytes([intact_bytes[40] ^ 0xFF]) + intact_bytes[41:])
     with caplog.at_level(logging.INFO, "aeron_spark.streams"):
-        store = Streams(tmp_path / "s", embedded(node), SETTINGS)
+        store = StreamStore(tmp_path / "s", embedded(node), SETTINGS)
     with store:
         assert [one.definition.name for one in store.all()] == ["intact"]
         state, problem = store.condition("damaged")
@@ -67,7 +67,7 @@ def test_rows_without_journal_records_are_truncated_logged_and_refused_to_their_
 
     Positions in the truncated range are refused.
     """
-    with Streams(tmp_path / "s", embedded(node), SETTINGS) as store:
+    with StreamStore(tmp_path / "s", embedded(node), SETTINGS) as store:
         stream = store.create("x", 2)
         write(stream, 0, {0: [b"a"], 1: [b"a"]})
         committed_ends = ends(stream)
@@ -75,7 +75,7 @@ def test_rows_without_journal_records_are_truncated_logged_and_refused_to_their_
         write(stream, 2, {0: [b"c"]})
         lost = stream.states()[0]
     remove_records(journal_path(tmp_path / "s", "x"), 2)
-    with Streams(tmp_path / "s", embedded(node), SETTINGS) as store:
+    with StreamStore(tmp_path / "s", embedded(node), SETTINGS) as store:
         state, problem = store.condition("x")
         assert state == DAMAGED
         assert "the journal has 1 transactions and epoch" in problem
@@ -83,7 +83,7 @@ def test_rows_without_journal_records_are_truncated_logged_and_refused_to_their_
     remove_marks(node.archive_dir)
     caplog.clear()
     with caplog.at_level(logging.INFO, "aeron_spark.streams"):
-        store = Streams(tmp_path / "s", embedded(node), SETTINGS)
+        store = StreamStore(tmp_path / "s", embedded(node), SETTINGS)
     with store:
         stream = store.get("x")
         assert ends(stream) == committed_ends
@@ -107,20 +107,20 @@ def test_rows_without_journal_records_are_truncated_logged_and_refused_to_their_
 def test_a_journal_of_an_older_copy_is_refused_and_no_recording_is_truncated(node: NodeHandle, tmp_path: Path) -> None:
     """Regression: restoring the journal alone, as its remedy said, truncated acknowledged rows."""
     path = journal_path(tmp_path / "s", "x")
-    with Streams(tmp_path / "s", embedded(node), SETTINGS) as store:
+    with StreamStore(tmp_path / "s", embedded(node), SETTINGS) as store:
         write(store.create("x", 1), 0, {0: [b"a"]})
     copy = path.read_bytes()
-    with Streams(tmp_path / "s", embedded(node), SETTINGS) as store:
+    with StreamStore(tmp_path / "s", embedded(node), SETTINGS) as store:
         write(store.get("x"), 1, {0: [b"b"]})
     intact_bytes = path.read_bytes()
     path.write_bytes(copy)
-    with Streams(tmp_path / "s", embedded(node), SETTINGS) as store:
+    with StreamStore(tmp_path / "s", embedded(node), SETTINGS) as store:
         state, problem = store.condition("x")
         assert state == DAMAGED
         assert "the journal of stream 'x' is older than its archive" in problem
         assert "copies of one time" in problem
     path.write_bytes(intact_bytes)
-    with Streams(tmp_path / "s", embedded(node), SETTINGS) as store:
+    with StreamStore(tmp_path / "s", embedded(node), SETTINGS) as store:
         assert store.condition("x") == (OK, "")
         assert read_values(store.get("x"), 0) == [b"a", b"b"]
     delete_streams(store, node)
@@ -128,7 +128,7 @@ def test_a_journal_of_an_older_copy_is_refused_and_no_recording_is_truncated(nod
 
 
 def test_damage_that_a_commit_finds_is_reported_and_logged_once(
-    streams: Streams, node: NodeHandle, caplog: pytest.LogCaptureFixture
+    streams: StreamStore, node: NodeHandle, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Regression: each commit failed, but the state of the stream was still "ok"."""
     stream = streams.create("x", 1)
@@ -150,13 +150,13 @@ def test_an_incomplete_journal_record_is_removed_and_logged(
     node: NodeHandle, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Regression: the server did not log that it removed the record."""
-    with Streams(tmp_path / "s", embedded(node), SETTINGS) as store:
+    with StreamStore(tmp_path / "s", embedded(node), SETTINGS) as store:
         write(store.create("x", 1), 0, {0: [b"a"]})
     path = journal_path(tmp_path / "s", "x")
     with path.open("ab") as file:
         file.write(b"\x07")
     with caplog.at_level(logging.INFO, "aeron_spark.streams"):
-        store = Streams(tmp_path / "s", embedded(node), SETTINGS)
+        store = StreamStore(tmp_path / "s", embedded(node), SETTINGS)
     with store:
         assert read_values(store.get("x"), 0) == [b"a"]
     assert caplog.messages == [
@@ -169,7 +169,7 @@ def test_each_opening_that_changes_a_stream_begins_an_epoch(node: NodeHandle, tm
     """Two openings at the same time of the clock also begin different epochs."""
     found: list[Epochs] = []
     for opening, random in enumerate((5, 6, 5, 7)):
-        with Streams(
+        with StreamStore(
             tmp_path / "s", embedded(node), SETTINGS, wall=lambda: 1_700_000_000 * 10**9, random=lambda _, r=random: r
         ) as store:
             stream = store.create("x", 1) if not opening else store.get("x")

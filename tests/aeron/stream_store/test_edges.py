@@ -16,7 +16,7 @@ from aeron_spark.errors import AeronSparkError, ConnectError, SetupError, Transp
 from aeron_spark.node import NodeHandle
 from aeron_spark.streams import store as stores
 from aeron_spark.streams.recordings import Recordings
-from aeron_spark.streams.store import Streams
+from aeron_spark.streams.store import StreamStore
 from aeron_spark.streams.stream import Stream
 from tests.aeron.stream_store.rows import SETTINGS, ends, identities, read_values, stage_rows, write
 from tests.aeron.streams import own_node
@@ -49,7 +49,7 @@ def publish_uncommitted(stream: Stream, rows: list[bytes]) -> None:
 @pytest.mark.parametrize("before", [[], FULL_TERM[:-1], FULL_TERM, [*FULL_TERM, b"x"], FULL_TERM * 3])
 @pytest.mark.parametrize("restart", [False, True])
 def test_uncommitted_bytes_are_truncated_at_any_position(
-    streams: Streams, node: NodeHandle, before: list[bytes], uncommitted: list[bytes], restart: bool
+    streams: StreamStore, node: NodeHandle, before: list[bytes], uncommitted: list[bytes], restart: bool
 ) -> None:
     stream = streams.create("a", 1, term_bytes=TERM)
     if before:
@@ -61,7 +61,7 @@ def test_uncommitted_bytes_are_truncated_at_any_position(
         stream.release_slots()
     if restart:
         streams.close()
-        streams = Streams(streams.folder, embedded(node), SETTINGS)
+        streams = StreamStore(streams.folder, embedded(node), SETTINGS)
         stream = streams.get("a")
     try:
         assert ends(stream) == end
@@ -74,7 +74,7 @@ def test_uncommitted_bytes_are_truncated_at_any_position(
 
 @pytest.mark.parametrize("extended", [False, True])
 def test_all_rows_can_be_purged_if_the_end_is_the_end_of_a_segment(
-    streams: Streams, node: NodeHandle, extended: bool
+    streams: StreamStore, node: NodeHandle, extended: bool
 ) -> None:
     stream = streams.create("a", 1, term_bytes=TERM)
     write(stream, 0, {0: FULL_TERM * 2})
@@ -87,14 +87,14 @@ def test_all_rows_can_be_purged_if_the_end_is_the_end_of_a_segment(
     write(stream, 1, {0: [b"after"]})
     assert read_values(stream, 0) == [b"after"]
     streams.close()
-    with Streams(streams.folder, embedded(node), SETTINGS) as reopened:
+    with StreamStore(streams.folder, embedded(node), SETTINGS) as reopened:
         assert read_values(reopened.get("a"), 0) == [b"after"]
         write(reopened.get("a"), 2, {0: FULL_TERM * 2})
         assert read_values(reopened.get("a"), 0) == [b"after", *FULL_TERM, *FULL_TERM]
 
 
 def test_a_start_removes_streams_that_were_not_completely_created_or_deleted(
-    streams: Streams, node: NodeHandle, monkeypatch: pytest.MonkeyPatch
+    streams: StreamStore, node: NodeHandle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = {recording.id for recording in archive_of(embedded(node)).recordings()}
     write(streams.create("deleted", 2, term_bytes=TERM), 0, {0: [b"x"], 1: [b"x"]})
@@ -111,14 +111,14 @@ def test_a_start_removes_streams_that_were_not_completely_created_or_deleted(
         streams.close()
     assert len(list(streams.folder.iterdir())) == 3
     (streams.folder / ".creating-0-early").mkdir()  # a creation that ended before its definition was written
-    with Streams(streams.folder, embedded(node), SETTINGS) as reopened:
+    with StreamStore(streams.folder, embedded(node), SETTINGS) as reopened:
         assert reopened.all() == []
         assert [path.name for path in reopened.folder.iterdir()] == ["lock"]
         assert {recording.id for recording in archive_of(embedded(node)).recordings()} == before
 
 
 def test_housekeeping_opens_a_stream_after_a_temporary_failure(
-    streams: Streams, node: NodeHandle, monkeypatch: pytest.MonkeyPatch
+    streams: StreamStore, node: NodeHandle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(streams.create("a", 1, term_bytes=TERM), 0, {0: [b"x"]})
     streams.close()
@@ -128,7 +128,7 @@ def test_housekeeping_opens_a_stream_after_a_temporary_failure(
 
     with monkeypatch.context() as patched:
         patched.setattr(Recordings, "recover", fail)
-        reopened = Streams(streams.folder, embedded(node), SETTINGS)
+        reopened = StreamStore(streams.folder, embedded(node), SETTINGS)
     with reopened:
         with pytest.raises(ConnectError, match="does not answer"):
             reopened.get("a")
@@ -136,7 +136,7 @@ def test_housekeeping_opens_a_stream_after_a_temporary_failure(
         assert read_values(reopened.get("a"), 0) == [b"x"]
 
 
-def test_a_replayed_recording_is_truncated_after_the_replay(streams: Streams, node: NodeHandle) -> None:
+def test_a_replayed_recording_is_truncated_after_the_replay(streams: StreamStore, node: NodeHandle) -> None:
     stream = streams.create("a", 1, term_bytes=TERM)
     write(stream, 0, {0: FULL_TERM * 2})
     publish_uncommitted(stream, FULL_TERM)
@@ -150,12 +150,12 @@ def test_a_replayed_recording_is_truncated_after_the_replay(streams: Streams, no
     assert read_values(stream, 0) == [*FULL_TERM, *FULL_TERM, b"after"]
 
 
-def test_an_archive_without_local_files_is_refused(streams: Streams, node: NodeHandle, tmp_path: Path) -> None:
+def test_an_archive_without_local_files_is_refused(streams: StreamStore, node: NodeHandle, tmp_path: Path) -> None:
     with pytest.raises(SetupError, match="its own node"):
-        Streams(tmp_path / "other", replace(embedded(node), archive_dir=""), SETTINGS)
+        StreamStore(tmp_path / "other", replace(embedded(node), archive_dir=""), SETTINGS)
 
 
-def test_segments_are_counted_from_position_0_after_a_purge(streams: Streams, node: NodeHandle) -> None:
+def test_segments_are_counted_from_position_0_after_a_purge(streams: StreamStore, node: NodeHandle) -> None:
     stream = streams.create("a", 1, term_bytes=TERM)
     write(stream, 0, {0: FULL_TERM * 4})
     stream.purge(before_position=2 * SEGMENT + 5)
@@ -169,7 +169,7 @@ def test_segments_are_counted_from_position_0_after_a_purge(streams: Streams, no
 
 @pytest.mark.parametrize("max_bytes", [128 << 10, 512 << 10, 1 << 20])
 def test_a_receiver_skips_padding_that_is_longer_than_a_frame(
-    streams: Streams, node: NodeHandle, max_bytes: int
+    streams: StreamStore, node: NodeHandle, max_bytes: int
 ) -> None:
     stream = streams.create("a", 1, term_bytes=4 << 20)
     rows = [bytes([n]) * (350 << 10) for n in range(25)]  # a term holds eleven of them, and 256 KiB of padding
@@ -181,7 +181,7 @@ def test_a_receiver_skips_padding_that_is_longer_than_a_frame(
     assert [value for found in drain(source, recording) for value in found.values.to_pylist()] == rows
 
 
-def test_blocks_can_be_read_into_memory_of_the_caller(streams: Streams) -> None:
+def test_blocks_can_be_read_into_memory_of_the_caller(streams: StreamStore) -> None:
     stream = streams.create("a", 1, term_bytes=TERM)
     write(stream, 0, {0: FULL_TERM * 3})
     memory = memoryview(bytearray(10_000))

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from aeron_spark.server.incoming_stage import PUBLISH_AHEAD_BYTES, IncomingStage
-from aeron_spark.streams.store import Streams
+from aeron_spark.streams.store import StreamStore
 from aeron_spark.streams.stream import Stream
 from aeron_spark.wire.staged_items import encode_values_item
 from aeron_spark.wire.stream_rpc import BulkMessage, BulkMessageKind
@@ -23,7 +23,7 @@ def encode_item(rows: int) -> bytes:
 
 
 @pytest.fixture
-def stream(streams: Streams) -> Stream:
+def stream(streams: StreamStore) -> Stream:
     return streams.create("a", 2)
 
 

@@ -14,7 +14,7 @@ from aeron_spark.node import NodeHandle
 from aeron_spark.streams.partition import Partition
 from aeron_spark.streams.recordings import Recordings
 from aeron_spark.streams.stages import Stage, StageRef
-from aeron_spark.streams.store import Streams
+from aeron_spark.streams.store import StreamStore
 from aeron_spark.streams.stream import Stream
 from aeron_spark.wire.staged_items import ITEM
 from tests.aeron.stream_store.rows import (
@@ -82,7 +82,7 @@ def recorded_position(node: NodeHandle, stream: Stream, partition: int = 0) -> i
 
 
 def test_a_commit_publishes_only_rows_that_were_not_published_ahead(
-    streams: Streams, node: NodeHandle, published_rows: list[int]
+    streams: StreamStore, node: NodeHandle, published_rows: list[int]
 ) -> None:
     stream = streams.create("a", 2)
     stage = open_filled_stage(stream, FIRST_ROWS)
@@ -103,7 +103,7 @@ def test_a_commit_publishes_only_rows_that_were_not_published_ahead(
     assert reserved_bytes(streams) == 0
 
 
-def test_only_complete_items_are_published_ahead(streams: Streams, published_rows: list[int]) -> None:
+def test_only_complete_items_are_published_ahead(streams: StreamStore, published_rows: list[int]) -> None:
     stream = streams.create("a", 1)
     source = open_filled_stage(stream, FIRST_ROWS, SECOND_ROWS, partition=0, writer="source")
     data = source.path.read_bytes()[source.begin :]
@@ -120,7 +120,7 @@ def test_only_complete_items_are_published_ahead(streams: Streams, published_row
 
 
 def test_after_another_commit_a_stage_published_ahead_is_published_again(
-    streams: Streams, published_rows: list[int]
+    streams: StreamStore, published_rows: list[int]
 ) -> None:
     stream = streams.create("a", 1)
     stage = open_filled_stage(stream, FIRST_ROWS)
@@ -132,7 +132,7 @@ def test_after_another_commit_a_stage_published_ahead_is_published_again(
     assert published_rows == [100, 10, 100]
 
 
-def test_bytes_published_ahead_by_a_failed_attempt_are_truncated(streams: Streams) -> None:
+def test_bytes_published_ahead_by_a_failed_attempt_are_truncated(streams: StreamStore) -> None:
     stream = streams.create("a", 1)
     failed = open_filled_stage(stream, FIRST_ROWS)
     stream.publish_ahead(failed)
@@ -142,7 +142,7 @@ def test_bytes_published_ahead_by_a_failed_attempt_are_truncated(streams: Stream
     assert read_values(stream, 0) == SECOND_ROWS
 
 
-def test_rows_are_in_the_order_of_tasks_if_a_later_task_was_published_first(streams: Streams) -> None:
+def test_rows_are_in_the_order_of_tasks_if_a_later_task_was_published_first(streams: StreamStore) -> None:
     stream = streams.create("a", 1)
     second = open_filled_stage(stream, SECOND_ROWS, task=1)
     stream.publish_ahead(second)
@@ -151,7 +151,7 @@ def test_rows_are_in_the_order_of_tasks_if_a_later_task_was_published_first(stre
     assert read_values(stream, 0) == [*FIRST_ROWS, *SECOND_ROWS]
 
 
-def test_only_the_stage_of_the_first_task_was_published_ahead(streams: Streams, published_rows: list[int]) -> None:
+def test_only_the_stage_of_the_first_task_was_published_ahead(streams: StreamStore, published_rows: list[int]) -> None:
     stream = streams.create("a", 1)
     first = open_filled_stage(stream, FIRST_ROWS, task=0)
     stream.publish_ahead(first)
@@ -163,7 +163,7 @@ def test_only_the_stage_of_the_first_task_was_published_ahead(streams: Streams, 
 
 @pytest.mark.parametrize("removal", ["abort", "discard", "expire"])
 def test_a_removed_stage_releases_its_space_and_its_published_bytes(
-    streams: Streams, node: NodeHandle, removal: str
+    streams: StreamStore, node: NodeHandle, removal: str
 ) -> None:
     stream = streams.create("a", 1)
     write(stream, 0, {0: OTHER_ROWS})
@@ -186,7 +186,9 @@ def test_a_removed_stage_releases_its_space_and_its_published_bytes(
     assert read_values(stream, 0) == [*OTHER_ROWS, *SECOND_ROWS]
 
 
-def test_housekeeping_keeps_bytes_of_existing_and_committed_stages(streams: Streams, truncations: list[int]) -> None:
+def test_housekeeping_keeps_bytes_of_existing_and_committed_stages(
+    streams: StreamStore, truncations: list[int]
+) -> None:
     stream = streams.create("a", 1)
     stage = open_filled_stage(stream, FIRST_ROWS)
     stream.publish_ahead(stage)
@@ -199,20 +201,20 @@ def test_housekeeping_keeps_bytes_of_existing_and_committed_stages(streams: Stre
     assert read_values(stream, 0) == [*FIRST_ROWS, *SECOND_ROWS]
 
 
-def test_a_restart_truncates_bytes_published_ahead(streams: Streams, node: NodeHandle) -> None:
+def test_a_restart_truncates_bytes_published_ahead(streams: StreamStore, node: NodeHandle) -> None:
     stream = streams.create("a", 1)
     write(stream, 0, {0: OTHER_ROWS})
     (end,) = ends(stream)
     stream.publish_ahead(open_filled_stage(stream, FIRST_ROWS))
     streams.close()
-    with Streams(streams.folder, embedded(node), SETTINGS) as reopened:
+    with StreamStore(streams.folder, embedded(node), SETTINGS) as reopened:
         stream = reopened.get("a")
         assert (ends(stream), read_values(stream, 0)) == ([end], OTHER_ROWS)
         write(stream, 2, {0: SECOND_ROWS})
         assert read_values(stream, 0) == [*OTHER_ROWS, *SECOND_ROWS]
 
 
-def test_an_invalid_item_is_reported_when_the_stage_is_finished(streams: Streams) -> None:
+def test_an_invalid_item_is_reported_when_the_stage_is_finished(streams: StreamStore) -> None:
     stream = streams.create("a", 1)
     stage = open_filled_stage(stream, FIRST_ROWS)
     stage.append(ITEM.pack(9, 1, 8) + bytes(8), stage.used_at)
@@ -224,7 +226,7 @@ def test_an_invalid_item_is_reported_when_the_stage_is_finished(streams: Streams
     assert read_values(stream, 0) == SECOND_ROWS
 
 
-def test_a_failed_commit_publishes_the_whole_stage_again(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_commit_publishes_the_whole_stage_again(streams: StreamStore, monkeypatch: pytest.MonkeyPatch) -> None:
     stream = streams.create("a", 1)
     stage = open_filled_stage(stream, FIRST_ROWS)
     stream.publish_ahead(stage)
@@ -242,7 +244,7 @@ def test_a_failed_commit_publishes_the_whole_stage_again(streams: Streams, monke
     assert read_values(stream, 0) == FIRST_ROWS
 
 
-def test_publishing_ahead_does_not_wait_for_a_commit(streams: Streams) -> None:
+def test_publishing_ahead_does_not_wait_for_a_commit(streams: StreamStore) -> None:
     stream = streams.create("a", 1)
     stage = open_filled_stage(stream, FIRST_ROWS)
     found: list[int] = []

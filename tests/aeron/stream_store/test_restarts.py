@@ -22,7 +22,7 @@ from aeron_spark.direct.archives import embedded
 from aeron_spark.errors import AeronSparkError, DataLossError
 from aeron_spark.node import NodeHandle
 from aeron_spark.node.locks import is_locked
-from aeron_spark.streams.store import Streams
+from aeron_spark.streams.store import StreamStore
 from aeron_spark.streams.stream import Stream
 from aeron_spark.waiting import wait_for
 from tests.aeron.node.programs import start_python
@@ -38,7 +38,7 @@ from pathlib import Path
 from aeron_spark import node
 from aeron_spark.direct.archives import embedded
 from aeron_spark.streams import journal
-from aeron_spark.streams.store import Streams
+from aeron_spark.streams.store import StreamStore
 from tests.aeron.stream_store.rows import SETTINGS, write
 
 aeron_dir, folder, point = sys.argv[1:]
@@ -60,7 +60,7 @@ def append_or_die(self, payload):
         kill_self()
 journal.Journal.append = append_or_die
 
-with node.ensure(aeron_dir) as handle, Streams(Path(folder), embedded(handle), SETTINGS) as streams:
+with node.ensure(aeron_dir) as handle, StreamStore(Path(folder), embedded(handle), SETTINGS) as streams:
     stream = streams.get("a")
     print("ready", flush=True)
     transaction = stream.last_transaction("w")
@@ -84,13 +84,13 @@ def rows_of_both_partitions(transaction: int) -> dict[int, list[bytes]]:
     return {0: [b"%d" % transaction] * 20, 1: [b"%d" % transaction] * 20}
 
 
-def test_restarts_never_change_committed_positions(streams: Streams, node: NodeHandle, rng: random.Random) -> None:
+def test_restarts_never_change_committed_positions(streams: StreamStore, node: NodeHandle, rng: random.Random) -> None:
     stream = streams.create("a", 2)
     identity, transaction, before = identities(stream), 0, ends(stream)
     committed_at: list[tuple[list[int], list[bytes]]] = []
     streams.close()
     for restart in range(RESTARTS):
-        with Streams(streams.folder, embedded(node), SETTINGS) as store:
+        with StreamStore(streams.folder, embedded(node), SETTINGS) as store:
             stream = store.get("a")
             assert identities(stream) == identity
             assert ends(stream) == before
@@ -106,7 +106,7 @@ def test_restarts_never_change_committed_positions(streams: Streams, node: NodeH
             if restart % 2:
                 stages = {0: [stream._stages.take(ref, 0.0) for ref in refs]}
                 stream._recordings.publish(stages, stream._ledger.ends)
-    with Streams(streams.folder, embedded(node), SETTINGS) as store:
+    with StreamStore(streams.folder, embedded(node), SETTINGS) as store:
         check_transactions(store.get("a"), transaction - 1)
         for state in store.get("a").states():
             # The archive has ended its subscriptions for publications of earlier servers.
@@ -119,7 +119,7 @@ def test_restarts_never_change_committed_positions(streams: Streams, node: NodeH
 
 @pytest.mark.parametrize(("point", "is_committed"), [("published", False), ("torn", False), ("journalled", True)])
 def test_a_transaction_of_a_writer_killed_in_a_commit_is_complete_or_absent(
-    streams: Streams, node: NodeHandle, point: str, is_committed: bool
+    streams: StreamStore, node: NodeHandle, point: str, is_committed: bool
 ) -> None:
     stream = streams.create("a", 2)
     identity = identities(stream)
@@ -130,7 +130,7 @@ def test_a_transaction_of_a_writer_killed_in_a_commit_is_complete_or_absent(
         assert program.returncode == -signal.SIGKILL, output
         acknowledged = [int(word) for word in output.split() if word != "ready"]
         # The media driver still has the old publication: the next server must not wait for it or continue it.
-        with Streams(streams.folder, embedded(node), SETTINGS) as store:
+        with StreamStore(streams.folder, embedded(node), SETTINGS) as store:
             stream, killed = store.get("a"), 4 * iteration + 3
             assert acknowledged == [*range(4 * iteration, killed)]
             assert identities(stream) == identity
@@ -145,7 +145,7 @@ def test_a_transaction_of_a_writer_killed_in_a_commit_is_complete_or_absent(
 
 @pytest.mark.parametrize("kills", [4, pytest.param(60, marks=pytest.mark.soak)])
 def test_a_writer_killed_at_any_moment_loses_no_acknowledged_transaction(
-    streams: Streams, node: NodeHandle, rng: random.Random, kills: int
+    streams: StreamStore, node: NodeHandle, rng: random.Random, kills: int
 ) -> None:
     stream = streams.create("a", 2)
     identity = identities(stream)
@@ -158,7 +158,7 @@ def test_a_writer_killed_at_any_moment_loses_no_acknowledged_transaction(
         time.sleep(rng.uniform(0.0, 0.5))
         program.kill()
         output, _ = program.communicate(timeout=TIMEOUT_S)
-        with Streams(streams.folder, embedded(node), SETTINGS) as store:
+        with StreamStore(streams.folder, embedded(node), SETTINGS) as store:
             stream = store.get("a")
             assert identities(stream) == identity
             acknowledged = [int(word) for word in output.split()]
@@ -186,7 +186,7 @@ def test_a_node_killed_between_or_during_commits_loses_no_committed_row(
     node_dir: Path, tmp_path: Path, rng: random.Random, kills: int
 ) -> None:
     handle = nodes.ensure(node_dir)
-    with Streams(tmp_path / "streams", embedded(handle), SETTINGS) as store:
+    with StreamStore(tmp_path / "streams", embedded(handle), SETTINGS) as store:
         stream = store.create("a", 2)
         identity, transaction, interrupted_commits = identities(stream), 0, 0
         for iteration in range(kills):
@@ -213,7 +213,7 @@ def test_a_node_killed_between_or_during_commits_loses_no_committed_row(
             check_transactions_without_bulk_rows(stream, transaction - 1)
         assert interrupted_commits
         end = ends(stream)
-    with Streams(tmp_path / "streams", embedded(handle), SETTINGS) as store:
+    with StreamStore(tmp_path / "streams", embedded(handle), SETTINGS) as store:
         assert (identities(store.get("a")), ends(store.get("a"))) == (identity, end)
         check_transactions_without_bulk_rows(store.get("a"), transaction - 1)
         store.delete("a")
@@ -269,7 +269,7 @@ def check_transactions_without_bulk_rows(stream: Stream, last: int) -> None:
         assert [value for value in read_values(stream, partition) if value != BULK_ROW] == expected
 
 
-def test_a_stream_whose_recording_lost_committed_rows_is_read_only(streams: Streams, node: NodeHandle) -> None:
+def test_a_stream_whose_recording_lost_committed_rows_is_read_only(streams: StreamStore, node: NodeHandle) -> None:
     short, gone, fine = (streams.create(name, 2) for name in ("short", "gone", "fine"))
     for stream in (short, gone, fine):
         write(stream, 0, rows_of_both_partitions(0))
@@ -281,7 +281,7 @@ def test_a_stream_whose_recording_lost_committed_rows_is_read_only(streams: Stre
     archive.truncate(truncated.recording_id, 1_280)
     archive.stop_recording_by_id(deleted.recording_id, TIMEOUT_S)
     archive.delete(deleted.recording_id)
-    with Streams(streams.folder, embedded(node), SETTINGS) as store:
+    with StreamStore(streams.folder, embedded(node), SETTINGS) as store:
         for name, wrong in (
             ("short", r"partition 1 of stream 'short'.*ends at position 1280.*up to position"),
             ("gone", r"partition 0 of stream 'gone'.*is missing.*up to position"),
@@ -301,7 +301,7 @@ def test_a_stream_whose_recording_lost_committed_rows_is_read_only(streams: Stre
         check_transactions(store.get("fine"), 2)
 
 
-def test_a_recording_that_another_program_stopped_is_extended(streams: Streams, node: NodeHandle) -> None:
+def test_a_recording_that_another_program_stopped_is_extended(streams: StreamStore, node: NodeHandle) -> None:
     stream = streams.create("a", 2)
     write(stream, 0, rows_of_both_partitions(0))
     archive_of(embedded(node)).stop_recording_by_id(stream.states()[0].recording_id, TIMEOUT_S)
@@ -310,7 +310,7 @@ def test_a_recording_that_another_program_stopped_is_extended(streams: Streams, 
     check_transactions(stream, 2)
 
 
-def test_other_recordings_of_the_archive_stay_unchanged(streams: Streams, node: NodeHandle) -> None:
+def test_other_recordings_of_the_archive_stay_unchanged(streams: StreamStore, node: NodeHandle) -> None:
     for other in open_stream(node):
         publishing = other.record().publisher()
         publishing.send([b"x"])
@@ -320,7 +320,7 @@ def test_other_recordings_of_the_archive_stay_unchanged(streams: Streams, node: 
         assert publishing.descriptor.stop_position is None
 
 
-def test_the_error_names_a_damaged_journal_and_other_streams_are_served(streams: Streams, node: NodeHandle) -> None:
+def test_the_error_names_a_damaged_journal_and_other_streams_are_served(streams: StreamStore, node: NodeHandle) -> None:
     for name in ("broken", "fine"):
         write(streams.create(name, 2), 0, rows_of_both_partitions(0))
     streams.close()
@@ -328,7 +328,7 @@ def test_the_error_names_a_damaged_journal_and_other_streams_are_served(streams:
     data = bytearray(path.read_bytes())
     data[40] ^= 1
     path.write_bytes(data)
-    with Streams(streams.folder, embedded(node), SETTINGS) as store:
+    with StreamStore(streams.folder, embedded(node), SETTINGS) as store:
         with pytest.raises(DataLossError, match=str(path)):
             store.get("broken")
         check_transactions(store.get("fine"), 0)

@@ -17,7 +17,7 @@ from aeron_spark.node import NodeHandle
 from aeron_spark.streams import store as stores
 from aeron_spark.streams.partition import NoRoomToRecord
 from aeron_spark.streams.recordings import SLOT_TIMEOUT_S
-from aeron_spark.streams.store import Streams
+from aeron_spark.streams.store import StreamStore
 from aeron_spark.streams.stream import Stream
 from aeron_spark.waiting import wait_for
 from tests.aeron.stream_store import rows
@@ -55,10 +55,10 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def streams(node: NodeHandle, tmp_path: Path, clock: Clock) -> Iterator[Streams]:
+def streams(node: NodeHandle, tmp_path: Path, clock: Clock) -> Iterator[StreamStore]:
     """A store that uses the clock of the test."""
     settings = replace(SETTINGS, publication_idle_s=10.0, stage_expiry_s=60.0)
-    with Streams(tmp_path / "streams", embedded(node), settings, clock=clock, wall=clock.wall_ns) as store:
+    with StreamStore(tmp_path / "streams", embedded(node), settings, clock=clock, wall=clock.wall_ns) as store:
         yield store
     delete_streams(store, node)
 
@@ -89,7 +89,7 @@ def segment_positions(node: NodeHandle, stream: Stream, partition: int = 0) -> l
     return sorted(int(path.stem.rpartition("-")[2]) for path in found)
 
 
-def test_the_position_of_a_time_is_the_start_of_the_next_transaction(streams: Streams, clock: Clock) -> None:
+def test_the_position_of_a_time_is_the_start_of_the_next_transaction(streams: StreamStore, clock: Clock) -> None:
     stream = streams.create("a", 2, term_bytes=TERM)
     began = clock.wall_ns()
     begins = commit_each_second(stream, clock)
@@ -101,7 +101,7 @@ def test_the_position_of_a_time_is_the_start_of_the_next_transaction(streams: St
 
 
 def test_a_purge_deletes_whole_segments_and_reads_before_it_fail(
-    streams: Streams, clock: Clock, node: NodeHandle
+    streams: StreamStore, clock: Clock, node: NodeHandle
 ) -> None:
     stream = streams.create("a", 2, term_bytes=TERM)
     begins = commit_each_second(stream, clock)
@@ -125,7 +125,7 @@ def test_a_purge_deletes_whole_segments_and_reads_before_it_fail(
     assert segment_positions(node, stream)
 
 
-def test_a_purge_during_a_read_is_a_data_loss(streams: Streams, clock: Clock, node: NodeHandle) -> None:
+def test_a_purge_during_a_read_is_a_data_loss(streams: StreamStore, clock: Clock, node: NodeHandle) -> None:
     stream = streams.create("a", 1, term_bytes=TERM)
     begins = commit_each_second(stream, clock)
     reading = stream.blocks(0, 0, 2**40, 1 << 12)
@@ -136,7 +136,7 @@ def test_a_purge_during_a_read_is_a_data_loss(streams: Streams, clock: Clock, no
         list(reading)
 
 
-def test_a_lease_keeps_the_segments_of_its_reader(streams: Streams, clock: Clock, node: NodeHandle) -> None:
+def test_a_lease_keeps_the_segments_of_its_reader(streams: StreamStore, clock: Clock, node: NodeHandle) -> None:
     stream = streams.create("a", 1, term_bytes=TERM)
     begins = commit_each_second(stream, clock)
     stream.lease("slow", {0: begins[3]}, 60)
@@ -150,7 +150,7 @@ def test_a_lease_keeps_the_segments_of_its_reader(streams: Streams, clock: Clock
 
 
 def test_housekeeping_applies_the_retention_by_bytes_and_by_time(
-    streams: Streams, clock: Clock, node: NodeHandle
+    streams: StreamStore, clock: Clock, node: NodeHandle
 ) -> None:
     by_bytes = streams.create("bytes", 1, term_bytes=TERM, retention_bytes=3 * SEGMENT)
     by_time = streams.create("time", 1, term_bytes=TERM, retention_seconds=4.5)
@@ -171,7 +171,7 @@ def test_housekeeping_applies_the_retention_by_bytes_and_by_time(
 
 
 def test_a_failed_purge_is_finished_after_a_restart(
-    streams: Streams, clock: Clock, node: NodeHandle, monkeypatch: pytest.MonkeyPatch
+    streams: StreamStore, clock: Clock, node: NodeHandle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = streams.create("a", 1, term_bytes=TERM)
     begins = commit_each_second(stream, clock)
@@ -189,13 +189,13 @@ def test_a_failed_purge_is_finished_after_a_restart(
     assert start > 0
     assert segment_positions(node, stream)[0] == 0
     streams.close()
-    with Streams(streams.folder, embedded(node), SETTINGS) as reopened:
+    with StreamStore(streams.folder, embedded(node), SETTINGS) as reopened:
         assert reopened.get("a").states()[0].start == start
         reopened.tick()
         wait_until_purged(node, reopened.get("a"))
 
 
-def test_an_idle_publication_is_closed_and_its_recording_is_extended_later(streams: Streams, clock: Clock) -> None:
+def test_an_idle_publication_is_closed_and_its_recording_is_extended_later(streams: StreamStore, clock: Clock) -> None:
     stream = streams.create("a", 2, term_bytes=TERM)
     write(stream, 0, {0: [b"x"], 1: [b"x"]})
     before, identity = ends(stream), identities(stream)
@@ -211,7 +211,7 @@ def test_an_idle_publication_is_closed_and_its_recording_is_extended_later(strea
     assert identities(stream) == identity
 
 
-def test_streams_take_turns_with_the_recording_slots(streams: Streams) -> None:
+def test_streams_take_turns_with_the_recording_slots(streams: StreamStore) -> None:
     pair_streams = [streams.create(f"s{n}", 2) for n in range(3)]
     for transaction in range(3):
         for stream in pair_streams:
@@ -227,7 +227,7 @@ def test_streams_take_turns_with_the_recording_slots(streams: Streams) -> None:
     write(pair_streams[0], 4, {0: [b"3"], 1: [b"3"]})
 
 
-def test_recording_slots_are_free_when_their_release_returns(streams: Streams, node: NodeHandle) -> None:
+def test_recording_slots_are_free_when_their_release_returns(streams: StreamStore, node: NodeHandle) -> None:
     stream = streams.create("a", 3)
     archive = archive_of(embedded(node))
     for transaction in range(5):
@@ -239,7 +239,7 @@ def test_recording_slots_are_free_when_their_release_returns(streams: Streams, n
 
 
 def test_a_transaction_may_have_more_partitions_than_recording_slots(
-    streams: Streams, node: NodeHandle, monkeypatch: pytest.MonkeyPatch
+    streams: StreamStore, node: NodeHandle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wide = streams.create("wide", 10, term_bytes=TERM)
     identity = identities(wide)
@@ -261,7 +261,7 @@ def test_a_transaction_may_have_more_partitions_than_recording_slots(
     assert ends(wide) == before
     write(wide, 3, rows(3))
     streams.close()
-    with Streams(streams.folder, embedded(node), SETTINGS) as reopened:
+    with StreamStore(streams.folder, embedded(node), SETTINGS) as reopened:
         wide = reopened.get("wide")
         for partition, of_first in rows(0).items():
             one = [b"%d/1" % partition] if partition > 6 else []
@@ -269,7 +269,7 @@ def test_a_transaction_may_have_more_partitions_than_recording_slots(
         assert identities(wide) == identity
 
 
-def test_abandoned_stages_expire_and_release_their_space(streams: Streams, clock: Clock) -> None:
+def test_abandoned_stages_expire_and_release_their_space(streams: StreamStore, clock: Clock) -> None:
     stream = streams.create("a", 1, term_bytes=TERM)
     stage_rows(stream, 0, [(0, 0, [b"x" * 1_000])])
     assert streams._space.reserved > 1_000
@@ -278,7 +278,7 @@ def test_abandoned_stages_expire_and_release_their_space(streams: Streams, clock
     assert streams._space.reserved == 0
 
 
-def test_a_stream_is_created_once_and_found_by_name(streams: Streams) -> None:
+def test_a_stream_is_created_once_and_found_by_name(streams: StreamStore) -> None:
     stream = streams.create("flights", 3)
     assert streams.get("flights") is stream
     assert [state.end for state in stream.states()] == [0, 0, 0]
@@ -294,7 +294,7 @@ def test_a_stream_is_created_once_and_found_by_name(streams: Streams) -> None:
         streams.create("none", 0)
 
 
-def test_the_files_and_recordings_of_a_deleted_stream_are_removed(streams: Streams, node: NodeHandle) -> None:
+def test_the_files_and_recordings_of_a_deleted_stream_are_removed(streams: StreamStore, node: NodeHandle) -> None:
     stream = streams.create("a", 2, term_bytes=TERM)
     write(stream, 0, {0: [b"x"], 1: [b"x"]})
     before = stream.states()
@@ -320,7 +320,7 @@ def segment_files(node: NodeHandle, recordings: list[int]) -> list[Path]:
 
 @pytest.mark.parametrize("archive_fails", [False, True])
 def test_a_failed_creation_is_undone(
-    streams: Streams, node: NodeHandle, monkeypatch: pytest.MonkeyPatch, archive_fails: bool
+    streams: StreamStore, node: NodeHandle, monkeypatch: pytest.MonkeyPatch, archive_fails: bool
 ) -> None:
     before = {recording.id for recording in archive_of(embedded(node)).recordings()}
 
@@ -341,18 +341,18 @@ def test_a_failed_creation_is_undone(
     streams.create("a", 1, term_bytes=TERM)
 
 
-def test_a_folder_in_use_by_a_server_cannot_be_opened_by_another(streams: Streams, node: NodeHandle) -> None:
+def test_a_folder_in_use_by_a_server_cannot_be_opened_by_another(streams: StreamStore, node: NodeHandle) -> None:
     with pytest.raises(InUseError, match=f"in use by server process {os.getpid()}"):
-        Streams(streams.folder, embedded(node), SETTINGS)
+        StreamStore(streams.folder, embedded(node), SETTINGS)
     streams.close()
     streams.close()
     with pytest.raises(UsageError):
         streams.get("a")
-    with Streams(streams.folder, embedded(node), SETTINGS) as reopened:
+    with StreamStore(streams.folder, embedded(node), SETTINGS) as reopened:
         assert reopened.all() == []
 
 
-def test_publishing_ahead_does_not_take_a_recording_slot_of_another_stream(streams: Streams) -> None:
+def test_publishing_ahead_does_not_take_a_recording_slot_of_another_stream(streams: StreamStore) -> None:
     stream = streams.create("a", 1, term_bytes=TERM)
     others = [streams.create(f"other-{index}", 1, term_bytes=TERM) for index in range(3)]
     for other in others:

@@ -12,7 +12,7 @@ import pytest
 
 from aeron_spark.errors import UsageError
 from aeron_spark.server.stream_service import StoreHousekeeper
-from aeron_spark.streams.store import Streams
+from aeron_spark.streams.store import StreamStore
 from aeron_spark.streams.stream import Stream
 from tests.unit.stream_client import joined
 from tests.unit.stream_client.recorded import ADDRESS
@@ -64,7 +64,7 @@ def test_closing_a_server_ends_a_recovery_after_the_current_stream(
     recovery = Recovery(monkeypatch)
     reported: list[BaseException] = []
     housekeeper = StoreHousekeeper(
-        lambda ending: Streams(stored, ADDRESS, is_closing=ending), lambda connection, error: reported.append(error)
+        lambda ending: StreamStore(stored, ADDRESS, is_closing=ending), lambda connection, error: reported.append(error)
     )
     housekeeper.open_soon()
     assert recovery.started.wait(10)
@@ -84,6 +84,6 @@ def test_closing_a_server_ends_a_recovery_after_the_current_stream(
 def test_after_an_ended_recovery_the_next_server_can_recover_the_store(stored: Path) -> None:
     answers = iter([False, True])
     with pytest.raises(UsageError, match="the server was closed while it recovered its streams"):
-        Streams(stored, ADDRESS, is_closing=lambda: next(answers))
-    with Streams(stored, ADDRESS) as store:
+        StreamStore(stored, ADDRESS, is_closing=lambda: next(answers))
+    with StreamStore(stored, ADDRESS) as store:
         assert [stream.definition.name for stream in store.all()] == list(NAMES)

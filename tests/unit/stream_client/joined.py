@@ -34,7 +34,7 @@ from aeron_spark.server.stream_service import StreamService
 from aeron_spark.stream_client.session import StreamSession
 from aeron_spark.streams.journal import Journal
 from aeron_spark.streams.model import StreamSettings
-from aeron_spark.streams.store import Streams
+from aeron_spark.streams.store import StreamStore
 from aeron_spark.wire.stream_rpc import (
     METHOD,
     SERVICE,
@@ -197,7 +197,7 @@ class ServerProcess:
     """The state of one server process, from its start to its end."""
 
     def __init__(self, world: World) -> None:
-        self.store = Streams(
+        self.store = StreamStore(
             world.folder, ADDRESS, world.settings, clock=world.time, wall=world.time.wall, random=world.random
         )
         self.deadlines = Deadlines(lambda: None, world.time)
