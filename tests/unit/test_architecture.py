@@ -2,7 +2,7 @@
 
 A part may import only the parts to the right of it:
 ``cli → spark → log_factory → pool → client, server, echo → direct, stream_client, streams → connection, log → node →
-aeron, options, keys → wire, protocol, transport → waiting, process_cache, disk → errors, version``.
+aeron, options, keys → wire, protocol, transport → waiting, process_cache, process_end, disk → errors, version``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ VAGUE_NAMES: Final = {"utils", "util", "common", "helpers", "helper", "manager",
 # A part imports only parts of rows above its own, and itself. Parts of one row do not import each other.
 LAYERS: Final = (
     {"errors", "version"},
-    {"waiting", "process_cache", "disk"},
+    {"waiting", "process_cache", "process_end", "disk"},
     {"wire", "protocol", "transport"},
     {"options", "keys", "aeron"},
     {"node"},

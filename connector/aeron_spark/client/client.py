@@ -19,6 +19,7 @@ from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.endpoint import Endpoint
 from aeron_spark.connection.runtime import Runtime
 from aeron_spark.errors import AeronSparkError, ConnectError, EndedError, OptionError, RefusedError
+from aeron_spark.process_end import ExitHook
 from aeron_spark.protocol.access import PeerStore, ServerName
 from aeron_spark.protocol.rpc_objects import Proxy
 from aeron_spark.stream_client.session import StreamSession
@@ -47,7 +48,7 @@ def _ignore(is_loop_ended: bool) -> None:
 
 
 class Client(Endpoint):
-    """A client of one server. ``close`` or ``with`` ends it.
+    """A client of one server. ``close`` or ``with`` ends it, and at the latest the end of the process.
 
     :func:`aeron_spark.connect` returns one that is connected. :meth:`to` makes one that is not connected, so that a
     program can register listeners, types and objects first; then :meth:`connect` connects it.
@@ -87,6 +88,7 @@ class Client(Endpoint):
         self._streams_lock: Final = threading.Lock()
         self._streams: StreamSession | None = None
         self._buffered_writers: Final[weakref.WeakSet[BufferedWriter]] = weakref.WeakSet()
+        self._exit_hook: Final = ExitHook(self.close)
 
     @classmethod
     def to(
@@ -231,6 +233,7 @@ class Client(Endpoint):
             writer.close()
         if not self._runtime.begin_closing():
             return
+        self._exit_hook.cancel()
         self._close()
         if self._streams is not None:
             self._streams.close()

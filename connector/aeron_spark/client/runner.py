@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from typing import Final, TypeVar
 
 from aeron_spark.client.settings import ClientSettings
@@ -228,7 +229,7 @@ class ClientRunner:
             case e.LookUpKey():
                 self._in_pool(lambda: self.store.server_key(self.server), self._looked_up)
             case e.RememberKey(session, key):
-                self._runtime.listener_pool.submit(self._remember, self._by_session[session], key)
+                self._in_pool(partial(self._remember, self._by_session[session], key))
             case e.OpenPath():
                 return self._open_path(effect)
             case e.OpenPublication() | e.ClosePublication() | e.ClosePath() | e.Transmit():
@@ -420,9 +421,17 @@ class ClientRunner:
 
     # The key store and the transport, whose calls may be slow.
 
-    def _in_pool(self, work: Callable[[], T], then: Callable[[Future[T]], None]) -> Future[T]:
-        """Run ``work`` on a thread of the pool, then call ``then`` with its future on the event loop."""
-        future = self._runtime.listener_pool.submit(work)
+    def _in_pool(
+        self, work: Callable[[], T], then: Callable[[Future[T]], None] = lambda done: None
+    ) -> Future[T] | None:
+        """Run ``work`` on a thread of the pool, then call ``then`` with its future on the event loop.
+
+        Does nothing, and returns None, if the client or the process is ending.
+        """
+        try:
+            future = self._runtime.listener_pool.submit(work)
+        except RuntimeError:  # the pool takes no more work
+            return None
         future.add_done_callback(lambda done: self._runtime.run_on_loop(lambda: then(done)))
         return future
 

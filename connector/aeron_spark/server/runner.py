@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -431,8 +432,8 @@ class ServerRunner:
             if not decided.cancelled():
                 self._runtime.run_on_loop(lambda: self._feed(events.Decided(path, decided.result()), time.monotonic()))
 
-        decided = self._deciders.submit(self._decision, effect.source, effect.key, effect.done)
-        decided.add_done_callback(answer)
+        with suppress(RuntimeError):  # the pool takes no more work, because the server or the process is ending
+            self._deciders.submit(self._decision, effect.source, effect.key, effect.done).add_done_callback(answer)
 
     def _decision(self, source: Source, key: bytes, done: ClientDone) -> Decision:
         address = source.address if isinstance(source, UdpSource) else None

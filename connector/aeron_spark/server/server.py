@@ -16,6 +16,7 @@ from aeron_spark.keys.authorized_keys import read_authorized
 from aeron_spark.keys.identity import load_identity
 from aeron_spark.keys.stores import FilePeerStore, KeyPaths
 from aeron_spark.options import ServerOptions
+from aeron_spark.process_end import ExitHook
 from aeron_spark.protocol.access import Grant, PeerStore
 from aeron_spark.server.message_server import MessageServer
 from aeron_spark.server.server_node import ServerNode
@@ -60,6 +61,7 @@ class Server(Endpoint):
             self._node.close()
             raise
         super().__init__(self._server.runtime)
+        self._exit_hook: ExitHook | None = None
         self._housekeeper: Final = StoreHousekeeper(self._node.open_streams, self._runtime.report)
         self._stream_service: Final = StreamService(
             lambda: self.streams, self._runtime.bulk_links, self.grant_of, self._runtime.deadlines
@@ -120,6 +122,7 @@ class Server(Endpoint):
         addresses = addresses or self._addresses
         self._node.lock_addresses(addresses)
         self._server.start(addresses)
+        self._exit_hook = ExitHook(self.close)
         self._report_missing_guard()
         if self._node.has_streams:
             self._housekeeper.open_soon()  # recovery and retention of stored streams do not wait for a client
@@ -136,6 +139,8 @@ class Server(Endpoint):
 
     def close(self) -> None:
         """Send CLOSE to every client and end. The media driver stops after its last user."""
+        if self._exit_hook is not None:
+            self._exit_hook.cancel()
         self._server.close()
         self._stream_service.close()
         self._housekeeper.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import select
 import shutil
 import signal
 import subprocess
@@ -29,6 +30,7 @@ TIMEOUT_S: Final = 90.0  # for 200 clients and four drivers on a busy machine
 SESSION_END_TIMEOUT_S: Final = (
     RETENTION_SECONDS + TIMEOUT_S
 )  # a session whose client's last word was lost waits so long for it
+REPLY_TIMEOUT_S: Final = 300.0  # longer than the timeouts of the process with the clients
 RELEASE_TIMEOUT_S: Final = 30.0  # for a driver to free the logs of closed clients
 
 
@@ -71,6 +73,8 @@ def send_command(process: subprocess.Popen[str], word: str) -> None:
 
 def read_reply(process: subprocess.Popen[str], word: str) -> list[str]:
     assert process.stdout is not None
+    ready, _, _ = select.select([process.stdout], [], [], REPLY_TIMEOUT_S)
+    assert ready, f"no reply {word!r} within {REPLY_TIMEOUT_S:g} s"
     line = process.stdout.readline()
     assert line.startswith(word), line
     return line.split()

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from tests.inner import ROOT
+
+PROGRAM = """
+import os
+import sys
+from aeron_spark.process_end import ExitHook
+
+class Open:
+    def __init__(self, name):
+        self.name = name
+        self.hook = ExitHook(self.close)
+
+    def close(self):
+        print("closed", self.name, flush=True)
+        if self.name == "failing":
+            raise ValueError("of the test")
+
+first, failing, closed, dropped = Open("first"), Open("failing"), Open("closed"), Open("dropped")
+closed.hook.cancel()
+closed.hook.cancel()
+del dropped
+if os.fork() == 0:
+    sys.exit(0)
+os.wait()
+print("end", flush=True)
+"""
+
+
+def test_the_end_of_a_process_closes_what_is_open_the_last_one_first() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "connector")},
+    )  # fmt: skip
+    assert done.returncode == 0
+    assert done.stdout.splitlines() == ["end", "closed failing", "closed first"]
+    assert "an endpoint could not be closed at the end of the process" in done.stderr
+    assert "ValueError: of the test" in done.stderr
