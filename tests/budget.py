@@ -80,7 +80,7 @@ def raised_limit(limit: float, others: float, slowness: Callable[[], float]) -> 
 def over_shared_limit(
     name: str, cost: float, limit: float, others: float = 0.0, slowness: Callable[[], float] = slowness
 ) -> str | None:
-    """Return an error if the set-up and tear-down of a shared fixture used more CPU seconds than its limit."""
+    """Return an error if the set-up and tear-down of a shared fixture used more CPU seconds than its limit; 0: none."""
     if not limit:
         return None
     limit = max(limit, SHARED_LIMITS_S.get(name, (0.0, ""))[0])
@@ -99,16 +99,14 @@ def over_run_limit(cost: float, limit: float = RUN_LIMIT_S, slowness: Callable[[
     return f"these are more than {limit:g}, the limit of `make test`: make tests cheaper, or mark some `full`."
 
 
-def over_limit(
-    cost: float, limit: float, marks: set[str], others: float = 0.0, slowness: Callable[[], float] = slowness
-) -> str | None:
-    """Return an error if a test used more CPU seconds than its limit."""
-    if (
-        not limit
-        or cost <= limit
-        or marks & {"full", "soak"}
-        or cost <= (limit := raised_limit(limit, others, slowness))
-    ):
+def has_no_limit(item: pytest.Item) -> bool:
+    """Whether ``make test`` does not run the test, and it may use any number of CPU seconds."""
+    return any(item.iter_markers("full")) or any(item.iter_markers("soak"))
+
+
+def over_limit(cost: float, limit: float, others: float = 0.0, slowness: Callable[[], float] = slowness) -> str | None:
+    """Return an error if a test used more CPU seconds than its limit; 0 for none."""
+    if not limit or cost <= limit or cost <= (limit := raised_limit(limit, others, slowness)):
         return None
     return (
         f"this test used {cost:.1f} CPU seconds with the processes it started, and the limit is {limit:g}. "
@@ -130,11 +128,14 @@ class Costs:
         self._open: list[CpuSample] = []  # at the begin of each running shared set-up or tear-down, the innermost last
         self._inner: list[float] = []  # CPU seconds of the nested ones of each
         self._shared_s = 0.0
+        self._is_unlimited = False  # whether the current test has no limit
+        self._unlimited: set[str] = set()  # shared fixtures that such a test has set up
         self._slowest = slowness()
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
         item.stash[_begin] = (self._meter.sample(), self._shared_s)
+        self._is_unlimited = has_no_limit(item)
         return (yield)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -144,6 +145,8 @@ class Costs:
         # finalizers run last in, first out: these two enclose the fixture's own
         fixturedef.addfinalizer(lambda: self._end("tear-down", name))
         name = f"{fixturedef.argname} ({fixturedef.baseid or fixturedef.scope})"
+        if self._is_unlimited:
+            self._unlimited.add(name)
         self._start()
         try:
             result = yield
@@ -169,7 +172,8 @@ class Costs:
         if own >= MIN_SHOWN_S:
             self._shared.append((f"{part} of {name}", own))
         self._whole[name] = own + (self._whole.get(name, 0.0) if part == "tear-down" else 0.0)
-        if error := over_shared_limit(name, self._whole[name], self._limit, *self._load(begin, now)):
+        limit = 0.0 if name in self._unlimited else self._limit
+        if error := over_shared_limit(name, self._whole[name], limit, *self._load(begin, now)):
             self._errors.append(error)
             self._whole[name] = 0.0  # reported once; its tear-down may exceed the limit separately
 
@@ -185,8 +189,8 @@ class Costs:
             report.user_properties.append((COST, cost))
             report.user_properties += [(SHARED, row) for row in self._shared]
             self._shared.clear()
-            marks = {mark.name for mark in item.iter_markers()}
-            if error := over_limit(cost, self._limit, marks, *self._load(begin, now)):
+            limit = 0.0 if has_no_limit(item) else self._limit
+            if error := over_limit(cost, limit, *self._load(begin, now)):
                 self._errors.append(error)
             if self._errors and report.passed:
                 report.outcome = "failed"

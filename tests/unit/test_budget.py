@@ -148,16 +148,14 @@ def test_the_meter_counts_a_child_and_a_detached_process(run_name: str) -> None:
 
 
 def test_a_test_over_the_limit_fails_unless_it_is_marked() -> None:
-    assert over_limit(9.9, 10, set()) is None
-    assert "used 10.1 CPU seconds" in (over_limit(10.1, 10, {"delta"}, 0.0, lambda: 1.0) or "")
-    assert "the limit is 11" in (over_limit(11.1, 10, set(), 0.0, lambda: 1.1) or "")
-    assert "the limit is 30" in (over_limit(30.1, 10, set(), 0.0, lambda: 2.0) or "")  # a slow machine
-    assert over_limit(29.9, 10, set(), 0.0, lambda: 2.0) is None
-    assert over_limit(14.9, 10, set(), 0.5, lambda: 1.0) is None
-    assert "the limit is 15" in (over_limit(15.1, 10, set(), 0.5, lambda: 1.0) or "")
-    assert over_limit(10.1, 10, {"full"}) is None
-    assert over_limit(10.1, 10, {"soak"}) is None
-    assert over_limit(10.1, 0, set()) is None
+    assert over_limit(9.9, 10) is None
+    assert "used 10.1 CPU seconds" in (over_limit(10.1, 10, 0.0, lambda: 1.0) or "")
+    assert "the limit is 11" in (over_limit(11.1, 10, 0.0, lambda: 1.1) or "")
+    assert "the limit is 30" in (over_limit(30.1, 10, 0.0, lambda: 2.0) or "")  # a slow machine
+    assert over_limit(29.9, 10, 0.0, lambda: 2.0) is None
+    assert over_limit(14.9, 10, 0.5, lambda: 1.0) is None
+    assert "the limit is 15" in (over_limit(15.1, 10, 0.5, lambda: 1.0) or "")
+    assert over_limit(10.1, 0) is None
 
 
 def test_a_shared_fixture_over_its_limit_is_an_error_unless_a_larger_limit_is_listed() -> None:
@@ -247,7 +245,17 @@ def costly():
     yield
     burn()
 
+@pytest.fixture(scope='module')
+def costly_for_full_tests():
+    burn()
+    yield
+    burn()
+
 def test_shares(costly): pass
+@pytest.mark.full('it burns')
+def test_may_share(costly_for_full_tests): pass
+@pytest.mark.soak
+def test_may_burn_longer(): burn()
 def test_burns(): burn()
 @pytest.mark.full('it burns')
 def test_may_burn(): burn()
@@ -266,7 +274,7 @@ def test_a_run_fails_for_a_skip_without_a_listed_reason_and_for_a_test_over_the_
     tmp_path: Path,
 ) -> None:
     files = {"test_inner.py": TESTS, "test_skipped.py": SKIPPED_MODULE}
-    done = run_inner(tmp_path, files, "-m", "not soak", *LOW_LIMIT, "--continue-on-collection-errors")
+    done = run_inner(tmp_path, files, "-m", "", *LOW_LIMIT, "--continue-on-collection-errors")
     failed = set(re.findall(r"^(?:FAILED|ERROR) (\S+)", done.text, re.MULTILINE))
     assert done.code != 0
     assert failed == {
