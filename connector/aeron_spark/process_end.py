@@ -1,6 +1,7 @@
-"""Closes what a program has left open when its process ends: before the JVM ends, which JPype ends at exit, too.
+"""Closes, at the end of a process, the clients and servers that its program has left open.
 
-A thread that calls Java while the JVM ends waits for ever. If it has the interpreter's lock, the process never ends.
+This happens before the JVM ends, which JPype ends when the process does. A thread that calls Java while the JVM ends
+waits for ever. If it has the interpreter's lock, the process never ends.
 """
 
 from __future__ import annotations
@@ -8,34 +9,44 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
 LOG: Final = logging.getLogger("aeron_spark.endpoint")
 
+_hooks: Final[list[ExitHook]] = []
+
 
 class ExitHook:
-    """Calls a ``close`` method at the end of the process, unless ``cancel`` is called before.
+    """Calls ``close`` at the end of the process, unless ``cancel`` is called before.
 
-    Hooks are called in the reverse order of their creation: create one after the start of the JVM. A hook does not keep
-    the method's object alive. It does nothing in a forked child, which has the object but none of its threads.
+    It does nothing in a forked child, which has the open object but none of its threads.
     """
 
     def __init__(self, close: Callable[[], Any]) -> None:
-        self._close: Final = weakref.WeakMethod(close)
+        self._close: Final = close
         self._pid: Final = os.getpid()
-        atexit.register(self._run)
+        _hooks.append(self)
 
     def cancel(self) -> None:
-        """Do not call the method. A second call does nothing."""
-        atexit.unregister(self._run)
+        """Do not call ``close``. A second call does nothing."""
+        with suppress(ValueError):
+            _hooks.remove(self)
 
-    def _run(self) -> None:
-        close = self._close()
-        if close is None or os.getpid() != self._pid:
-            return
-        try:
-            close()
-        except Exception:  # the other hooks must still be called
-            LOG.exception("an endpoint could not be closed at the end of the process")
+    def run(self) -> None:
+        """Call ``close``, and log its error: the other hooks must still run."""
+        if os.getpid() == self._pid:
+            try:
+                self._close()
+            except Exception:
+                LOG.exception("an endpoint could not be closed at the end of the process")
+
+
+def run_exit_hooks() -> None:
+    """Run all hooks, the last one first. Whatever ends something that the open objects use calls this before."""
+    while _hooks:
+        _hooks.pop().run()
+
+
+atexit.register(run_exit_hooks)

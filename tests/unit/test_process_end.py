@@ -21,10 +21,10 @@ class Open:
         if self.name == "failing":
             raise ValueError("of the test")
 
-first, failing, closed, dropped = Open("first"), Open("failing"), Open("closed"), Open("dropped")
+first, failing, closed = Open("first"), Open("failing"), Open("closed")
 closed.hook.cancel()
 closed.hook.cancel()
-del dropped
+Open("dropped")  # without a reference of the program
 if os.fork() == 0:
     sys.exit(0)
 os.wait()
@@ -38,6 +38,6 @@ def test_the_end_of_a_process_closes_what_is_open_the_last_one_first() -> None:
         env={**os.environ, "PYTHONPATH": str(ROOT / "connector")},
     )  # fmt: skip
     assert done.returncode == 0
-    assert done.stdout.splitlines() == ["end", "closed failing", "closed first"]
+    assert done.stdout.splitlines() == ["end", "closed dropped", "closed failing", "closed first"]
     assert "an endpoint could not be closed at the end of the process" in done.stderr
     assert "ValueError: of the test" in done.stderr

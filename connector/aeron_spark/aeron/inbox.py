@@ -57,7 +57,7 @@ IDLE_STRATEGIES: Final[dict[str, tuple[str, tuple[int, ...]]]] = {
     "sleeping": ("SleepingIdleStrategy", (1_000_000,)),  # sleeps 1 ms; almost no processor time
 }
 # After this time without events an inbox sleeps, until the thread of its process that polls idle inboxes wakes it, or
-# `wake`. An event is then noticed up to 1 ms later. The other strategies never sleep.
+# `wake` does. An event is then noticed up to 1 ms later. The other strategies never sleep.
 SLEEP_AFTER_NS: Final = {"backoff": 8_000_000, "sleeping": 5_000_000}
 
 

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from aeron_spark.errors import SetupError, UsageError
 from aeron_spark.process_cache import ProcessLock
+from aeron_spark.process_end import run_exit_hooks
 
 MINIMUM_JAVA: Final = 17
 
@@ -136,6 +137,7 @@ def _close(pid: int) -> None:
     import jpype
 
     if pid == os.getpid() and jpype.isJVMStarted():
+        run_exit_hooks()
         jpype.JClass("io.aeronspark.client.ClientShutdown").closeAll()
         for call in _calls_before_end:
             call()

@@ -48,7 +48,7 @@ def _ignore(is_loop_ended: bool) -> None:
 
 
 class Client(Endpoint):
-    """A client of one server. ``close`` or ``with`` ends it, and at the latest the end of the process.
+    """A client of one server. ``close`` or ``with`` ends it; the end of the process closes an open one.
 
     :func:`aeron_spark.connect` returns one that is connected. :meth:`to` makes one that is not connected, so that a
     program can register listeners, types and objects first; then :meth:`connect` connects it.
@@ -224,7 +224,7 @@ class Client(Endpoint):
         )
 
     def close(self) -> None:
-        """Send the unsent messages and CLOSE, and end. A call while or after another thread closes does nothing.
+        """Send the unsent messages and CLOSE, and end. Does nothing if the client is closed or being closed.
 
         Buffered writers close first and send unsent transactions for a few seconds. The media driver stops some time
         after its last user.

@@ -54,7 +54,7 @@ class Deadlines:
 
     def expire(self, now: float) -> None:
         """End the futures whose deadline has passed."""
-        if not self._heap:
+        if not self._heap:  # read without the lock: a deadline that is added meanwhile has time until the next tick
             return
         due = []
         with self._lock:

@@ -10,7 +10,6 @@ from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.endpoint import Endpoint
 from aeron_spark.connection.runtime import Runtime
 from aeron_spark.errors import UsageError
-from aeron_spark.process_end import ExitHook
 from aeron_spark.protocol.access import Grant, PeerStore
 from aeron_spark.server.bulk_link_service import BulkLinkHandler
 from aeron_spark.server.runner import ConnectionService, ServerRunner
@@ -39,7 +38,6 @@ class MessageServer(Endpoint):
         self._runner: Final = ServerRunner(runtime, open_transport, store, self._settings, connection_class)
         runtime.bind(self._runner)
         super().__init__(runtime)
-        self._exit_hook: ExitHook | None = None
         bulk_links = BulkLinkHandler(self._runner, runtime.bulk_links, runtime.call_on_loop)
         runtime.bulk_links.on_removed = bulk_links.release_ids
         self.add_service(bulk_links)
@@ -87,7 +85,6 @@ class MessageServer(Endpoint):
         if not addresses:
             raise UsageError("the server has no address to listen at", remedy="Give it an address.")
         self._runner.listen(addresses)
-        self._exit_hook = ExitHook(self.close)
         self._runtime.loop.start()
 
     @property
@@ -113,8 +110,6 @@ class MessageServer(Endpoint):
         """Send the unsent messages and CLOSE to every client, and end. Unacknowledged messages are lost."""
         if not self._runtime.begin_closing():
             return
-        if self._exit_hook is not None:
-            self._exit_hook.cancel()
         begin, close_s = time.monotonic(), self._settings.link.close_seconds
         connections = self.connections
         for connection in connections:  # they drain at the same time; a stuck one delays the others a little

@@ -61,12 +61,12 @@ class Server(Endpoint):
             self._node.close()
             raise
         super().__init__(self._server.runtime)
-        self._exit_hook: ExitHook | None = None
         self._housekeeper: Final = StoreHousekeeper(self._node.open_streams, self._runtime.report)
         self._stream_service: Final = StreamService(
             lambda: self.streams, self._runtime.bulk_links, self.grant_of, self._runtime.deadlines
         )
         self._server.add_service(self._stream_service)
+        self._exit_hook: Final = ExitHook(self.close)
 
     @property
     def aeron_dir(self) -> str:
@@ -122,7 +122,6 @@ class Server(Endpoint):
         addresses = addresses or self._addresses
         self._node.lock_addresses(addresses)
         self._server.start(addresses)
-        self._exit_hook = ExitHook(self.close)
         self._report_missing_guard()
         if self._node.has_streams:
             self._housekeeper.open_soon()  # recovery and retention of stored streams do not wait for a client
@@ -139,8 +138,7 @@ class Server(Endpoint):
 
     def close(self) -> None:
         """Send CLOSE to every client and end. The media driver stops after its last user."""
-        if self._exit_hook is not None:
-            self._exit_hook.cancel()
+        self._exit_hook.cancel()
         self._server.close()
         self._stream_service.close()
         self._housekeeper.close()

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from aeron_spark.connection.loop import IDLE_AFTER_S, IDLE_WAIT_S, WAIT_S, EventLoop
-from aeron_spark.transport.api import TransportEvent
+from aeron_spark.connection.loop import BUSY_WAIT_S, IDLE_AFTER_S, IDLE_WAIT_S, WAIT_S, EventLoop
+from aeron_spark.transport.api import ImageUnavailable, TransportEvent
 from aeron_spark.transport.memory import MemoryInbox, MemoryNetwork
 from aeron_spark.waiting import wait_for
 
@@ -22,10 +22,12 @@ class RecordingInbox(MemoryInbox):
     def __init__(self, network: MemoryNetwork) -> None:
         super().__init__(network)
         self.timeouts: list[float] = []
+        self.next_events: list[TransportEvent] = []
 
     def poll(self, timeout: float) -> list[TransportEvent]:
         self.timeouts.append(timeout)
-        return super().poll(timeout)
+        events, self.next_events = self.next_events, []
+        return events or super().poll(timeout)
 
 
 class LoopWithoutWork:
@@ -62,6 +64,16 @@ def test_an_idle_event_loop_waits_long_and_still_ticks(looping: LoopWithoutWork)
     wait_for(lambda: longest_timeout(looping) == IDLE_WAIT_S, TIMEOUT_S, "the event loop to be idle")
     before = looping.ticks
     wait_for(lambda: looping.ticks >= before + 2, TIMEOUT_S, "two ticks of an idle event loop")
+
+
+def test_a_poll_after_an_event_waits_as_long_as_usual(looping: LoopWithoutWork) -> None:
+    """The inbox ends the wait itself at the next event; further short polls cost processor time."""
+    wait_for(lambda: longest_timeout(looping) == IDLE_WAIT_S, TIMEOUT_S, "the event loop to be idle")
+    looping.inbox.timeouts.clear()
+    looping.inbox.next_events = [ImageUnavailable(1, 1)]
+    looping.inbox.wake()
+    wait_for(lambda: WAIT_S in looping.inbox.timeouts, TIMEOUT_S, "a poll after the event")
+    assert BUSY_WAIT_S not in looping.inbox.timeouts
 
 
 def test_a_busy_event_loop_polls_often(looping: LoopWithoutWork) -> None:
