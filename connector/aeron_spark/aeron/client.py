@@ -38,6 +38,7 @@ class Client:
         context.idleStrategy(jclass("org.agrona.concurrent.SleepingIdleStrategy")(CONDUCTOR_IDLE_NS))
         context.threadFactory(jclass("io.aeronspark.client.DaemonThreadFactory")())
         self.rejections = jclass("io.aeronspark.inbox.PublicationRejections")()
+        self.idle_inbox_poller = jclass("io.aeronspark.inbox.IdleInboxPoller")()
         context.publicationErrorFrameHandler(self.rejections)
         context.clientName(f"aeron-spark {os.getpid()}")
         with java_errors(f"connecting to the media driver in {aeron_dir}"):

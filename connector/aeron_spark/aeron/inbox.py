@@ -56,7 +56,7 @@ IDLE_STRATEGIES: Final[dict[str, tuple[str, tuple[int, ...]]]] = {
     "backoff": ("BackoffIdleStrategy", (10, 2, 20_000, 50_000)),  # spins, yields, then sleeps up to 0.05 ms
     "sleeping": ("SleepingIdleStrategy", (1_000_000,)),  # sleeps 1 ms; almost no processor time
 }
-# After this time without events an inbox sleeps, until the thread of its process that polls idle inboxes wakes it, or
+# After this time without events an inbox sleeps, until the thread that polls the client's idle inboxes wakes it, or
 # `wake` does. An event is then noticed up to 1 ms later. The other strategies never sleep.
 SLEEP_AFTER_NS: Final = {"backoff": 8_000_000, "sleeping": 5_000_000}
 
@@ -81,7 +81,7 @@ class AeronInbox:
         strategy = idle_strategy(idle)
         with java_errors(f"preparing to receive from the media driver in {client.aeron_dir}"):
             self.java = jclass("io.aeronspark.inbox.Inbox")(
-                client.aeron, max_message + event_bytes, strategy, SLEEP_AFTER_NS.get(idle, 0)
+                client.aeron, max_message + event_bytes, strategy, SLEEP_AFTER_NS.get(idle, 0), client.idle_inbox_poller
             )  # fmt: skip
         self._memory = memoryview(self.java.memory()).cast("B").toreadonly()
         self._poll = self.java.poll

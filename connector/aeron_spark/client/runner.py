@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 from aeron_spark.client.settings import ClientSettings
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.link import LinkEnds
+from aeron_spark.connection.loop import IDLE_WAIT_S
 from aeron_spark.connection.owner import PeerInfo
 from aeron_spark.connection.runtime import Runtime
 from aeron_spark.errors import (
@@ -479,9 +480,11 @@ class ClientRunner:
 
     @property
     def is_idle(self) -> bool:
-        """Whether the machine waits for nothing, and the media driver is not lost."""
-        has_settled = self.machine.state in (ClientState.IDLE, ClientState.CONNECTED)
-        return has_settled and self.machine.deadline() is None and not self._driver_lost
+        """Whether the machine waits for events, or for a time that is not near, and the media driver is not lost."""
+        if self._driver_lost or self.machine.state is ClientState.CLOSING:
+            return False
+        deadline = self.machine.deadline()
+        return deadline is None or deadline > time.monotonic() + IDLE_WAIT_S
 
     def handle_event(self, event: TransportEvent, now: float) -> None:
         """Handle the loss of the driver, and events of the path."""

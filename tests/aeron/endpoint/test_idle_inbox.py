@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from aeron_spark.aeron.endpoint_transport import AeronClientTransport
-from aeron_spark.transport.api import ChannelPair, Inbox, MessageArrived, TransportEvent
+from aeron_spark.transport.api import ChannelPair, Inbox, MessageArrived, SubscriptionFailed, TransportEvent
 from tests.aeron.endpoint.drivers import AeronWorld, Driver
-from tests.transport_contract import SETTINGS, TIMEOUT_S, Open, send, some_ids, until
+from tests.transport_contract import SETTINGS, TIMEOUT_S, Open, Reading, send, some_ids, until
 
 MAX_WAKE_UPS = 300  # of a thread in two seconds; polling every 0.2 ms it would wake 10,000 times
 WAIT_S = 2.0
@@ -51,6 +51,46 @@ def test_an_idle_inbox_takes_no_processor_time(opened: Open) -> None:
     before = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
     assert opened.client_transport.inbox.poll(WAIT_S) == []
     assert resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw - before < MAX_WAKE_UPS
+
+
+def test_an_inbox_that_waits_for_its_server_takes_no_processor_time(dialling: Driver, serving: Driver) -> None:
+    """The idle inboxes' thread looks for the driver's responses, and asks again for a SETUP that may be lost."""
+    dialing = AeronWorld(serving, dialling, "127.0.0.1").client_transport()
+    try:
+        path = dialing.open_path()
+        until(lambda: path.publication.ready, Reading(dialing.inbox))
+        before = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
+        assert dialing.inbox.poll(WAIT_S) == []
+        assert resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw - before < MAX_WAKE_UPS
+        assert not path.publication.connected
+    finally:
+        dialing.close()
+
+
+def test_a_subscriber_ends_the_wait_for_it(dialling: Driver, serving: Driver) -> None:
+    """Each poll with a long timeout ends at one step of a path that a server accepts later."""
+    world = AeronWorld(serving, dialling, "127.0.0.1")
+    dialing, listening = world.client_transport(), world.server_transport()
+    try:
+        path = dialing.open_path()
+        until(lambda: path.publication.ready, Reading(dialing.inbox))
+        starting = later(lambda: listening.listen(world.address, SETTINGS))
+        while not path.publication.connected:
+            polled(dialing.inbox)
+        starting.join()
+    finally:
+        dialing.close()
+        listening.close()
+
+
+def test_a_refused_subscription_ends_the_wait(dialling: Driver, serving: Driver) -> None:
+    inbox = AeronWorld(serving, dialling, "127.0.0.1").client_transport().inbox
+    try:
+        adding = later(lambda: inbox.add("aeron:udp?endpoint=256.0.0.1:40123", 9, 1000, drop_fragmented=False))
+        assert any(isinstance(event, SubscriptionFailed) for event in polled(inbox) or polled(inbox))
+        adding.join()
+    finally:
+        inbox.close()
 
 
 def test_a_message_ends_the_wait(opened: Open) -> None:

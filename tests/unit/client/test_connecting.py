@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from aeron_spark.errors import (
     WaitTimeout,
 )
 from aeron_spark.keys.stores import FilePeerStore, KeyPaths, MemoryPeerStore
+from aeron_spark.protocol.client_events import ClientState
 from aeron_spark.protocol.keypair import keypair_from
 from aeron_spark.protocol.refusals import Refusal
 from aeron_spark.protocol.retry_cookies import RefusalHint, encode_hint
@@ -51,6 +53,17 @@ def test_row_11_connect_raises_at_its_timeout(world: World) -> None:
     assert 0.25 < time.monotonic() - started < 5
     world.server()
     client.connect(10)
+
+
+def test_the_event_loop_is_idle_while_it_waits_for_the_server(world: World) -> None:
+    """Many clients that wait for an overloaded server must leave it the processor."""
+    times = replace(LINK.times, setup_seconds=60.0)
+    client = world.client(ClientSettings(link=link(times=times)), connect=False)
+    connecting = client.begin_connecting()
+    wait_for(lambda: client._runner.machine.state is ClientState.HANDSHAKING)
+    wait_for(client._runtime._is_idle, "the client to be idle")
+    world.server()
+    assert connecting.result(TIMEOUT_S).connected
 
 
 def test_row_12_timeout_0_tries_until_closed(world: World) -> None:

@@ -7,19 +7,19 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
 
 /**
- * One thread that polls all idle inboxes of the process every millisecond, so that the thread of each of them can sleep
- * until it has something to do. Two hundred inboxes that poll for themselves would take several cores.
+ * One thread that polls all idle inboxes of an Aeron client every millisecond, so that the thread of each of them can
+ * sleep until it has something to do. Two hundred inboxes that poll for themselves would take several cores.
+ * <p>
+ * Each Aeron client has its own, because a poll may wait for the lock of the client, which a call that waits for a
+ * stopped driver holds for seconds.
  * <p>
  * An idle inbox is polled under the lock of this object and leaves under the same lock, so its own thread never polls
  * at the same time.
  * <p>
  * The thread ends when no inbox was idle for 5 s; the next idle inbox starts another thread.
  */
-final class IdleInboxPoller implements Runnable
+public final class IdleInboxPoller implements Runnable
 {
-    /** The poller of this process. */
-    static final IdleInboxPoller INSTANCE = new IdleInboxPoller(IdleInboxPoller::newThread);
-
     private static final long POLL_INTERVAL_NS = TimeUnit.MILLISECONDS.toNanos(1);
 
     /** Longer than busy inboxes are between two idle times, so that they do not start a thread each time. */
@@ -37,6 +37,12 @@ final class IdleInboxPoller implements Runnable
 
         /** Wake the inbox's thread. */
         void wakeUp();
+    }
+
+    /** A poller that starts its thread for the first idle inbox. */
+    public IdleInboxPoller()
+    {
+        this(IdleInboxPoller::newThread);
     }
 
     IdleInboxPoller(final ThreadFactory threads)

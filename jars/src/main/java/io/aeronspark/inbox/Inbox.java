@@ -37,9 +37,14 @@ public final class Inbox implements AutoCloseable
     private final PendingPublications publications;
     private volatile boolean isWoken;
 
+    private final IdleInboxPoller idleInboxPoller;
     private final IdleInbox idleInbox = new SleepingInbox();
     private volatile Thread sleeper;
     private volatile boolean hasWork;
+    /** Whether the idle poller has to look for responses of the driver, too. */
+    private boolean awaitsDriver;
+    /** Whether the idle poller has seen progress of a publication, which is reported only once. */
+    private boolean hasSeenProgress;
     private long lastWorkNs = System.nanoTime();
 
     /** This inbox as the {@link IdleInboxPoller} sees it while the polling thread sleeps. */
@@ -48,8 +53,18 @@ public final class Inbox implements AutoCloseable
         @Override
         public boolean hasWork()
         {
-            return isWoken || subscriptions.hasChanges() || !events.isEmpty() || publications.hasAdded() ||
-                aeron.isClosed() || subscriptions.hasMore();
+            if (isWoken || aeron.isClosed())
+            {
+                return true;
+            }
+            if (awaitsDriver)
+            {
+                final long nowNs = System.nanoTime();
+                subscriptions.checkResponses(nowNs, events);
+                hasSeenProgress = publications.hasProgress(nowNs);
+            }
+            return hasSeenProgress || subscriptions.hasChanges() || !events.isEmpty() || publications.hasAdded() ||
+                subscriptions.hasMore();
         }
 
         @Override
@@ -63,12 +78,18 @@ public final class Inbox implements AutoCloseable
     /**
      * @param capacity     of the memory for records in bytes: more than the longest message and 256 KiB.
      * @param idleStrategy for the time between two polls without work.
-     * @param sleepAfterNs nanoseconds without work after which the thread sleeps and the {@link IdleInboxPoller} polls
-     *                     for it; 0 for never.
+     * @param sleepAfterNs nanoseconds without work after which the thread sleeps and {@code idleInboxPoller} polls for
+     *                     it; 0 for never.
      */
-    public Inbox(final Aeron aeron, final int capacity, final IdleStrategy idleStrategy, final long sleepAfterNs)
+    public Inbox(
+        final Aeron aeron,
+        final int capacity,
+        final IdleStrategy idleStrategy,
+        final long sleepAfterNs,
+        final IdleInboxPoller idleInboxPoller)
     {
         this.aeron = aeron;
+        this.idleInboxPoller = idleInboxPoller;
         this.idleStrategy = idleStrategy;
         this.sleepAfterNs = sleepAfterNs;
         records = new InboxRecords(capacity);
@@ -219,7 +240,8 @@ public final class Inbox implements AutoCloseable
         {
             writeRecords();
             final long nowNs = System.nanoTime();
-            final boolean hasProgress = !aeron.isClosed() && publications.hasProgress(nowNs);
+            final boolean hasProgress = hasSeenProgress || (!aeron.isClosed() && publications.hasProgress(nowNs));
+            hasSeenProgress = false;
             if (records.used() > 0 || hasProgress)
             {
                 // Not in each call: with short time-outs the strategy would never get beyond its spinning.
@@ -258,18 +280,18 @@ public final class Inbox implements AutoCloseable
         subscriptions.poll();
     }
 
-    /** Whether the thread was without work long enough, and the idle poller notices everything that it waits for. */
+    /** Whether the thread was without work long enough. */
     private boolean maySleep(final long nowNs, final long deadlineNs)
     {
-        return sleepAfterNs > 0 && nowNs - lastWorkNs > sleepAfterNs && deadlineNs - nowNs >= MIN_SLEEP_NS &&
-            publications.areDone() && subscriptions.areSettled();
+        return sleepAfterNs > 0 && nowNs - lastWorkNs > sleepAfterNs && deadlineNs - nowNs >= MIN_SLEEP_NS;
     }
 
     private void sleep(final long deadlineNs)
     {
         hasWork = false;
+        awaitsDriver = !publications.areDone() || !subscriptions.areSettled();
         sleeper = Thread.currentThread();
-        IdleInboxPoller.INSTANCE.add(idleInbox);
+        idleInboxPoller.add(idleInbox);
         try
         {
             long leftNs = deadlineNs - System.nanoTime();
@@ -282,7 +304,7 @@ public final class Inbox implements AutoCloseable
         finally
         {
             sleeper = null;
-            IdleInboxPoller.INSTANCE.remove(idleInbox);
+            idleInboxPoller.remove(idleInbox);
         }
     }
 

@@ -9,7 +9,7 @@ import java.util.concurrent.TimeUnit;
 
 /**
  * The subscriptions of an inbox. Any thread adds, finds and removes them; the polling thread polls them in turns. While
- * it sleeps, the {@link IdleInboxPoller} reads the same list.
+ * it sleeps, the thread of the {@link IdleInboxPoller} takes its place.
  */
 final class PolledSubscriptions
 {
