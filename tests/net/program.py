@@ -132,6 +132,7 @@ class Driver:
                 return {
                     "received_bytes": self._count("Bytes received"),
                     "retransmits": self._count("Retransmits sent"),
+                    "retransmitted_bytes": self._count("Retransmitted bytes"),
                     "drops": read_drops(self._dir),
                 }
         raise LookupError(request["do"])
