@@ -226,8 +226,8 @@ class Client(Endpoint):
     def close(self) -> None:
         """Send the unsent messages and CLOSE, and end. Does nothing if the client is closed or being closed.
 
-        Buffered writers close first and send unsent transactions for a few seconds. The media driver stops some time
-        after its last user.
+        Buffered writers close first and send unsent transactions for a few seconds. After the call, the key store has
+        the server's key, unless it needed more than 5 s. The media driver stops some time after its last user.
         """
         for writer in list(self._buffered_writers):
             writer.close()
@@ -247,6 +247,7 @@ class Client(Endpoint):
             while self._is_closing(connection) and time.monotonic() < end:
                 time.sleep(CLOSE_POLL_S)
         self._runtime.stop()
+        self._runner.await_stored_key()
         self._runner.close_transport()
 
     def _is_closing(self, connection: Connection) -> bool:

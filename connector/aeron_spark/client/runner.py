@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from concurrent.futures import wait as futures_wait
 from contextlib import suppress
 from functools import partial
 from typing import Final, TypeVar
@@ -53,6 +54,7 @@ LOG: Final = logging.getLogger("aeron_spark.endpoint")
 T = TypeVar("T")
 
 DRIVER_LOST_WAIT_S: Final = 0.01  # in a turn of the event loop after the loss of the driver, whose inbox does not wait
+STORE_TIMEOUT_S: Final = 5.0  # for the key store to store the server's key, when the client closes
 STOP_TIMEOUT_S: Final = 1.0  # for the event loop to stop the attempts of an interrupted reconnect()
 
 
@@ -140,6 +142,7 @@ class ClientRunner:
         self._link: _OpenLink | None = None
         self._driver_lost = False
         self._reopening: Future[ClientTransport] | None = None
+        self._storing: Future[None] | None = None  # of the server's key
         self._waiting: Future[Connection] = Future()  # of the threads that connect
         self._waiting.cancel()
 
@@ -200,6 +203,11 @@ class ClientRunner:
         with suppress(AeronSparkError):
             result_within(stopped, STOP_TIMEOUT_S, "the client's event loop to stop reconnecting")
 
+    def await_stored_key(self) -> None:
+        """Wait, for some seconds at most, until the key store has the key of the server."""
+        if self._storing is not None:
+            futures_wait([self._storing], STORE_TIMEOUT_S)
+
     def close_transport(self) -> None:
         """Close the transport, and one that is being opened. Call it after the end of the event loop."""
         reopening, self._reopening = self._reopening, None
@@ -230,7 +238,7 @@ class ClientRunner:
             case e.LookUpKey():
                 self._in_pool(lambda: self.store.server_key(self.server), self._looked_up)
             case e.RememberKey(session, key):
-                self._in_pool(partial(self._remember, self._by_session[session], key))
+                self._storing = self._in_pool(partial(self._remember, self._by_session[session], key))
             case e.OpenPath():
                 return self._open_path(effect)
             case e.OpenPublication() | e.ClosePublication() | e.ClosePath() | e.Transmit():
@@ -480,7 +488,7 @@ class ClientRunner:
 
     @property
     def is_idle(self) -> bool:
-        """Whether the machine waits for events, or for a time that is not near, and the media driver is not lost."""
+        """Whether the machine has no deadline within ``IDLE_WAIT_S`` and is not closing, and the driver is not lost."""
         if self._driver_lost or self.machine.state is ClientState.CLOSING:
             return False
         deadline = self.machine.deadline()

@@ -23,6 +23,7 @@ from aeron_spark.errors import (
     WaitTimeout,
 )
 from aeron_spark.keys.stores import FilePeerStore, KeyPaths, MemoryPeerStore
+from aeron_spark.protocol.access import ServerName
 from aeron_spark.protocol.client_events import ClientState
 from aeron_spark.protocol.keypair import keypair_from
 from aeron_spark.protocol.refusals import Refusal
@@ -282,6 +283,24 @@ def test_connect_raises_the_error_of_a_key_store(world: World) -> None:
     client = world.client(store=FailingStore(), connect=False)
     with pytest.raises(AeronSparkError, match="disk is gone"):
         client.connect(0.3)
+
+
+def test_a_closed_client_has_stored_the_key_of_its_server(world: World) -> None:
+    """A program may read the file of known servers, or remove its folder, when the client is closed."""
+    stored = threading.Event()
+
+    class SlowStore(MemoryPeerStore):
+        def trust(self, server: ServerName, key: bytes) -> None:
+            client._runtime.wait_closed(TIMEOUT_S)
+            time.sleep(0.2)
+            super().trust(server, key)
+            stored.set()
+
+    world.server()
+    client = world.client(store=SlowStore(), connect=False)
+    client.connect(TIMEOUT_S)
+    client.close()
+    assert stored.is_set()
 
 
 def test_a_slow_key_store_does_not_block_the_event_loop(world: World) -> None:
