@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from tests.transport_contract import SETTINGS, TIMEOUT_S, Open, Reading, send, s
 
 MAX_WAKE_UPS = 300  # of a thread in two seconds; polling every 0.2 ms it would wake 10,000 times
 WAIT_S = 2.0
+STOP_S = 4.0  # shorter than the timeout of a driver's clients
 
 
 @pytest.fixture
@@ -47,22 +49,26 @@ def polled(inbox: Inbox) -> list[TransportEvent]:
     return found
 
 
+def wake_ups(inbox: Inbox) -> int:
+    """Poll for WAIT_S seconds without an event; return how often this thread woke up."""
+    before, end = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw, time.monotonic() + WAIT_S
+    while time.monotonic() < end:  # the progress of a publication ends a poll, too
+        assert inbox.poll(end - time.monotonic()) == []
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw - before
+
+
 def test_an_idle_inbox_takes_no_processor_time(opened: Open) -> None:
-    before = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
-    assert opened.client_transport.inbox.poll(WAIT_S) == []
-    assert resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw - before < MAX_WAKE_UPS
+    assert wake_ups(opened.client_transport.inbox) < MAX_WAKE_UPS
 
 
 def test_an_inbox_that_waits_for_its_server_takes_no_processor_time(dialling: Driver, serving: Driver) -> None:
-    """The idle inboxes' thread looks for the driver's responses, and asks again for a SETUP that may be lost."""
+    """The poller of idle inboxes looks for the driver's responses, and opens the subscription again."""
     dialing = AeronWorld(serving, dialling, "127.0.0.1").client_transport()
     try:
-        path = dialing.open_path()
-        until(lambda: path.publication.ready, Reading(dialing.inbox))
-        before = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
-        assert dialing.inbox.poll(WAIT_S) == []
-        assert resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw - before < MAX_WAKE_UPS
-        assert not path.publication.connected
+        link = dialing.open_link(some_ids(), SETTINGS)
+        until(lambda: link.publication.ready, Reading(dialing.inbox))
+        assert wake_ups(dialing.inbox) < MAX_WAKE_UPS
+        assert not link.publication.connected
     finally:
         dialing.close()
 
@@ -81,6 +87,38 @@ def test_a_subscriber_ends_the_wait_for_it(dialling: Driver, serving: Driver) ->
     finally:
         dialing.close()
         listening.close()
+
+
+def test_a_stopped_driver_does_not_hold_up_an_inbox_of_another_driver(dialling: Driver, serving: Driver) -> None:
+    """A call to the stopped driver has the lock of its client, for which the client's poller of idle inboxes waits."""
+    idle = AeronWorld(serving, dialling, "127.0.0.1").client_transport()
+    waiting = AeronWorld(dialling, serving, "127.0.0.1").client_transport()
+    link = waiting.open_link(some_ids(), SETTINGS)  # opens its subscription again, which takes the lock
+    until(lambda: link.publication.ready, Reading(waiting.inbox))
+    drain(idle.inbox)
+    serving.process.send_signal(signal.SIGSTOP)
+    resume = threading.Timer(STOP_S, serving.process.send_signal, [signal.SIGCONT])
+    resume.start()
+    calling = threading.Thread(target=lambda: serving.client.subscription("aeron:ipc", 77).close())
+
+    def poll_until_the_driver_continues() -> None:
+        while resume.is_alive():
+            waiting.inbox.poll(STOP_S)
+
+    polling = threading.Thread(target=poll_until_the_driver_continues)
+    try:
+        calling.start()
+        polling.start()
+        for _ in range(5):
+            idle.inbox.poll(0.2)
+        assert resume.is_alive()
+        assert calling.is_alive()
+    finally:
+        resume.join()
+        calling.join()
+        polling.join()
+        idle.close()
+        waiting.close()
 
 
 def test_a_refused_subscription_ends_the_wait(dialling: Driver, serving: Driver) -> None:
