@@ -44,7 +44,7 @@ class ExitHook:
 
 
 def run_exit_hooks() -> None:
-    """Run all hooks, the last one first. Whatever ends something that the open objects use calls this before."""
+    """Run all hooks, the last one first. The code that ends the JVM calls this first: open objects use the JVM."""
     while _hooks:
         _hooks.pop().run()
 

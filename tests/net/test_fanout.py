@@ -41,9 +41,9 @@ def test_each_of_many_clients_receives_less_than_110_percent_of_its_own_bytes(pr
     for driver in drivers:  # wait until no packets of the handshakes are repeated any more
         eventually(partial(_bytes_in_a_second, driver), lambda received: received < share * IDLE_BYTES_PER_S)
     for number, rate in enumerate(RATES):
-        sent_again = server_driver.request("counters")["retransmitted_bytes"]
+        before = server_driver.request("counters")["retransmitted_bytes"]
         ratios = _ratios_of_a_round(number, rate, server, drivers, clients)
-        sent_again = server_driver.request("counters")["retransmitted_bytes"] - sent_again
+        sent_again = server_driver.request("counters")["retransmitted_bytes"] - before
         print(
             f"{count} clients: {', '.join(f'{one:.3f}' for one in ratios)} of their own bytes; {sent_again} sent again"
         )

@@ -1,3 +1,5 @@
+"""A dialer that is closed while it opens a transport."""
+
 from __future__ import annotations
 
 from types import SimpleNamespace
