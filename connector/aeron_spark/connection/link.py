@@ -79,7 +79,7 @@ class LinkEnds:
 
     def send(self, plaintext: Sequence[Buffer], now: float, timeout_s: float = 0.0) -> bool:
         """Encrypt and offer a frame; return whether Aeron took it. A frame that it did not take waits for ``retry``."""
-        self._unsent_frame = self._encryptor.encrypt(plaintext[0], plaintext[1:])
+        self._prepare(plaintext)
         return self.retry(now, timeout_s)
 
     def retry(self, now: float, timeout_s: float = 0.0) -> bool:
@@ -95,8 +95,12 @@ class LinkEnds:
 
     def send_open(self, received: int, now: float) -> bool:
         """Send OPEN, the first frame, which proves that we have the keys; return whether Aeron took it."""
-        record = (RecordKind.OPEN, 0, OPEN.pack(received, self._own_max_message))
-        return self.send(encode(0, 0, [record]), now)
+        self.prepare_open(received)
+        return self.retry(now)
+
+    def prepare_open(self, received: int) -> None:
+        """Make OPEN the frame that waits for :meth:`retry`, so that no other frame is sent before it."""
+        self._prepare(encode(0, 0, [(RecordKind.OPEN, 0, OPEN.pack(received, self._own_max_message))]))
 
     def verify(self, payload: memoryview) -> int:
         """Decrypt the peer's first frame, and return how many of our records it has received.
@@ -118,3 +122,6 @@ class LinkEnds:
     def close(self) -> None:
         """Close the publication. The inbox closes the subscription."""
         self.pair.publication.close()
+
+    def _prepare(self, plaintext: Sequence[Buffer]) -> None:
+        self._unsent_frame = self._encryptor.encrypt(plaintext[0], plaintext[1:])

@@ -473,8 +473,7 @@ class ServerRunner:
             why = f"a link could not be opened: {publication.failure or 'the driver closed it'}"
             self._feed(events.LinkFailed(number, TransportError(why)), now)
         elif self.transport.inbox.ready(opening.pair.token) and publication.ready:
-            received = self._connections[opening.session].machine.session.received
-            self._feed(events.LinkReady(number, received), now)
+            self._feed(events.LinkReady(number, self._connections[opening.session].machine.session.received), now)
 
     def _expect_first_frame(self, effect: effects.ExpectFirstFrame, now: float) -> None:
         pair, settings = self._opening.pop(effect.link).pair, self.settings.link
@@ -498,14 +497,15 @@ class ServerRunner:
         connection, link = self._connections[effect.session], self._links[effect.link]
         self._verified[connection] = _VerifiedConnection(effect.session, effect.client.grant, effect.link)
         connection.peer = _peer_info(effect.client)
+        link.prepare_open(connection.machine.session.received)
         try:
-            link.send_open(connection.machine.session.received, now)
             connection.sender.attach(link, effect.received, now)
         except AeronSparkError as error:
+            link.retry(now)  # OPEN shows the client that the two ends differ
             self._feed(events.SessionFailed(effect.session, error), now)
             return
         self._feed(events.LinkAttached(effect.link), now)
-        self._runtime.request_flush(connection)  # after the listeners were scheduled
+        connection.sender.flush()  # OPEN too, now that this end is connected and its listeners are scheduled
 
     def _detach(self, session: int, now: float) -> None:
         connection = self._connections[session]

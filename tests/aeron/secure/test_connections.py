@@ -19,6 +19,7 @@ from aeron_spark.protocol.access import Candidate, Filters
 from aeron_spark.protocol.liveness import Times
 from aeron_spark.waiting import wait_for
 from tests.aeron.secure.endpoints import TIMEOUT_S, RecordedEvents, World, await_nothing_in_use, echoes
+from tests.aeron.secure.tap import SentMessage, Tap
 from tests.ending import LONG_TIMEOUT_S, call_in_time
 
 
@@ -43,6 +44,23 @@ def test_row_28_a_filter_gets_address_and_tag_and_row_05_its_refusal_reaches_cli
     [connection] = server.connections
     assert seen[0].key == connection.key
     assert seen[1].key != connection.key
+
+
+def test_the_server_lists_a_connection_before_its_client_is_connected(world: World) -> None:
+    listed, tap = list[int](), Tap()
+
+    def list_connections(message: SentMessage) -> list[bytes]:
+        if not message.packet and message.counter is not None:
+            listed.append(len(server.connections))
+        return [message.data]
+
+    tap.change = list_connections
+    address = world.free_address()
+    server = world.server(address, tap=tap)
+    client = world.connected(address)
+    client.ping()
+    assert len(listed) > 1  # OPEN, which connects the client, and later frames
+    assert set(listed) == {1}
 
 
 def test_row_11_connect_raises_at_its_timeout_over_aeron(world: World) -> None:
