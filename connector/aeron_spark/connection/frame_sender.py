@@ -103,11 +103,13 @@ class FrameSender:
         Each frame waits up to ``timeout_s`` for room. Use 0 on the event loop.
         """
         while self._send_lock.acquire(blocking=False):
+            link = self.link
             try:
-                self._send_frame(timeout_s)
+                if link is not None:
+                    self._send_frame(link, timeout_s)
             finally:
                 self._send_lock.release()
-            if not self._has_more():
+            if not self._has_more(link):
                 return
 
     def attach(self, link: LinkEnds, peer_received: int, now: float) -> None:
@@ -172,10 +174,8 @@ class FrameSender:
             remedy="Send later or less, or increase the timeout.",
         )
 
-    def _send_frame(self, timeout_s: float) -> None:
-        link, now = self.link, time.monotonic()
-        if link is None:
-            return
+    def _send_frame(self, link: LinkEnds, timeout_s: float) -> None:
+        now = time.monotonic()
         if not link.retry(now, timeout_s):
             self._request_flush()
             return
@@ -184,8 +184,10 @@ class FrameSender:
         if plaintext is not None and not link.send(plaintext, now, timeout_s):
             self._request_flush()
 
-    def _has_more(self) -> bool:
-        """Whether more records wait, such as those that other threads pushed meanwhile."""
+    def _has_more(self, used: LinkEnds | None) -> bool:
+        """Whether more can be sent after a frame on the link ``used``: other threads push records and attach links."""
         with self._state_lock:
             link = self.link
-            return link is not None and not link.is_blocked and self._machine.has_waiting
+            if link is None or link is not used:
+                return link is not None
+            return not link.is_blocked and self._machine.has_waiting
