@@ -13,9 +13,9 @@ from tests.net.programs import Program, Programs, eventually
 DRIVERS = 4
 MESSAGES, SIZE = 10, 20_000
 OWN_BYTES = MESSAGES * SIZE
-RATES = (100, 50, 25)  # messages per second to all clients: slower after a round in which packets were lost
+RATES = (100, 50, 25)  # messages per second to all clients; a round that lost packets is repeated at the next rate
 MAX_RATIO = 1.1  # received bytes to own bytes
-MAX_RETRANSMITTED = 0.005  # of the bytes of a round: the drivers receive what is sent again in addition
+MAX_RETRANSMITTED = 0.005  # share of the bytes of a round; the drivers receive retransmitted bytes in addition
 SEND_TIMEOUT_S = 200.0  # longer than a round at the lowest rate
 IDLE_BYTES_PER_S = 600  # of a client without messages: almost twice its heartbeats, status messages and pings
 

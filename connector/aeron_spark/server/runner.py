@@ -501,7 +501,7 @@ class ServerRunner:
         try:
             connection.sender.attach(link, effect.received, now)
         except AeronSparkError as error:
-            link.retry(now)  # OPEN shows the client that the two ends differ
+            link.retry(now)  # from OPEN the client learns that the two ends differ
             self._feed(events.SessionFailed(effect.session, error), now)
             return
         self._feed(events.LinkAttached(effect.link), now)

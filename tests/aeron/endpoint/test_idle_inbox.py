@@ -90,10 +90,10 @@ def test_a_subscriber_ends_the_wait_for_it(dialling: Driver, serving: Driver) ->
 
 
 def test_a_stopped_driver_does_not_hold_up_an_inbox_of_another_driver(dialling: Driver, serving: Driver) -> None:
-    """A call to the stopped driver has the lock of its client, for which the client's poller of idle inboxes waits."""
+    """A call to the stopped driver holds the lock of its Aeron client, and that client's poller waits for the lock."""
     idle = AeronWorld(serving, dialling, "127.0.0.1").client_transport()
     waiting = AeronWorld(dialling, serving, "127.0.0.1").client_transport()
-    link = waiting.open_link(some_ids(), SETTINGS)  # opens its subscription again, which takes the lock
+    link = waiting.open_link(some_ids(), SETTINGS)  # the poller opens its subscription again, which takes the lock
     until(lambda: link.publication.ready, Reading(waiting.inbox))
     drain(idle.inbox)
     serving.process.send_signal(signal.SIGSTOP)

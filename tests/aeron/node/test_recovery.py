@@ -95,7 +95,7 @@ def test_a_recording_with_an_incomplete_frame_is_truncated_and_usable(node_dir: 
     begin, end = [
         frame
         for frame in frame_ranges(content)
-        if next_page_start(frame[0]) < frame[1] - 7000 // 2  # not the padding at the end of a term, which is shorter
+        if next_page_start(frame[0]) < frame[1] - 7000 // 2  # false for the short padding at a term's end
     ][-1]
     incomplete_from = next_page_start(begin)
     content[incomplete_from:] = bytes(len(content) - incomplete_from)
