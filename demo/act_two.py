@@ -45,7 +45,7 @@ class SecureSetup:
         self._server_key = keys["server"]
         clients = self._folder / "clients"
         clients.write_text(
-            f"{keys['sender']} the sender: everything\n"
+            f"all {keys['sender']} the sender\n"
             f"streams={FLIGHTS}:read streams={COPIES},{DAYS}:read,write {keys['spark']} Spark\n"
         )
         self._server = self._start_server(clients)

@@ -65,7 +65,8 @@ class ServerProcess:
 def running_server(home: Path, aeron_dir: Path, *arguments: str) -> Iterator[ServerProcess]:
     """Run a server whose keys are in ``home``."""
     environ = {"AERON_SPARK_CONFIG_HOME": str(home), "AERON_SPARK_AERON_DIR": str(aeron_dir)}
-    command = [sys.executable, "-W", "error", "-m", "aeron_spark", "server", "--json", *arguments]
+    admission = () if {"--authorized-keys", "--config"} & {*arguments} else ("--allow-any-key",)
+    command = [sys.executable, "-W", "error", "-m", "aeron_spark", "server", "--json", *admission, *arguments]
     with subprocess.Popen(
         command, env={**os.environ, "PYTHONPATH": str(CONNECTOR), **environ}, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

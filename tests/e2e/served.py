@@ -82,7 +82,7 @@ class ServerProgram:
                 [
                     sys.executable, "-m", "tests.e2e.faulty_server", str(self.faults), self.address,
                     "--aeron-dir", str(self.aeron_dir), "--identity", str(self.identity),
-                    "--handshakes-per-second", "0", *self._more,
+                    "--handshakes-per-second", "0", "--allow-any-key", *self._more,
                 ],
                 env=environment(), stdout=out, stderr=subprocess.STDOUT,
             )  # fmt: skip

@@ -15,7 +15,8 @@ NO_LIMITS: dict[str, Any] = {"max_connections_per_address": 0, "max_pending_per_
 def make_server(options: dict[str, Any]) -> Server:
     """Make a server on the driver in ``dir``, with its key below ``home``."""
     store = FilePeerStore(KeyPaths.below(Path(options["home"])))
-    return Server(options["address"], store=store, aeron_dir=options["dir"], **{**NO_LIMITS, **options.get("more", {})})
+    given = {**NO_LIMITS, "allow_any_key": True, **options.get("more", {})}
+    return Server(options["address"], store=store, aeron_dir=options["dir"], **given)
 
 
 def make_client(options: dict[str, Any], tag: str) -> Client:

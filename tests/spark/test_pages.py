@@ -219,7 +219,8 @@ def test_the_code_of_a_section_runs(
     run = SectionRun(section, tmp_path, session)
     with patch.dict(os.environ), ExitStack() as stack:
         if run.needs_server:
-            stack.enter_context(Server(run.server, streams_dir=str(tmp_path / "streams"), handshakes_per_second=0))
+            given = {"streams_dir": str(tmp_path / "streams"), "handshakes_per_second": 0, "allow_any_key": True}
+            stack.enter_context(Server(run.server, **given))
         stack.callback(run.end)
         for block in section.executed:
             run.execute(block)

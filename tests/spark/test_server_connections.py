@@ -114,7 +114,7 @@ def strict(node: NodeHandle, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     """A server with authorised keys: ``owner`` may use all actions, ``reader`` may read the streams ``open-*``."""
     folder = tmp_path_factory.mktemp("strict")
     owner, reader = (public_text(ensure_identity(folder / f"{name}.key").public) for name in ("owner", "reader"))
-    (folder / "clients").write_text(f"{owner} the owner\nstreams=open-*:read {reader} a reader\n")
+    (folder / "clients").write_text(f"all {owner} the owner\nstreams=open-*:read {reader} a reader\n")
     (folder / "clients").chmod(0o600)
     settings = {"authorized_keys": str(folder / "clients"), "streams_dir": str(folder / "streams")}
     with run_server(node, folder, ipc=False, **settings) as one:

@@ -27,7 +27,7 @@ VAGUE_NAMES: Final = {"utils", "util", "common", "helpers", "helper", "manager",
 # A part imports only parts of rows above its own, and itself. Parts of one row do not import each other.
 LAYERS: Final = (
     {"errors", "version"},
-    {"waiting", "process_cache", "process_end", "disk"},
+    {"waiting", "process_cache", "process_end", "disk", "units"},
     {"wire", "protocol", "transport"},
     {"options", "keys", "aeron"},
     {"node"},
@@ -56,7 +56,8 @@ HOMES: Final = {
 # Modules without a clock, entropy and I/O: these are arguments, which tests can choose.
 PURE: Final = {
     *("wire", "protocol", "log.epochs", "log.losses", "log.offsets", "log.planning"),
-    *("streams.journal_records", "streams.ledger", "streams.model", "streams.retention", "streams.schema_changes"),
+    *("streams.journal_records", "streams.ledger", "streams.model", "streams.reader_leases"),
+    *("streams.retention", "streams.schema_changes", "streams.writer_owners"),
     *("streams.time_index",),
 }
 IMPURE_MODULES: Final = {"asyncio", "os", "random", "secrets", "socket", "subprocess", "threading", "time"}

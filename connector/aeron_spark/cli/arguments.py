@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
 
 from aeron_spark.cli.output import aeron_dir_option
-from aeron_spark.errors import OptionError
+from aeron_spark.errors import DataFormatError, OptionError, SetupError
 from aeron_spark.options import ClientOptions, ServerOptions
 from aeron_spark.options.endpoint_options import flags_of
+from aeron_spark.options.reader import read_toml
+from aeron_spark.options.values import FLAG
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -39,6 +42,24 @@ def endpoint_flags(endpoint: type[ClientOptions | ServerOptions]) -> Callable[[_
         return command
 
     return add
+
+
+class EndpointCommand(click.Command):
+    """A command with ``endpoint_flags``: a flag for an option that is true or false may have no value, for true."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        completed: list[str] = []
+        for number, arg in enumerate(args):
+            completed.append(arg)
+            following = args[number + 1].lower() if number + 1 < len(args) else ""
+            if arg in _BOOLEAN_FLAGS and following not in ("true", "false"):
+                completed.append("true")
+        return super().parse_args(ctx, completed)
+
+
+_BOOLEAN_FLAGS: Final = {
+    option.flag for endpoint in (ClientOptions, ServerOptions) for option in flags_of(endpoint) if option.type is FLAG
+}
 
 
 def present_options(flags: Mapping[str, Any]) -> dict[str, Any]:
@@ -76,6 +97,14 @@ def read_client_flags(address: str | None, flags: dict[str, Any]) -> tuple[str, 
     options = connector_options(extra, **flags)
     ClientSettings.of(ClientOptions.parse(found, options))
     return found, dict(options)
+
+
+def read_configuration(path: Path) -> dict[str, Any]:
+    """Read a TOML file of a server's options. Raises OptionError (exit code 2) if it cannot be read or is wrong."""
+    try:
+        return read_toml(path)
+    except (SetupError, DataFormatError) as error:
+        raise OptionError(error.what, remedy=error.remedy) from None
 
 
 def refuse_duplicates(flags: dict[str, Any], file_options: dict[str, Any], file: str) -> None:

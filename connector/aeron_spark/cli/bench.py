@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aeron_spark.cli.arguments import client_command, endpoint_flags, read_client_flags
+from aeron_spark.cli.arguments import EndpointCommand, client_command, endpoint_flags, read_client_flags
 from aeron_spark.cli.main import FAILED, INTERRUPTED, SuggestingGroup
 from aeron_spark.cli.output import json_option, print_json, print_table
 from aeron_spark.cli.signals import catch_stop_signals
@@ -29,7 +29,7 @@ def bench() -> None:
     """Measure a secure server under load. For operators who size a server; do not use it on one in production."""
 
 
-@bench.command()
+@bench.command(cls=EndpointCommand)
 @client_command
 @click.option(
     "--clients", type=click.IntRange(min=1), default=10, show_default=True, metavar="N", help="Number of clients."

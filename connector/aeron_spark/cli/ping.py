@@ -9,14 +9,14 @@ from typing import Any
 
 import click
 
-from aeron_spark.cli.arguments import client_command, endpoint_flags, read_client_flags
+from aeron_spark.cli.arguments import EndpointCommand, client_command, endpoint_flags, read_client_flags
 from aeron_spark.cli.main import INTERRUPTED
 from aeron_spark.cli.output import json_option, print_json
 from aeron_spark.cli.signals import catch_stop_signals, operation
 from aeron_spark.options import ClientOptions
 
 
-@click.command()
+@click.command(cls=EndpointCommand)
 @client_command
 @click.option("--count", "-n", type=click.IntRange(min=1), default=4, show_default=True, help="Number of pings.")
 @click.option(

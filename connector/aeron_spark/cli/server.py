@@ -9,17 +9,22 @@ from typing import Any, Final
 
 import click
 
-from aeron_spark.cli.arguments import endpoint_flags, present_options, refuse_duplicates
+from aeron_spark.cli.arguments import (
+    EndpointCommand,
+    endpoint_flags,
+    present_options,
+    read_configuration,
+    refuse_duplicates,
+)
 from aeron_spark.cli.output import format_time, json_option, print_json
 from aeron_spark.cli.signals import catch_stop_signals
-from aeron_spark.errors import AeronSparkError, DataFormatError, OptionError, SetupError
+from aeron_spark.errors import AeronSparkError
 from aeron_spark.options import ServerOptions
-from aeron_spark.options.reader import read_toml
 
 POLL_INTERVAL_S: Final = 0.1  # interval at which the main thread checks for a signal
 
 
-@click.command()
+@click.command(cls=EndpointCommand)
 @click.argument("address", metavar="[HOST:PORT]", required=False)
 @click.option(
     "--config", metavar="FILE", type=click.Path(path_type=Path),
@@ -52,7 +57,7 @@ def server(
 
     options = present_options(flags)
     if config is not None:
-        file_options = _read_configuration(config)
+        file_options = read_configuration(config)
         refuse_duplicates(options, file_options, str(config))
         address = address or file_options.pop("address", None)
         options |= file_options
@@ -70,14 +75,6 @@ def server(
         finally:
             running.close()
         printer.print_event("stopped", passed_on=relay.forwarded, missed=relay.missed)
-
-
-def _read_configuration(path: Path) -> dict[str, Any]:
-    """Read a TOML file of options. Raises OptionError (exit code 2) if it cannot be read or is wrong."""
-    try:
-        return read_toml(path)
-    except (SetupError, DataFormatError) as error:
-        raise OptionError(error.what, remedy=error.remedy) from None
 
 
 class _StatusPrinter:

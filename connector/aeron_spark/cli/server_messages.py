@@ -61,15 +61,15 @@ def receive_through(
     the time is over before ``count`` messages came.
     """
     from aeron_spark.client.opening import connect
-    from aeron_spark.server.relay import SUBSCRIBE
+    from aeron_spark.server.relay import SERVICE
 
     address, connection_options = split_server(options)
     messages = _MessageQueue()
     received = 0
     with connect(address, **connection_options) as client, closing(messages):
         client.on_message(bytes, messages.put)
-        client.on_resume(lambda connection: connection.send(SUBSCRIBE))
-        client.send(SUBSCRIBE, acknowledge=True)
+        client.on_resume(lambda connection: connection.remote(SERVICE).subscribe())
+        client.remote(SERVICE).subscribe()
         last_message_at = time.monotonic()
         stopped.start_polling()
         while not stopped() and received != count:

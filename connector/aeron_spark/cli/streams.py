@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import click
 
+from aeron_spark import units
 from aeron_spark.cli import server_streams
 from aeron_spark.cli.arguments import (
     refuse_stream_options,
@@ -225,6 +226,6 @@ def _parse_before(text: str | None) -> tuple[int | None, int | None]:
 def _parse_keep(text: str | None) -> int | None:
     """Parse --keep. Return bytes."""
     try:
-        return None if text is None else values.parse_size(text, 0, values.INT64_MAX)
+        return None if text is None else units.parse_size(text, 0, units.INT64_MAX)
     except ValueError as error:
         raise OptionError(f"--keep is {text!r}, expected {error}", remedy="Give a size such as 10GiB.") from None

@@ -438,7 +438,7 @@ class Client(Endpoint):
 
 def _parse_seconds(name: str, duration: float | str) -> float:
     """Return a keyword's duration in seconds, 0 or more. Raises OptionError for another value."""
-    from aeron_spark.options.values import NANOS, parse_duration_or_zero_ns
+    from aeron_spark.units import NANOS, parse_duration_or_zero_ns
 
     try:
         return parse_duration_or_zero_ns(str(duration)) / NANOS

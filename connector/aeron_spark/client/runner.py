@@ -32,7 +32,9 @@ from aeron_spark.protocol import client_events as e
 from aeron_spark.protocol.access import PeerStore, ServerName
 from aeron_spark.protocol.client_events import ClientEffect, ClientEvent, ClientState, Effects
 from aeron_spark.protocol.client_machine import ClientMachine
+from aeron_spark.protocol.connection_machine import PeerClosed
 from aeron_spark.protocol.rpc_messages import Target
+from aeron_spark.protocol.transfers import Purpose
 from aeron_spark.protocol.transitions import assert_never
 from aeron_spark.protocol.type_digests import type_digests
 from aeron_spark.transport.api import (
@@ -546,10 +548,10 @@ class ClientRunner:
         if self._link is not None and connection is self.connection:
             self._handle_event(e.LinkFailed(self._link.number, error, expired), now)
 
-    def peer_closed(self, connection: Connection, keep_session: bool, now: float) -> None:
+    def peer_closed(self, connection: Connection, closed: PeerClosed, now: float) -> None:
         """Handle the server's CLOSE."""
         if self._link is not None and connection is self.connection:
-            self._handle_event(e.PeerClosed(self._link.number, keep_session), now)
+            self._handle_event(e.PeerClosed(self._link.number, closed.keep_session, closed.error), now)
 
     def session_failed(self, connection: Connection, error: AeronSparkError, now: float) -> None:
         """End a connection whose session cannot continue."""
@@ -565,6 +567,9 @@ class ClientRunner:
     def is_permitted(self, connection: Connection, target: Target, method: str) -> bool:
         """Whether the server may call this method: always."""
         return True
+
+    def refusal(self, connection: Connection, purpose: Purpose) -> None:
+        """Return None: the server may send everything."""
 
     def end_all(self, now: float) -> None:
         """End the session, and the attempts to connect."""

@@ -16,11 +16,11 @@ from typing import Final, Protocol
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.link import OFFER_TIMEOUT_S, LinkEnds
 from aeron_spark.errors import AeronSparkError, DataFormatError, EndedError, TamperedError, TransportError, WaitTimeout
-from aeron_spark.protocol.access import is_from_address
 from aeron_spark.protocol.bulk import BulkFrameKind
 from aeron_spark.protocol.frames import Buffer
 from aeron_spark.protocol.liveness import Liveness
 from aeron_spark.protocol.rpc_objects import FIRST_SERVICE
+from aeron_spark.protocol.sources import is_from_address
 from aeron_spark.transport.api import (
     ImageAvailable,
     ImageUnavailable,

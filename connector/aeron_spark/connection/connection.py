@@ -17,7 +17,7 @@ from aeron_spark.connection.owner import EndpointServices, PeerInfo
 from aeron_spark.connection.rpc import GRACE_S, STUCK_REMEDY, RpcRunner
 from aeron_spark.connection.spill import content_of
 from aeron_spark.connection.transfers import TransferRunner
-from aeron_spark.errors import AeronSparkError, ConnectError, UsageError, WaitTimeout
+from aeron_spark.errors import AeronSparkError, ConnectError, RefusedError, UsageError, WaitTimeout
 from aeron_spark.protocol.connection_machine import (
     NUMBER_BYTES,
     ConfirmDelivery,
@@ -26,6 +26,7 @@ from aeron_spark.protocol.connection_machine import (
     Effect,
     EndConnection,
     LinkExpired,
+    MessageRefused,
     PeerClosed,
     Report,
     ResolvePing,
@@ -52,6 +53,9 @@ class ConnectionOwner(EndpointServices, Protocol):
 
     def is_permitted(self, connection: Connection, target: Target, method: str) -> bool:
         """Whether the peer of a connection may call this method."""
+
+    def refusal(self, connection: Connection, purpose: Purpose) -> RefusedError | None:
+        """Why the peer of a connection may not send messages or files; None: it may."""
 
     def deliver(self, connection: Connection, message: object) -> bool:
         """Call the endpoint's listeners of a message; return whether it has any."""
@@ -99,11 +103,13 @@ class Connection:
             self._has_room, self._report, number, lambda: self.label,
         )  # fmt: skip
         self._transfers = TransferRunner(
-            self.sender, self.machine, self.state_lock, owner, self._assembling, self._take_transfer, self._report
-        )
+            self.sender, self.machine, self.state_lock, owner, self._assembling,
+            lambda purpose: owner.refusal(self, purpose), self._take_transfer, self._report,
+        )  # fmt: skip
         types, objects = owner.types, self._rpc.references
         self._deliveries = Deliveries(
-            self.sender, self.state_lock, self._delivering, lambda data: types.decode(data, objects),
+            self.sender, self.state_lock, self._delivering, lambda: owner.refusal(self, Purpose.MESSAGE),
+            lambda data: types.decode(data, objects),
             lambda type_id, body: types.decode_body(type_id, body, objects), self._call_listeners, self._report,
         )  # fmt: skip
 
@@ -379,6 +385,8 @@ class Connection:
                     self._rpc.take_response(effect.payload)
                 case ConfirmDelivery():
                     self._deliveries.confirm(effect.number)
+                case MessageRefused():
+                    self._deliveries.refuse(effect.number, effect.error)
                 case TakeTransferRecord(kind=RecordKind.TRANSFER_FINISHED):
                     self._deliveries.deliver_transfer(self._transfers.take_end(effect.payload))
                 case TakeTransferRecord():

@@ -15,7 +15,7 @@ from typing import Any, Final
 from aeron_spark.connection.frame_sender import FrameSender
 from aeron_spark.connection.spill import ReceivedFile, content_of, file_of
 from aeron_spark.errors import AeronSparkError
-from aeron_spark.protocol.connection_machine import NUMBER_BYTES
+from aeron_spark.protocol.connection_machine import NUMBER_BYTES, refused_payload
 from aeron_spark.protocol.frames import Record, RecordKind
 from aeron_spark.protocol.session import RECORD_COST
 from aeron_spark.protocol.transfers import Purpose, ReceivedTransfer
@@ -100,17 +100,20 @@ class SerialExecutor:
 class Deliveries:
     """Delivers messages to listeners in order, and exchanges confirmations that the listeners have returned.
 
-    ``send`` is for any thread, other methods for the event loop. Listeners run on ``executor``.
+    ``send`` is for any thread, other methods for the event loop. Listeners run on ``executor``. ``refusal`` returns why
+    the peer may not send messages now, or None.
     """
 
     def __init__(
         self, sender: FrameSender, state_lock: threading.RLock, executor: SerialExecutor,
+        refusal: Callable[[], AeronSparkError | None],
         decode: Callable[[Any], object], decode_body: Decode, call_listeners: CallListeners,
         report: Callable[[BaseException], None],
     ) -> None:  # fmt: skip
         self._sender = sender
         self._state_lock = state_lock
         self._executor = executor
+        self._refusal = refusal
         self._decode = decode
         self._decode_body = decode_body
         self._call_listeners = call_listeners
@@ -144,6 +147,15 @@ class Deliveries:
             waiter = self._waiters.pop(number, None)
         if waiter is not None:
             waiter.set_result(None)
+
+    def refuse(self, number: int, error: AeronSparkError) -> None:
+        """End the wait for the message with this number by ``error``; report the error if no thread waits for it."""
+        with self._state_lock:
+            waiter = self._waiters.pop(number, None)
+        if waiter is None:
+            self._report(error)
+        else:
+            waiter.set_exception(error)
 
     def fail_all(self, error: AeronSparkError) -> None:
         """Raise ``error`` in the threads that wait."""
@@ -186,6 +198,10 @@ class Deliveries:
         self._executor.submit(deliver)
 
     def _deliver_records(self, records: Sequence[Record]) -> None:
+        refusal = self._refusal()
+        if refusal is not None:
+            self._refuse_records(records, refusal)
+            return
         decode, call_listeners = self._decode, self._call_listeners
         for kind, _, payload in records:
             acknowledge = kind == MESSAGE_ACK_WANTED
@@ -199,6 +215,15 @@ class Deliveries:
                 call_listeners(message)
             if acknowledge:
                 self._sender.reply(RecordKind.DELIVERED, bytes(payload[:NUMBER_BYTES]))
+
+    def _refuse_records(self, records: Sequence[Record], error: AeronSparkError) -> None:
+        """Answer each message whose sender waits, and all other ones together."""
+        numbers = {
+            int.from_bytes(payload[:NUMBER_BYTES], "big") if kind == MESSAGE_ACK_WANTED else 0
+            for kind, _, payload in records
+        }
+        for number in sorted(numbers):
+            self._sender.reply(RecordKind.REFUSED, refused_payload(number, error))
 
     def _deliver_file(self, file: ReceivedFile) -> None:
         try:

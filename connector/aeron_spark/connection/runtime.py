@@ -20,17 +20,19 @@ from aeron_spark.connection.settings import LinkSettings
 from aeron_spark.errors import (
     AeronSparkError,
     DataFormatError,
+    RefusedError,
     TamperedError,
     TransportError,
     UsageError,
 )
-from aeron_spark.protocol.access import is_from_address
-from aeron_spark.protocol.connection_machine import CLOSE_ALL, KEEP_SESSION, closed_error
+from aeron_spark.protocol.connection_machine import PeerClosed, close_payload, closed_error
 from aeron_spark.protocol.frames import RecordKind
 from aeron_spark.protocol.message_types import Types
 from aeron_spark.protocol.rpc_dispatch import ErrorCodes
 from aeron_spark.protocol.rpc_messages import Target
 from aeron_spark.protocol.rpc_objects import GlobalObjects
+from aeron_spark.protocol.sources import is_from_address
+from aeron_spark.protocol.transfers import Purpose
 from aeron_spark.transport.api import (
     DriverLost,
     ImageAvailable,
@@ -50,7 +52,7 @@ MAX_LISTENER_THREADS: Final = 4096  # at most one for each connection with deliv
 class EndpointRunner(Protocol):
     """The client's or the server's part of an endpoint, which a runtime calls on the event loop.
 
-    Other threads call only the properties and ``is_permitted``. ``end_all`` runs after the end of the event loop.
+    Other threads call only the properties, ``is_permitted`` and ``refusal``. ``end_all`` runs after the event loop.
     """
 
     @property
@@ -86,7 +88,7 @@ class EndpointRunner(Protocol):
     def interrupted(self, connection: Connection, error: AeronSparkError, now: float, *, expired: bool) -> None:
         """Handle the loss of the verified link of a connection; ``expired``: it was silent for its expiry time."""
 
-    def peer_closed(self, connection: Connection, keep_session: bool, now: float) -> None:
+    def peer_closed(self, connection: Connection, closed: PeerClosed, now: float) -> None:
         """Handle the peer's CLOSE."""
 
     def session_failed(self, connection: Connection, error: AeronSparkError, now: float) -> None:
@@ -97,6 +99,9 @@ class EndpointRunner(Protocol):
 
     def is_permitted(self, connection: Connection, target: Target, method: str) -> bool:
         """Whether the peer of a connection may call this method. Thread-safe."""
+
+    def refusal(self, connection: Connection, purpose: Purpose) -> RefusedError | None:
+        """Why the peer of a connection may not send messages or files; None: it may. Thread-safe."""
 
     def end_all(self, now: float) -> None:
         """End every connection."""
@@ -228,6 +233,10 @@ class Runtime:
         """Whether the peer of a connection may call this method."""
         return self._runner.is_permitted(connection, target, method)
 
+    def refusal(self, connection: Connection, purpose: Purpose) -> RefusedError | None:
+        """Why the peer of a connection may not send messages or files; None: it may."""
+        return self._runner.refusal(connection, purpose)
+
     def close_connection(self, connection: Connection, keep_session: bool) -> None:
         """Close a connection: send its unsent messages, for some seconds at most, then send CLOSE."""
         if connection.closed:
@@ -236,9 +245,12 @@ class Runtime:
             connection.sender.drain(time.monotonic() + self.settings.close_seconds)
         self.disconnect(connection, keep_session)
 
-    def disconnect(self, connection: Connection, keep_session: bool) -> None:
-        """Send CLOSE and have the runner close the connection. Unsent messages are not sent any more."""
-        self._send_close(connection, keep_session)
+    def disconnect(self, connection: Connection, keep_session: bool, error: AeronSparkError | None = None) -> None:
+        """Send CLOSE and have the runner close the connection. Unsent messages are not sent any more.
+
+        ``error`` is the reason for the peer.
+        """
+        self._send_close(connection, keep_session, error)
         self.run_on_loop(lambda: self._runner.close_connection(connection, keep_session, time.monotonic()))
 
     # For runners, on the event loop.
@@ -303,7 +315,7 @@ class Runtime:
                 return
             closed = connection.receive(link, payload, now)
             if closed is not None:
-                self._runner.peer_closed(connection, closed.keep_session, now)
+                self._runner.peer_closed(connection, closed, now)
         except (TamperedError, DataFormatError) as error:
             self.tampered += 1
             if link.is_verified:
@@ -323,9 +335,9 @@ class Runtime:
         else:
             self._runner.interrupted(connection, error, now, expired=False)
 
-    def _send_close(self, connection: Connection, keep_session: bool) -> None:
+    def _send_close(self, connection: Connection, keep_session: bool, error: AeronSparkError | None = None) -> None:
         if connection.connected:
-            connection.sender.push_unsequenced(RecordKind.CLOSE, bytes([KEEP_SESSION if keep_session else CLOSE_ALL]))
+            connection.sender.push_unsequenced(RecordKind.CLOSE, close_payload(keep_session, error))
 
     def _work(self, now: float) -> bool:
         if self.jobs or self._flush_requests:  # read without the lock: a thread that adds one wakes the loop afterwards

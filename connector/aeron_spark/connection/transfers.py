@@ -51,12 +51,14 @@ class TransferRunner:
     """Sends transfers, on any thread, and assembles those of the peer, whose records the event loop passes on.
 
     The assembly runs on ``executor``, because it may write to a file. There ``prepare`` is called with each complete
-    transfer, and returns its delivery. ``state_lock`` guards ``machine``.
+    transfer, and returns its delivery. ``state_lock`` guards ``machine``. ``refusal`` returns why the peer may not send
+    transfers for a purpose, or None.
     """
 
     def __init__(
         self, sender: FrameSender, machine: ConnectionMachine, state_lock: threading.RLock, owner: EndpointServices,
-        executor: SerialExecutor, prepare: Callable[[ReceivedTransfer], Delivery],
+        executor: SerialExecutor, refusal: Callable[[Purpose], AeronSparkError | None],
+        prepare: Callable[[ReceivedTransfer], Delivery],
         report: Callable[[BaseException], None],
     ) -> None:  # fmt: skip
         settings = owner.settings
@@ -72,6 +74,7 @@ class TransferRunner:
             max_transfers=settings.max_transfers,
             max_memory_bytes=settings.transfer_held_bytes,
             max_spilled_bytes=settings.transfer_spilled_bytes,
+            refusal=refusal,
         )
 
     def send_message(self, encoded: Encoded, seconds: float, acknowledged: Callable[[], None] | None = None) -> None:

@@ -18,9 +18,9 @@ from aeron_spark.echo.outbox import Outbox
 from aeron_spark.echo.reports import LimitedReport, Report
 from aeron_spark.errors import ConnectError, DataFormatError, OptionError, TransportError
 from aeron_spark.protocol import refusals
-from aeron_spark.protocol.access import UdpSource, parse_source
 from aeron_spark.protocol.ids import Entropy
 from aeron_spark.protocol.limits import Admission, Limits, Permit
+from aeron_spark.protocol.sources import UdpSource, parse_source
 from aeron_spark.transport.addresses import HostPort
 
 T = TypeVar("T")

@@ -23,9 +23,9 @@ from aeron_spark.echo.outbox import Outbox, SharedOutbox
 from aeron_spark.echo.reports import ClientJoined, LimitedReport, Refusal, Report
 from aeron_spark.errors import ConnectError, DataFormatError, OptionError, RefusedError, TransportError
 from aeron_spark.protocol import refusals
-from aeron_spark.protocol.access import UdpSource, is_from_address, parse_source
 from aeron_spark.protocol.ids import Entropy, IdAllocator, PortAllocator
 from aeron_spark.protocol.limits import Admission, Limits, Permit
+from aeron_spark.protocol.sources import UdpSource, is_from_address, parse_source
 from aeron_spark.transport.addresses import HostPort
 
 T = TypeVar("T")

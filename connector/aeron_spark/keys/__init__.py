@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from aeron_spark.keys.authorized_keys import parse_authorized, read_authorized
+from aeron_spark.keys.client_table import ClientTable
 from aeron_spark.keys.identity import create_identity, ensure_identity, load_identity, read_identity, set_passphrase
 from aeron_spark.keys.known_servers import KnownServers, ipc_server, network_server, parse_server
 from aeron_spark.keys.stores import FilePeerStore, KeyPaths, MemoryPeerStore
 
 __all__ = [
+    "ClientTable",
     "FilePeerStore",
     "KeyPaths",
     "KnownServers",
@@ -17,9 +18,7 @@ __all__ = [
     "ipc_server",
     "load_identity",
     "network_server",
-    "parse_authorized",
     "parse_server",
-    "read_authorized",
     "read_identity",
     "set_passphrase",
 ]

@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from aeron_spark.keys.authorized_keys import read_authorized
+from aeron_spark.keys.client_table import ClientTable
 from aeron_spark.keys.identity import ensure_identity
 from aeron_spark.keys.known_servers import KnownServers
-from aeron_spark.protocol.access import Grant, ServerName, server_key_changed
+from aeron_spark.protocol.access import ServerName, server_key_changed
+from aeron_spark.protocol.grants import Grant
 from aeron_spark.protocol.keypair import KeyPair, new_keypair
 
 
@@ -35,9 +36,13 @@ class KeyPaths:
 
 
 class FilePeerStore:
-    """A store in three files. Its first use creates the identity file, unless the caller passes an ``identity``."""
+    """A store in files. Its first use creates the identity file, unless the caller passes an ``identity``.
 
-    def __init__(self, paths: KeyPaths, identity: KeyPair | None = None) -> None:
+    ``clients`` has the grants of a server's clients; None: no client has one.
+    """
+
+    def __init__(self, paths: KeyPaths, identity: KeyPair | None = None, clients: ClientTable | None = None) -> None:
+        self.clients = clients
         self._paths = paths
         self._identity = identity
         self._known = KnownServers(paths.known_servers)
@@ -60,12 +65,7 @@ class FilePeerStore:
         return self._known.forget(server)
 
     def grant(self, client: bytes) -> Grant | None:
-        """Return the client's grant, or None if its key is not authorised, or the file does not exist.
-
-        Each call reads the file, so a removed key is refused from then on.
-        """
-        path = self._paths.authorized_keys
-        return read_authorized(path).get(client) if path.exists() else None
+        return None if self.clients is None else self.clients.grant(client)
 
 
 class MemoryPeerStore:
@@ -79,6 +79,14 @@ class MemoryPeerStore:
 
     def identity(self) -> KeyPair:
         return self._identity
+
+    def authorize(self, client: bytes, grant: Grant | None) -> None:
+        """Give a grant to a client's public key; None removes its grant."""
+        with self._lock:
+            if grant is None:
+                self._authorized.pop(client, None)
+            else:
+                self._authorized[client] = grant
 
     def server_key(self, server: ServerName) -> bytes | None:
         return self._known.get(server)

@@ -21,7 +21,8 @@ from enum import Enum
 from typing import Annotated, Any, ClassVar, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 from aeron_spark.options import values
-from aeron_spark.options.values import INT64_MAX, OptionType
+from aeron_spark.options.values import OptionType
+from aeron_spark.units import INT64_MAX
 
 
 class Where(Enum):

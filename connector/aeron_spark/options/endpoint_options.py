@@ -428,9 +428,15 @@ class ServerOptions(EndpointOptions, where=SERVER):
     )
     authorized_keys: PathText | None = option(
         None,
-        "File with the client keys that the server admits, and their grants; without it, the server admits all keys. "
-        "The server reads it again for each handshake.",
+        "Clients file: the client keys that the server admits, and what each may do. A change of the file applies "
+        "within two seconds, also to clients that are connected.",
         example="/etc/aeron-spark/authorized_keys",
+        shown="`authorized_keys` in `$XDG_CONFIG_HOME/aeron-spark`",
+    )
+    allow_any_key: bool = option(
+        False,
+        "`true`: admit every client key, with every grant, in place of a clients file. For tests and private networks.",
+        example="true",
     )
     streams_dir: PathText | None = option(
         None,

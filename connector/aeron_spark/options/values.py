@@ -10,38 +10,32 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from fractions import Fraction
 from typing import Annotated, Any, Final, Literal
 
 from aeron_spark.errors import DataFormatError, OptionError
-from aeron_spark.protocol.access import Network, Rule
+from aeron_spark.protocol.access import Rule
 from aeron_spark.protocol.keypair import PREFIX, parse_public
+from aeron_spark.protocol.sources import Network
 from aeron_spark.transport.addresses import HostPort
 from aeron_spark.transport.channel import ChannelUri
 from aeron_spark.transport.channel_parameters import FRAME_ALIGNMENT
 from aeron_spark.transport.endpoint_channels import ClientPorts, Ports, client_ports, port_pair, server_address
+from aeron_spark.units import (
+    INT64_MAX,
+    NANOS,
+    format_seconds,
+    format_size,
+    parse_duration_ns,
+    parse_duration_or_zero_ns,
+    parse_size,
+    parse_whole,
+)
 
-NANOS: Final = 1_000_000_000  # nanoseconds in a second
 INT32_MIN: Final = -(2**31)
 INT32_MAX: Final = 2**31 - 1
-INT64_MAX: Final = 2**63 - 1
 ENVIRONMENT: Final = "env:"
 
-_DURATION: Final = re.compile(r"(\d{1,18}(?:\.\d{1,9})?)\s*(ns|us|ms|s|min|m|h|d)?", re.ASCII)
-_DURATION_UNITS: Final[Mapping[str, int]] = {
-    "ns": 1,
-    "us": 1_000,
-    "ms": 1_000_000,
-    "s": NANOS,
-    "m": 60 * NANOS,
-    "min": 60 * NANOS,
-    "h": 3_600 * NANOS,
-    "d": 86_400 * NANOS,
-}
-_SIZE: Final = re.compile(r"(\d{1,18})\s*(?:([kmgt])(?:i?b)?|b)?", re.ASCII)
-_SIZE_UNITS: Final[Mapping[str, int]] = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _STREAM: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
-_WHOLE: Final = re.compile(r"[+-]?\d{1,19}", re.ASCII)
 # A regular expression, because the texts that datetime.fromisoformat accepts depend on the Python version.
 _MOMENT: Final = re.compile(
     r"(\d{4}-\d{2}-\d{2})"  # day
@@ -91,50 +85,6 @@ class TimestampFrom:
 
     location: Literal["reserved-ns", "reserved-ms", "payload"]
     offset: int = 0  # of the eight bytes in the payload, for ``payload``
-
-
-def parse_whole(text: str, low: int, high: int) -> int:
-    """Parse a whole number from ``low`` to ``high``."""
-    if not _WHOLE.fullmatch(text):
-        raise ValueError(f"a whole number {_bounds(low, high)}")
-    number = int(text)
-    if not low <= number <= high:
-        raise ValueError(f"a whole number {_bounds(low, high)}")
-    return number
-
-
-def _bounds(low: int, high: int) -> str:
-    return f"of at least {low}" if high == INT64_MAX else f"from {low} to {high}"
-
-
-def parse_size(text: str, low: int, high: int) -> int:
-    """Parse bytes: ``512KiB``, ``64MiB``, ``1GiB``, also ``64m``, ``64mb`` (powers of 1024), or a plain number."""
-    match = _SIZE.fullmatch(text.lower())
-    if match is None:
-        raise ValueError("a size in bytes such as 512KiB, 64MiB, 1GiB or 1048576")
-    number = int(match[1]) * _SIZE_UNITS[match[2] or ""]
-    if not low <= number <= high:
-        raise ValueError(f"a size {_bounds(low, high)} bytes")
-    return number
-
-
-def parse_duration_ns(text: str) -> int:
-    """Parse a duration above zero into nanoseconds: ``100ms``, ``30s``, ``15min``, ``1h``, or plain seconds."""
-    match = _DURATION.fullmatch(text.lower())
-    nanos = int(Fraction(match[1]) * _DURATION_UNITS[match[2] or "s"]) if match else 0
-    if not 0 < nanos <= INT64_MAX:
-        raise ValueError("a duration above zero such as 100ms, 30s, 15min or 1h")
-    return nanos
-
-
-def parse_duration_or_zero_ns(text: str) -> int:
-    """Parse a duration into nanoseconds, or 0."""
-    if re.fullmatch(r"0+(?:\.0+)?\s*(?:ns|us|ms|s|min|m|h|d)?", text.lower()):
-        return 0
-    try:
-        return parse_duration_ns(text)
-    except ValueError:
-        raise ValueError("a duration such as 100ms, 30s, 15min or 1h, or 0") from None
 
 
 def parse_flag(text: str) -> bool:
@@ -389,19 +339,6 @@ def parse_archive_channels(text: str) -> tuple[str, ...]:
 def parse_servers_or_file(text: str) -> ServerNames | str:
     """Parse servers' addresses, or ``@`` and the path of a file that lists them, into the path."""
     return servers_file_path(text) or parse_servers(text)
-
-
-def format_size(number: int) -> str:
-    """Format a number of bytes in the largest unit that divides it: ``1184``, ``128KiB``."""
-    unit = next((unit for unit in ("t", "g", "m", "k") if number and number % _SIZE_UNITS[unit] == 0), "")
-    return f"{number // _SIZE_UNITS[unit]}{unit and unit.upper() + 'iB'}"
-
-
-def format_seconds(seconds: float) -> str:
-    """Format seconds in the largest unit of which they are a multiple: ``100ms``, ``2min``."""
-    nanos = round(seconds * NANOS)
-    unit = next(unit for unit in ("h", "min", "s", "ms", "us", "ns") if nanos % _DURATION_UNITS[unit] == 0)
-    return f"{nanos // _DURATION_UNITS[unit]}{unit}"
 
 
 @dataclass(frozen=True, slots=True)

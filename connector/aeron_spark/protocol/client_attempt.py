@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Final
 
 from aeron_spark.protocol import client_events as e
 from aeron_spark.protocol.client_events import ClientEffect, Effects, SessionRecord
@@ -47,6 +48,9 @@ class ClientPolicy:
     psk: bytes | None = field(default=None, repr=False)
 
 
+RESTART_PAUSE_S: Final = 5.0  # at most; the clients of a server that restarts spread their handshakes over this time
+
+
 class RetrySchedule:
     """The start time of the next attempt: ``next_attempt``."""
 
@@ -72,6 +76,13 @@ class RetrySchedule:
         attempt and then ends it.
         """
         self.next_attempt = max(now, self._started_at + self._first)
+
+    def note_restart(self, now: float, share: float) -> None:
+        """Schedule the next attempt within ``RESTART_PAUSE_S``, because the server asks its clients to connect again.
+
+        ``share``, from 0 to 1, is random, so that the clients of a server do not come at the same moment.
+        """
+        self.next_attempt = now + self._first + share * RESTART_PAUSE_S
 
     def reset(self) -> None:
         """Return to the first pause."""

@@ -231,10 +231,11 @@ class LinkFailed:
 
 @dataclass(frozen=True, slots=True)
 class PeerClosed:
-    """The server sent CLOSE."""
+    """The server sent CLOSE; ``error`` is its reason, or None."""
 
     link: int
     keep_session: bool
+    error: AeronSparkError | None = None
 
 
 @dataclass(frozen=True, slots=True)

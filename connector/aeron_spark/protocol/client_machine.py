@@ -87,7 +87,7 @@ TRANSITIONS: Final[dict[tuple[ClientState, type[Any]], Row[ClientSteps, ClientSt
     (S.CONNECTED, e.Attached): Row((S.CONNECTED,), _M.on_attached, "notify the program, end the connect with success"),
     (S.CONNECTED, e.SessionFailed): Row(_FAILED, _M.on_session_failed, "end the session"),
     (S.CONNECTED, e.LinkFailed): Row(_FAILED, _M.on_link_lost, "detach; end the session unless reconnecting"),
-    (S.CONNECTED, e.PeerClosed): Row((S.IDLE,), _M.on_peer_closed, "leave the session"),
+    (S.CONNECTED, e.PeerClosed): Row(_FAILED, _M.on_peer_closed, "leave the session; connect again if it allows"),
     (S.CONNECTED, e.DriverLost): Row(
         (S.WITHOUT_DRIVER, S.IDLE), _M.on_driver_lost_while_connected, "detach, open the transport"),
     (S.PAUSED, e.Connect): Row((S.LOOKING_UP,), _M.on_connect, "start an attempt at once"),

@@ -354,9 +354,16 @@ class ClientSteps:
         self._renew_ticket()
         return S.IDLE, effects + self._end_session(session, error) + self._stop_attempts(error)
 
-    def on_peer_closed(self, event: e.PeerClosed, _now: float) -> _Step:
-        error = TransportError("the server closed the connection", remedy="Connect again.")
-        return S.IDLE, self._leave(error, keep_session=event.keep_session)
+    def on_peer_closed(self, event: e.PeerClosed, now: float) -> _Step:
+        error, session = event.error, self.session
+        if error is None:
+            error = TransportError("the server closed the connection", remedy="Connect again.")
+        is_soon = isinstance(error, RefusedError) and error.retry is Retry.SOON
+        if session is None or not is_soon or not self._policy.reconnect:
+            return S.IDLE, self._leave(error, keep_session=event.keep_session)
+        self._renew_ticket()
+        self._schedule.note_restart(now, int.from_bytes(self._entropy(2), "big") / 0xFFFF)
+        return S.PAUSED, self._end_session(session, error)
 
     def on_peer_closed_while_closing(self, event: e.PeerClosed, now: float) -> _Step:
         self._closing = (self._closing[0] and event.keep_session, self._closing[1])

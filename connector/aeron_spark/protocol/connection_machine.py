@@ -13,7 +13,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from aeron_spark.errors import AeronSparkError, DataFormatError, EndedError, RefusedError
+from aeron_spark.errors import (
+    AeronSparkError,
+    DataFormatError,
+    EndedError,
+    RefusedError,
+    decode_error,
+    encode_error,
+)
 from aeron_spark.protocol.frames import Buffer, Frame, OutgoingRecord, Record, RecordKind
 from aeron_spark.protocol.liveness import Expiry, KeepAlive, Liveness, Pings, Times
 from aeron_spark.protocol.session import RECORD_COST, Pushed, Session, SessionLimits
@@ -68,6 +75,14 @@ class TakeTransferRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class MessageRefused:
+    """End the wait for the delivery of a message with an error; ``number`` 0 is a message that no thread waits for."""
+
+    number: int
+    error: AeronSparkError
+
+
+@dataclass(frozen=True, slots=True)
 class ResolvePing:
     """End a ping. ``round_trip`` is in seconds, or None if no pong arrived in time."""
 
@@ -77,9 +92,13 @@ class ResolvePing:
 
 @dataclass(frozen=True, slots=True)
 class PeerClosed:
-    """End the connection because the peer has closed it. ``keep_session``: the peer keeps its session."""
+    """End the connection because the peer has closed it. ``keep_session``: the peer keeps its session.
+
+    ``error`` is the reason that the peer gave, or None.
+    """
 
     keep_session: bool
+    error: AeronSparkError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +126,8 @@ class EndConnection:
 
 
 Effect = (
-    Deliver | TakeRequest | TakeResponse | ConfirmDelivery | TakeTransferRecord | ResolvePing | PeerClosed | Report
-    | SendFrame | LinkExpired | EndConnection
+    Deliver | TakeRequest | TakeResponse | ConfirmDelivery | MessageRefused | TakeTransferRecord | ResolvePing
+    | PeerClosed | Report | SendFrame | LinkExpired | EndConnection
 )  # fmt: skip
 Effects = tuple[Effect, ...]
 
@@ -389,6 +408,8 @@ class ConnectionMachine:
                 return TakeResponse(payload)
             case RecordKind.DELIVERED:
                 return ConfirmDelivery(_number(payload))
+            case RecordKind.REFUSED:
+                return _message_refused(payload)
             case RecordKind.TRANSFER_START | RecordKind.TRANSFER_DATA | RecordKind.TRANSFER_FINISHED:
                 return TakeTransferRecord(kind, payload)
             case RecordKind.TRANSFER_FAILED:
@@ -400,7 +421,7 @@ class ConnectionMachine:
                 round_trip = self._pings.pong(number, now)
                 return None if round_trip is None else ResolvePing(number, round_trip)
             case RecordKind.CLOSE:
-                return PeerClosed(bytes(payload[:1]) == bytes([KEEP_SESSION]))
+                return _peer_closed(payload)
         return None
 
     def _transfer_failed(self, payload: memoryview) -> Effect | None:
@@ -434,6 +455,32 @@ def _number(payload: memoryview) -> int:
 
 def _refused_transfer(text: str) -> RefusedError:
     return RefusedError(f"the peer refused the transfer: {text}", remedy="Send it in several smaller parts.")
+
+
+def close_payload(keep_session: bool, error: AeronSparkError | None = None) -> bytes:
+    """Return the payload of CLOSE. ``error`` is the reason for the peer."""
+    flag = bytes([KEEP_SESSION if keep_session else CLOSE_ALL])
+    return flag if error is None else flag + encode_error(error)
+
+
+def refused_payload(number: int, error: AeronSparkError) -> bytes:
+    """Return the payload of REFUSED: the number of a message, 0 if its sender does not wait, and why it is refused."""
+    return number.to_bytes(NUMBER_BYTES, "big") + encode_error(error)
+
+
+def _message_refused(payload: memoryview) -> MessageRefused | Report:
+    try:
+        return MessageRefused(_number(payload), decode_error(payload[NUMBER_BYTES:]))
+    except DataFormatError as error:
+        return Report(error)
+
+
+def _peer_closed(payload: memoryview) -> PeerClosed:
+    try:
+        error = decode_error(payload[1:]) if len(payload) > 1 else None
+    except DataFormatError:  # the connection is closed in any case
+        error = None
+    return PeerClosed(bytes(payload[:1]) == bytes([KEEP_SESSION]), error)
 
 
 def closed_error() -> EndedError:

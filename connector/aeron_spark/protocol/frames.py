@@ -76,6 +76,7 @@ class RecordKind(IntEnum):
     TRANSFER_DATA = 8
     TRANSFER_FINISHED = 9
     TRANSFER_FAILED = 10
+    REFUSED = 11
     BATCH = 12
     OPEN = 64
     ACK = 65

@@ -3,7 +3,7 @@
 Rules:
 * A call takes everything or nothing: a refusal changes no count and no bucket.
 * A :class:`Permit` releases what was taken, at its first ``release`` only.
-* Counts by address use :func:`~aeron_spark.protocol.access.limit_key`; a count of zero has no entry.
+* Counts by address use :func:`~aeron_spark.protocol.sources.limit_key`; a count of zero has no entry.
 * 0 means no limit.
 
 The classes have no locks: callers on several threads hold a lock around each call.
@@ -17,8 +17,8 @@ from types import TracebackType
 from typing import Final
 
 from aeron_spark.errors import OptionError
-from aeron_spark.protocol.access import LimitKey, Source, UdpSource
 from aeron_spark.protocol.refusals import Refusal
+from aeron_spark.protocol.sources import LimitKey, Source, UdpSource
 
 FULL: Final = Refusal("full", "Server is full")
 ADDRESS_LIMIT: Final = Refusal("address-limit", "Too many connections for IP address")

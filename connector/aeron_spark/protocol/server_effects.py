@@ -7,10 +7,11 @@ from enum import Enum
 from typing import Literal
 
 from aeron_spark.errors import AeronSparkError
-from aeron_spark.protocol.access import Grant, Source
 from aeron_spark.protocol.frame_cipher import FrameDecryptor, FrameEncryptor
+from aeron_spark.protocol.grants import Grant
 from aeron_spark.protocol.handshake_payloads import ClientDone
 from aeron_spark.protocol.pools import PooledIds
+from aeron_spark.protocol.sources import Source
 
 Notice = Literal["connect", "resume", "disconnect"]
 """A notification of the listeners. Before the first "connect", the runner also notifies the "init" listeners."""
@@ -18,12 +19,12 @@ Notice = Literal["connect", "resume", "disconnect"]
 
 @dataclass(frozen=True, slots=True)
 class AuthenticatedClient:
-    """A client that has proved its key, and its grant (None: everything)."""
+    """A client that has proved its key, and its grant."""
 
     key: bytes
     tag: str
     source: Source
-    grant: Grant | None
+    grant: Grant
 
 
 class Ending(Enum):

@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from aeron_spark.errors import AeronSparkError
-from aeron_spark.protocol.access import Grant
+from aeron_spark.protocol.grants import Grant
 from aeron_spark.protocol.refusals import Refusal
 
-Decision = Refusal | Grant | None
-"""The decision of key store and filters on a client; None accepts it and grants everything."""
+Decision = Refusal | Grant
+"""The decision of the grants and filters on a client."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from aeron_spark.errors import AeronSparkError, DataFormatError, TransportError
 from aeron_spark.protocol import server_effects as effects
 from aeron_spark.protocol import server_events as events
 from aeron_spark.protocol import server_handshake as actions
-from aeron_spark.protocol.access import Grant, UdpSource, parse_source
+from aeron_spark.protocol.grants import Grant
 from aeron_spark.protocol.keypair import KeyPair
 from aeron_spark.protocol.limits import Permit
 from aeron_spark.protocol.message_types import Types
@@ -47,6 +47,7 @@ from aeron_spark.protocol.server_sessions import (
     SessionState,
     build_done_ack,
 )
+from aeron_spark.protocol.sources import UdpSource, parse_source
 from aeron_spark.protocol.transitions import assert_never
 from aeron_spark.protocol.type_digests import schema_refusal, type_digests
 
@@ -338,9 +339,8 @@ class ServerMachine:
         del self._by_image[pending.event.image]
 
     def _decided(self, pending: PendingHandshake | None, decision: Decision, now: float) -> None:
-        if pending is None or pending.accepted is not None:
-            return
-        if pending.handshake.state is not actions.State.AUTHENTICATING:
+        is_awaited = pending is not None and pending.handshake.state is actions.State.AUTHENTICATING
+        if pending is None or pending.accepted is not None or not is_awaited:
             return
         accepted = decision if isinstance(decision, Refusal) else self._accept(pending, decision, now)
         if isinstance(accepted, Refusal):
@@ -356,7 +356,7 @@ class ServerMachine:
 
     # Resources for a client that has proved its key
 
-    def _accept(self, pending: PendingHandshake, grant: Grant | None, now: float) -> AcceptedHandshake | Refusal:
+    def _accept(self, pending: PendingHandshake, grant: Grant, now: float) -> AcceptedHandshake | Refusal:
         """Take a session with its permit, a ticket, and ids for a link. Takes nothing if it returns a refusal."""
         assert pending.authenticate is not None  # set with Decide
         key, done = pending.authenticate.client_key, pending.authenticate.done

@@ -7,7 +7,6 @@ from enum import Enum
 from typing import Final, Literal
 
 from aeron_spark.protocol import server_handshake as actions
-from aeron_spark.protocol.access import Source
 from aeron_spark.protocol.frame_cipher import KeyLimits
 from aeron_spark.protocol.handshake_payloads import DoneAck, ServerHello
 from aeron_spark.protocol.ids import FIRST_SESSION_ID, LAST_SESSION_ID, REUSE_DELAY_S
@@ -20,6 +19,7 @@ from aeron_spark.protocol.retry_cookies import Cookies
 from aeron_spark.protocol.server_effects import AuthenticatedClient, Notice
 from aeron_spark.protocol.server_events import ImageAvailable
 from aeron_spark.protocol.server_handshake import ServerHandshake, ServerIdentity, ServerTiming
+from aeron_spark.protocol.sources import Source
 from aeron_spark.protocol.tickets import MAX_SESSIONS, MAX_SESSIONS_PER_KEY
 
 CLOSE_SECONDS: Final = 2.0  # longest wait for unsent messages before a session is closed

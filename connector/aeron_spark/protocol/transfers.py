@@ -267,13 +267,16 @@ class TransferAssembly:
         max_transfers: int = MAX_TRANSFERS,
         max_memory_bytes: int = MAX_MEMORY_BYTES,
         max_spilled_bytes: int = MAX_SPILLED_BYTES,
+        refusal: Callable[[Purpose], AeronSparkError | None] = lambda _: None,
     ) -> None:
+        """``refusal`` returns why the peer may not send transfers for a purpose, or None."""
         self.memory_limit = memory_limit
         self.max_transfers = max_transfers
         self.max_memory_bytes = max_memory_bytes
         self.max_spilled_bytes = max_spilled_bytes
         self.ignored = 0  # number of records of abandoned transfers
         self._spill = spill
+        self._refusal = refusal
         self._incoming: dict[int, _IncomingTransfer] = {}
         self._abandoned: dict[int, None] = {}
         self._closed = False
@@ -298,6 +301,9 @@ class TransferAssembly:
                 f"transfer {start.transfer_id} starts after the connection has ended", remedy="Connect again."
             )
         try:
+            refusal = self._refusal(start.purpose)
+            if refusal is not None:
+                raise refusal
             transfer = _IncomingTransfer(start, self._sink_for(start))
         except AeronSparkError:
             self._remember_abandoned(start.transfer_id)

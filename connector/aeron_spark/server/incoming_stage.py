@@ -36,6 +36,11 @@ class IncomingStage:
         self._may_publish = True  # False while a thread publishes ahead, and after publishing ahead failed
         self._error: AeronSparkError | None = None
 
+    @property
+    def stream_name(self) -> str:
+        """The name of the stream."""
+        return self._stream.definition.name
+
     def append(self, message: BulkMessage) -> bool:
         """Append a message's payload. Return whether another thread should call :meth:`publish_ahead` now.
 

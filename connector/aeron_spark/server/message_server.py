@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from contextlib import suppress
+from ipaddress import ip_address
+from typing import Any, Final, Protocol
 
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.endpoint import Endpoint
 from aeron_spark.connection.runtime import Runtime
-from aeron_spark.errors import UsageError
-from aeron_spark.protocol.access import Grant, PeerStore
+from aeron_spark.errors import AeronSparkError, EndedError, RefusedError, UsageError
+from aeron_spark.protocol.access import Candidate, PeerStore
+from aeron_spark.protocol.grants import Grant
+from aeron_spark.protocol.refusals import Refusal
 from aeron_spark.server.bulk_link_service import BulkLinkHandler
 from aeron_spark.server.runner import ConnectionService, ServerRunner
 from aeron_spark.server.settings import ServerSettings
@@ -18,6 +22,16 @@ from aeron_spark.transport.api import ServerAddress, ServerTransport
 
 DRAIN_TIMEOUT_S: Final = 0.2  # for one connection to take its unsent messages when the server closes
 CLOSE_POLL_S: Final = 0.002  # between two checks whether all connections have closed
+
+
+class GrantObserver(Protocol):
+    """A part of a server that ends what a changed grant does not cover."""
+
+    def apply_grant(self, connection: Connection) -> None:
+        """The grant of the connection's client has changed: end what it does not cover."""
+
+    def revoke(self, connection: Connection, error: AeronSparkError) -> None:
+        """The connection's client is not admitted any more: end everything of it, with ``error``."""
 
 
 class MessageServer(Endpoint):
@@ -38,6 +52,7 @@ class MessageServer(Endpoint):
         self._runner: Final = ServerRunner(runtime, open_transport, store, self._settings, connection_class)
         runtime.bind(self._runner)
         super().__init__(runtime)
+        self._observers: Final[list[GrantObserver]] = []
         bulk_links = BulkLinkHandler(self._runner, runtime.bulk_links, runtime.call_on_loop)
         runtime.bulk_links.on_removed = bulk_links.release_ids
         self.add_service(bulk_links)
@@ -55,6 +70,32 @@ class MessageServer(Endpoint):
     def add_service(self, service: ConnectionService) -> None:
         """Offer a service on each connection. Call it before ``start``."""
         self._runner.services.append(service)
+
+    def observe_grants(self, observer: GrantObserver) -> None:
+        """Call the observer when the grant of a client changes. Call this before ``start``."""
+        self._observers.append(observer)
+
+    def apply_grants(self) -> None:
+        """Apply the present grants to all connections: end those whose client is not admitted any more.
+
+        Raises what the key store raises.
+        """
+        for connection in self._runner.connections:
+            with suppress(EndedError):  # it ends meanwhile
+                self._apply_grant(connection)
+
+    def _apply_grant(self, connection: Connection) -> None:
+        address = ip_address(connection.remote_address) if connection.remote_address else None
+        decision = self._runner.access.current(Candidate(address, connection.tag, connection.key))
+        if isinstance(decision, Refusal):
+            error = RefusedError(decision.text, remedy=decision.advice.remedy, reason=decision.code)
+            for observer in self._observers:
+                observer.revoke(connection, error)
+            self._runtime.disconnect(connection, keep_session=False, error=error)
+        elif decision != self._runner.grant_of(connection):
+            self._runner.set_grant(connection, decision)
+            for observer in self._observers:
+                observer.apply_grant(connection)
 
     @property
     def public_key(self) -> bytes:
@@ -102,8 +143,8 @@ class MessageServer(Endpoint):
             "tampered": self._runtime.tampered,
         }
 
-    def grant_of(self, connection: Connection) -> Grant | None:
-        """Return the grant of the client of a connection; None: everything. Raises EndedError if it is closed."""
+    def grant_of(self, connection: Connection) -> Grant:
+        """Return the grant of the client of a connection. Raises EndedError if it is closed."""
         return self._runner.grant_of(connection)
 
     def close(self) -> None:

@@ -6,37 +6,61 @@ import threading
 from typing import Final
 
 from aeron_spark.connection.connection import Connection
-from aeron_spark.errors import AeronSparkError, WaitTimeout
+from aeron_spark.errors import AeronSparkError, RefusedError, WaitTimeout
+from aeron_spark.protocol.rpc_objects import FIRST_SERVICE
 from aeron_spark.server.server import Server
 
-SUBSCRIBE: Final = "aeron-spark subscribe"
+SERVICE: Final = FIRST_SERVICE + 3
+SUBSCRIBE: Final = "subscribe"
 
 
 class Relay:
     """Forwards messages of bytes to subscribed clients, and stores none.
 
-    A client misses messages while it is not connected, and while its buffer is full; it delays no other client.
+    A client calls the method ``SUBSCRIBE`` of the object ``SERVICE``; its key needs the grant ``messages=receive``. A
+    client misses messages while it is not connected, and while its buffer is full; it delays no other client.
     ``missed`` counts the messages that did not fit a subscriber's buffer.
     """
 
     def __init__(self, server: Server) -> None:
         self.forwarded = 0
         self.missed = 0
+        self._server = server
         self._subscribers: set[Connection] = set()
         self._lock = threading.Lock()
-        server.on_message(str, self._subscribe)
         server.on_message(bytes, self._forward)
         server.on_disconnect(self._unsubscribe)
+        server.add_service(self)
+        server.observe_grants(self)
 
     @property
     def subscribers(self) -> int:
         """The number of subscribed clients."""
         return len(self._subscribers)
 
-    def _subscribe(self, connection: Connection, text: str) -> None:
-        if text == SUBSCRIBE:
-            with self._lock:
-                self._subscribers.add(connection)
+    def serve(self, connection: Connection) -> None:
+        """Let the client of a connection subscribe."""
+        connection.serve(_Subscription(self, connection), (SUBSCRIBE,), SERVICE)
+
+    def subscribe(self, connection: Connection) -> None:
+        """Forward messages to a client from now on. Raises RefusedError if its key may not receive messages."""
+        if not self._server.grant_of(connection).may_pass_messages("receive"):
+            raise RefusedError(
+                "your key may not receive messages",
+                remedy="Ask the server's operator to grant messages=receive in the server's clients file.",
+                reason="not-permitted",
+            )
+        with self._lock:
+            self._subscribers.add(connection)
+
+    def apply_grant(self, connection: Connection) -> None:
+        """End the subscription of a client whose key may not receive messages any more."""
+        if not self._server.grant_of(connection).may_pass_messages("receive"):
+            self._unsubscribe(connection)
+
+    def revoke(self, connection: Connection, error: AeronSparkError) -> None:
+        """End the subscription of a client that is not admitted any more."""
+        self._unsubscribe(connection)
 
     def _forward(self, sender: Connection, message: bytes) -> None:
         with self._lock:
@@ -54,3 +78,14 @@ class Relay:
         # a client that resumes its session has to subscribe again: it cannot know which messages it missed
         with self._lock:
             self._subscribers.discard(connection)
+
+
+class _Subscription:
+    """The service of one connection."""
+
+    def __init__(self, relay: Relay, connection: Connection) -> None:
+        self._relay = relay
+        self._connection = connection
+
+    def subscribe(self) -> None:
+        self._relay.subscribe(self._connection)

@@ -10,9 +10,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from aeron_spark.connection.connection import Connection
@@ -20,14 +18,21 @@ from aeron_spark.connection.link import LinkEnds
 from aeron_spark.connection.loop import TransportReopening
 from aeron_spark.connection.owner import PeerInfo
 from aeron_spark.connection.runtime import Runtime
-from aeron_spark.errors import AeronSparkError, EndedError, SessionLost, TransportError, UsageError
+from aeron_spark.errors import (
+    AeronSparkError,
+    EndedError,
+    RefusedError,
+    SessionLost,
+    TransportError,
+    UsageError,
+)
 from aeron_spark.protocol import server_effects as effects
 from aeron_spark.protocol import server_events as events
-from aeron_spark.protocol.access import Candidate, Grant, PeerStore, Source, UdpSource, check_client
-from aeron_spark.protocol.connection_machine import closed_error
-from aeron_spark.protocol.handshake_payloads import ClientDone
+from aeron_spark.protocol.access import Candidate, PeerStore
+from aeron_spark.protocol.connection_machine import PeerClosed, closed_error
+from aeron_spark.protocol.grants import Grant
 from aeron_spark.protocol.pools import PooledIds
-from aeron_spark.protocol.refusals import Refusal, undecided
+from aeron_spark.protocol.refusals import Refusal
 from aeron_spark.protocol.rpc_messages import Target
 from aeron_spark.protocol.rpc_objects import FIRST_SERVICE
 from aeron_spark.protocol.server_effects import (
@@ -40,7 +45,11 @@ from aeron_spark.protocol.server_effects import (
 from aeron_spark.protocol.server_events import Decision, ServerEvent
 from aeron_spark.protocol.server_machine import ServerMachine
 from aeron_spark.protocol.server_sessions import ServerPolicy
+from aeron_spark.protocol.sources import UdpSource
+from aeron_spark.protocol.transfers import Purpose
 from aeron_spark.protocol.transitions import assert_never
+from aeron_spark.server.client_access import ClientAccess
+from aeron_spark.server.handshake_paths import HandshakePaths
 from aeron_spark.server.settings import ServerSettings
 from aeron_spark.transport.api import (
     ChannelPair,
@@ -50,7 +59,6 @@ from aeron_spark.transport.api import (
     Inbox,
     LinkIds,
     MessageArrived,
-    Publication,
     SenderUnavailable,
     ServerAddress,
     ServerTransport,
@@ -69,26 +77,6 @@ class ConnectionService(Protocol):
         """Offer the service to the client of a new connection."""
 
 
-@dataclass(slots=True)
-class _Path:
-    """The response publication of a handshake, with the packets that Aeron has not taken yet."""
-
-    reply: Publication
-    unsent: deque[bytes] = field(default_factory=deque)
-    is_reported: bool = False  # the machine got PathReady or PathFailed
-    is_draining: bool = False
-
-    def send(self) -> None:
-        """Offer the unsent packets until Aeron does not take one."""
-        while self.unsent and self.reply.connected:
-            try:
-                if self.reply.offer(self.unsent[0]) is not None:
-                    return
-            except AeronSparkError:  # too long for this publication: the client repeats its packet after a time
-                pass
-            self.unsent.popleft()
-
-
 @dataclass(frozen=True, slots=True)
 class _OpeningLink:
     """A link that the media driver is opening."""
@@ -102,7 +90,7 @@ class _VerifiedConnection:
     """A connection whose client was verified; ``link`` carries it now."""
 
     session: int
-    grant: Grant | None
+    grant: Grant
     link: int | None
 
 
@@ -133,7 +121,9 @@ class ServerRunner:
         self.services: Final[list[ConnectionService]] = []
         """Services of each new connection. Complete before the event loop starts."""
         self._machine: Final = ServerMachine(keys, policy_of(settings), types, secrets.token_bytes, time.monotonic())
-        self._store: Final = store
+        self.access: Final = ClientAccess(
+            store, settings.filters, allow_any_key=settings.allow_any_key, threads=settings.deciders
+        )
         self._open_transport: Final = open_transport
         self._transport: ServerTransport | None = None
         self._runtime: Final = runtime
@@ -141,10 +131,9 @@ class ServerRunner:
         self._wanted_addresses: tuple[ServerAddress, ...] = ()
         self._reopening: Final = TransportReopening(lambda: self._open(self._wanted_addresses), runtime.listener_pool)
         self._reopening_error = ""  # the text of the last error, which is reported once
-        self._deciders: Final = ThreadPoolExecutor(settings.deciders, thread_name_prefix="aeron-spark-decider")
         self._machine_calls: Final[deque[Callable[[], ServerEffects]]] = deque()  # to be made
         self._is_executing = False
-        self._paths: Final[dict[int, _Path]] = {}
+        self._paths: Final = HandshakePaths(self._feed)
         self._opening: Final[dict[int, _OpeningLink]] = {}
         self._links: Final[dict[int, LinkEnds]] = {}
         self._numbers: Final[dict[LinkEnds, int]] = {}
@@ -198,8 +187,8 @@ class ServerRunner:
         dropped = 0 if self._transport is None else self._transport.inbox.dropped
         return {"dropped": dropped, **self._machine.statistics()}
 
-    def grant_of(self, connection: Connection) -> Grant | None:
-        """Return the grant of a client; None: everything. Raises EndedError for a closed connection. Thread-safe."""
+    def grant_of(self, connection: Connection) -> Grant:
+        """Return the grant of a client. Raises EndedError for a closed connection. Thread-safe."""
         return self._verified_of(connection).grant
 
     def is_permitted(self, connection: Connection, target: Target, method: str) -> bool:
@@ -212,7 +201,28 @@ class ServerRunner:
         except EndedError:
             return False
         is_service = isinstance(target, int) and target >= FIRST_SERVICE
-        return is_service or grant is None or grant.may_call(f"{target}.{method}")
+        return is_service or grant.may_call(f"{target}.{method}")
+
+    def refusal(self, connection: Connection, purpose: Purpose) -> RefusedError | None:
+        """Why the client of a connection may not send messages or files; None: it may. Thread-safe."""
+        try:
+            grant = self.grant_of(connection)
+        except EndedError:
+            return None  # the connection has ended, and drops what arrives
+        is_file = purpose is Purpose.FILE
+        if purpose not in (Purpose.FILE, Purpose.MESSAGE) or (
+            grant.may_send_files() if is_file else grant.may_pass_messages("send")
+        ):
+            return None
+        return RefusedError(
+            f"your key may not send {'files' if is_file else 'messages'}",
+            remedy=f"Ask the server's operator to grant {'files' if is_file else 'messages'}=send in its clients file.",
+            reason="not-permitted",
+        )
+
+    def set_grant(self, connection: Connection, grant: Grant) -> None:
+        """Change the grant of a client. Raises EndedError for a closed connection. Thread-safe."""
+        self._verified_of(connection).grant = grant
 
     def image_of(self, connection: Connection) -> int:
         """Return the number of the client's image. Raises EndedError, or TransportError while it is not connected."""
@@ -261,13 +271,13 @@ class ServerRunner:
         if self._reopening.wanted:
             self._reopen(now)
             return False
-        is_waiting = [self._work_path(number, path, now) for number, path in list(self._paths.items())]
+        is_waiting = self._paths.work(now)
         for number, opening in list(self._opening.items()):
             self._work_opening(number, opening, now)
         for session in list(self._draining):
             if self._connections[session].sender.is_idle:
                 self._feed(events.SessionDrained(session), now)
-        return any(is_waiting) or bool(self._draining)
+        return is_waiting or bool(self._draining)
 
     def run_due(self, now: float) -> None:
         """Call the machine when its deadline has passed."""
@@ -293,11 +303,11 @@ class ServerRunner:
             lost = events.LinkExpired(verified.link) if expired else events.LinkFailed(verified.link, error)
             self._feed(lost, now)
 
-    def peer_closed(self, connection: Connection, keep_session: bool, now: float) -> None:
+    def peer_closed(self, connection: Connection, closed: PeerClosed, now: float) -> None:
         """Handle the client's CLOSE."""
         verified = self._verified.get(connection)
         if verified is not None:
-            self._feed(events.PeerClosed(verified.session, keep_session), now)
+            self._feed(events.PeerClosed(verified.session, closed.keep_session), now)
 
     def session_failed(self, connection: Connection, error: AeronSparkError, now: float) -> None:
         """End a connection whose session cannot continue."""
@@ -315,12 +325,12 @@ class ServerRunner:
     def shut_down(self, now: float) -> None:
         """Refuse every handshake, and end every session without a link."""
         self._run_machine(lambda: self._machine.shut_down(now), now)
-        self._deciders.shutdown(wait=False, cancel_futures=True)
+        self.access.close()
 
     def end_all(self, now: float) -> None:
         """End every handshake and session, after the end of the event loop."""
         self._run_machine(lambda: self._machine.end_all(now), now)
-        self._deciders.shutdown(wait=False, cancel_futures=True)
+        self.access.close()
 
     def close(self) -> None:
         """Close the transport, and one that is being opened to replace it."""
@@ -360,16 +370,13 @@ class ServerRunner:
             case effects.RejectImage(image, reason):
                 self.transport.inbox.reject(image, reason)
             case effects.OpenPath(path, image):
-                self._open_path(path, image, now)
+                self._paths.open(path, lambda: self.transport.respond(image), now)
             case effects.Transmit(path, packet):
-                self._paths[path].unsent.append(packet)
-                self._paths[path].send()
+                self._paths.transmit(path, packet)
             case effects.DrainPath(path):
-                self._drain_path(path, now)
+                self._paths.drain(path, now)
             case effects.ClosePath(path):
-                closed = self._paths.pop(path, None)
-                if closed is not None:
-                    closed.reply.close()
+                self._paths.close(path)
             case effects.Decide():
                 self._decide(effect)
             case effects.MakeConnection():
@@ -401,49 +408,13 @@ class ServerRunner:
             case _:
                 assert_never(effect)
 
-    def _open_path(self, number: int, image: int, now: float) -> None:
-        try:
-            self._paths[number] = _Path(self.transport.respond(image))
-        except AeronSparkError:
-            self._feed(events.PathFailed(number), now)
-
-    def _drain_path(self, number: int, now: float) -> None:
-        path = self._paths.get(number)
-        if path is not None and path.unsent:
-            path.is_draining = True
-        else:
-            self._feed(events.PathDrained(number), now)
-
-    def _work_path(self, number: int, path: _Path, now: float) -> bool:
-        """Feed the machine with the state of a path, and send; return whether a packet waits for room."""
-        if not path.is_reported and (path.reply.closed or path.reply.connected):
-            path.is_reported = True
-            self._feed(events.PathFailed(number) if path.reply.closed else events.PathReady(number), now)
-        path.send()
-        if path.is_draining and not path.unsent:
-            self._feed(events.PathDrained(number), now)
-        return bool(path.unsent) and path.reply.connected
-
     def _decide(self, effect: effects.Decide) -> None:
-        """Decide on a client in a decider thread: the store reads files, and filters are the program's functions."""
-        path = effect.path
+        path, address = effect.path, effect.source.address if isinstance(effect.source, UdpSource) else None
 
-        def answer(decided: Future[Decision]) -> None:
-            if not decided.cancelled():
-                self._runtime.run_on_loop(lambda: self._feed(events.Decided(path, decided.result()), time.monotonic()))
+        def answer(decision: Decision) -> None:
+            self._runtime.run_on_loop(lambda: self._feed(events.Decided(path, decision), time.monotonic()))
 
-        with suppress(RuntimeError):  # the pool takes no more work, because the server or the process is ending
-            self._deciders.submit(self._decision, effect.source, effect.key, effect.done).add_done_callback(answer)
-
-    def _decision(self, source: Source, key: bytes, done: ClientDone) -> Decision:
-        address = source.address if isinstance(source, UdpSource) else None
-        try:
-            grant = self._store.grant(key)
-            refusal = check_client(grant, done.tag, required=self.settings.authorized_only)
-            refusal = refusal or self.settings.filters.refusal(Candidate(address, done.tag, key))
-        except Exception as error:
-            return undecided(error)
-        return refusal or grant
+        self.access.decide_soon(Candidate(address, effect.done.tag, effect.key), answer)
 
     def _make_connection(self, effect: effects.MakeConnection, now: float) -> None:
         try:

@@ -12,16 +12,20 @@ from aeron_spark import node
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.endpoint import Endpoint
 from aeron_spark.errors import DataFormatError, OptionError, SetupError
-from aeron_spark.keys.authorized_keys import read_authorized
+from aeron_spark.keys.client_table import ClientsChange, ClientTable
 from aeron_spark.keys.identity import load_identity
 from aeron_spark.keys.stores import FilePeerStore, KeyPaths
 from aeron_spark.options import ServerOptions
 from aeron_spark.process_end import ExitHook
-from aeron_spark.protocol.access import Grant, PeerStore
-from aeron_spark.server.message_server import MessageServer
+from aeron_spark.protocol.access import PeerStore
+from aeron_spark.protocol.grants import Grant
+from aeron_spark.server.clients_watcher import ClientsWatcher
+from aeron_spark.server.message_server import GrantObserver, MessageServer
+from aeron_spark.server.runner import ConnectionService
 from aeron_spark.server.server_node import ServerNode
 from aeron_spark.server.settings import ServerSettings
-from aeron_spark.server.stream_service import StoreHousekeeper, StreamService
+from aeron_spark.server.store_housekeeper import StoreHousekeeper
+from aeron_spark.server.stream_service import StreamService
 from aeron_spark.streams.store import StreamStore
 from aeron_spark.transport.addresses import HostPort
 from aeron_spark.transport.api import ServerAddress
@@ -66,6 +70,9 @@ class Server(Endpoint):
             lambda: self.streams, self._runtime.bulk_links, self.grant_of, self._runtime.deadlines
         )
         self._server.add_service(self._stream_service)
+        self._server.observe_grants(self._stream_service)
+        clients = peers.clients if isinstance(peers, FilePeerStore) else None
+        self._clients_watcher: Final = ClientsWatcher(clients, self._server.apply_grants, self._runtime.report)
         self._exit_hook: Final = ExitHook(self.close)
 
     @property
@@ -104,9 +111,24 @@ class Server(Endpoint):
         """Counts of used resources, and of refusals by code."""
         return self._server.statistics
 
-    def grant_of(self, connection: Connection) -> Grant | None:
-        """Return the grant of the client of a connection; None: everything. Raises EndedError if it is closed."""
+    def grant_of(self, connection: Connection) -> Grant:
+        """Return the grant of the client of a connection. Raises EndedError if it is closed."""
         return self._server.grant_of(connection)
+
+    def add_service(self, service: ConnectionService) -> None:
+        """Offer a service on each connection. Call it before ``start``."""
+        self._server.add_service(service)
+
+    def observe_grants(self, observer: GrantObserver) -> None:
+        """Call the observer when the grant of a client changes. Call this before ``start``."""
+        self._server.observe_grants(observer)
+
+    def reload(self) -> ClientsChange | None:
+        """Read the clients file again now, and apply it to all clients; return the changes, or None without a file.
+
+        Raises SetupError or DataFormatError if the file is missing or wrong; then the last good version stays.
+        """
+        return self._clients_watcher.reload()
 
     def on_message(self, kind: type, listener: Callable[[Connection, Any], object]) -> None:
         """Call ``listener(connection, message)`` for each message of this class or a subclass, of all connections."""
@@ -122,6 +144,7 @@ class Server(Endpoint):
         addresses = addresses or self._addresses
         self._node.lock_addresses(addresses)
         self._server.start(addresses)
+        self._clients_watcher.start()
         self._report_missing_guard()
         if self._node.has_streams:
             self._housekeeper.open_soon()  # recovery and retention of stored streams do not wait for a client
@@ -139,6 +162,7 @@ class Server(Endpoint):
     def close(self) -> None:
         """Send CLOSE to every client and end. The media driver stops after its last user."""
         self._exit_hook.cancel()
+        self._clients_watcher.close()
         self._server.close()
         self._stream_service.close()
         self._housekeeper.close()
@@ -169,16 +193,33 @@ def _max_message_bytes(settings: ServerSettings, addresses: Sequence[ServerAddre
     return settings.link.channel_settings.for_bulk_link(is_ipc=is_ipc).max_message
 
 
-def _peer_store(options: ServerOptions) -> PeerStore:
+def _peer_store(options: ServerOptions) -> FilePeerStore:
     defaults = KeyPaths.below(node.config_home(os.environ))
     paths = replace(defaults, identity=defaults.server_identity)
     if options.identity is not None and not options.identity.startswith("env:"):
         paths = replace(paths, identity=Path(options.identity))
     if options.authorized_keys is not None:
         paths = replace(paths, authorized_keys=Path(options.authorized_keys))
-        try:  # reports a missing or wrong file at the start, not at each handshake
-            read_authorized(paths.authorized_keys)
-        except (SetupError, DataFormatError) as error:
-            raise OptionError(f"option 'authorizedKeys': {error.what}", remedy=error.remedy) from None
     is_from_environment = options.identity is not None and options.identity.startswith("env:")
-    return FilePeerStore(paths, load_identity(options.identity) if is_from_environment and options.identity else None)
+    identity = load_identity(options.identity) if is_from_environment and options.identity else None
+    return FilePeerStore(paths, identity, _clients(options, paths.authorized_keys))
+
+
+def _clients(options: ServerOptions, path: Path) -> ClientTable | None:
+    """Return the grants of the clients file; None if every key has every grant."""
+    if options.allow_any_key:
+        if options.authorized_keys is not None or path.exists():
+            raise OptionError(
+                f"option 'allowAnyKey' contradicts the clients file {path}",
+                remedy="Leave the option out, or remove the file.",
+            )
+        return None
+    if options.authorized_keys is None and not path.exists():
+        raise OptionError(
+            f"no authorised keys: {path} does not exist",
+            remedy="Create it, or pass --allow-any-key (allow_any_key=True), which gives every key every grant.",
+        )
+    try:
+        return ClientTable(path)
+    except (SetupError, DataFormatError) as error:
+        raise OptionError(f"option 'authorizedKeys': {error.what}", remedy=error.remedy) from None

@@ -20,15 +20,15 @@ from aeron_spark.protocol.server_handshake import ServerTiming
 class ServerSettings:
     """The settings of a server. Raises OptionError if ``reply_channel`` and ``mdc_ports`` contradict each other.
 
-    ``mdc_ports`` is the first port and the number of ports, for ``reply_channel='mdc'``. ``authorized_only`` admits
-    only clients with an authorised key. ``psk`` is the 32-byte key derived from the shared secret.
+    ``mdc_ports`` is the first port and the number of ports, for ``reply_channel='mdc'``. ``allow_any_key`` gives
+    every grant to keys that are not authorised. ``psk`` is the 32-byte key derived from the shared secret.
     """
 
     link: LinkSettings = field(default_factory=LinkSettings)
     limits: Limits = field(default_factory=Limits)
     filters: Filters = field(default_factory=Filters)
     timing: ServerTiming = field(default_factory=ServerTiming)
-    authorized_only: bool = False
+    allow_any_key: bool = ServerOptions.allow_any_key
     psk: bytes | None = field(default=None, repr=False)
     reply_channel: Literal["response", "mdc"] = ServerOptions.reply_channel
     mdc_ports: tuple[int, int] | None = None
@@ -67,7 +67,7 @@ class ServerSettings:
             timing=ServerTiming(
                 hello_s=step / 2, admitting_s=step / 2, path_s=step, done_s=step, authenticating_s=step
             ),
-            authorized_only=options.authorized_keys is not None,
+            allow_any_key=options.allow_any_key,
             psk=None if secret is None else read_shared_secret(Path(secret).expanduser()),
             reply_channel=options.reply_channel,
             mdc_ports=None if ports is None else (ports[0], ports[1] - ports[0] + 1),

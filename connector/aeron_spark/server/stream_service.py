@@ -9,31 +9,32 @@ from __future__ import annotations
 import copy
 import logging
 import threading
-from collections.abc import Callable, Hashable, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Final
+from weakref import WeakValueDictionary
 
 from aeron_spark.connection.bulk_links import BulkLink, BulkLinks
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.deadlines import Deadlines
 from aeron_spark.errors import (
     AeronSparkError,
-    EndedError,
     OptionError,
     RefusedError,
-    StillWorking,
     TransportError,
     WaitTimeout,
     encode_error,
 )
-from aeron_spark.protocol.access import Grant, StreamAction
+from aeron_spark.protocol.grants import STREAM_ACTIONS, Grant
 from aeron_spark.server.incoming_stage import IncomingStage
+from aeron_spark.server.running_commits import RunningCommits
+from aeron_spark.server.stream_access import StreamAccess
 from aeron_spark.streams.ledger import AlreadyCommitted
 from aeron_spark.streams.model import CommitOutcome
 from aeron_spark.streams.stages import StageRef
 from aeron_spark.streams.store import StreamStore
 from aeron_spark.streams.stream import Stream
-from aeron_spark.waiting import map_future
+from aeron_spark.waiting import fail, map_future
 from aeron_spark.wire import stream_rpc as rpc
 
 LOG: Final = logging.getLogger("aeron_spark.streams")
@@ -43,18 +44,17 @@ POLL_INTERVAL_S: Final = 1.0  # between two checks whether a stage still needs m
 PAYLOAD_OFFSET: Final = 1 + rpc.BULK_HEAD.size  # bytes before a payload: one of the frame, and the message's head
 MAX_WAIT_S: Final = 20.0  # of one request; it occupies a worker thread, except a wait for commits
 MAX_FAILED_STAGES: Final = 256  # of a connection: stages whose errors are stored for repeated requests
-HOUSEKEEPING_INTERVAL_S: Final = 1.0  # between two calls of ``StreamStore.tick``: retention, leases, abandoned stages
 
 
 class StreamService:
     """Serves the streams of ``store``, which the first request opens, on all connections of a server.
 
-    ``grant_of`` returns the grant of a connection's client, or None for all rights. ``deadlines`` ends the waits for
+    ``grant_of`` returns the present grant of a connection's client. ``deadlines`` ends the waits for
     commits. ``condition`` makes the condition variables on which requests wait for the end of a stage.
     """
 
     def __init__(
-        self, store: Callable[[], StreamStore], bulk_links: BulkLinks, grant_of: Callable[[Connection], Grant | None],
+        self, store: Callable[[], StreamStore], bulk_links: BulkLinks, grant_of: Callable[[Connection], Grant],
         deadlines: Deadlines,
     ) -> None:  # fmt: skip
         self.store = store
@@ -64,10 +64,26 @@ class StreamService:
         self.pool: Executor = ThreadPoolExecutor(MAX_TRANSFERS, thread_name_prefix="aeron-spark-transfer")
         self.commits = RunningCommits()
         self.condition: Callable[[], threading.Condition] = threading.Condition
+        # By id of the connection, which has the handler: the two end together.
+        self._handlers: WeakValueDictionary[int, StreamRequestHandler] = WeakValueDictionary()
 
     def serve(self, connection: Connection) -> None:
         """Register a handler for the requests of a connection."""
-        connection.serve(StreamRequestHandler(self, connection), (rpc.METHOD,), rpc.SERVICE)
+        handler = StreamRequestHandler(self, connection)
+        self._handlers[id(connection)] = handler
+        connection.serve(handler, (rpc.METHOD,), rpc.SERVICE)
+
+    def apply_grant(self, connection: Connection) -> None:
+        """End what the present grant of a connection's client does not cover."""
+        handler = self._handlers.get(id(connection))
+        if handler is not None:
+            handler.apply_grant()
+
+    def revoke(self, connection: Connection, error: AeronSparkError) -> None:
+        """End everything of a connection whose client is not admitted any more, with ``error``."""
+        handler = self._handlers.get(id(connection))
+        if handler is not None:
+            handler.revoke(error)
 
     def close(self) -> None:
         """Start no further transfers. Running transfers end with their bulk links."""
@@ -80,11 +96,14 @@ class StreamRequestHandler:
     def __init__(self, service: StreamService, connection: Connection) -> None:
         self._service = service
         self._connection = connection
+        self._access = StreamAccess(connection, service.store, service.grant_of)
         self._lock = threading.Lock()
         self._reads: dict[int, int] = {}  # by bulk link: request number of the running read
         self._stages: dict[str, IncomingStage] = {}  # by id: stages that are not finished
         self._failed: dict[str, AeronSparkError] = {}  # by id: errors of stages that could not be finished
         self._receiving: set[int] = set()  # bulk links from which a thread receives messages
+        self._waits: dict[Future[bool], str] = {}  # waits for commits, with the names of their streams
+        self._leased: dict[str, Stream] = {}  # by name: streams on which the client took leases
 
     def handle(self, data: bytes) -> bytes | Future[bytes]:
         """Execute an encoded request, and return the encoded response, or the future of it.
@@ -122,13 +141,12 @@ class StreamRequestHandler:
             case rpc.FindBoundary():
                 return self._find_boundary(request)
             case rpc.FindPosition():
-                positions = self._stream(request.stream, "read").position_at(request.time_ns)
+                positions = self._access.stream(request.stream, "read").position_at(request.time_ns)
                 return rpc.PartitionPositions(tuple(positions))
             case rpc.AwaitCommits():
                 return self._await_commits(request)
             case rpc.RenewLease():
-                self._stream(request.stream, "read").lease(request.reader, request.positions, request.seconds)
-                return rpc.Done()
+                return self._renew_lease(request)
             case rpc.StartRead():
                 return self._start_read(request)
             case rpc.StopRead():
@@ -138,7 +156,7 @@ class StreamRequestHandler:
             case rpc.BeginTransaction():
                 return self._begin(request)
             case rpc.FindLostTransaction():
-                stream = self._stream(request.stream, "write")
+                stream = self._access.written_stream(request.stream, request.writer)
                 return rpc.LostTransaction(stream.first_lost(request.writer, request.acknowledged, request.stamp))
             case rpc.OpenStage():
                 return self._open_stage(request)
@@ -149,9 +167,35 @@ class StreamRequestHandler:
             case rpc.CommitEmptyTransaction():
                 return self._commit_empty(request)
             case rpc.AbortTransaction():
-                stream = self._stream(request.stream, "write")
+                stream = self._access.written_stream(request.stream, request.writer)
                 stream.abort(request.writer, request.run, request.transaction)
                 return rpc.Done()
+
+    def apply_grant(self) -> None:
+        """End the waits and stages that the client's present grant does not cover. Reads check the grant themselves."""
+        with self._lock:
+            waits, stages = dict(self._waits), list(self._stages.items())
+        for waiting, name in waits.items():
+            error = self._access.refusal(name, "read")
+            if error is not None:
+                fail(waiting, error)
+        for stage_id, incoming in stages:
+            error = self._access.refusal(incoming.stream_name, "write")
+            if error is not None:
+                incoming.fail(error)
+                self._forget(stage_id, error)
+
+    def revoke(self, error: AeronSparkError) -> None:
+        """End the client's waits, stages and leases."""
+        with self._lock:
+            waits, stages, leased = list(self._waits), list(self._stages.items()), list(self._leased.values())
+        for waiting in waits:
+            fail(waiting, error)
+        for stage_id, incoming in stages:
+            incoming.fail(error)
+            self._forget(stage_id, error)
+        for stream in leased:
+            stream.end_leases(self._access.owner)
 
     def _encode(self, request_name: str, response: Callable[[], rpc.Response]) -> bytes:
         try:
@@ -165,17 +209,16 @@ class StreamRequestHandler:
 
     def _list_streams(self) -> rpc.StreamList:
         store = self._service.store()
-        names = {*(one.definition.name for one in store.all()), *store.failed}
-        return rpc.StreamList(tuple(self._inspect(name) for name in sorted(names) if self._may_list(name)))
+        return rpc.StreamList(tuple(self._inspect(name) for name in store.names if self._access.may_see(name)))
 
     def _describe(self, request: rpc.DescribeStream) -> rpc.StreamDescription:
-        self._check_grant(request.stream, "read", "write", "manage")
         if request.accept_damaged:
+            self._access.check(request.stream, *STREAM_ACTIONS)
             return self._inspect(request.stream)
-        return self._description(self._service.store().get(request.stream))
+        return self._description(self._access.stream(request.stream, *STREAM_ACTIONS))
 
     def _create(self, request: rpc.CreateStream) -> rpc.StreamDescription:
-        self._check_grant(request.stream, "manage")
+        self._access.check(request.stream, "create")
         term_length = {"term_bytes": request.term_bytes} if request.term_bytes else {}
         created = self._service.store().create(
             request.stream, request.partitions, retention_bytes=request.retention_bytes,
@@ -184,18 +227,18 @@ class StreamRequestHandler:
         return self._description(created)
 
     def _delete(self, request: rpc.DeleteStream) -> rpc.Done:
-        self._check_grant(request.stream, "manage")
+        self._access.check(request.stream, "purge")
         self._service.store().delete(request.stream)
         return rpc.Done()
 
     def _purge(self, request: rpc.PurgeStream) -> rpc.PartitionPositions:
-        starts = self._stream(request.stream, "manage").purge(
+        starts = self._access.stream(request.stream, "purge").purge(
             partition=request.partition, before_position=request.before_position, before_time_ns=request.before_time_ns
         )
         return rpc.PartitionPositions(tuple(starts))
 
     def _states(self, request: rpc.PartitionStates) -> rpc.CommittedPartitions:
-        states = self._stream(request.stream, "read", "write").states()
+        states = self._access.stream(request.stream, "read", "write").states()
         return rpc.CommittedPartitions(
             tuple(
                 rpc.CommittedPartition(
@@ -208,18 +251,32 @@ class StreamRequestHandler:
         )  # fmt: skip
 
     def _find_boundary(self, request: rpc.FindBoundary) -> rpc.BoundaryFound:
-        found = self._stream(request.stream, "read").boundary(
+        found = self._access.stream(request.stream, "read").boundary(
             request.partition, request.start, request.limit, request.end, request.max_rows, framed=request.framed
         )
         return rpc.BoundaryFound(found.position, found.rows)
 
     def _await_commits(self, request: rpc.AwaitCommits) -> Future[rpc.CommitsSeen]:
-        beyond = self._stream(request.stream, "read").when_beyond(list(request.ends))
+        beyond = self._access.stream(request.stream, "read").when_beyond(list(request.ends))
+        with self._lock:
+            self._waits[beyond] = request.stream
+        beyond.add_done_callback(self._forget_wait)
         self._service.deadlines.add(beyond, False, min(request.seconds, MAX_WAIT_S))
         return map_future(beyond, lambda ended: rpc.CommitsSeen(ended.result()))
 
+    def _renew_lease(self, request: rpc.RenewLease) -> rpc.Done:
+        stream = self._access.stream(request.stream, "read")
+        with self._lock:
+            self._leased[request.stream] = stream
+        stream.lease(request.reader, request.positions, request.seconds, self._access.owner)
+        return rpc.Done()
+
+    def _forget_wait(self, ended: Future[bool]) -> None:
+        with self._lock:
+            self._waits.pop(ended, None)
+
     def _start_read(self, request: rpc.StartRead) -> rpc.Done:
-        stream = self._stream(request.stream, "read")
+        stream = self._access.stream(request.stream, "read")
         if request.epoch is not None:
             stream.check_epoch(request.partition, request.epoch, request.position)
         link = self._service.bulk_links.of(self._connection, request.link)
@@ -237,11 +294,11 @@ class StreamRequestHandler:
         return rpc.Done()
 
     def _last_transaction(self, request: rpc.LastTransaction) -> rpc.LastCommitted:
-        stream = self._stream(request.stream, "write")
+        stream = self._access.written_stream(request.stream, request.writer)
         return rpc.LastCommitted(*stream.last_transaction_with_token(request.writer, request.producer))
 
     def _begin(self, request: rpc.BeginTransaction) -> rpc.Begun:
-        stream = self._stream(request.stream, "write")
+        stream = self._access.written_stream(request.stream, request.writer)
         last, stamp = stream.begin(
             request.writer, request.run, request.transaction, single_use=request.single_use, producer=request.producer,
             acknowledged=request.acknowledged, stamp=request.stamp, replaced=request.replaced,
@@ -249,7 +306,7 @@ class StreamRequestHandler:
         return rpc.Begun(last, stamp)
 
     def _open_stage(self, request: rpc.OpenStage) -> rpc.StageOpened:
-        stream = self._stream(request.stream, "write")
+        stream = self._access.written_stream(request.stream, request.writer)
         definition = stream.definition
         limit = definition.max_message_bytes
         if request.max_message_bytes > limit:
@@ -295,7 +352,7 @@ class StreamRequestHandler:
 
         Raises WaitTimeout if the bytes have not arrived in time.
         """
-        stream = self._stream(request.stream, "write")
+        stream = self._access.stream(request.stream, "write")
         with self._lock:
             incoming, failure = self._stages.get(request.stage), self._failed.get(request.stage)
         if failure is not None:
@@ -315,7 +372,7 @@ class StreamRequestHandler:
 
     def _commit(self, request: rpc.CommitTransaction) -> rpc.Committed:
         """Commit the parts. Raises StillWorking if this commit, or another one, takes longer than the request."""
-        stream = self._stream(request.stream, "write")
+        stream = self._access.written_stream(request.stream, request.writer)
         refs = tuple(StageRef(one.id, one.rows, one.bytes, one.crc) for one in request.parts)
         seconds = min(request.seconds, MAX_WAIT_S)
 
@@ -329,7 +386,7 @@ class StreamRequestHandler:
         return _committed(self._service.commits.run(key, commit, seconds))
 
     def _commit_empty(self, request: rpc.CommitEmptyTransaction) -> rpc.Committed:
-        stream = self._stream(request.stream, "write")
+        stream = self._access.written_stream(request.stream, request.writer)
         return _committed(
             stream.commit_empty(
                 request.writer, request.run, request.transaction, producer=request.producer,
@@ -369,6 +426,7 @@ class StreamRequestHandler:
             for position, data in stream.blocks(partition, start, end, room, memory[PAYLOAD_OFFSET:]):
                 if self._reads.get(link.number) != request:
                     return
+                self._access.check(stream.definition.name, "read")
                 memory[PAYLOAD_OFFSET - rpc.BULK_HEAD.size : PAYLOAD_OFFSET] = rpc.encode_bulk_head(
                     request, rpc.BulkMessageKind.LOG, position
                 )
@@ -399,23 +457,6 @@ class StreamRequestHandler:
                 self._failed[stage_id] = error
                 while len(self._failed) > MAX_FAILED_STAGES:
                     del self._failed[next(iter(self._failed))]
-
-    def _stream(self, name: str, *actions: StreamAction) -> Stream:
-        self._check_grant(name, *actions)
-        return self._service.store().get(name)
-
-    def _check_grant(self, name: str, *actions: StreamAction) -> None:
-        """Raise RefusedError unless the client's grant has one of the actions on the stream."""
-        grant = self._service.grant_of(self._connection)
-        if grant is not None and not any(grant.may_use(name, action) for action in actions):
-            raise RefusedError(
-                f"your key may not {' or '.join(actions)} stream {name!r}",
-                remedy="Ask the server's operator to grant the action in the server's authorized_keys",
-            )
-
-    def _may_list(self, name: str) -> bool:
-        grant = self._service.grant_of(self._connection)
-        return grant is None or any(grant.may_use(name, action) for action in ("read", "write", "manage"))
 
     def _inspect(self, name: str) -> rpc.StreamDescription:
         """Describe a stream, also a damaged one."""
@@ -467,116 +508,3 @@ def _finished_stage(stream: Stream, stage_id: str) -> StageRef:
 
 def _committed(outcome: CommitOutcome) -> rpc.Committed:
     return rpc.Committed(outcome.is_repeated, tuple(outcome.ends), outcome.stamp)
-
-
-def _wait_for(running: Future[CommitOutcome], timeout_s: float) -> None:
-    wait([running], timeout_s)
-
-
-class RunningCommits:
-    """The commits that run now, of all clients, so that a repeated request does not commit again. Thread-safe.
-
-    A client repeats its request if it has no response for some time, to find out whether the server lives. ``wait``
-    waits for a future with a timeout in seconds.
-    """
-
-    def __init__(self, wait: Callable[[Future[CommitOutcome], float], object] = _wait_for) -> None:
-        self._wait = wait
-        self._lock = threading.Lock()
-        self._running: dict[Hashable, Future[CommitOutcome]] = {}
-
-    def run(self, key: Hashable, commit: Callable[[], CommitOutcome], timeout_s: float) -> CommitOutcome:
-        """Return or raise the outcome of ``commit()``; while a commit with the same key runs, wait for its outcome.
-
-        Raises StillWorking if that commit does not end within ``timeout_s``.
-        """
-        own: Future[CommitOutcome] = Future()
-        with self._lock:
-            running = self._running.setdefault(key, own)
-        if running is not own:
-            self._wait(running, max(0.0, timeout_s))
-            if not running.done():
-                raise StillWorking("the commit is still running on the server", remedy="Send the request again.")
-            return running.result()
-        try:
-            outcome = commit()
-        except BaseException as error:
-            self._end(key)
-            own.set_exception(error)
-            raise
-        self._end(key)
-        own.set_result(outcome)
-        return outcome
-
-    def _end(self, key: Hashable) -> None:
-        with self._lock:
-            del self._running[key]
-
-
-class StoreHousekeeper:
-    """Opens the store at its first use, calls its ``tick`` on a thread, and closes it.
-
-    ``open_store`` recovers the streams, which may take long. Its argument returns whether the server is closing;
-    ``open_store`` then raises AeronSparkError soon, because ``close`` waits for it. ``report`` takes the errors of the
-    background threads.
-    """
-
-    def __init__(
-        self, open_store: Callable[[Callable[[], bool]], StreamStore],
-        report: Callable[[Connection | None, BaseException], None],
-    ) -> None:  # fmt: skip
-        self._open_store = open_store
-        self._report = report
-        self._lock = threading.Lock()
-        self._store: StreamStore | None = None
-        self._ending = threading.Event()
-        self._thread: threading.Thread | None = None
-
-    @property
-    def store(self) -> StreamStore:
-        """The store, opened at the first use. Raises the error of opening it, and EndedError after ``close``."""
-        with self._lock:
-            if self._ending.is_set():
-                raise EndedError("the server is closed", remedy="Start it again")
-            if self._store is None:
-                self._store = self._open_store(self._ending.is_set)
-                self._thread = threading.Thread(target=self._run_ticks, name="aeron-spark-streams", daemon=True)
-                self._thread.start()
-            return self._store
-
-    def open_soon(self) -> None:
-        """Open the store on a background thread; report an error."""
-        threading.Thread(target=self._open_or_report, name="aeron-spark-recovery", daemon=True).start()
-
-    def close(self) -> None:
-        """Close the store. Committed and staged rows stay on the disk."""
-        self._ending.set()
-        with self._lock:
-            store, self._store, thread = self._store, None, self._thread
-        if thread is not None:
-            thread.join()
-        if store is not None:
-            store.close()
-
-    def _open_or_report(self) -> None:
-        try:
-            _ = self.store
-        except AeronSparkError as error:
-            if not self._ending.is_set():
-                self._report(None, error)
-
-    def _run_ticks(self) -> None:
-        reported: set[str] = set()  # errors of the previous tick, which are not reported again
-        while not self._ending.wait(HOUSEKEEPING_INTERVAL_S):
-            errors = {str(error): error for error in self._tick()}
-            for text, error in errors.items():
-                if text not in reported:
-                    self._report(None, error)
-            reported = set(errors)
-
-    def _tick(self) -> Sequence[Exception]:
-        store = self._store
-        try:
-            return [] if store is None else store.tick()
-        except Exception as error:  # the thread must survive: it executes retention and ends leases
-            return [error]

@@ -11,10 +11,11 @@ from typing import Final
 
 import pyarrow as pa
 
+from aeron_spark import units
 from aeron_spark.errors import OptionError
 from aeron_spark.options import values
-from aeron_spark.options.values import INT64_MAX, NANOS
 from aeron_spark.stream_client.session import StreamSession
+from aeron_spark.units import INT64_MAX, NANOS
 from aeron_spark.wire.stream_rpc import (
     CreateStream,
     DeleteStream,
@@ -147,11 +148,11 @@ def _parse_limit(text: str, retention: str) -> Retention:
         choices = f"{number}MiB or {number}min" if text.endswith("m") else f"{number}B or {number}s"
         raise OptionError(f"the retention {retention!r} may be a size or a time", remedy=f"Write {choices}.")
     try:
-        return Retention(bytes=values.parse_size(text, 1, INT64_MAX))
+        return Retention(bytes=units.parse_size(text, 1, INT64_MAX))
     except ValueError:
         pass
     try:
-        return Retention(seconds=values.parse_duration_ns(text) / NANOS)
+        return Retention(seconds=units.parse_duration_ns(text) / NANOS)
     except ValueError:
         raise OptionError(f"{retention!r} is not a retention", remedy=RETENTION_REMEDY) from None
 

@@ -75,6 +75,14 @@ class Epoch(msgspec.Struct, frozen=True, tag="epoch", forbid_unknown_fields=True
     transactions: Count
 
 
+class WriterOwned(msgspec.Struct, frozen=True, tag="owned", forbid_unknown_fields=True):
+    """A writer id belongs to a key. ``owner`` is the key's fingerprint."""
+
+    writer: str
+    owner: str
+    time_ns: Time
+
+
 class Writer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The state of one writer: its last transaction (-1: none), its current run, and its earlier runs, newest last.
 
@@ -112,7 +120,7 @@ class Snapshot(msgspec.Struct, frozen=True, tag="snapshot", forbid_unknown_field
     """The whole state of a ledger; ``times`` and ``begins`` are its time index, int64 little-endian.
 
     ``epochs`` are the remembered epochs, oldest first. ``committed_in`` has, by writer, the epochs in which the writer
-    committed. Snapshots of earlier releases do not have these two.
+    committed. ``owned`` has the owners of writer ids. Snapshots of earlier releases do not have these three.
     """
 
     time_ns: Time
@@ -128,9 +136,10 @@ class Snapshot(msgspec.Struct, frozen=True, tag="snapshot", forbid_unknown_field
     writers: dict[str, Writer]
     epochs: tuple[Epoch, ...] = ()
     committed_in: dict[str, tuple[CommittedIn, ...]] = {}
+    owned: tuple[WriterOwned, ...] = ()
 
 
-Record = Recorded | RunStarted | Committed | Purged | Epoch | Snapshot
+Record = Recorded | RunStarted | WriterOwned | Committed | Purged | Epoch | Snapshot
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final = msgspec.msgpack.Decoder(Record)

@@ -36,8 +36,10 @@ from aeron_spark.streams.journal_records import (
     RunStarted,
     Snapshot,
     Writer,
+    WriterOwned,
 )
 from aeron_spark.streams.time_index import SECOND_NS, TimeIndex
+from aeron_spark.streams.writer_owners import WriterOwners
 
 NO_TRANSACTION: Final = -1
 MAX_EARLIER_RUNS: Final = 128  # of a writer: no task outlives so many restarts of its query
@@ -70,6 +72,7 @@ class Ledger:
         self.ends = [0] * partitions  # position after the last committed byte
         self.rows = [0] * partitions  # number of committed rows
         self.recordings: dict[int, RecordingOf] = {}
+        self.owners = WriterOwners()
         self._writers: dict[str, Writer] = {}
         self._times = [TimeIndex() for _ in range(partitions)]
         self._epochs: deque[Epoch] = deque([self._first_epoch()])
@@ -318,6 +321,7 @@ class Ledger:
             dict(self._writers),
             () if self.epoch == FIRST else tuple(self._epochs),
             dict(self._committed_in),
+            self.owners.records(),
         )
 
     # Changes
@@ -329,6 +333,8 @@ class Ledger:
                 self._apply_recorded(record)
             case RunStarted(writer=writer, run=run, time_ns=time_ns, single_use=single_use):
                 self._update_writer(writer, run, time_ns, single_use)
+            case WriterOwned():
+                self.owners.apply(record)
             case Committed():
                 self._apply_committed(record)
             case Purged(starts=starts):
@@ -343,7 +349,10 @@ class Ledger:
         return sum(index.thin(now_ns) for index in self._times)
 
     def forget_single_use_writers(self, now_ns: int) -> list[str]:
-        """Forget single-use writers a day after their last record; return their ids. Needs no record."""
+        """Forget single-use writers a day after their last record; return their ids. Needs no record.
+
+        Also forgets the owners of ids under which no run began within a day.
+        """
         old = [
             name
             for name, one in self._writers.items()
@@ -352,6 +361,7 @@ class Ledger:
         for name in old:
             del self._writers[name]
             self._committed_in.pop(name, None)
+        self.owners.forget([*old, *self.owners.unused(self._writers, now_ns - SINGLE_USE_EXPIRY_NS)])
         return old
 
     def _first_epoch(self) -> Epoch:
@@ -474,6 +484,7 @@ class Ledger:
         times = [TimeIndex.from_bytes(*both) for both in zip(record.times, record.begins, strict=True)]
         self._keep_epochs(record.epochs or [self._first_epoch()])
         self._committed_in = dict(record.committed_in)
+        self.owners = WriterOwners(record.owned)
         self.content, self.schema = record.content, record.schema
         self.time_ns, self.transactions = record.time_ns, record.transactions
         self.starts, self.ends, self.rows = list(record.starts), list(record.ends), list(record.rows)

@@ -185,8 +185,17 @@ class StreamStore:
             error = self.failed.get(name)
             if error is not None:
                 raise error
-            raise unknown_stream(name, [*self._streams, *self.failed])
+            raise unknown_stream(name, self.names)
         return stream
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._streams or name in self.failed
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all streams, also of damaged ones, in order."""
+        self._refuse_closed()
+        return sorted({*self._streams, *self.failed})
 
     def all(self) -> list[Stream]:
         """Return the open streams, in the order of their names."""

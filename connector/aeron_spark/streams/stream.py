@@ -30,9 +30,10 @@ from aeron_spark.streams.definition import Definition
 from aeron_spark.streams.journal import JournaledLedger, StoreOpening
 from aeron_spark.streams.ledger import NO_TRANSACTION
 from aeron_spark.streams.model import CommitOutcome, Shape, StreamSettings
+from aeron_spark.streams.reader_leases import ReaderLeases
 from aeron_spark.streams.reads import ReadableStream
 from aeron_spark.streams.recordings import Recordings
-from aeron_spark.streams.retention import Layout, ReaderLeases, purge_to, retention_start
+from aeron_spark.streams.retention import Layout, purge_to, retention_start
 from aeron_spark.streams.schema_changes import merge
 from aeron_spark.streams.stage_files import StageSpace
 from aeron_spark.streams.stages import Stage, StageRef, Stages, by_partition
@@ -119,16 +120,30 @@ class Stream(ReadableStream):
             found = self._ledger.position_at(time_ns)
             return [max(position, start) for position, start in zip(found, self._ledger.starts, strict=True)]
 
-    def lease(self, reader: str, positions: Mapping[int, int], seconds: float) -> None:
+    def lease(self, reader: str, positions: Mapping[int, int], seconds: float, owner: str = "") -> None:
         """Lease the bytes from ``positions`` (by partition) on to ``reader`` for ``seconds``; replace its former lease.
 
-        Without positions, or with 0 seconds, its lease ends. Raises RefusedError if too many readers have leases.
+        Without positions, or with 0 seconds, its lease ends. ``owner`` identifies the client's key, "" this program.
+        Raises RefusedError if too many readers have leases, OptionError for invalid ``seconds``.
         """
         with self._state:
             self._refuse_closed()
-            self._leases.renew(reader, positions, seconds, self._clock())
+            self._leases.renew(reader, positions, seconds, self._clock(), owner)
+
+    def end_leases(self, owner: str) -> None:
+        """End all leases of a client's key."""
+        with self._state:
+            self._leases.end_of_owner(owner)
 
     # For writers
+
+    def claim_writer(self, writer: str, owner: str) -> None:
+        """Give a writer id that has no owner to a client's key. Raises RefusedError if it belongs to another key."""
+        with self._state:
+            self._refuse_unwritable()
+            record = self._ledger.owners.prepare(writer, owner, max(self._wall(), 0))
+            if record is not None:
+                self._journal.write(record)
 
     def last_transaction(self, writer: str, producer: str = "") -> int:
         """Return the last committed transaction of the writer, or of one of its producers; -1 for none."""

@@ -30,7 +30,7 @@ from tests.aeron.secure.tap import Tap
 
 TIMEOUT_S: Final = 60.0  # of waits that take milliseconds on an idle machine
 NO_LIMITS: Final = Limits(handshakes_per_second=0, pending_per_address=0)
-DEFAULT_SETTINGS: Final = ServerSettings(limits=NO_LIMITS)
+DEFAULT_SETTINGS: Final = ServerSettings(limits=NO_LIMITS, allow_any_key=True)
 USAGE_COUNTS: Final = (
     "connections",
     "sessions",

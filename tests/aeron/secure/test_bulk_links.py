@@ -12,9 +12,8 @@ from aeron_spark.client.client import Client
 from aeron_spark.connection.bulk_links import BulkLink
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.server.message_server import MessageServer
-from aeron_spark.server.settings import ServerSettings
 from aeron_spark.waiting import wait_for
-from tests.aeron.secure.endpoints import NO_LIMITS, TIMEOUT_S, World
+from tests.aeron.secure.endpoints import TIMEOUT_S, World
 
 MIB = 1 << 20
 
@@ -105,7 +104,7 @@ def test_with_mdc_each_bulk_link_has_a_separate_control_port(world: World) -> No
 
     first = free_ports()[0]
     address = world.free_address()
-    server = world.server(address, settings=ServerSettings(limits=NO_LIMITS, reply_channel="mdc", mdc_ports=(first, 3)))
+    server = world.server(address, reply_channel="mdc", mdc_ports=(first, 3))
     client = world.connected(address)
     mine, theirs = open_bulk_link(server, client)
     transfer(theirs, mine, 4 * MIB)

@@ -58,6 +58,12 @@ def free_host_and_ports() -> str:
     return f"127.0.0.1:{data}:{control}"
 
 
+def server_on(aeron_dir: Path) -> aeron_spark.Server:
+    return aeron_spark.Server(
+        free_host_and_ports(), store=MemoryPeerStore(), aeron_dir=str(aeron_dir), allow_any_key=True
+    )
+
+
 def guard_found(aeron_dir: Path) -> doctor.Finding | None:
     """Return the doctor's finding about the guard."""
     found = [one for one in doctor.examine(node.local_node_paths(aeron_dir)) if one.subject == "guard"]
@@ -67,7 +73,7 @@ def guard_found(aeron_dir: Path) -> doctor.Finding | None:
 
 def test_a_client_can_add_listeners_before_its_first_connection(own_dir: Path, tmp_path: Path) -> None:
     at = free_host_and_ports()
-    with aeron_spark.Server(at, store=MemoryPeerStore(), aeron_dir=str(own_dir)) as server:
+    with aeron_spark.Server(at, store=MemoryPeerStore(), aeron_dir=str(own_dir), allow_any_key=True) as server:
         server.on_connect(lambda connection: connection.send("welcome"))
         recorded: list[object] = []
         with aeron_spark.Client.to(at, store=MemoryPeerStore(), aeron_dir=str(own_dir), tag="desk-7") as client:
@@ -124,10 +130,14 @@ def test_a_driver_without_the_guard_is_reported_and_one_with_the_guard_is_not(
     assert before.verdict == "warning"  # a guard shows itself only after it has guarded a channel
     errors: list[BaseException] = []
     with caplog.at_level(logging.WARNING, "aeron_spark"):
-        with aeron_spark.Server(free_host_and_ports(), store=MemoryPeerStore(), aeron_dir=str(own_dir)):
+        with aeron_spark.Server(
+            free_host_and_ports(), store=MemoryPeerStore(), aeron_dir=str(own_dir), allow_any_key=True
+        ):
             found = guard_found(own_dir)
         warnings = [record.getMessage() for record in caplog.records if "has no guard" in record.getMessage()]
-        listening = aeron_spark.Server(free_host_and_ports(), store=MemoryPeerStore(), aeron_dir=str(own_dir))
+        listening = aeron_spark.Server(
+            free_host_and_ports(), store=MemoryPeerStore(), aeron_dir=str(own_dir), allow_any_key=True
+        )
         listening.on_error(lambda connection, error: errors.append(error))
         with listening:
             pass
@@ -147,7 +157,7 @@ def test_a_driver_without_the_guard_is_reported_and_one_with_the_guard_is_not(
 
 def test_a_server_over_shared_memory_only_does_not_report_a_missing_guard(own_dir: Path, foreign: bool) -> None:
     errors: list[BaseException] = []
-    server = aeron_spark.Server("ipc:", store=MemoryPeerStore(), aeron_dir=str(own_dir))
+    server = aeron_spark.Server("ipc:", store=MemoryPeerStore(), aeron_dir=str(own_dir), allow_any_key=True)
     server.on_error(lambda connection, error: errors.append(error))
     with server:
         assert server.addresses == ("ipc:",)
@@ -157,7 +167,9 @@ def test_a_server_over_shared_memory_only_does_not_report_a_missing_guard(own_di
 def test_the_driver_of_a_node_has_the_guard_unless_its_properties_replace_it(own_dir: Path) -> None:
     assert guard_found(own_dir) is None  # no driver runs, and the node starts one with the guard
     errors: list[BaseException] = []
-    server = aeron_spark.Server(free_host_and_ports(), store=MemoryPeerStore(), aeron_dir=str(own_dir))
+    server = aeron_spark.Server(
+        free_host_and_ports(), store=MemoryPeerStore(), aeron_dir=str(own_dir), allow_any_key=True
+    )
     server.on_error(lambda connection, error: errors.append(error))
     with server:
         found = guard_found(own_dir)

@@ -33,7 +33,7 @@ import sys
 import threading
 import aeron_spark
 from aeron_spark.keys.stores import MemoryPeerStore
-server = aeron_spark.Server(sys.argv[1], store=MemoryPeerStore(), aeron_dir=sys.argv[2])
+server = aeron_spark.Server(sys.argv[1], store=MemoryPeerStore(), aeron_dir=sys.argv[2], allow_any_key=True)
 connected = threading.Event()
 server.on_connect(lambda connection: connected.set())
 server.start()

@@ -11,13 +11,14 @@ import pytest
 from aeron_spark.connection.settings import LinkSettings
 from aeron_spark.errors import OptionError, RefusedError
 from aeron_spark.protocol import handshake_packets
-from aeron_spark.protocol.access import Filters, Network
+from aeron_spark.protocol.access import Filters
 from aeron_spark.protocol.client_handshake import Abandoned
 from aeron_spark.protocol.handshake_payloads import ClientDone
 from aeron_spark.protocol.ids import FIRST_SESSION_ID
 from aeron_spark.protocol.limits import Limits
 from aeron_spark.protocol.liveness import Times
 from aeron_spark.protocol.server_handshake import ServerTiming
+from aeron_spark.protocol.sources import Network
 from aeron_spark.transport.api import ServerAddress
 from aeron_spark.waiting import wait_for
 from tests.aeron.secure.endpoints import NO_LIMITS, TIMEOUT_S, World, await_nothing_in_use, echoes, logs, memory_of

@@ -25,6 +25,7 @@ class ServerProcess:
         self._command = [
             sys.executable, "-W", "error", "-m", "aeron_spark", "server", self.address, "--json", "--aeron-dir",
             node.aeron_dir, "--identity", str(folder / "server.key"), "--handshakes-per-second", "0",
+            "--allow-any-key",
         ]  # fmt: skip
         self._process: subprocess.Popen[str] | None = None
 

@@ -20,7 +20,7 @@ def test_retention_deletes_segments_of_a_server_without_requests(node_of_64k: No
     data, control = free_ports()
     with Server(
         f"127.0.0.1:{data}:{control}", aeron_dir=node_of_64k.aeron_dir, identity=str(tmp_path / "server.key"),
-        streams_dir=str(tmp_path / "streams"),
+        streams_dir=str(tmp_path / "streams"), allow_any_key=True,
     ) as server:  # fmt: skip
         stream = server.streams.create("kept-short", 1, retention_bytes=SEGMENT, term_bytes=SEGMENT)
         for transaction in range(4):
@@ -36,7 +36,7 @@ def test_a_closed_server_leaves_no_transfer_thread(node_of_64k: NodeHandle, tmp_
     data, control = free_ports()
     with Server(
         f"127.0.0.1:{data}:{control}", aeron_dir=node_of_64k.aeron_dir, identity=str(tmp_path / "server.key"),
-        streams_dir=str(tmp_path / "streams"),
+        streams_dir=str(tmp_path / "streams"), allow_any_key=True,
     ) as server:  # fmt: skip
         thread = server._stream_service.pool.submit(threading.current_thread).result(TIMEOUT_S)
         assert thread.is_alive()

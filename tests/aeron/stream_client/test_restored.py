@@ -58,7 +58,7 @@ class StoreAlone:
         self._archive_dir = node.archive_dir
         self._options = {
             "aeron_dir": node.aeron_dir, "identity": str(folder / "server.key"), "handshakes_per_second": 0,
-            "streams_dir": str(folder / "streams"),
+            "streams_dir": str(folder / "streams"), "allow_any_key": True,
         }  # fmt: skip
         self._server: Server | None = None
 

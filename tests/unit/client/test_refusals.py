@@ -10,12 +10,13 @@ import pytest
 
 from aeron_spark.client.settings import ClientSettings
 from aeron_spark.errors import RefusedError
-from aeron_spark.protocol.access import Filters, Network
+from aeron_spark.protocol.access import Filters
 from aeron_spark.protocol.client_handshake import ClientTiming
 from aeron_spark.protocol.limits import Limits
 from aeron_spark.protocol.refusals import Refusal
 from aeron_spark.protocol.retry_cookies import RefusalHint, encode_hint
 from aeron_spark.protocol.server_handshake import ServerTiming
+from aeron_spark.protocol.sources import Network
 from aeron_spark.server.message_server import MessageServer
 from aeron_spark.server.settings import ServerSettings
 from aeron_spark.transport.api import PublicationRejected

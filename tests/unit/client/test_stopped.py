@@ -20,7 +20,8 @@ from aeron_spark.errors import (
     WaitTimeout,
 )
 from aeron_spark.keys.stores import MemoryPeerStore
-from aeron_spark.protocol.access import Filters, Grant
+from aeron_spark.protocol.access import Filters
+from aeron_spark.protocol.grants import Grant
 from aeron_spark.server.message_server import MessageServer
 from aeron_spark.server.settings import ServerSettings
 from tests.unit.connection.endpoints import LINK, NO_LIMITS, TIMEOUT_S, World, kept_for, wait_for

@@ -103,11 +103,12 @@ class World:
     def server(
         self, settings: ServerSettings | None = None, *, store: PeerStore | None = None,
         addresses: Iterable[ServerAddress] = (ADDRESS,), connection_class: type[Connection] = Connection,
-        start: bool = True,
+        start: bool = True, allow_any_key: bool = True,
     ) -> MessageServer:  # fmt: skip
+        given = settings or ServerSettings(link=LINK, limits=NO_LIMITS)
         server = MessageServer(
             lambda: MemoryServerTransport(self.network), store or MemoryPeerStore(),
-            settings or ServerSettings(link=LINK, limits=NO_LIMITS), connection_class,
+            replace(given, allow_any_key=allow_any_key), connection_class,
         )  # fmt: skip
         self._add(server)
         if start:

@@ -7,7 +7,7 @@ import pytest
 from aeron_spark.errors import OptionError
 from aeron_spark.options.declaration import ENDPOINT, EVERYWHERE, Where, all_options
 from aeron_spark.options.reader import OptionReader, has_batch_only_options
-from aeron_spark.protocol.access import Network
+from aeron_spark.protocol.sources import Network
 
 
 def refused(options: dict[str, object], where: Where = Where.READ_STREAM) -> str:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aeron_spark.errors import DataFormatError
-from aeron_spark.protocol.access import IpcSource, UdpSource, canonical_address, limit_key, parse_source
+from aeron_spark.protocol.sources import IpcSource, UdpSource, canonical_address, limit_key, parse_source
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from aeron_spark.errors import OptionError, Retry
-from aeron_spark.protocol.access import NOT_PERMITTED, Candidate, Filters, Network, Rule, canonical_address
+from aeron_spark.protocol.access import NOT_PERMITTED, Candidate, Filters, Rule
+from aeron_spark.protocol.sources import Network, canonical_address
 
 KEY = bytes(range(32))
 

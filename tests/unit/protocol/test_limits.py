@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from aeron_spark.errors import OptionError
-from aeron_spark.protocol.access import IpcSource, LimitKey, Source, parse_source
 from aeron_spark.protocol.limits import (
     ADDRESS_LIMIT,
     FULL,
@@ -24,6 +23,7 @@ from aeron_spark.protocol.limits import (
     Permit,
 )
 from aeron_spark.protocol.refusals import Refusal
+from aeron_spark.protocol.sources import IpcSource, LimitKey, Source, parse_source
 
 NO_LIMITS = Limits(0, 0, 0, 0, 0.0)
 

@@ -10,7 +10,7 @@ import pytest
 from aeron_spark.errors import OptionError, SessionLost, TransportError
 from aeron_spark.protocol import server_effects as effects
 from aeron_spark.protocol import server_events as events
-from aeron_spark.protocol.access import UNKNOWN_KEY, Grant, parse_source
+from aeron_spark.protocol.grants import UNKNOWN_KEY, Grant
 from aeron_spark.protocol.keypair import keypair_from
 from aeron_spark.protocol.limits import Limits
 from aeron_spark.protocol.liveness import Times
@@ -21,6 +21,7 @@ from aeron_spark.protocol.server_effects import AuthenticatedClient, Ending
 from aeron_spark.protocol.server_handshake import ServerTiming
 from aeron_spark.protocol.server_machine import DRAIN_SECONDS
 from aeron_spark.protocol.server_sessions import ServerPolicy
+from aeron_spark.protocol.sources import parse_source
 from tests.unit.protocol.handshakes import NOW
 from tests.unit.protocol.simulated_server import SimulatedClient, SimulatedServer
 

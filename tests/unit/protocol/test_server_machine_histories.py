@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from aeron_spark.errors import SessionLost, TransportError
 from aeron_spark.protocol import server_effects as effects
 from aeron_spark.protocol import server_events as events
-from aeron_spark.protocol.access import UNKNOWN_KEY, Grant
+from aeron_spark.protocol.grants import UNKNOWN_KEY, Grant
 from aeron_spark.protocol.keypair import keypair_from
 from aeron_spark.protocol.limits import Limits
 from aeron_spark.protocol.liveness import Times

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aeron_spark.protocol.access import is_from_address
+from aeron_spark.protocol.sources import is_from_address
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ from aeron_spark.client.settings import ClientSettings
 from aeron_spark.connection.connection import Connection
 from aeron_spark.errors import InUseError, OptionError, RefusedError, RemoteError
 from aeron_spark.keys.stores import MemoryPeerStore
-from aeron_spark.protocol.access import Filters, Grant
+from aeron_spark.protocol.access import Filters
+from aeron_spark.protocol.grants import Grant
 from aeron_spark.protocol.keypair import keypair_from
 from aeron_spark.protocol.limits import Limits
 from aeron_spark.protocol.retry_cookies import RefusalHint, RetryHint, decode_hint
@@ -270,7 +271,7 @@ def test_a_closed_client_frees_its_connection_slot_and_a_resume_takes_one_again(
 def test_row_45_only_authorised_keys_connect_and_call_only_granted_methods(world: World) -> None:
     keys = keypair_from(b"k" * 32)
     store = MemoryPeerStore(authorized={keys.public: Grant(calls=("door.open",))})
-    server = world.server(ServerSettings(link=LINK, limits=NO_LIMITS, authorized_only=True), store=store)
+    server = world.server(ServerSettings(link=LINK, limits=NO_LIMITS), store=store, allow_any_key=False)
 
     class Door:
         def open(self) -> str:

@@ -18,6 +18,7 @@ from aeron_spark.connection.deadlines import Deadlines
 from aeron_spark.connection.loop import IDLE_WAIT_S
 from aeron_spark.connection.settings import LinkSettings
 from aeron_spark.errors import AeronSparkError, ConnectError, UsageError
+from aeron_spark.protocol.grants import EVERYTHING, Grant
 from aeron_spark.server.message_server import MessageServer
 from aeron_spark.server.settings import ServerSettings
 from aeron_spark.server.stream_service import MAX_WAIT_S, StreamRequestHandler, StreamService
@@ -45,6 +46,9 @@ class Store:
     def __init__(self, stream: MemoryStream) -> None:
         self.stream = stream
 
+    def __contains__(self, name: str) -> bool:
+        return name == NAME
+
     def get(self, name: str) -> MemoryStream:
         return self.stream
 
@@ -63,8 +67,8 @@ class Requests:
         self.handler = StreamRequestHandler(service, service)
         self.label = "the connection of the test"
 
-    def grant_of(self, connection: object) -> None:
-        return None
+    def grant_of(self, connection: object) -> Grant:
+        return EVERYTHING
 
     def store(self) -> Store:
         return Store(self.stream)

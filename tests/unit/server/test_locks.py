@@ -187,7 +187,16 @@ def test_a_second_server_is_refused_before_a_node_or_jvm_starts(
 ) -> None:
     store, address = tmp_path / "store", f"127.0.0.1:{free_port()}"
     locks.lock_store(store)
-    arguments = ["server", address, "--aeron-dir", str(aeron_dir), "--streams-dir", str(store)]
+    arguments = [
+        "server",
+        address,
+        "--aeron-dir",
+        str(aeron_dir),
+        "--streams-dir",
+        str(store),
+        "--allow-any-key",
+        "true",
+    ]
     assert main(arguments) == 3
     assert capsys.readouterr().err == (
         f"aeron-spark: the store {store} is in use by server process {os.getpid()}. "
@@ -268,7 +277,10 @@ def test_the_lock_of_a_port_ignores_the_data_home_and_links_to_the_drivers_direc
         driver = str(link)
     else:
         monkeypatch.setenv("AERON_SPARK_DATA_HOME", str(tmp_path / "other"))
-    arguments = ["server", f"127.0.0.1:{port}", "--aeron-dir", driver, "--streams-dir", str(tmp_path / "store")]
+    arguments = [
+        "server", f"127.0.0.1:{port}", "--aeron-dir", driver, "--streams-dir", str(tmp_path / "store"),
+        "--allow-any-key", "true",
+    ]  # fmt: skip
     assert main(arguments) == 3
     assert capsys.readouterr().err == (
         f"aeron-spark: port {port} of the media driver in {driver} is served by server process {os.getpid()}. "
@@ -328,8 +340,8 @@ def test_a_server_on_a_port_of_another_program_is_refused_before_a_node_or_jvm_s
             (f"0.0.0.0:{port}", f"0.0.0.0:{port}"),
             (f"127.0.0.1:{port - 1}", f"127.0.0.1:{port}"),
         ):
-            code = main(["server", address, "--aeron-dir", str(aeron_dir), "--streams-dir", str(tmp_path / "store")])
-            assert code == 3
+            folders = ("--aeron-dir", str(aeron_dir), "--streams-dir", str(tmp_path / "store"))
+            assert main(["server", address, *folders, "--allow-any-key", "true"]) == 3
             assert capsys.readouterr().err == (
                 f"aeron-spark: cannot listen on {expected}: the address is in use. "
                 "Stop the program that has it, or choose another port\n"

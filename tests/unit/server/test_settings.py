@@ -116,10 +116,11 @@ def test_row_27_a_network_with_an_impossible_prefix_is_refused() -> None:
     assert refused(deny=["::/129"]).startswith("option 'deny': the rule '::/129'")
 
 
-def test_a_file_of_authorised_keys_restricts_the_clients_to_them() -> None:
-    assert server_settings({"authorized_keys": "clients"}).authorized_only
+def test_a_server_admits_any_key_only_with_the_option_for_it() -> None:
+    assert server_settings({"allow_any_key": True}).allow_any_key
+    assert not server_settings({}).allow_any_key
+    assert not server_settings({"authorized_keys": "clients"}).allow_any_key
     assert ServerOptions.parse("", {"authorized_keys": "clients"}).authorized_keys == "clients"
-    assert not server_settings({}).authorized_only
 
 
 def test_reply_channel_mdc_and_its_ports_need_each_other() -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from itertools import combinations
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
+import msgspec
 import pytest
 
-from aeron_spark.errors import DataFormatError, RefusedError
-from aeron_spark.protocol.access import Grant
+from aeron_spark.errors import DataFormatError, OptionError, RefusedError
+from aeron_spark.protocol.grants import EVERYTHING, STREAM_ACTIONS, Grant, StreamGrant
 from aeron_spark.server.stream_service import StreamRequestHandler
 from aeron_spark.streams.store import Condition
 from aeron_spark.wire.stream_rpc import (
@@ -39,18 +40,18 @@ from aeron_spark.wire.stream_rpc import (
     encode_request,
 )
 
-READ, WRITE, MANAGE = "read", "write", "manage"
-ACTIONS: Final = (READ, WRITE, MANAGE)
+READ, WRITE, CREATE, PURGE = "read", "write", "create", "purge"
+ALL_ACTIONS: Final = frozenset(STREAM_ACTIONS)
 NAME: Final = "flights"
 STAGE: Final = OpenStage(NAME, "w", "run", 0, True, "producer", 0, 0, "raw", b"", 1, 1)
 
 # A request of each class that names a stream, and the actions of which the client's grant needs one.
 REQUESTS: Final[list[tuple[Request[Any], frozenset[str]]]] = [
-    (DescribeStream(NAME), frozenset(ACTIONS)),
-    (DescribeStream(NAME, accept_damaged=True), frozenset(ACTIONS)),
-    (CreateStream(NAME, 1, 0, 0.0, 0), frozenset({MANAGE})),
-    (DeleteStream(NAME), frozenset({MANAGE})),
-    (PurgeStream(NAME), frozenset({MANAGE})),
+    (DescribeStream(NAME), ALL_ACTIONS),
+    (DescribeStream(NAME, accept_damaged=True), ALL_ACTIONS),
+    (CreateStream(NAME, 1, 0, 0.0, 0), frozenset({CREATE})),
+    (DeleteStream(NAME), frozenset({PURGE})),
+    (PurgeStream(NAME), frozenset({PURGE})),
     (PartitionStates(NAME), frozenset({READ, WRITE})),
     (FindBoundary(NAME, 0, 0, 64, 64, None, False), frozenset({READ})),
     (FindPosition(NAME, 0), frozenset({READ})),
@@ -73,27 +74,58 @@ class Admitted(Exception):
     """The request was granted and reached the store."""
 
 
+class Store:
+    """A store with two damaged streams, whose descriptions are short. ``get`` raises Admitted."""
+
+    failed: Final = {NAME: "damaged", "secret": "damaged"}
+    names: Final = [NAME, "secret"]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.failed
+
+    def get(self, name: str) -> NoReturn:
+        raise Admitted
+
+    def create(self, name: str, *_: object, **__: object) -> NoReturn:
+        raise Admitted
+
+    def delete(self, name: str) -> NoReturn:
+        raise Admitted
+
+    def condition(self, name: str) -> Condition:
+        return Condition("damaged", self.failed[name])
+
+    def definition(self, name: str) -> None:
+        return None
+
+
 class Service:
-    """A stand-in for the stream service; its store raises Admitted."""
+    """A stand-in for the stream service."""
 
-    def __init__(self, grant: Grant | None) -> None:
+    def __init__(self, grant: Grant) -> None:
         self._grant = grant
+        self._store = Store()
 
-    def grant_of(self, connection: object) -> Grant | None:
+    def grant_of(self, connection: object) -> Grant:
         return self._grant
 
     def store(self) -> Any:
-        raise Admitted
+        return self._store
 
 
 class Connection:
     """A stand-in for a connection."""
 
     label = "the connection of the test"
+    key = b"k" * 32
 
 
-def handler(grant: Grant | None) -> StreamRequestHandler:
+def handler(grant: Grant) -> StreamRequestHandler:
     return StreamRequestHandler(Service(grant), Connection())  # type: ignore[arg-type]
+
+
+def granted_to(name: str, *actions: Any) -> Grant:
+    return Grant(streams=(StreamGrant((name,), frozenset(actions)), StreamGrant(("another",), ALL_ACTIONS)))
 
 
 def name_of(value: object) -> str:
@@ -107,28 +139,48 @@ def test_the_table_has_each_request_that_names_a_stream() -> None:
 @pytest.mark.parametrize(("request_", "needed"), REQUESTS, ids=name_of)
 def test_a_request_is_executed_only_for_keys_with_its_action(request_: Any, needed: frozenset[str]) -> None:
     """No other test notices that a key with only `read` could delete the rows of a stream."""
-    for count in range(len(ACTIONS) + 1):
-        for granted in combinations(ACTIONS, count):
-            grant = Grant(streams=((NAME, frozenset(granted)), ("another", frozenset(ACTIONS))))
+    for count in range(len(STREAM_ACTIONS) + 1):
+        for granted in combinations(STREAM_ACTIONS, count):
+            service = handler(granted_to(NAME, *granted))
             if needed & set(granted):
-                with pytest.raises(Admitted):
-                    handler(grant).execute(request_)
+                assert is_admitted(service, request_)
             else:
-                with pytest.raises(RefusedError, match=f"your key may not .* stream '{NAME}'"):
-                    handler(grant).execute(request_)
+                expected = RefusedError if granted or CREATE in needed else OptionError
+                with pytest.raises(expected) as raised:
+                    service.execute(request_)
+                text = f"your key may not {' or '.join(one for one in STREAM_ACTIONS if one in needed)} stream '{NAME}'"
+                assert str(raised.value).startswith(text if expected is RefusedError else f"unknown stream '{NAME}'")
 
 
 @pytest.mark.parametrize("request_", [request for request, _ in REQUESTS], ids=name_of)
-def test_a_request_is_executed_for_an_unlimited_key_and_on_a_server_without_authorised_keys(request_: Any) -> None:
-    for grant in (Grant(), None):
-        with pytest.raises(Admitted):
-            handler(grant).execute(request_)
+def test_a_request_is_executed_for_a_key_with_all_grants(request_: Any) -> None:
+    assert is_admitted(handler(EVERYTHING), request_)
+
+
+@pytest.mark.parametrize("request_", [request for request, needed in REQUESTS if CREATE not in needed], ids=name_of)
+def test_a_stream_without_any_granted_action_is_unknown_and_not_suggested(request_: Any) -> None:
+    errors = []
+    for name in (NAME, "flightz"):  # one exists
+        with pytest.raises(OptionError) as raised:
+            handler(Grant()).execute(msgspec.structs.replace(request_, stream=name))
+        errors.append(str(raised.value).replace(name, "NAME"))
+    assert errors[0] == errors[1]
+    assert NAME not in errors[1]
+
+
+def is_admitted(service: StreamRequestHandler, request_: Any) -> bool:
+    """Return whether the request passes the checks of grants."""
+    if isinstance(request_, DescribeStream) and request_.accept_damaged:
+        return service.execute(request_).state == "damaged"  # type: ignore[union-attr]
+    with pytest.raises(Admitted):
+        service.execute(request_)
+    return True
 
 
 def test_the_response_to_a_failed_or_invalid_request_is_a_failure(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "aeron_spark.streams")
-    refusing = handler(Grant(streams=()))
-    with pytest.raises(RefusedError, match="your key may not manage stream"):
+    refusing = handler(granted_to(NAME, READ))
+    with pytest.raises(RefusedError, match="your key may not purge stream"):
         decode_response(DeleteStream(NAME), refusing.handle(encode_request(DeleteStream(NAME))))
     with pytest.raises(DataFormatError, match="these bytes are not a request"):
         decode_response(DeleteStream(NAME), refusing.handle(b"\xc1"))
@@ -138,27 +190,11 @@ def test_the_response_to_a_failed_or_invalid_request_is_a_failure(caplog: pytest
     ]
 
 
-class Store:
-    """A store with two damaged streams, whose descriptions are short."""
-
-    failed: Final = {NAME: "damaged", "secret": "damaged"}
-
-    def all(self) -> list[object]:
-        return []
-
-    def condition(self, name: str) -> Condition:
-        return Condition("damaged", self.failed[name])
-
-    def definition(self, name: str) -> None:
-        return None
-
-
-@pytest.mark.parametrize("granted", ACTIONS)
-def test_a_list_has_only_streams_on_which_the_key_has_an_action(granted: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Service, "store", lambda _: Store())
+@pytest.mark.parametrize("granted", STREAM_ACTIONS)
+def test_a_list_has_only_streams_on_which_the_key_has_an_action(granted: str) -> None:
     listing = encode_request(ListStreams())
-    seen = {
-        grant: [one.name for one in decode_response(ListStreams(), handler(grant).handle(listing)).streams]
-        for grant in (Grant(streams=((NAME, frozenset({granted})), ("secret", frozenset()))), Grant(), None)
-    }
-    assert list(seen.values()) == [[NAME], [NAME, "secret"], [NAME, "secret"]]
+    for grant, names in (
+        (granted_to(NAME, granted), [NAME]), (granted_to(NAME), []), (EVERYTHING, [NAME, "secret"]), (Grant(), [])
+    ):  # fmt: skip
+        listed = decode_response(ListStreams(), handler(grant).handle(listing))
+        assert [one.name for one in listed.streams] == names

@@ -29,6 +29,7 @@ from aeron_spark.errors import (
     TransportError,
     WaitTimeout,
 )
+from aeron_spark.protocol.grants import EVERYTHING
 from aeron_spark.protocol.rpc_objects import Proxy
 from aeron_spark.server.stream_service import StreamService
 from aeron_spark.stream_client.session import StreamSession
@@ -202,7 +203,7 @@ class ServerProcess:
         )
         self.deadlines = Deadlines(lambda: None, world.time)
         links: Any = MemoryBulkLinks()
-        self.service = StreamService(lambda: self.store, links, lambda _: None, self.deadlines)
+        self.service = StreamService(lambda: self.store, links, lambda _: EVERYTHING, self.deadlines)
         self.service.close()
         self.service.pool = self.jobs = Jobs()  # type: ignore[assignment]
         self.service.condition = lambda: _Condition(world)

@@ -21,7 +21,7 @@ from aeron_spark.errors import (
     WaitTimeout,
 )
 from aeron_spark.log.writing import Source, Transaction
-from aeron_spark.server.stream_service import RunningCommits
+from aeron_spark.server.running_commits import RunningCommits
 from aeron_spark.stream_client.staging import AppenderState, ServerAppender
 from aeron_spark.stream_client.transactions import begin, commit, commit_empty
 from aeron_spark.stream_client.writer import StreamWriter

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aeron_spark.errors import RefusedError
-from aeron_spark.streams.retention import ReaderLeases
+from aeron_spark.errors import OptionError, RefusedError
+from aeron_spark.streams.reader_leases import MAX_LEASE_S, ReaderLeases
 
 
 def test_the_lowest_live_position_counts() -> None:
@@ -27,8 +27,8 @@ def test_a_lease_is_replaced_and_ended() -> None:
     leases.renew("two", {0: 1}, 10, now=0)
     leases.renew("two", {0: 1}, 0, now=0)
     leases.renew("three", {0: 1}, 10, now=0)
-    leases.release("three")
-    leases.release("three")
+    leases.renew("three", {0: 1}, 0, now=0)
+    leases.renew("three", {0: 1}, 0, now=0)
     assert len(leases) == 0
 
 
@@ -37,10 +37,34 @@ def test_expired_leases_are_removed_before_a_lease_is_refused() -> None:
     leases.renew("one", {0: 1}, 1, now=0)
     leases.renew("two", {0: 2}, 9, now=0)
     leases.renew("two", {0: 3}, 9, now=0)
-    with pytest.raises(RefusedError, match="2 readers have leases"):
+    with pytest.raises(RefusedError, match="2 readers of all clients have leases"):
         leases.renew("three", {0: 3}, 9, now=0)
     leases.renew("three", {0: 4}, 9, now=1)
     assert leases.expire(20) == ["two", "three"]
+
+
+def test_a_key_has_its_own_leases_and_leaves_room_for_others() -> None:
+    leases = ReaderLeases(max_leases=5, max_per_owner=2)
+    leases.renew("one", {0: 1}, 9, now=0, owner="alice")
+    leases.renew("one", {0: 7}, 9, now=0, owner="mallory")
+    leases.renew("one", {}, 0, now=0, owner="mallory")  # ends no other key's lease
+    assert leases.lowest_position(0, 0) == 1
+    for reader in ("two", "three"):
+        leases.renew(reader, {0: 7}, 9, now=0, owner="mallory")
+    with pytest.raises(RefusedError, match="2 readers of your key have leases"):
+        leases.renew("four", {0: 7}, 9, now=0, owner="mallory")
+    leases.renew("two", {0: 8}, 9, now=0, owner="mallory")
+    leases.renew("two", {0: 8}, 9, now=0, owner="alice")
+    leases.renew("own", {0: 8}, 9, now=0)
+    leases.end_of_owner("mallory")
+    assert len(leases) == 3
+    leases.renew("four", {0: 7}, 9, now=0, owner="mallory")
+
+
+@pytest.mark.parametrize("seconds", [-1.0, float("nan"), float("inf"), 1e300, MAX_LEASE_S + 1])
+def test_a_lease_of_an_invalid_time_is_refused(seconds: float) -> None:
+    with pytest.raises(OptionError, match="a lease of"):
+        ReaderLeases().renew("one", {0: 1}, seconds, now=0)
 
 
 renewals = st.tuples(

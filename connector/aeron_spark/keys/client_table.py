@@ -1,0 +1,73 @@
+"""The grants of a server's clients, from a clients file that may change while the server runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from aeron_spark.keys.clients_file import read_clients
+from aeron_spark.protocol.grants import Grant
+
+
+@dataclass(frozen=True, slots=True)
+class ClientsChange:
+    """The keys, by their names, that a new version of the file added, removed and changed."""
+
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+    changed: tuple[str, ...]
+
+
+class ClientTable:
+    """The grants in a clients file, in memory. ``grant`` is thread-safe; one thread at a time calls ``refresh``.
+
+    Raises SetupError or DataFormatError if the file is missing or wrong. A later version that is missing or wrong
+    changes nothing: the last good version stays.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._signature = _signature(path)  # before reading: a change meanwhile is found later
+        self._grants = read_clients(path).grants(str(path))
+
+    def __len__(self) -> int:
+        return len(self._grants)
+
+    def grant(self, client: bytes) -> Grant | None:
+        """Return the grant of a public key; None if it is not authorised."""
+        return self._grants.get(client)
+
+    def refresh(self, *, force: bool = False) -> ClientsChange | None:
+        """Read the file again if it has changed, or with ``force``; return the change, or None for an unchanged file.
+
+        Raises SetupError or DataFormatError, once per version of the file, if the file is missing or wrong.
+        """
+        signature = _signature(self.path)
+        if signature == self._signature and not force:
+            return None
+        self._signature = signature
+        before, after = self._grants, read_clients(self.path).grants(str(self.path))
+        self._grants = after
+        return _change(before, after)
+
+
+def _change(before: Mapping[bytes, Grant], after: Mapping[bytes, Grant]) -> ClientsChange:
+    return ClientsChange(
+        added=tuple(grant.name for key, grant in after.items() if key not in before),
+        removed=tuple(grant.name for key, grant in before.items() if key not in after),
+        changed=tuple(grant.name for key, grant in after.items() if before.get(key, grant) != grant),
+    )
+
+
+def _signature(path: Path) -> tuple[int, ...] | None:
+    """Return what differs between two versions of a file; None without the file.
+
+    The path may be a symbolic link that is replaced, as Kubernetes does.
+    """
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)

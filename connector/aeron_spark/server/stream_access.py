@@ -1,0 +1,87 @@
+"""What the client of one connection may do with a server's streams, by the grant of its key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from aeron_spark.connection.connection import Connection
+from aeron_spark.errors import AeronSparkError, RefusedError
+from aeron_spark.protocol.grants import Grant, StreamAction
+from aeron_spark.protocol.keypair import fingerprint
+from aeron_spark.streams.definition import unknown_stream
+from aeron_spark.streams.store import StreamStore
+from aeron_spark.streams.stream import Stream
+
+
+class StreamAccess:
+    """The streams of ``store`` for the client of one connection, whose present grant ``grant_of`` returns.
+
+    A stream on which the grant has no action does not exist for the client. Thread-safe.
+    """
+
+    def __init__(
+        self, connection: Connection, store: Callable[[], StreamStore], grant_of: Callable[[Connection], Grant]
+    ) -> None:
+        self._connection: Final = connection
+        self._store: Final = store
+        self._grant_of: Final = grant_of
+
+    @property
+    def owner(self) -> str:
+        """The owner of the client's leases and writer ids: the fingerprint of its key."""
+        return fingerprint(self._connection.key)
+
+    def may_see(self, name: str) -> bool:
+        """Return whether the client may learn that a stream of this name exists."""
+        return self._grant_of(self._connection).may_see(name)
+
+    def check(self, name: str, *actions: StreamAction) -> None:
+        """Raise the error of :meth:`refusal`, if any."""
+        error = self.refusal(name, *actions)
+        if error is not None:
+            raise error
+
+    def refusal(self, name: str, *actions: StreamAction) -> AeronSparkError | None:
+        """Return None if the grant has one of the actions on the stream; RefusedError if the client may see the stream.
+
+        Otherwise the error is the OptionError for an unknown stream, whether the stream exists or not.
+        """
+        grant = self._grant_of(self._connection)
+        if any(grant.may_use(name, action) for action in actions):
+            return None
+        if not grant.may_see(name) and "create" not in actions:
+            return unknown_stream(name, self._visible_names(grant))
+        return RefusedError(
+            f"your key may not {' or '.join(actions)} stream {name!r}",
+            remedy="Ask the server's operator to grant the action in the server's clients file.",
+            reason="not-permitted",
+        )
+
+    def stream(self, name: str, *actions: StreamAction) -> Stream:
+        """Return a stream on which the client may use one of the actions. Raises as :meth:`check`."""
+        self.check(name, *actions)
+        store = self._store()
+        if name not in store:
+            raise unknown_stream(name, self._visible_names(self._grant_of(self._connection)))
+        return store.get(name)
+
+    def written_stream(self, name: str, writer: str) -> Stream:
+        """Return a stream to which the client may write under a writer id. Raises as :meth:`check`.
+
+        Raises RefusedError if the id is not granted to the client's key, or belongs to another key.
+        """
+        stream = self.stream(name, "write")
+        may_write = self._grant_of(self._connection).may_write_as(writer)
+        if may_write is None:
+            stream.claim_writer(writer, self.owner)
+        elif not may_write:
+            raise RefusedError(
+                f"your key may not write under the writer id {writer!r}",
+                remedy="Ask the server's operator to grant the id in the server's clients file (writers=).",
+                reason="not-permitted",
+            )
+        return stream
+
+    def _visible_names(self, grant: Grant) -> list[str]:
+        return [name for name in self._store().names if grant.may_see(name)]

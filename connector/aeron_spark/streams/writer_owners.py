@@ -1,0 +1,54 @@
+"""The keys that own the writer ids of a stream: an id belongs to the first key that uses it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from aeron_spark.errors import RefusedError
+from aeron_spark.streams.journal_records import WriterOwned
+
+
+class WriterOwners:
+    """The owners by writer id, computed from the records of a journal. Not safe for concurrent use.
+
+    An owner is the fingerprint of a key. Ids of earlier releases, and those that this server's own program uses, have
+    no owner until a client uses them.
+    """
+
+    def __init__(self, owned: Iterable[WriterOwned] = ()) -> None:
+        self._owned = {one.writer: one for one in owned}
+
+    def check(self, writer: str, owner: str) -> None:
+        """Raise RefusedError if the writer id belongs to another key."""
+        known = self._owned.get(writer)
+        if known is not None and known.owner != owner:
+            raise RefusedError(
+                f"the writer id {writer!r} belongs to another key",
+                remedy="Use another writer id, or ask the server's operator to grant it to your key (writers=).",
+                reason="not-permitted",
+            )
+
+    def prepare(self, writer: str, owner: str, time_ns: int) -> WriterOwned | None:
+        """Return the record that gives the id to its first owner, or None if the key owns it already.
+
+        ``time_ns`` is in nanoseconds since 1970. Raises RefusedError if the id belongs to another key.
+        """
+        self.check(writer, owner)
+        return None if writer in self._owned else WriterOwned(writer, owner, time_ns)
+
+    def apply(self, record: WriterOwned) -> None:
+        """Change the owner of a writer id."""
+        self._owned[record.writer] = record
+
+    def forget(self, ids: Collection[str]) -> None:
+        """Forget the owners of these ids."""
+        for one in ids:
+            self._owned.pop(one, None)
+
+    def unused(self, known: Mapping[str, object], before_ns: int) -> list[str]:
+        """Return the ids that are not in ``known`` and that got their owner before ``before_ns``."""
+        return [one.writer for one in self._owned.values() if one.writer not in known and one.time_ns < before_ns]
+
+    def records(self) -> tuple[WriterOwned, ...]:
+        """Return the owners, for a snapshot."""
+        return tuple(self._owned.values())

@@ -1,0 +1,167 @@
+"""Grants of connected clients: messages and files that they cover, their changes, and the end of a removed key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from aeron_spark.client.client import Client
+from aeron_spark.client.settings import ClientSettings
+from aeron_spark.errors import AeronSparkError, RefusedError
+from aeron_spark.keys.stores import MemoryPeerStore
+from aeron_spark.protocol.access import Filters
+from aeron_spark.protocol.grants import EVERYTHING, Grant
+from aeron_spark.protocol.keypair import keypair_from
+from aeron_spark.server.clients_watcher import ClientsWatcher
+from aeron_spark.server.message_server import MessageServer
+from aeron_spark.server.settings import ServerSettings
+from tests.unit.connection.endpoints import LINK, NO_LIMITS, TIMEOUT_S, World, wait_for
+
+KEYS = keypair_from(b"k" * 32)
+
+
+class Granted:
+    """A server, and a connected client whose grant a test changes."""
+
+    def __init__(self, world: World, grant: Grant) -> None:
+        self.store = MemoryPeerStore()
+        self.store.authorize(KEYS.public, grant)
+        self.server: MessageServer = world.server(store=self.store, allow_any_key=False)
+        self.received: list[object] = []
+        self.server.on_message(object, lambda _, message: self.received.append(message))
+        self.client: Client = world.client(
+            ClientSettings(link=LINK, first_pause=0.01, longest_pause=0.05), store=MemoryPeerStore(KEYS)
+        )
+        self.reported: list[BaseException] = []
+        self.client.on_error(lambda _, error: self.reported.append(error))
+
+    def change(self, grant: Grant | None) -> None:
+        self.store.authorize(KEYS.public, grant)
+        self.server.apply_grants()
+
+
+def test_a_message_of_a_key_without_the_grant_is_refused_and_not_delivered(world: World) -> None:
+    granted = Granted(world, Grant(sends_files=True))
+    with pytest.raises(RefusedError, match="your key may not send messages") as refused:
+        granted.client.send("acknowledged", acknowledge=True, timeout=TIMEOUT_S)
+    assert refused.value.reason == "not-permitted"
+    granted.client.send("not acknowledged")
+    wait_for(lambda: granted.reported)
+    assert [str(error).split(".")[0] for error in granted.reported] == ["your key may not send messages"]
+    with pytest.raises(RefusedError, match="your key may not send messages"):
+        granted.client.send(b"x" * (4 << 20), acknowledge=True, timeout=TIMEOUT_S)  # as a transfer
+    assert granted.received == []
+    granted.change(Grant(messages=frozenset({"send"})))
+    granted.client.send("now", acknowledge=True, timeout=TIMEOUT_S)
+    assert granted.received == ["now"]
+
+
+def test_a_file_of_a_key_without_the_grant_is_refused_at_its_announcement(world: World, tmp_path: Path) -> None:
+    granted = Granted(world, Grant(messages=frozenset({"send"})))
+    path = tmp_path / "file"
+    path.write_bytes(b"x" * 100)
+    granted.client.send_file(path, timeout=TIMEOUT_S)
+    wait_for(lambda: granted.reported)
+    assert "the peer refused the transfer: your key may not send files" in str(granted.reported[0])
+    granted.change(Grant(sends_files=True))
+    granted.client.send_file(path, timeout=TIMEOUT_S)
+    wait_for(lambda: [type(one).__name__ for one in granted.received] == ["ReceivedFile"])
+
+
+def test_a_server_may_send_messages_to_a_key_without_grants(world: World) -> None:
+    granted = Granted(world, Grant())
+    received: list[object] = []
+    granted.client.on_message(object, received.append)
+    [connection] = granted.server.connections
+    connection.send("from the server", acknowledge=True, timeout=TIMEOUT_S)
+    assert received == ["from the server"]
+
+
+def test_a_removed_key_ends_its_connection_with_the_reason_and_cannot_connect_again(world: World) -> None:
+    granted = Granted(world, EVERYTHING)
+    connection = granted.client.connection
+    granted.change(None)
+    wait_for(lambda: connection.closed)
+    with pytest.raises(RefusedError, match="does not know your key") as refused:
+        granted.client.send("more", timeout=TIMEOUT_S)
+    assert refused.value.reason == "key"
+    with pytest.raises(RefusedError, match="does not know your key"):
+        granted.client.connect(TIMEOUT_S)
+    wait_for(lambda: granted.server.statistics["admitted"] == 0)
+    granted.change(EVERYTHING)
+    granted.client.connect(TIMEOUT_S)
+
+
+def test_a_key_that_expires_while_it_is_connected_ends_its_connection(world: World) -> None:
+    granted = Granted(world, Grant(expires=4e9))
+    granted.server.apply_grants()
+    connection = granted.client.connection
+    assert connection.connected
+    granted.change(Grant(expires=1.0))
+    wait_for(lambda: connection.closed)
+
+
+@pytest.mark.parametrize(("grant", "reason"), [(Grant(tags=(("desk-*",),)), "tag")])
+def test_a_condition_that_a_client_does_not_meet_any_more_ends_its_connection(
+    world: World, grant: Grant, reason: str
+) -> None:
+    granted = Granted(world, EVERYTHING)
+    connection = granted.client.connection
+    granted.change(grant)
+    wait_for(lambda: connection.closed)
+    with pytest.raises(RefusedError) as refused:
+        granted.client.ping(TIMEOUT_S)
+    assert refused.value.reason == reason
+
+
+def test_observers_are_called_for_changed_and_revoked_grants_only(world: World) -> None:
+    class Observer:
+        def __init__(self) -> None:
+            self.calls: list[str] = []
+
+        def apply_grant(self, connection: object) -> None:
+            self.calls.append("changed")
+
+        def revoke(self, connection: object, error: AeronSparkError) -> None:
+            self.calls.append(error.reason)
+
+    granted = Granted(world, Grant(calls=("a.b",)))
+    observer = Observer()
+    granted.server.observe_grants(observer)
+    granted.server.apply_grants()
+    assert observer.calls == []
+    granted.change(Grant(calls=("a.b",), comment="only the comment"))
+    assert observer.calls == []
+    granted.change(Grant(calls=("a.c",)))
+    assert observer.calls == ["changed"]
+    granted.change(None)
+    assert observer.calls == ["changed", "key"]
+
+
+def test_the_watcher_applies_the_grants_even_if_the_file_is_wrong_and_reports_that_once() -> None:
+    class Table:
+        def __init__(self) -> None:
+            self.errors: list[AeronSparkError] = [RefusedError("line 3 is wrong", remedy="Correct it.")]
+
+        def refresh(self, *, force: bool = False) -> None:
+            if self.errors:
+                raise self.errors.pop()
+
+    applied: list[int] = []
+    reported: list[str] = []
+    watcher = ClientsWatcher(Table(), lambda: applied.append(1), lambda _, error: reported.append(str(error)))  # type: ignore[arg-type]
+    watcher._check()
+    watcher._check()
+    assert len(applied) == 2
+    assert reported == ["line 3 is wrong; the last good version of the file stays in use. Correct it."]
+
+
+def test_filters_do_not_decide_again_on_a_connected_client(world: World) -> None:
+    denied: list[str] = []
+    settings = ServerSettings(link=LINK, limits=NO_LIMITS, filters=Filters(deny=[lambda one: one.tag in denied]))
+    server = world.server(settings)
+    client = world.client()
+    denied.append("desk-7")
+    server.apply_grants()
+    client.ping(TIMEOUT_S)
