@@ -64,6 +64,9 @@ _SAME_RELEASE: Final = "Use the same release of aeron-spark at client and server
 REFUSALS: Final[dict[str, Advice]] = {
     "full": Advice(Retry.WHEN_FREED, "Close unused connections, or raise the server's limit."),
     "address-limit": Advice(Retry.WHEN_FREED, "Close connections of this machine, or raise the server's limit."),
+    "key-limit": Advice(
+        Retry.WHEN_FREED, "Close connections that use your key, or ask the server's operator to raise its limit."
+    ),
     "ids": Advice(Retry.WHEN_FREED, "Close unused connections, or give the server more ids or ports."),
     "rate": Advice(Retry.SOON, "Try again in a few seconds, and connect less often."),
     "pending": Advice(Retry.SOON, "Try again in a few seconds."),
@@ -73,6 +76,11 @@ REFUSALS: Final[dict[str, Advice]] = {
         Retry.SOON, "Try again. If this repeats, ask the server's operator for the error in the server's log."
     ),
     "key": Advice(Retry.NEVER, _ALLOW_KEY),
+    "banned": Advice(Retry.NEVER, "Ask the server's operator why, and until when."),
+    "kicked": Advice(Retry.SOON, "Connect again. If this repeats, ask the server's operator for the reason."),
+    "memory": Advice(Retry.SOON, "Send smaller or fewer calls at a time, or ask the operator to raise memoryLimit."),
+    "busy": Advice(Retry.SOON, "Call again when some of your calls have ended."),
+    "limit": Advice(Retry.NEVER, "Use less of what the error names, or ask the server's operator to raise the limit."),
     "proof": Advice(Retry.NEVER, _SAME_SECRET),
     "tag": Advice(Retry.NEVER, "Use a tag that the server allows for your key."),
     "not-permitted": Advice(Retry.NEVER, "Ask the server's operator to permit your address, tag and key."),

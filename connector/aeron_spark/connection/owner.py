@@ -6,6 +6,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Protocol
 
+from aeron_spark.connection.fair_pool import FairPool
 from aeron_spark.connection.settings import LinkSettings
 from aeron_spark.protocol.message_types import Types
 from aeron_spark.protocol.rpc_dispatch import ErrorCodes
@@ -48,5 +49,5 @@ class EndpointServices(Protocol):
         """The threads that call listeners."""
 
     @property
-    def worker_pool(self) -> Executor:
-        """The threads that run remote calls."""
+    def worker_pool(self) -> FairPool:
+        """The threads that run remote calls; connections take turns."""

@@ -83,6 +83,7 @@ class RpcRunner:
         self._max_running_bytes = settings.max_running_bytes
         self._was_full = False
         self._is_closed = False
+        self._unfinished_turn = object()  # responses that are ready do not wait for calls that have not begun
         self._unfinished: dict[int, tuple[Invocation, Future[Any]]] = {}  # by the invocation's id: calls with futures
 
     @property
@@ -132,7 +133,7 @@ class RpcRunner:
             self._was_full = self._was_full or self.is_full
         if isinstance(taken, Invocation):
             try:
-                self._owner.worker_pool.submit(self._run, taken)
+                self._owner.worker_pool.submit(self, lambda: self._run(taken))
             except RuntimeError:  # the endpoint is closing
                 return
         elif taken is not None:
@@ -166,6 +167,8 @@ class RpcRunner:
             unfinished, self._unfinished = self._unfinished, {}
             for invocation, _ in unfinished.values():
                 self.dispatcher.abandon(invocation)
+        self._owner.worker_pool.drop(self)  # calls of the peer that have not begun
+        self._owner.worker_pool.drop(self._unfinished_turn)
         for _, future in unfinished.values():
             future.cancel()
         for ended in open_calls:
@@ -229,7 +232,7 @@ class RpcRunner:
         if self._is_closed:
             return
         try:
-            self._owner.worker_pool.submit(self._finish_done, invocation, future)
+            self._owner.worker_pool.submit(self._unfinished_turn, lambda: self._finish_done(invocation, future))
         except RuntimeError:  # the endpoint is closing
             return
 

@@ -13,6 +13,7 @@ from aeron_spark.connection.bulk_links import FOREIGN_IMAGE, BulkLinks
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.deadlines import Deadlines
 from aeron_spark.connection.endpoint_listeners import EndpointListeners
+from aeron_spark.connection.fair_pool import FairPool
 from aeron_spark.connection.inbound import SerialExecutor
 from aeron_spark.connection.link import LinkEnds
 from aeron_spark.connection.loop import IDLE_WAIT_S, EventLoop
@@ -122,7 +123,7 @@ class Runtime:
         self.deliver: Final = self.listeners.deliver
         """Call the endpoint's listeners of a message; return whether it has any."""
         self.listener_pool: Final = ThreadPoolExecutor(MAX_LISTENER_THREADS, thread_name_prefix=f"{name}-listener")
-        self.worker_pool: Final = ThreadPoolExecutor(settings.workers, thread_name_prefix=f"{name}-worker")
+        self.worker_pool: Final = FairPool(settings.workers, settings.workers_per_connection, f"{name}-worker")
         self.bulk_links: Final = BulkLinks(self)
         self.deadlines: Final = Deadlines(lambda: self.inbox.wake())
         self.loop: Final = EventLoop(
@@ -174,7 +175,7 @@ class Runtime:
         self.loop.stop()
         self.bulk_links.fail_all(closed_error())
         self._runner.end_all(time.monotonic())
-        self.worker_pool.shutdown(wait=False, cancel_futures=True)
+        self.worker_pool.shutdown()
         self.listener_pool.shutdown(wait=False)
         self._ended.set()
 

@@ -37,6 +37,7 @@ class LinkSettings:
     tampered_most: int = EndpointOptions.max_tampered
     tampered_seconds: float = EndpointOptions.tampered_time
     workers: int = EndpointOptions.workers
+    workers_per_connection: int = EndpointOptions.workers  # all, unless a server has many connections
     max_calls: int = EndpointOptions.max_calls
     max_running: int = EndpointOptions.max_running
     max_running_bytes: int = MAX_RUNNING_BYTES  # of running calls, before acknowledgements to the caller pause

@@ -1,42 +1,34 @@
-"""The options of a client and a server of the secure endpoint: ``ClientOptions`` and ``ServerOptions``."""
+"""The options of both ends of the secure endpoint, and those of a client."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Final, Literal, cast
+from typing import Final, Literal
 
 from aeron_spark.errors import OptionError
-from aeron_spark.options.declaration import CLIENT, ENDPOINT, SERVER, Option, OptionSet, Where, option
+from aeron_spark.options.declaration import CLIENT, ENDPOINT, Option, OptionSet, Where, option
 from aeron_spark.options.reader import OptionReader
 from aeron_spark.options.values import (
     INT32_MAX,
-    AddressTexts,
     Bytes,
-    NumberRange,
     OwnAddress,
     PathText,
-    PortPair,
-    PortRange,
     PublicKey,
-    Rules,
     Seconds,
     SecondsOrZero,
 )
-from aeron_spark.protocol import limits, liveness
-from aeron_spark.protocol.access import Rule
-from aeron_spark.protocol.ids import FIRST_SESSION_ID, LAST_SESSION_ID
+from aeron_spark.protocol import liveness
 from aeron_spark.protocol.keypair import public_text
 from aeron_spark.protocol.rpc_calls import MAX_IN_FLIGHT
 from aeron_spark.protocol.rpc_dispatch import MAX_RUNNING
 from aeron_spark.protocol.rpc_objects import MAX_OBJECTS
 from aeron_spark.protocol.session import BUFFER_BYTES
-from aeron_spark.protocol.tickets import MAX_SESSIONS, MAX_SESSIONS_PER_KEY
 from aeron_spark.protocol.transfers import MAX_MEMORY_BYTES, MAX_SPILLED_BYTES, MAX_TRANSFERS, MEMORY_LIMIT
 from aeron_spark.transport.addresses import ip_of
 from aeron_spark.transport.api import LINK_TERM_BYTES, MAX_MESSAGE_BYTES, MTU_BYTES, ServerAddress
 from aeron_spark.transport.channel_parameters import FRAME_ALIGNMENT, MTU_MAX_BYTES, TERM_MAX_BYTES, TERM_MIN_BYTES
-from aeron_spark.transport.endpoint_channels import EndpointAddress, server_address, server_addresses
+from aeron_spark.transport.endpoint_channels import EndpointAddress, server_address
 
 MIN_MTU_BYTES: Final = 1184  # HELLO needs 1132
 MIN_MESSAGE_BYTES: Final = 128 << 10
@@ -44,7 +36,6 @@ MAX_AERON_MESSAGE_BYTES: Final = 16 << 20  # Aeron's own limit
 MIN_MESSAGES_PER_TERM: Final = 8  # Aeron's longest message is an eighth of a term
 MIN_BUFFER_BYTES: Final = 128 << 10  # room for one record
 SHARED_MEMORY: Final = ServerAddress(media="ipc")
-_RULES: Final = ("allow", "deny")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -386,214 +377,7 @@ class ClientOptions(EndpointOptions, where=CLIENT):
         return address is not None and address.is_loopback
 
 
-@dataclass(frozen=True, kw_only=True)
-class ServerOptions(EndpointOptions, where=SERVER):
-    """The options of a server, and the addresses on which it listens.
-
-    For a shared-memory address, ``aeron_dir`` is the media driver in the address. ``allow`` and ``deny`` may also have
-    functions.
-    """
-
-    addresses: tuple[ServerAddress, ...] = ()
-    bind: AddressTexts = option(
-        "0.0.0.0",
-        "Addresses to listen on, separated by commas: `host:port`, `host:port:control` (by default, the control port "
-        "is the next port), `[::1]:20121`, `ipc:`; the host `*` means all IPv4 and IPv6 addresses of this machine.",
-        example="10.0.0.7:20121,[::1]:20121",
-    )
-    ports: PortPair = option(
-        "20121,20122",
-        "Data port, or data port and control port, for the addresses in `bind` without a port.",
-        example="30121,30122",
-    )
-    ipc: bool = option(
-        False, "`true`: also listen over shared memory, for clients on the same media driver.", example="true"
-    )
-    reply_channel: Literal["response", "mdc"] = option(
-        "response",
-        "How the server sends to a client: `response` uses its control port, `mdc` a port of `mdcPorts` for each "
-        "client. With both, only that client gets the messages.",
-        example="mdc",
-    )
-    mdc_ports: PortRange | None = option(
-        None, "Ports for `replyChannel=mdc`, one for each connection.", example="20200-20299", low=1, high=65535
-    )
-    session_id_range: NumberRange = option(
-        (FIRST_SESSION_ID, LAST_SESSION_ID),
-        "Aeron session ids for connections, two for each. Media drivers that aeron-spark starts do not use the ids of "
-        "the default range.",
-        example="1000-1999",
-        low=1,
-        high=INT32_MAX,
-    )
-    authorized_keys: PathText | None = option(
-        None,
-        "Clients file: the client keys that the server admits, and what each may do. A change of the file applies "
-        "within two seconds, also to clients that are connected.",
-        example="/etc/aeron-spark/authorized_keys",
-        shown="`authorized_keys` in `$XDG_CONFIG_HOME/aeron-spark`",
-    )
-    allow_any_key: bool = option(
-        False,
-        "`true`: admit every client key, with every grant, in place of a clients file. For tests and private networks.",
-        example="true",
-    )
-    streams_dir: PathText | None = option(
-        None,
-        "Folder for the journals and stages of streams; their rows are in the archive.",
-        example="/srv/aeron-spark/streams",
-        shown="the archive's folder with the suffix `.streams`",
-    )
-    allow: Rules | None = option(
-        None,
-        "Networks or addresses of the clients that the server admits, separated by commas; without it, all. "
-        "`0.0.0.0/0` means all IPv4 and no IPv6 addresses. In Python, functions of a candidate are also allowed. "
-        "Networks do not apply to clients over shared memory.",
-        example="10.0.0.0/8,2001:db8::/32",
-    )
-    deny: Rules | None = option(
-        None, "Networks or addresses that the server refuses, even if `allow` has them.", example="10.66.0.0/16"
-    )
-    max_bulk_links: int = option(
-        "256",
-        "Bulk links of a connection. A client needs one for each partition that it reads or writes at a time.",
-        example="64",
-        low=1,
-        high=INT32_MAX,
-    )
-    stage_bytes: Bytes = option(
-        "64GiB", "Limit for the staged and uncommitted bytes of all writers.", example="8GiB", low=1
-    )
-    max_connections: int = option(
-        limits.MAX_CONNECTIONS, "Connections in total; 0 means no limit.", example="100", high=INT32_MAX
-    )
-    max_connections_per_address: int = option(
-        limits.MAX_CONNECTIONS_PER_ADDRESS,
-        "Connections from one IPv4 address or one IPv6 /64; 0 means no limit. All clients behind a NAT count as one "
-        "address.",
-        example="8",
-        high=INT32_MAX,
-    )
-    max_pending: int = option(
-        limits.MAX_PENDING, "Pending handshakes in total; 0 means no limit.", example="64", high=INT32_MAX
-    )
-    max_pending_per_address: int = option(
-        limits.MAX_PENDING_PER_ADDRESS,
-        "Pending handshakes from one IPv4 address or IPv6 /64; 0 means no limit.",
-        example="4",
-        high=INT32_MAX,
-    )
-    handshakes_per_second: float = option(
-        limits.HANDSHAKES_PER_SECOND,
-        "Handshakes per second from one IPv4 address or IPv6 /64, after a burst of `handshakeBurst`; 0 means no limit.",
-        example="0.5",
-        high=1000000,
-    )
-    handshake_burst: int = option(
-        limits.HANDSHAKE_BURST,
-        "Handshakes that one IPv4 address or IPv6 /64 may start at once.",
-        example="10",
-        low=1,
-        high=INT32_MAX,
-    )
-    exempt_loopback: bool = option(
-        False, "`true`: limits for each address ignore clients on this machine; total limits do not.", example="true"
-    )
-    max_sessions: int = option(
-        MAX_SESSIONS,
-        "Sessions in total, including those of disconnected clients.",
-        example="100",
-        low=1,
-        high=INT32_MAX,
-    )
-    max_sessions_per_key: int = option(
-        MAX_SESSIONS_PER_KEY,
-        "Sessions of one client key; at the limit, the oldest session without a connection ends.",
-        example="1",
-        low=1,
-        high=INT32_MAX,
-    )
-    deciders: int = option("8", "Threads that check keys and filters during handshakes.", example="2", low=1, high=1024)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.reply_channel == "mdc" and self.mdc_ports is None:
-            raise OptionError(
-                "option 'replyChannel' is 'mdc', which needs 'mdcPorts'",
-                remedy="For example --mdc-ports 20200-20299",
-            )
-        if self.mdc_ports is None:
-            return
-        if self.reply_channel != "mdc":
-            raise OptionError(
-                "option 'mdcPorts' needs replyChannel 'mdc', but it is 'response'",
-                remedy="Leave it out, or set replyChannel=mdc.",
-            )
-        first, last = self.mdc_ports
-        for address in self.addresses:
-            for name, port in (("data", address.data_port), ("control", address.control_port)):
-                if address.media == "udp" and first <= port <= last:
-                    raise OptionError(
-                        f"option 'mdcPorts' ({first}-{last}) contains the {name} port {port} of an address",
-                        remedy="Choose other ports.",
-                    )
-
-    @classmethod
-    def parse(cls, address: str = "", options: Mapping[str, object] | None = None) -> ServerOptions:
-        """Read a server's options; ``address`` replaces ``bind``, and ``allow`` and ``deny`` may have functions.
-
-        Raises OptionError for the first wrong option.
-        """
-        texts, functions = _without_functions(options or {})
-        reader = OptionReader(texts, Where.SERVER)
-        if address and "bind" in reader:
-            raise OptionError("the address is given twice, as an argument and as 'bind'", remedy="Give one of them.")
-        server_options = reader.read(cls)
-
-        def parse(text: str) -> tuple[EndpointAddress, ...]:
-            return server_addresses(text, server_options.ports)
-
-        parsed = parse(address) if address else reader.value(cls.declared["bind"], parse) or ()
-        return replace(
-            server_options,
-            addresses=server_options._with_shared_memory(parsed),
-            aeron_dir=server_options._aeron_dir(parsed),
-            allow=(*(server_options.allow or ()), *functions["allow"]),
-            deny=(*(server_options.deny or ()), *functions["deny"]),
-        )
-
-    def _with_shared_memory(self, endpoints: tuple[EndpointAddress, ...]) -> tuple[ServerAddress, ...]:
-        addresses = tuple(endpoint.address for endpoint in endpoints)
-        add_ipc = self.ipc and not any(endpoint.is_ipc for endpoint in endpoints)
-        return (*addresses, SHARED_MEMORY) if add_ipc else addresses
-
-    def _aeron_dir(self, endpoints: tuple[EndpointAddress, ...]) -> str | None:
-        """Return the media driver of the addresses and ``aeronDir``. Raises OptionError for several."""
-        folders = (self.aeron_dir, *(endpoint.aeron_dir for endpoint in endpoints))
-        drivers = {folder for folder in folders if folder is not None}
-        if len(drivers) > 1:
-            raise OptionError(
-                f"the options have several media drivers, expected one: {', '.join(sorted(drivers))}",
-                remedy="Give one, with 'aeronDir' or in the address.",
-            )
-        return drivers.pop() if drivers else None
-
-
-def flags_of(endpoint: type[ClientOptions | ServerOptions]) -> tuple[Option, ...]:
+def flags_of(endpoint: type[EndpointOptions]) -> tuple[Option, ...]:
     """Return the options of a client or a server in the order of ``--help``: times and limits last."""
     sets = (TransportOptions, endpoint, ConnectionOptions)
     return tuple(declared for one in sets for declared in one.declared.values())
-
-
-def _without_functions(options: Mapping[str, object]) -> tuple[dict[str, object], dict[str, list[Rule]]]:
-    """Return the options without the functions in ``allow`` and ``deny``, and these functions."""
-    functions: dict[str, list[Rule]] = {name: [] for name in _RULES}
-    texts: dict[str, object] = {}
-    for name, value in options.items():
-        without: object = value
-        if name.lower() in functions:
-            rules = list(value) if isinstance(value, list | tuple) else [value]
-            functions[name.lower()] += [cast("Callable[..., bool]", rule) for rule in rules if callable(rule)]
-            without = [rule for rule in rules if not callable(rule)] or None
-        texts[name] = without
-    return texts, functions

@@ -22,11 +22,13 @@ _PART: Final = re.compile(r"(<!-- generated: (?P<name>[a-z-]+) -->\n).*?(<!-- en
 MEANINGS: Final[dict[str, str]] = {
     "full": "the server has its maximum number of connections",
     "address-limit": "this address has its maximum number of connections",
-    "not-permitted": "a filter refuses the address, the tag or the key",
+    "key-limit": "this client key has its maximum number of connections",
+    "not-permitted": "a filter refuses the address, the tag or the key, or the key is not allowed from this address",
     "version": "the server speaks another version of the protocol",
     "tag": "the tag is too long, unprintable, or not granted to this key",
     "message": "a packet is malformed, or is not a packet of a client",
-    "key": "the client's key is not authorised",
+    "key": "the client's key is not authorised, or has expired",
+    "banned": "the server's operator has banned the address or the key for a time",
     "proof": "a proof failed: the shared secrets differ, one endpoint has none, or a packet was altered in transit",
     "ids": "no session id or stream id is free",
     "shutdown": "the server is shutting down",
@@ -35,7 +37,7 @@ MEANINGS: Final[dict[str, str]] = {
     "schema": "a message type is different on the two endpoints",
     "session-lost": "the session to resume does not exist any more",
     "timeout": "a step of the handshake took too long, or the server lost the earlier steps",
-    "server-error": "the server failed before its decision, for example in a filter or in the authorized_keys file",
+    "server-error": "the server failed before its decision, for example in a filter",
 }
 
 RECORDS: Final[dict[RecordKind, str]] = {
@@ -49,12 +51,13 @@ RECORDS: Final[dict[RecordKind, str]] = {
     RecordKind.TRANSFER_DATA: "a part of its bytes",
     RecordKind.TRANSFER_FINISHED: "it is complete",
     RecordKind.TRANSFER_FAILED: "an endpoint ended it early",
+    RecordKind.REFUSED: "u64 number of a MESSAGE_ACK_WANTED, or 0, then the error: messages were not delivered",
     RecordKind.BATCH: "many records of one sequenced kind, see below",
     RecordKind.OPEN: "the first frame of a link: u64 received, u32 bytes of the longest message its sender accepts",
     RecordKind.ACK: "empty: the head of the frame has the number",
     RecordKind.PING: "u64 number",
     RecordKind.PONG: "the number of the ping",
-    RecordKind.CLOSE: "u8: 0 everything ends, 1 the session is kept",
+    RecordKind.CLOSE: "u8: 0 everything ends, 1 the session is kept; then the error that is the reason, or nothing",
 }
 
 

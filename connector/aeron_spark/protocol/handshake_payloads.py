@@ -15,11 +15,13 @@ from aeron_spark.errors import DataFormatError, OptionError
 Code = Literal[
     "full",
     "address-limit",
+    "key-limit",
     "not-permitted",
     "version",
     "tag",
     "message",
     "key",
+    "banned",
     "proof",
     "ids",
     "shutdown",

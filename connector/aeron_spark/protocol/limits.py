@@ -27,7 +27,7 @@ PENDING_FOR_ADDRESS: Final = Refusal("pending", "Too many handshakes are pending
 RATE: Final = Refusal("rate", "Too many handshakes from IP address, try again later")
 
 MAX_CONNECTIONS: Final = 1000  # each has one or two term buffers
-MAX_CONNECTIONS_PER_ADDRESS: Final = 0  # many clients may share the address of a NAT
+MAX_CONNECTIONS_PER_ADDRESS: Final = 256  # many clients may share the address of a NAT
 MAX_PENDING: Final = 256  # each has a small publication from a bounded pool, for seconds
 MAX_PENDING_PER_ADDRESS: Final = 16
 HANDSHAKES_PER_SECOND: Final = 10.0  # per address; slows only a client that reconnects without pauses

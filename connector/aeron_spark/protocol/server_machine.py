@@ -409,7 +409,7 @@ class ServerMachine:
         if isinstance(permit, Refusal):
             return permit
         session = ServerSession(next(self._numbers), permit, ticket=b"")
-        opened = self.resources.tickets.open(client.key, session, now, presented)
+        opened = self.resources.tickets.open(client.key, session, now, presented, client.grant.limits.connections)
         if isinstance(opened, Refusal):
             permit.release()
             return opened

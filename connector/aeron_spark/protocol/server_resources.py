@@ -24,7 +24,7 @@ class ServerResources:
             entropy,
             policy.times.retention_seconds,
             max_sessions=policy.max_sessions,
-            max_sessions_per_key=policy.max_sessions_per_key,
+            max_connections_per_key=policy.max_connections_per_key,
             confirm_seconds=policy.timing.authenticating_s + policy.times.setup_seconds,
         )
         self.refused: Final[Counter[str]] = Counter()

@@ -20,7 +20,7 @@ from aeron_spark.protocol.server_effects import AuthenticatedClient, Notice
 from aeron_spark.protocol.server_events import ImageAvailable
 from aeron_spark.protocol.server_handshake import ServerHandshake, ServerIdentity, ServerTiming
 from aeron_spark.protocol.sources import Source
-from aeron_spark.protocol.tickets import MAX_SESSIONS, MAX_SESSIONS_PER_KEY
+from aeron_spark.protocol.tickets import MAX_CONNECTIONS_PER_KEY, MAX_SESSIONS
 
 CLOSE_SECONDS: Final = 2.0  # longest wait for unsent messages before a session is closed
 
@@ -40,7 +40,7 @@ class ServerPolicy:
     session_ids: tuple[int, int] = (FIRST_SESSION_ID, LAST_SESSION_ID)
     id_reuse_delay_seconds: float = REUSE_DELAY_S
     max_sessions: int = MAX_SESSIONS
-    max_sessions_per_key: int = MAX_SESSIONS_PER_KEY
+    max_connections_per_key: int = MAX_CONNECTIONS_PER_KEY
     close_seconds: float = CLOSE_SECONDS
 
     def identity(self, keys: KeyPair, entropy: Entropy, now: float) -> ServerIdentity:

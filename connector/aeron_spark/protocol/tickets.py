@@ -28,12 +28,12 @@ S = TypeVar("S")
 
 TICKET_BYTES: Final = 32  # too many to guess
 MAX_SESSIONS: Final = 10_000  # each keeps its unacknowledged messages, up to its buffer
-MAX_SESSIONS_PER_KEY: Final = 16  # for clients that share a key file, or restart without their tickets
+MAX_CONNECTIONS_PER_KEY: Final = 64  # sessions; a Spark application needs one for each Python worker
 MAX_OFFERS: Final = 4  # unconfirmed tickets of one session, if several DONE_ACKs are lost
 CONFIRM_SECONDS: Final = 10.0  # from an offer to its first frame; the session does not expire before
 
 FULL: Final = Refusal("full", "Server has too many sessions")
-FULL_FOR_KEY: Final = Refusal("full", "Too many connected sessions for this key")
+FULL_FOR_KEY: Final = Refusal("key-limit", "Too many connections for this key")
 
 
 @dataclass(slots=True, eq=False)
@@ -62,18 +62,18 @@ class TicketStore(Generic[S]):
         retention_seconds: float,
         *,
         max_sessions: int = MAX_SESSIONS,
-        max_sessions_per_key: int = MAX_SESSIONS_PER_KEY,
+        max_connections_per_key: int = MAX_CONNECTIONS_PER_KEY,
         confirm_seconds: float = CONFIRM_SECONDS,
     ) -> None:
-        if max_sessions < 1 or max_sessions_per_key < 1:
+        if max_sessions < 1 or max_connections_per_key < 1:
             raise OptionError(
-                f"the limit of sessions is {max_sessions}, per key {max_sessions_per_key}, expected at least 1",
+                f"the limit of sessions is {max_sessions}, per key {max_connections_per_key}, expected at least 1",
                 remedy="Set both to at least 1.",
             )
         self._entropy = entropy
         self._retention_seconds = retention_seconds
         self._max_sessions = max_sessions
-        self._max_sessions_per_key = max_sessions_per_key
+        self._max_connections_per_key = max_connections_per_key
         self._confirm_seconds = confirm_seconds
         self._by_ticket: dict[
             bytes, _Entry[S]
@@ -84,17 +84,17 @@ class TicketStore(Generic[S]):
         return sum(len(entries) for entries in self._by_key.values())
 
     def open(
-        self, key: bytes, session: S, now: float, presented: bytes | None = None
+        self, key: bytes, session: S, now: float, presented: bytes | None = None, limit: int | None = None
     ) -> tuple[Offer[S], list[S]] | Refusal:
         """Add a new session of the client ``key``. Return its first ticket and the expired sessions, or a refusal.
 
         ``presented`` is the unknown ticket that the client sent, if any; it finds the session from now on, unless it
-        belongs to another session. The session expires unless :meth:`confirm` is called. At its limit, a key loses its
-        own oldest session without a link.
+        belongs to another session. The session expires unless :meth:`confirm` is called. At its limit, which is
+        ``limit`` if that is given, a key loses its own oldest session without a link.
         """
         ended = self.expire(now)
         own = self._by_key.get(key, [])
-        if len(own) >= self._max_sessions_per_key:
+        if len(own) >= (limit or self._max_connections_per_key):
             oldest = next((entry for entry in own if entry.expires_at is not None), None)
             if oldest is None:
                 return FULL_FOR_KEY

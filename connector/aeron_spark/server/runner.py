@@ -543,7 +543,7 @@ def policy_of(settings: ServerSettings) -> ServerPolicy:
         session_ids=settings.session_ids,
         id_reuse_delay_seconds=settings.id_reuse_delay_seconds,
         max_sessions=settings.max_sessions,
-        max_sessions_per_key=settings.max_sessions_per_key,
+        max_connections_per_key=settings.max_connections_per_key,
         close_seconds=link.close_seconds,
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -24,7 +24,9 @@ class ServerSettings:
     every grant to keys that are not authorised. ``psk`` is the 32-byte key derived from the shared secret.
     """
 
-    link: LinkSettings = field(default_factory=LinkSettings)
+    link: LinkSettings = field(
+        default_factory=lambda: LinkSettings(workers_per_connection=ServerOptions.workers_per_connection)
+    )
     limits: Limits = field(default_factory=Limits)
     filters: Filters = field(default_factory=Filters)
     timing: ServerTiming = field(default_factory=ServerTiming)
@@ -35,7 +37,7 @@ class ServerSettings:
     session_ids: tuple[int, int] = ServerOptions.session_id_range
     id_reuse_delay_seconds: float = REUSE_DELAY_S
     max_sessions: int = ServerOptions.max_sessions
-    max_sessions_per_key: int = ServerOptions.max_sessions_per_key
+    max_connections_per_key: int = ServerOptions.max_connections_per_key
     max_bulk_links: int = ServerOptions.max_bulk_links
     deciders: int = ServerOptions.deciders
 
@@ -53,7 +55,7 @@ class ServerSettings:
         """
         step, ports, secret = options.step_timeout, options.mdc_ports, options.shared_secret_file
         return cls(
-            link=LinkSettings.of(options),
+            link=replace(LinkSettings.of(options), workers_per_connection=options.workers_per_connection),
             limits=Limits(
                 connections=options.max_connections,
                 connections_per_address=options.max_connections_per_address,
@@ -73,7 +75,7 @@ class ServerSettings:
             mdc_ports=None if ports is None else (ports[0], ports[1] - ports[0] + 1),
             session_ids=options.session_id_range,
             max_sessions=options.max_sessions,
-            max_sessions_per_key=options.max_sessions_per_key,
+            max_connections_per_key=options.max_connections_per_key,
             deciders=options.deciders,
             max_bulk_links=options.max_bulk_links,
         )

@@ -17,7 +17,7 @@ from aeron_spark.cli.driver_stats import Sample, _print_lines, rates_between
 from aeron_spark.cli.main import cli
 from aeron_spark.cli.outputs import JsonOutput
 from aeron_spark.keys import parse_server, read_identity
-from aeron_spark.keys.authorized_keys import read_authorized
+from aeron_spark.keys.clients_file import read_clients
 from aeron_spark.protocol.keypair import public_text
 
 BOX = "┏━┃┡╇│└─┘\x1b"
@@ -41,7 +41,7 @@ def test_keys_show_prints_a_line_for_authorized_keys_to_a_pipe(home: Path, tmp_p
     assert made == run("keys", "show") == f"{public_text(pair.public)}\n"
     clients = tmp_path / "clients"
     clients.write_text(run("keys", "show"))
-    assert set(read_authorized(clients)) == {pair.public}
+    assert [one.key for one in read_clients(clients).entries] == [pair.public]
 
 
 def test_keys_show_prints_a_table_to_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,10 @@ class FakeClient:
     def on_resume(self, listener: object) -> None:
         pass
 
-    def send(self, message: str, *, acknowledge: bool) -> None:
+    def remote(self, number: int) -> FakeClient:
+        return self
+
+    def subscribe(self) -> None:
         self._thread.start()
 
     def has_ended(self) -> bool:

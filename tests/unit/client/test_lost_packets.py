@@ -81,7 +81,7 @@ def a_server(world: World, **changes: object) -> MessageServer:
         "link": LINK,
         "limits": ONE,
         "max_sessions": 1,
-        "max_sessions_per_key": 1,
+        "max_connections_per_key": 1,
         **changes,
     }
     server = world.server(ServerSettings(**arguments))  # type: ignore[arg-type]

@@ -19,7 +19,7 @@ from aeron_spark.protocol.msgpack_shape import MAX_DEPTH, MAX_ITEMS
 from aeron_spark.protocol.rpc_messages import MAX_ARGUMENTS, MAX_TEXT_CHARACTERS
 from aeron_spark.protocol.rpc_objects import CALL_TIMEOUT, MAX_OBJECTS
 from aeron_spark.protocol.session import RECORD_COST, SessionLimits
-from aeron_spark.protocol.tickets import MAX_OFFERS, MAX_SESSIONS, MAX_SESSIONS_PER_KEY
+from aeron_spark.protocol.tickets import MAX_CONNECTIONS_PER_KEY, MAX_OFFERS, MAX_SESSIONS
 from aeron_spark.protocol.transfers import (
     MAX_MEMORY_BYTES,
     MAX_NAME_BYTES,
@@ -48,7 +48,7 @@ SMALL = {2: "two", 3: "three", 4: "four", 5: "five"}
         f"| age of a session without a link | {LINK.times.retention_seconds:g} s, at least "
         f"{LINK.times.min_retention_seconds:g} s |",
         f"| payload of one record | {LINK.session.max_record_bytes >> 10} KiB, or",
-        f"| sessions of a server, of one client key | {MAX_SESSIONS:,}, {MAX_SESSIONS_PER_KEY} |",
+        f"| sessions of a server, of one client key | {MAX_SESSIONS:,}, {MAX_CONNECTIONS_PER_KEY} |",
         f"the last {SMALL[MAX_OFFERS]} tickets that the server sent are valid",
         f"Silence of {LINK.times.expiry_seconds:g} s *after* Aeron first reported a disconnection",
         f"has its full set-up time, {LINK.times.setup_seconds:g} s",

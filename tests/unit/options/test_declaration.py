@@ -66,7 +66,8 @@ PUBLIC_AT_ENDPOINTS = {
 PUBLIC_AT_SERVERS = PUBLIC_AT_ENDPOINTS | {
     *("bind", "ports", "ipc", "replyChannel", "mdcPorts", "sessionIdRange", "authorizedKeys", "allow", "deny"),
     *("maxConnections", "maxConnectionsPerAddress", "maxPending", "maxPendingPerAddress", "handshakesPerSecond"),
-    *("handshakeBurst", "exemptLoopback", "maxSessions", "maxSessionsPerKey", "deciders"),
+    *("handshakeBurst", "exemptLoopback", "maxSessions", "maxConnectionsPerKey", "deciders", "allowAnyKey"),
+    "workersPerConnection",
     *("maxBulkLinks", "streamsDir", "stageBytes"),
 }
 PUBLIC_AT_CLIENTS = PUBLIC_AT_ENDPOINTS | {

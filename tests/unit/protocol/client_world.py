@@ -92,7 +92,7 @@ class Server:
 
     def restart(self) -> None:
         """Lose all sessions."""
-        self.tickets: TicketStore[str] = TicketStore(self.entropy, 120.0, max_sessions_per_key=1000)
+        self.tickets: TicketStore[str] = TicketStore(self.entropy, 120.0, max_connections_per_key=1000)
 
     def packet(self, publication: int, data: bytes, now: float) -> list[object]:
         """Handle a packet; return packets to send, and reasons of rejections as text."""

@@ -17,6 +17,7 @@ from aeron_spark.protocol import server_effects as effects
 from aeron_spark.protocol import server_events as events
 from aeron_spark.protocol.client_handshake import ClientHandshake
 from aeron_spark.protocol.frame_cipher import FrameDecryptor, FrameEncryptor
+from aeron_spark.protocol.grants import EVERYTHING
 from aeron_spark.protocol.handshake_payloads import ClientDone, DoneAck
 from aeron_spark.protocol.keypair import KeyPair
 from aeron_spark.protocol.message_types import Types
@@ -140,7 +141,7 @@ class SimulatedServer:
             case effects.ClosePath(path):
                 del self.paths[path]
             case effects.Decide(path):
-                self.results.append(events.Decided(path, None))
+                self.results.append(events.Decided(path, EVERYTHING))
             case effects.OpenLink(link, session):
                 self._once("link", link)
                 assert session in self.sessions

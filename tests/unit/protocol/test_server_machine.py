@@ -10,7 +10,7 @@ import pytest
 from aeron_spark.errors import OptionError, SessionLost, TransportError
 from aeron_spark.protocol import server_effects as effects
 from aeron_spark.protocol import server_events as events
-from aeron_spark.protocol.grants import UNKNOWN_KEY, Grant
+from aeron_spark.protocol.grants import EVERYTHING, UNKNOWN_KEY, Grant
 from aeron_spark.protocol.keypair import keypair_from
 from aeron_spark.protocol.limits import Limits
 from aeron_spark.protocol.liveness import Times
@@ -221,7 +221,7 @@ def test_a_session_that_is_not_resumed_disconnects_after_the_expiry_and_ends_aft
 
 def test_a_session_without_a_first_frame_releases_its_resources() -> None:
     server, _, path = deciding()
-    server.feed(events.Decided(path, None))
+    server.feed(events.Decided(path, EVERYTHING))
     server.feed_results()
     (session,), (link,) = server.sessions, server.links
     assert server.machine.deadline() == NOW + 8.0
@@ -236,7 +236,7 @@ def test_a_session_without_a_first_frame_releases_its_resources() -> None:
 def awaiting_first_frame() -> tuple[SimulatedServer, SimulatedClient, int, int]:
     """Return a server that has sent DONE_ACK and awaits the first frame, its client, the new session and its link."""
     server, client, path = deciding()
-    server.feed(events.Decided(path, None))
+    server.feed(events.Decided(path, EVERYTHING))
     server.feed_results()
     (session,), (link,) = server.sessions, server.links
     return server, client, session, link
@@ -257,7 +257,7 @@ def test_a_session_that_is_closed_before_its_first_link_is_not_kept() -> None:
 
 def test_a_session_that_is_closed_during_its_handshake_refuses_its_client() -> None:
     server, client, path = deciding()
-    (made,) = server.feed(events.Decided(path, None))
+    (made,) = server.feed(events.Decided(path, EVERYTHING))
     assert isinstance(made, effects.MakeConnection)
     returned = server.execute(server.machine.close_connection(made.session, keep_session=True, now=server.now))
     assert kinds(returned) == ["Transmit", "DrainPath"]
@@ -316,7 +316,7 @@ def test_the_cause_of_a_decision_that_failed_is_reported() -> None:
 
 def test_a_connection_class_that_raises_refuses_its_client() -> None:
     server, _, path = deciding()
-    (made,) = server.feed(events.Decided(path, None))
+    (made,) = server.feed(events.Decided(path, EVERYTHING))
     assert isinstance(made, effects.MakeConnection)
     server.results.clear()
     returned = server.feed(events.ConnectionFailed(made.session, ValueError("no connection today")))
@@ -327,7 +327,7 @@ def test_a_connection_class_that_raises_refuses_its_client() -> None:
 
 def test_a_connection_that_is_made_after_its_handshake_ended_is_ended() -> None:
     server, client, path = deciding()
-    (made,) = server.feed(events.Decided(path, None))
+    (made,) = server.feed(events.Decided(path, EVERYTHING))
     assert isinstance(made, effects.MakeConnection)
     assert kinds(server.feed(events.ImageUnavailable(client.image))) == ["DrainPath"]
     assert server.machine.statistics()["sessions"] == server.machine.statistics()["session_ids"] == 0
@@ -341,7 +341,7 @@ def test_a_connection_that_is_made_after_its_handshake_ended_is_ended() -> None:
 
 def test_a_link_that_cannot_be_opened_refuses_its_client() -> None:
     server, _, path = deciding()
-    server.feed(events.Decided(path, None))
+    server.feed(events.Decided(path, EVERYTHING))
     (opened,) = server.feed_result()
     assert isinstance(opened, effects.OpenLink)
     server.results.clear()
@@ -356,7 +356,7 @@ def test_a_link_that_cannot_be_opened_refuses_its_client() -> None:
 
 def test_a_done_ack_that_cannot_be_encoded_refuses_its_client() -> None:
     server, _, path = deciding()
-    server.feed(events.Decided(path, None))
+    server.feed(events.Decided(path, EVERYTHING))
     (opened,) = server.feed_result()
     assert isinstance(opened, effects.OpenLink)
     server.results.clear()
@@ -447,7 +447,7 @@ def test_a_permit_that_was_released_during_a_resume_is_taken_again_or_the_link_i
 
 def test_a_second_attempt_before_the_first_frame_begins_a_new_session() -> None:
     server, client, path = deciding()
-    server.feed(events.Decided(path, None))
+    server.feed(events.Decided(path, EVERYTHING))
     server.feed_results()
     client.receive_all()
     (before,) = server.sessions
@@ -526,7 +526,7 @@ def test_ids_of_bulk_links_come_from_the_same_pools_and_are_released_once() -> N
         events.PathReady(7),
         events.PathFailed(7),
         events.PathDrained(7),
-        events.Decided(7, None),
+        events.Decided(7, EVERYTHING),
         events.ConnectionFailed(7, ValueError()),
         events.LinkReady(7, 0),
         events.LinkFailed(7, ValueError()),

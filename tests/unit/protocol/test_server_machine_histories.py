@@ -30,7 +30,7 @@ POLICY: Final = ServerPolicy(
     session_ids=(1000, 1011),
     id_reuse_delay_seconds=1.0,
     max_sessions=4,
-    max_sessions_per_key=2,
+    max_connections_per_key=2,
     close_seconds=2.0,
 )
 """Limits that a few clients can reach."""

@@ -158,7 +158,7 @@ def test_a_closed_session_is_deleted_with_all_its_tickets() -> None:
 
 
 def test_a_session_never_ends_to_make_room_for_another_key() -> None:
-    tickets = new_store(max_sessions=2, max_sessions_per_key=2)
+    tickets = new_store(max_sessions=2, max_connections_per_key=2)
     open_session(tickets, ALICE)
     open_session(tickets, ALICE)
     assert tickets.open(MALLORY, "m", 1.0) is FULL
@@ -169,7 +169,7 @@ def test_a_session_never_ends_to_make_room_for_another_key() -> None:
 
 
 def test_a_key_at_its_limit_loses_its_own_oldest_detached_session() -> None:
-    tickets = new_store(max_sessions_per_key=2)
+    tickets = new_store(max_connections_per_key=2)
     connected = open_session(tickets, session="connected")
     tickets.confirm(connected)
     open_session(tickets, session="detached")
@@ -237,7 +237,7 @@ class TicketStoreMachine(RuleBasedStateMachine):
         super().__init__()
         self.now = 0.0
         self.store: TicketStore[tuple[bytes, int]] = TicketStore(
-            random.Random(1).randbytes, 20.0, max_sessions=4, max_sessions_per_key=3
+            random.Random(1).randbytes, 20.0, max_sessions=4, max_connections_per_key=3
         )
         self.tickets: list[bytes] = []
         self.count = 0

@@ -39,12 +39,12 @@ def test_every_option_reaches_its_setting() -> None:
         {
             "max_connections": 1, "max_connections_per_address": 2, "max_pending": 3, "max_pending_per_address": 4,
             "handshakes_per_second": 0.5, "handshake_burst": 6, "exempt_loopback": True, "max_sessions": 7,
-            "max_sessions_per_key": 8, "deciders": 9, "step_timeout": "4s", "session_id_range": "1000-1999",
+            "max_connections_per_key": 8, "deciders": 9, "step_timeout": "4s", "session_id_range": "1000-1999",
             "reply_channel": "mdc", "mdc_ports": "20200-20299",
         }
     )  # fmt: skip
     assert settings.limits == Limits(1, 2, 3, 4, 0.5, 6, exempt_loopback=True)
-    assert (settings.max_sessions, settings.max_sessions_per_key, settings.deciders) == (7, 8, 9)
+    assert (settings.max_sessions, settings.max_connections_per_key, settings.deciders) == (7, 8, 9)
     timing = settings.timing
     assert (timing.hello_s, timing.admitting_s, timing.path_s, timing.done_s, timing.authenticating_s) == (
         2,

@@ -1,0 +1,113 @@
+"""Threads that several owners share in turn, so that one with much work does not delay the others."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Hashable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Final
+
+LOG: Final = logging.getLogger("aeron_spark.endpoint")
+
+Work = Callable[[], object]  # the result is dropped
+
+
+@dataclass(slots=True)
+class _Queue:
+    """The waiting work of one owner, and how much of its work runs."""
+
+    waiting: deque[Work] = field(default_factory=deque)
+    running: int = 0
+    is_ready: bool = False  # it is in the row of owners that wait for a thread
+
+
+class FairPool:
+    """At most ``threads`` threads, of which the work of one owner takes at most ``threads_per_owner``. Thread-safe.
+
+    A free thread takes the next work of the owner that has waited longest since its last turn.
+    """
+
+    def __init__(self, threads: int, threads_per_owner: int, name: str) -> None:
+        self._threads_per_owner: Final = threads_per_owner
+        self._pool: Final = ThreadPoolExecutor(threads, thread_name_prefix=name)
+        self._lock: Final = threading.Lock()
+        self._queues: Final[dict[Hashable, _Queue]] = {}  # of owners with waiting or running work
+        self._ready: Final[deque[Hashable]] = deque()
+        self._is_shut_down = False
+
+    def submit(self, owner: Hashable, work: Work) -> None:
+        """Run ``work`` when it is the owner's turn. Raises RuntimeError after ``shutdown``."""
+        with self._lock:
+            if self._is_shut_down:
+                raise RuntimeError("the pool was shut down")
+            queue = self._queues.setdefault(owner, _Queue())
+            queue.waiting.append(work)
+            self._make_ready(owner, queue)
+        self._pool.submit(self._run)
+
+    def drop(self, owner: Hashable) -> int:
+        """Drop the waiting work of an owner that has ended; return how much it was. Running work continues."""
+        with self._lock:
+            queue = self._queues.get(owner)
+            if queue is None:
+                return 0
+            count = len(queue.waiting)
+            queue.waiting.clear()
+            self._forget_idle(owner, queue)
+            return count
+
+    def waiting(self) -> int:
+        """Return how much work waits for a thread."""
+        with self._lock:
+            return sum(len(queue.waiting) for queue in self._queues.values())
+
+    def shutdown(self) -> None:
+        """Run no further work, and do not wait for the work that runs."""
+        with self._lock:
+            self._is_shut_down = True
+            for queue in self._queues.values():
+                queue.waiting.clear()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _run(self) -> None:
+        """Run work as long as an owner is ready. Work that waits for its owner's limit is taken by a later loop."""
+        while True:
+            with self._lock:
+                taken = self._take()
+            if taken is None:
+                return
+            owner, queue, work = taken
+            try:
+                work()
+            except BaseException:  # also SystemExit: the loop must continue, because other work may wait for its end
+                LOG.exception("work on a thread of the pool failed")
+            with self._lock:
+                queue.running -= 1
+                self._make_ready(owner, queue)
+                self._forget_idle(owner, queue)
+
+    def _take(self) -> tuple[Hashable, _Queue, Work] | None:
+        while self._ready:
+            owner = self._ready.popleft()
+            queue = self._queues.get(owner)
+            if queue is None:
+                continue
+            queue.is_ready = False
+            if queue.waiting:
+                work = queue.waiting.popleft()
+                queue.running += 1
+                self._make_ready(owner, queue)
+                return owner, queue, work
+        return None
+
+    def _make_ready(self, owner: Hashable, queue: _Queue) -> None:
+        if queue.waiting and not queue.is_ready and queue.running < self._threads_per_owner:
+            queue.is_ready = True
+            self._ready.append(owner)
+
+    def _forget_idle(self, owner: Hashable, queue: _Queue) -> None:
+        if not queue.waiting and not queue.running and self._queues.get(owner) is queue:
+            del self._queues[owner]

@@ -1,0 +1,105 @@
+"""A fair pool: owners take turns, none takes more than its threads, and the work of an ended owner is dropped."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from aeron_spark.connection.fair_pool import FairPool
+from tests.ending import LONG_TIMEOUT_S
+from tests.unit.connection.endpoints import wait_for
+
+
+class Gate:
+    """Work that waits until a test lets it continue."""
+
+    def __init__(self) -> None:
+        self.running = 0
+        self.most = 0
+        self._lock = threading.Lock()
+        self._open = threading.Semaphore(0)
+
+    def __call__(self) -> None:
+        with self._lock:
+            self.running += 1
+            self.most = max(self.most, self.running)
+        assert self._open.acquire(timeout=LONG_TIMEOUT_S)
+        with self._lock:
+            self.running -= 1
+
+    def let(self, count: int) -> None:
+        self._open.release(count)
+
+
+@pytest.fixture
+def pool() -> Iterator[FairPool]:
+    made = FairPool(4, 2, "aeron-spark-test-fair")
+    yield made
+    made.shutdown()
+
+
+def test_one_owner_does_not_take_the_threads_of_the_others(pool: FairPool) -> None:
+    greedy, done = Gate(), threading.Event()
+    for _ in range(100):
+        pool.submit("greedy", greedy)
+    wait_for(lambda: greedy.running == 2)
+    pool.submit("modest", done.set)
+    assert done.wait(LONG_TIMEOUT_S)
+    assert greedy.most == 2
+    greedy.let(100)
+    wait_for(lambda: pool.waiting() == 0 and greedy.running == 0)
+    assert greedy.most == 2
+
+
+def test_owners_take_turns() -> None:
+    pool, order, gate = FairPool(1, 1, "aeron-spark-test-turns"), list[str](), Gate()
+    pool.submit("first", gate)
+    wait_for(lambda: gate.running == 1)
+    for owner, count in (("many", 3), ("few", 2), ("one", 1)):
+        for _ in range(count):
+            pool.submit(owner, lambda owner=owner: order.append(owner))  # type: ignore[misc]
+    gate.let(1)
+    wait_for(lambda: len(order) == 6)
+    assert order == ["many", "few", "one", "many", "few", "many"]
+    pool.shutdown()
+
+
+def test_the_waiting_work_of_an_ended_owner_is_dropped(pool: FairPool) -> None:
+    gate, ran = Gate(), list[str]()
+    for _ in range(2):
+        pool.submit("ended", gate)
+    wait_for(lambda: gate.running == 2)
+    for _ in range(50):
+        pool.submit("ended", lambda: ran.append("ended"))
+    assert pool.drop("ended") == 50
+    assert pool.drop("unknown") == 0
+    gate.let(2)
+    pool.submit("other", lambda: ran.append("other"))
+    wait_for(lambda: ran == ["other"])
+    wait_for(lambda: not pool._queues)
+
+
+def test_work_that_raises_does_not_stop_the_pool(pool: FairPool) -> None:
+    done = threading.Event()
+
+    def fail() -> None:
+        raise ValueError("of the work")
+
+    for _ in range(10):  # more than its threads: the waiting work depends on the end of the failing one
+        pool.submit("owner", fail)
+    pool.submit("owner", done.set)
+    assert done.wait(LONG_TIMEOUT_S)
+
+
+def test_a_pool_that_was_shut_down_takes_no_work(pool: FairPool) -> None:
+    gate = Gate()
+    for _ in range(10):
+        pool.submit("owner", gate)
+    wait_for(lambda: gate.running == 2)
+    pool.shutdown()
+    gate.let(2)
+    with pytest.raises(RuntimeError):
+        pool.submit("owner", gate)
+    wait_for(lambda: gate.running == 0)
