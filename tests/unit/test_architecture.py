@@ -27,7 +27,7 @@ VAGUE_NAMES: Final = {"utils", "util", "common", "helpers", "helper", "manager",
 # A part imports only parts of rows above its own, and itself. Parts of one row do not import each other.
 LAYERS: Final = (
     {"errors", "version"},
-    {"waiting", "process_cache", "process_end", "disk", "units"},
+    {"waiting", "process_cache", "process_end", "disk", "units", "text_safety"},
     {"wire", "protocol", "transport"},
     {"options", "keys", "aeron"},
     {"node"},
@@ -58,7 +58,7 @@ PURE: Final = {
     *("wire", "protocol", "log.epochs", "log.losses", "log.offsets", "log.planning"),
     *("streams.journal_records", "streams.ledger", "streams.model", "streams.reader_leases"),
     *("streams.retention", "streams.schema_changes", "streams.writer_owners"),
-    *("streams.time_index",),
+    *("streams.time_index", "text_safety"),
 }
 IMPURE_MODULES: Final = {"asyncio", "os", "random", "secrets", "socket", "subprocess", "threading", "time"}
 
