@@ -60,6 +60,36 @@ def test_the_driver_survives_a_setup_with_any_flipped_bit(driver: Driver) -> Non
         check_survival(driver, server, *flipped)
 
 
+@pytest.mark.parametrize(
+    "impossible",
+    [
+        pytest.param({"mtu": 32 * KIB + 32}, id="MTU of more than half a term"),
+        pytest.param({"mtu": 65_536, "term_length": 1024 * KIB}, id="MTU longer than a datagram"),
+        pytest.param({"mtu": 32}, id="MTU of a header"),
+        pytest.param({"mtu": 1400}, id="MTU not aligned"),
+        pytest.param({"term_length": 32 * KIB}, id="term too short"),
+        pytest.param({"term_length": 96 * KIB}, id="term not a power of two"),
+    ],
+)
+def test_a_setup_with_an_impossible_mtu_or_term_is_dropped_and_its_session_id_stays_usable(
+    driver: Driver, impossible: dict[str, int]
+) -> None:
+    any_mtu = GuardRules(mtu_min=1, mtu_max=1024 * KIB, term_length=1024 * KIB)
+    before = errors(driver)
+    with subscription_on_free_port(driver, STREAM, any_mtu) as server, frame_senders(1, server.port) as (attacker,):
+        dropped = driver.drops("receiving: invalid")
+        send_until(
+            attacker, frames.setup(80, STREAM, **impossible),
+            lambda: driver.drops("receiving: invalid") > dropped, "the drop of the SETUP",
+        )  # fmt: skip
+        channel = f"aeron:udp?endpoint=127.0.0.1:{server.port}|term-length=64k|session-id=80"
+        with publication_to(driver, channel, STREAM) as good:
+            await_connected(good)
+            offer(good, b"first")
+            assert server.wait_for_messages(1) == [b"first"]
+    assert errors(driver) == before
+
+
 def test_the_driver_survives_truncated_setups_and_random_bytes(driver: Driver, rng: random.Random) -> None:
     truncated = [frames.setup(78, STREAM)[:length] for length in range(40)]
     noise = [rng.randbytes(rng.randrange(1, 2000)) for _ in range(300)]

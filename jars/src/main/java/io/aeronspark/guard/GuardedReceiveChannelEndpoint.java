@@ -42,7 +42,13 @@ public final class GuardedReceiveChannelEndpoint extends HandshakeReceiveChannel
         this.drops = drops;
         clock = context.receiverCachedNanoClock();
         admission = new SessionAdmission(
-            rules, drops, owners, subscribed, context.imageLivenessTimeoutNs(), clock.nanoTime());
+            rules,
+            drops,
+            owners,
+            subscribed,
+            udpChannel.receiverWindowLengthOrDefault(context.initialWindowLength()),
+            context.imageLivenessTimeoutNs(),
+            clock.nanoTime());
     }
 
     @Override

@@ -2,6 +2,7 @@ package io.aeronspark.guard;
 
 import static io.aeron.logbuffer.FrameDescriptor.FRAME_ALIGNMENT;
 
+import io.aeron.driver.Configuration;
 import io.aeron.logbuffer.LogBufferDescriptor;
 import io.aeron.protocol.DataHeaderFlyweight;
 import io.aeron.protocol.RttMeasurementFlyweight;
@@ -30,13 +31,19 @@ final class SessionAdmission
     private final SubscribedStreams subscribed;
     private final RateLimiter rates;
     private final SessionTable sessions;
+    private final int windowLength;
 
-    /** Sessions end after {@code idleNs} without a frame, which is the driver's image liveness time-out. */
+    /**
+     * Sessions end after {@code idleNs} without a frame, which is the driver's image liveness time-out.
+     *
+     * @param windowLength bytes of the endpoint's receiver window.
+     */
     SessionAdmission(
         final GuardRules rules,
         final DropCounters drops,
         final OwnerRegistry owners,
         final SubscribedStreams subscribed,
+        final int windowLength,
         final long idleNs,
         final long nowNs)
     {
@@ -44,6 +51,7 @@ final class SessionAdmission
         this.drops = drops;
         this.owners = owners;
         this.subscribed = subscribed;
+        this.windowLength = windowLength;
         rates = new RateLimiter(rules, nowNs);
         sessions = new SessionTable(idleNs, nowNs);
     }
@@ -229,7 +237,15 @@ final class SessionAdmission
         }
         // Aeron checks these too, but throws on its conductor thread, and the session id is unusable from then on.
         return termLength >= LogBufferDescriptor.TERM_MIN_LENGTH && (termLength & termLength - 1) == 0 &&
-            (mtu & FRAME_ALIGNMENT - 1) == 0 && hasPossiblePosition(setup) || drops.reject(DropReason.INVALID);
+            isPossibleMtu(mtu, termLength) && hasPossiblePosition(setup) || drops.reject(DropReason.INVALID);
+    }
+
+    /** As {@code Configuration} in Aeron: a packet fits into a datagram and into the receiver window. */
+    private boolean isPossibleMtu(final int mtu, final int termLength)
+    {
+        return (mtu & FRAME_ALIGNMENT - 1) == 0 && mtu > DataHeaderFlyweight.HEADER_LENGTH &&
+            mtu <= Configuration.MAX_UDP_PAYLOAD_LENGTH &&
+            mtu <= Configuration.receiverWindowLength(termLength, windowLength);
     }
 
     private static boolean hasPossiblePosition(final SetupFlyweight setup)

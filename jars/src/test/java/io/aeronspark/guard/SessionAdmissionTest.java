@@ -24,6 +24,7 @@ class SessionAdmissionTest
     private static final int MTU = 1408;
     private static final int SETUP_LENGTH = SetupFlyweight.HEADER_LENGTH;
     private static final int STATUS_MESSAGE_LENGTH = 44;
+    private static final int WINDOW_LENGTH = 128 * 1024;
     private static final long IDLE_NS = TimeUnit.SECONDS.toNanos(10);
 
     private final InetSocketAddress source = new InetSocketAddress("10.0.0.1", 1000);
@@ -38,7 +39,13 @@ class SessionAdmissionTest
         subscribed.addStream(STREAM);
         subscribed.addStream(OWNED_STREAM);
         return new SessionAdmission(
-            GuardFixture.rules(parameters), guard.drops, guard.owners(OwnerRegistry.RECEIVED), subscribed, IDLE_NS, 0);
+            GuardFixture.rules(parameters),
+            guard.drops,
+            guard.owners(OwnerRegistry.RECEIVED),
+            subscribed,
+            WINDOW_LENGTH,
+            IDLE_NS,
+            0);
     }
 
     private static SetupFlyweight setupFrame(
@@ -126,6 +133,21 @@ class SessionAdmissionTest
         position.termOffset(0).activeTermId(TERM_ID - 1);
         assertFalse(setup(position, source));
         assertEquals("{invalid=5, term-length=1, mtu=2}", guard.drops().toString());
+    }
+
+    @Test
+    void rejectsAnMtuForWhichAeronWouldThrow()
+    {
+        final String anyMtu = "guard-mtu-min=1|guard-mtu-max=1m|guard-term-length=1g";
+        admission = admission(anyMtu);
+        assertTrue(setup(setupFrame(SESSION, STREAM, TERM_LENGTH, TERM_LENGTH / 2), source));
+        assertFalse(setup(setupFrame(SESSION + 1, STREAM, TERM_LENGTH, TERM_LENGTH / 2 + 32), source));
+        assertFalse(setup(setupFrame(SESSION + 1, STREAM, TERM_LENGTH, 0), source));
+        assertFalse(setup(setupFrame(SESSION + 1, STREAM, TERM_LENGTH, 32), source)); // a header without data
+        assertFalse(setup(setupFrame(SESSION + 1, STREAM, 8 * TERM_LENGTH, 65_536), source)); // longer than a datagram
+        assertFalse(setup(setupFrame(SESSION + 1, STREAM, TERM_LENGTH, -32), source));
+        assertTrue(setup(setupFrame(SESSION + 1, STREAM, 8 * TERM_LENGTH, 65_504), source));
+        assertEquals("{invalid=3, mtu=2}", guard.drops().toString());
     }
 
     @Test
