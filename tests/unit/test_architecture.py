@@ -2,7 +2,7 @@
 
 A part may import only the parts to the right of it:
 ``cli → spark → log_factory → pool → client, server, echo → direct, stream_client, streams → connection, log → node →
-aeron, options, keys → wire, protocol, transport → waiting, process_cache, process_end, disk → errors, version``.
+aeron, options, keys → wire, protocol, transport → waiting, disk and other small modules → errors, version``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ VAGUE_NAMES: Final = {"utils", "util", "common", "helpers", "helper", "manager",
 # A part imports only parts of rows above its own, and itself. Parts of one row do not import each other.
 LAYERS: Final = (
     {"errors", "version"},
-    {"waiting", "process_cache", "process_end", "disk", "units", "text_safety"},
+    {"waiting", "process_cache", "process_end", "disk", "units", "text_safety", "toml_file", "unix_sockets"},
     {"wire", "protocol", "transport"},
     {"options", "keys", "aeron"},
     {"node"},

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import difflib
-import importlib
-import sys
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from aeron_spark.errors import DataFormatError, OptionError, SetupError
+from aeron_spark.errors import OptionError
 from aeron_spark.options.declaration import (
     BATCH_READ,
     CLIENT,
@@ -39,9 +36,6 @@ SPARK_OPTIONS: Final = frozenset(
         "timezone",
     }
 )
-
-SERVER_TABLE: Final = "server"  # of a server's TOML file
-_TOML: Final = "tomllib" if sys.version_info >= (3, 11) else "tomli"  # the same module; in Python since 3.11
 
 _T = TypeVar("_T")
 _Options = TypeVar("_Options", bound=OptionSet)
@@ -146,47 +140,6 @@ class OptionReader:
             raise OptionError(
                 f"option '{option.name}' must be {error}, not '{_shorten(text)}'", remedy=example(option)
             ) from None
-
-
-def read_toml(path: Path) -> dict[str, object]:
-    """Return the options in a server's TOML file: at its top, or in the table ``[server]``.
-
-    Raises SetupError if the file cannot be read, DataFormatError if it is not TOML, OptionError for other tables.
-    """
-    try:
-        text = path.read_bytes().decode()
-    except OSError as error:
-        raise SetupError(f"{path} cannot be read: {error.strerror}", remedy="Check its path and its mode.") from None
-    except UnicodeDecodeError as error:
-        raise DataFormatError(f"{path} is not UTF-8: {error.reason}", remedy="Write it as UTF-8.") from None
-    toml: Any = importlib.import_module(_TOML)
-    try:
-        document: dict[str, Any] = toml.loads(text)
-    except toml.TOMLDecodeError as error:
-        raise DataFormatError(f"{path} is not TOML: {error}", remedy="For example: maxConnections = 100") from None
-    return _options_in(document, path)
-
-
-def _options_in(document: dict[str, Any], path: Path) -> dict[str, object]:
-    table = document.get(SERVER_TABLE, {})
-    if not isinstance(table, dict):
-        raise OptionError(
-            f"{path}: {SERVER_TABLE} is a value, expected a table", remedy=f"Write [{SERVER_TABLE}] above the options."
-        )
-    top = {name: value for name, value in document.items() if name != SERVER_TABLE}
-    duplicates = sorted(top.keys() & table.keys())
-    if duplicates:
-        raise OptionError(
-            f"{path}: option {duplicates[0]} is given twice, at the top and in [{SERVER_TABLE}]", remedy="Give it once."
-        )
-    options = {**top, **table}
-    for name, value in options.items():
-        if isinstance(value, dict):
-            raise OptionError(
-                f"{path} has an unknown table [{name}]",
-                remedy=f"Write the options at the top of the file or in [{SERVER_TABLE}].",
-            )
-    return options
 
 
 def has_batch_only_options(options: Iterable[str]) -> bool:

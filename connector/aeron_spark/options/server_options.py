@@ -88,6 +88,13 @@ class ServerOptions(EndpointOptions, where=SERVER):
         example="/srv/aeron-spark/streams",
         shown="the archive's folder with the suffix `.streams`",
     )
+    admin_socket: PathText | None = option(
+        None,
+        "Unix socket on which the commands of this machine, such as `aeron-spark server status`, ask the server. Only "
+        "the server's user and root may use it.",
+        example="/run/aeron-spark/admin.sock",
+        shown="`admin.sock` in `streamsDir`",
+    )
     allow: Rules | None = option(
         None,
         "Networks or addresses of the clients that the server admits, separated by commas; without it, all. "

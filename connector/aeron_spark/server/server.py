@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +18,9 @@ from aeron_spark.keys.stores import FilePeerStore, KeyPaths
 from aeron_spark.options import ServerOptions
 from aeron_spark.process_end import ExitHook
 from aeron_spark.protocol.access import PeerStore
+from aeron_spark.protocol.admin_messages import SOCKET_NAME
 from aeron_spark.protocol.grants import Grant
+from aeron_spark.server.admin_socket import AdminCommand, AdminSocket
 from aeron_spark.server.clients_watcher import ClientsWatcher
 from aeron_spark.server.message_server import GrantObserver, MessageServer
 from aeron_spark.server.runner import ConnectionService
@@ -29,6 +31,7 @@ from aeron_spark.server.stream_service import StreamService
 from aeron_spark.streams.store import StreamStore
 from aeron_spark.transport.addresses import HostPort
 from aeron_spark.transport.api import ServerAddress
+from aeron_spark.version import package_version
 
 
 class Server(Endpoint):
@@ -73,6 +76,9 @@ class Server(Endpoint):
         self._server.observe_grants(self._stream_service)
         clients = peers.clients if isinstance(peers, FilePeerStore) else None
         self._clients_watcher: Final = ClientsWatcher(clients, self._server.apply_grants, self._runtime.report)
+        self._admin_path: Final = parsed.admin_socket
+        self._admin_commands: Final[dict[str, AdminCommand]] = {"status": self._status}
+        self._admin_socket: AdminSocket | None = None
         self._exit_hook: Final = ExitHook(self.close)
 
     @property
@@ -123,6 +129,10 @@ class Server(Endpoint):
         """Call the observer when the grant of a client changes. Call this before ``start``."""
         self._server.observe_grants(observer)
 
+    def add_admin_command(self, name: str, command: AdminCommand) -> None:
+        """Offer a command on the admin socket. It runs on a thread of the socket."""
+        self._admin_commands[name] = command
+
     def reload(self) -> ClientsChange | None:
         """Read the clients file again now, and apply it to all clients; return the changes, or None without a file.
 
@@ -143,6 +153,7 @@ class Server(Endpoint):
         """
         addresses = addresses or self._addresses
         self._node.lock_addresses(addresses)
+        self._open_admin_socket()
         self._server.start(addresses)
         self._clients_watcher.start()
         self._report_missing_guard()
@@ -162,6 +173,8 @@ class Server(Endpoint):
     def close(self) -> None:
         """Send CLOSE to every client and end. The media driver stops after its last user."""
         self._exit_hook.cancel()
+        if self._admin_socket is not None:
+            self._admin_socket.close()
         self._clients_watcher.close()
         self._server.close()
         self._stream_service.close()
@@ -178,6 +191,19 @@ class Server(Endpoint):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _open_admin_socket(self) -> None:
+        """Open the admin socket; a second start, after a failed one, keeps it."""
+        folder = self._node.store_folder
+        path = folder / SOCKET_NAME if self._admin_path is None and folder is not None else self._admin_path
+        if self._admin_socket is None and path is not None:
+            self._admin_socket = AdminSocket(Path(path), self._admin_commands, self._report)
+
+    def _status(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        return {"pid": os.getpid(), "version": package_version(), "addresses": list(self.addresses)}
+
+    def _report(self, error: BaseException) -> None:
+        self._runtime.report(None, error)
 
     def _report_missing_guard(self) -> None:
         # after listening: a driver shows its guard only once it has guarded a channel

@@ -64,8 +64,13 @@ class ServerNode:
     @property
     def has_streams(self) -> bool:
         """Whether the store has streams. Starts the node if it does not run."""
-        folder = self._store_folder(self._running().archive_dir)
+        folder = self.store_folder
         return folder is not None and has_streams(folder)
+
+    @property
+    def store_folder(self) -> Path | None:
+        """The folder of the store; None if another program's media driver has no archive. Starts the node."""
+        return self._store_folder(self._running().archive_dir)
 
     def lock_addresses(self, addresses: Sequence[ServerAddress]) -> None:
         """Lock addresses at the media driver; earlier locks stay. Raises InUseError if another server has one."""

@@ -1,6 +1,7 @@
 """All streams of a server: one folder for each. Creation and deletion are atomic.
 
     <folder>/lock                        lock of the one server that uses the folder, with its process id
+    <folder>/admin.sock                  socket on which commands ask that server
     <folder>/<stream>/                   definition, journal, stages
     <folder>/.creating-<random>-<stream> a stream that is being created; the rename of this folder creates it
     <folder>/.deleted-<random>-<stream>  a deleted stream, whose recordings and files are not all deleted yet
@@ -87,7 +88,7 @@ def lock_store(folder: Path) -> FileLock:
 
 def has_streams(folder: Path) -> bool:
     """Whether the store has streams that a start of the server has to recover."""
-    return folder.is_dir() and any(entry.name != LOCK for entry in folder.iterdir())
+    return folder.is_dir() and any(entry.is_dir() for entry in folder.iterdir())
 
 
 class StreamStore:

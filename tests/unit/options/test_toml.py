@@ -8,7 +8,7 @@ import pytest
 
 from aeron_spark.errors import AeronSparkError, DataFormatError, OptionError, SetupError
 from aeron_spark.options import ServerOptions
-from aeron_spark.options.reader import read_toml
+from aeron_spark.toml_file import read_toml
 from aeron_spark.transport.api import ServerAddress
 
 TOML = """
