@@ -48,18 +48,14 @@ class EndpointCommand(click.Command):
     """A command with ``endpoint_flags``: a flag for an option that is true or false may have no value, for true."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        booleans = {flag for one in self.params if getattr(one, "metavar", "") == FLAG.metavar for flag in one.opts}
         completed: list[str] = []
         for number, arg in enumerate(args):
             completed.append(arg)
             following = args[number + 1].lower() if number + 1 < len(args) else ""
-            if arg in _BOOLEAN_FLAGS and following not in ("true", "false"):
+            if arg in booleans and following not in ("true", "false"):
                 completed.append("true")
         return super().parse_args(ctx, completed)
-
-
-_BOOLEAN_FLAGS: Final = {
-    option.flag for endpoint in (ClientOptions, ServerOptions) for option in flags_of(endpoint) if option.type is FLAG
-}
 
 
 def present_options(flags: Mapping[str, Any]) -> dict[str, Any]:

@@ -68,7 +68,7 @@ PUBLIC_AT_SERVERS = PUBLIC_AT_ENDPOINTS | {
     *("maxConnections", "maxConnectionsPerAddress", "maxPending", "maxPendingPerAddress", "handshakesPerSecond"),
     *("handshakeBurst", "exemptLoopback", "maxSessions", "maxConnectionsPerKey", "deciders", "allowAnyKey"),
     "workersPerConnection",
-    *("maxBulkLinks", "streamsDir", "stageBytes"),
+    *("maxBulkLinks", "streamsDir", "adminSocket", "stageBytes"),
 }
 PUBLIC_AT_CLIENTS = PUBLIC_AT_ENDPOINTS | {
     *("tag", "bind", "ipc", "knownServers", "serverKey", "trustFirstUse", "validate", "connectTimeout", "reconnect"),
