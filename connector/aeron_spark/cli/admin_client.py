@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -79,7 +80,8 @@ def ask_all(
     """
     with _connect(path, timeout_s) as connected:
         try:
-            connected.sendall(encode_request(AdminRequest(command, arguments or {})))
+            with suppress(BrokenPipeError):  # the server may have refused already, and its response can be read
+                connected.sendall(encode_request(AdminRequest(command, arguments or {})))
             for line in _lines(connected, path):
                 response = decode_response(line)
                 if response.error is not None:
