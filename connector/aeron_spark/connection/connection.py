@@ -34,18 +34,20 @@ from aeron_spark.protocol.connection_machine import (
     TakeRequest,
     TakeResponse,
     TakeTransferRecord,
+    TransferRefused,
 )
 from aeron_spark.protocol.frames import RecordKind, decode
 from aeron_spark.protocol.message_types import TYPE_ID, BuiltIn
 from aeron_spark.protocol.rpc_messages import Target
 from aeron_spark.protocol.rpc_objects import Origin, Proxy
-from aeron_spark.protocol.transfers import Purpose, ReceivedTransfer
+from aeron_spark.protocol.transfers import Purpose, ReceivedTransfer, TransferStart
 from aeron_spark.transport.api import OfferResult
 from aeron_spark.waiting import result_within
 
 BATCH_MESSAGES: Final = 2_000  # encoded at a time by send_many
 BYTES_HEAD: Final = TYPE_ID.pack(BuiltIn.BYTES)  # precedes the bytes of a message of type bytes
 PURPOSES: Final = {Purpose.CALL: RecordKind.CALL, Purpose.RETURN: RecordKind.RETURN, Purpose.OBJECT: RecordKind.OBJECT}
+REQUESTS: Final = (Purpose.CALL, Purpose.OBJECT)  # transfers that count as calls of the peer
 
 
 class ConnectionOwner(EndpointServices, Protocol):
@@ -100,11 +102,11 @@ class Connection:
         self._assembling = SerialExecutor(owner.listener_pool, settings.queue_bytes, self._has_room)
         self._rpc = RpcRunner(
             self.state_lock, owner, lambda target, method: owner.is_permitted(self, target, method), self._send_record,
-            self._has_room, self._report, number, lambda: self.label,
+            self._send_request, self._has_room, self._report, number, lambda: self.label,
         )  # fmt: skip
         self._transfers = TransferRunner(
             self.sender, self.machine, self.state_lock, owner, self._assembling,
-            lambda purpose: owner.refusal(self, purpose), self._take_transfer, self._report,
+            self._refusal_of_transfer, self._take_transfer, self._report,
         )  # fmt: skip
         types, objects = owner.types, self._rpc.references
         self._deliveries = Deliveries(
@@ -391,6 +393,8 @@ class Connection:
                     self._deliveries.deliver_transfer(self._transfers.take_end(effect.payload))
                 case TakeTransferRecord():
                     self._transfers.take_record(effect.kind, effect.payload)
+                case TransferRefused():
+                    self._transfers.refuse(effect.number, effect.error)
                 case ResolvePing():
                     self._resolve_ping(effect)
                 case Report():
@@ -471,6 +475,17 @@ class Connection:
             self.sender.reply(kind, payload)
         else:
             self.sender.push(kind, payload, end)
+
+    def _send_request(self, kind: int, payload: bytes, end: float, response: Future[Any]) -> None:
+        if len(payload) > self.machine.session.limits.max_record_bytes:
+            self._transfers.send_request(kind, payload, self.owner.settings.send_seconds, response)
+        else:
+            self.sender.push(kind, payload, end)
+
+    def _refusal_of_transfer(self, start: TransferStart) -> RefusedError | None:
+        if start.purpose in REQUESTS:
+            return self._rpc.transfer_refusal(start.total, self._transfers.assembly.announced_bytes(*REQUESTS))
+        return self.owner.refusal(self, start.purpose)
 
     def _seconds(self, timeout: float | None) -> float:
         return self.owner.settings.send_seconds if timeout is None else timeout

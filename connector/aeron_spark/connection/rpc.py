@@ -18,7 +18,7 @@ from concurrent.futures import CancelledError, Future
 from typing import Any, Final
 
 from aeron_spark.connection.owner import EndpointServices
-from aeron_spark.errors import AeronSparkError, EndedError, OptionError
+from aeron_spark.errors import AeronSparkError, EndedError, OptionError, RefusedError
 from aeron_spark.protocol.frames import RecordKind
 from aeron_spark.protocol.message_types import Buffer, Reference
 from aeron_spark.protocol.rpc_calls import Calls, EndedCall, Response
@@ -40,6 +40,7 @@ from aeron_spark.waiting import result_within
 LOG: Final = logging.getLogger("aeron_spark.endpoint")
 
 Send = Callable[[int, bytes, float | None], None]  # kind, payload, end of the wait for room (None: do not wait)
+SendRequest = Callable[[int, bytes, float, Future[Any]], None]  # kind, payload, end of the wait for room, response
 Permit = Callable[[Target, str], bool]
 STUCK_REMEDY: Final = (
     "Connect again: this process has too much to do, or its connection has failed. The peer may still run the request."
@@ -50,7 +51,8 @@ GRACE_S: Final = 5.0  # after the deadline of a call, for the event loop to end 
 class RpcRunner:
     """Makes calls and runs the peer's calls. Thread-safe.
 
-    ``send`` sends a record of any size. ``on_room`` is called without a lock after ``is_full`` was true, when the
+    ``send`` sends a record of any size. ``send_request`` sends one whose response the future is for, and fails the
+    future if the peer refuses the request. ``on_room`` is called without a lock after ``is_full`` was true, when the
     running calls take less than half of their limit.
     """
 
@@ -60,6 +62,7 @@ class RpcRunner:
         owner: EndpointServices,
         permit: Permit,
         send: Send,
+        send_request: SendRequest,
         on_room: Callable[[], None],
         report: Callable[[BaseException], None],
         number: int,
@@ -69,6 +72,7 @@ class RpcRunner:
         self._state_lock = state_lock
         self._owner = owner
         self._send = send
+        self._send_request = send_request
         self._on_room = on_room
         self._report = report
         self._number = number
@@ -78,9 +82,8 @@ class RpcRunner:
         self.calls = Calls(owner.types, self.references, max_in_flight=settings.max_calls, connection=number)
         self.dispatcher = Dispatcher(
             owner.types, self.objects, owner.error_codes, references=self.references, permit=permit,
-            max_running=settings.max_running,
+            max_running=settings.max_running, max_bytes=settings.call_bytes,
         )  # fmt: skip
-        self._max_running_bytes = settings.max_running_bytes
         self._was_full = False
         self._is_closed = False
         self._unfinished_turn = object()  # responses that are ready do not wait for calls that have not begun
@@ -89,11 +92,11 @@ class RpcRunner:
     @property
     def is_full(self) -> bool:
         """Whether the peer's running calls exceed their limit, so that acknowledgements to the peer should pause."""
-        return self.dispatcher.running_bytes > self._max_running_bytes
+        return self.dispatcher.is_full
 
     def exceeds(self, excess_bytes: int) -> bool:
-        """Whether the peer's running calls exceed their limit by more than ``excess_bytes``."""
-        return self.dispatcher.running_bytes > self._max_running_bytes + excess_bytes
+        """Whether the peer's calls exceed their limit by more than ``excess_bytes``."""
+        return self.dispatcher.running_bytes > self.dispatcher.max_bytes + excess_bytes
 
     def create(self, factory: str, args: tuple[Any, ...], kwargs: dict[str, Any], timeout: float | None) -> Proxy:
         """Have the peer's factory create an object, and return its proxy."""
@@ -138,6 +141,10 @@ class RpcRunner:
                 return
         elif taken is not None:
             self._send(RecordKind.RETURN, taken, None)
+
+    def transfer_refusal(self, size: int, announced: int) -> RefusedError | None:
+        """Return why the peer may not send a request of ``size`` bytes while it sends ``announced`` others."""
+        return self.dispatcher.refusal_of_bytes(size, announced)
 
     def take_response(self, payload: Buffer) -> None:
         """Wake the thread whose call has this response."""
@@ -191,7 +198,7 @@ class RpcRunner:
         with self._state_lock:
             record = self.calls.begin(request, now=time.monotonic(), timeout=timeout, token=waiter)
         try:
-            self._send(kind, record, self._until(timeout))
+            self._send_request(kind, record, self._until(timeout), waiter)
             # The event loop ends the call at its deadline. The grace is for a loop that is late or has ended.
             timeout_s = timeout + GRACE_S if timeout else None
             response = result_within(
@@ -200,6 +207,7 @@ class RpcRunner:
         except BaseException:
             with self._state_lock:
                 self.calls.withdraw(waiter)
+            waiter.cancel()
             raise
         return self.calls.result_of(response)
 
@@ -245,7 +253,7 @@ class RpcRunner:
     def _finish(self, invocation: Invocation, outcome: Outcome) -> None:
         with self._state_lock:
             response = self.dispatcher.finish(invocation, outcome)
-            has_room = self._was_full and 2 * self.dispatcher.running_bytes < self._max_running_bytes
+            has_room = self._was_full and self.dispatcher.is_half_empty
             self._was_full = self._was_full and not has_room
         if has_room:
             self._on_room()

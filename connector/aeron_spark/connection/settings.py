@@ -12,7 +12,6 @@ from aeron_spark.options import EndpointOptions
 from aeron_spark.protocol.frame_cipher import OVERHEAD_BYTES, KeyLimits
 from aeron_spark.protocol.frames import FRAME_HEAD, RECORD_HEAD
 from aeron_spark.protocol.liveness import Times
-from aeron_spark.protocol.rpc_dispatch import MAX_RUNNING_BYTES
 from aeron_spark.protocol.session import SessionLimits
 from aeron_spark.transport.api import MAX_MESSAGE_BYTES, ChannelSettings
 
@@ -40,7 +39,7 @@ class LinkSettings:
     workers_per_connection: int = EndpointOptions.workers  # all, unless a server has many connections
     max_calls: int = EndpointOptions.max_calls
     max_running: int = EndpointOptions.max_running
-    max_running_bytes: int = MAX_RUNNING_BYTES  # of running calls, before acknowledgements to the caller pause
+    call_bytes: int = EndpointOptions.call_bytes
     max_objects: int = EndpointOptions.max_objects
     max_transfers: int = EndpointOptions.max_transfers
     transfer_memory_bytes: int = EndpointOptions.transfer_memory
@@ -100,6 +99,7 @@ class LinkSettings:
             workers=options.workers,
             max_calls=options.max_calls,
             max_running=options.max_running,
+            call_bytes=options.call_bytes,
             max_objects=options.max_objects,
             max_transfers=options.max_transfers,
             transfer_memory_bytes=options.transfer_memory,

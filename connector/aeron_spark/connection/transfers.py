@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from aeron_spark.connection.frame_sender import FrameSender
 from aeron_spark.connection.inbound import SerialExecutor
@@ -31,6 +32,7 @@ from aeron_spark.protocol.transfers import (
     send_buffer,
     send_from,
 )
+from aeron_spark.waiting import fail
 
 KINDS = {
     TransferRecord.START: RecordKind.TRANSFER_START,
@@ -52,12 +54,12 @@ class TransferRunner:
 
     The assembly runs on ``executor``, because it may write to a file. There ``prepare`` is called with each complete
     transfer, and returns its delivery. ``state_lock`` guards ``machine``. ``refusal`` returns why the peer may not send
-    transfers for a purpose, or None.
+    a transfer, or None.
     """
 
     def __init__(
         self, sender: FrameSender, machine: ConnectionMachine, state_lock: threading.RLock, owner: EndpointServices,
-        executor: SerialExecutor, refusal: Callable[[Purpose], AeronSparkError | None],
+        executor: SerialExecutor, refusal: Callable[[TransferStart], AeronSparkError | None],
         prepare: Callable[[ReceivedTransfer], Delivery],
         report: Callable[[BaseException], None],
     ) -> None:  # fmt: skip
@@ -68,6 +70,7 @@ class TransferRunner:
         self._executor = executor
         self._prepare = prepare
         self._report = report
+        self._requests: dict[int, Future[Any]] = {}  # by transfer: requests that wait for their responses
         self.assembly = TransferAssembly(
             spilling_to(settings.spill_folder),
             memory_limit=settings.transfer_memory_bytes,
@@ -86,11 +89,30 @@ class TransferRunner:
             start = TransferStart(number, Purpose.MESSAGE, len(encoded.body), type_id=encoded.type_id)
             self._send(start, send_buffer(start, encoded.body, chunk_bytes=self._chunk_bytes), seconds, acknowledged)
 
-    def send_record(self, kind: int, payload: bytes, seconds: float) -> None:
-        """Send a request or response that is too large for a record."""
+    def send_request(self, kind: int, payload: bytes, seconds: float, response: Future[Any]) -> None:
+        """Send a request that is too large for a record. ``response`` fails if the peer refuses it after it was sent.
+
+        Raises RefusedError if the peer refuses it before.
+        """
         with self._number() as number:
-            start = TransferStart(number, PURPOSES[kind], len(payload))
-            self._send(start, send_buffer(start, payload, chunk_bytes=self._chunk_bytes), seconds)
+            self._requests[number] = response
+            response.add_done_callback(lambda _: self._requests.pop(number, None))
+            self._send_record(number, kind, payload, seconds)
+
+    def refuse(self, number: int, error: RefusedError) -> None:
+        """End the request that a sent transfer carried; report ``error`` if it carried none that waits."""
+        response = self._requests.pop(number, None)
+        if response is None or not fail(response, error):
+            self._report(error)
+
+    def send_record(self, kind: int, payload: bytes, seconds: float) -> None:
+        """Send a response, or a request without one, that is too large for a record."""
+        with self._number() as number:
+            self._send_record(number, kind, payload, seconds)
+
+    def _send_record(self, number: int, kind: int, payload: bytes, seconds: float) -> None:
+        start = TransferStart(number, PURPOSES[kind], len(payload))
+        self._send(start, send_buffer(start, payload, chunk_bytes=self._chunk_bytes), seconds)
 
     def send_file(self, path: Path, name: str | None, seconds: float) -> None:
         """Send a file. Raises SetupError if it cannot be read."""
@@ -148,20 +170,25 @@ class TransferRunner:
                     if failed is not None:
                         self._report(RefusedError(f"the peer aborted a transfer: {failed.text}"))
         except AeronSparkError as error:
-            self._sender.reply(RecordKind.TRANSFER_FAILED, encode_failed(number, error.what, by_receiver=True))
+            self._sender.reply(
+                RecordKind.TRANSFER_FAILED, encode_failed(number, error.what, by_receiver=True, reason=error.reason)
+            )
             self._report(error)
         return None
 
     @contextmanager
     def _number(self) -> Iterator[int]:
-        """Number a transfer while it is sent."""
+        """Number a transfer while it is sent. Raises RefusedError if the peer refused it meanwhile."""
+        refusal: RefusedError | None = None
         with self._state_lock:
             number = self._machine.begin_transfer()
         try:
             yield number
         finally:
             with self._state_lock:
-                self._machine.end_transfer(number)
+                refusal = self._machine.end_transfer(number)
+        if refusal is not None:
+            raise refusal
 
     def _send(
         self,

@@ -21,7 +21,7 @@ from aeron_spark.options.values import (
 from aeron_spark.protocol import liveness
 from aeron_spark.protocol.keypair import public_text
 from aeron_spark.protocol.rpc_calls import MAX_IN_FLIGHT
-from aeron_spark.protocol.rpc_dispatch import MAX_RUNNING
+from aeron_spark.protocol.rpc_dispatch import CALL_BYTES, MAX_RUNNING
 from aeron_spark.protocol.rpc_objects import MAX_OBJECTS
 from aeron_spark.protocol.session import BUFFER_BYTES
 from aeron_spark.protocol.transfers import MAX_MEMORY_BYTES, MAX_SPILLED_BYTES, MAX_TRANSFERS, MEMORY_LIMIT
@@ -199,6 +199,13 @@ class ConnectionOptions(OptionSet, where=ENDPOINT):
         example="100",
         low=1,
         high=INT32_MAX,
+    )
+    call_bytes: Bytes = option(
+        CALL_BYTES,
+        "Limit for the encoded arguments of a connection's calls that arrive, wait or run; further calls fail with the "
+        "reason `busy`.",
+        example="4MiB",
+        low=64 * 1024,
     )
     max_objects: int = option(
         MAX_OBJECTS, "Remote objects that a connection may have.", example="100", low=1, high=INT32_MAX

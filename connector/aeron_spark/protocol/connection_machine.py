@@ -102,8 +102,16 @@ class PeerClosed:
 
 
 @dataclass(frozen=True, slots=True)
+class TransferRefused:
+    """End the request that a transfer carried, because the peer refused it after it was sent; else report ``error``."""
+
+    number: int
+    error: RefusedError
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
-    """Report an error of one record, or of a transfer that is no longer being sent, to the error listeners."""
+    """Report an error of one record to the error listeners."""
 
     error: AeronSparkError
 
@@ -126,8 +134,8 @@ class EndConnection:
 
 
 Effect = (
-    Deliver | TakeRequest | TakeResponse | ConfirmDelivery | MessageRefused | TakeTransferRecord | ResolvePing
-    | PeerClosed | Report | SendFrame | LinkExpired | EndConnection
+    Deliver | TakeRequest | TakeResponse | ConfirmDelivery | MessageRefused | TakeTransferRecord | TransferRefused
+    | ResolvePing | PeerClosed | Report | SendFrame | LinkExpired | EndConnection
 )  # fmt: skip
 Effects = tuple[Effect, ...]
 
@@ -161,7 +169,7 @@ class ConnectionMachine:
         self._deferred: deque[tuple[int, bytes]] = deque()
         self._deferred_bytes = 0  # including RECORD_COST for each
         self._next_transfer = 1
-        self._transfers: dict[int, str | None] = {}  # outgoing transfers, with the reason of the peer's refusal
+        self._transfers: dict[int, RefusedError | None] = {}  # outgoing transfers, with the peer's refusal
         self._pings = Pings(times.ping_seconds)
         self._keep_alive = KeepAlive(times.keep_alive_seconds, now)  # of the link, like _expiry
         self._expiry = Expiry(times.setup_seconds, times.expiry_seconds, now)
@@ -253,11 +261,11 @@ class ConnectionMachine:
         """Raise RefusedError if the peer has refused the transfer."""
         refusal = self._transfers.get(number)
         if refusal is not None:
-            raise _refused_transfer(refusal)
+            raise refusal
 
-    def end_transfer(self, number: int) -> None:
-        """Note that a transfer is no longer being sent. A later refusal by the peer is reported."""
-        self._transfers.pop(number, None)
+    def end_transfer(self, number: int) -> RefusedError | None:
+        """Note that a transfer is no longer being sent; return the peer's refusal. A later one is an effect."""
+        return self._transfers.pop(number, None)
 
     def take(self, room: int, now: float) -> list[Buffer] | None:
         """Return the plaintext of the next frame, at most ``room`` bytes, or None if no record waits.
@@ -432,8 +440,8 @@ class ConnectionMachine:
         if not failed.by_receiver:
             return TakeTransferRecord(RecordKind.TRANSFER_FAILED, payload)
         if failed.transfer_id not in self._transfers:
-            return Report(_refused_transfer(failed.text))
-        self._transfers[failed.transfer_id] = failed.text
+            return TransferRefused(failed.transfer_id, failed.error)
+        self._transfers[failed.transfer_id] = failed.error
         return None
 
     def _push_deferred(self, now: float) -> None:
@@ -451,10 +459,6 @@ class ConnectionMachine:
 
 def _number(payload: memoryview) -> int:
     return int.from_bytes(payload[:NUMBER_BYTES], "big")
-
-
-def _refused_transfer(text: str) -> RefusedError:
-    return RefusedError(f"the peer refused the transfer: {text}", remedy="Send it in several smaller parts.")
 
 
 def close_payload(keep_session: bool, error: AeronSparkError | None = None) -> bytes:

@@ -37,7 +37,7 @@ from uuid import UUID
 from msgspec import msgpack
 
 from aeron_spark.errors import AeronSparkError, DataFormatError, OptionError
-from aeron_spark.protocol.msgpack_shape import MAX_DEPTH, MAX_ITEMS, fault_of
+from aeron_spark.protocol.msgpack_shape import MESSAGE_SHAPE, ShapeLimits, fault_of
 from aeron_spark.protocol.type_schemas import TypeSummary, encode_summary, fault_of_type, summarise
 
 FIRST_USER_ID: Final = 64
@@ -145,9 +145,8 @@ class Encoded:
 class Types:
     """The message types of one endpoint. Both ends must register the same classes with the same ids."""
 
-    def __init__(self, *, max_depth: int = MAX_DEPTH, max_items: int = MAX_ITEMS, max_bytes: int = MAX_BYTES) -> None:
-        self.max_depth = max_depth
-        self.max_items = max_items
+    def __init__(self, *, shape: ShapeLimits = MESSAGE_SHAPE, max_bytes: int = MAX_BYTES) -> None:
+        self.shape = shape
         self.max_bytes = max_bytes
         self._classes: dict[int, type] = {}
         self._ids: dict[type, int] = {}
@@ -233,19 +232,24 @@ class Types:
             raise self._type_error(type_id)
         return value
 
-    def encode_plain(self, value: object, references: References | None = None) -> bytes:
+    def encode_plain(
+        self, value: object, references: References | None = None, shape: ShapeLimits | None = None
+    ) -> bytes:
         """Encode a value as MessagePack without a type id, for arguments and results. Raises OptionError."""
         return self._encode_checked(
-            lambda hook: msgpack.encode(self._pack(value, references), enc_hook=hook), references
+            lambda hook: msgpack.encode(self._pack(value, references), enc_hook=hook), references, shape
         )
 
-    def decode_plain(self, body: Buffer, references: References | None = None) -> object:
+    def decode_plain(
+        self, body: Buffer, references: References | None = None, shape: ShapeLimits | None = None
+    ) -> object:
         """Decode the bytes of ``encode_plain``. Raises DataFormatError."""
-        return self._decode_checked(body, Any, references)
+        return self._decode_checked(body, Any, references, shape)
 
     def _encode_checked(
-        self, encode: Callable[[Callable[[object], object]], bytes], references: References | None
-    ) -> bytes:
+        self, encode: Callable[[Callable[[object], object]], bytes], references: References | None,
+        shape: ShapeLimits | None = None,
+    ) -> bytes:  # fmt: skip
         try:
             body = encode(lambda value: self._pack(value, references))
         except RecursionError:
@@ -258,7 +262,7 @@ class Types:
             if isinstance(error, AeronSparkError):
                 raise
             raise _encode_error(f"it cannot be encoded: {error}", _REMEDY_SEND) from error
-        fault = fault_of(body, nested=_NESTED, max_depth=self.max_depth, max_items=self.max_items)
+        fault = fault_of(body, nested=_NESTED, limits=shape or self.shape)
         if fault:
             raise _encode_error(f"the receiver would reject it: {fault}", _REMEDY_SEND)
         return body
@@ -304,11 +308,13 @@ class Types:
             raise _encode_error(f"its type {type(value).__qualname__} is not one of {known}", _REMEDY_SEND)
         return msgpack.Ext(_Code.REFERENCE, bytes([not reference.mine]) + msgpack.encode(reference.target))
 
-    def _decode_checked(self, body: Buffer, cls: Any, references: References | None) -> object:
+    def _decode_checked(
+        self, body: Buffer, cls: Any, references: References | None, shape: ShapeLimits | None = None
+    ) -> object:
         data = body if isinstance(body, bytes) else memoryview(body)
         if len(data) > self.max_bytes:
             raise _decode_error(f"it has {len(data)} bytes, and the limit is {self.max_bytes}")
-        fault = fault_of(data, nested=_NESTED, max_depth=self.max_depth, max_items=self.max_items)
+        fault = fault_of(data, nested=_NESTED, limits=shape or self.shape)
         if fault:
             raise _decode_error(fault)
         try:

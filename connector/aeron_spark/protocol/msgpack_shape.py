@@ -9,10 +9,19 @@ within extension types that contain MessagePack.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
-MAX_DEPTH: Final = 64  # levels of nested containers
-MAX_ITEMS: Final = 1_000_000  # entries of all containers together; at most about 100 MB of Python objects
+
+@dataclass(frozen=True, slots=True)
+class ShapeLimits:
+    """Limits of one MessagePack value: levels of nested containers, and entries of all containers together."""
+
+    depth: int
+    items: int
+
+
+MESSAGE_SHAPE: Final = ShapeLimits(depth=64, items=1_000_000)  # at most about 100 MB of Python objects
 
 
 def _scalar_lengths() -> list[int]:
@@ -45,14 +54,13 @@ def fault_of(
     body: bytes | memoryview,
     *,
     nested: Mapping[int, int],
-    max_depth: int = MAX_DEPTH,
-    max_items: int = MAX_ITEMS,
+    limits: ShapeLimits = MESSAGE_SHAPE,
 ) -> str | None:
     """Return the fault of ``body``, which must be one MessagePack value, or None.
 
     ``nested`` has the extension types that contain MessagePack, and the offset in their payload where it begins.
     """
-    scanner = _Scanner(body, nested, max_depth, max_items)
+    scanner = _Scanner(body, nested, limits)
     try:
         end = scanner.scan_values(0, 1, 0)
     except _Unsafe as fault:
@@ -65,22 +73,21 @@ def fault_of(
 
 
 class _Scanner:
-    __slots__ = ("body", "items", "max_depth", "max_items", "nested")
+    __slots__ = ("body", "items", "limits", "nested")
 
-    def __init__(self, body: bytes | memoryview, nested: Mapping[int, int], max_depth: int, max_items: int) -> None:
+    def __init__(self, body: bytes | memoryview, nested: Mapping[int, int], limits: ShapeLimits) -> None:
         self.body = body
         self.nested = nested
-        self.max_depth = max_depth
-        self.max_items = max_items
+        self.limits = limits
         self.items = 0
 
     def scan_values(self, at: int, count: int, depth: int, *, pairs: bool = False) -> int:
         """Check ``count`` values from offset ``at``, and return their end. ``pairs``: every other value is a key."""
         self.items += count
-        if self.items > self.max_items:
-            raise _Unsafe(f"it has more than {self.max_items} entries")
-        if depth > self.max_depth:
-            raise _Unsafe(f"it is nested deeper than {self.max_depth} levels")
+        if self.items > self.limits.items:
+            raise _Unsafe(f"it has more than {self.limits.items} entries")
+        if depth > self.limits.depth:
+            raise _Unsafe(f"it is nested deeper than {self.limits.depth} levels")
         body, lengths = self.body, _LENGTHS
         for index in range(count):
             first = body[at]

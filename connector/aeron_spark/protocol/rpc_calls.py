@@ -12,17 +12,19 @@ from typing import Final
 
 from aeron_spark.errors import (
     ERROR_CLASSES,
+    REFUSALS,
     AeronSparkError,
     ConnectError,
     DataFormatError,
     EndedError,
+    RefusedError,
     RemoteError,
     UsageError,
     WaitTimeout,
     decode_error,
 )
 from aeron_spark.protocol.message_types import Buffer, References, Types
-from aeron_spark.protocol.rpc_dispatch import REMEDIES
+from aeron_spark.protocol.rpc_dispatch import REFUSED, REMEDIES
 from aeron_spark.protocol.rpc_messages import (
     ONE_WAY,
     Call,
@@ -145,11 +147,12 @@ class Calls:
     def result_of(self, response: Response) -> object:
         """Decode a response. Needs no lock, except that of the references.
 
-        Raises RemoteError for a failure at the peer, and DataFormatError for an invalid response.
+        Raises RefusedError if the peer's endpoint refused the call, RemoteError for another failure at the peer, and
+        DataFormatError for an invalid response.
         """
         value = decode_return(response.payload, self._types, self._references)
         if isinstance(value, Failure):
-            raise _remote_error(response.description, self._name(response.call_id), value)
+            raise _error_of(response.description, self._name(response.call_id), value)
         return value
 
     def expire(self, now: float) -> list[EndedCall]:
@@ -204,7 +207,11 @@ def _connection_lost(description: str, reason: str) -> ConnectError:
     )
 
 
-def _remote_error(description: str, name: str, failure: Failure) -> RemoteError:
+def _error_of(description: str, name: str, failure: Failure) -> AeronSparkError:
+    if failure.code in REFUSED:
+        text = f"the peer refused {description}: {failure.text}"
+        remedy = REMEDIES.get(failure.code) or REFUSALS[failure.code].remedy
+        return RefusedError(text, remedy=remedy, reason=failure.code)
     try:
         raised = decode_error(failure.text.encode("utf-8", "replace")) if failure.code in ERROR_CLASSES else None
     except DataFormatError:

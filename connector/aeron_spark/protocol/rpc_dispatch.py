@@ -13,7 +13,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from aeron_spark.errors import ERROR_CLASSES, AeronSparkError, OptionError, code_of, encode_error
+from aeron_spark.errors import (
+    ERROR_CLASSES,
+    REFUSALS,
+    AeronSparkError,
+    OptionError,
+    RefusedError,
+    code_of,
+    encode_error,
+)
 from aeron_spark.protocol.message_types import Buffer, Reference, References, Types
 from aeron_spark.protocol.rpc_messages import (
     MAX_CODE_CHARACTERS,
@@ -38,8 +46,8 @@ from aeron_spark.protocol.rpc_messages import (
 from aeron_spark.protocol.rpc_objects import ConnectionObjects, Factory, Origin, check_methods
 from aeron_spark.protocol.session import RECORD_COST
 
-MAX_RUNNING: Final = 65_536  # unfinished calls of one peer; same as the caller's MAX_IN_FLIGHT
-MAX_RUNNING_BYTES: Final = 64 * 1024 * 1024  # encoded size of these calls; same as the limit of transfers in memory
+MAX_RUNNING: Final = 1_024  # unfinished calls of one peer
+CALL_BYTES: Final = 16 * 1024 * 1024  # encoded size of these calls
 
 UNKNOWN_OBJECT: Final = "unknown-object"
 UNKNOWN_METHOD: Final = "unknown-method"
@@ -48,9 +56,9 @@ BAD_ARGUMENTS: Final = "bad-arguments"
 BAD_RESULT: Final = "bad-result"
 NOT_PERMITTED: Final = "not-permitted"
 NOT_YOURS: Final = "not-yours"
-BUSY: Final = "busy"
 GENERIC: Final = "RemoteError"
-# Remedies for refused requests. No method ran, so the log has no entry.
+REFUSED: Final = (NOT_PERMITTED, "busy", "limit")  # codes of requests that the endpoint refused by its rules
+# Remedies for other invalid requests. No method ran, so the log has no entry.
 REMEDIES: Final = {
     UNKNOWN_OBJECT: "Check the name, and that the peer has registered the object.",
     UNKNOWN_METHOD: "Check the name, and that the peer has listed the method.",
@@ -59,7 +67,6 @@ REMEDIES: Final = {
     BAD_RESULT: "Register the class of the result as a message type at the peer.",
     NOT_PERMITTED: "Ask the server's operator to grant the call to your key.",
     NOT_YOURS: "Delete the object at the endpoint that registered it.",
-    BUSY: "Call again when some of your calls have ended.",
 }
 
 _BUILT_IN_CODES: Final[tuple[type[Exception], ...]] = (
@@ -192,11 +199,13 @@ class Dispatcher:
         references: References | None = None,
         permit: Permit = permit_all,
         max_running: int = MAX_RUNNING,
+        max_bytes: int = CALL_BYTES,
     ) -> None:
         self.running = 0
         self.running_bytes = 0  # of the records of these calls, including RECORD_COST for each
         self.failed_one_way = 0
         self.max_running = max_running
+        self.max_bytes = max_bytes
         self._types = types
         self._objects = objects
         self._references = references or objects
@@ -205,8 +214,28 @@ class Dispatcher:
 
     @property
     def is_full(self) -> bool:
-        """Whether the maximum of calls run. One-way calls cannot be refused: the caller must leave them unread."""
-        return self.running >= self.max_running
+        """Whether the calls reach a limit. One-way calls cannot be refused: the endpoint must not acknowledge them."""
+        return self.running >= self.max_running or self.running_bytes >= self.max_bytes
+
+    @property
+    def is_half_empty(self) -> bool:
+        """Whether the calls take less than half of each limit."""
+        return 2 * self.running < self.max_running and 2 * self.running_bytes < self.max_bytes
+
+    def refusal_of_bytes(self, size: int, announced: int = 0) -> RefusedError | None:
+        """Return why a request of ``size`` bytes is refused while ``announced`` other bytes arrive; None: it is not."""
+        held = self.running_bytes + announced
+        if held + size <= self.max_bytes:
+            return None
+        if size > self.max_bytes:
+            return RefusedError(
+                f"the call has {size} bytes, and the limit is {self.max_bytes} (callBytes)",
+                remedy="Send less in a call, or send the data as a message or a file.", reason="limit",
+            )  # fmt: skip
+        return _busy(
+            f"your calls that wait or run have {held} bytes, and this one {size}; the limit is"
+            f" {self.max_bytes} (callBytes)"
+        )
 
     def dispatch_call(self, payload: Buffer) -> Invocation | bytes | None:
         """Return the invocation of a CALL record, or the response that refuses it, or None for a refused one-way call.
@@ -294,13 +323,18 @@ class Dispatcher:
         self, call_id: int, description: str, function: Callable[..., Any], payload: Buffer,
         decode: Callable[[], Call | Create], factory: Factory | None = None,
     ) -> Invocation | bytes | None:  # fmt: skip
-        if self.is_full and call_id != ONE_WAY:
-            failure = Failure(BUSY, f"{self.running} of your calls are running, which is the limit")
-            return self._encode_refusal(call_id, failure)
         size = len(payload) + RECORD_COST
+        refusal = self._refusal(size)
+        if refusal is not None and call_id != ONE_WAY:
+            return self._encode_refusal(call_id, Failure(refusal.reason, refusal.what))
         self.running += 1
         self.running_bytes += size
         return Invocation(call_id, description, function, decode, size, factory)
+
+    def _refusal(self, size: int) -> RefusedError | None:
+        if self.running >= self.max_running:
+            return _busy(f"{self.running} of your calls wait or run, which is the limit (maxRunning)")
+        return self.refusal_of_bytes(size)
 
     def _find_function(self, target: Target, method: str) -> Callable[..., Any] | Failure:
         exposed = self._objects.find(target)
@@ -336,6 +370,10 @@ class Dispatcher:
             self.failed_one_way += 1
             return None
         return encode_failure(call_id, failure, self._types)
+
+
+def _busy(what: str) -> RefusedError:
+    return RefusedError(what, remedy=REFUSALS["busy"].remedy, reason="busy")
 
 
 def _unknown_failure(code: str, kind: str, name: Target, known: Iterable[str]) -> Failure:

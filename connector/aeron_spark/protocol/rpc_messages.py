@@ -24,6 +24,7 @@ from msgspec import MsgspecError, Raw, msgpack
 
 from aeron_spark.errors import AeronSparkError, DataFormatError, OptionError
 from aeron_spark.protocol.message_types import Buffer, References, Types
+from aeron_spark.protocol.msgpack_shape import ShapeLimits
 
 Target = int | str
 
@@ -32,6 +33,8 @@ MAX_ARGUMENTS: Final = 255
 MAX_NAME_CHARACTERS: Final = 255  # of a method, a factory, a global object, an argument
 MAX_CODE_CHARACTERS: Final = 100
 MAX_TEXT_CHARACTERS: Final = 1000  # of an error
+# A worker that decodes arguments holds the interpreter's lock, so this bounds the delay of the event loop.
+ARGUMENTS_SHAPE: Final = ShapeLimits(depth=32, items=10_000)
 MAX_ID_BYTES: Final = 16  # of an encoded list with one object id; msgspec writes at most 10
 
 CALL: Final = struct.Struct(">Q")
@@ -115,7 +118,7 @@ def encode_call(call_id: int, call: Call, types: Types, references: References |
     """Encode a CALL record. Raises OptionError for arguments that cannot be sent."""
     _check_arguments(call.args, call.kwargs)
     body = [call.target, call.method, list(call.args), call.kwargs or {}]
-    return CALL.pack(call_id) + types.encode_plain(body, references)
+    return CALL.pack(call_id) + types.encode_plain(body, references, ARGUMENTS_SHAPE)
 
 
 def encode_object(
@@ -125,7 +128,7 @@ def encode_object(
     if isinstance(request, Create):
         _check_arguments(request.args, request.kwargs)
         body: list[Any] = [request.factory, list(request.args), request.kwargs or {}]
-        return OBJECT.pack(call_id, ObjectKind.CREATE) + types.encode_plain(body, references)
+        return OBJECT.pack(call_id, ObjectKind.CREATE) + types.encode_plain(body, references, ARGUMENTS_SHAPE)
     kind = ObjectKind.DELETE if isinstance(request, Delete) else ObjectKind.GONE
     return OBJECT.pack(call_id, kind) + types.encode_plain([request.object_id])
 
@@ -181,7 +184,7 @@ def decode_creation_head(payload: Buffer) -> str | None:
 def decode_call(payload: Buffer, types: Types, references: References | None) -> Call:
     """Decode a CALL record. Raises DataFormatError."""
     call_id_of(payload)
-    match types.decode_plain(memoryview(payload)[CALL.size :], references):
+    match types.decode_plain(memoryview(payload)[CALL.size :], references, ARGUMENTS_SHAPE):
         case [int() | str() as target, str(method), list(args), dict(kwargs)] if _are_arguments(args, kwargs):
             if _is_target(target) and 0 < len(method) <= MAX_NAME_CHARACTERS:
                 return Call(target, method, tuple(args), kwargs)
@@ -195,7 +198,7 @@ def decode_object(payload: Buffer, types: Types, references: References | None) 
     _, kind = OBJECT.unpack_from(payload)
     if kind != ObjectKind.CREATE and len(payload) > OBJECT.size + MAX_ID_BYTES:
         raise format_error(f"its kind is {kind}, and its object id has {len(payload) - OBJECT.size} bytes")
-    match kind, types.decode_plain(memoryview(payload)[OBJECT.size :], references):
+    match kind, types.decode_plain(memoryview(payload)[OBJECT.size :], references, ARGUMENTS_SHAPE):
         case ObjectKind.CREATE, [str(factory), list(args), dict(kwargs)] if _are_arguments(args, kwargs):
             if 0 < len(factory) <= MAX_NAME_CHARACTERS:
                 return Create(factory, tuple(args), kwargs)

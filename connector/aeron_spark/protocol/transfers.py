@@ -4,7 +4,8 @@
                then a name in UTF-8 (FILE: the file's; else empty)
     DATA       i64 transfer id, u64 offset, then the bytes, at least one
     FINISHED   i64 transfer id, SHA-256 of all bytes
-    FAILED     i64 transfer id, u8 failed by (0 the sender of the transfer, 1 its receiver), then a text in UTF-8
+    FAILED     i64 transfer id, u8 failed by (0 the sender of the transfer, 1 its receiver), u8 length of the reason,
+               the reason in ASCII (a code of ``errors.REFUSALS``, or empty), then a text in UTF-8
 
 Numbers are big-endian. The content of a MESSAGE is its body (``message_types.Encoded``); the content of a CALL, RETURN
 or OBJECT is the record's payload. Each direction of a connection counts its own transfer ids.
@@ -19,7 +20,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Final, Protocol
 
-from aeron_spark.errors import AeronSparkError, DataFormatError, OptionError, RefusedError, SetupError
+from aeron_spark.errors import REFUSALS, AeronSparkError, DataFormatError, OptionError, RefusedError, SetupError
 from aeron_spark.protocol.message_types import Buffer
 
 CHUNK_BYTES: Final = 64 * 1024  # of content in a DATA record; the record's head is small compared with it
@@ -27,6 +28,8 @@ CHUNK_BYTES: Final = 64 * 1024  # of content in a DATA record; the record's head
 MAX_NAME_BYTES: Final = 1024
 
 MAX_TEXT_BYTES: Final = 1000
+
+MAX_REASON_BYTES: Final = 32
 
 DIGEST_BYTES: Final = hashlib.sha256().digest_size
 
@@ -50,6 +53,7 @@ FAILED: Final = struct.Struct(
     ">"
     "q"  # transfer id
     "B"  # failed by
+    "B"  # length of the reason
 )
 
 
@@ -90,6 +94,14 @@ class TransferFailed:
     transfer_id: int
     by_receiver: bool
     text: str
+    reason: str = ""
+
+    @property
+    def error(self) -> RefusedError:
+        """The error for the sender of a refused transfer."""
+        advice = REFUSALS.get(self.reason)
+        remedy = "Send it in several smaller parts." if advice is None else advice.remedy
+        return RefusedError(f"the peer refused the transfer: {self.text}", remedy=remedy, reason=self.reason)
 
 
 EncodedTransferRecord = tuple[TransferRecord, bytes]
@@ -128,18 +140,23 @@ def decode_start(payload: Buffer) -> TransferStart:
         raise format_error(f"its purpose is {purpose}") from None
 
 
-def encode_failed(transfer_id: int, text: str, *, by_receiver: bool = False) -> bytes:
-    """Encode a FAILED record. Truncates ``text`` to MAX_TEXT_BYTES."""
+def encode_failed(transfer_id: int, text: str, *, by_receiver: bool = False, reason: str = "") -> bytes:
+    """Encode a FAILED record. Truncates ``text`` to MAX_TEXT_BYTES, and omits a reason that is not a short code."""
     truncated = text.encode("utf-8", "replace")[:MAX_TEXT_BYTES]
-    return FAILED.pack(transfer_id, by_receiver) + truncated
+    code = reason.encode() if reason.isascii() and len(reason) <= MAX_REASON_BYTES else b""
+    return FAILED.pack(transfer_id, by_receiver, len(code)) + code + truncated
 
 
 def decode_failed(payload: Buffer) -> TransferFailed:
     """Decode a FAILED record. Raises DataFormatError."""
-    if not FAILED.size <= len(payload) <= FAILED.size + MAX_TEXT_BYTES or payload[FAILED.size - 1] > 1:
+    if not FAILED.size <= len(payload) <= FAILED.size + MAX_REASON_BYTES + MAX_TEXT_BYTES:
+        raise format_error(f"its FAILED record has {len(payload)} bytes")
+    transfer_id, by_receiver, reason_bytes = FAILED.unpack_from(payload)
+    rest = memoryview(payload)[FAILED.size :]
+    if by_receiver > 1 or reason_bytes > min(len(rest), MAX_REASON_BYTES):
         raise format_error(f"its FAILED record of {len(payload)} bytes is invalid")
-    transfer_id, by_receiver = FAILED.unpack_from(payload)
-    return TransferFailed(transfer_id, bool(by_receiver), str(memoryview(payload)[FAILED.size :], "utf-8", "replace"))
+    reason, text = str(rest[:reason_bytes], "ascii", "replace"), str(rest[reason_bytes:], "utf-8", "replace")
+    return TransferFailed(transfer_id, bool(by_receiver), text, reason)
 
 
 def format_error(reason: str) -> DataFormatError:
@@ -267,9 +284,9 @@ class TransferAssembly:
         max_transfers: int = MAX_TRANSFERS,
         max_memory_bytes: int = MAX_MEMORY_BYTES,
         max_spilled_bytes: int = MAX_SPILLED_BYTES,
-        refusal: Callable[[Purpose], AeronSparkError | None] = lambda _: None,
+        refusal: Callable[[TransferStart], AeronSparkError | None] = lambda _: None,
     ) -> None:
-        """``refusal`` returns why the peer may not send transfers for a purpose, or None."""
+        """``refusal`` returns why the peer may not send this transfer, or None."""
         self.memory_limit = memory_limit
         self.max_transfers = max_transfers
         self.max_memory_bytes = max_memory_bytes
@@ -289,6 +306,10 @@ class TransferAssembly:
         """Received bytes in memory."""
         return sum(len(transfer.memory) for transfer in self._incoming.values())
 
+    def announced_bytes(self, *purposes: Purpose) -> int:
+        """Return the announced bytes of the unfinished transfers for these purposes."""
+        return sum(one.start.total for one in self._incoming.values() if one.start.purpose in purposes)
+
     def start(self, payload: Buffer) -> TransferStart:
         """Process a START record. Raises DataFormatError, RefusedError beyond a limit, SetupError if the sink fails."""
         start = decode_start(payload)
@@ -301,7 +322,7 @@ class TransferAssembly:
                 f"transfer {start.transfer_id} starts after the connection has ended", remedy="Connect again."
             )
         try:
-            refusal = self._refusal(start.purpose)
+            refusal = self._refusal(start)
             if refusal is not None:
                 raise refusal
             transfer = _IncomingTransfer(start, self._sink_for(start))

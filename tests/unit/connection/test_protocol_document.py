@@ -15,8 +15,8 @@ from aeron_spark.protocol.frames import MAX_RECORDS, MIN_BATCH_RECORDS, RecordKi
 from aeron_spark.protocol.handshake_payloads import MAX_TYPES
 from aeron_spark.protocol.ids import FIRST_SESSION_ID, FIRST_STREAM_ID, LAST_SESSION_ID, REUSE_DELAY_S
 from aeron_spark.protocol.message_types import MAX_DECIMAL_CHARACTERS
-from aeron_spark.protocol.msgpack_shape import MAX_DEPTH, MAX_ITEMS
-from aeron_spark.protocol.rpc_messages import MAX_ARGUMENTS, MAX_TEXT_CHARACTERS
+from aeron_spark.protocol.msgpack_shape import MESSAGE_SHAPE
+from aeron_spark.protocol.rpc_messages import ARGUMENTS_SHAPE, MAX_ARGUMENTS, MAX_TEXT_CHARACTERS
 from aeron_spark.protocol.rpc_objects import CALL_TIMEOUT, MAX_OBJECTS
 from aeron_spark.protocol.session import RECORD_COST, SessionLimits
 from aeron_spark.protocol.tickets import MAX_CONNECTIONS_PER_KEY, MAX_OFFERS, MAX_SESSIONS
@@ -60,10 +60,11 @@ SMALL = {2: "two", 3: "three", 4: "four", 5: "five"}
         f"its stream ids are from {FIRST_STREAM_ID:,} to 2^31 - 1",
         f"does not use a released id again for {REUSE_DELAY_S:g} s",
         f"the first {MAX_TYPES} registered types",
-        f"at most {MAX_DEPTH} levels, at most {MAX_ITEMS:,} entries",
+        f"at most {MESSAGE_SHAPE.depth} levels, at most {MESSAGE_SHAPE.items:,} entries",
         f"a Decimal of at most {MAX_DECIMAL_CHARACTERS} characters",
         f"A call waits {CALL_TIMEOUT:g} seconds for its response unless",
         f"A call has at most {MAX_ARGUMENTS} arguments",
+        f"at most {ARGUMENTS_SHAPE.depth} levels and {ARGUMENTS_SHAPE.items:,} entries",
         f"a text of at most {MAX_TEXT_CHARACTERS} characters",
         f"A connection has at most {MAX_OBJECTS:,} objects",
         f"in memory if its total is at most {MEMORY_LIMIT >> 20} MiB",

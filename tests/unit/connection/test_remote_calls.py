@@ -10,7 +10,16 @@ from typing import ClassVar
 import msgspec
 import pytest
 
-from aeron_spark.errors import AeronSparkError, EndedError, RemoteError, UsageError, WaitTimeout
+from aeron_spark.errors import (
+    AeronSparkError,
+    EndedError,
+    OptionError,
+    RefusedError,
+    RemoteError,
+    Retry,
+    UsageError,
+    WaitTimeout,
+)
 from aeron_spark.protocol.frames import RecordKind
 from tests.ending import LONG_TIMEOUT_S
 from tests.unit.connection.endpoints import LINK, TIMEOUT_S, World, wait_for
@@ -215,7 +224,7 @@ def test_a_worker_decodes_arguments_and_the_calling_thread_decodes_the_result(wo
 
 def test_calls_with_too_many_bytes_make_their_caller_wait_and_all_run(world: World) -> None:
     server, client = world.pair(
-        session=replace(LINK.session, buffer_bytes=200_000), max_running_bytes=100_000, send_seconds=0.3
+        session=replace(LINK.session, buffer_bytes=200_000), call_bytes=100_000, send_seconds=0.3
     )
     released, sizes = threading.Event(), list[int]()
 
@@ -304,7 +313,7 @@ class Later:
     def __init__(self) -> None:
         self.futures: list[Future[object]] = []
 
-    def get(self) -> Future[object]:
+    def get(self, data: bytes = b"") -> Future[object]:
         self.futures.append(Future())
         return self.futures[-1]
 
@@ -385,6 +394,39 @@ def test_one_way_calls_with_futures_run_until_their_futures_are_done(world: Worl
     wait_for(lambda: server.statistics["running"] == 0)
 
 
+def test_a_large_call_beyond_the_limit_of_bytes_is_refused_before_its_bytes_arrive(world: World) -> None:
+    server, client = world.pair(call_bytes=300_000)
+    later = Later()
+    server.register("later", later, LATER_METHODS)
+    proxy = client.remote("later").with_timeout(TIMEOUT_S)
+    (connection,) = server.connections
+    with ThreadPoolExecutor(1) as pool:
+        call = pool.submit(proxy.get, bytes(200_000))
+        wait_for(lambda: len(later.futures) == 1)
+        with pytest.raises(RefusedError, match=r"have 200\d\d\d bytes, and this one 200\d\d\d.*callBytes") as refused:
+            proxy.get(bytes(200_000))
+        assert (refused.value.reason, refused.value.retry) == ("busy", Retry.SOON)
+        assert connection.usage["stream_bytes"] == 0
+        assert proxy.now() == "now"  # a small one has room
+        later.futures[0].set_result(None)
+        assert call.result(TIMEOUT_S) is None
+    with pytest.raises(RefusedError, match="and the limit is 300000") as refused:
+        proxy.get(bytes(400_000))
+    assert (refused.value.reason, refused.value.retry) == ("limit", Retry.NEVER)
+
+
+def test_arguments_of_a_call_have_a_limit_of_levels_and_of_entries(world: World) -> None:
+    _, client = world.pair()
+    proxy = client.remote("things")
+    nested: list[object] = []
+    for _ in range(40):
+        nested = [nested]
+    with pytest.raises(OptionError, match="nested deeper than 32 levels"):
+        proxy.same(nested)
+    with pytest.raises(OptionError, match="more than 10000 entries"):
+        proxy.same([0] * 10_001)
+
+
 def test_calls_with_futures_count_for_the_limit_of_running_calls(world: World) -> None:
     server, client = world.pair(max_running=2)
     later = Later()
@@ -393,9 +435,11 @@ def test_calls_with_futures_count_for_the_limit_of_running_calls(world: World) -
     with ThreadPoolExecutor(2) as pool:
         calls = [pool.submit(proxy.get) for _ in range(2)]
         wait_for(lambda: len(later.futures) == 2)
-        with pytest.raises(RemoteError, match="2 of your calls are running") as refused:
+        with pytest.raises(
+            RefusedError, match=r"2 of your calls wait or run, which is the limit \(maxRunning\)"
+        ) as refused:
             proxy.now()
-        assert refused.value.code == "busy"
+        assert (refused.value.reason, refused.value.retry) == ("busy", Retry.SOON)
         for future in later.futures:
             future.set_result(None)
         assert [call.result(TIMEOUT_S) for call in calls] == [None, None]

@@ -60,7 +60,16 @@ PUBLIC_AT_ENDPOINTS = {
     *("identity", "sharedSecretFile", "aeronDir", "idle", "reliable", "mtu", "termLength", "maxMessage"),
     *("expiry", "linger", "sessionTimeout", "setupTimeout", "stepTimeout", "keepAlive", "pingTimeout", "sendTimeout"),
     *("closeTimeout", "buffering", "bufferBytes", "bufferTime", "queueBytes", "maxTransfers", "transferMemory"),
-    *("transferMemoryTotal", "transferDiskTotal", "spillDir", "maxCalls", "maxRunning", "maxObjects", "workers"),
+    *(
+        "transferMemoryTotal",
+        "transferDiskTotal",
+        "spillDir",
+        "maxCalls",
+        "maxRunning",
+        "callBytes",
+        "maxObjects",
+        "workers",
+    ),
     *("maxTampered", "tamperedTime"),
 }
 PUBLIC_AT_SERVERS = PUBLIC_AT_ENDPOINTS | {

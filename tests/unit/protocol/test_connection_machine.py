@@ -24,6 +24,7 @@ from aeron_spark.protocol.connection_machine import (
     TakeRequest,
     TakeResponse,
     TakeTransferRecord,
+    TransferRefused,
     closed_error,
 )
 from aeron_spark.protocol.frames import RecordKind, decode
@@ -96,7 +97,7 @@ def test_each_record_has_its_effect_and_a_transfer_ends_after_the_messages_befor
     ]
 
 
-def test_a_refusal_by_the_peer_ends_an_outgoing_transfer_and_is_reported_if_the_transfer_has_ended() -> None:
+def test_a_refusal_by_the_peer_ends_an_outgoing_transfer_and_is_an_effect_if_the_transfer_has_ended() -> None:
     one, other = machine(), machine()
     first, second = one.begin_transfer(), one.begin_transfer()
     assert (first, second) == (1, 2)
@@ -105,12 +106,15 @@ def test_a_refusal_by_the_peer_ends_an_outgoing_transfer_and_is_reported_if_the_
     one.check_transfer(second)
     with pytest.raises(RefusedError, match="refused the transfer: too large"):
         one.check_transfer(first)
-    one.end_transfer(first)
-    one.end_transfer(second)
+    refusal = one.end_transfer(first)
+    assert refusal is not None
+    assert "too large" in refusal.what
+    assert one.end_transfer(second) is None
     one.check_transfer(first)
-    other.push(RecordKind.TRANSFER_FAILED, encode_failed(second, "too late", by_receiver=True), 0.0)
+    other.push(RecordKind.TRANSFER_FAILED, encode_failed(second, "too late", by_receiver=True, reason="busy"), 0.0)
     (effect,) = transmit(other, one).effects
-    assert isinstance(effect, Report)
+    assert isinstance(effect, TransferRefused)
+    assert (effect.number, effect.error.reason) == (second, "busy")
     assert "too late" in effect.error.what
 
 

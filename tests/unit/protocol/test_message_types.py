@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from msgspec import msgpack
 
 from aeron_spark.errors import DataFormatError, OptionError
-from aeron_spark.protocol.message_types import BuiltIn, Encoded, Types
+from aeron_spark.protocol.message_types import MAX_BYTES, BuiltIn, Encoded, Types
+from aeron_spark.protocol.msgpack_shape import MESSAGE_SHAPE, ShapeLimits
 
 
 class Flight(msgspec.Struct):
@@ -48,8 +49,8 @@ class Strict(msgspec.Struct):
             raise RuntimeError("odd")
 
 
-def types_with(**limits: int) -> Types:
-    types = Types(**limits)
+def types_with(shape: ShapeLimits = MESSAGE_SHAPE, max_bytes: int = MAX_BYTES) -> Types:
+    types = Types(shape=shape, max_bytes=max_bytes)
     for type_id, cls in enumerate((Flight, Gate, Tree, Holder, Strict), start=64):
         types.register(cls, type_id)
     return types
@@ -186,7 +187,7 @@ def test_extremely_nested_bytes_of_a_registered_type_are_a_format_error() -> Non
 
 
 def test_encoding_and_decoding_limit_the_size_and_the_number_of_entries() -> None:
-    narrow = types_with(max_items=10, max_bytes=100)
+    narrow = types_with(shape=ShapeLimits(depth=64, items=10), max_bytes=100)
     assert narrow.decode(bytes(narrow.encode([0] * 9))) == [0] * 9
     with pytest.raises(OptionError, match="more than 10 entries"):
         narrow.encode([0] * 10)

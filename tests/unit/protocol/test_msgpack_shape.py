@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import msgpack
 
-from aeron_spark.protocol.msgpack_shape import fault_of
+from aeron_spark.protocol.msgpack_shape import ShapeLimits, fault_of
 
 NESTED = {1: 0, 5: 2}
 KEYS = st.text() | st.binary()
@@ -75,8 +75,10 @@ def test_nested_extensions_count_as_levels() -> None:
 
 
 def test_entries_are_counted_before_they_are_scanned() -> None:
-    assert fault_of(msgpack.encode([0] * 99), nested=NESTED, max_items=100) is None
-    assert "more than 100 entries" in (fault_of(msgpack.encode([0] * 100), nested=NESTED, max_items=100) or "")
+    assert fault_of(msgpack.encode([0] * 99), nested=NESTED, limits=ShapeLimits(depth=64, items=100)) is None
+    assert "more than 100 entries" in (
+        fault_of(msgpack.encode([0] * 100), nested=NESTED, limits=ShapeLimits(depth=64, items=100)) or ""
+    )
     started = time.perf_counter()
     assert "entries" in (fault_of(b"\xdd\xff\xff\xff\xff" + bytes(1000), nested=NESTED) or "")
     assert time.perf_counter() - started < 5

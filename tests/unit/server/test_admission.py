@@ -11,7 +11,7 @@ import pytest
 from aeron_spark.client.client import Client
 from aeron_spark.client.settings import ClientSettings
 from aeron_spark.connection.connection import Connection
-from aeron_spark.errors import InUseError, OptionError, RefusedError, RemoteError
+from aeron_spark.errors import InUseError, OptionError, RefusedError
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.protocol.access import Filters
 from aeron_spark.protocol.grants import Grant
@@ -285,7 +285,7 @@ def test_row_45_only_authorised_keys_connect_and_call_only_granted_methods(world
         client_of(world, 1).connect(TIMEOUT_S)
     client = world.client(store=MemoryPeerStore(keys))
     assert client.remote("door").open() == "open"
-    with pytest.raises(RemoteError, match="not permitted to call"):
+    with pytest.raises(RefusedError, match="not permitted to call"):
         client.remote("door").shut()
 
 
