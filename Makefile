@@ -113,12 +113,14 @@ soak: setup  ## the long forms of the tests, from a printed seed (SEED=... repea
 bench: setup  ## the benchmarks, against real peers in one run
 	$(BIN)/python -m benchmarks
 
-docs: $(PYTHON_READY)  ## write what docs/ has of the code's own tables: options, commands, the endpoint, behaviours; and the list of long tests
+docs: $(PYTHON_READY)  ## write what docs/ has of the code's own tables: options, commands, events, the endpoint, behaviours; and the list of long tests
 	@mkdir -p docs
 	$(BIN)/python -m aeron_spark.options > docs/options.md.new
 	@mv docs/options.md.new docs/options.md
 	$(BIN)/python -m aeron_spark.cli.document > docs/command-line.md.new
 	@mv docs/command-line.md.new docs/command-line.md
+	$(BIN)/python -m aeron_spark.server.event_table > docs/events.md.new
+	@mv docs/events.md.new docs/events.md
 	$(BIN)/python -m aeron_spark.protocol < docs/endpoint-protocol.md > docs/endpoint-protocol.md.new
 	@mv docs/endpoint-protocol.md.new docs/endpoint-protocol.md
 	$(BIN)/python -m tests.behaviours > docs/behaviours.md.new

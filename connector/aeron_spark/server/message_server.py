@@ -16,6 +16,7 @@ from aeron_spark.protocol.access import Candidate, PeerStore
 from aeron_spark.protocol.grants import Grant
 from aeron_spark.protocol.refusals import Refusal
 from aeron_spark.server.bulk_link_service import BulkLinkHandler
+from aeron_spark.server.events import ServerEvents
 from aeron_spark.server.runner import ConnectionService, ServerRunner
 from aeron_spark.server.settings import ServerSettings
 from aeron_spark.transport.api import ServerAddress, ServerTransport
@@ -46,7 +47,10 @@ class MessageServer(Endpoint):
         store: PeerStore,
         settings: ServerSettings | None = None,
         connection_class: type[Connection] = Connection,
+        events: ServerEvents | None = None,
     ) -> None:
+        self.events: Final = events or ServerEvents()
+        """The events of the server."""
         self._settings: Final = settings or ServerSettings()
         runtime = Runtime("aeron-spark-server", self._settings.link)
         self._runner: Final = ServerRunner(runtime, open_transport, store, self._settings, connection_class)

@@ -22,6 +22,7 @@ from aeron_spark.protocol.admin_messages import SOCKET_NAME
 from aeron_spark.protocol.grants import Grant
 from aeron_spark.server.admin_socket import AdminCommand, AdminSocket
 from aeron_spark.server.clients_watcher import ClientsWatcher
+from aeron_spark.server.events import ServerEvents
 from aeron_spark.server.message_server import GrantObserver, MessageServer
 from aeron_spark.server.runner import ConnectionService
 from aeron_spark.server.server_node import ServerNode
@@ -116,6 +117,11 @@ class Server(Endpoint):
     def statistics(self) -> dict[str, int]:
         """Counts of used resources, and of refusals by code."""
         return self._server.statistics
+
+    @property
+    def events(self) -> ServerEvents:
+        """The events of the server, which it logs (docs/events.md)."""
+        return self._server.events
 
     def grant_of(self, connection: Connection) -> Grant:
         """Return the grant of the client of a connection. Raises EndedError if it is closed."""

@@ -1,0 +1,324 @@
+"""The events that a server logs: their names, levels and fields, from which docs/events.md is made.
+
+Backup, restore, renaming and the end of streams have no events yet, because the server does not have these commands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from types import MappingProxyType
+from typing import Final
+
+from aeron_spark.text_safety import MAX_TEXT_CHARACTERS
+
+MAX_OWN_TEXT_CHARACTERS: Final = 1024  # of a text that the server made
+
+
+class Level(IntEnum):
+    """How important an event is. The values are those of the module ``logging``."""
+
+    DEBUG = 10
+    INFO = 20
+    WARNING = 30
+    ERROR = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of events. ``is_quoted``: log lines always quote it, because a peer chose its text or a part of it."""
+
+    meaning: str
+    is_quoted: bool = False
+    max_characters: int = MAX_OWN_TEXT_CHARACTERS
+
+
+def _peer_text(meaning: str) -> Field:
+    """Return a field whose whole text a peer chose."""
+    return Field(meaning, is_quoted=True, max_characters=MAX_TEXT_CHARACTERS)
+
+
+@dataclass(frozen=True, slots=True)
+class EventType:
+    """An event's name, level and fields. ``is_caused_by_peer``: a client alone decides how often it happens."""
+
+    name: str
+    level: Level
+    fields: tuple[str, ...]
+    meaning: str
+    is_caused_by_peer: bool = False
+
+
+FIELDS: Final[Mapping[str, Field]] = MappingProxyType(
+    {
+        "id": Field("number of the connection, which both ends show"),
+        "call": Field("id of the call, which the client's error shows"),
+        "name": Field("name of the client's key: `name=` of its line, or `key-` and 8 digits of its SHA-256"),
+        "key": Field("fingerprint of the server's public key"),
+        "tag": _peer_text("text by which the client describes itself"),
+        "address": Field("IP address of the client, or the address on which the server listens"),
+        "port": Field("UDP port of the client"),
+        "transport": Field("`udp` or `ipc` (shared memory)"),
+        "network": Field("banned addresses"),
+        "reason": Field("code of the reason"),
+        "retry": Field("when the client may try again: `soon`, `when-freed` or `never`"),
+        "limit": Field("option of the limit"),
+        "value": Field("value of the limit"),
+        "method": _peer_text("object and method of the call"),
+        "error": Field("text of the error; it may repeat text of the client", is_quoted=True),
+        "error_type": Field("class of the error"),
+        "remedy": Field("what to do"),
+        "stack": Field("functions that ran at the error, the innermost first"),
+        "stream": _peer_text("name of the stream"),
+        "partition": Field("number of the partition"),
+        "partitions": Field("number of partitions"),
+        "recording": Field("id of the recording in the archive"),
+        "writer": _peer_text("writer id"),
+        "transaction": Field("number of the transaction"),
+        "reader": _peer_text("name of the reader"),
+        "position": Field("position in the partition"),
+        "change": Field("what has changed"),
+        "columns": _peer_text("new columns"),
+        "bytes": Field("number of bytes"),
+        "cut_bytes": Field("bytes that were cut off after the last complete record of a file"),
+        "seconds": Field("duration in seconds"),
+        "stage_s": Field("seconds for finishing the stages"),
+        "publish_s": Field("seconds for publishing the rows"),
+        "record_s": Field("seconds until the archive had recorded the rows"),
+        "journal_s": Field("seconds for the journal"),
+        "connections": Field("number of connections"),
+        "streams": Field("number of streams"),
+        "damaged": Field("number of damaged streams"),
+        "added": Field("names of added keys"),
+        "removed": Field("names of removed keys"),
+        "changed": Field("names of keys with other grants, or of options with another value"),
+        "narrowed": Field("names of keys that lost a grant"),
+        "restart_needed": Field("options whose change takes effect at a restart"),
+        "volume": Field("`store` or `archive`"),
+        "free_bytes": Field("free bytes"),
+        "reserve_bytes": Field("bytes that must stay free"),
+        "used_bytes": Field("used bytes"),
+        "limit_bytes": Field("most bytes"),
+        "cut_off": Field("number of calls and commits that did not finish"),
+        "passed_on": Field("messages that the relay has passed on"),
+        "missed": Field("messages that the relay could not pass on"),
+        "version": Field("version of aeron-spark"),
+        "pid": Field("id of the process"),
+        "aeron_dir": Field("folder of the media driver"),
+        "count": Field("number of them"),
+        "event": Field("name of the event"),
+    }
+)
+
+_CLIENT: Final = ("id", "name", "tag", "address", "port", "transport")
+_I, _W, _E = Level.INFO, Level.WARNING, Level.ERROR
+
+GROUPS: Final[Mapping[str, tuple[EventType, ...]]] = MappingProxyType(
+    {
+        "server": (
+            EventType("started", _I, ("version", "pid", "aeron_dir"), "The server process has started."),
+            EventType("listening", _I, ("address", "key", "aeron_dir"), "The server listens on an address."),
+            EventType(
+                "ready",
+                _I,
+                ("seconds", "streams", "damaged"),
+                "The server serves: it listens, and each stream is recovered or damaged.",
+            ),
+            EventType("draining", _I, ("connections", "seconds"), "The server finishes its work and takes no more."),
+            EventType("stopped", _I, ("seconds", "cut_off", "passed_on", "missed"), "The server has ended."),
+            EventType("reloaded", _I, ("changed", "restart_needed"), "The server has read its configuration again."),
+            EventType(
+                "reload_failed",
+                _E,
+                ("error", "remedy"),
+                "A configuration or clients file is wrong. The last good version stays in use.",
+            ),
+            EventType(
+                "clients_changed",
+                _I,
+                ("added", "removed", "changed", "narrowed"),
+                "A new version of the clients file applies.",
+            ),
+            EventType(
+                "disk_low",
+                _W,
+                ("volume", "free_bytes", "reserve_bytes"),
+                "A volume has less free space than `diskReserve`. The server refuses rows, and serves reads.",
+            ),
+            EventType("shm_low", _W, ("free_bytes", "reserve_bytes"), "The media driver's folder is almost full."),
+            EventType("memory_high", _W, ("used_bytes", "limit_bytes", "name"), "Clients use most of `memoryLimit`."),
+            EventType("error", _W, ("id", "name", "error_type", "error", "remedy", "stack"), "Another error."),
+            EventType(
+                "log_suppressed",
+                _W,
+                ("event", "count"),
+                "Lines of an event in the last minute that were more than the limit.",
+            ),
+        ),
+        "connections": (
+            EventType("connected", _I, _CLIENT, "A client has connected.", is_caused_by_peer=True),
+            EventType(
+                "resumed", _I, _CLIENT, "A client continues its session over a new link.", is_caused_by_peer=True
+            ),
+            EventType(
+                "disconnected",
+                _I,
+                (*_CLIENT, "reason", "error", "seconds"),
+                "A client has disconnected, or was silent too long.",
+                is_caused_by_peer=True,
+            ),
+            EventType(
+                "refused",
+                _W,
+                ("reason", "limit", "value", "retry", "name", "tag", "address", "error"),
+                "The server has refused a handshake.",
+                is_caused_by_peer=True,
+            ),
+            EventType("kicked", _W, _CLIENT, "An operator has ended a connection."),
+            EventType(
+                "banned", _W, ("name", "network", "seconds", "error"), "An operator has banned a key or addresses."
+            ),
+            EventType(
+                "tampered",
+                _W,
+                (*_CLIENT, "error"),
+                "A frame failed its authentication; the link is replaced.",
+                is_caused_by_peer=True,
+            ),
+            EventType(
+                "throttled",
+                _I,
+                (*_CLIENT, "limit", "value"),
+                "A client sends or reads more than its rate.",
+                is_caused_by_peer=True,
+            ),
+            EventType(
+                "paused",
+                _I,
+                (*_CLIENT, "bytes"),
+                "A client's data waits until the server has room.",
+                is_caused_by_peer=True,
+            ),
+            EventType(
+                "call_failed",
+                _I,
+                ("call", "id", "name", "method", "error_type", "error", "stack"),
+                "A call failed. It is a warning if the error is not one of aeron-spark, and then has its stack.",
+                is_caused_by_peer=True,
+            ),
+        ),
+        "streams": (
+            EventType(
+                "stream_created",
+                _I,
+                ("stream", "partitions", "name"),
+                "A client has created a stream.",
+                is_caused_by_peer=True,
+            ),
+            EventType(
+                "stream_altered",
+                _I,
+                ("stream", "change", "name"),
+                "A client has altered a stream.",
+                is_caused_by_peer=True,
+            ),
+            EventType(
+                "stream_deleted", _I, ("stream", "name"), "A client has deleted a stream.", is_caused_by_peer=True
+            ),
+            EventType("delete_pending", _W, ("stream", "seconds", "error"), "Files of a deleted stream still exist."),
+            EventType(
+                "purged", _I, ("stream", "bytes", "name"), "A client has purged a stream.", is_caused_by_peer=True
+            ),
+            EventType(
+                "schema_changed",
+                _I,
+                ("stream", "columns", "name"),
+                "A stream's schema has new columns.",
+                is_caused_by_peer=True,
+            ),
+            EventType(
+                "schema_refused",
+                _W,
+                ("stream", "name", "error"),
+                "Rows do not fit a stream's schema.",
+                is_caused_by_peer=True,
+            ),
+            EventType(
+                "writer_fenced",
+                _W,
+                ("stream", "writer", "name"),
+                "A newer run of a writer fences an older one.",
+                is_caused_by_peer=True,
+            ),
+            EventType(
+                "commit_slow",
+                _W,
+                ("stream", "writer", "transaction", "name", "seconds", "stage_s", "publish_s", "record_s", "journal_s"),
+                "A commit took more than one second.",
+                is_caused_by_peer=True,
+            ),
+            EventType(
+                "commit_failed",
+                _W,
+                ("stream", "writer", "transaction", "name", "reason", "error"),
+                "A commit failed. The writer can repeat it.",
+                is_caused_by_peer=True,
+            ),
+            EventType(
+                "recovered",
+                _I,
+                ("stream", "partitions", "seconds", "cut_bytes"),
+                "A stream is open after the start of the server.",
+            ),
+            EventType("stream_damaged", _E, ("stream", "error", "remedy"), "A stream is damaged and not served."),
+            EventType(
+                "lease_overridden",
+                _W,
+                ("stream", "partition", "reader", "position"),
+                "Retention has deleted rows that a reader's lease kept for longer than `leaseDelay`.",
+                is_caused_by_peer=True,
+            ),
+        ),
+        "node": (
+            EventType("driver_lost", _E, ("error", "remedy"), "The media driver does not answer."),
+            EventType("driver_back", _I, ("seconds",), "The server uses a media driver again."),
+            EventType("recording_stopped", _E, ("stream", "partition", "recording", "error"), "A recording has ended."),
+            EventType(
+                "driver_error", _W, ("error", "count"), "The media driver has logged an error for the first time."
+            ),
+        ),
+    }
+)
+
+EVENTS: Final[Mapping[str, EventType]] = MappingProxyType(
+    {event.name: event for events in GROUPS.values() for event in events}
+)
+
+
+def document() -> str:
+    """Return docs/events.md."""
+    lines = [_HEAD]
+    for group, events in GROUPS.items():
+        lines += [f"## Events: {group}", "", "| event | level | fields | meaning |", "|---|---|---|---|"]
+        for event in events:
+            fields = ", ".join(f"`{field}`" for field in event.fields)
+            lines.append(f"| `{event.name}` | {event.level.name.lower()} | {fields} | {event.meaning} |")
+        lines.append("")
+    lines += ["## Fields", "", "| field | meaning |", "|---|---|"]
+    lines += [f"| `{name}` | {field.meaning} |" for name, field in FIELDS.items()]
+    return "\n".join(lines) + "\n"
+
+
+_HEAD: Final = """\
+# Events
+
+This page answers: which log lines does a server write, and what do their fields mean?
+
+It is made from the declarations in `server/event_table.py`. [operations.md](operations.md) describes the formats of a
+line. A line leaves out a field without a value.
+"""
+
+
+if __name__ == "__main__":
+    print(document(), end="")
