@@ -80,6 +80,7 @@ REFUSALS: Final[dict[str, Advice]] = {
     "kicked": Advice(Retry.SOON, "Connect again. If this repeats, ask the server's operator for the reason."),
     "memory": Advice(Retry.SOON, "Send smaller or fewer calls at a time, or ask the operator to raise memoryLimit."),
     "busy": Advice(Retry.SOON, "Call again when some of your calls have ended."),
+    "stage-full": Advice(Retry.WHEN_FREED, "Commit smaller transactions, or fewer at once."),
     "limit": Advice(Retry.NEVER, "Use less of what the error names, or ask the server's operator to raise the limit."),
     "proof": Advice(Retry.NEVER, _SAME_SECRET),
     "tag": Advice(Retry.NEVER, "Use a tag that the server allows for your key."),

@@ -19,6 +19,7 @@ from aeron_spark.options.values import (
     PortPair,
     PortRange,
     Rules,
+    Seconds,
 )
 from aeron_spark.protocol import limits
 from aeron_spark.protocol.access import Rule
@@ -114,6 +115,27 @@ class ServerOptions(EndpointOptions, where=SERVER):
     )
     stage_bytes: Bytes = option(
         "64GiB", "Limit for the staged and uncommitted bytes of all writers.", example="8GiB", low=1
+    )
+    stage_bytes_per_key: Bytes = option(
+        "16GiB",
+        "Limit for the staged and uncommitted bytes of one client key. A key's own limit is `stage-bytes=` in the "
+        "clients file.",
+        example="1GiB",
+        low=1,
+    )
+    max_partitions: int = option("4000", "Partitions of all streams; 0 means no limit.", example="1000", high=INT32_MAX)
+    max_partitions_per_key: int = option(
+        "1000",
+        "Partitions of the streams that one client key created; 0 means no limit. A key's own limit is `partitions=` "
+        "in the clients file.",
+        example="100",
+        high=INT32_MAX,
+    )
+    lease_delay: Seconds = option(
+        "1h",
+        "How long the leases of readers may delay the retention of a stream. Later, rows beyond the retention are "
+        "deleted, also if a reader has not read them.",
+        example="10min",
     )
     max_connections: int = option(
         limits.MAX_CONNECTIONS, "Connections in total; 0 means no limit.", example="100", high=INT32_MAX

@@ -28,7 +28,7 @@ from aeron_spark.server.runner import ConnectionService
 from aeron_spark.server.server_node import ServerNode
 from aeron_spark.server.settings import ServerSettings
 from aeron_spark.server.store_housekeeper import StoreHousekeeper
-from aeron_spark.server.stream_service import StreamService
+from aeron_spark.server.stream_service import StreamLimits, StreamService
 from aeron_spark.streams.store import StreamStore
 from aeron_spark.transport.addresses import HostPort
 from aeron_spark.transport.api import ServerAddress
@@ -71,8 +71,9 @@ class Server(Endpoint):
         super().__init__(self._server.runtime)
         self._housekeeper: Final = StoreHousekeeper(self._node.open_streams, self._runtime.report)
         self._stream_service: Final = StreamService(
-            lambda: self.streams, self._runtime.bulk_links, self.grant_of, self._runtime.deadlines
-        )
+            lambda: self.streams, self._runtime.bulk_links, self.grant_of, self._runtime.deadlines,
+            StreamLimits.of(parsed),
+        )  # fmt: skip
         self._server.add_service(self._stream_service)
         self._server.observe_grants(self._stream_service)
         clients = peers.clients if isinstance(peers, FilePeerStore) else None

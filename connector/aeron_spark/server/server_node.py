@@ -109,7 +109,12 @@ class ServerNode:
                 remedy="Start the server with a separate aeronDir.",
             )
         lock = self._locks.lock_store(folder)
-        settings = StreamSettings(max_stage_bytes=self._options.stage_bytes)
+        options = self._options
+        settings = StreamSettings(
+            max_stage_bytes=options.stage_bytes,
+            lease_delay_s=options.lease_delay,
+            max_partitions=options.max_partitions,
+        )
         return StreamStore(folder, embedded(handle), settings, lock=lock, is_closing=is_ending)
 
     def guard_problem(self) -> SetupError | None:

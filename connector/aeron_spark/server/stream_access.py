@@ -7,7 +7,7 @@ from typing import Final
 
 from aeron_spark.connection.connection import Connection
 from aeron_spark.errors import AeronSparkError, RefusedError
-from aeron_spark.protocol.grants import Grant, StreamAction
+from aeron_spark.protocol.grants import Grant, KeyLimits, StreamAction
 from aeron_spark.protocol.keypair import fingerprint
 from aeron_spark.streams.definition import unknown_stream
 from aeron_spark.streams.store import StreamStore
@@ -31,6 +31,11 @@ class StreamAccess:
     def owner(self) -> str:
         """The owner of the client's leases and writer ids: the fingerprint of its key."""
         return fingerprint(self._connection.key)
+
+    def limit_of(self, limit: Callable[[KeyLimits], int | None], default: int) -> int:
+        """Return a limit of the client's key, or ``default`` if its line in the clients file has none."""
+        own = limit(self._grant_of(self._connection).limits)
+        return default if own is None else own
 
     def may_see(self, name: str) -> bool:
         """Return whether the client may learn that a stream of this name exists."""

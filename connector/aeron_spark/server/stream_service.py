@@ -11,6 +11,7 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Final
 from weakref import WeakValueDictionary
 
@@ -25,6 +26,7 @@ from aeron_spark.errors import (
     WaitTimeout,
     encode_error,
 )
+from aeron_spark.options import ServerOptions
 from aeron_spark.protocol.grants import STREAM_ACTIONS, Grant
 from aeron_spark.server.incoming_stage import IncomingStage
 from aeron_spark.server.running_commits import RunningCommits
@@ -46,6 +48,20 @@ MAX_WAIT_S: Final = 20.0  # of one request; it occupies a worker thread, except 
 MAX_FAILED_STAGES: Final = 256  # of a connection: stages whose errors are stored for repeated requests
 
 
+@dataclass(frozen=True, slots=True)
+class StreamLimits:
+    """The limits of one key, unless its line in the clients file has others, and of one connection. 0: no limit."""
+
+    stage_bytes: int = ServerOptions.stage_bytes_per_key
+    partitions: int = ServerOptions.max_partitions_per_key
+    stages_of_connection: int = 1_024
+
+    @classmethod
+    def of(cls, options: ServerOptions) -> StreamLimits:
+        """Make the limits from a server's options."""
+        return cls(options.stage_bytes_per_key, options.max_partitions_per_key)
+
+
 class StreamService:
     """Serves the streams of ``store``, which the first request opens, on all connections of a server.
 
@@ -55,9 +71,10 @@ class StreamService:
 
     def __init__(
         self, store: Callable[[], StreamStore], bulk_links: BulkLinks, grant_of: Callable[[Connection], Grant],
-        deadlines: Deadlines,
+        deadlines: Deadlines, limits: StreamLimits | None = None,
     ) -> None:  # fmt: skip
         self.store = store
+        self.limits = limits or StreamLimits()
         self.bulk_links = bulk_links
         self.grant_of = grant_of
         self.deadlines = deadlines
@@ -222,7 +239,9 @@ class StreamRequestHandler:
         term_length = {"term_bytes": request.term_bytes} if request.term_bytes else {}
         created = self._service.store().create(
             request.stream, request.partitions, retention_bytes=request.retention_bytes,
-            retention_seconds=request.retention_seconds, **term_length,
+            retention_seconds=request.retention_seconds, created_by=self._access.owner,
+            creator_partitions=self._access.limit_of(lambda limits: limits.partitions, self._service.limits.partitions),
+            **term_length,
         )  # fmt: skip
         return self._description(created)
 
@@ -330,11 +349,21 @@ class StreamRequestHandler:
 
     def _new_stage(self, stream: Stream, request: rpc.OpenStage, partition: int, link: BulkLink) -> str:
         """Open a stage and receive its rows; return its id, or "" if the transaction is committed already."""
+        if len(self._stages) >= self._service.limits.stages_of_connection:
+            raise RefusedError(
+                f"your connection has {len(self._stages)} stages that are not finished, which is the limit",
+                remedy="Finish or abort some of them.",
+                reason="stage-full",
+            )
         try:
             stage = stream.open_stage(
                 request.writer, request.run, request.transaction, partition, request.task, request.content,
                 request.schema or None, single_use=request.single_use, producer=request.producer,
                 acknowledged=request.acknowledged, stamp=request.stamp, replaced=request.replaced,
+                owner=self._access.owner,
+                owner_bytes=self._access.limit_of(
+                    lambda limits: limits.stage_bytes, self._service.limits.stage_bytes
+                ),
             )  # fmt: skip
         except AlreadyCommitted:
             return ""

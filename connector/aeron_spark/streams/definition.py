@@ -37,6 +37,7 @@ class Definition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     retention_bytes: _Count = 0
     retention_seconds: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     created_ns: int = 0  # since 1970, UTC
+    created_by: str = ""  # fingerprint of the client's key; "" for the server's own program
 
     def __post_init__(self) -> None:
         """Raise OptionError for invalid fields."""

@@ -65,6 +65,8 @@ class StreamSettings:
     max_stage_bytes: int = 64 << 30  # of the stages of all streams together; 0: no limit
     stage_expiry_s: float = 3600.0  # after this time without a write, a stage is removed
     sync_stages: bool = False
+    lease_delay_s: float = 3600.0  # leases delay retention for so long at most
+    max_partitions: int = 4_000  # of all streams; 0: no limit
 
 
 @dataclass(frozen=True, slots=True)

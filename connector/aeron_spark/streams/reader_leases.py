@@ -14,8 +14,8 @@ from typing import Final
 from aeron_spark.errors import OptionError, RefusedError
 
 MAX_LEASES: Final = 10_000  # a lease has a few hundred bytes, and lasts until its expiry if its reader dies
-MAX_LEASES_PER_OWNER: Final = 1_000  # so that one key leaves room for others
-MAX_LEASE_S: Final = 3_600.0  # a reader that died holds back retention for so long; readers renew each 15 s
+MAX_LEASES_PER_OWNER: Final = 64  # so that one key leaves room for others
+MAX_LEASE_S: Final = 300.0  # a reader that died holds back retention for so long; readers renew each 15 s
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,14 @@ class ReaderLeases:
         ]
         return min(leased, default=None)
 
+    def overridden(self, starts: Mapping[int, int], now: float) -> list[str]:
+        """Return the readers with a live lease of a position before the new start of its partition."""
+        return [
+            reader
+            for (_, reader), lease in self._leases.items()
+            if lease.until > now and any(lease.positions.get(index, at) < at for index, at in starts.items())
+        ]
+
     def expire(self, now: float) -> list[str]:
         """Remove expired leases; return the ids of their readers."""
         ended = [lease for lease, found in self._leases.items() if found.until <= now]
@@ -101,6 +109,7 @@ class ReaderLeases:
             raise RefusedError(
                 f"{limit} readers of {holders} have leases of this stream, which is the limit",
                 remedy="Close some readers, or wait until the leases of ended readers expire.",
+                reason="limit",
             )
 
     def _has_room(self, owner: str) -> bool:

@@ -32,11 +32,14 @@ def retention_start(end: int, *, retention_bytes: int, by_time: int | None) -> i
     return max(0, by_bytes, by_time or 0)
 
 
-def purge_to(wanted: int, layout: Layout, *, start: int, end: int, leased: int | None) -> int:
+def purge_to(
+    wanted: int, layout: Layout, *, start: int, end: int, leased: int | None = None, overdue: int = 0
+) -> int:  # fmt: skip
     """Return the partition's new start: the start of the last segment that is not after ``wanted`` and ``leased``.
 
-    ``start`` and ``end`` are the committed ones, ``leased`` is the lowest position under a live lease. The segment with
-    the committed end always stays. Returns ``start`` if no segment can be deleted.
+    ``start`` and ``end`` are the committed ones, ``leased`` is the lowest position under a live lease. Rows before
+    ``overdue`` are not protected by leases. The segment with the committed end always stays. Returns ``start`` if no
+    segment can be deleted.
     """
-    limit = min(wanted, end) if leased is None else min(wanted, end, leased)
+    limit = min(wanted, end) if leased is None else min(wanted, end, max(leased, overdue))
     return max(start, layout.segment_base(limit)) if limit > start else start

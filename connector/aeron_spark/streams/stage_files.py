@@ -20,6 +20,7 @@ import struct
 import threading
 import time
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -193,6 +194,7 @@ class StageSpace:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._reserved = 0
+        self._by_owner: Counter[str] = Counter()
         self._lock = threading.Lock()
 
     @property
@@ -200,20 +202,21 @@ class StageSpace:
         """The number of reserved bytes."""
         return self._reserved
 
-    def reserve(self, count: int, *, force: bool = False) -> None:
-        """Reserve ``count`` bytes. Raises RefusedError, and reserves none, above the limit, unless ``force`` is set."""
-        with self._lock:
-            if self.limit and not force and self._reserved + count > self.limit:
-                raise RefusedError(
-                    f"the server's space for rows that are not committed is full: {self._reserved} of {self.limit} "
-                    f"bytes are in use, {count} more are needed",
-                    remedy="Commit smaller transactions, or fewer at once, or raise the server's stage limit. "
-                    "Abandoned transactions release their space when they expire.",
-                )
-            self._reserved += count
+    def share(self, owner: str = "", limit: int = 0) -> StageShare:
+        """Return the share of one owner, of which all stages together have at most ``limit`` bytes; 0 is no limit."""
+        return StageShare(self, owner, limit)
 
-    def release(self, count: int) -> None:
-        """Release ``count`` reserved bytes."""
+    def reserve(self, count: int, owner: str = "", limit: int = 0, *, force: bool = False) -> None:
+        """Reserve ``count`` bytes for an owner. Raises RefusedError, and reserves none, above a limit without force."""
+        with self._lock:
+            if not force:
+                self._check(count, owner, limit)
+            self._reserved += count
+            if owner:
+                self._by_owner[owner] += count
+
+    def release(self, count: int, owner: str = "") -> None:
+        """Release ``count`` bytes that were reserved for this owner."""
         with self._lock:
             if count > self._reserved:
                 raise UsageError(
@@ -221,6 +224,46 @@ class StageSpace:
                     remedy="Report this as a bug of the server.",
                 )
             self._reserved -= count
+            if owner:
+                self._by_owner[owner] -= count
+                if not self._by_owner[owner]:
+                    del self._by_owner[owner]
+
+    def _check(self, count: int, owner: str, limit: int) -> None:
+        used = self._by_owner.get(owner, 0)
+        if limit and used + count > limit:
+            raise RefusedError(
+                f"your key's space for rows that are not committed is full: {used} of {limit} bytes are in use, "
+                f"{count} more are needed (stageBytesPerKey, or stage-bytes= in the line of your key)",
+                remedy="Commit smaller transactions, or fewer at once. Abandoned transactions release their space when "
+                "they expire.",
+                reason="stage-full",
+            )
+        if self.limit and self._reserved + count > self.limit:
+            raise RefusedError(
+                f"the server's space for rows that are not committed is full: {self._reserved} of {self.limit} bytes "
+                f"are in use, {count} more are needed (stageBytes)",
+                remedy="Commit smaller transactions, or fewer at once, or raise the server's stage limit. Abandoned "
+                "transactions release their space when they expire.",
+                reason="stage-full",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class StageShare:
+    """The part of a stage space that one owner's stages reserve. ``owner`` "" is the server's own program."""
+
+    space: StageSpace
+    owner: str
+    limit: int
+
+    def reserve(self, count: int, *, force: bool = False) -> None:
+        """Reserve bytes. Raises as :meth:`StageSpace.reserve`."""
+        self.space.reserve(count, self.owner, self.limit, force=force)
+
+    def release(self, count: int) -> None:
+        """Release reserved bytes."""
+        self.space.release(count, self.owner)
 
 
 MIN_FILE_BYTES: Final = 4 << 20  # overwriting a smaller file saves nothing

@@ -25,6 +25,7 @@ from aeron_spark.streams.stage_files import (
     ReusableStageFiles,
     StageItems,
     StageRef,
+    StageShare,
     StageSpace,
     check_items,
     crc_of,
@@ -45,7 +46,7 @@ ANOTHER_STAGE: Final = "Open another stage for each attempt of a task."
 class Stage:
     """One stage. Thread-safe: it may expire, or be removed, while its writer appends."""
 
-    def __init__(self, owner: Stages, description: Description, begin: int, now: float) -> None:
+    def __init__(self, owner: Stages, description: Description, begin: int, now: float, share: StageShare) -> None:
         """Call ``Stages.open`` instead."""
         self.description = description
         self.begin = begin  # offset of the items in the file
@@ -53,6 +54,7 @@ class Stage:
         self.rows = 0  # set by ``finish``
         self.used_at = now  # seconds, monotonic
         self.is_finished = False
+        self.share = share
         self._owner = owner
         self._crc: int | None = 0  # None: computed from the file, which an earlier process wrote
         self._descriptor = -1
@@ -95,7 +97,7 @@ class Stage:
             raise EndedError(f"stage {self.id} was removed", remedy=ANOTHER_STAGE)
         assert self._crc is not None, "a stage without a checksum is one of an earlier process, and finished"
         try:
-            self._owner.space.reserve(len(view))
+            self.share.reserve(len(view))
         except RefusedError:
             self.discard()
             raise
@@ -229,14 +231,19 @@ class Stages:
         *,
         now: float,
         single_use: bool = False,
+        share: StageShare | None = None,
     ) -> Stage:
-        """Open a stage with a random id. Raises RefusedError if the space is full, TransportError if the disk fails."""
+        """Open a stage with a random id, whose bytes ``share`` reserves.
+
+        Raises RefusedError if the space is full, TransportError if the disk fails.
+        """
+        share = share or self.space.share()
         description = Description(
             self._new_id(), writer, run, transaction, partition, task, content, schema, single_use
         )
         head = encode_head(description)
-        self.space.reserve(len(head) + FILE_BYTES)
-        stage = Stage(self, description, len(head), now)
+        share.reserve(len(head) + FILE_BYTES)
+        stage = Stage(self, description, len(head), now, share)
         try:
             stage._descriptor = self._reusable.open(stage.path)
             with self._lock:
@@ -245,7 +252,7 @@ class Stages:
         except OSError as error:
             path = stage.path
             if stage._descriptor < 0:
-                self.space.release(len(head) + FILE_BYTES)
+                share.release(len(head) + FILE_BYTES)
             else:
                 stage.discard()
             raise write_failed(path, error) from error
@@ -306,7 +313,7 @@ class Stages:
         self._reusable.clear()
         for stage in stages:
             stage.close()
-            self.space.release(_cost(stage))
+            stage.share.release(_cost(stage))
 
     def finish_file(self, descriptor: int, path: Path) -> None:
         """Rename the file of a checked stage as finished, with fsync if ``sync``. Raises OSError."""
@@ -326,7 +333,7 @@ class Stages:
                 self._reusable.keep(stage.path)
             else:
                 stage.path.unlink(missing_ok=True)
-        self.space.release(_cost(stage))
+        stage.share.release(_cost(stage))
 
     def _load(self, path: Path, now: float) -> None:
         """Load the stage of an earlier process, or remove its file if it is unfinished or damaged."""
@@ -335,7 +342,7 @@ class Stages:
             path.unlink()
             return
         description, begin = found
-        stage = Stage(self, description, begin, now)
+        stage = Stage(self, description, begin, now, self.space.share())
         stage.is_finished, stage._crc = True, None
         stage.bytes = path.stat().st_size - begin
         try:
@@ -343,7 +350,7 @@ class Stages:
         except DataFormatError:
             path.unlink()
             return
-        self.space.reserve(_cost(stage), force=True)
+        stage.share.reserve(_cost(stage), force=True)
         self._stages[stage.id] = stage
 
 

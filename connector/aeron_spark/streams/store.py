@@ -24,7 +24,15 @@ from typing import Final, NamedTuple
 
 from aeron_spark.aeron.archive import ArchiveAddress, Recording, archive_of
 from aeron_spark.disk import sync_folder, write_failed
-from aeron_spark.errors import AeronSparkError, DataLossError, EndedError, InUseError, OptionError, SetupError
+from aeron_spark.errors import (
+    AeronSparkError,
+    DataLossError,
+    EndedError,
+    InUseError,
+    OptionError,
+    RefusedError,
+    SetupError,
+)
 from aeron_spark.log.epochs import RANDOM_BITS
 from aeron_spark.node.locks import FileLock, current_owner_text
 from aeron_spark.streams.archive_mark import ArchiveMark
@@ -148,11 +156,14 @@ class StreamStore:
         term_bytes: int = TERM_BYTES,
         retention_bytes: int = 0,
         retention_seconds: float = 0.0,
+        created_by: str = "",
+        creator_partitions: int = 0,
     ) -> Stream:
         """Create a stream, atomically: after a crash it exists completely or not at all.
 
-        The retention applies to each partition; 0 is no limit. Raises OptionError for the name of an existing stream or
-        an invalid value, TransportError if the archive or the disk fails.
+        The retention applies to each partition; 0 is no limit. ``created_by`` is the client's key, whose streams have
+        at most ``creator_partitions`` partitions; 0 is no limit. Raises OptionError for the name of an existing stream
+        or an invalid value, RefusedError above a limit of partitions, TransportError if the archive or the disk fails.
         """
         check_name(name)
         with self._changing:
@@ -169,7 +180,9 @@ class StreamStore:
                 retention_bytes=retention_bytes,
                 retention_seconds=retention_seconds,
                 created_ns=self._wall(),
+                created_by=created_by,
             )
+            self._check_partitions(partitions, created_by, creator_partitions)
             draft = self.folder / f"{CREATING}{secrets.token_hex(4)}-{name}"
             try:
                 self._create_files(draft, definition)
@@ -270,6 +283,22 @@ class StreamStore:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _check_partitions(self, partitions: int, creator: str, of_creator: int) -> None:
+        """Raise RefusedError if a stream of so many partitions exceeds a limit. The caller holds ``_changing``."""
+        definitions = [found for name in self.names if (found := self.definition(name)) is not None]
+        in_all = sum(one.partitions for one in definitions)
+        by_creator = sum(one.partitions for one in definitions if one.created_by == creator)
+        for used, limit, whose, option in (
+            (in_all, self._settings.max_partitions, "the server's streams", "maxPartitions"),
+            (by_creator, of_creator, "the streams of your key", "maxPartitionsPerKey, or partitions= in its line"),
+        ):
+            if limit and used + partitions > limit:
+                raise RefusedError(
+                    f"{whose} have {used} partitions, and {partitions} more exceed the limit {limit} ({option})",
+                    remedy="Delete streams, create one with fewer partitions, or ask the server's operator.",
+                    reason="limit",
+                )
 
     def _recover(self, is_closing: Callable[[], bool]) -> None:
         recordings = {recording.id: recording for recording in archive_of(self._address).recordings()}

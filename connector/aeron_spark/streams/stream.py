@@ -42,6 +42,7 @@ from aeron_spark.streams.time_index import SECOND_NS
 LOG: Final = logging.getLogger("aeron_spark.streams")
 STAGES: Final = "stages"
 MARK_INTERVAL_S: Final = 10.0  # between two updates of the archive's mark, each of which calls fsync
+_NOTHING: Final[Mapping[int, int]] = {}
 MAX_TOKEN_BYTES: Final = 4_096  # of UTF-8; the journal has one token for each producer of each writer
 
 
@@ -82,6 +83,9 @@ class Stream(ReadableStream):
         self._commit_loss: DataLossError | None = None  # found by the last commit
         self._mark_updated_at = clock()
         self._leases = ReaderLeases()
+        self._lease_delay_s = settings.lease_delay_s
+        self.lease_overrides = 0
+        """Leases whose rows the retention deleted, since the stream was opened."""
         self._journal = JournaledLedger(
             folder, definition.partitions, opening, ArchiveMark(address.archive_dir, definition)
         )
@@ -202,8 +206,12 @@ class Stream(ReadableStream):
         acknowledged: int = NO_TRANSACTION,
         stamp: str = "",
         replaced: str = "",
+        owner: str = "",
+        owner_bytes: int = 0,
     ) -> Stage:
-        """Open a stage for the rows of one task and partition; see :meth:`begin` for the keyword arguments.
+        """Open a stage for the rows of one task and partition; see :meth:`begin` for the other keyword arguments.
+
+        All stages of ``owner``, a client's key, have at most ``owner_bytes`` bytes; 0 is no limit.
 
         Raises AlreadyCommitted; RefusedError as :meth:`begin`, or if the space for stages is full; DataFormatError for
         another content than the stream's, or a schema that does not merge with the stream's.
@@ -218,8 +226,9 @@ class Stream(ReadableStream):
             if schema is not None:
                 merge(self._ledger.schema, schema)
             return self._stages.open(
-                writer, run, transaction, partition, task, content, schema, now=self._clock(), single_use=single_use
-            )
+                writer, run, transaction, partition, task, content, schema, now=self._clock(), single_use=single_use,
+                share=self._stages.space.share(owner, owner_bytes),
+            )  # fmt: skip
 
     def stage(self, stage_id: str) -> Stage:
         """Return a stage by its id. Raises RefusedError for an unknown or expired one."""
@@ -377,7 +386,8 @@ class Stream(ReadableStream):
                 self._stages.expire(self._clock())
                 self._leases.expire(self._clock())
                 if self._recovery_loss is None:
-                    moved = self._move_starts(self._retention_starts())
+                    overdue = self._retention_starts(self._lease_delay_s)
+                    moved = self._move_starts(self._retention_starts(), overdue)
                     self._journal.compact(self._wall())
                 self._update_mark()
             self._recordings.purge(moved)
@@ -497,25 +507,24 @@ class Stream(ReadableStream):
         if started is not None:
             self._journal.write(started)
 
-    def _retention_starts(self) -> dict[int, int]:
-        """Return, by partition, the position from which the retention keeps rows; empty without a retention."""
-        definition = self.definition
+    def _retention_starts(self, delay_s: float = 0.0) -> dict[int, int]:
+        """Return, by partition, the position from which the retention kept rows ``delay_s`` ago; empty without one."""
+        definition, now_ns = self.definition, self._wall() - int(delay_s * SECOND_NS)
         if not definition.retention_bytes and not definition.retention_seconds:
             return {}
         times = [0] * definition.partitions
         if definition.retention_seconds:
-            times = self._ledger.position_at(self._wall() - int(definition.retention_seconds * SECOND_NS))
+            times = self._ledger.position_at(now_ns - int(definition.retention_seconds * SECOND_NS))
+        ends = self._ledger.position_at(now_ns) if delay_s else self._ledger.ends
         return {
-            index: retention_start(
-                end, retention_bytes=definition.retention_bytes, by_time=times[index] if times else None
-            )
-            for index, end in enumerate(self._ledger.ends)
+            index: retention_start(end, retention_bytes=definition.retention_bytes, by_time=times[index])
+            for index, end in enumerate(ends)
         }
 
-    def _move_starts(self, wanted: Mapping[int, int]) -> dict[int, int]:
+    def _move_starts(self, wanted: Mapping[int, int], overdue: Mapping[int, int] = _NOTHING) -> dict[int, int]:
         """Raise the starts of partitions towards these positions, by whole unleased segments; return the raised ones.
 
-        The caller holds ``_state``.
+        Leases do not protect the rows before the positions ``overdue``. The caller holds ``_state``.
         """
         now, ledger = self._clock(), self._ledger
         starts = {}
@@ -527,10 +536,12 @@ class Stream(ReadableStream):
                 start=ledger.starts[index],
                 end=ledger.ends[index],
                 leased=self._leases.lowest_position(index, now),
+                overdue=overdue.get(index, 0),
             )
         record = ledger.prepare_purge(starts)
         if record is None:
             return {}
+        self.lease_overrides += len(self._leases.overridden(dict(record.starts), now))
         self._journal.write(record)
         self._replace_view(self._recordings.view(self._ledger))
         return dict(record.starts)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from typing import Final
 
 from aeron_spark.errors import RefusedError
 from aeron_spark.streams.journal_records import WriterOwned
+
+MAX_WRITERS: Final = 10_000  # ids with an owner; an owner has about 300 bytes
 
 
 class WriterOwners:
@@ -31,10 +34,19 @@ class WriterOwners:
     def prepare(self, writer: str, owner: str, time_ns: int) -> WriterOwned | None:
         """Return the record that gives the id to its first owner, or None if the key owns it already.
 
-        ``time_ns`` is in nanoseconds since 1970. Raises RefusedError if the id belongs to another key.
+        ``time_ns`` is in nanoseconds since 1970. Raises RefusedError if the id belongs to another key,
+        or if the stream has too many ids.
         """
         self.check(writer, owner)
-        return None if writer in self._owned else WriterOwned(writer, owner, time_ns)
+        if writer in self._owned:
+            return None
+        if len(self._owned) >= MAX_WRITERS:
+            raise RefusedError(
+                f"the stream has {len(self._owned)} writer ids, which is the limit",
+                remedy="Write under an id that the stream knows already, or wait until unused ids are forgotten.",
+                reason="limit",
+            )
+        return WriterOwned(writer, owner, time_ns)
 
     def apply(self, record: WriterOwned) -> None:
         """Change the owner of a writer id."""

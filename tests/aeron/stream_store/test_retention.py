@@ -12,7 +12,7 @@ import pytest
 
 from aeron_spark.aeron.archive import archive_of
 from aeron_spark.direct.archives import embedded
-from aeron_spark.errors import DataLossError, InUseError, OptionError, TransportError, UsageError
+from aeron_spark.errors import DataLossError, InUseError, OptionError, RefusedError, TransportError, UsageError
 from aeron_spark.node import NodeHandle
 from aeron_spark.streams import store as stores
 from aeron_spark.streams.partition import NoRoomToRecord
@@ -161,13 +161,59 @@ def test_housekeeping_applies_the_retention_by_bytes_and_by_time(
         start = stream.states()[0].start
         assert oldest - SEGMENT < start <= oldest
         wait_until_purged(node, stream)
-    by_time.lease("reader", {0: by_time.states()[0].start}, 3_600)
+    by_time.lease("reader", {0: by_time.states()[0].start}, 300)
     clock.now += 100
     assert streams.tick() == []
     assert by_time.states()[0].start < begins[6]
-    clock.now += 3_600
+    clock.now += 300
     streams.tick()
     assert ends(by_time)[0] - by_time.states()[0].start <= SEGMENT
+
+
+def test_retention_wins_over_a_lease_that_delays_it_for_too_long(streams: StreamStore, clock: Clock) -> None:
+    by_bytes = streams.create("bytes", 1, term_bytes=TERM, retention_bytes=3 * SEGMENT)
+    by_time = streams.create("time", 1, term_bytes=TERM, retention_seconds=4.5)
+    for stream in (by_bytes, by_time):
+        commit_each_second(stream, clock)
+
+    def renew_leases_until(end: float) -> None:
+        while clock.now < end:
+            clock.now += 100
+            for stream in (by_bytes, by_time):
+                stream.lease("slow", {0: 0}, 300)
+            assert streams.tick() == []
+
+    last_commit = clock.now
+    renew_leases_until(last_commit + SETTINGS.lease_delay_s - 200)
+    assert [(stream.states()[0].start, stream.lease_overrides) for stream in (by_bytes, by_time)] == [(0, 0)] * 2
+    renew_leases_until(last_commit + SETTINGS.lease_delay_s + 200)
+    for stream, limit in ((by_bytes, 4 * SEGMENT), (by_time, SEGMENT)):
+        assert ends(stream)[0] - stream.states()[0].start <= limit
+        assert stream.lease_overrides >= 1
+
+
+def test_streams_have_a_limit_of_partitions_in_all_and_for_each_creator(node: NodeHandle, tmp_path: Path) -> None:
+    settings = replace(SETTINGS, max_partitions=5)
+    with StreamStore(tmp_path / "limited", embedded(node), settings) as store:
+        store.create("a", 2, term_bytes=TERM, created_by="alice", creator_partitions=3)
+        with pytest.raises(
+            RefusedError, match=r"streams of your key have 2 partitions, and 2 more exceed the limit 3"
+        ) as one:
+            store.create("b", 2, term_bytes=TERM, created_by="alice", creator_partitions=3)
+        store.create("b", 2, term_bytes=TERM, created_by="bob", creator_partitions=3)
+        with pytest.raises(
+            RefusedError, match=r"the server's streams have 4 partitions, and 2 more exceed .* 5"
+        ) as all_:
+            store.create("c", 2, term_bytes=TERM)
+        assert [error.value.reason for error in (one, all_)] == ["limit", "limit"]
+    with StreamStore(tmp_path / "limited", embedded(node), settings) as store:  # the creators survive a restart
+        store.create("c", 1, term_bytes=TERM, created_by="alice", creator_partitions=3)
+        store.delete("b")
+        with pytest.raises(RefusedError, match="streams of your key have 3 partitions"):
+            store.create("d", 1, term_bytes=TERM, created_by="alice", creator_partitions=3)
+        store.delete("a")
+        store.create("d", 2, term_bytes=TERM, created_by="alice", creator_partitions=3)
+    delete_streams(store, node)
 
 
 def test_a_failed_purge_is_finished_after_a_restart(

@@ -60,16 +60,8 @@ PUBLIC_AT_ENDPOINTS = {
     *("identity", "sharedSecretFile", "aeronDir", "idle", "reliable", "mtu", "termLength", "maxMessage"),
     *("expiry", "linger", "sessionTimeout", "setupTimeout", "stepTimeout", "keepAlive", "pingTimeout", "sendTimeout"),
     *("closeTimeout", "buffering", "bufferBytes", "bufferTime", "queueBytes", "maxTransfers", "transferMemory"),
-    *(
-        "transferMemoryTotal",
-        "transferDiskTotal",
-        "spillDir",
-        "maxCalls",
-        "maxRunning",
-        "callBytes",
-        "maxObjects",
-        "workers",
-    ),
+    *("transferMemoryTotal", "transferDiskTotal", "spillDir", "maxCalls", "maxRunning", "callBytes", "maxObjects"),
+    "workers",
     *("maxTampered", "tamperedTime"),
 }
 PUBLIC_AT_SERVERS = PUBLIC_AT_ENDPOINTS | {
@@ -77,7 +69,8 @@ PUBLIC_AT_SERVERS = PUBLIC_AT_ENDPOINTS | {
     *("maxConnections", "maxConnectionsPerAddress", "maxPending", "maxPendingPerAddress", "handshakesPerSecond"),
     *("handshakeBurst", "exemptLoopback", "maxSessions", "maxConnectionsPerKey", "deciders", "allowAnyKey"),
     "workersPerConnection",
-    *("maxBulkLinks", "streamsDir", "adminSocket", "stageBytes"),
+    *("maxBulkLinks", "streamsDir", "adminSocket", "stageBytes", "stageBytesPerKey"),
+    *("maxPartitions", "maxPartitionsPerKey", "leaseDelay"),
 }
 PUBLIC_AT_CLIENTS = PUBLIC_AT_ENDPOINTS | {
     *("tag", "bind", "ipc", "knownServers", "serverKey", "trustFirstUse", "validate", "connectTimeout", "reconnect"),

@@ -11,7 +11,7 @@ import pytest
 
 from aeron_spark.errors import DataFormatError, OptionError, RefusedError
 from aeron_spark.protocol.grants import EVERYTHING, STREAM_ACTIONS, Grant, StreamGrant
-from aeron_spark.server.stream_service import StreamRequestHandler
+from aeron_spark.server.stream_service import StreamLimits, StreamRequestHandler
 from aeron_spark.streams.store import Condition
 from aeron_spark.wire.stream_rpc import (
     RESPONSES,
@@ -103,6 +103,7 @@ class Service:
     """A stand-in for the stream service."""
 
     def __init__(self, grant: Grant) -> None:
+        self.limits = StreamLimits()
         self._grant = grant
         self._store = Store()
 

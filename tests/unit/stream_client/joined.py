@@ -143,6 +143,7 @@ class Session:
 
     def __init__(self, world: World) -> None:
         self.world = world
+        self.key = bytes(32)
         self.label = "the connection of the test"
         self.bulk_links: dict[int, MemoryBulkLink] = {}
         self.service: Any = None

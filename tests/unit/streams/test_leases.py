@@ -85,3 +85,13 @@ def test_leases_agree_with_a_list_of_all_of_them(steps: list[tuple[str, dict[int
             assert leases.lowest_position(at, now) == (min(held) if held else None)
     leases.expire(now)
     assert len(leases) == sum(until > now and bool(given) for given, until in model.values())
+
+
+def test_the_readers_whose_rows_a_new_start_deletes_are_named() -> None:
+    leases = ReaderLeases()
+    leases.renew("slow", {0: 100, 1: 900}, 10, now=0)
+    leases.renew("fast", {0: 300}, 10, now=0)
+    leases.renew("ended", {0: 100}, 1, now=0)
+    assert leases.overridden({0: 200}, now=5) == ["slow"]
+    assert leases.overridden({0: 100, 1: 900}, now=5) == []
+    assert leases.overridden({1: 901}, now=5) == ["slow"]

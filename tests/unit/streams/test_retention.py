@@ -40,6 +40,14 @@ def test_a_lease_keeps_the_segment_in_which_it_begins() -> None:
     assert purge_to(99_999, LAYOUT, start=0, end=20_000, leased=4096) == 4096
 
 
+def test_a_lease_does_not_keep_rows_that_are_overdue() -> None:
+    def purged(leased: int, overdue: int) -> int:
+        return purge_to(12_288, LAYOUT, start=0, end=20_000, leased=leased, overdue=overdue)
+
+    assert [purged(100, at) for at in (0, 4095, 4096, 9000, 99_999)] == [0, 0, 4096, 8192, 12_288]
+    assert purged(leased=9000, overdue=4096) == 8192
+
+
 @given(*(st.integers(0, 1 << 40) for _ in range(4)), st.one_of(st.none(), st.integers(0, 1 << 40)))
 def test_a_purge_never_deletes_too_much(origin: int, purged: int, length: int, wanted: int, leased: int | None) -> None:
     layout = Layout(origin, 1024, 4096)

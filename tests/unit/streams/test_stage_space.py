@@ -6,7 +6,7 @@ from threading import Thread
 
 import pytest
 
-from aeron_spark.errors import RefusedError, UsageError
+from aeron_spark.errors import RefusedError, Retry, UsageError
 from aeron_spark.streams.stage_files import StageSpace
 
 
@@ -42,4 +42,29 @@ def test_threads_share_the_space() -> None:
         thread.start()
     for thread in threads:
         thread.join()
+    assert space.reserved == 0
+
+
+def test_an_owner_has_its_own_limit_and_leaves_room_for_others() -> None:
+    space = StageSpace(100)
+    own, other, program = space.share("own", 30), space.share("other", 30), space.share()
+    own.reserve(30)
+    with pytest.raises(
+        RefusedError, match=r"your key's space .*30 of 30 bytes are in use, 1 more.*stageBytesPerKey"
+    ) as full:
+        own.reserve(1)
+    assert (full.value.reason, full.value.retry) == ("stage-full", Retry.WHEN_FREED)
+    other.reserve(30)
+    program.reserve(40)
+    with pytest.raises(RefusedError, match=r"the server's space .*100 of 100 bytes") as full:
+        program.reserve(1)
+    assert full.value.reason == "stage-full"
+    own.release(30)
+    space.share("own", 30).reserve(30)  # all shares of an owner count together
+    with pytest.raises(RefusedError, match="your key's space"):
+        own.reserve(1)
+    own.reserve(50, force=True)
+    own.release(80)
+    other.release(30)
+    program.release(40)
     assert space.reserved == 0

@@ -1,0 +1,49 @@
+"""Tests of the owners of writer ids: an id belongs to the first key that uses it."""
+
+from __future__ import annotations
+
+import pytest
+
+from aeron_spark.errors import RefusedError, Retry
+from aeron_spark.streams.journal_records import WriterOwned
+from aeron_spark.streams.writer_owners import MAX_WRITERS, WriterOwners
+
+
+def test_an_id_belongs_to_the_first_key_that_uses_it() -> None:
+    owners = WriterOwners()
+    record = owners.prepare("w", "alice", 5)
+    assert record == WriterOwned("w", "alice", 5)
+    owners.check("w", "mallory")  # a record that was not applied changes nothing
+    owners.apply(record)
+    assert owners.prepare("w", "alice", 6) is None
+    for attempt in (owners.check, lambda writer, owner: owners.prepare(writer, owner, 7)):
+        with pytest.raises(RefusedError, match="the writer id 'w' belongs to another key") as refused:
+            attempt("w", "mallory")
+        assert (refused.value.reason, refused.value.retry) == ("not-permitted", Retry.NEVER)
+
+
+def test_owners_are_the_same_after_a_restart_from_their_records() -> None:
+    owners = WriterOwners()
+    for number in range(3):
+        owners.apply(WriterOwned(f"w{number}", "alice", number))
+    again = WriterOwners(owners.records())
+    assert again.records() == owners.records()
+    with pytest.raises(RefusedError):
+        again.check("w1", "mallory")
+
+
+def test_an_id_that_never_wrote_is_forgotten_after_a_time() -> None:
+    owners = WriterOwners([WriterOwned("used", "a", 1), WriterOwned("old", "a", 1), WriterOwned("new", "a", 9)])
+    unused = owners.unused({"used": None}, before_ns=5)
+    assert unused == ["old"]
+    owners.forget([*unused, "unknown"])
+    assert owners.prepare("old", "b", 10) == WriterOwned("old", "b", 10)
+    assert [one.writer for one in owners.records()] == ["used", "new"]
+
+
+def test_a_stream_has_a_limit_of_ids() -> None:
+    owners = WriterOwners(WriterOwned(f"w{number}", "alice", 1) for number in range(MAX_WRITERS))
+    assert owners.prepare("w0", "alice", 2) is None
+    with pytest.raises(RefusedError, match=f"the stream has {MAX_WRITERS} writer ids") as refused:
+        owners.prepare("another", "alice", 2)
+    assert (refused.value.reason, refused.value.retry) == ("limit", Retry.NEVER)
