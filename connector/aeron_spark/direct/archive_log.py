@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from aeron_spark.aeron.archive import Archive, Recording, archive_of
@@ -105,6 +105,9 @@ class ArchiveLog:
         if times is None:
             raise no_times(state)
         return position_at(self, state, time_ns, times)
+
+    def lags_s(self, positions: Mapping[str, int]) -> None:
+        """Return None: an archive stores positions, but no times."""
 
     def boundary(self, key: str, start: int, limit: int, end: int, max_rows: int | None) -> Boundary:
         """Return a boundary of the recording ``key``; see :class:`aeron_spark.log.api.Boundaries`."""

@@ -8,7 +8,7 @@ at a multiple of the term length, and always with a new message.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -199,6 +199,13 @@ class Log(Boundaries, Protocol):
 
         Returns the end if no message was. ``time_ns`` is ns since 1970. ``times`` returns the publish times of
         messages, for a log that needs them; without it such a log raises OptionError.
+        """
+        ...
+
+    def lags_s(self, positions: Mapping[str, int]) -> dict[str, float] | None:
+        """Return how long ago the first row at or after each position was committed, in seconds, by recording.
+
+        0 if all rows are before the position. None if the log has no commit times.
         """
         ...
 

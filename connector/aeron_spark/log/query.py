@@ -5,20 +5,24 @@ A planner exists in one long-lived process. It stores only state that it can fin
 
 from __future__ import annotations
 
+import logging
 import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
-from aeron_spark.errors import OptionError
+from aeron_spark.errors import AeronSparkError, OptionError
 from aeron_spark.log.api import Log, PublishTimes, Range, RecordingState, StreamContent
 from aeron_spark.log.epochs import NoEpochWarning
 from aeron_spark.log.inspection import at_message, framed_times, last_message, within
+from aeron_spark.log.lag import ReadLag, unread_bytes
 from aeron_spark.log.losses import Finding, check_recordings
 from aeron_spark.log.offsets import Offset, advance, begin, finish
 from aeron_spark.log.planning import backlogs, cap, due, plan_end, ranges_between, resolve
 from aeron_spark.log.source_stream import DirectStream
 from aeron_spark.options import DirectRoute, ReadOptions, WantedOffsets
 
+LOG: Final = logging.getLogger("aeron_spark.spark")
 _MAX_RECORDINGS = 20  # that a warning names
 OpenLog = Callable[[ReadOptions, bool], Log]  # opens the log of the options' stream; the flag is ``framed``
 
@@ -53,6 +57,7 @@ class QueryPlanner:
         self._ends: dict[str, int] = {}
         self._finished: dict[str, str] = {}  # fingerprints by key
         self._has_warned = False
+        self._planned_end: Offset | None = None  # of the last batch
 
     @property
     def log(self) -> Log:
@@ -93,6 +98,10 @@ class QueryPlanner:
         If ``start`` has no stream, the end has it, even without progress. Raises OptionError for an offset of another
         stream, before any other request.
         """
+        self._planned_end = end = self._latest(start, limited=limited)
+        return end
+
+    def _latest(self, start: Offset, *, limited: bool) -> Offset:
         options, limits = self.options, self.options.limits
         start = self._of_stream(start)
         states = self.followed()
@@ -179,6 +188,22 @@ class QueryPlanner:
     def ends(self) -> dict[str, int]:
         """Return the ends of the recordings in the last list."""
         return dict(sorted(self._ends.items()))
+
+    def lag(self) -> ReadLag | None:
+        """Return the lag that remains after the last planned batch; None before the first one.
+
+        A failure to get the commit times is logged, and the lag has no seconds: the query can still run.
+        """
+        read = self._planned_end
+        if read is None:
+            return None
+        unread = {key: count for key, count in unread_bytes(self._ends, read).items() if count}
+        try:
+            seconds = self.log.lags_s({key: read.position(key) or 0 for key in unread})
+        except AeronSparkError as error:
+            LOG.warning("the lag of a query of %s has no seconds: %s", self.log.stream.label, error)
+            seconds = None
+        return ReadLag(unread, seconds)
 
     def keys(self) -> tuple[str, ...]:
         """Return the keys of the recordings in the last list, in the log's order."""

@@ -30,6 +30,11 @@ class DirectStream:
         """What it is called in errors."""
         return f"stream {self.stream_id} of {self.channel}"
 
+    @property
+    def title(self) -> str:
+        """What it is called in metrics: the label."""
+        return self.label
+
     def to_dict(self) -> dict[str, object]:
         """Return plain values in canonical order."""
         return {"channel": self.channel, "id": self.stream_id}
@@ -47,6 +52,11 @@ class ServerStream:
         """What it is called in errors."""
         servers = " and ".join(f"{name} (key {key})" for name, key in sorted(self.servers.items()))
         return f"stream {self.name!r} of {servers}"
+
+    @property
+    def title(self) -> str:
+        """What it is called in metrics: its name, as in a server's own metrics."""
+        return self.name
 
     def to_dict(self) -> dict[str, object]:
         """Return plain values in canonical order."""

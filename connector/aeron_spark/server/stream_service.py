@@ -160,6 +160,8 @@ class StreamRequestHandler:
             case rpc.FindPosition():
                 positions = self._access.stream(request.stream, "read").position_at(request.time_ns)
                 return rpc.PartitionPositions(tuple(positions))
+            case rpc.MeasureLags():
+                return rpc.ReaderLags(self._access.stream(request.stream, "read").lags_ns(request.positions))
             case rpc.AwaitCommits():
                 return self._await_commits(request)
             case rpc.RenewLease():

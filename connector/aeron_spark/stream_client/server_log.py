@@ -30,6 +30,7 @@ from aeron_spark.wire.stream_rpc import (
     DescribeStream,
     FindBoundary,
     FindPosition,
+    MeasureLags,
     PartitionStates,
     StartRead,
     StopRead,
@@ -38,6 +39,7 @@ from aeron_spark.wire.stream_rpc import (
 from aeron_spark.wire.values import Rows
 
 LINK_LOST: Final = (EndedError, TransportError)  # errors of a bulk link: the read continues on another one
+NS_PER_S: Final = 1_000_000_000
 MAX_ATTEMPTS: Final = 3  # without a byte between them; then another bulk link does not help
 
 
@@ -125,6 +127,18 @@ class ServerLog:
         """Return the position of the first rows that were committed at or after a time, by the server's index."""
         server, partition = split_key(state.key)
         return self._session(server).call(FindPosition(self.name, time_ns)).positions[partition]
+
+    def lags_s(self, positions: Mapping[str, int]) -> dict[str, float]:
+        """Return how long ago the first row at or after each position was committed, by its server's clock."""
+        by_server: dict[str, dict[int, int]] = {}
+        for key, position in positions.items():
+            server, partition = split_key(key)
+            by_server.setdefault(server, {})[partition] = position
+        return {
+            recording_key(server, partition): lag_ns / NS_PER_S
+            for server, of_server in by_server.items()
+            for partition, lag_ns in self._session(server).call(MeasureLags(self.name, of_server)).lags_ns.items()
+        }
 
     def boundary(self, key: str, start: int, limit: int, end: int, max_rows: int | None) -> Boundary:
         """Return where a range of ``key`` from ``start`` may end; see :class:`aeron_spark.log.api.Boundaries`."""

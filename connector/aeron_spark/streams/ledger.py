@@ -123,6 +123,13 @@ class Ledger:
         found = (index.find(time_ns) for index in self._times)
         return [end if begin is None else begin for begin, end in zip(found, self.ends, strict=True)]
 
+    def committed_at(self, partition: int, position: int) -> int | None:
+        """Return when the byte at ``position`` was committed, in ns since 1970; None if it is not committed yet.
+
+        Of bytes from more than an hour ago the time may be too late; see ``TimeIndex.time_of``.
+        """
+        return self._times[partition].time_of(position) if position < self.ends[partition] else None
+
     def time_index_size(self) -> int:
         """Return the number of entries of the time indexes of all partitions."""
         return sum(map(len, self._times))

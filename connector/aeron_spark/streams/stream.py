@@ -124,6 +124,20 @@ class Stream(ReadableStream):
             found = self._ledger.position_at(time_ns)
             return [max(position, start) for position, start in zip(found, self._ledger.starts, strict=True)]
 
+    def lags_ns(self, positions: Mapping[int, int]) -> dict[int, int]:
+        """Return, by partition, how long ago the first byte from a reader's position on was committed, in ns.
+
+        0 without such a byte. By this server's clock. Only the time index in the ledger is searched. Raises OptionError
+        for an unknown partition.
+        """
+        self._refuse_closed()
+        for partition in positions:
+            self._check_partition(partition)
+        now_ns = self._wall()
+        with self._state:
+            times = {partition: self._ledger.committed_at(partition, at) for partition, at in positions.items()}
+        return {partition: 0 if at is None else max(0, now_ns - at) for partition, at in times.items()}
+
     def lease(self, reader: str, positions: Mapping[int, int], seconds: float, owner: str = "") -> None:
         """Lease the bytes from ``positions`` (by partition) on to ``reader`` for ``seconds``; replace its former lease.
 

@@ -1,4 +1,4 @@
-"""The time index of a partition: finds the position of a commit time by binary search. Pure.
+"""The time index of a partition: finds positions by commit time, and commit times by position. Pure.
 
 An entry is one transaction, or after thinning several consecutive ones: the commit time of the *last* one, and the
 start of the *first* one. So a search never returns a position after the wanted transaction. After thinning the position
@@ -43,6 +43,15 @@ class TimeIndex:
         """Return the start of the first transaction committed at or after ``time_ns``, or None."""
         index = bisect_left(self._times, time_ns)
         return self._begins[index] if index < len(self._times) else None
+
+    def time_of(self, position: int) -> int | None:
+        """Return the commit time of the transaction with the byte at ``position``; None without transactions.
+
+        A position before the first transaction has the time of the first one. After thinning the time may be later than
+        the transaction's own, by less than the step of the thinning.
+        """
+        index = max(0, bisect_right(self._begins, position) - 1)
+        return self._times[index] if self._times else None
 
     def forget_before(self, start: int) -> None:
         """Remove transactions that end at or before ``start``; one that continues after it begins at ``start``."""

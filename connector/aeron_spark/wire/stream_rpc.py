@@ -135,6 +135,12 @@ class PartitionPositions(Response, frozen=True, tag="positions"):
     positions: tuple[int, ...]
 
 
+class ReaderLags(Response, frozen=True, tag="lags"):
+    """By partition, how long ago the first unread row was committed, by the server's clock; 0 if all rows are read."""
+
+    lags_ns: dict[int, int]
+
+
 class BoundaryFound(Response, frozen=True, tag="boundary"):
     """The position at which a range may end, and the number of rows before it."""
 
@@ -261,6 +267,13 @@ class FindPosition(Request[PartitionPositions], frozen=True, tag="position"):
 
     stream: str
     time_ns: int
+
+
+class MeasureLags(Request[ReaderLags], frozen=True, tag="measure-lags"):
+    """Measure the lag of a reader that has read all rows before ``positions``, by partition."""
+
+    stream: str
+    positions: dict[int, int]
 
 
 class AwaitCommits(Request[CommitsSeen], frozen=True, tag="await"):
@@ -410,12 +423,13 @@ class AbortTransaction(Request[Done], frozen=True, tag="abort"):
 
 AnyRequest = (
     ListStreams | DescribeStream | CreateStream | DeleteStream | PurgeStream | PartitionStates | FindBoundary
-    | FindPosition | AwaitCommits | RenewLease | StartRead | StopRead | LastTransaction | BeginTransaction
-    | FindLostTransaction | OpenStage | FinishStage | CommitTransaction | CommitEmptyTransaction | AbortTransaction
+    | FindPosition | MeasureLags | AwaitCommits | RenewLease | StartRead | StopRead | LastTransaction
+    | BeginTransaction | FindLostTransaction | OpenStage | FinishStage | CommitTransaction | CommitEmptyTransaction
+    | AbortTransaction
 )  # fmt: skip
 AnyResponse = (
-    Failure | Done | StreamDescription | StreamList | CommittedPartitions | PartitionPositions | BoundaryFound
-    | CommitsSeen | LastCommitted | Begun | LostTransaction | StageOpened | StageFinished | Committed
+    Failure | Done | StreamDescription | StreamList | CommittedPartitions | PartitionPositions | ReaderLags
+    | BoundaryFound | CommitsSeen | LastCommitted | Begun | LostTransaction | StageOpened | StageFinished | Committed
 )  # fmt: skip
 
 _ENCODER: Final = msgspec.msgpack.Encoder()

@@ -100,6 +100,20 @@ def test_the_position_of_a_time_is_the_start_of_the_next_transaction(streams: St
     assert stream.position_at(clock.wall_ns() + 1) == ends(stream)
 
 
+def test_the_lag_of_a_reader_is_the_age_of_its_first_unread_row(streams: StreamStore, clock: Clock) -> None:
+    stream = streams.create("a", 2, term_bytes=TERM)
+    begins = commit_each_second(stream, clock, 3)
+    clock.now += 5
+    assert stream.lags_ns({0: begins[0]}) == {0: 7 * NS_PER_S}
+    assert stream.lags_ns({0: begins[1], 1: 0}) == {0: 6 * NS_PER_S, 1: 0}
+    assert stream.lags_ns({0: begins[2] + 32}) == {0: 5 * NS_PER_S}
+    assert stream.lags_ns({0: ends(stream)[0]}) == {0: 0}
+    clock.now -= 60  # a clock that is set back gives no negative lag
+    assert stream.lags_ns({0: 0}) == {0: 0}
+    with pytest.raises(OptionError, match="has no partition 2"):
+        stream.lags_ns({2: 0})
+
+
 def test_a_purge_deletes_whole_segments_and_reads_before_it_fail(
     streams: StreamStore, clock: Clock, node: NodeHandle
 ) -> None:

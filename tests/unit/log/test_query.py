@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import cast
+from typing import NoReturn, cast
 
 import pytest
 
-from aeron_spark.errors import DataLossError, OptionError
+from aeron_spark.errors import DataLossError, OptionError, TransportError
 from aeron_spark.log.api import Log, RecordingState, StreamContent
+from aeron_spark.log.lag import ReadLag
 from aeron_spark.log.query import QueryPlanner
 from aeron_spark.options import ReadOptions
 from tests.unit.log.fake_log import FakeLog
@@ -51,6 +52,65 @@ def test_a_recording_that_was_seen_to_have_ended_may_be_deleted() -> None:
     log.messages = {"embedded/1": [(64, 1)]}
     for _ in range(3):
         assert stream.latest(read, limited=True) is read
+
+
+class TimedLog(RecordedLog):
+    """A log with commit times: the first unread row is as old as its position, in seconds."""
+
+    def lags_s(self, positions: Mapping[str, int]) -> dict[str, float] | None:
+        return {key: float(position) for key, position in positions.items()}
+
+
+class UntimedLog(RecordedLog):
+    """A log without commit times."""
+
+    def lags_s(self, positions: Mapping[str, int]) -> None:
+        return None
+
+
+class LostLog(RecordedLog):
+    """A log whose server does not respond any more."""
+
+    def lags_s(self, positions: Mapping[str, int]) -> NoReturn:
+        raise TransportError("the server is gone")
+
+
+def lag_after_a_limited_batch(log: FakeLog) -> ReadLag | None:
+    """Read 64 bytes of the first of two recordings, and one recording to its end."""
+    stream = stream_of(log, maxBytesPerTrigger="96")
+    assert stream.lag() is None
+    stream.latest(stream.initial(), limited=True)
+    return stream.lag()
+
+
+def unread_recordings() -> Mapping[str, Sequence[tuple[int, int]]]:
+    return {"embedded/0": [(64, 1), (64, 1), (64, 1)], "embedded/1": [(32, 1)]}
+
+
+def test_the_lag_is_that_of_the_rows_after_the_planned_batch() -> None:
+    lag = lag_after_a_limited_batch(TimedLog(unread_recordings()))
+    assert lag == ReadLag({"embedded/0": 128}, {"embedded/0": 64.0})
+    partitions = {"embedded/0": {"bytes": 128, "seconds": 64.0}}
+    assert lag.to_dict() == {"bytes": 128, "partitions": partitions, "seconds": 64.0}
+
+
+def test_the_lag_has_no_seconds_if_the_log_has_no_commit_times() -> None:
+    lag = lag_after_a_limited_batch(UntimedLog(unread_recordings()))
+    assert lag == ReadLag({"embedded/0": 128}, None)
+    assert lag.to_dict() == {"bytes": 128, "partitions": {"embedded/0": {"bytes": 128}}}
+
+
+def test_the_lag_of_a_query_that_has_read_everything_is_zero() -> None:
+    stream = stream_of(TimedLog(unread_recordings()))
+    stream.latest(stream.initial(), limited=True)
+    lag = stream.lag()
+    assert lag is not None
+    assert lag.to_dict() == {"bytes": 0, "partitions": {}, "seconds": 0.0}
+
+
+def test_a_query_continues_if_its_lag_cannot_be_measured(caplog: pytest.LogCaptureFixture) -> None:
+    assert lag_after_a_limited_batch(LostLog(unread_recordings())) == ReadLag({"embedded/0": 128}, None)
+    assert "has no seconds: the server is gone" in caplog.text
 
 
 def test_deleting_a_recording_that_was_last_seen_active_is_a_data_loss() -> None:

@@ -364,6 +364,18 @@ class AgainstModel(RuleBasedStateMachine):
                 before = sum(added.get(at, 0) for _, _, when, added in self.log if when < time)
                 assert found[at] == max(self.starts[at], before)
 
+    @invariant()
+    def finds_commit_times_of_positions(self) -> None:
+        for at in range(self.partitions):
+            begin = 0
+            for _, _, time, added in self.log:
+                end = begin + added.get(at, 0)
+                if begin < end and end > self.starts[at]:
+                    first = max(begin, self.starts[at])
+                    assert {self.ledger.committed_at(at, first), self.ledger.committed_at(at, end - 1)} == {time}
+                begin = end
+            assert self.ledger.committed_at(at, begin) is None
+
 
 TestAgainstModel = AgainstModel.TestCase
 TestAgainstModel.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

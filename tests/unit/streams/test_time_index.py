@@ -28,6 +28,24 @@ def test_the_first_entry_at_or_after_a_time_is_found() -> None:
     assert TimeIndex().find(0) is None
 
 
+def test_the_commit_time_of_a_position_is_that_of_its_transaction() -> None:
+    index = index_of((100, 32), (200, 64), (300, 96))
+    assert [index.time_of(at) for at in (0, 32, 63, 64, 95, 96, 1_000)] == [100, 100, 100, 200, 200, 300, 300]
+    index.forget_before(80)
+    assert [index.time_of(at) for at in (0, 80, 96)] == [200, 200, 300]
+    assert TimeIndex().time_of(0) is None
+
+
+def test_the_commit_time_of_a_joined_transaction_is_too_late_by_less_than_the_step() -> None:
+    times = [NOW - 7_200 * SECOND_NS + at * SECOND_NS // 4 for at in range(8)]
+    index = index_of(*((time, 32 * at) for at, time in enumerate(times)))
+    assert index.thin(NOW) == 6
+    for at, time in enumerate(times):
+        found = index.time_of(32 * at)
+        assert found is not None
+        assert 0 <= found - time < SECOND_NS
+
+
 class Counted(array):  # type: ignore[type-arg]
     """An array that counts reads of its elements."""
 
