@@ -25,7 +25,7 @@ from pyspark.sql import SparkSession
 from aeron_spark import Client, Server, node
 from aeron_spark.aeron.client import lease_client
 from aeron_spark.node import NodeHandle
-from aeron_spark.spark import register
+from aeron_spark.spark import LagListener, register
 from tests.aeron.endpoint.drivers import free_ports
 from tests.pages import ROOT, Block, Section, pages, sections
 from tests.spark.conftest import warm_up
@@ -36,6 +36,7 @@ SERVER: Final = re.compile(r"(?:feeds\.example|localhost|0\.0\.0\.0|127\.0\.0\.1
 STARTS_SERVER: Final = "aeron_spark.Server("
 CHANNEL: Final = re.compile(r"endpoint=[\w.-]+:\d+")
 STREAM_ID: Final = re.compile(r"(stream-?id\W{1,4})(\d+)", re.IGNORECASE)
+METRICS: Final = '":9465"'  # of a LagListener; other runs of the tests on this machine may use the port
 FOLDER: Final = re.compile(r"(?<![\w.])/(?:data|tmp)/")
 IDLE_STATUS: Final = "Waiting for data to arrive"  # Spark's status of a query that has read all rows
 KEY_PLACEHOLDER: Final = "aeron-spark:..."
@@ -136,7 +137,9 @@ class SectionRun:
         for query in self._spark.streams.active:
             if query.status["message"] == IDLE_STATUS:  # a query that is stopped while it starts leaves processes
                 query.stop()
-        for value in [value for value in self._names.values() if isinstance(value, Client | Server)]:
+        for value in [value for value in self._names.values() if isinstance(value, Client | Server | LagListener)]:
+            if isinstance(value, LagListener):
+                self._spark.streams.removeListener(value)
             value.close()
         return not any(thread.is_alive() for thread in self._threads)
 
@@ -186,6 +189,7 @@ class SectionRun:
         code = SERVER.sub(self.server, code)
         code = CHANNEL.sub(self._channel, code)
         code = STREAM_ID.sub(lambda match: f"{match[1]}{self._first_id + int(match[2])}", code)
+        code = code.replace(METRICS, '":0"')
         code = FOLDER.sub(f"{self._folder}/", code)
         return code.replace(KEY_PLACEHOLDER, self._server_key()) if KEY_PLACEHOLDER in code else code
 

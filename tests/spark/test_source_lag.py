@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from urllib.request import urlopen
 
 import pytest
 from pyspark.sql import SparkSession
@@ -14,12 +16,14 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 import aeron_spark.spark
 from aeron_spark.node import NodeHandle
+from aeron_spark.protocol.keypair import public_text
 from aeron_spark.spark import LagListener, QueryLag
 from aeron_spark.spark.lag_listener import lag_of
 from spark_jobs.session import begin
 from tests.aeron.streams import TIMEOUT_S, Stream, frame, numbered, open_stream
 from tests.spark.queries import QUERY_TIMEOUT_S, CollectingSink, read_stream
 from tests.spark.simulated_engine import Query
+from tests.spark.stream_server import StreamServer, commit_values
 from tests.waiting import poll_until
 
 MESSAGE = frame(100)
@@ -33,14 +37,24 @@ def stream(node: NodeHandle) -> Iterator[Stream]:
 
 
 def make_progress(*sources: tuple[object, object], name: str | None = None, query: str = "q") -> StreamingQueryProgress:
-    """Return a progress with the latest offset and the end offset of each source, as texts."""
-    texts = [SimpleNamespace(latestOffset=_text(latest), endOffset=_text(end)) for latest, end in sources]
-    found = SimpleNamespace(id=query, name=name, batchId=3, timestamp="2026-03-01T09:00:00Z", sources=texts)
+    """Return a progress of 250 ms, with the latest offset and the end offset of each source, as texts; 5 rows each."""
+    texts = [
+        SimpleNamespace(latestOffset=_text(latest), endOffset=_text(end), numInputRows=5) for latest, end in sources
+    ]
+    found = SimpleNamespace(
+        id=query, name=name, batchId=3, timestamp="2026-03-01T09:00:00Z", batchDuration=250, sources=texts
+    )
     return cast(StreamingQueryProgress, found)
 
 
 def _text(offset: object) -> str:
     return offset if isinstance(offset, str) else json.dumps(offset)
+
+
+def expose(listener: LagListener) -> str:
+    """Return what Prometheus reads from a listener."""
+    with urlopen(f"http://{listener.metrics_address}/metrics", timeout=TIMEOUT_S) as response:
+        return str(response.read(), "utf-8")
 
 
 def lags(query: Query) -> dict[str, int]:
@@ -55,7 +69,14 @@ def test_the_listener_reports_the_lag_after_each_batch(spark: SparkSession, stre
     one.send(numbered(0, 9))
     other.send(numbered(9, 15))
     reported: list[QueryLag] = []
-    listener = LagListener(reported.append)
+    # The metrics of a query end with the query: read them while it runs.
+    exposed: list[str] = []
+
+    def report(lag: QueryLag) -> None:
+        reported.append(lag)
+        exposed.append(expose(listener))
+
+    listener = LagListener(report, prometheus="127.0.0.1:0")
     spark.streams.addListener(listener)
     try:
         frame = read_stream(spark, stream.options, maxRowsPerTrigger=5)
@@ -65,6 +86,7 @@ def test_the_listener_reports_the_lag_after_each_batch(spark: SparkSession, stre
         poll_until(lambda: {lag.batch_id for lag in reported} >= {0, 1, 2}, TIMEOUT_S, "the listener's reports")
     finally:
         spark.streams.removeListener(listener)
+        listener.close()
     by_batch = {lag.batch_id: lag.total for lag in reported}
     assert (by_batch[0], by_batch[1], by_batch[2]) == (10 * MESSAGE, 5 * MESSAGE, 0)
     assert set(reported[0].recordings) == {one.key, other.key}
@@ -72,13 +94,49 @@ def test_the_listener_reports_the_lag_after_each_batch(spark: SparkSession, stre
     assert last is not None
     assert last == listener.of(str(query.id)) == listener.all()[str(query.id)] == reported[-1]
     latest = json.loads(query.lastProgress.sources[0].latestOffset)
-    assert latest == {"recordings": {one.key: one.position, other.key: other.position}, "v": 1}
+    identity = {"channel": stream.options["channel"], "id": int(stream.options["streamId"])}
+    assert latest["recordings"] == {one.key: one.position, other.key: other.position}
+    assert latest["stream"] == identity
+    assert latest["lag"] == {"bytes": 0, "partitions": {}}  # an archive stores no commit times
+    labels = f'query="lagging",stream="stream {identity["id"]} of {identity["channel"]}"'
+    for metric, value in (("lag_bytes", 10 * MESSAGE), ("input_rows_total", 5)):
+        assert f"aeron_spark_query_{metric}{{{labels}}} {value}.0\n" in exposed[0]
+    assert f"aeron_spark_query_batch_duration_seconds{{{labels}}} " in exposed[0]
+    assert "aeron_spark_query_lag_seconds{" not in exposed[0]
+    assert f"aeron_spark_query_input_rows_total{{{labels}}} 15.0\n" in exposed[2]
     # The latest offset is the same in each limited batch, as all rows were published before.
     batches = [one for one in query.recentProgress if one.numInputRows]
     assert [one.numInputRows for one in batches] == [5, 5, 5]
     ends = [json.loads(one.sources[0].endOffset)["recordings"] for one in batches]
     assert [sum(end.values()) for end in ends] == [5 * MESSAGE, 10 * MESSAGE, 15 * MESSAGE]
-    assert all(json.loads(one.sources[0].latestOffset) == latest for one in batches)
+    reports = [json.loads(one.sources[0].latestOffset) for one in batches]
+    assert all(one["recordings"] == latest["recordings"] for one in reports)
+    assert [one["lag"]["bytes"] for one in reports] == [10 * MESSAGE, 5 * MESSAGE, 0]
+
+
+def test_the_lag_of_a_stream_of_a_server_has_seconds_by_its_commit_times(server: StreamServer) -> None:
+    stream = server.create_stream(2)
+    began = time.monotonic()
+    commit_values(stream, 0, 10, partition=0)
+    commit_values(stream, 10, 30, partition=1)
+    query = Query(server.options(stream), maxRowsPerTrigger=20)
+    query.run_batch()
+    poll_until(lambda: query.reader.reportLatestOffset()["lag"]["seconds"] > 0.01, TIMEOUT_S, "the rows to be older")
+    report = query.reader.reportLatestOffset()
+    waited = time.monotonic() - began
+    lag = lag_of(make_progress((report, query.last_offset)))
+    assert lag is not None
+    (key,) = [key for key, unread in lag.recordings.items() if unread]
+    assert report["lag"]["partitions"] == {key: {"bytes": lag.total, "seconds": lag.seconds}}
+    assert (report["lag"]["bytes"], report["lag"]["seconds"]) == (lag.total, lag.seconds)
+    assert lag.seconds is not None
+    assert 0.01 < lag.seconds <= waited + 0.1
+    assert report["stream"] == {
+        "name": stream.definition.name, "servers": {server.name: public_text(server.endpoint.public_key)},
+    }  # fmt: skip
+    assert list(lag.streams) == [stream.definition.name]
+    query.run_batch()
+    assert query.reader.reportLatestOffset()["lag"] == {"bytes": 0, "partitions": {}, "seconds": 0.0}
 
 
 def test_the_lag_includes_finished_recordings_until_they_are_read(stream: Stream) -> None:
@@ -115,9 +173,11 @@ def test_other_sources_have_no_lag_and_of_two_sources_of_a_recording_the_larger_
         {"done": "", "fingerprints": {"a/1": "00000001"}, "recordings": {"a/1": position}, "v": 1}
         for position in (320, 96)
     ]
-    lag = lag_of(make_progress(kafka, (latest, ends[0]), (latest, ends[1])))
+    lag = lag_of(make_progress(kafka, (latest, ends[0]), (latest | {"lag": {"bytes": 288, "seconds": 2.5}}, ends[1])))
     assert lag is not None
-    assert (lag.recordings, lag.total) == ({"a/1": 224, "a/2": 64}, 288)
+    assert (lag.recordings, lag.total, lag.seconds) == ({"a/1": 224, "a/2": 64}, 288, 2.5)
+    assert {name: one.input_rows for name, one in lag.streams.items()} == {"unknown": 10}
+    assert lag.batch_seconds == 0.25
     unknown = lag_of(make_progress(("None", ends[0])))
     assert unknown is not None
     assert unknown.total == 0

@@ -154,9 +154,17 @@ class AeronStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if end is start_offset else end.to_dict()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Return the ends of the recordings, for the query's progress."""
-        ends = self._stream().ends()
-        return {"recordings": ends, "v": 1} if ends else None
+        """Return the ends of the recordings, the stream and the lag, for the query's progress.
+
+        The lag remains after the batch that was planned last. Spark has no other place for it: the metrics of a source
+        in Python are always empty, and its description is the name of Spark's own class.
+        """
+        stream = self._stream()
+        ends, lag = stream.ends(), stream.lag()
+        if not ends:
+            return None
+        report: dict[str, Any] = {} if lag is None else {"lag": lag.to_dict()}
+        return report | {"recordings": ends, "stream": stream.log.stream.to_dict(), "v": 1}
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Store the current ends as the end of the query."""
