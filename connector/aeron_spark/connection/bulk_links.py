@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
@@ -98,7 +98,8 @@ class BulkLink:
         end = time.monotonic() + timeout
         with self._send_lock:
             self._await_taken(end, timeout)
-            if not self.link.send([DATA, *parts], time.monotonic(), OFFER_TIMEOUT_S):
+            now = self.connection.traffic.bulk_active_at = time.monotonic()
+            if not self.link.send([DATA, *parts], now, OFFER_TIMEOUT_S):
                 self._await_taken(end, timeout)
 
     def send_from(self, memory: memoryview, *, timeout: float) -> None:
@@ -110,7 +111,8 @@ class BulkLink:
         memory[:1] = DATA
         with self._send_lock:
             self._await_taken(end, timeout)
-            if not self.link.send([memory], time.monotonic(), OFFER_TIMEOUT_S):
+            now = self.connection.traffic.bulk_active_at = time.monotonic()
+            if not self.link.send([memory], now, OFFER_TIMEOUT_S):
                 self._await_taken(end, timeout)
 
     def receive(self, timeout: float) -> memoryview | None:
@@ -181,9 +183,10 @@ class BulkLink:
                 self.is_open = True
                 self._changed.notify_all()
             return
-        plain = self.link.decryptor.decrypt(payload)
+        plain = self.link.decrypt(payload)
         match plain[0] if len(plain) else 0:
             case BulkFrameKind.DATA:
+                self.connection.traffic.bulk_active_at = now
                 self._add_received(plain[1:])
             case BulkFrameKind.ALIVE:
                 pass
@@ -298,6 +301,7 @@ class BulkLinks:
             self._by_token[bulk_link.link.token] = bulk_link
             self._by_number[id(bulk_link.connection), bulk_link.number] = bulk_link
             self.opened += 1
+        bulk_link.connection.traffic.add(bulk_link.link)
 
     def of(self, connection: Connection, number: int) -> BulkLink:
         """Return the bulk link of a connection with this number. Raises EndedError if it has none. Thread-safe."""
@@ -311,6 +315,11 @@ class BulkLinks:
         """Return the number of bulk links of a connection. Thread-safe."""
         with self._lock:
             return sum(1 for bulk_link in self._by_token.values() if bulk_link.connection is connection)
+
+    def counts(self) -> Counter[int]:
+        """Return the number of bulk links of each connection that has some, by ``id(connection)``. Thread-safe."""
+        with self._lock:
+            return Counter(id(bulk_link.connection) for bulk_link in self._by_token.values())
 
     def handle_event(self, event: TransportEvent, now: float) -> bool:
         """Handle an event if it belongs to a bulk link; return whether it does."""
@@ -385,4 +394,5 @@ class BulkLinks:
         if is_known:
             self._owner.inbox.close_subscription(bulk_link.link.token)
             bulk_link.close_publication()
+            bulk_link.connection.traffic.remove(bulk_link.link)
             self.on_removed(bulk_link)

@@ -16,6 +16,7 @@ from aeron_spark.connection.listeners import Listeners
 from aeron_spark.connection.owner import EndpointServices, PeerInfo
 from aeron_spark.connection.rpc import GRACE_S, STUCK_REMEDY, RpcRunner
 from aeron_spark.connection.spill import content_of
+from aeron_spark.connection.traffic import Traffic
 from aeron_spark.connection.transfers import TransferRunner
 from aeron_spark.errors import AeronSparkError, ConnectError, RefusedError, UsageError, WaitTimeout
 from aeron_spark.protocol.connection_machine import (
@@ -91,6 +92,9 @@ class Connection:
         self.peer = peer
         self.data: dict[str, Any] = {}
         self.owner = owner
+        self.connected_at = time.time()
+        """When the connection was made, in seconds since 1970."""
+        self.traffic = Traffic(time.monotonic())
         self.tampered: list[float] = []  # times of recent frames that failed their authentication
         self.state_lock = threading.RLock()
         self.machine = ConnectionMachine(settings.session, settings.times, time.monotonic())
@@ -286,7 +290,7 @@ class Connection:
 
         Raises TamperedError or DataFormatError, and changes nothing, for a frame that is not the peer's.
         """
-        frame = decode(link.decryptor.decrypt(payload))
+        frame = decode(link.decrypt(payload))
         with self.state_lock:
             received = self.machine.receive(frame, now)
             if received.made_room:
@@ -377,6 +381,31 @@ class Connection:
             "buffered_bytes": self.machine.session.buffered_bytes,
             "acknowledgements": len(self._deliveries),
         }
+
+    @property
+    def running_calls(self) -> int:
+        """Number of the peer's calls that wait for a worker or run."""
+        return self._rpc.dispatcher.running
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes that were received and wait for listeners, for workers, or for the rest of a transfer."""
+        listeners = self._delivering.weight + self._assembling.weight
+        return listeners + self._rpc.dispatcher.running_bytes + self._transfers.assembly.memory_bytes
+
+    @property
+    def unacknowledged_bytes(self) -> int:
+        """Bytes that were accepted from this endpoint's program, and not acknowledged by the peer yet."""
+        return self.machine.session.buffered_bytes + self.machine.deferred_bytes
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether acknowledgements to the peer pause, because what it sent before waits."""
+        return self.machine.session.acks_paused
+
+    def idle_seconds(self, now: float) -> float:
+        """Return the seconds at ``now`` since a message, a call, or data of a bulk link was last sent or received."""
+        return max(0.0, now - max(self.machine.session.active_at, self.traffic.bulk_active_at))
 
     def _execute(self, effect: Effect) -> None:
         try:

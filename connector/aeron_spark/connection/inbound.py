@@ -48,6 +48,11 @@ class SerialExecutor:
         self._running = False
 
     @property
+    def weight(self) -> int:
+        """Bytes of the waiting and running work."""
+        return self._weight
+
+    @property
     def is_full(self) -> bool:
         """Whether acknowledgements to the sender should pause."""
         return self._weight > self._max_bytes

@@ -48,6 +48,10 @@ class LinkEnds:
         self.is_verified = False
         """Whether the peer's first frame was decrypted: it has the keys."""
         self.last_result: OfferResult | None = None
+        self.received_bytes = 0
+        """Bytes of the frames that were decrypted. Counted by the event loop."""
+        self.sent_bytes = 0
+        """Bytes of the frames that Aeron took. Counted by the thread that sends."""
         self._encryptor = encryptor
         self._own_max_message = self._max_message = max_message  # of this end, and of both ends
         self._unsent_frame: memoryview | None = None  # encrypted, and not taken by Aeron: it precedes any other frame
@@ -89,6 +93,7 @@ class LinkEnds:
         self.last_result = self.pair.publication.offer(self._unsent_frame, timeout_s=timeout_s)
         if self.last_result is not None:
             return False
+        self.sent_bytes += self._unsent_frame.nbytes
         self._unsent_frame = None
         self.keep_alive.sent(now)
         return True
@@ -102,12 +107,18 @@ class LinkEnds:
         """Make OPEN the frame that waits for :meth:`retry`, so that no other frame is sent before it."""
         self._prepare(encode(0, 0, [(RecordKind.OPEN, 0, OPEN.pack(received, self._own_max_message))]))
 
+    def decrypt(self, payload: memoryview) -> memoryview:
+        """Return the plaintext of the peer's next frame. Raises TamperedError for anything else."""
+        plaintext = self.decryptor.decrypt(payload)
+        self.received_bytes += payload.nbytes
+        return plaintext
+
     def verify(self, payload: memoryview) -> int:
         """Decrypt the peer's first frame, and return how many of our records it has received.
 
         Raises TamperedError or DataFormatError for anything but an OPEN that was encrypted with the link's key.
         """
-        records = decode(self.decryptor.decrypt(payload)).records
+        records = decode(self.decrypt(payload)).records
         match records:
             case [(RecordKind.OPEN, _, data)] if len(data) == OPEN.size:
                 received, peer_max_message = OPEN.unpack(data)

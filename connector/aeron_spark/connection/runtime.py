@@ -259,6 +259,7 @@ class Runtime:
     def add_link(self, connection: Connection, link: LinkEnds) -> None:
         """Give the frames of a link to a connection."""
         self._links[link.token] = (connection, link)
+        connection.traffic.add(link)
 
     def remove_link(self, link: LinkEnds) -> None:
         """Close both directions of a link."""
@@ -268,6 +269,7 @@ class Runtime:
             link.close()
         else:
             found[0].sender.close_link(link)
+            found[0].traffic.remove(link)
 
     # The event loop's calls.
 

@@ -22,7 +22,15 @@ from aeron_spark.errors import (
     encode_error,
 )
 from aeron_spark.protocol.frames import Buffer, Frame, OutgoingRecord, Record, RecordKind
-from aeron_spark.protocol.liveness import Expiry, KeepAlive, Liveness, Pings, Times
+from aeron_spark.protocol.liveness import (
+    FIRST_MEASUREMENT,
+    Expiry,
+    KeepAlive,
+    Liveness,
+    Pings,
+    RoundTrip,
+    Times,
+)
 from aeron_spark.protocol.session import RECORD_COST, Pushed, Session, SessionLimits
 from aeron_spark.protocol.transfers import decode_failed
 
@@ -171,6 +179,7 @@ class ConnectionMachine:
         self._next_transfer = 1
         self._transfers: dict[int, RefusedError | None] = {}  # outgoing transfers, with the peer's refusal
         self._pings = Pings(times.ping_seconds)
+        self._round_trip = RoundTrip(times.keep_alive_seconds, now) if times.measures_round_trip else None
         self._keep_alive = KeepAlive(times.keep_alive_seconds, now)  # of the link, like _expiry
         self._expiry = Expiry(times.setup_seconds, times.expiry_seconds, now)
 
@@ -203,6 +212,11 @@ class ConnectionMachine:
     def pings(self) -> int:
         """Number of pings that wait for their pongs."""
         return self._pings.pending
+
+    @property
+    def round_trip(self) -> float | None:
+        """The last measured round trip in seconds; None before the first measurement, or if it is not measured."""
+        return None if self._round_trip is None else self._round_trip.seconds
 
     def check(self) -> None:
         """Raise the error of :meth:`close` or :meth:`refuse`, if the machine does not accept records."""
@@ -316,6 +330,8 @@ class ConnectionMachine:
         self._keep_alive = KeepAlive(self._times.keep_alive_seconds, now)
         self._expiry = Expiry(self._times.setup_seconds, self._times.expiry_seconds, now)
         self._expiry.observe(True, now)
+        if self._round_trip is not None:
+            self._round_trip.attached(now)
         self._push_deferred(now)
         return repeated
 
@@ -369,7 +385,10 @@ class ConnectionMachine:
             except AeronSparkError as error:
                 effects.append(EndConnection(error))
             return tuple(effects)
-        if self._keep_alive.is_due(now):
+        if self._round_trip is not None and self._round_trip.is_due(now):
+            self.push_unsequenced(RecordKind.PING, self._round_trip.start(now).to_bytes(NUMBER_BYTES, "big"))
+            effects.append(SendFrame())
+        elif self._keep_alive.is_due(now):
             self._keep_alive.sent(now)
             self.push_unsequenced(RecordKind.ACK)
             effects.append(SendFrame())
@@ -387,6 +406,7 @@ class ConnectionMachine:
         dues = [self._pings.deadline(), None if session.attached and session.acks_paused else session.deadline()]
         if session.attached:
             dues += [self._keep_alive.deadline(), self._expiry.deadline()]
+            dues.append(None if self._round_trip is None else self._round_trip.deadline())
         return min((due for due in dues if due is not None), default=None)
 
     def _effects_of(self, records: Sequence[Record], now: float) -> list[Effect]:
@@ -426,6 +446,10 @@ class ConnectionMachine:
                 self.push_unsequenced(RecordKind.PONG, bytes(payload[:NUMBER_BYTES]))
             case RecordKind.PONG:
                 number = _number(payload)
+                if number >= FIRST_MEASUREMENT:
+                    if self._round_trip is not None:
+                        self._round_trip.pong(number, now)
+                    return None
                 round_trip = self._pings.pong(number, now)
                 return None if round_trip is None else ResolvePing(number, round_trip)
             case RecordKind.CLOSE:

@@ -5,6 +5,7 @@ Rules:
   link expires after ``expiry_seconds`` without a connection. A shorter outage has no effect.
 * A link that was never connected expires only after its set-up time.
 * An expired link stays expired.
+* A measurement of the round trip is a ping without a caller. It is repeated at intervals, and at each new link.
 * A ping ends once: by its pong, at its deadline, or with its connection. A pong without a pending ping is ignored. Each
   connection has its own :class:`Pings`, which never reuses a number.
 
@@ -26,6 +27,7 @@ LINGER_SECONDS: Final = 5.0  # time in which a closed link can deliver its last 
 KEEP_ALIVE_SECONDS: Final = 15.0  # half of the shortest known lifetime of a UDP mapping in a NAT
 PING_SECONDS: Final = 30.0
 MAX_PENDING_PINGS: Final = 1000  # of one connection
+FIRST_MEASUREMENT: Final = 1 << 63  # pings with this number and above measure the round trip; no caller waits for them
 RETENTION_SECONDS: Final = 120.0  # time in which a client can resume its session
 MIN_RETENTION_SECONDS: Final = 60.0  # a client needs this time to reconnect after an outage
 
@@ -41,6 +43,8 @@ class Times:
     ping_seconds: float = PING_SECONDS
     retention_seconds: float = RETENTION_SECONDS
     min_retention_seconds: float = MIN_RETENTION_SECONDS
+    measures_round_trip: bool = False
+    """Whether the round trip is measured each ``keep_alive_seconds``: servers show it to their operators."""
 
     def __post_init__(self) -> None:
         for name in ("expiry_seconds", "setup_seconds", "keep_alive_seconds", "ping_seconds", "retention_seconds"):
@@ -122,6 +126,41 @@ class KeepAlive:
 
     def deadline(self) -> float:
         """Return when a frame must be sent, if none is sent before."""
+        return self._due_at
+
+
+class RoundTrip:
+    """Measures the round trip of one connection at intervals, over all its links."""
+
+    def __init__(self, interval_seconds: float, now: float) -> None:
+        self.seconds: float | None = None
+        """The last result; None before the first one."""
+        self._interval_seconds = interval_seconds
+        self._number = FIRST_MEASUREMENT
+        self._sent_at: float | None = None  # of the measurement under way
+        self._due_at = now
+
+    def attached(self, now: float) -> None:
+        """Note a new link: measure it at once. A measurement under way was lost with the link before."""
+        self._sent_at, self._due_at = None, now
+
+    def is_due(self, now: float) -> bool:
+        """Whether a measurement must be started now."""
+        return now >= self._due_at
+
+    def start(self, now: float) -> int:
+        """Start a measurement, and return the number of its ping. It replaces one that has no result."""
+        self._number += 1
+        self._sent_at, self._due_at = now, now + self._interval_seconds
+        return self._number
+
+    def pong(self, number: int, now: float) -> None:
+        """Take the result, unless the pong is for another measurement."""
+        if number == self._number and self._sent_at is not None:
+            self.seconds, self._sent_at = now - self._sent_at, None
+
+    def deadline(self) -> float:
+        """Return when the next measurement is due."""
         return self._due_at
 
 

@@ -101,6 +101,7 @@ class Session:
         self.received = 0  # number of received records: all of the peer's below this number
         self.acknowledged = 0  # number of our records that the peer has acknowledged
         self.buffered_bytes = 0  # of all kept records, including RECORD_COST for each
+        self.active_at = now  # when a frame last carried sequenced records, in either direction
         self._sent: deque[tuple[int, list[OutgoingRecord]]] = deque()  # cost and records of each frame of this link
         self._waiting: deque[OutgoingRecord] = deque()
         self._cursor = 0  # number of the first waiting record
@@ -196,6 +197,8 @@ class Session:
                 remedy="Send fewer of them at a time.",
             )
         sequenced = self._pack(room, MAX_RECORDS - len(records), alone=not records)
+        if sequenced:
+            self.active_at = now
         records += sequenced
         if not records:
             if not self.ack_due(now):
@@ -242,6 +245,7 @@ class Session:
         self._release(frame.ack)
         if not frame.sequenced:
             return frame.records
+        self.active_at = now
         # repeated records need an acknowledgement, too: the sender may not know that they arrived
         self._unacked_bytes += sum([len(payload) for _, _, payload in frame.records]) + RECORD_COST * frame.sequenced
         if self._unacked_since is None:

@@ -25,7 +25,7 @@ class ServerSettings:
     """
 
     link: LinkSettings = field(
-        default_factory=lambda: LinkSettings(workers_per_connection=ServerOptions.workers_per_connection)
+        default_factory=lambda: _link_settings(LinkSettings(), ServerOptions.workers_per_connection)
     )
     limits: Limits = field(default_factory=Limits)
     filters: Filters = field(default_factory=Filters)
@@ -55,7 +55,7 @@ class ServerSettings:
         """
         step, ports, secret = options.step_timeout, options.mdc_ports, options.shared_secret_file
         return cls(
-            link=replace(LinkSettings.of(options), workers_per_connection=options.workers_per_connection),
+            link=_link_settings(LinkSettings.of(options), options.workers_per_connection),
             limits=Limits(
                 connections=options.max_connections,
                 connections_per_address=options.max_connections_per_address,
@@ -79,3 +79,9 @@ class ServerSettings:
             deciders=options.deciders,
             max_bulk_links=options.max_bulk_links,
         )
+
+
+def _link_settings(settings: LinkSettings, workers_per_connection: int) -> LinkSettings:
+    """Return the settings of a server's links: unlike a client, it measures round trips and shares its workers."""
+    times = replace(settings.times, measures_round_trip=True)
+    return replace(settings, times=times, workers_per_connection=workers_per_connection)

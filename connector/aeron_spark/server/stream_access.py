@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
 from typing import Final
 
@@ -12,6 +14,9 @@ from aeron_spark.protocol.keypair import fingerprint
 from aeron_spark.streams.definition import unknown_stream
 from aeron_spark.streams.store import StreamStore
 from aeron_spark.streams.stream import Stream
+
+RECENT_S: Final = 60.0  # after its last use, a stream counts as used by the client
+MAX_RECENT_STREAMS: Final = 64  # remembered for one connection
 
 
 class StreamAccess:
@@ -26,6 +31,8 @@ class StreamAccess:
         self._connection: Final = connection
         self._store: Final = store
         self._grant_of: Final = grant_of
+        self._lock: Final = threading.Lock()
+        self._used_at: Final[dict[str, float]] = {}  # by name, in monotonic seconds; the last used one last
 
     @property
     def owner(self) -> str:
@@ -69,7 +76,22 @@ class StreamAccess:
         store = self._store()
         if name not in store:
             raise unknown_stream(name, self._visible_names(self._grant_of(self._connection)))
+        self.note_use(name)
         return store.get(name)
+
+    def note_use(self, name: str) -> None:
+        """Note that the client uses a stream now."""
+        with self._lock:
+            self._used_at.pop(name, None)
+            self._used_at[name] = time.monotonic()
+            if len(self._used_at) > MAX_RECENT_STREAMS:
+                del self._used_at[next(iter(self._used_at))]
+
+    def recent_streams(self) -> list[str]:
+        """Return the sorted names of the streams that the client has used in the last minute."""
+        since = time.monotonic() - RECENT_S
+        with self._lock:
+            return sorted(name for name, used_at in self._used_at.items() if used_at >= since)
 
     def written_stream(self, name: str, writer: str) -> Stream:
         """Return a stream to which the client may write under a writer id. Raises as :meth:`check`.

@@ -102,6 +102,11 @@ class StreamService:
         if handler is not None:
             handler.revoke(error)
 
+    def streams_of(self, connection: Connection) -> list[str]:
+        """Return the sorted names of the streams that a connection's client has used in the last minute."""
+        handler = self._handlers.get(id(connection))
+        return [] if handler is None else handler.recent_streams()
+
     def close(self) -> None:
         """Start no further transfers. Running transfers end with their bulk links."""
         self.pool.shutdown(wait=False, cancel_futures=True)
@@ -189,6 +194,10 @@ class StreamRequestHandler:
                 stream = self._access.written_stream(request.stream, request.writer)
                 stream.abort(request.writer, request.run, request.transaction)
                 return rpc.Done()
+
+    def recent_streams(self) -> list[str]:
+        """Return the sorted names of the streams that the client has used in the last minute."""
+        return self._access.recent_streams()
 
     def apply_grant(self) -> None:
         """End the waits and stages that the client's present grant does not cover. Reads check the grant themselves."""
@@ -458,6 +467,7 @@ class StreamRequestHandler:
                 if self._reads.get(link.number) != request:
                     return
                 self._access.check(stream.definition.name, "read")
+                self._access.note_use(stream.definition.name)
                 memory[PAYLOAD_OFFSET - rpc.BULK_HEAD.size : PAYLOAD_OFFSET] = rpc.encode_bulk_head(
                     request, rpc.BulkMessageKind.LOG, position
                 )

@@ -314,3 +314,61 @@ def test_the_limit_of_a_record_is_only_lowered() -> None:
     one.limit_record(500)
     one.limit_record(800)
     assert one.session.limits.max_record_bytes == 500
+
+
+def measuring() -> ConnectionMachine:
+    """Return a machine that measures the round trip, with a link."""
+    one = ConnectionMachine(LIMITS, replace(TIMES, measures_round_trip=True), 0.0)
+    one.attach(0, 0.0)
+    return one
+
+
+def test_the_round_trip_is_measured_at_a_new_link_and_at_intervals_while_frames_flow() -> None:
+    one, other = measuring(), machine()
+    assert one.tick(True, 0.0) == (SendFrame(),)
+    assert one.round_trip is None
+    transmit(one, other, 0.0)
+    assert transmit(other, one, 0.25).effects == ()  # no thread waits for this pong
+    assert one.round_trip == 0.25
+    for now in range(1, 15):
+        one.push(RecordKind.MESSAGE, b"a", float(now))
+        transmit(one, other, float(now))
+        assert one.tick(True, float(now)) == ()
+    assert one.deadline() == 15.0
+    assert one.tick(True, 15.0) == (SendFrame(),)
+    transmit(one, other, 15.0)
+    transmit(other, one, 15.5)
+    assert one.round_trip == 0.5
+
+
+def test_a_measurement_that_its_link_lost_is_replaced_by_one_on_the_next_link() -> None:
+    one, other = measuring(), machine()
+    one.tick(True, 0.0)
+    transmit(one, other, 0.0)
+    late = other.take(FRAME, 0.0)
+    assert late is not None
+    one.attach(0, 3.0)
+    assert one.tick(True, 3.0) == (SendFrame(),)
+    one.receive(decode(b"".join(late)), 4.0)
+    assert one.round_trip is None
+    other.attach(0, 3.0)
+    transmit(one, other, 3.0)
+    transmit(other, one, 3.5)
+    assert one.round_trip == 0.5
+
+
+def test_a_machine_that_does_not_measure_ignores_the_pong_of_a_measurement() -> None:
+    one, other = machine(), machine()
+    other.push_unsequenced(RecordKind.PONG, (2**63 + 1).to_bytes(8, "big"))
+    assert transmit(other, one).effects == ()
+    assert one.round_trip is None
+
+
+def test_a_session_is_active_when_sequenced_records_are_sent_or_received() -> None:
+    one, other = machine(), machine()
+    one.push_unsequenced(RecordKind.ACK)
+    transmit(one, other, 5.0)
+    assert (one.session.active_at, other.session.active_at) == (0.0, 0.0)
+    one.push(RecordKind.MESSAGE, b"a", 6.0)
+    transmit(one, other, 7.0)
+    assert (one.session.active_at, other.session.active_at) == (7.0, 7.0)
