@@ -59,7 +59,7 @@ PURE: Final = {
     *("streams.journal_records", "streams.ledger", "streams.model", "streams.reader_leases"),
     *("streams.retention", "streams.schema_changes", "streams.writer_owners"),
     *("streams.time_index", "text_safety"),
-    *("server.event_table", "server.log_limiter"),
+    *("server.bans", "server.connection_filter", "server.event_table", "server.log_limiter"),
 }
 IMPURE_MODULES: Final = {"asyncio", "os", "random", "secrets", "socket", "subprocess", "threading", "time"}
 

@@ -39,6 +39,10 @@ class ClientTable:
         """Return the grant of a public key; None if it is not authorised."""
         return self._grants.get(client)
 
+    def grants(self) -> Mapping[bytes, Grant]:
+        """Return the grants of all keys."""
+        return self._grants
+
     def refresh(self, *, force: bool = False) -> ClientsChange | None:
         """Read the file again if it has changed, or with ``force``; return the change, or None for an unchanged file.
 

@@ -67,6 +67,9 @@ class FilePeerStore:
     def grant(self, client: bytes) -> Grant | None:
         return None if self.clients is None else self.clients.grant(client)
 
+    def grants(self) -> Mapping[bytes, Grant]:
+        return {} if self.clients is None else self.clients.grants()
+
 
 class MemoryPeerStore:
     """A store in the memory of its process, with a new identity unless the caller passes one."""
@@ -107,3 +110,7 @@ class MemoryPeerStore:
 
     def grant(self, client: bytes) -> Grant | None:
         return self._authorized.get(client)
+
+    def grants(self) -> Mapping[bytes, Grant]:
+        with self._lock:
+            return dict(self._authorized)

@@ -51,6 +51,9 @@ class PeerStore(Protocol):
     def grant(self, client: bytes) -> Grant | None:
         """Return the grant of a client's public key; None if the key is not authorised."""
 
+    def grants(self) -> Mapping[bytes, Grant]:
+        """Return the grants of all authorised keys."""
+
 
 @dataclass(frozen=True, slots=True)
 class ServerTrust:

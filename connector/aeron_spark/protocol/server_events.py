@@ -158,6 +158,8 @@ class DriverLost:
     reason: str
 
 
+SessionEvent = SessionFailed | SessionDrained | PeerClosed
+
 ServerEvent = (
     ImageAvailable
     | ImageUnavailable

@@ -239,7 +239,7 @@ class ServerHandshake:
         return self._take(Event.ACCEPTED, ack, now)
 
     def refuse(self, refusal: Refusal, now: float) -> Actions:
-        """Refuse after ``Admit``, ``OpenPath`` or ``Authenticate``.
+        """Refuse before HELLO, or after ``Admit``, ``OpenPath`` or ``Authenticate``.
 
         Raises UsageError in any other state, and OptionError for an unknown code.
         """
@@ -426,6 +426,7 @@ TRANSITIONS: Final[dict[tuple[State, Event], Row[ServerHandshake, State, Action]
     (State.AWAIT_HELLO, Event.UNEXPECTED): Row(_END, _H._on_unexpected, "reject: bad message"),
     (State.AWAIT_HELLO, Event.OTHER_VERSION): Row(_END, _H._on_other_version, "reject: version"),
     (State.AWAIT_HELLO, Event.DEADLINE): Row(_END, _H._on_deadline, "reject: timeout"),
+    (State.AWAIT_HELLO, Event.REFUSED): Row(_END, _H._on_refused, "reject: the address is banned"),
     (State.AWAIT_HELLO, Event.PATH_LOST): Row(_END, _H._on_path_lost, "nothing to release"),
     (State.AWAIT_HELLO, Event.CLOSE): Row(_END, _H._on_close, "reject: shutting down"),
     (State.ADMITTING, Event.ADMITTED): Row((State.OPENING_PATH,), _H._on_admitted, "open the path to the client"),

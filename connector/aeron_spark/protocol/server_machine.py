@@ -56,8 +56,6 @@ NO_LINK: Final = "Connection error! The link could not be opened"
 SESSION_ENDED: Final = Refusal("server-error", "The session ended during the handshake")
 DRAIN_SECONDS: Final = 2.0  # longest wait until Aeron has taken the last packet of a handshake
 
-SessionEvent = events.SessionFailed | events.SessionDrained | events.PeerClosed
-
 
 class ServerMachine:
     """One server with its handshakes and sessions; the module's docstring has the rules."""
@@ -267,6 +265,8 @@ class ServerMachine:
         self._handshakes[pending.path] = self._by_image[event.image] = pending
         if self._is_closing:
             self._advance(pending, handshake.close(now), now)
+        elif (refusal := self._policy.source_refusal(source)) is not None:
+            self._advance(pending, handshake.refuse(refusal, now), now)
         elif event.late:
             self._advance(pending, handshake.hello_missed(now), now)
 
@@ -517,7 +517,7 @@ class ServerMachine:
         elif link in self._attached:
             self._detach(self._attached[link], now, notify=False)
 
-    def _session_event(self, session: ServerSession, event: SessionEvent, now: float) -> None:
+    def _session_event(self, session: ServerSession, event: events.SessionEvent, now: float) -> None:
         match event:
             case events.SessionFailed(_, error):
                 self._end(session, error, now)

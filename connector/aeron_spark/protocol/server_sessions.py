@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Literal
@@ -15,11 +16,12 @@ from aeron_spark.protocol.limits import Limits, Permit
 from aeron_spark.protocol.liveness import Times
 from aeron_spark.protocol.noise import Entropy
 from aeron_spark.protocol.pools import PooledIds
+from aeron_spark.protocol.refusals import Refusal
 from aeron_spark.protocol.retry_cookies import Cookies
 from aeron_spark.protocol.server_effects import AuthenticatedClient, Notice
 from aeron_spark.protocol.server_events import ImageAvailable
 from aeron_spark.protocol.server_handshake import ServerHandshake, ServerIdentity, ServerTiming
-from aeron_spark.protocol.sources import Source
+from aeron_spark.protocol.sources import IpAddress, Source, UdpSource
 from aeron_spark.protocol.tickets import MAX_CONNECTIONS_PER_KEY, MAX_SESSIONS
 
 CLOSE_SECONDS: Final = 2.0  # longest wait for unsent messages before a session is closed
@@ -27,7 +29,10 @@ CLOSE_SECONDS: Final = 2.0  # longest wait for unsent messages before a session 
 
 @dataclass(frozen=True, slots=True)
 class ServerPolicy:
-    """Settings of a server machine. Times are in seconds; ``mdc_ports`` is the first port and the number of ports."""
+    """Settings of a server machine. Times are in seconds; ``mdc_ports`` is the first port and the number of ports.
+
+    ``address_refusal`` returns the refusal of an address that is banned now, or None.
+    """
 
     limits: Limits = field(default_factory=Limits)
     timing: ServerTiming = field(default_factory=ServerTiming)
@@ -42,6 +47,11 @@ class ServerPolicy:
     max_sessions: int = MAX_SESSIONS
     max_connections_per_key: int = MAX_CONNECTIONS_PER_KEY
     close_seconds: float = CLOSE_SECONDS
+    address_refusal: Callable[[IpAddress], Refusal | None] = lambda _: None
+
+    def source_refusal(self, source: Source) -> Refusal | None:
+        """Return the refusal of a source whose address is banned now; None if it is not."""
+        return self.address_refusal(source.address) if isinstance(source, UdpSource) else None
 
     def identity(self, keys: KeyPair, entropy: Entropy, now: float) -> ServerIdentity:
         """Return the values that all handshakes share. The secrets of its cookies start at ``now``."""

@@ -1,4 +1,4 @@
-"""Decides which clients a server admits, and what they may do, by the grants of their keys and the server's filters."""
+"""Decides which clients a server admits, and what they may do, by bans, the grants of their keys and filters."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from aeron_spark.protocol.access import Candidate, Filters, PeerStore
 from aeron_spark.protocol.grants import EVERYTHING, UNKNOWN_KEY
 from aeron_spark.protocol.refusals import Refusal, undecided
 from aeron_spark.protocol.server_events import Decision
+from aeron_spark.server.ban_file import StoredBans
 
 
 class ClientAccess:
@@ -21,8 +22,11 @@ class ClientAccess:
     may be the program's functions, so the event loop has threads decide.
     """
 
-    def __init__(self, store: PeerStore, filters: Filters, *, allow_any_key: bool, threads: int) -> None:
+    def __init__(
+        self, store: PeerStore, filters: Filters, bans: StoredBans, *, allow_any_key: bool, threads: int
+    ) -> None:
         self._store: Final = store
+        self._bans: Final = bans
         self._filters: Final = filters
         self._allow_any_key: Final = allow_any_key
         self._deciders: Final = ThreadPoolExecutor(threads, thread_name_prefix="aeron-spark-decider")
@@ -38,10 +42,14 @@ class ClientAccess:
             self._deciders.submit(self._decide, candidate).add_done_callback(decided)
 
     def current(self, candidate: Candidate) -> Decision:
-        """Return the decision of the grants alone on a client that was admitted before. Raises what the store raises.
+        """Return the decision of bans and grants on a client that was admitted before. Raises what the store raises.
 
         The filters do not apply: the program's functions may depend on the time of the call.
         """
+        address, key = candidate.address, candidate.key
+        ban = self._bans.key_refusal(key) or (None if address is None else self._bans.address_refusal(address))
+        if ban is not None:
+            return ban
         grant = self._store.grant(candidate.key)
         if grant is None:
             return EVERYTHING if self._allow_any_key else UNKNOWN_KEY

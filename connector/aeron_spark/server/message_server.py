@@ -15,6 +15,7 @@ from aeron_spark.errors import AeronSparkError, EndedError, RefusedError, UsageE
 from aeron_spark.protocol.access import Candidate, PeerStore
 from aeron_spark.protocol.grants import Grant
 from aeron_spark.protocol.refusals import Refusal
+from aeron_spark.server.ban_file import StoredBans
 from aeron_spark.server.bulk_link_service import BulkLinkHandler
 from aeron_spark.server.events import ServerEvents
 from aeron_spark.server.runner import ConnectionService, ServerRunner
@@ -48,12 +49,15 @@ class MessageServer(Endpoint):
         settings: ServerSettings | None = None,
         connection_class: type[Connection] = Connection,
         events: ServerEvents | None = None,
+        bans: StoredBans | None = None,
     ) -> None:
         self.events: Final = events or ServerEvents()
         """The events of the server."""
         self._settings: Final = settings or ServerSettings()
         runtime = Runtime("aeron-spark-server", self._settings.link)
-        self._runner: Final = ServerRunner(runtime, open_transport, store, self._settings, connection_class)
+        self._runner: Final = ServerRunner(
+            runtime, open_transport, store, self._settings, connection_class, bans or StoredBans()
+        )
         runtime.bind(self._runner)
         super().__init__(runtime)
         self._observers: Final[list[GrantObserver]] = []
@@ -80,13 +84,17 @@ class MessageServer(Endpoint):
         self._observers.append(observer)
 
     def apply_grants(self) -> None:
-        """Apply the present grants to all connections: end those whose client is not admitted any more.
+        """Apply the present grants and bans to all connections: end those whose client is not admitted any more.
 
         Raises what the key store raises.
         """
         for connection in self._runner.connections:
             with suppress(EndedError):  # it ends meanwhile
                 self._apply_grant(connection)
+
+    def end_connection(self, connection: Connection, error: AeronSparkError) -> None:
+        """End a connection and its session. The client gets ``error`` as the reason; unsent messages are lost."""
+        self._runtime.disconnect(connection, keep_session=False, error=error)
 
     def _apply_grant(self, connection: Connection) -> None:
         address = ip_address(connection.remote_address) if connection.remote_address else None
@@ -95,11 +103,16 @@ class MessageServer(Endpoint):
             error = RefusedError(decision.text, remedy=decision.advice.remedy, reason=decision.code)
             for observer in self._observers:
                 observer.revoke(connection, error)
-            self._runtime.disconnect(connection, keep_session=False, error=error)
+            self.end_connection(connection, error)
         elif decision != self._runner.grant_of(connection):
             self._runner.set_grant(connection, decision)
             for observer in self._observers:
                 observer.apply_grant(connection)
+
+    @property
+    def sessions(self) -> list[Connection]:
+        """The connections of all clients, also of those that are not connected and may resume their sessions."""
+        return self._runner.connections
 
     @property
     def public_key(self) -> bytes:

@@ -48,6 +48,7 @@ from aeron_spark.protocol.server_sessions import ServerPolicy
 from aeron_spark.protocol.sources import UdpSource
 from aeron_spark.protocol.transfers import Purpose
 from aeron_spark.protocol.transitions import assert_never
+from aeron_spark.server.ban_file import StoredBans
 from aeron_spark.server.client_access import ClientAccess
 from aeron_spark.server.handshake_paths import HandshakePaths
 from aeron_spark.server.settings import ServerSettings
@@ -110,7 +111,7 @@ class ServerRunner:
 
     def __init__(
         self, runtime: Runtime, open_transport: Callable[[], ServerTransport], store: PeerStore,
-        settings: ServerSettings, connection_class: type[Connection],
+        settings: ServerSettings, connection_class: type[Connection], bans: StoredBans,
     ) -> None:  # fmt: skip
         """``listen`` calls ``open_transport``; after a loss of the media driver it runs on the listener pool."""
         keys, types = store.identity(), runtime.types
@@ -120,9 +121,11 @@ class ServerRunner:
         """The addresses at which the server listens now, by token."""
         self.services: Final[list[ConnectionService]] = []
         """Services of each new connection. Complete before the event loop starts."""
-        self._machine: Final = ServerMachine(keys, policy_of(settings), types, secrets.token_bytes, time.monotonic())
+        self._machine: Final = ServerMachine(
+            keys, policy_of(settings, bans), types, secrets.token_bytes, time.monotonic()
+        )
         self.access: Final = ClientAccess(
-            store, settings.filters, allow_any_key=settings.allow_any_key, threads=settings.deciders
+            store, settings.filters, bans, allow_any_key=settings.allow_any_key, threads=settings.deciders
         )
         self._open_transport: Final = open_transport
         self._transport: ServerTransport | None = None
@@ -528,7 +531,7 @@ class ServerRunner:
         return verified
 
 
-def policy_of(settings: ServerSettings) -> ServerPolicy:
+def policy_of(settings: ServerSettings, bans: StoredBans) -> ServerPolicy:
     """Return the settings of the server's machine."""
     link = settings.link
     return ServerPolicy(
@@ -545,6 +548,7 @@ def policy_of(settings: ServerSettings) -> ServerPolicy:
         max_sessions=settings.max_sessions,
         max_connections_per_key=settings.max_connections_per_key,
         close_seconds=link.close_seconds,
+        address_refusal=bans.address_refusal,
     )
 
 

@@ -20,8 +20,11 @@ from aeron_spark.process_end import ExitHook
 from aeron_spark.protocol.access import PeerStore
 from aeron_spark.protocol.admin_messages import SOCKET_NAME
 from aeron_spark.protocol.grants import Grant
+from aeron_spark.server.admin_commands import BanCommands, ConnectionCommands, ServerClients
 from aeron_spark.server.admin_socket import AdminCommand, AdminSocket
+from aeron_spark.server.ban_file import StoredBans
 from aeron_spark.server.clients_watcher import ClientsWatcher
+from aeron_spark.server.connection_report import ConnectionReporter
 from aeron_spark.server.events import ServerEvents
 from aeron_spark.server.message_server import GrantObserver, MessageServer
 from aeron_spark.server.runner import ConnectionService
@@ -64,7 +67,10 @@ class Server(Endpoint):
         self._addresses: Final = parsed.addresses
         self._node: Final = ServerNode(parsed, _max_message_bytes(settings, parsed.addresses))
         try:
-            self._server: Final = MessageServer(self._node.open_transport, peers, settings, connection_class)
+            self._bans: Final = StoredBans()
+            self._server: Final = MessageServer(
+                self._node.open_transport, peers, settings, connection_class, bans=self._bans
+            )
         except BaseException:
             self._node.close()
             raise
@@ -79,7 +85,11 @@ class Server(Endpoint):
         clients = peers.clients if isinstance(peers, FilePeerStore) else None
         self._clients_watcher: Final = ClientsWatcher(clients, self._server.apply_grants, self._runtime.report)
         self._admin_path: Final = parsed.admin_socket
-        self._admin_commands: Final[dict[str, AdminCommand]] = {"status": self._status}
+        reporter = ConnectionReporter(self._runtime.bulk_links, self.grant_of, self._stream_service.streams_of)
+        operated = ServerClients(self._server, peers, self._bans, reporter)
+        self._admin_commands: Final[dict[str, AdminCommand]] = {
+            "status": self._status, **ConnectionCommands(operated).commands, **BanCommands(operated).commands,
+        }  # fmt: skip
         self._admin_socket: AdminSocket | None = None
         self._exit_hook: Final = ExitHook(self.close)
 
@@ -155,11 +165,12 @@ class Server(Endpoint):
         """Listen on all addresses, or on none; by default on those of the options. Starts the media driver.
 
         Reports a media driver without the guard to the error listeners, once. Raises InUseError if another program
-        uses one of the ports, TransportError if listening on an address fails for another reason, and SetupError if the
-        media driver cannot start.
+        uses one of the ports, TransportError if listening on an address fails for another reason, SetupError if the
+        media driver cannot start, and DataFormatError if the file of the bans is damaged.
         """
         addresses = addresses or self._addresses
         self._node.lock_addresses(addresses)
+        self._bans.open(self._node.store_folder)
         self._open_admin_socket()
         self._server.start(addresses)
         self._clients_watcher.start()

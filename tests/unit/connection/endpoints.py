@@ -18,6 +18,7 @@ from aeron_spark.protocol.access import PeerStore, ServerName
 from aeron_spark.protocol.limits import Limits
 from aeron_spark.protocol.liveness import Times
 from aeron_spark.protocol.session import SessionLimits
+from aeron_spark.server.ban_file import StoredBans
 from aeron_spark.server.message_server import MessageServer
 from aeron_spark.server.settings import ServerSettings
 from aeron_spark.transport.api import ServerAddress
@@ -103,12 +104,12 @@ class World:
     def server(
         self, settings: ServerSettings | None = None, *, store: PeerStore | None = None,
         addresses: Iterable[ServerAddress] = (ADDRESS,), connection_class: type[Connection] = Connection,
-        start: bool = True, allow_any_key: bool = True,
+        start: bool = True, allow_any_key: bool = True, bans: StoredBans | None = None,
     ) -> MessageServer:  # fmt: skip
         given = settings or ServerSettings(link=LINK, limits=NO_LIMITS)
         server = MessageServer(
             lambda: MemoryServerTransport(self.network), store or MemoryPeerStore(),
-            replace(given, allow_any_key=allow_any_key), connection_class,
+            replace(given, allow_any_key=allow_any_key), connection_class, bans=bans,
         )  # fmt: skip
         self._add(server)
         if start:

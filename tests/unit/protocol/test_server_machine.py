@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from aeron_spark.errors import OptionError, SessionLost, TransportError
+from aeron_spark.errors import OptionError, RefusedError, Retry, SessionLost, TransportError
 from aeron_spark.protocol import server_effects as effects
 from aeron_spark.protocol import server_events as events
 from aeron_spark.protocol.grants import EVERYTHING, UNKNOWN_KEY, Grant
@@ -77,6 +77,34 @@ def test_a_hello_without_a_cookie_costs_a_hint_and_nothing_else() -> None:
     assert isinstance(reject, effects.RejectImage)
     assert isinstance(hint(server), RetryHint)
     assert server.machine.statistics()["handshakes"] == server.machine.statistics()["pending"] == 0
+
+
+def test_a_banned_address_is_refused_at_its_image_before_its_first_packet_is_read() -> None:
+    banned_until = NOW + 60.0
+    server, client = joined(
+        address_refusal=lambda address: Refusal("banned", f"until {address}") if server.now < banned_until else None
+    )
+    client.start()
+    available, hello = client.waiting
+    (reject,) = server.feed(available)
+    assert isinstance(reject, effects.RejectImage)
+    assert hint(server) == RefusalHint(Refusal("banned", "until 10.0.0.1"))
+    assert server.feed(hello) == ()  # neither a cookie nor a key is computed for it
+    assert server.machine.statistics()["handshakes"] == server.machine.statistics()["pending"] == 0
+    assert server.machine.statistics()["refused-banned"] == 1
+    client.receive_all()
+    assert client.handshake is not None
+    error = client.handshake.hinted_error
+    assert isinstance(error, RefusedError)
+    assert (error.reason, error.retry) == ("banned", Retry.NEVER)
+    server.tick(banned_until)
+    client.connect()
+
+
+def test_a_ban_of_addresses_does_not_apply_to_shared_memory() -> None:
+    server = SimulatedServer(replace(POLICY, address_refusal=lambda _: Refusal("banned", "banned")))
+    client = SimulatedClient(server, KEYS, "aeron:ipc")
+    client.connect()
 
 
 def test_a_hello_with_its_cookie_is_counted_and_opens_a_path() -> None:

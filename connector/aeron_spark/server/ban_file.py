@@ -1,0 +1,156 @@
+"""The bans of a server in memory, and in the file ``bans.json`` of its store, which keeps them over restarts.
+
+    {"version": 1, "bans": [{"key": "aeron-spark:…", "name": "desk-7", "since": 1.7e9, "until": null, "reason": ""},
+                            {"address": "192.0.2.0/24", "since": 1.7e9, "until": 1.8e9, "reason": "flood"}]}
+
+Times are in seconds since 1970.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from aeron_spark.disk import replace_file, write_failed
+from aeron_spark.errors import AeronSparkError, DataFormatError, RefusedError, SetupError
+from aeron_spark.protocol.keypair import parse_public, public_text
+from aeron_spark.protocol.refusals import Refusal
+from aeron_spark.protocol.sources import IpAddress, Network
+from aeron_spark.server.bans import Ban, BanTable, Subject
+
+FILE_NAME: Final = "bans.json"
+VERSION: Final = 1
+MAX_BANS: Final = 10_000
+MAX_FILE_BYTES: Final = 16 << 20
+
+
+class StoredBans:
+    """The bans of one server. Thread-safe. ``clock`` returns seconds since 1970.
+
+    Before ``open``, and if the server has no store, bans last until the process ends.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock: Final = clock
+        self._lock: Final = threading.Lock()
+        self._table = BanTable()
+        self._path: Path | None = None
+
+    def open(self, folder: Path | None) -> None:
+        """Read the bans in a store's folder, and keep later changes there; None: the server has no store.
+
+        Raises DataFormatError for a damaged file, SetupError for one that cannot be read.
+        """
+        if folder is None:
+            return
+        path = folder / FILE_NAME
+        with self._lock:
+            self._table, self._path = self._table.with_bans(_read(path), self._clock()), path
+
+    def all(self) -> tuple[Ban, ...]:
+        """Return the bans that have not expired, in the order in which they were added."""
+        return self._table.bans(self._clock())
+
+    def key_refusal(self, key: bytes) -> Refusal | None:
+        """Return the refusal of a client's public key; None if it is not banned."""
+        return self._table.key_refusal(key, self._clock())
+
+    def address_refusal(self, address: IpAddress) -> Refusal | None:
+        """Return the refusal of a canonical address; None if it is not banned."""
+        return self._table.address_refusal(address, self._clock())
+
+    def add(self, subjects: Mapping[Subject, str], seconds: float | None = None, reason: str = "") -> tuple[Ban, ...]:
+        """Ban keys and networks, and return the bans, which replace earlier ones. None: until they are removed.
+
+        ``subjects`` has the names of the keys; "" for a network. Raises RefusedError beyond MAX_BANS, and
+        TransportError if the file cannot be written; then nothing changes.
+        """
+        now = self._clock()
+        until = None if seconds is None else now + seconds
+        bans = tuple(Ban(subject, now, until, reason, name) for subject, name in subjects.items())
+        with self._lock:
+            table = self._table.with_bans(bans, now)
+            if len(table) > MAX_BANS:
+                raise RefusedError(
+                    f"the server has {MAX_BANS} bans, which is the limit",
+                    remedy="Remove some, or ban one network in place of its addresses.",
+                    reason="limit",
+                )
+            self._replace(table)
+        return bans
+
+    def remove(self, subject: Subject) -> Ban | None:
+        """Remove the ban of exactly this key or network, and return it; None if there is none."""
+        now = self._clock()
+        with self._lock:
+            ban = self._table.get(subject, now)
+            if ban is not None:
+                self._replace(self._table.without(subject, now))
+        return ban
+
+    def _replace(self, table: BanTable) -> None:
+        if self._path is not None:
+            try:
+                replace_file(self._path, _encode(table.bans(self._clock())))
+            except OSError as error:
+                raise write_failed(self._path, error) from error
+        self._table = table
+
+
+def _read(path: Path) -> list[Ban]:
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_FILE_BYTES + 1)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise SetupError(f"{path} cannot be read: {error.strerror}", remedy="Check its owner and its mode.") from None
+    try:
+        return _decode(content)
+    except (ValueError, TypeError, RecursionError, AeronSparkError) as error:
+        what = error.what if isinstance(error, AeronSparkError) else str(error)
+        raise DataFormatError(
+            f"the bans in {path} are damaged: {what}",
+            remedy="Restore the file from a backup. Without the file, no key and no address is banned.",
+        ) from None
+
+
+def _encode(bans: Iterable[Ban]) -> bytes:
+    entries = []
+    for ban in bans:
+        subject = ban.subject
+        named = {"address": str(subject)} if isinstance(subject, Network) else {"key": public_text(subject)}
+        entries.append({**named, "name": ban.name, "since": ban.since, "until": ban.until, "reason": ban.reason})
+    return json.dumps({"version": VERSION, "bans": entries}, indent=1).encode() + b"\n"
+
+
+def _decode(content: bytes) -> list[Ban]:
+    if len(content) > MAX_FILE_BYTES:
+        raise ValueError(f"the file has more than {MAX_FILE_BYTES} bytes")
+    document = json.loads(content.decode())
+    if not isinstance(document, dict) or not isinstance(document.get("bans"), list):
+        raise ValueError("expected an object with the list 'bans'")
+    if document.get("version") != VERSION:
+        raise ValueError(f"the format has version {document.get('version')!r}, expected {VERSION}")
+    return [_ban(entry) for entry in document["bans"]]
+
+
+def _ban(entry: Any) -> Ban:
+    if not isinstance(entry, dict) or ("key" in entry) == ("address" in entry):
+        raise ValueError(f"{str(entry)[:100]} is not a ban of a key or an address")
+    since, until = entry.get("since"), entry.get("until")
+    texts = [entry.get(name, "") for name in ("key", "address", "reason", "name")]
+    if not all(isinstance(text, str) for text in texts):
+        raise ValueError(f"a text of {str(entry)[:100]} is not a string")
+    for seconds in (since, until):
+        if not (seconds is None or (type(seconds) in (int, float) and math.isfinite(seconds))):
+            raise ValueError(f"{str(seconds)[:20]!r} is not a time")
+    if since is None:
+        raise ValueError(f"{str(entry)[:100]} has no time 'since'")
+    key, address, reason, name = texts
+    return Ban(parse_public(key) if key else Network.parse(address), since, until, reason, name)
