@@ -110,6 +110,10 @@ def test_a_server_responds_to_ping_and_stops_at_sigterm(
     with running_server(tmp_path / "server", shared, address) as server:
         listening = server.wait("listening")
         assert listening["address"] == f"{address}:{int(address.split(':')[1]) + 1}"
+        assert run("server", "status", "--ready", **client).out == "ready\n"
+        status = run("server", "status", "--json", **client).lines[0]
+        assert (status["pid"], status["ready"], status["reasons"]) == (server.process.pid, True, {})
+        assert (status["addresses"], status["key"]) == ([listening["address"]], listening["key"])
         done = run(
             "ping", address, "-n", "2", "--interval", "0", "--tag", "desk-7", "--ipc", "never", "--json", **client
         )
@@ -122,6 +126,8 @@ def test_a_server_responds_to_ping_and_stops_at_sigterm(
         server.wait("disconnect")
         assert server.stop() == 0
         assert server.events[-1]["event"] == "stopped"
+        ended = run("server", "status", "--ready", **client)
+        assert (ended.code, ended.out.split(":")[0]) == (1, "not ready")
         assert len(server.named("connect")) == len(server.named("disconnect")) == 1
 
 

@@ -1,138 +1,96 @@
-"""``aeron-spark server``: runs a secure server until SIGINT or SIGTERM."""
+"""``aeron-spark server``: runs a server, or asks the one that runs. Loads the modules of the first only to run it."""
 
 from __future__ import annotations
 
-import threading
-import time
+import importlib
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
-from aeron_spark.cli.arguments import (
-    EndpointCommand,
-    endpoint_flags,
-    present_options,
-    read_configuration,
-    refuse_duplicates,
-)
-from aeron_spark.cli.output import format_time, json_option, print_json
-from aeron_spark.cli.signals import catch_stop_signals
-from aeron_spark.errors import AeronSparkError
-from aeron_spark.options import ServerOptions
+from aeron_spark.cli.admin_client import admin_options, ask, socket_path
+from aeron_spark.cli.main import FAILED, SuggestingGroup
+from aeron_spark.cli.output import format_time, json_option, print_json, print_table
+from aeron_spark.errors import ConnectError
 
-POLL_INTERVAL_S: Final = 0.1  # interval at which the main thread checks for a signal
+RUN: Final = "run"  # the command of a line without the name of one; no line can name it
+HELP_FLAGS: Final = ("-h", "--help")
 
 
-@click.command(cls=EndpointCommand)
-@click.argument("address", metavar="[HOST:PORT]", required=False)
-@click.option(
-    "--config", metavar="FILE", type=click.Path(path_type=Path),
-    help="TOML file with options, spelled as in docs/options.md, such as maxConnections = 100. Its 'bind' is the "
-    "address. An option may not be in FILE and on the command line.",
-)  # fmt: skip
-@endpoint_flags(ServerOptions)
+class ServerGroup(SuggestingGroup):
+    """The group of the server's commands. A line whose first word is none of them runs a server."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        is_named = bool(args) and (args[0] in self.commands or args[0] in HELP_FLAGS)
+        is_completing_name = not args and ctx.resilient_parsing
+        return super().parse_args(ctx, args if is_named or is_completing_name else [RUN, *args])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] == RUN:
+            return RUN, _run_command(), args[1:]
+        return super().resolve_command(ctx, args)
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the help of running a server, and the list of the other commands."""
+        run = _run_command()
+        formatter.write_usage(ctx.command_path, " ".join(run.collect_usage_pieces(ctx)))
+        formatter.write_usage(ctx.command_path, "COMMAND [OPTIONS]", prefix="   or: ")
+        run.format_help_text(ctx, formatter)
+        self.format_commands(ctx, formatter)
+        run.format_options(ctx, formatter)
+
+
+def _run_command() -> click.Command:
+    loaded: click.Command = importlib.import_module("aeron_spark.cli.server_run").run
+    return loaded
+
+
+@click.group(cls=ServerGroup)
+def server() -> None:
+    """Run a secure server, or ask the one that runs on this machine."""
+
+
+@server.command()
+@admin_options
+@click.option("--ready", is_flag=True, help="Only say whether the server is ready: exit code 0, or 1 with the reasons.")
 @json_option
-@click.pass_context
-def server(
-    ctx: click.Context,
-    /,
-    address: str | None,
-    config: Path | None,
-    as_json: bool,
-    **flags: Any,
-) -> None:
-    """Run a secure server on HOST:PORT (default 0.0.0.0:20121) until SIGINT or SIGTERM.
-
-    Clients write and read its durable streams ('aeron-spark streams create' makes one). Without a stream, the server
-    relays messages: those of 'aeron-spark send --server' to all clients that run 'aeron-spark receive --server'. It
-    prints a line for its start and for each connection and error.
+def status(config: Path | None, streams_dir: Path | None, admin_socket: Path | None, ready: bool, as_json: bool) -> int:
+    """Show the state of the server that runs on this machine, or with --ready only whether it is ready.
 
     \b
-    For example, for the clients whose keys a file authorises:
-      aeron-spark server 0.0.0.0:20121 --authorized-keys /etc/aeron-spark/clients
+    For example, as a health check:
+      aeron-spark server status --ready
     """
-    from aeron_spark.server.relay import Relay
-    from aeron_spark.server.server import Server
-
-    options = present_options(flags)
-    if config is not None:
-        file_options = read_configuration(config)
-        refuse_duplicates(options, file_options, str(config))
-        address = address or file_options.pop("address", None)
-        options |= file_options
-    with catch_stop_signals() as stopped:
-        running = Server(address or "", **options)
-        printer = _StatusPrinter(as_json)
-        printer.listen(running)
-        relay = Relay(running)
-        try:
-            running.start()
-            stopped.start_polling()
-            printer.print_listening(running)
-            while not stopped() and not running.closed:
-                time.sleep(POLL_INTERVAL_S)
-        finally:
-            running.close()
-        printer.print_event("stopped", passed_on=relay.forwarded, missed=relay.missed)
-
-
-class _StatusPrinter:
-    """Prints one line for each event of a server. Its threads call this object while they serve.
-
-    Events of connections that come before ``print_listening`` are printed after it: programs wait for "listening".
-    """
-
-    def __init__(self, as_json: bool) -> None:
-        self._as_json = as_json
-        self._lock = threading.Lock()
-        self._early_events: list[tuple[str, dict[str, Any]]] | None = []  # None: "listening" is printed
-
-    def listen(self, server: Any) -> None:
-        """Register this printer for the connections and errors of a server."""
-        for name in ("connect", "resume", "disconnect"):
-            getattr(server, f"on_{name}")(lambda connection, name=name: self._on_connection(name, connection))
-        server.on_error(self._on_error)
-
-    def print_listening(self, server: Any) -> None:
-        """Print a line for each address, then the events that came before."""
-        key = self._fingerprint(server.public_key)
-        with self._lock:
-            for address in server.addresses:
-                self.print_event("listening", address=address, key=key, aeron_dir=server.aeron_dir)
-            early_events, self._early_events = self._early_events or [], None
-            for name, values in early_events:
-                self.print_event(name, **values)
-
-    def print_event(self, name: str, **values: Any) -> None:
-        if self._as_json:
-            print_json({"event": name, "time": format_time(time.time()), **values})
+    path = socket_path(config, streams_dir, admin_socket)
+    try:
+        found = ask(path, "status")
+    except ConnectError as error:
+        if not ready:
+            raise
+        found = {"ready": False, "reasons": {"server": error.what}}
+    if ready:
+        shown = {"ready": found["ready"], "reasons": found["reasons"]}
+        if as_json:
+            print_json(shown)
         else:
-            click.echo(f"{name} " + " ".join(f"{key}={value}" for key, value in values.items()))
+            click.echo("ready" if found["ready"] else "not ready: " + "; ".join(found["reasons"].values()))
+        return 0 if found["ready"] else FAILED
+    if as_json:
+        print_json({**found, "started": format_time(found["started"])})
+    else:
+        print_table("server", ("property", "value"), _rows(found), empty="")
+    return 0
 
-    def _on_connection(self, event: str, connection: Any) -> None:
-        values = {
-            "id": connection.id, "tag": connection.tag, "key": self._fingerprint(connection.key),
-            "transport": "ipc" if connection.is_ipc else "udp", "remote_address": connection.remote_address,
-            "remote_port": connection.remote_port,
-        }  # fmt: skip
-        with self._lock:
-            if self._early_events is None:
-                self.print_event(event, **values)
-            else:
-                self._early_events.append((event, values))
 
-    def _on_error(self, connection: Any, error: BaseException) -> None:
-        what, remedy = (
-            (error.what, error.remedy)
-            if isinstance(error, AeronSparkError)
-            else (f"{type(error).__name__}: {error}", "")
-        )
-        connection_id = None if connection is None else connection.id
-        self.print_event("error", id=connection_id, kind=type(error).__name__, what=what, remedy=remedy)
+def _rows(found: dict[str, Any]) -> list[tuple[str, object]]:
+    return [(name, _cell(name, value)) for name, value in found.items()]
 
-    @staticmethod
-    def _fingerprint(key: bytes) -> str:
-        from aeron_spark.protocol.keypair import fingerprint
 
-        return fingerprint(key)
+def _cell(name: str, value: Any) -> object:
+    if name == "started":
+        return format_time(value)
+    if isinstance(value, dict):
+        return " ".join(f"{key}={text}" for key, text in value.items()) or None
+    return ", ".join(str(part) for part in value) or None if isinstance(value, list) else str(value)

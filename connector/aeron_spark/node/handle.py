@@ -34,6 +34,8 @@ class NodeHandle:
 
     control_channel: str = CONTROL_CHANNEL
     control_stream: int = CONTROL_STREAM
+    is_started_here: bool = False
+    """Whether the call that returned this handle has started the node."""
 
     @property
     def closed(self) -> bool:

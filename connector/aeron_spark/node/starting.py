@@ -187,7 +187,7 @@ def _start(node: NodePaths, requested: Mapping[str, Any], users: FileLock, deadl
         )
     if started.warning:
         warnings.warn(started.warning, RuntimeWarning, stacklevel=4)
-    return started
+    return replace(started, is_started_here=started.pid == process.pid)
 
 
 def _prepare(node: NodePaths, settings: NodeSettings) -> tuple[NodePaths, str]:

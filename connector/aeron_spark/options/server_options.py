@@ -137,6 +137,12 @@ class ServerOptions(EndpointOptions, where=SERVER):
         "deleted, also if a reader has not read them.",
         example="10min",
     )
+    disk_reserve: Bytes = option(
+        "2GiB",
+        "Bytes that stay free on the disks of `streamsDir` and of the archive. With fewer the server is not ready; 0 "
+        "means no reserve.",
+        example="20GiB",
+    )
     max_connections: int = option(
         limits.MAX_CONNECTIONS, "Connections in total; 0 means no limit.", example="100", high=INT32_MAX
     )

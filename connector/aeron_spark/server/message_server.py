@@ -137,13 +137,22 @@ class MessageServer(Endpoint):
         Raises InUseError if another program uses one of the addresses, TransportError if the server cannot listen at
         one of them for another reason, UsageError if the server listens already or is closed.
         """
+        self.require_startable(addresses)
+        self._runner.listen(addresses)
+        self._runtime.loop.start()
+
+    def require_startable(self, addresses: Sequence[ServerAddress]) -> None:
+        """Raise UsageError if the server listens already or is closed, or if ``addresses`` is empty."""
         if self._runtime.is_closing or self._runner.is_listening:
             what = "is closed" if self._runtime.is_closing else "listens already"
             raise UsageError(f"the server {what}", remedy="Create another server.")
         if not addresses:
             raise UsageError("the server has no address to listen at", remedy="Give it an address.")
-        self._runner.listen(addresses)
-        self._runtime.loop.start()
+
+    @property
+    def has_driver(self) -> bool:
+        """Whether the media driver is not lost."""
+        return self._runner.has_driver
 
     @property
     def statistics(self) -> dict[str, int]:

@@ -181,6 +181,11 @@ class ServerRunner:
         return self.transport.inbox
 
     @property
+    def has_driver(self) -> bool:
+        """Whether the media driver is not lost, as far as the event loop knows. Thread-safe."""
+        return not self._reopening.wanted
+
+    @property
     def is_idle(self) -> bool:
         """Whether no handshake runs, no link opens or drains, and the media driver is not lost."""
         return self._machine.is_idle and not self._reopening.wanted

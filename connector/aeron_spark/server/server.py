@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,13 +21,16 @@ from aeron_spark.process_end import ExitHook
 from aeron_spark.protocol.access import PeerStore
 from aeron_spark.protocol.admin_messages import SOCKET_NAME
 from aeron_spark.protocol.grants import Grant
+from aeron_spark.protocol.keypair import fingerprint
 from aeron_spark.server.admin_commands import BanCommands, ConnectionCommands, ServerClients
 from aeron_spark.server.admin_socket import AdminCommand, AdminSocket
 from aeron_spark.server.ban_file import StoredBans
 from aeron_spark.server.clients_watcher import ClientsWatcher
 from aeron_spark.server.connection_report import ConnectionReporter
+from aeron_spark.server.disk_reserve import DiskReserve
 from aeron_spark.server.events import ServerEvents
 from aeron_spark.server.message_server import GrantObserver, MessageServer
+from aeron_spark.server.readiness import Readiness
 from aeron_spark.server.runner import ConnectionService
 from aeron_spark.server.server_node import ServerNode
 from aeron_spark.server.settings import ServerSettings
@@ -84,6 +88,18 @@ class Server(Endpoint):
         self._server.observe_grants(self._stream_service)
         clients = peers.clients if isinstance(peers, FilePeerStore) else None
         self._clients_watcher: Final = ClientsWatcher(clients, self._server.apply_grants, self._runtime.report)
+        self.disk_reserve: Final = DiskReserve(lambda: self._node.folders, parsed.disk_reserve)
+        """The free space of the server's disks, and how much of it must stay free."""
+        self._is_recovered = False
+        conditions = {
+            "listening": self._listening_problem,
+            "streams": self._streams_problem,
+            "node": self._node_problem,
+            "disk": self.disk_reserve.problem,
+        }
+        self.readiness: Final = Readiness(conditions)
+        """Whether the server is ready, and why not."""
+        self._started: Final = time.time()
         self._admin_path: Final = parsed.admin_socket
         reporter = ConnectionReporter(self._runtime.bulk_links, self.grant_of, self._stream_service.streams_of)
         operated = ServerClients(self._server, peers, self._bans, reporter)
@@ -162,21 +178,25 @@ class Server(Endpoint):
         self._server.on_message(kind, listener)
 
     def start(self, addresses: Sequence[ServerAddress] = ()) -> None:
-        """Listen on all addresses, or on none; by default on those of the options. Starts the media driver.
+        """Start the media driver, recover the streams, then listen on all addresses, or on none.
 
-        Reports a media driver without the guard to the error listeners, once. Raises InUseError if another program
-        uses one of the ports, TransportError if listening on an address fails for another reason, SetupError if the
-        media driver cannot start, and DataFormatError if the file of the bans is damaged.
+        ``addresses`` replace those of the options. Reports a media driver without the guard to the error listeners,
+        once. Raises InUseError if another process uses one of the ports or the admin socket, TransportError if
+        listening on an address fails for another reason, SetupError if the media driver cannot start, and the errors
+        of opening the store and the file of the bans. A stream that is damaged does not end the start.
         """
         addresses = addresses or self._addresses
+        self._server.require_startable(addresses)
         self._node.lock_addresses(addresses)
+        self._node.start()
         self._bans.open(self._node.store_folder)
         self._open_admin_socket()
+        if self._node.has_streams:
+            self._housekeeper.recover()
+        self._is_recovered = True
         self._server.start(addresses)
         self._clients_watcher.start()
         self._report_missing_guard()
-        if self._node.has_streams:
-            self._housekeeper.open_soon()  # recovery and retention of stored streams do not wait for a client
 
     def run(self) -> None:
         """Serve until the server is closed; Ctrl-C closes it."""
@@ -218,7 +238,31 @@ class Server(Endpoint):
             self._admin_socket = AdminSocket(Path(path), self._admin_commands, self._report)
 
     def _status(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        return {"pid": os.getpid(), "version": package_version(), "addresses": list(self.addresses)}
+        """Return the state of this server, for ``aeron-spark server status``."""
+        reasons = self.readiness.reasons
+        return {
+            "pid": os.getpid(),
+            "version": package_version(),
+            "started": self._started,
+            "ready": not reasons,
+            "reasons": reasons,
+            "addresses": list(self.addresses),
+            "key": fingerprint(self.public_key),
+            "aeron_dir": self.aeron_dir,
+        }
+
+    def _listening_problem(self) -> str:
+        return "" if self._server.addresses else "the server does not listen"
+
+    def _streams_problem(self) -> str:
+        if self._is_recovered and not self._housekeeper.is_open:
+            return ""  # without streams, the store opens at its first use
+        return self._housekeeper.problem
+
+    def _node_problem(self) -> str:
+        if not self._is_recovered:
+            return "the server is starting"
+        return "" if self._server.has_driver else "the media driver was lost; the server connects to the next one"
 
     def _report(self, error: BaseException) -> None:
         self._runtime.report(None, error)

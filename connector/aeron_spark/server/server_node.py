@@ -18,7 +18,7 @@ from aeron_spark.node.locks import is_locked
 from aeron_spark.options import ServerOptions
 from aeron_spark.server.locks import ServerLocks, address_lock_path, check_ports_free
 from aeron_spark.streams.model import StreamSettings
-from aeron_spark.streams.store import StreamStore, has_streams
+from aeron_spark.streams.store import StreamStore, has_streams, ignore_progress
 from aeron_spark.transport.api import ServerAddress
 
 GUARD_RISK: Final = (
@@ -42,6 +42,7 @@ class ServerNode:
         self._locks: Final = ServerLocks()
         self._starting: Final = threading.Lock()
         self._handle: NodeHandle | None = None
+        self._is_started_here = False
         self._locked_addresses: Sequence[ServerAddress] = ()
         status = node.status(options.aeron_dir)
         self._expected_aeron_dir: Final = status.aeron_dir
@@ -60,6 +61,24 @@ class ServerNode:
     def aeron_dir(self) -> str:
         """The media driver's directory."""
         return self._expected_aeron_dir if self._handle is None else self._handle.aeron_dir
+
+    @property
+    def is_started_here(self) -> bool:
+        """Whether this object has started the node."""
+        return self._is_started_here
+
+    def start(self) -> None:
+        """Start the node if it does not run. Raises the errors of ``open_transport``."""
+        self._running()
+
+    @property
+    def folders(self) -> dict[str, Path]:
+        """The folders whose disks get the rows, by name, once the node runs: ``store`` and ``archive``."""
+        if self._handle is None or not self._handle.archive_dir:
+            return {}
+        folder = self._store_folder(self._handle.archive_dir)
+        archive = {"archive": Path(self._handle.archive_dir)}
+        return archive if folder is None else {"store": folder, **archive}
 
     @property
     def has_streams(self) -> bool:
@@ -95,8 +114,12 @@ class ServerNode:
             is_locked=is_locked,
         )
 
-    def open_streams(self, is_ending: Callable[[], bool]) -> StreamStore:
+    def open_streams(
+        self, is_ending: Callable[[], bool], progress: Callable[[int, int], object] = ignore_progress
+    ) -> StreamStore:
         """Open the store; start the node if it does not run. ``is_ending``: whether the server is closing.
+
+        ``progress`` is called with the numbers of recovered streams and of all streams.
 
         Raises SetupError if no aeron-spark node runs the driver, InUseError if another process uses the store.
         """
@@ -115,7 +138,7 @@ class ServerNode:
             lease_delay_s=options.lease_delay,
             max_partitions=options.max_partitions,
         )
-        return StreamStore(folder, embedded(handle), settings, lock=lock, is_closing=is_ending)
+        return StreamStore(folder, embedded(handle), settings, lock=lock, is_closing=is_ending, progress=progress)
 
     def guard_problem(self) -> SetupError | None:
         """Return the error to report if the media driver has no guard; it shows one only after it guarded a channel."""
@@ -144,6 +167,7 @@ class ServerNode:
         memory is too small, and another process may have started the node meanwhile.
         """
         handle = node.ensure(self._options.aeron_dir)
+        self._is_started_here = self._is_started_here or handle.is_started_here
         if self._handle is None:
             try:
                 self._locks.lock_addresses(handle.aeron_dir, self._locked_addresses)

@@ -61,6 +61,10 @@ RECOVERING: Final = "recovering"  # opening it failed; the server retries
 LOG: Final = logging.getLogger("aeron_spark.streams")
 
 
+def ignore_progress(done: int, total: int) -> None:
+    """Do nothing: the default for a store whose recovery is not watched."""
+
+
 def never_closing() -> bool:
     """Return False: the default for a store that no server closes while it recovers."""
     return False
@@ -105,7 +109,8 @@ class StreamStore:
     Opening the store truncates uncommitted rows. Each stream begins a new epoch with its first change; see log.epochs.
     ``clock`` returns seconds, monotonic; ``wall`` ns since 1970; ``random(n)`` n random bits. ``lock`` is the result of
     :func:`lock_store`, if the caller has it; the caller releases it. ``is_closing`` is called before the recovery of
-    each stream, and returns whether the server is being closed.
+    each stream, and returns whether the server is being closed. ``progress`` is called with the numbers of recovered
+    streams and of all streams, before the recovery and after each stream.
 
     Raises InUseError if another server uses the folder; SetupError if this machine does not have the archive's files;
     ConnectError or TransportError if the archive does not respond; EndedError if the server is being closed.
@@ -122,6 +127,7 @@ class StreamStore:
         wall: Callable[[], int] = time.time_ns,
         random: Callable[[int], int] = secrets.randbits,
         is_closing: Callable[[], bool] = never_closing,
+        progress: Callable[[int, int], object] = ignore_progress,
     ) -> None:
         if not address.archive_dir:
             raise SetupError(
@@ -143,7 +149,7 @@ class StreamStore:
         self._closed = False
         self._own_lock = lock_store(folder) if lock is None else None
         try:
-            self._recover(is_closing)
+            self._recover(is_closing, progress)
         except BaseException:
             self.close()
             raise
@@ -225,6 +231,11 @@ class StreamStore:
         problem = self.get(name).problem
         return Condition(OK) if problem is None else Condition(READ_ONLY, str(problem))
 
+    @property
+    def unrecovered(self) -> dict[str, AeronSparkError]:
+        """The streams that could not be opened yet, by name; ``tick`` tries again. Not the damaged ones."""
+        return {name: error for name, error in list(self.failed.items()) if error.retriable}
+
     def definition(self, name: str) -> Definition | None:
         """Return the definition of a stream, also of a damaged one; None if its file is damaged."""
         stream = self._streams.get(name)
@@ -263,7 +274,7 @@ class StreamStore:
         with self._changing:
             for leftover in self._leftovers():
                 errors += self._remove_folder(leftover)
-            for name in [name for name, error in self.failed.items() if error.retriable]:
+            for name in self.unrecovered:
                 with suppress(AeronSparkError):
                     self._open_stream(name)
         return errors
@@ -300,17 +311,18 @@ class StreamStore:
                     reason="limit",
                 )
 
-    def _recover(self, is_closing: Callable[[], bool]) -> None:
+    def _recover(self, is_closing: Callable[[], bool], progress: Callable[[int, int], object]) -> None:
         recordings = {recording.id: recording for recording in archive_of(self._address).recordings()}
         for leftover in self._leftovers():
             _check_not_closing(is_closing)
             self._remove_folder(leftover)
-        for folder in sorted(self.folder.iterdir()):
-            if folder.name.startswith(".") or not folder.is_dir():
-                continue
+        names = sorted(one.name for one in self.folder.iterdir() if not one.name.startswith(".") and one.is_dir())
+        progress(0, len(names))
+        for number, name in enumerate(names, 1):
             _check_not_closing(is_closing)
             with suppress(AeronSparkError):
-                self._open_stream(folder.name, recordings)
+                self._open_stream(name, recordings)
+            progress(number, len(names))
 
     def _open_stream(self, name: str, recordings: dict[int, Recording] | None = None) -> Stream:
         """Open the stream in the folder ``name``. An error is logged, remembered in ``failed``, and raised."""

@@ -1,4 +1,4 @@
-"""The lines that the command ``server`` prints, and their order."""
+"""The command ``server``: the lines that it prints, and the names of its other commands."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from aeron_spark.cli.server import _StatusPrinter
+from aeron_spark.cli.main import main
+from aeron_spark.cli.server import server
+from aeron_spark.cli.server_run import COMMAND_NAMES, _StatusPrinter
 
 SERVER = SimpleNamespace(public_key=bytes(32), addresses=["192.0.2.1:1:2", "192.0.2.1:3:4"], aeron_dir="/dev/shm/x")
 
@@ -27,3 +29,25 @@ def test_the_line_listening_precedes_connections_that_came_before_it(capsys: pyt
     assert [line["event"] for line in lines] == ["listening", "listening", "connect", "disconnect"]
     assert [line.get("address") for line in lines[:2]] == SERVER.addresses
     assert lines[2]["id"] == 7
+
+
+@pytest.mark.parametrize("line", ["server --allow-any-key status", "server sttus", "server verify --json"])
+def test_the_name_of_a_command_is_never_an_address(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(line.split()) == 2
+    assert "Did you mean 'aeron-spark server " in capsys.readouterr().err
+
+
+def test_each_command_of_the_server_is_refused_as_an_address() -> None:
+    assert set(server.commands) <= set(COMMAND_NAMES)
+
+
+def test_a_line_without_a_command_runs_a_server_and_its_errors_name_the_command_server(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["server", "0.0.0.0:1", "--nonsense"]) == 2
+    assert "Usage: aeron-spark server [OPTIONS] [HOST:PORT]" in capsys.readouterr().err
+    for line in ("server --help", "server 0.0.0.0:1 --help"):
+        assert main(line.split()) == 0
+        help_text = capsys.readouterr().out
+        assert help_text.startswith("Usage: aeron-spark server [OPTIONS] [HOST:PORT]")
+        assert "--max-connections" in help_text

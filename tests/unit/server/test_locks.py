@@ -238,6 +238,7 @@ class Handle:
     def __init__(self, folder: Path) -> None:
         self.aeron_dir = str(folder / "on-disk")
         self.archive_dir = str(folder / "archive")
+        self.is_started_here = True
         self.is_closed = False
 
     def close(self) -> None:

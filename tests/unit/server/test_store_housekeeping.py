@@ -21,6 +21,7 @@ class Store:
     def __init__(self, *outcomes: list[AeronSparkError] | Exception) -> None:
         self.ticks = 0
         self.closed = False
+        self.unrecovered: dict[str, AeronSparkError] = {}
         self._answers = iter(outcomes)
 
     def tick(self) -> list[AeronSparkError]:
@@ -41,7 +42,7 @@ class Running:
     def __init__(self, store: Any) -> None:
         self.reported: list[str] = []
         self.store = store
-        self.housekeeper = StoreHousekeeper(lambda ending: store, lambda _, error: self.reported.append(str(error)))
+        self.housekeeper = StoreHousekeeper(lambda *_: store, lambda _, error: self.reported.append(str(error)))
 
     def await_ticks(self, number: int) -> None:
         wait_for(lambda: self.store.ticks >= number, f"tick {number}")
@@ -96,14 +97,31 @@ def test_an_exception_of_a_tick_is_reported_and_the_ticks_continue(start: Start,
     assert running.reported == [str(error)]
 
 
-def test_a_store_that_cannot_be_opened_in_the_background_is_reported() -> None:
-    reported: list[BaseException] = []
-
-    def fail(ending: Callable[[], bool]) -> Any:
+def test_the_error_of_opening_the_store_is_raised() -> None:
+    def fail(*_: object) -> Any:
         raise NO_RESPONSE
 
-    housekeeper = StoreHousekeeper(fail, lambda _, error: reported.append(error))
-    housekeeper.open_soon()
-    wait_for(lambda: reported, "the report")
-    assert reported == [NO_RESPONSE]
+    housekeeper = StoreHousekeeper(fail, lambda _, error: pytest.fail(str(error)))
+    with pytest.raises(TransportError, match=str(NO_RESPONSE)):
+        housekeeper.recover()
+    housekeeper.close()
+
+
+def test_the_problem_names_the_progress_of_the_recovery_and_then_a_stream_that_is_not_recovered() -> None:
+    problems: list[str] = []
+    store = Store()
+
+    def recover(is_ending: Callable[[], bool], progress: Callable[[int, int], object]) -> Any:
+        for done in range(3):
+            progress(done, 2)
+            problems.append(housekeeper.problem)
+        return store
+
+    housekeeper = StoreHousekeeper(recover, lambda _, error: pytest.fail(str(error)))
+    assert housekeeper.problem == "the streams are not recovered yet"
+    housekeeper.recover()
+    assert problems == [f"{done} of 2 streams are recovered" for done in range(3)]
+    assert housekeeper.problem == ""
+    store.unrecovered["x"] = NO_RESPONSE
+    assert housekeeper.problem == f"1 streams are not recovered yet, such as 'x': {NO_RESPONSE}"
     housekeeper.close()

@@ -64,17 +64,21 @@ def test_closing_a_server_ends_a_recovery_after_the_current_stream(
     recovery = Recovery(monkeypatch)
     reported: list[BaseException] = []
     housekeeper = StoreHousekeeper(
-        lambda ending: StreamStore(stored, ADDRESS, is_closing=ending), lambda connection, error: reported.append(error)
+        lambda ending, progress: StreamStore(stored, ADDRESS, is_closing=ending, progress=progress),
+        lambda connection, error: reported.append(error),
     )
-    housekeeper.open_soon()
-    assert recovery.started.wait(10)
-    with ThreadPoolExecutor(1) as threads:
+    with ThreadPoolExecutor(2) as threads:
+        recovering = threads.submit(housekeeper.recover)
+        assert recovery.started.wait(10)
         closing = threads.submit(housekeeper.close)
         try:
             assert housekeeper._ending.wait(10)
         finally:
             recovery.resume.set()
         closing.result(10)
+        with pytest.raises(UsageError, match="the server was closed while it recovered its streams"):
+            recovering.result(10)
+    assert housekeeper.progress == (1, 3)
     assert recovery.recovered == recovery.closed == ["a"]
     assert reported == []
     with pytest.raises(UsageError, match="the server is closed"):
