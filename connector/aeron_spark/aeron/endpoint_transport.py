@@ -14,7 +14,7 @@ import pyarrow as pa
 from aeron_spark.aeron.client import Client
 from aeron_spark.aeron.driver_server import DriverServer, IsLocked
 from aeron_spark.aeron.exceptions import describe, java_errors
-from aeron_spark.aeron.guard import GuardRules, Ownership, guarded, register
+from aeron_spark.aeron.guard import GuardRules, Registration, guarded, register, require_cookies
 from aeron_spark.aeron.inbox import CLIENT_EVENT_BYTES, AeronInbox, first_address
 from aeron_spark.aeron.jvm import jclass
 from aeron_spark.errors import AeronSparkError, TransportError, UsageError
@@ -57,7 +57,7 @@ class AeronPublication:
         self._offer: Any = None
         self._awaits_rejection = False
         self._max_message = 0
-        self._owners: Sequence[Ownership] = ()
+        self._owners: Sequence[Registration] = ()
         with java_errors(f"publishing on {channel} stream {stream_id}"):
             self._registration = int(self.client.aeron.asyncAddExclusivePublication(channel, stream_id))
             inbox.java.expect(self._registration)
@@ -68,7 +68,7 @@ class AeronPublication:
         self.client.rejections.expect(self._registration, self.inbox.java, token)
         return self
 
-    def owned(self, owners: Sequence[Ownership]) -> AeronPublication:
+    def owned(self, owners: Sequence[Registration]) -> AeronPublication:
         """Close these registrations with the guard when the publication is closed."""
         self._owners = owners
         return self
@@ -290,11 +290,13 @@ class AeronServerTransport:
         self._ipc_lock, self._is_locked = ipc_lock, is_locked
         self._channel_settings: dict[int, ChannelSettings] = {}
         self._publications: set[AeronPublication] = set()
+        self._registrations: list[Registration] = []
         self._driver_server: DriverServer | None = None
 
-    def listen(self, address: ServerAddress, channel_settings: ChannelSettings) -> int:
+    def listen(self, address: ServerAddress, channel_settings: ChannelSettings, cookie_secret: bytes = b"") -> int:
         """Open a handshake subscription and return its token.
 
+        With a ``cookie_secret`` the driver's guard makes an image only for a HELLO with a cookie of this secret.
         Only one process per media driver can listen over shared memory. Raises InUseError if another program has the
         address, TransportError if it cannot be bound for another reason.
         """
@@ -303,6 +305,12 @@ class AeronServerTransport:
             ports = [one.data_port for one in self.inbox.listeners.values() if one.media == "udp"]
             self._driver_server = DriverServer(self.client, ports, self._ipc_lock, self._is_locked)
         channel = _guarded(address, endpoint_channels.handshake_in(address, channel_settings))
+        if cookie_secret and address.media == "udp":
+            self._registrations.append(
+                require_cookies(
+                    self.client, port=address.data_port, stream_id=HANDSHAKE_STREAM_ID, secret=cookie_secret
+                )
+            )
         try:
             subscription = self.client.subscription(channel, HANDSHAKE_STREAM_ID)  # binds, or raises
         except TransportError as error:
@@ -353,6 +361,10 @@ class AeronServerTransport:
             publication.close()
         self._publications.clear()
         self.inbox.close()
+        if not self.client.closed:
+            for registration in self._registrations:
+                registration.close()
+        self._registrations.clear()
         if self._driver_server is not None and not self.client.closed:
             self._driver_server.close()
             self._driver_server = None
@@ -368,7 +380,7 @@ class AeronServerTransport:
     def _register_owner(
         self, image: int, address: ServerAddress, *, received: tuple[int, int] | None = None,
         published: tuple[int, int] | None = None, control_port: int | None = None,
-    ) -> list[Ownership]:  # fmt: skip
+    ) -> list[Registration]:  # fmt: skip
         """Register the image's sender with the driver's guard as the owner of these Aeron sessions and streams.
 
         Does not wait: a driver executes commands in order, so the rules are in force when the publication or

@@ -18,16 +18,20 @@ from aeron_spark.aeron.client import Client
 from aeron_spark.aeron.counters import read_counters
 from aeron_spark.aeron.exceptions import java_errors
 from aeron_spark.errors import OptionError
-from aeron_spark.transport.addresses import CACHE_SIZE
+from aeron_spark.protocol.sources import mapped_address
 
 PACKAGE: Final = "io.aeronspark"
 DROP_TYPE: Final = 16723  # as DropCounters.COUNTER_TYPE_ID in Java
 OWNER_TYPE: Final = 16724  # as OwnerRegistry.COUNTER_TYPE_ID in Java
+COOKIE_TYPE: Final = 16725  # as CookieRegistry.COUNTER_TYPE_ID in Java
 DROP_LABEL: Final = "guard dropped "
 
 # layout number, direction, port, session id, stream id, owner's port (little-endian), then the address
 OWNER_LAYOUT: Final = 1
 OWNER_KEY: Final = struct.Struct("<iiiiii16s")
+# layout number, port, stream id (little-endian), then the secret
+COOKIE_LAYOUT: Final = 1
+COOKIE_KEY: Final = struct.Struct("<iii32s")
 DIRECTIONS: Final[Mapping[str, int]] = {"received": 1, "published": 2}
 
 # Each supplier: the method of the driver's context, our class, and the system property that can name another class.
@@ -127,8 +131,8 @@ def read_drops(aeron_dir: str) -> dict[str, int]:
 
 
 @dataclass(slots=True)
-class Ownership:
-    """One registered owner, until it is closed or the Aeron client that registered it ends."""
+class Registration:
+    """One registered owner or secret, until it is closed or the Aeron client that registered it ends."""
 
     _remove: Callable[[], object]
 
@@ -148,7 +152,7 @@ def register(
     address: str,
     address_port: int = 0,
     wait: bool = True,
-) -> Ownership:
+) -> Registration:
     """Register the only allowed sender of a received Aeron session, or the only allowed receiver of a published one.
 
     ``port`` is the local port of the endpoint; ``address_port`` 0 allows any port. The rule is in force when this
@@ -161,9 +165,23 @@ def register(
     described = (OWNER_TYPE, buffer(key), 0, len(key), buffer(label), 0, len(label))
     with java_errors("registering with the guard"):
         if wait:
-            return Ownership(client.aeron.addCounter(*described).close)
+            return Registration(client.aeron.addCounter(*described).close)
         registration = client.aeron.asyncAddCounter(*described)
-        return Ownership(lambda: client.aeron.asyncRemoveCounter(registration))
+        return Registration(lambda: client.aeron.asyncRemoveCounter(registration))
+
+
+def require_cookies(client: Client, *, port: int, stream_id: int, secret: bytes) -> Registration:
+    """Let the guard admit only those sessions of a stream whose HELLO has a cookie that ``secret`` (32 bytes) made.
+
+    ``port`` is the local port of the endpoint. The rule is in force for an endpoint that is opened afterwards, and
+    0.25 s later for one that is open. A driver without a guard ignores it.
+    """
+    key = COOKIE_KEY.pack(COOKIE_LAYOUT, port, stream_id, secret)
+    label = f"guard cookies of stream {stream_id} port {port}".encode()
+    buffer = jvm.jclass("org.agrona.concurrent.UnsafeBuffer")
+    with java_errors("registering with the guard"):
+        counter = client.aeron.addCounter(COOKIE_TYPE, buffer(key), 0, len(key), buffer(label), 0, len(label))
+    return Registration(counter.close)
 
 
 def owner_key(
@@ -176,11 +194,5 @@ def owner_key(
 ) -> bytes:
     """Return the key of a registration's counter for Java's ``OwnerRegistry``; IPv4 is mapped into IPv6."""
     return OWNER_KEY.pack(
-        OWNER_LAYOUT, DIRECTIONS[direction], port, session_id, stream_id, address_port, _mapped(address)
+        OWNER_LAYOUT, DIRECTIONS[direction], port, session_id, stream_id, address_port, mapped_address(address)
     )
-
-
-@lru_cache(CACHE_SIZE)
-def _mapped(address: str) -> bytes:
-    parsed = ipaddress.ip_address(address)
-    return parsed.packed if parsed.version == 6 else bytes(10) + b"\xff\xff" + parsed.packed

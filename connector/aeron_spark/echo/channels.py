@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from aeron_spark.aeron.client import Client
-from aeron_spark.aeron.guard import GuardRules, Ownership, guarded, register
+from aeron_spark.aeron.guard import GuardRules, Registration, guarded, register
 from aeron_spark.aeron.polled_images import BytesPublication
 from aeron_spark.echo import channels, texts
 from aeron_spark.errors import TransportError
@@ -84,7 +84,7 @@ def guarded_channel(channel: str) -> str:
     return guarded(channel, RULES)
 
 
-def register_owner(client: Client, duologue: texts.EchoAddress, address: str) -> list[Ownership]:
+def register_owner(client: Client, duologue: texts.EchoAddress, address: str) -> list[Registration]:
     """Make the guard admit only the host ``address`` to a duologue's two channels, which ``client`` opens next."""
     session_id, stream_id = duologue.session_id, texts.STREAM_ID
     return [

@@ -1,11 +1,14 @@
 """Retry cookies: proof that a sender receives packets at its address. The server stores none before they return.
 
-    cookie = number of the secret (1 byte) | HMAC-SHA256(secret, message)[:16]
-    message = length of the address (1 byte) | address as text | HELLO's core
+    cookie = number of the period modulo 256 (1 byte) | HMAC-SHA256(secret, message)[:16]
+    message = number of the period (8 bytes) | address (16 bytes, IPv4 mapped into IPv6) | HELLO's core
 
-The secret changes every ``period_s`` seconds, and the previous secret stays valid, so a cookie is valid for one to two
-periods. Each cookie is accepted once: an attacker that repeats a captured HELLO gets a new RETRY, and the server keeps
-no state for that. The number of remembered cookies is limited; beyond the limit a repeated HELLO counts as a new one.
+A period has ``PERIOD_S`` seconds of the monotonic clock. A cookie is valid in its period and the next one. Each cookie
+is accepted once: an attacker that repeats a captured HELLO gets a new RETRY, and the server keeps no state for that.
+The number of remembered cookies is limited; beyond the limit a repeated HELLO counts as a new one.
+
+The guard of a media driver makes and verifies the same cookies with the server's secret, before it makes an image
+(``HelloCookies`` in Java).
 """
 
 from __future__ import annotations
@@ -20,74 +23,63 @@ from aeron_spark.errors import DataFormatError
 from aeron_spark.protocol.handshake_payloads import CODES, MAX_TEXT, known_code, printable
 from aeron_spark.protocol.noise import Entropy
 from aeron_spark.protocol.refusals import Refusal
+from aeron_spark.protocol.sources import mapped_address
 
 COOKIE_BYTES: Final = 17
 
-PERIOD_S: Final = 60.0  # much longer than a round trip, much shorter than the lease of an address
+PERIOD_S: Final = 60.0  # much longer than a round trip, much shorter than the lease of an address; as in Java
 
-MAX_SPENT_COOKIES: Final = 65_536  # remembered for one secret; about 8 MB
+MAX_SPENT_COOKIES: Final = 65_536  # remembered for one period; about 8 MB
 
 SECRET_BYTES: Final = 32
 
 
-class _Secret:
-    def __init__(self, number: int, key: bytes) -> None:
-        self.number = number
-        self.key = key
-        self.spent: dict[bytes, None] = {}  # accepted cookies, oldest first
-
-    def cookie(self, address: str, core: bytes) -> bytes:
-        name = address.encode()
-        message = len(name).to_bytes(1, "big") + name + core
-        return bytes([self.number]) + hmac.digest(self.key, message, "sha256")[: COOKIE_BYTES - 1]
-
-
 class Cookies:
-    """Makes cookies and accepts each once. For one thread."""
+    """Makes cookies and accepts each once. For one thread, except ``secret``."""
 
-    def __init__(
-        self, entropy: Entropy, now: float, *, period_s: float = PERIOD_S, max_spent: int = MAX_SPENT_COOKIES
-    ) -> None:
-        self._entropy = entropy
+    def __init__(self, entropy: Entropy, *, period_s: float = PERIOD_S, max_spent: int = MAX_SPENT_COOKIES) -> None:
+        self.secret: Final = entropy(SECRET_BYTES)
+        """The secret of all cookies, for the guard of the media driver."""
         self._period_s = period_s
         self._max_spent = max_spent
-        self._period_start = now
-        self._secrets = [_Secret(0, entropy(SECRET_BYTES))]  # the newest last; at most two
+        self._spent: dict[int, dict[bytes, None]] = {}  # accepted cookies by period, oldest first
 
     @property
     def spent_count(self) -> int:
         """The number of remembered cookies."""
-        return sum(len(secret.spent) for secret in self._secrets)
+        return sum(len(spent) for spent in self._spent.values())
 
     def make(self, now: float, address: str, core: bytes) -> bytes:
         """Return the cookie for a HELLO with this ``core`` (``hello_core``) from a canonical IP ``address``."""
-        self._rotate(now)
-        return self._secrets[-1].cookie(address, core)
+        return self._cookie(self._period(now), address, core)
 
     def accept(self, now: float, address: str, core: bytes, cookie: bytes) -> bool:
         """Accept a cookie once. Return False if it is repeated, expired, or not for this address and HELLO."""
-        self._rotate(now)
-        for secret in self._secrets:
-            if hmac.compare_digest(secret.cookie(address, core), cookie):
-                return self._spend(secret, cookie)
+        present = self._period(now)
+        # the guard may have read the clock a moment later than ``now``
+        for period in (present, present - 1, present + 1):
+            if hmac.compare_digest(self._cookie(period, address, core), cookie):
+                return self._spend(period, cookie)
         return False
 
-    def _spend(self, secret: _Secret, cookie: bytes) -> bool:
-        if cookie in secret.spent:
+    def _spend(self, period: int, cookie: bytes) -> bool:
+        spent = self._spent.setdefault(period, {})
+        if cookie in spent:
             return False
-        if len(secret.spent) >= self._max_spent:
-            del secret.spent[next(iter(secret.spent))]
-        secret.spent[cookie] = None
+        if len(spent) >= self._max_spent:
+            del spent[next(iter(spent))]
+        spent[cookie] = None
         return True
 
-    def _rotate(self, now: float) -> None:
-        periods = int((now - self._period_start) // self._period_s)
-        if periods < 1:
-            return
-        newest = self._secrets[-1]
-        previous = [newest] if periods == 1 else []
-        self._secrets = [*previous, _Secret((newest.number + 1) % 256, self._entropy(SECRET_BYTES))]
-        self._period_start += periods * self._period_s
+    def _period(self, now: float) -> int:
+        present = int(now // self._period_s)
+        for period in [one for one in self._spent if one < present - 1]:
+            del self._spent[period]
+        return present
+
+    def _cookie(self, period: int, address: str, core: bytes) -> bytes:
+        message = period.to_bytes(8, "big", signed=True) + mapped_address(address) + core
+        return bytes([period % 256]) + hmac.digest(self.secret, message, "sha256")[: COOKIE_BYTES - 1]
 
 
 MAX_HINT_BYTES: Final = 1000  # Aeron's limit is 1023

@@ -60,11 +60,11 @@ DRAIN_SECONDS: Final = 2.0  # longest wait until Aeron has taken the last packet
 class ServerMachine:
     """One server with its handshakes and sessions; the module's docstring has the rules."""
 
-    def __init__(self, keys: KeyPair, policy: ServerPolicy, types: Types, entropy: Entropy, now: float) -> None:
-        """Start without clients. Each handshake reads ``types``; ``now`` is in monotonic seconds, here and below."""
+    def __init__(self, keys: KeyPair, policy: ServerPolicy, types: Types, entropy: Entropy) -> None:
+        """Start without clients. Each handshake reads ``types``. Below, ``now`` is in monotonic seconds."""
         self._policy: Final = policy
         self._types: Final = types
-        self._identity: Final = policy.identity(keys, entropy, now)
+        self.identity: Final = policy.identity(keys, entropy)
         self.resources: Final = ServerResources(policy, entropy)
         self._numbers: Final = count(1)
         self._handshakes: Final[dict[int, PendingHandshake]] = {}  # by path
@@ -260,7 +260,7 @@ class ServerMachine:
             self._emit(effects.RejectImage(event.image, BAD_SOURCE), effects.Report(error))
             return
         address = str(source.address) if isinstance(source, UdpSource) else None
-        handshake = ServerHandshake(self._identity, address, now)
+        handshake = ServerHandshake(self.identity, address, now)
         pending = PendingHandshake(next(self._numbers), event, source, handshake)
         self._handshakes[pending.path] = self._by_image[event.image] = pending
         if self._is_closing:

@@ -53,12 +53,12 @@ class ServerPolicy:
         """Return the refusal of a source whose address is banned now; None if it is not."""
         return self.address_refusal(source.address) if isinstance(source, UdpSource) else None
 
-    def identity(self, keys: KeyPair, entropy: Entropy, now: float) -> ServerIdentity:
-        """Return the values that all handshakes share. The secrets of its cookies start at ``now``."""
+    def identity(self, keys: KeyPair, entropy: Entropy) -> ServerIdentity:
+        """Return the values that all handshakes share."""
         return ServerIdentity(
             keys=keys,
             hello=ServerHello(max_message=self.max_message),
-            cookies=Cookies(entropy, now),
+            cookies=Cookies(entropy),
             entropy=entropy,
             psk=self.psk,
             timing=self.timing,

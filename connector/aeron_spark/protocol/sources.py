@@ -10,6 +10,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from aeron_spark.errors import DataFormatError, OptionError
@@ -93,6 +94,13 @@ def parse_source(identity: str) -> Source:
 def canonical_address(text: str) -> IpAddress:
     """Parse an IP address without a port. Raises ValueError for any other text, also for host names."""
     return _canonical(ipaddress.ip_address(text))
+
+
+@lru_cache(1024)
+def mapped_address(text: str) -> bytes:
+    """Return the 16 bytes of an IP address; IPv4 is mapped into IPv6. Raises ValueError for any other text."""
+    address = ipaddress.ip_address(text)
+    return address.packed if address.version == 6 else bytes(10) + b"\xff\xff" + address.packed
 
 
 def is_from_address(source: str, address: str) -> bool:

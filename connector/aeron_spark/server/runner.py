@@ -121,9 +121,7 @@ class ServerRunner:
         """The addresses at which the server listens now, by token."""
         self.services: Final[list[ConnectionService]] = []
         """Services of each new connection. Complete before the event loop starts."""
-        self._machine: Final = ServerMachine(
-            keys, policy_of(settings, bans), types, secrets.token_bytes, time.monotonic()
-        )
+        self._machine: Final = ServerMachine(keys, policy_of(settings, bans), types, secrets.token_bytes)
         self.access: Final = ClientAccess(
             store, settings.filters, bans, allow_any_key=settings.allow_any_key, threads=settings.deciders
         )
@@ -509,7 +507,9 @@ class ServerRunner:
         opened = _OpenTransport(transport, {})
         try:
             for address in addresses:
-                opened.addresses[transport.listen(address, self.settings.link.channel_settings)] = address
+                secret = self._machine.identity.cookies.secret
+                token = transport.listen(address, self.settings.link.channel_settings, secret)
+                opened.addresses[token] = address
         except BaseException:
             transport.close()
             raise

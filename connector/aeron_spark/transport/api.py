@@ -252,8 +252,11 @@ class ServerTransport(Protocol):
     def inbox(self) -> Inbox:
         """The inbox with all subscriptions of the server."""
 
-    def listen(self, address: ServerAddress, channel_settings: ChannelSettings) -> int:
-        """Open a handshake subscription and return its token. Raises TransportError if it cannot be bound."""
+    def listen(self, address: ServerAddress, channel_settings: ChannelSettings, cookie_secret: bytes) -> int:
+        """Open a handshake subscription and return its token. Raises TransportError if it cannot be bound.
+
+        A transport that makes images of network senders may require cookies of ``cookie_secret`` before it does.
+        """
 
     def respond(self, image: int) -> Publication:
         """Open a publication that only the sender of a handshake image receives."""

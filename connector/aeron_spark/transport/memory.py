@@ -393,7 +393,7 @@ class MemoryServerTransport:
         self._listeners: dict[int, ServerAddress] = {}  # by token
         self._links: dict[int, ServerAddress] = {}  # by token
 
-    def listen(self, address: ServerAddress, channel_settings: ChannelSettings) -> int:
+    def listen(self, address: ServerAddress, channel_settings: ChannelSettings, cookie_secret: bytes = b"") -> int:
         """Open a handshake subscription. Raises InUseError if another server listens on the address."""
         address = endpoint_channels.check_address(address, own=True)
         key = _data_key(address, HANDSHAKE_STREAM_ID)

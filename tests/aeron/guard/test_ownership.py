@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from aeron_spark.aeron.guard import GuardRules, Ownership, register
+from aeron_spark.aeron.guard import GuardRules, Registration, register
 from tests.aeron.guard import frames
 from tests.aeron.guard.drivers import Driver
 from tests.aeron.guard.endpoints import CollectingSubscription, send_until, subscription_on_free_port
@@ -17,7 +17,7 @@ OPEN = 999
 STRICT = GuardRules(streams=(OPEN,))
 
 
-def register_owner(server: CollectingSubscription, session: int, address: str, port: int = 0) -> Ownership:
+def register_owner(server: CollectingSubscription, session: int, address: str, port: int = 0) -> Registration:
     return register(
         server.driver.client,
         "received",

@@ -93,7 +93,7 @@ def make_handshake_vector(
     """Run a handshake of a client and a server, and return the bytes of each packet."""
     client_entropy, server_entropy = RecordedEntropy(f"client {name}"), RecordedEntropy(f"server {name}")
     psk = None if secret is None else derive_psk(secret)
-    identity = ServerIdentity(SERVER, SERVER_HELLO, Cookies(server_entropy, NOW), server_entropy, psk=psk)
+    identity = ServerIdentity(SERVER, SERVER_HELLO, Cookies(server_entropy), server_entropy, psk=psk)
     client = ClientHandshake(
         identity=CLIENT, entropy=client_entropy, verify=agree, done=DONE, server="the server", psk=psk
     )

@@ -47,7 +47,7 @@ def agree(_key: bytes) -> None:
 
 def make_server(seed: int = 2, psk: bytes | None = None) -> ServerIdentity:
     entropy = random.Random(seed).randbytes
-    return ServerIdentity(SERVER_KEYS, SERVER_HELLO, Cookies(entropy, NOW), entropy, psk=psk)
+    return ServerIdentity(SERVER_KEYS, SERVER_HELLO, Cookies(entropy), entropy, psk=psk)
 
 
 def make_client(

@@ -58,7 +58,7 @@ class SimulatedServer:
     def __init__(self, policy: ServerPolicy | None = None, seed: int = 7) -> None:
         self.now = NOW
         self.policy = policy or ServerPolicy()
-        self.machine = ServerMachine(SERVER_KEYS, self.policy, Types(), random.Random(seed).randbytes, NOW)
+        self.machine = ServerMachine(SERVER_KEYS, self.policy, Types(), random.Random(seed).randbytes)
         self.results: list[events.ServerEvent] = []
         self.paths: dict[int, int] = {}  # image by path
         self.links: dict[int, Link] = {}

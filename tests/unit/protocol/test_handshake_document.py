@@ -65,7 +65,7 @@ def test_the_numbers_in_the_text_agree_with_the_code() -> None:
         f"No packet is larger than {PACKET_BYTES} bytes",
         f"Noise message 3 with {DONE_PAYLOAD_BYTES} bytes",
         f"length (1 byte: 0 or {COOKIE_BYTES}) and cookie",
-        f"The secret changes every {PERIOD_S:g} s",
+        f"A period has {PERIOD_S:g} s",
         f"`tag` (at most {MAX_TAG} printable characters",
         f"`types` (at most {MAX_TYPES}:",
         f"`wants` (at most {MAX_WANTS} names",

@@ -60,6 +60,29 @@ public class HandshakeReceiveChannelEndpoint extends ReceiveChannelEndpoint
         }
     }
 
+    /** Send a status message that the limit of repetitions does not count. */
+    protected final void sendStatusMessageAtOnce(
+        final ImageConnection[] controlAddresses,
+        final int sessionId,
+        final int streamId,
+        final int termId,
+        final int termOffset,
+        final int windowLength)
+    {
+        super.sendStatusMessage(controlAddresses, sessionId, streamId, termId, termOffset, windowLength, (short)0);
+    }
+
+    /** Send an error frame that the limit of repetitions does not count. */
+    protected final void sendErrorFrameAtOnce(
+        final ImageConnection[] controlAddresses,
+        final int sessionId,
+        final int streamId,
+        final int errorCode,
+        final String errorMessage)
+    {
+        super.sendErrorFrame(controlAddresses, sessionId, streamId, errorCode, errorMessage);
+    }
+
     @Override
     public void sendErrorFrame(
         final ImageConnection[] controlAddresses,

@@ -1,14 +1,19 @@
 package io.aeronspark.guard;
 
+import io.aeron.ErrorCode;
 import io.aeron.driver.DataPacketDispatcher;
 import io.aeron.driver.MediaDriver;
+import io.aeron.driver.media.ImageConnection;
 import io.aeron.driver.media.UdpChannel;
 import io.aeron.protocol.DataHeaderFlyweight;
+import io.aeron.protocol.HeaderFlyweight;
 import io.aeron.protocol.RttMeasurementFlyweight;
 import io.aeron.protocol.SetupFlyweight;
 import io.aeronspark.driver.HandshakeReceiveChannelEndpoint;
+import io.aeronspark.driver.HandshakeStream;
 import java.net.InetSocketAddress;
 import java.nio.ByteBuffer;
+import java.util.function.Consumer;
 import org.agrona.concurrent.CachedNanoClock;
 import org.agrona.concurrent.UnsafeBuffer;
 import org.agrona.concurrent.status.AtomicCounter;
@@ -21,13 +26,21 @@ import org.agrona.concurrent.status.AtomicCounter;
  */
 public final class GuardedReceiveChannelEndpoint extends HandshakeReceiveChannelEndpoint
 {
+    /** Bytes that an unproved session may send before an answer: a HELLO and the packet after it. */
+    private static final int UNPROVED_WINDOW = 4 * 1024;
+
     private final DropCounters drops;
     private final SubscribedStreams subscribed = new SubscribedStreams();
     private final SessionAdmission admission;
     private final CachedNanoClock clock;
     private final LocalPort localPort = new LocalPort();
     private final UnsafeBuffer answer = new UnsafeBuffer(0, 0);
+    private final UnsafeBuffer setupBuffer = new UnsafeBuffer(new byte[SetupFlyweight.HEADER_LENGTH]);
+    private final UnsafeBuffer firstPacket = new UnsafeBuffer(0, 0);
+    private final DataHeaderFlyweight firstHeader = new DataHeaderFlyweight();
     private boolean isRequestingSetup;
+    private boolean isAnsweringUnproved;
+    private int unprovedBudget;
 
     GuardedReceiveChannelEndpoint(
         final UdpChannel udpChannel,
@@ -36,7 +49,8 @@ public final class GuardedReceiveChannelEndpoint extends HandshakeReceiveChannel
         final MediaDriver.Context context,
         final GuardRules rules,
         final DropCounters drops,
-        final OwnerRegistry owners)
+        final OwnerRegistry owners,
+        final CookieRegistry cookies)
     {
         super(udpChannel, dispatcher, statusIndicator, context);
         this.drops = drops;
@@ -46,6 +60,7 @@ public final class GuardedReceiveChannelEndpoint extends HandshakeReceiveChannel
             drops,
             owners,
             subscribed,
+            new AddressProof(cookies),
             udpChannel.receiverWindowLengthOrDefault(context.initialWindowLength()),
             context.imageLivenessTimeoutNs(),
             clock.nanoTime());
@@ -66,7 +81,16 @@ public final class GuardedReceiveChannelEndpoint extends HandshakeReceiveChannel
         final InetSocketAddress source,
         final int transportIndex)
     {
-        if (admission.permitsSetup(header, length, source, localPort(), clock.nanoTime()))
+        final long nowNs = clock.nanoTime();
+        final int port = localPort();
+        if (admission.isUnproved(header.sessionId(), header.streamId(), port, nowNs))
+        {
+            if (admission.permitsUnprovedSetup(header, source))
+            {
+                acknowledge(header, length, source);
+            }
+        }
+        else if (admission.permitsSetup(header, length, source, port, nowNs))
         {
             super.onSetupMessage(header, buffer, length, source, transportIndex);
         }
@@ -82,12 +106,16 @@ public final class GuardedReceiveChannelEndpoint extends HandshakeReceiveChannel
     {
         final long nowNs = clock.nanoTime();
         final int port = localPort();
+        final int sessionId = header.sessionId();
+        final int streamId = header.streamId();
+        if (admission.isUnproved(sessionId, streamId, port, nowNs))
+        {
+            return onUnprovedData(header, buffer, length, source, transportIndex, nowNs);
+        }
         if (admission.permitsData(header, buffer, length, source, port, nowNs))
         {
             return super.onDataPacket(header, buffer, length, source, transportIndex);
         }
-        final int sessionId = header.sessionId();
-        final int streamId = header.streamId();
         if (admission.permitsSetupRequest(sessionId, streamId, length, source, port, nowNs))
         {
             requestSetup(transportIndex, source, sessionId, streamId);
@@ -120,6 +148,11 @@ public final class GuardedReceiveChannelEndpoint extends HandshakeReceiveChannel
         {
             return super.sendTo(buffer, remoteAddress);
         }
+        if (isAnsweringUnproved)
+        {
+            return length <= unprovedBudget || drops.reject(DropReason.BUDGET) ?
+                super.sendTo(buffer, remoteAddress) : length;
+        }
         answer.wrap(buffer, buffer.position(), length);
         final boolean isPermitted = admission.permitsAnswer(
             FrameValidator.controlSessionId(answer, 0),
@@ -128,6 +161,21 @@ public final class GuardedReceiveChannelEndpoint extends HandshakeReceiveChannel
             hasExplicitControl() && !isMulticast(),
             clock.nanoTime());
         return isPermitted ? super.sendTo(buffer, remoteAddress) : length;
+    }
+
+    /** The first one of an image shows that the image takes data now. */
+    @Override
+    public void sendStatusMessage(
+        final ImageConnection[] controlAddresses,
+        final int sessionId,
+        final int streamId,
+        final int termId,
+        final int termOffset,
+        final int windowLength,
+        final short flags)
+    {
+        deliverFirstPacket(sessionId, streamId);
+        super.sendStatusMessage(controlAddresses, sessionId, streamId, termId, termOffset, windowLength, flags);
     }
 
     @Override
@@ -178,6 +226,98 @@ public final class GuardedReceiveChannelEndpoint extends HandshakeReceiveChannel
     {
         super.decRefImages();
         subscribed.removeImage();
+    }
+
+    /** Data of a session whose source has not returned a cookie: answer it, or admit the session and make its image. */
+    private int onUnprovedData(
+        final DataHeaderFlyweight header,
+        final UnsafeBuffer buffer,
+        final int length,
+        final InetSocketAddress source,
+        final int transportIndex,
+        final long nowNs)
+    {
+        switch (admission.judgeUnproved(header, buffer, length, source, localPort(), nowNs))
+        {
+            case ADMIT ->
+            {
+                super.onSetupMessage(setupOf(header), setupBuffer, SetupFlyweight.HEADER_LENGTH, source, transportIndex);
+                return deliverFirstPacket(header.sessionId(), header.streamId());
+            }
+            case REJECT -> answerUnproved(length, source, to -> sendErrorFrameAtOnce(
+                to, header.sessionId(), header.streamId(), ErrorCode.IMAGE_REJECTED.value(), admission.rejection()));
+            case REPEAT -> answerUnproved(length, source, to -> sendNakMessage(
+                to, header.sessionId(), header.streamId(), header.termId(), 0, header.termOffset()));
+            case IGNORE ->
+            {
+            }
+        }
+        return 0;
+    }
+
+    /** Connect the publication of an unproved session, so that it sends its first packet. */
+    private void acknowledge(final SetupFlyweight setup, final int length, final InetSocketAddress source)
+    {
+        answerUnproved(length, source, to -> sendStatusMessageAtOnce(
+            to, setup.sessionId(), setup.streamId(), setup.activeTermId(), setup.termOffset(), UNPROVED_WINDOW));
+    }
+
+    /** Send an answer that is not longer than the frame of {@code length} bytes for which it is sent. */
+    private void answerUnproved(
+        final int length, final InetSocketAddress source, final Consumer<ImageConnection[]> send)
+    {
+        unprovedBudget = length;
+        isAnsweringUnproved = true;
+        try
+        {
+            send.accept(new ImageConnection[]{new ImageConnection(clock.nanoTime(), source)});
+        }
+        finally
+        {
+            isAnsweringUnproved = false;
+        }
+    }
+
+    /** The SETUP of a client's handshake, whose first packet has this header. */
+    private SetupFlyweight setupOf(final DataHeaderFlyweight header)
+    {
+        final SetupFlyweight setup = new SetupFlyweight(setupBuffer);
+        setup.version(HeaderFlyweight.CURRENT_VERSION)
+            .flags(SetupFlyweight.SEND_RESPONSE_SETUP_FLAG)
+            .headerType(HeaderFlyweight.HDR_TYPE_SETUP)
+            .frameLength(SetupFlyweight.HEADER_LENGTH);
+        return setup
+            .termOffset(0)
+            .sessionId(header.sessionId())
+            .streamId(header.streamId())
+            .initialTermId(header.termId())
+            .activeTermId(header.termId())
+            .termLength(HandshakeStream.TERM_LENGTH)
+            .mtuLength(HandshakeStream.MTU)
+            .ttl(0);
+    }
+
+    /**
+     * Pass the packet that admitted a session to its image. With separate threads the image exists later; then its
+     * first status message is the sign.
+     */
+    private int deliverFirstPacket(final int sessionId, final int streamId)
+    {
+        final long nowNs = clock.nanoTime();
+        final byte[] packet = admission.firstPacketOf(sessionId, streamId, nowNs);
+        if (null == packet)
+        {
+            return 0;
+        }
+        firstPacket.wrap(packet);
+        firstHeader.wrap(packet);
+        final InetSocketAddress source = admission.sourceOf(sessionId, streamId, nowNs);
+        final int taken = super.onDataPacket(firstHeader, firstPacket, packet.length, source, 0);
+        if (taken > 0)
+        {
+            admission.onFirstPacketTaken(sessionId, streamId, nowNs);
+        }
+        return taken;
     }
 
     /**

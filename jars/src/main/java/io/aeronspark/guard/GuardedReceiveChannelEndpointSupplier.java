@@ -20,6 +20,7 @@ public final class GuardedReceiveChannelEndpointSupplier implements ReceiveChann
     private final ReceiveChannelEndpointSupplier unguarded;
     private DropCounters drops;
     private OwnerRegistry owners;
+    private CookieRegistry cookies;
 
     /**
      * With rules from the system properties; for the driver's property {@code aeron.ReceiveChannelEndpoint.supplier}.
@@ -61,9 +62,11 @@ public final class GuardedReceiveChannelEndpointSupplier implements ReceiveChann
         {
             drops = new DropCounters("receiving", context);
             owners = new OwnerRegistry(OwnerRegistry.RECEIVED, context, context.receiverCachedNanoClock().nanoTime());
+            cookies = new CookieRegistry(context, context.receiverCachedNanoClock().nanoTime());
         }
+        cookies.refreshAtNextUse();
         return new GuardedReceiveChannelEndpoint(
-            udpChannel, dispatcher, statusIndicator, context, rules, drops, owners);
+            udpChannel, dispatcher, statusIndicator, context, rules, drops, owners, cookies);
     }
 
     /** The port that subscriptions name, or 0 if the driver chooses one. */

@@ -8,6 +8,7 @@ import io.aeron.protocol.DataHeaderFlyweight;
 import io.aeron.protocol.RttMeasurementFlyweight;
 import io.aeron.protocol.SetupFlyweight;
 import io.aeron.protocol.StatusMessageFlyweight;
+import io.aeronspark.driver.HandshakeStream;
 import io.aeronspark.guard.OwnerRegistry.Ownership;
 import io.aeronspark.guard.SessionTable.Session;
 import java.net.InetSocketAddress;
@@ -15,7 +16,7 @@ import org.agrona.DirectBuffer;
 
 /**
  * Decides which frames a receiving endpoint hands to the driver, and which answers may leave. The first SETUP of a
- * session admits it. From then on only frames from the same address pass that fit the geometry of that SETUP, and the
+ * session admits it, or the first HELLO with a valid cookie where {@link AddressProof} requires one. From then on only frames from the same address pass that fit the geometry of that SETUP, and the
  * session gets no more bytes of answers than it has sent. Each refused frame is counted.
  * <p>
  * Used by the receiver thread alone, except {@link SubscribedStreams}. {@code localPort} is the port of the endpoint,
@@ -29,6 +30,7 @@ final class SessionAdmission
     private final DropCounters drops;
     private final OwnerRegistry owners;
     private final SubscribedStreams subscribed;
+    private final AddressProof proof;
     private final RateLimiter rates;
     private final SessionTable sessions;
     private final int windowLength;
@@ -43,6 +45,7 @@ final class SessionAdmission
         final DropCounters drops,
         final OwnerRegistry owners,
         final SubscribedStreams subscribed,
+        final AddressProof proof,
         final int windowLength,
         final long idleNs,
         final long nowNs)
@@ -51,9 +54,89 @@ final class SessionAdmission
         this.drops = drops;
         this.owners = owners;
         this.subscribed = subscribed;
+        this.proof = proof;
         this.windowLength = windowLength;
         rates = new RateLimiter(rules, nowNs);
         sessions = new SessionTable(idleNs, nowNs);
+    }
+
+    /**
+     * Whether the session is not admitted, and its source must return a cookie before it is. Its frames are for
+     * {@link #permitsUnprovedSetup} and {@link #judgeUnproved}.
+     */
+    boolean isUnproved(final int sessionId, final int streamId, final int localPort, final long nowNs)
+    {
+        return null == sessions.find(sessionId, streamId, nowNs) && proof.isRequired(localPort, streamId, nowNs);
+    }
+
+    /** Whether to acknowledge the SETUP of an unproved session. It is counted in any case. */
+    boolean permitsUnprovedSetup(final SetupFlyweight setup, final InetSocketAddress source)
+    {
+        if (!permitsUnproved(setup.sessionId(), setup.streamId(), source))
+        {
+            return false;
+        }
+        final DropReason fault = AddressProof.faultOf(setup);
+        drops.count(null == fault ? DropReason.UNPROVED : fault);
+        return null == fault;
+    }
+
+    /** Decide on a data packet of an unproved session, and count it unless it admits its session. */
+    AddressProof.Action judgeUnproved(
+        final DataHeaderFlyweight header,
+        final DirectBuffer packet,
+        final int length,
+        final InetSocketAddress source,
+        final int localPort,
+        final long nowNs)
+    {
+        if (!permitsUnproved(header.sessionId(), header.streamId(), source))
+        {
+            return AddressProof.Action.IGNORE;
+        }
+        final AddressProof.Action action = proof.judge(header, packet, source.getAddress(), localPort, nowNs);
+        if (AddressProof.Action.ADMIT != action)
+        {
+            drops.count(DropReason.UNPROVED);
+            return action;
+        }
+        if (!hasRoomFor(NetworkFilter.sourceOf(source.getAddress()), nowNs))
+        {
+            return AddressProof.Action.IGNORE;
+        }
+        proof.spend();
+        final Session session =
+            new Session(source, header.termId(), HandshakeStream.TERM_LENGTH, HandshakeStream.MTU, nowNs);
+        session.onReceived(length, nowNs);
+        session.firstPacket = new byte[length];
+        packet.getBytes(0, session.firstPacket);
+        sessions.add(header.sessionId(), header.streamId(), session);
+        return action;
+    }
+
+    /** Why to reject an unproved session, after {@link #judgeUnproved}. */
+    String rejection()
+    {
+        return proof.reason();
+    }
+
+    /** The packet that admitted a session and that its image does not have yet, or null. */
+    byte[] firstPacketOf(final int sessionId, final int streamId, final long nowNs)
+    {
+        final Session session = sessions.find(sessionId, streamId, nowNs);
+        return null == session ? null : session.firstPacket;
+    }
+
+    /** The source of an admitted session. */
+    InetSocketAddress sourceOf(final int sessionId, final int streamId, final long nowNs)
+    {
+        return sessions.find(sessionId, streamId, nowNs).source;
+    }
+
+    /** The image has the packet that admitted its session. */
+    void onFirstPacketTaken(final int sessionId, final int streamId, final long nowNs)
+    {
+        sessions.find(sessionId, streamId, nowNs).firstPacket = null;
     }
 
     /** Whether to take a SETUP of {@code length} bytes; the first one of a session admits it. */
@@ -193,6 +276,16 @@ final class SessionAdmission
         session.onReceived(length, nowNs);
         sessions.add(setup.sessionId(), setup.streamId(), session);
         return true;
+    }
+
+    /** The checks of unproved sessions that depend on the source and the session alone. */
+    private boolean permitsUnproved(final int sessionId, final int streamId, final InetSocketAddress source)
+    {
+        if (!rules.networks().permits(source.getAddress()))
+        {
+            return drops.reject(DropReason.NETWORK);
+        }
+        return subscribed.contains(streamId, sessionId) || drops.reject(DropReason.UNWANTED);
     }
 
     /** The checks that depend on the source and the session alone; null if one of them counted a drop. */

@@ -23,6 +23,8 @@ final class SessionTable
         final int initialTermId;
         final int termLength;
         final int mtu;
+        /** The packet that admitted the session, until its image has it; null if a SETUP admitted it. */
+        byte[] firstPacket;
         private int answerBudget;
         private long lastReceivedNs;
 

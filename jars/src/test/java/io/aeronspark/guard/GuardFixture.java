@@ -79,6 +79,24 @@ final class GuardFixture
         });
     }
 
+    /** A registry of secrets at the time 0. */
+    CookieRegistry cookies()
+    {
+        return new CookieRegistry(context, 0);
+    }
+
+    /** Register the secret of 32 equal bytes for a stream at the local port. */
+    AtomicCounter registerSecret(final int layout, final int streamId, final byte secret)
+    {
+        return counters.newCounter("cookies", CookieRegistry.COUNTER_TYPE_ID, key ->
+        {
+            key.putInt(0, layout, LITTLE_ENDIAN);
+            key.putInt(4, LOCAL_PORT, LITTLE_ENDIAN);
+            key.putInt(8, streamId, LITTLE_ENDIAN);
+            key.setMemory(12, 32, secret);
+        });
+    }
+
     /** Dropped frames by the label of their reason, without those that are 0. */
     Map<String, Long> drops()
     {

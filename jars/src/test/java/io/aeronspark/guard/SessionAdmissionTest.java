@@ -43,6 +43,7 @@ class SessionAdmissionTest
             guard.drops,
             guard.owners(OwnerRegistry.RECEIVED),
             subscribed,
+            new AddressProof(guard.cookies()),
             WINDOW_LENGTH,
             IDLE_NS,
             0);
