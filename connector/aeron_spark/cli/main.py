@@ -36,8 +36,10 @@ class Command:
 
 COMMANDS: Final[Mapping[str, Command]] = {
     "backlog": Command("driver_stats", "backlog", "Show how many bytes each subscriber of a stream is behind."),
+    "bans": Command("bans", "bans", "Show, add and remove bans of keys and addresses at this machine's server."),
     "bench": Command("bench", "bench", "Measure a secure server under load."),
     "clients": Command("clients", "clients", "Show and check the keys that a server admits, and their grants."),
+    "connections": Command("connections", "connections", "Show and end the connections of this machine's server."),
     "doctor": Command("doctor", "doctor", "Check this machine: Java, jars, disk and memory, limits, stale drivers."),
     "echo": Command("echo", "echo", "Test whether Aeron's UDP traffic passes NAT and firewalls."),
     "errors": Command("driver_stats", "errors", "Show the errors that the media driver recorded."),

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,53 +17,11 @@ from aeron_spark.connection.owner import PeerInfo
 from aeron_spark.errors import AeronSparkError, OptionError, RefusedError, Retry
 from aeron_spark.keys.clients_file import default_name
 from aeron_spark.keys.stores import MemoryPeerStore
-from aeron_spark.protocol.grants import EVERYTHING, Grant
-from aeron_spark.protocol.keypair import KeyPair, fingerprint, keypair_from, public_text
-from aeron_spark.server.admin_commands import BanCommands, ConnectionCommands, ServerClients
-from aeron_spark.server.ban_file import StoredBans
+from aeron_spark.protocol.grants import EVERYTHING
+from aeron_spark.protocol.keypair import fingerprint, keypair_from, public_text
 from aeron_spark.server.connection_report import ConnectionReporter
-from aeron_spark.server.message_server import MessageServer
-from aeron_spark.server.settings import ServerSettings
-from tests.unit.connection.endpoints import NO_LIMITS, SHORT_TIMES, TIMEOUT_S, World, link, wait_for
-
-KEYS = {name: keypair_from(name.encode().ljust(32, b"-")) for name in ("desk-7", "desk-8", "edge")}
-
-
-class Operated:
-    """A server whose clients file names three keys, the commands of its operator, and clients."""
-
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.bans = StoredBans()
-        self.store = MemoryPeerStore(
-            authorized={keys.public: Grant(name=name, everything=True) for name, keys in KEYS.items()}
-        )
-        times = replace(SHORT_TIMES, measures_round_trip=True)
-        self.server: MessageServer = world.server(
-            ServerSettings(link=link(times=times), limits=NO_LIMITS), store=self.store, bans=self.bans
-        )
-        reporter = ConnectionReporter(
-            self.server.runtime.bulk_links, self.server.grant_of, lambda connection: ["orders"]
-        )
-        clients = ServerClients(self.server, self.store, self.bans, reporter)
-        self.commands = ConnectionCommands(clients).commands | BanCommands(clients).commands
-
-    def client(self, keys: KeyPair = KEYS["desk-7"], tag: str = "desk-7", source: str = "192.0.2.7:4000") -> Client:
-        settings = ClientSettings(link=link(), tag=tag, first_pause=0.01, longest_pause=0.05)
-        before = len(self.server.connections)
-        client = self.world.client(settings, store=MemoryPeerStore(keys), source=source)
-        wait_for(lambda: len(self.server.connections) > before, "the connection at the server")
-        return client
-
-    def run(self, command: str, **arguments: Any) -> Any:
-        """Run a command as the admin socket does: arguments and result pass through JSON."""
-        return json.loads(json.dumps(self.commands[command](json.loads(json.dumps(arguments)))))
-
-    def listed(self) -> list[dict[str, Any]]:
-        return self.run("connections.list")["connections"]  # type: ignore[no-any-return]
-
-    def names(self) -> list[str]:
-        return sorted(one["name"] for one in self.listed())
+from tests.unit.connection.endpoints import TIMEOUT_S, World, link, wait_for
+from tests.unit.server.operated import KEYS, Operated
 
 
 @pytest.fixture
