@@ -66,6 +66,7 @@ class BulkLink:
         self._received: deque[memoryview] = deque()
         self._received_bytes = 0
         self._is_paused = False
+        self._is_held = False  # the endpoint reads nothing from its connection for now
         self._has_offered_open = False
         self._is_open_sent = False
 
@@ -130,7 +131,9 @@ class BulkLink:
             self._received_bytes -= message.nbytes
             resumes = self._is_paused and 2 * self._received_bytes < MAX_RECEIVED_BYTES
             self._is_paused = self._is_paused and not resumes
-            if resumes:  # under the lock: otherwise a pause that was decided before could come after it
+            if (
+                resumes and not self._is_held
+            ):  # under the lock: otherwise a pause that was decided before could come after it
                 self._owner.resume(self.link.token)
         return message
 
@@ -144,6 +147,20 @@ class BulkLink:
         self._owner.close_link(self)
 
     # For BulkLinks, on the event loop unless noted.
+
+    def hold(self, is_held: bool) -> None:
+        """Read nothing from the peer for now, or read again."""
+        with self._changed:
+            self._is_held = is_held
+            if is_held:
+                self._owner.pause(self.link.token)
+            elif not self._is_paused:
+                self._owner.resume(self.link.token)
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the received messages that no thread has taken. Thread-safe."""
+        return self._received_bytes
 
     @property
     def is_established(self) -> bool:
@@ -320,6 +337,19 @@ class BulkLinks:
         """Return the number of bulk links of each connection that has some, by ``id(connection)``. Thread-safe."""
         with self._lock:
             return Counter(id(bulk_link.connection) for bulk_link in self._by_token.values())
+
+    def held_bytes(self) -> dict[Connection, int]:
+        """Return the bytes of received messages that no thread has taken, by connection."""
+        held: dict[Connection, int] = {}
+        for bulk_link in self._by_token.values():
+            held[bulk_link.connection] = held.get(bulk_link.connection, 0) + bulk_link.held_bytes
+        return held
+
+    def hold(self, connection: Connection, is_held: bool) -> None:
+        """Read nothing from the bulk links of a connection for now, or read again."""
+        for bulk_link in self._by_token.values():
+            if bulk_link.connection is connection:
+                bulk_link.hold(is_held)
 
     def handle_event(self, event: TransportEvent, now: float) -> bool:
         """Handle an event if it belongs to a bulk link; return whether it does."""

@@ -39,6 +39,7 @@ from aeron_spark.protocol.connection_machine import (
 )
 from aeron_spark.protocol.frames import RecordKind, decode
 from aeron_spark.protocol.message_types import TYPE_ID, BuiltIn
+from aeron_spark.protocol.rpc_dispatch import memory_refusal
 from aeron_spark.protocol.rpc_messages import Target
 from aeron_spark.protocol.rpc_objects import Origin, Proxy
 from aeron_spark.protocol.transfers import Purpose, ReceivedTransfer, TransferStart
@@ -59,6 +60,9 @@ class ConnectionOwner(EndpointServices, Protocol):
 
     def refusal(self, connection: Connection, purpose: Purpose) -> RefusedError | None:
         """Why the peer of a connection may not send messages or files; None: it may."""
+
+    def is_memory_full(self, connection: Connection, size: int) -> bool:
+        """Whether the endpoint has no memory for a request or a transfer of ``size`` bytes of this connection."""
 
     def deliver(self, connection: Connection, message: object) -> bool:
         """Call the endpoint's listeners of a message; return whether it has any."""
@@ -99,6 +103,7 @@ class Connection:
         self.state_lock = threading.RLock()
         self.machine = ConnectionMachine(settings.session, settings.times, time.monotonic())
         self.sender = FrameSender(self.machine, self.state_lock, lambda: self.label, lambda: owner.request_flush(self))
+        self._is_held = False  # the endpoint reads nothing from it for now
         self._ping_waiters: dict[int, Future[float]] = {}  # by number
         self._listeners: Listeners[Callable[[Any], object]] = Listeners()
         self._disconnect_listeners: list[Callable[[Connection], object]] = []
@@ -106,7 +111,8 @@ class Connection:
         self._assembling = SerialExecutor(owner.listener_pool, settings.queue_bytes, self._has_room)
         self._rpc = RpcRunner(
             self.state_lock, owner, lambda target, method: owner.is_permitted(self, target, method), self._send_record,
-            self._send_request, self._has_room, self._report, number, lambda: self.label,
+            self._send_request, lambda size: owner.is_memory_full(self, size), self._has_room, self._report, number,
+            lambda: self.label,
         )  # fmt: skip
         self._transfers = TransferRunner(
             self.sender, self.machine, self.state_lock, owner, self._assembling,
@@ -369,6 +375,23 @@ class Connection:
         return bool(self.machine.pings or len(self._rpc.calls))
 
     @property
+    def held_bytes(self) -> int:
+        """Bytes that the connection makes this endpoint hold, without its bulk links."""
+        return self.waiting_bytes + self.unacknowledged_bytes
+
+    def hold(self, is_held: bool) -> None:
+        """Read nothing from the peer for now, so that Aeron's window fills; or read again."""
+        if is_held:
+            self._is_held = True
+            self._pause_acks(True)
+            link = self.sender.link
+            if link is not None:
+                self.owner.pause(link.token)
+        elif self._is_held:
+            self._is_held = False
+            self._has_room()
+
+    @property
     def usage(self) -> dict[str, int]:
         """Counts of the resources of the connection, for statistics and for tests of leaks."""
         return {
@@ -456,7 +479,7 @@ class Connection:
                 self._has_room()  # the work may have become less meanwhile
 
     def _has_room(self) -> None:
-        if self._delivering.is_full or self._assembling.is_full or self._rpc.is_full:
+        if self._is_held or self._delivering.is_full or self._assembling.is_full or self._rpc.is_full:
             return
         self._pause_acks(False)
         self.sender.flush()
@@ -512,6 +535,8 @@ class Connection:
             self.sender.push(kind, payload, end)
 
     def _refusal_of_transfer(self, start: TransferStart) -> RefusedError | None:
+        if self.owner.is_memory_full(self, start.total):
+            return memory_refusal(start.total)
         if start.purpose in REQUESTS:
             return self._rpc.transfer_refusal(start.total, self._transfers.assembly.announced_bytes(*REQUESTS))
         return self.owner.refusal(self, start.purpose)

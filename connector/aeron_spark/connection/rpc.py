@@ -52,8 +52,9 @@ class RpcRunner:
     """Makes calls and runs the peer's calls. Thread-safe.
 
     ``send`` sends a record of any size. ``send_request`` sends one whose response the future is for, and fails the
-    future if the peer refuses the request. ``on_room`` is called without a lock after ``is_full`` was true, when the
-    running calls take less than half of their limit.
+    future if the peer refuses the request. ``is_memory_full`` returns whether the endpoint has no memory for a request
+    of so many bytes. ``on_room`` is called without a lock after ``is_full`` was true, when the running calls take less
+    than half of their limit.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class RpcRunner:
         permit: Permit,
         send: Send,
         send_request: SendRequest,
+        is_memory_full: Callable[[int], bool],
         on_room: Callable[[], None],
         report: Callable[[BaseException], None],
         number: int,
@@ -82,7 +84,7 @@ class RpcRunner:
         self.calls = Calls(owner.types, self.references, max_in_flight=settings.max_calls, connection=number)
         self.dispatcher = Dispatcher(
             owner.types, self.objects, owner.error_codes, references=self.references, permit=permit,
-            max_running=settings.max_running, max_bytes=settings.call_bytes,
+            max_running=settings.max_running, max_bytes=settings.call_bytes, is_memory_full=is_memory_full,
         )  # fmt: skip
         self._was_full = False
         self._is_closed = False

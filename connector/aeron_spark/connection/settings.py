@@ -40,6 +40,7 @@ class LinkSettings:
     max_calls: int = EndpointOptions.max_calls
     max_running: int = EndpointOptions.max_running
     call_bytes: int = EndpointOptions.call_bytes
+    memory_limit: int = 0  # for what all connections hold; 0: no limit, as for a client
     max_objects: int = EndpointOptions.max_objects
     max_transfers: int = EndpointOptions.max_transfers
     transfer_memory_bytes: int = EndpointOptions.transfer_memory

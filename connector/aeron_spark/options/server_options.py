@@ -201,6 +201,13 @@ class ServerOptions(EndpointOptions, where=SERVER):
         low=1,
         high=4096,
     )
+    memory_limit: Bytes = option(
+        "512MiB",
+        "Limit for the memory that all clients make the server hold: calls, messages, transfers and responses. Near "
+        "it, the connections that hold the most pause; at it, calls fail with the reason `busy`, and the connection "
+        "that holds the most ends. 256 KiB are assured to each connection; 0 means no limit.",
+        example="1GiB",
+    )
     deciders: int = option("8", "Threads that check keys and filters during handshakes.", example="2", low=1, high=1024)
 
     def __post_init__(self) -> None:

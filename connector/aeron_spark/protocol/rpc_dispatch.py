@@ -187,7 +187,8 @@ class Dispatcher:
 
     ``permit`` is called for each call with the target and the method, and for each creation with the factory and
     "create". ``failed_one_way`` counts one-way calls that could not start; their caller gets no response.
-    ``references`` gives access to ``objects`` to the threads that run invocations; it may use a lock.
+    ``is_memory_full`` returns whether the endpoint has no memory for a request of so many bytes. ``references`` gives
+    access to ``objects`` to the threads that run invocations; it may use a lock.
     """
 
     def __init__(
@@ -200,12 +201,14 @@ class Dispatcher:
         permit: Permit = permit_all,
         max_running: int = MAX_RUNNING,
         max_bytes: int = CALL_BYTES,
+        is_memory_full: Callable[[int], bool] = lambda _: False,
     ) -> None:
         self.running = 0
         self.running_bytes = 0  # of the records of these calls, including RECORD_COST for each
         self.failed_one_way = 0
         self.max_running = max_running
         self.max_bytes = max_bytes
+        self._is_memory_full = is_memory_full
         self._types = types
         self._objects = objects
         self._references = references or objects
@@ -334,7 +337,7 @@ class Dispatcher:
     def _refusal(self, size: int) -> RefusedError | None:
         if self.running >= self.max_running:
             return _busy(f"{self.running} of your calls wait or run, which is the limit (maxRunning)")
-        return self.refusal_of_bytes(size)
+        return memory_refusal(size) if self._is_memory_full(size) else self.refusal_of_bytes(size)
 
     def _find_function(self, target: Target, method: str) -> Callable[..., Any] | Failure:
         exposed = self._objects.find(target)
@@ -370,6 +373,11 @@ class Dispatcher:
             self.failed_one_way += 1
             return None
         return encode_failure(call_id, failure, self._types)
+
+
+def memory_refusal(size: int) -> RefusedError:
+    """Return the error for a request of ``size`` bytes when the endpoint's memory for connections is full."""
+    return _busy(f"the memory for all connections is full (memoryLimit), and {size} more bytes are needed")
 
 
 def _busy(what: str) -> RefusedError:

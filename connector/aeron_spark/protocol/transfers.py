@@ -292,6 +292,8 @@ class TransferAssembly:
         self.max_memory_bytes = max_memory_bytes
         self.max_spilled_bytes = max_spilled_bytes
         self.ignored = 0  # number of records of abandoned transfers
+        self.memory_bytes = 0
+        """Received bytes in memory."""
         self._spill = spill
         self._refusal = refusal
         self._incoming: dict[int, _IncomingTransfer] = {}
@@ -300,11 +302,6 @@ class TransferAssembly:
 
     def __len__(self) -> int:
         return len(self._incoming)
-
-    @property
-    def memory_bytes(self) -> int:
-        """Received bytes in memory."""
-        return sum(len(transfer.memory) for transfer in self._incoming.values())
 
     def announced_bytes(self, *purposes: Purpose) -> int:
         """Return the announced bytes of the unfinished transfers for these purposes."""
@@ -351,6 +348,7 @@ class TransferAssembly:
             )
         if transfer.sink is None:
             transfer.memory += chunk
+            self.memory_bytes += len(chunk)
         else:
             try:
                 transfer.sink.write(chunk)
@@ -376,6 +374,7 @@ class TransferAssembly:
             )
         if transfer.sink is None:
             del self._incoming[transfer_id]
+            self.memory_bytes -= len(transfer.memory)
             return ReceivedTransfer(transfer.start, transfer.memory, spilled=False)
         try:
             content = transfer.sink.close()
@@ -437,6 +436,7 @@ class TransferAssembly:
 
     def _abandon(self, transfer_id: int) -> None:
         transfer = self._incoming.pop(transfer_id)
+        self.memory_bytes -= len(transfer.memory)
         if transfer.sink is not None:
             transfer.sink.discard()
         self._remember_abandoned(transfer_id)

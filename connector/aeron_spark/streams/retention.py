@@ -5,7 +5,10 @@ All positions are in bytes.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+
+from aeron_spark.streams.time_index import SECOND_NS
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,24 @@ def retention_start(end: int, *, retention_bytes: int, by_time: int | None) -> i
     """
     by_bytes = end - retention_bytes if retention_bytes else 0
     return max(0, by_bytes, by_time or 0)
+
+
+def retention_starts(
+    ends: Sequence[int], position_at: Callable[[int], Sequence[int]], now_ns: int, *, retention_bytes: int,
+    retention_seconds: float,
+) -> dict[int, int]:  # fmt: skip
+    """Return, by partition, the position from which the retention keeps rows; empty without a retention.
+
+    ``ends`` are the ends of the partitions at ``now_ns`` (since 1970), ``position_at`` returns their positions at a
+    time in nanoseconds. 0 is no limit.
+    """
+    if not retention_bytes and not retention_seconds:
+        return {}
+    times = position_at(now_ns - int(retention_seconds * SECOND_NS)) if retention_seconds else [0] * len(ends)
+    return {
+        index: retention_start(end, retention_bytes=retention_bytes, by_time=by_time)
+        for index, (end, by_time) in enumerate(zip(ends, times, strict=True))
+    }
 
 
 def purge_to(

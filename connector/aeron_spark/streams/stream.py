@@ -33,7 +33,7 @@ from aeron_spark.streams.model import CommitOutcome, Shape, StreamSettings
 from aeron_spark.streams.reader_leases import ReaderLeases
 from aeron_spark.streams.reads import ReadableStream
 from aeron_spark.streams.recordings import Recordings
-from aeron_spark.streams.retention import Layout, purge_to, retention_start
+from aeron_spark.streams.retention import Layout, purge_to, retention_starts
 from aeron_spark.streams.schema_changes import merge
 from aeron_spark.streams.stage_files import StageSpace
 from aeron_spark.streams.stages import Stage, StageRef, Stages, by_partition
@@ -42,7 +42,6 @@ from aeron_spark.streams.time_index import SECOND_NS
 LOG: Final = logging.getLogger("aeron_spark.streams")
 STAGES: Final = "stages"
 MARK_INTERVAL_S: Final = 10.0  # between two updates of the archive's mark, each of which calls fsync
-_NOTHING: Final[Mapping[int, int]] = {}
 MAX_TOKEN_BYTES: Final = 4_096  # of UTF-8; the journal has one token for each producer of each writer
 
 
@@ -345,7 +344,7 @@ class Stream(ReadableStream):
                 if before_time_ns is not None:
                     wanted = list(map(max, wanted, self._ledger.position_at(before_time_ns)))
                 indexes = range(len(wanted)) if partition is None else [partition]
-                moved = self._move_starts({index: wanted[index] for index in indexes})
+                moved = self._move_starts({index: wanted[index] for index in indexes}, {})
             self._recordings.purge(moved)
         return [state.start for state in self._view.states]
 
@@ -523,19 +522,14 @@ class Stream(ReadableStream):
 
     def _retention_starts(self, delay_s: float = 0.0) -> dict[int, int]:
         """Return, by partition, the position from which the retention kept rows ``delay_s`` ago; empty without one."""
-        definition, now_ns = self.definition, self._wall() - int(delay_s * SECOND_NS)
-        if not definition.retention_bytes and not definition.retention_seconds:
-            return {}
-        times = [0] * definition.partitions
-        if definition.retention_seconds:
-            times = self._ledger.position_at(now_ns - int(definition.retention_seconds * SECOND_NS))
+        now_ns = self._wall() - int(delay_s * SECOND_NS)
         ends = self._ledger.position_at(now_ns) if delay_s else self._ledger.ends
-        return {
-            index: retention_start(end, retention_bytes=definition.retention_bytes, by_time=times[index])
-            for index, end in enumerate(ends)
-        }
+        return retention_starts(
+            ends, self._ledger.position_at, now_ns, retention_bytes=self.definition.retention_bytes,
+            retention_seconds=self.definition.retention_seconds,
+        )  # fmt: skip
 
-    def _move_starts(self, wanted: Mapping[int, int], overdue: Mapping[int, int] = _NOTHING) -> dict[int, int]:
+    def _move_starts(self, wanted: Mapping[int, int], overdue: Mapping[int, int]) -> dict[int, int]:
         """Raise the starts of partitions towards these positions, by whole unleased segments; return the raised ones.
 
         Leases do not protect the rows before the positions ``overdue``. The caller holds ``_state``.

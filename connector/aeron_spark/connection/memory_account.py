@@ -1,0 +1,53 @@
+"""Shares the memory that the connections of an endpoint hold: decides which of them pause, and which one ends. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import Final, Generic, TypeVar
+
+ASSURED_BYTES: Final = 256 * 1024  # of each connection, which is not paused or ended for so little
+
+H = TypeVar("H", bound=Hashable)
+
+
+class MemoryAccount(Generic[H]):
+    """The bytes that connections make the endpoint hold: requests, messages, transfers and unsent responses.
+
+    Above three quarters of ``limit`` (bytes; 0 is no limit) the largest holders pause, until the others hold less than
+    half of it. They continue when all together hold less than half. At the limit the largest holder ends. For one
+    thread, except the attributes.
+    """
+
+    def __init__(self, limit: int, assured: int = ASSURED_BYTES) -> None:
+        self.limit: Final = limit
+        self.assured: Final = assured
+        self.held = 0
+        """Bytes that all holders had at the last review."""
+        self.paused: frozenset[H] = frozenset()
+        """The holders that are paused."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the holders had the limit at the last review, so that no further request is accepted."""
+        return bool(self.limit) and self.held >= self.limit
+
+    def review(self, held: Mapping[H, int]) -> H | None:
+        """Decide by the bytes of each holder who is paused from now on; return the holder that must end, or None."""
+        self.held = sum(held.values())
+        if not self.limit:
+            return None
+        if self.held < self.limit // 2:
+            self.paused = frozenset()
+            return None
+        largest_first = sorted((one for one in held if held[one] > self.assured), key=held.__getitem__, reverse=True)
+        paused = {one for one in largest_first if one in self.paused}
+        if self.held >= self.limit * 3 // 4:
+            others = self.held - sum(held[one] for one in paused)
+            for one in largest_first:
+                if others < self.limit // 2:
+                    break
+                if one not in paused:
+                    paused.add(one)
+                    others -= held[one]
+        self.paused = frozenset(paused)
+        return largest_first[0] if self.is_full and largest_first else None

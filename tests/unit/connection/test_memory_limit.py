@@ -1,0 +1,97 @@
+"""Tests of the memory limit of a server: its largest holders pause, then end, and the others continue."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+
+from aeron_spark.client.client import Client
+from aeron_spark.errors import ConnectError, RefusedError, Retry, WaitTimeout
+from aeron_spark.server.message_server import MessageServer
+from aeron_spark.server.settings import ServerSettings
+from tests.unit.connection.endpoints import LINK, NO_LIMITS, TIMEOUT_S, World, link, wait_for
+
+
+class Slow:
+    """Its method ``hold`` holds the bytes of its call until the test ends the future."""
+
+    def __init__(self) -> None:
+        self.futures: list[Future[int]] = []
+
+    def hold(self, data: bytes) -> Future[int]:
+        self.futures.append(Future())
+        return self.futures[-1]
+
+    def size(self, data: bytes) -> int:
+        return len(data)
+
+
+def serving(world: World, memory_limit: int) -> tuple[MessageServer, Slow]:
+    server = world.server(ServerSettings(link=link(memory_limit=memory_limit), limits=NO_LIMITS))
+    slow = Slow()
+    server.register("slow", slow, ["hold", "size"])
+    return server, slow
+
+
+def size_of(client: Client, count: int) -> int:
+    size: int = client.remote("slow").with_timeout(TIMEOUT_S).size(bytes(count))
+    return size
+
+
+def test_the_largest_holder_pauses_until_its_memory_is_free(world: World) -> None:
+    server, slow = serving(world, 1_000_000)
+    greedy, good = world.client(), world.client()
+    (greedy_connection,) = [one for one in server.connections if one.id == greedy.connection.id]
+    with ThreadPoolExecutor(2) as pool:
+        calls = [pool.submit(greedy.remote("slow").with_timeout(TIMEOUT_S).hold, bytes(400_000)) for _ in range(2)]
+        wait_for(lambda: server.runtime.memory.paused == {greedy_connection})
+        with pytest.raises(WaitTimeout):
+            greedy.ping(0.2)
+        assert good.ping(TIMEOUT_S) >= 0
+        assert size_of(good, 100_000) == 100_000
+        for future in slow.futures:
+            future.set_result(1)
+        wait_for(lambda: not server.runtime.memory.paused)
+        assert greedy.ping(TIMEOUT_S) >= 0
+        assert [call.result(TIMEOUT_S) for call in calls] == [1, 1]
+    wait_for(lambda: greedy_connection.held_bytes == 0)
+
+
+def test_at_the_limit_the_largest_holder_ends_and_connects_again(world: World) -> None:
+    server, slow = serving(world, 1_000_000)
+    greedy, good = world.client(), world.client()
+    first = greedy.connection
+    with ThreadPoolExecutor(2) as pool:
+        calls = [pool.submit(greedy.remote("slow").with_timeout(TIMEOUT_S).hold, bytes(600_000)) for _ in range(2)]
+        for call in calls:
+            with pytest.raises((ConnectError, RefusedError), match="memoryLimit"):
+                call.result(TIMEOUT_S)
+        assert size_of(good, 100_000) == 100_000
+    assert all(future.cancelled() for future in slow.futures)
+    greedy.connect(TIMEOUT_S)
+    assert greedy.connection is not first
+    assert size_of(greedy, 10) == 10
+    wait_for(lambda: server.runtime.memory.held < 500_000)
+
+
+def test_a_call_is_refused_while_small_holders_fill_the_memory_but_a_small_call_is_not(world: World) -> None:
+    server, slow = serving(world, 500_000)
+    holders, asker = [world.client() for _ in range(2)], world.client()
+    with ThreadPoolExecutor(2) as pool:
+        calls = [pool.submit(one.remote("slow").with_timeout(TIMEOUT_S).hold, bytes(255_000)) for one in holders]
+        wait_for(lambda: server.runtime.memory.is_full)
+        with pytest.raises(RefusedError, match=r"memory for all connections is full \(memoryLimit\)") as refused:
+            size_of(asker, 300_000)
+        assert (refused.value.reason, refused.value.retry) == ("busy", Retry.SOON)
+        assert size_of(asker, 1_000) == 1_000
+        assert all(one.connected for one in holders)
+        for future in slow.futures:
+            future.set_result(1)
+        assert [call.result(TIMEOUT_S) for call in calls] == [1, 1]
+    wait_for(lambda: not server.runtime.memory.is_full)
+    assert size_of(asker, 300_000) == 300_000
+
+
+def test_a_client_has_no_memory_limit() -> None:
+    assert (LINK.memory_limit, ServerSettings().link.memory_limit) == (0, 512 << 20)
