@@ -119,7 +119,7 @@ docs: $(PYTHON_READY)  ## write what docs/ has of the code's own tables: options
 	@mv docs/options.md.new docs/options.md
 	$(BIN)/python -m aeron_spark.cli.document > docs/command-line.md.new
 	@mv docs/command-line.md.new docs/command-line.md
-	$(BIN)/python -m aeron_spark.server.event_table > docs/events.md.new
+	$(BIN)/python -m aeron_spark.server > docs/events.md.new
 	@mv docs/events.md.new docs/events.md
 	$(BIN)/python -m aeron_spark.protocol < docs/endpoint-protocol.md > docs/endpoint-protocol.md.new
 	@mv docs/endpoint-protocol.md.new docs/endpoint-protocol.md

@@ -54,11 +54,11 @@ def test_a_port_is_refused_also_with_another_data_home_or_path_of_the_driver(
             monkeypatch.setenv("AERON_SPARK_DATA_HOME", str(tmp_path / "data"))
         with running_server(tmp_path / "second", driver, address, "--streams-dir", str(tmp_path / "other")) as second:
             assert second.process.wait(TIMEOUT_S) == 3
-            assert second.process.stderr is not None
-            assert second.process.stderr.read() == (
+            second.join()
+            assert second.errors == [
                 f"aeron-spark: port {address.split(':')[1]} of the media driver in {driver} is served by server "
                 f"process {first.process.pid}. Stop it, or choose another port\n"
-            )
+            ]
         assert first.stop() == 0
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import threading
 import time
 from pathlib import Path
 from typing import Any, Final
@@ -19,7 +18,7 @@ from aeron_spark.cli.arguments import (
 )
 from aeron_spark.cli.output import format_time, json_option, print_json
 from aeron_spark.cli.signals import catch_stop_signals
-from aeron_spark.errors import AeronSparkError, OptionError
+from aeron_spark.errors import OptionError
 from aeron_spark.options import ServerOptions
 
 COMMAND_NAMES: Final = ("backup", "check", "reload", "restore", "status", "verify")  # no host has such a name here
@@ -58,8 +57,10 @@ def run(
     """Run a secure server on HOST:PORT (default 0.0.0.0:20121) until SIGINT or SIGTERM.
 
     Clients write and read its durable streams ('aeron-spark streams create' makes one). Without a stream, the server
-    relays messages: those of 'aeron-spark send --server' to all clients that run 'aeron-spark receive --server'. It
-    prints a line for its start and for each connection and error.
+    relays messages: those of 'aeron-spark send --server' to all clients that run 'aeron-spark receive --server'.
+
+    Standard output has one line for each address on which the server listens. Standard error has the log: one line for
+    each event, which docs/events.md lists.
 
     \b
     For example, for the clients whose keys a file authorises:
@@ -75,20 +76,19 @@ def run(
         refuse_duplicates(options, file_options, str(config))
         address = address or file_options.pop("address", None)
         options |= file_options
+    if not any(name.replace("_", "").lower() == "logformat" for name in options):
+        options["logformat"] = "text"
     with catch_stop_signals() as stopped:
         running = Server(address or "", **options)
-        printer = _StatusPrinter(as_json)
-        printer.listen(running)
-        relay = Relay(running)
+        Relay(running)
         try:
             running.start()
             stopped.start_polling()
-            printer.print_listening(running)
+            _print_listening(running, as_json=as_json)
             while not stopped() and not running.closed:
                 time.sleep(POLL_INTERVAL_S)
         finally:
             running.close()
-        printer.print_event("stopped", passed_on=relay.forwarded, missed=relay.missed)
 
 
 def _refuse_command_name(address: str | None) -> None:
@@ -101,62 +101,13 @@ def _refuse_command_name(address: str | None) -> None:
         )
 
 
-class _StatusPrinter:
-    """Prints one line for each event of a server. Its threads call this object while they serve.
+def _print_listening(running: Any, *, as_json: bool) -> None:
+    """Print a line for each address: programs that start a server wait for it."""
+    from aeron_spark.protocol.keypair import fingerprint
 
-    Events of connections that come before ``print_listening`` are printed after it: programs wait for "listening".
-    """
-
-    def __init__(self, as_json: bool) -> None:
-        self._as_json = as_json
-        self._lock = threading.Lock()
-        self._early_events: list[tuple[str, dict[str, Any]]] | None = []  # None: "listening" is printed
-
-    def listen(self, server: Any) -> None:
-        """Register this printer for the connections and errors of a server."""
-        for name in ("connect", "resume", "disconnect"):
-            getattr(server, f"on_{name}")(lambda connection, name=name: self._on_connection(name, connection))
-        server.on_error(self._on_error)
-
-    def print_listening(self, server: Any) -> None:
-        """Print a line for each address, then the events that came before."""
-        key = self._fingerprint(server.public_key)
-        with self._lock:
-            for address in server.addresses:
-                self.print_event("listening", address=address, key=key, aeron_dir=server.aeron_dir)
-            early_events, self._early_events = self._early_events or [], None
-            for name, values in early_events:
-                self.print_event(name, **values)
-
-    def print_event(self, name: str, **values: Any) -> None:
-        if self._as_json:
-            print_json({"event": name, "time": format_time(time.time()), **values})
+    for address in running.addresses:
+        values = {"address": address, "key": fingerprint(running.public_key), "aeron_dir": running.aeron_dir}
+        if as_json:
+            print_json({"event": "listening", "time": format_time(time.time()), **values})
         else:
-            click.echo(f"{name} " + " ".join(f"{key}={value}" for key, value in values.items()))
-
-    def _on_connection(self, event: str, connection: Any) -> None:
-        values = {
-            "id": connection.id, "tag": connection.tag, "key": self._fingerprint(connection.key),
-            "transport": "ipc" if connection.is_ipc else "udp", "remote_address": connection.remote_address,
-            "remote_port": connection.remote_port,
-        }  # fmt: skip
-        with self._lock:
-            if self._early_events is None:
-                self.print_event(event, **values)
-            else:
-                self._early_events.append((event, values))
-
-    def _on_error(self, connection: Any, error: BaseException) -> None:
-        what, remedy = (
-            (error.what, error.remedy)
-            if isinstance(error, AeronSparkError)
-            else (f"{type(error).__name__}: {error}", "")
-        )
-        connection_id = None if connection is None else connection.id
-        self.print_event("error", id=connection_id, kind=type(error).__name__, what=what, remedy=remedy)
-
-    @staticmethod
-    def _fingerprint(key: bytes) -> str:
-        from aeron_spark.protocol.keypair import fingerprint
-
-        return fingerprint(key)
+            click.echo("listening " + " ".join(f"{name}={value}" for name, value in values.items()))

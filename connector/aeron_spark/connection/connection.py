@@ -99,6 +99,7 @@ class Connection:
         self.connected_at = time.time()
         """When the connection was made, in seconds since 1970."""
         self.traffic = Traffic(time.monotonic())
+        self.close_error: AeronSparkError | None = None  # why this endpoint closes it, if the program did not close it
         self.tampered: list[float] = []  # times of recent frames that failed their authentication
         self.state_lock = threading.RLock()
         self.machine = ConnectionMachine(settings.session, settings.times, time.monotonic())

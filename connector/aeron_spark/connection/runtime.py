@@ -258,6 +258,7 @@ class Runtime:
 
         ``error`` is the reason for the peer.
         """
+        connection.close_error = connection.close_error or error
         self._send_close(connection, keep_session, error)
         self.run_on_loop(lambda: self._runner.close_connection(connection, keep_session, time.monotonic()))
 

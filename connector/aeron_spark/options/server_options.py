@@ -210,6 +210,17 @@ class ServerOptions(EndpointOptions, where=SERVER):
     )
     deciders: int = option("8", "Threads that check keys and filters during handshakes.", example="2", low=1, high=1024)
 
+    log_format: Literal["text", "json"] | None = option(
+        None,
+        "Write the log to standard error, one line for each event: as text for people, or as JSON for programs. "
+        "Without it, a Python program configures the module `logging` itself.",
+        example="json",
+        shown="`text` for the command `server`",
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = option(
+        "info", "The least level of the lines in the log of `logFormat`.", example="warning"
+    )
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.reply_channel == "mdc" and self.mdc_ports is None:

@@ -11,6 +11,7 @@ from aeron_spark.protocol.frame_cipher import FrameDecryptor, FrameEncryptor
 from aeron_spark.protocol.grants import Grant
 from aeron_spark.protocol.handshake_payloads import ClientDone
 from aeron_spark.protocol.pools import PooledIds
+from aeron_spark.protocol.refusals import Refusal
 from aeron_spark.protocol.sources import Source
 
 Notice = Literal["connect", "resume", "disconnect"]
@@ -175,6 +176,22 @@ class ForgetConnection:
 
 
 @dataclass(frozen=True, slots=True)
+class HandshakeEnded:
+    """Report the result of a handshake, for logs and metrics.
+
+    ``result`` is "retry" for a sender that was asked to prove its address, or left before that. ``key`` and ``tag`` are
+    those of a client that has proved its key. ``seconds`` is the time since its first packet.
+    """
+
+    result: Literal["accepted", "refused", "retry", "lost"]
+    source: Source
+    refusal: Refusal | None
+    key: bytes | None
+    tag: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """Report an error to the error listeners."""
 
@@ -203,6 +220,7 @@ ServerEffect = (
     | EndConnection
     | Notify
     | ForgetConnection
+    | HandshakeEnded
     | Report
     | ReopenTransport
 )

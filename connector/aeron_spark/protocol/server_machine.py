@@ -53,6 +53,7 @@ from aeron_spark.protocol.type_digests import schema_refusal, type_digests
 
 BAD_SOURCE: Final = "aeron-spark/1 FAILED message Bad source address"
 NO_LINK: Final = "Connection error! The link could not be opened"
+DRIVER_LOST: Final = "driver-lost"  # reason of the error that reports it
 SESSION_ENDED: Final = Refusal("server-error", "The session ended during the handshake")
 DRAIN_SECONDS: Final = 2.0  # longest wait until Aeron has taken the last packet of a handshake
 
@@ -123,9 +124,8 @@ class ServerMachine:
                 if session is not None:
                     self._session_event(session, event, now)
             case events.DriverLost(reason):
-                lost = TransportError(
-                    f"the media driver was lost: {reason}", remedy="The server connects again when a media driver runs."
-                )
+                remedy = "The server connects again when a media driver runs."
+                lost = TransportError(f"the media driver was lost: {reason}", remedy=remedy, reason=DRIVER_LOST)
                 self._emit(effects.Report(lost))
                 self._close_paths_and_links(now)
                 self._emit(effects.ReopenTransport())
@@ -261,7 +261,7 @@ class ServerMachine:
             return
         address = str(source.address) if isinstance(source, UdpSource) else None
         handshake = ServerHandshake(self.identity, address, now)
-        pending = PendingHandshake(next(self._numbers), event, source, handshake)
+        pending = PendingHandshake(next(self._numbers), event, source, handshake, now)
         self._handshakes[pending.path] = self._by_image[event.image] = pending
         if self._is_closing:
             self._advance(pending, handshake.close(now), now)
@@ -315,8 +315,7 @@ class ServerMachine:
         """Release everything of a handshake except its path, which stays until Aeron has taken the last packet."""
         if refusal is not None:
             self.resources.refused[refusal.code] += 1
-            if refusal.cause is not None:
-                self._emit(effects.Report(refusal.cause))
+        self._emit(pending.ended(refusal, now))
         if pending.permit is not None:
             pending.permit.release()
         accepted, pending.accepted = pending.accepted, None

@@ -18,7 +18,7 @@ from aeron_spark.protocol.noise import Entropy
 from aeron_spark.protocol.pools import PooledIds
 from aeron_spark.protocol.refusals import Refusal
 from aeron_spark.protocol.retry_cookies import Cookies
-from aeron_spark.protocol.server_effects import AuthenticatedClient, Notice
+from aeron_spark.protocol.server_effects import AuthenticatedClient, HandshakeEnded, Notice
 from aeron_spark.protocol.server_events import ImageAvailable
 from aeron_spark.protocol.server_handshake import ServerHandshake, ServerIdentity, ServerTiming
 from aeron_spark.protocol.sources import IpAddress, Source, UdpSource
@@ -165,6 +165,7 @@ class PendingHandshake:
     event: ImageAvailable
     source: Source
     handshake: ServerHandshake
+    begun_at: float
     permit: Permit | None = None
     is_open: bool = False  # OpenPath was returned, but not ClosePath
     authenticate: actions.Authenticate | None = None  # set when the client has proved its key
@@ -175,6 +176,17 @@ class PendingHandshake:
     def deadline(self) -> float | None:
         """The deadline of the present step."""
         return self.handshake.deadline if self.drain_until is None else self.drain_until
+
+    def ended(self, refusal: Refusal | None, now: float) -> HandshakeEnded:
+        """Return the result of the handshake, which has ended."""
+        was_refused, was_accepted = refusal is not None, self.handshake.state is actions.State.CONNECTED
+        unfinished: Literal["retry", "lost"] = "retry" if self.permit is None else "lost"
+        client = self.authenticate
+        key, tag = (None, "") if client is None else (client.client_key, client.done.tag)
+        return HandshakeEnded(
+            "refused" if was_refused else "accepted" if was_accepted else unfinished,
+            self.source, refusal, key, tag, now - self.begun_at,
+        )  # fmt: skip
 
 
 def build_done_ack(

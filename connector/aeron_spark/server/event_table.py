@@ -101,8 +101,6 @@ FIELDS: Final[Mapping[str, Field]] = MappingProxyType(
         "used_bytes": Field("used bytes"),
         "limit_bytes": Field("most bytes"),
         "cut_off": Field("number of calls and commits that did not finish"),
-        "passed_on": Field("messages that the relay has passed on"),
-        "missed": Field("messages that the relay could not pass on"),
         "version": Field("version of aeron-spark"),
         "pid": Field("id of the process"),
         "aeron_dir": Field("folder of the media driver"),
@@ -126,7 +124,7 @@ GROUPS: Final[Mapping[str, tuple[EventType, ...]]] = MappingProxyType(
                 "The server serves: it listens, and each stream is recovered or damaged.",
             ),
             EventType("draining", _I, ("connections", "seconds"), "The server finishes its work and takes no more."),
-            EventType("stopped", _I, ("seconds", "cut_off", "passed_on", "missed"), "The server has ended."),
+            EventType("stopped", _I, ("seconds", "cut_off"), "The server has ended."),
             EventType("reloaded", _I, ("changed", "restart_needed"), "The server has read its configuration again."),
             EventType(
                 "reload_failed",
@@ -318,7 +316,3 @@ This page answers: which log lines does a server write, and what do their fields
 It is made from the declarations in `server/event_table.py`. [operations.md](operations.md) describes the formats of a
 line. A line leaves out a field without a value.
 """
-
-
-if __name__ == "__main__":
-    print(document(), end="")

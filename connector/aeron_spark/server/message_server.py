@@ -12,11 +12,13 @@ from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.endpoint import Endpoint
 from aeron_spark.connection.runtime import Runtime
 from aeron_spark.errors import AeronSparkError, EndedError, RefusedError, UsageError
+from aeron_spark.keys.clients_file import default_name
 from aeron_spark.protocol.access import Candidate, PeerStore
 from aeron_spark.protocol.grants import Grant
 from aeron_spark.protocol.refusals import Refusal
 from aeron_spark.server.ban_file import StoredBans
 from aeron_spark.server.bulk_link_service import BulkLinkHandler
+from aeron_spark.server.event_observer import EventObserver
 from aeron_spark.server.events import ServerEvents
 from aeron_spark.server.runner import ConnectionService, ServerRunner
 from aeron_spark.server.settings import ServerSettings
@@ -48,10 +50,11 @@ class MessageServer(Endpoint):
         store: PeerStore,
         settings: ServerSettings | None = None,
         connection_class: type[Connection] = Connection,
-        events: ServerEvents | None = None,
         bans: StoredBans | None = None,
+        name_of: Callable[[bytes], str] = default_name,
     ) -> None:
-        self.events: Final = events or ServerEvents()
+        """``name_of`` returns the name of a client's key for logs."""
+        self.events: Final = ServerEvents()
         """The events of the server."""
         self._settings: Final = settings or ServerSettings()
         runtime = Runtime("aeron-spark-server", self._settings.link)
@@ -60,6 +63,10 @@ class MessageServer(Endpoint):
         )
         runtime.bind(self._runner)
         super().__init__(runtime)
+        self.event_observer: Final = EventObserver(self.events, name_of, self._settings)
+        """Reports facts of the server as events."""
+        self._runner.observers.add(self.event_observer)
+        runtime.listeners.add("error", self.event_observer.on_error)
         self._observers: Final[list[GrantObserver]] = []
         bulk_links = BulkLinkHandler(self._runner, runtime.bulk_links, runtime.call_on_loop)
         runtime.bulk_links.on_removed = bulk_links.release_ids

@@ -51,6 +51,7 @@ from aeron_spark.protocol.transitions import assert_never
 from aeron_spark.server.ban_file import StoredBans
 from aeron_spark.server.client_access import ClientAccess
 from aeron_spark.server.handshake_paths import HandshakePaths
+from aeron_spark.server.observer import ServerObservers
 from aeron_spark.server.settings import ServerSettings
 from aeron_spark.transport.api import (
     ChannelPair,
@@ -119,6 +120,8 @@ class ServerRunner:
         self.settings: Final = settings
         self.addresses: dict[int, ServerAddress] = {}
         """The addresses at which the server listens now, by token."""
+        self.observers: Final = ServerObservers()
+        """Learn the facts of the server."""
         self.services: Final[list[ConnectionService]] = []
         """Services of each new connection. Complete before the event loop starts."""
         self._machine: Final = ServerMachine(keys, policy_of(settings, bans), types, secrets.token_bytes)
@@ -141,6 +144,7 @@ class ServerRunner:
         self._connections: Final[dict[int, Connection]] = {}  # by session
         self._verified: Final[dict[Connection, _VerifiedConnection]] = {}  # connections whose client was verified
         self._draining: Final[set[int]] = set()  # sessions
+        self._endings: Final[dict[int, Ending | AeronSparkError]] = {}  # by session: why it has ended
 
     def listen(self, addresses: Sequence[ServerAddress]) -> None:
         """Open a transport and listen at all of ``addresses``. Call it before the event loop starts.
@@ -402,11 +406,17 @@ class ServerRunner:
             case effects.EndConnection(session, cause):
                 connection = self._connections[session]
                 self._verified.pop(connection, None)
+                self._endings[session] = connection.close_error or cause
                 connection.end(_error_of(cause, connection))
             case effects.Notify(session, notice):
-                self._notify(self._connections[session], notice)
+                self._notify(self._connections[session], notice, self._endings.get(session))
             case effects.ForgetConnection(session):
                 del self._connections[session]
+                self._endings.pop(session, None)
+            case effects.HandshakeEnded():
+                self.observers.handshake_ended(effect)
+                if effect.refusal is not None and effect.refusal.cause is not None:
+                    self._runtime.report(None, effect.refusal.cause)
             case effects.Report(error):
                 self._runtime.report(None, error)
             case effects.ReopenTransport():
@@ -490,8 +500,9 @@ class ServerRunner:
         self._verified[connection].link = None
         connection.sender.detach(now)
 
-    def _notify(self, connection: Connection, notice: Notice) -> None:
+    def _notify(self, connection: Connection, notice: Notice, ending: Ending | AeronSparkError | None) -> None:
         def notify() -> None:
+            self.observers.connection_changed(connection, notice, ending)
             if notice == "connect":
                 self._runtime.listeners.notify("init", connection)
             self._runtime.listeners.notify(notice, connection)
@@ -528,6 +539,7 @@ class ServerRunner:
             lost, self._transport, self.addresses = self.transport, opened.transport, opened.addresses
             self._reopening_error = ""
             lost.close()
+            self.observers.driver_back()
 
     def _verified_of(self, connection: Connection) -> _VerifiedConnection:
         verified = self._verified.get(connection)

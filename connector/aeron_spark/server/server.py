@@ -14,6 +14,7 @@ from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.endpoint import Endpoint
 from aeron_spark.errors import DataFormatError, OptionError, SetupError
 from aeron_spark.keys.client_table import ClientsChange, ClientTable
+from aeron_spark.keys.clients_file import default_name
 from aeron_spark.keys.identity import load_identity
 from aeron_spark.keys.stores import FilePeerStore, KeyPaths
 from aeron_spark.options import ServerOptions
@@ -29,6 +30,7 @@ from aeron_spark.server.clients_watcher import ClientsWatcher
 from aeron_spark.server.connection_report import ConnectionReporter
 from aeron_spark.server.disk_reserve import DiskReserve
 from aeron_spark.server.events import ServerEvents
+from aeron_spark.server.log_output import LogOutput
 from aeron_spark.server.message_server import GrantObserver, MessageServer
 from aeron_spark.server.readiness import Readiness
 from aeron_spark.server.runner import ConnectionService
@@ -69,11 +71,19 @@ class Server(Endpoint):
         settings = ServerSettings.of(parsed)
         peers = store or _peer_store(parsed)
         self._addresses: Final = parsed.addresses
+        self._log_settings: Final = (parsed.log_format, parsed.log_level)
+        self._log_output: LogOutput | None = None
+        self._started_at: float | None = None
         self._node: Final = ServerNode(parsed, _max_message_bytes(settings, parsed.addresses))
         try:
             self._bans: Final = StoredBans()
             self._server: Final = MessageServer(
-                self._node.open_transport, peers, settings, connection_class, bans=self._bans
+                self._node.open_transport,
+                peers,
+                settings,
+                connection_class,
+                self._bans,
+                name_of=lambda key: name_of(peers, key),
             )
         except BaseException:
             self._node.close()
@@ -188,6 +198,7 @@ class Server(Endpoint):
         addresses = addresses or self._addresses
         self._server.require_startable(addresses)
         self._node.lock_addresses(addresses)
+        self._open_log()
         self._node.start()
         self._bans.open(self._node.store_folder)
         self._open_admin_socket()
@@ -195,6 +206,10 @@ class Server(Endpoint):
             self._housekeeper.recover()
         self._is_recovered = True
         self._server.start(addresses)
+        self._started_at = time.monotonic()
+        self.events.report("started", version=package_version(), pid=os.getpid(), aeron_dir=self.aeron_dir)
+        for address in self.addresses:
+            self.events.report("listening", address=address, key=fingerprint(self.public_key), aeron_dir=self.aeron_dir)
         self._clients_watcher.start()
         self._report_missing_guard()
 
@@ -218,6 +233,11 @@ class Server(Endpoint):
         self._stream_service.close()
         self._housekeeper.close()
         self._node.close()
+        started_at, self._started_at = self._started_at, None
+        if started_at is not None:
+            self.events.report("stopped", seconds=time.monotonic() - started_at)
+        if self._log_output is not None:
+            self._log_output.close()
 
     def __enter__(self) -> Server:
         try:
@@ -229,6 +249,12 @@ class Server(Endpoint):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _open_log(self) -> None:
+        """Write the log to standard error if an option says so; a second start, after a failed one, keeps it."""
+        log_format, level = self._log_settings
+        if log_format is not None and self._log_output is None:
+            self._log_output = LogOutput(log_format, level)
 
     def _open_admin_socket(self) -> None:
         """Open the admin socket; a second start, after a failed one, keeps it."""
@@ -273,6 +299,12 @@ class Server(Endpoint):
         problem = self._node.guard_problem() if is_on_network else None
         if problem is not None:
             self._runtime.report(None, problem)
+
+
+def name_of(peers: PeerStore, key: bytes) -> str:
+    """Return the name of a client's key for logs: the one in the clients file, if it has one."""
+    grant = peers.grant(key) if isinstance(peers, FilePeerStore) else None  # another store may be slow
+    return grant.name if grant is not None and grant.name else default_name(key)
 
 
 def _max_message_bytes(settings: ServerSettings, addresses: Sequence[ServerAddress]) -> int:

@@ -66,6 +66,7 @@ class SimulatedServer:
         self.packets: list[tuple[int, bytes]] = []  # by image, to its sender
         self.hints: list[tuple[int, str]] = []  # by image
         self.reported: list[Exception] = []
+        self.handshakes: list[effects.HandshakeEnded] = []
         self.seen: Counter[str] = Counter()  # effects by class, notices, and causes of ends
         self._used: set[tuple[str, int]] = set()
 
@@ -153,6 +154,10 @@ class SimulatedServer:
                 self.links[link].decryptor = effect.decryptor
             case effects.CloseLink(link):
                 del self.links[link]
+            case effects.HandshakeEnded():
+                self.handshakes.append(effect)
+                if effect.refusal is not None and effect.refusal.cause is not None:
+                    self.reported.append(effect.refusal.cause)
             case effects.Report(error):
                 self.reported.append(error)
             case effects.ReopenTransport():

@@ -73,8 +73,9 @@ def test_a_hello_without_a_cookie_costs_a_hint_and_nothing_else() -> None:
     client.start()
     available, hello = client.waiting
     assert server.feed(available) == ()
-    (reject,) = server.feed(hello)
+    reject, ended = server.feed(hello)
     assert isinstance(reject, effects.RejectImage)
+    assert ended == effects.HandshakeEnded("retry", parse_source(SOURCE), None, None, "", 0.0)
     assert isinstance(hint(server), RetryHint)
     assert server.machine.statistics()["handshakes"] == server.machine.statistics()["pending"] == 0
 
@@ -139,10 +140,11 @@ def test_the_effects_of_an_accepted_handshake_in_their_order() -> None:
     assert (opened.session, opened.image, opened.ids.session_in) == (made.session, client.image, made.number)
     link = opened.link
 
-    sent, expected, drained = server.feed(events.LinkReady(link, received=9))
+    sent, expected, ended, drained = server.feed(events.LinkReady(link, received=9))
     assert isinstance(sent, effects.Transmit)
     assert isinstance(expected, effects.ExpectFirstFrame)
     assert (expected.link, expected.session, expected.client) == (link, made.session, made.client)
+    assert ended == effects.HandshakeEnded("accepted", parse_source(SOURCE), None, KEYS.public, "t", 0.0)
     assert drained == effects.DrainPath(path)
     assert server.machine.statistics()["pending"] == 0
     assert server.feed(events.PathDrained(path)) == (effects.ClosePath(path),)
@@ -288,7 +290,7 @@ def test_a_session_that_is_closed_during_its_handshake_refuses_its_client() -> N
     (made,) = server.feed(events.Decided(path, EVERYTHING))
     assert isinstance(made, effects.MakeConnection)
     returned = server.execute(server.machine.close_connection(made.session, keep_session=True, now=server.now))
-    assert kinds(returned) == ["Transmit", "DrainPath"]
+    assert kinds(returned) == ["Transmit", "HandshakeEnded", "DrainPath"]
     client.receive_all()
     assert client.ended is not None
     assert "The session ended during the handshake" in str(client.ended.error)
@@ -325,7 +327,7 @@ def test_the_session_of_a_handshake_must_be_registered() -> None:
 def test_a_refused_key_gets_a_failed_packet_and_is_counted() -> None:
     server, client, path = deciding()
     returned = server.feed(events.Decided(path, UNKNOWN_KEY))
-    assert kinds(returned) == ["Transmit", "DrainPath"]
+    assert kinds(returned) == ["Transmit", "HandshakeEnded", "DrainPath"]
     client.receive_all()
     assert client.ended is not None
     assert client.ended.is_authenticated
@@ -338,7 +340,7 @@ def test_the_cause_of_a_decision_that_failed_is_reported() -> None:
     server, _, path = deciding()
     cause = ValueError("an odd filter")
     returned = server.feed(events.Decided(path, Refusal("server-error", "An error", cause)))
-    assert kinds(returned) == ["Transmit", "Report", "DrainPath"]
+    assert kinds(returned) == ["Transmit", "HandshakeEnded", "DrainPath"]
     assert server.reported == [cause]
 
 
@@ -348,7 +350,7 @@ def test_a_connection_class_that_raises_refuses_its_client() -> None:
     assert isinstance(made, effects.MakeConnection)
     server.results.clear()
     returned = server.feed(events.ConnectionFailed(made.session, ValueError("no connection today")))
-    assert kinds(returned) == ["Transmit", "Report", "DrainPath"]
+    assert kinds(returned) == ["Transmit", "HandshakeEnded", "DrainPath"]
     server.feed_results()
     server.close()
 
@@ -357,7 +359,7 @@ def test_a_connection_that_is_made_after_its_handshake_ended_is_ended() -> None:
     server, client, path = deciding()
     (made,) = server.feed(events.Decided(path, EVERYTHING))
     assert isinstance(made, effects.MakeConnection)
-    assert kinds(server.feed(events.ImageUnavailable(client.image))) == ["DrainPath"]
+    assert kinds(server.feed(events.ImageUnavailable(client.image))) == ["HandshakeEnded", "DrainPath"]
     assert server.machine.statistics()["sessions"] == server.machine.statistics()["session_ids"] == 0
     assert server.feed(events.ConnectionMade(made.session)) == (
         effects.EndConnection(made.session, Ending.NEVER_CONNECTED),
@@ -376,7 +378,7 @@ def test_a_link_that_cannot_be_opened_refuses_its_client() -> None:
     cause = OSError("no file is left")
     returned = server.feed(events.LinkFailed(opened.link, cause))
     assert kinds(returned) == [
-        "Transmit", "Report", "CloseLink", "EndConnection", "ForgetConnection", "DrainPath",
+        "Transmit", "HandshakeEnded", "CloseLink", "EndConnection", "ForgetConnection", "DrainPath",
     ]  # fmt: skip
     assert server.reported == [cause]
     server.close()
@@ -389,7 +391,7 @@ def test_a_done_ack_that_cannot_be_encoded_refuses_its_client() -> None:
     assert isinstance(opened, effects.OpenLink)
     server.results.clear()
     returned = server.feed(events.LinkReady(opened.link, received=-1))
-    assert kinds(returned)[:3] == ["Transmit", "Report", "CloseLink"]
+    assert kinds(returned)[:3] == ["Transmit", "HandshakeEnded", "CloseLink"]
     assert isinstance(server.reported[0], OptionError)
     server.close()
 
@@ -420,7 +422,7 @@ def test_a_handshake_that_takes_too_long_is_refused() -> None:
     client.start()
     client.deliver()
     assert server.machine.deadline() == NOW + 1.0
-    assert kinds(server.tick(NOW + 1.0)) == ["RejectImage"]
+    assert kinds(server.tick(NOW + 1.0)) == ["RejectImage", "HandshakeEnded"]
     found = hint(server)
     assert isinstance(found, RefusalHint)
     assert found.refusal.code == "timeout"
@@ -435,7 +437,7 @@ def test_a_source_that_is_not_an_address_is_rejected_and_reported() -> None:
 
 def test_an_image_that_begins_late_is_rejected() -> None:
     server = SimulatedServer()
-    assert kinds(server.feed(events.ImageAvailable(1, SOURCE, late=True))) == ["RejectImage"]
+    assert kinds(server.feed(events.ImageAvailable(1, SOURCE, late=True))) == ["RejectImage", "HandshakeEnded"]
 
 
 def test_a_limit_that_is_reached_refuses_and_takes_nothing() -> None:
@@ -496,7 +498,9 @@ def test_a_lost_driver_closes_paths_and_links_and_keeps_sessions() -> None:
         other.receive_all()
     (path,) = server.paths
     returned = server.feed(events.DriverLost("it was killed"))
-    assert kinds(returned) == ["Report", "DrainPath", "ClosePath", "Detach", "CloseLink", "ReopenTransport"]
+    assert kinds(returned) == [
+        "Report", "HandshakeEnded", "DrainPath", "ClosePath", "Detach", "CloseLink", "ReopenTransport",
+    ]  # fmt: skip
     assert effects.ClosePath(path) in returned
     assert effects.CloseLink(link) in returned
     assert (
@@ -518,9 +522,9 @@ def test_a_server_that_shuts_down_refuses_handshakes_and_ends_sessions_without_a
     pending.start()
     pending.deliver()
     returned = server.execute(server.machine.shut_down(server.now))
-    assert kinds(returned) == ["RejectImage", "EndConnection", "ForgetConnection"]
+    assert kinds(returned) == ["RejectImage", "HandshakeEnded", "EndConnection", "ForgetConnection"]
     assert effects.EndConnection(away_session, Ending.CLOSED_BY_SERVER) in returned
-    assert kinds(server.feed(events.ImageAvailable(99_999, SOURCE))) == ["RejectImage"]
+    assert kinds(server.feed(events.ImageAvailable(99_999, SOURCE))) == ["RejectImage", "HandshakeEnded"]
     found = hint(server)
     assert isinstance(found, RefusalHint)
     assert found.refusal.code == "shutdown"

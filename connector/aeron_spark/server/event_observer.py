@@ -1,0 +1,136 @@
+"""Reports the facts of a server as events."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from aeron_spark.connection.connection import Connection
+from aeron_spark.errors import REFUSALS, AeronSparkError, RefusedError, TamperedError, code_of
+from aeron_spark.protocol.limits import PENDING_FOR_ADDRESS
+from aeron_spark.protocol.server_effects import Ending, HandshakeEnded, Notice
+from aeron_spark.protocol.server_machine import DRIVER_LOST
+from aeron_spark.protocol.sources import UdpSource
+from aeron_spark.server.events import ServerEvents
+from aeron_spark.server.log_format import stack_of
+from aeron_spark.server.observer import ServerObserver
+from aeron_spark.server.settings import ServerSettings
+
+ENDINGS: Final = {
+    Ending.CLOSED_BY_SERVER: "closed-by-server",
+    Ending.CLOSED_BY_CLIENT: "closed-by-client",
+    Ending.NOT_RESUMED: "not-resumed",
+    Ending.NEVER_CONNECTED: "never-connected",
+}
+DETACHED: Final = "detached"  # the client left or was silent, and may resume its session
+_NOTICES: Final = {"connect": "connected", "resume": "resumed", "disconnect": "disconnected"}
+
+
+class EventObserver(ServerObserver):
+    """Reports handshakes, connections, errors and losses of the media driver. Thread-safe.
+
+    ``name_of`` returns the name of a client's key for logs.
+    """
+
+    def __init__(
+        self, events: ServerEvents, name_of: Callable[[bytes], str], settings: ServerSettings,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        self._events: Final = events
+        self._name_of: Final = name_of
+        self._settings: Final = settings
+        self._clock: Final = clock
+        self._connected: Final[dict[Connection, tuple[str, float]]] = {}  # names, and times at which they connected
+        self._driver_lost_at: float | None = None
+
+    def handshake_ended(self, ended: HandshakeEnded) -> None:
+        """Report a refusal."""
+        if ended.refusal is None:
+            return
+        limit, value = limit_of(ended, self._settings)
+        self._events.report(
+            "refused", reason=ended.refusal.code, limit=limit, value=value,
+            retry=ended.refusal.advice.retry.name.lower().replace("_", "-"),
+            name=None if ended.key is None else self._name_of(ended.key), tag=ended.tag or None,
+            address=str(ended.source.address) if isinstance(ended.source, UdpSource) else None,
+            error=ended.refusal.text,
+        )  # fmt: skip
+
+    def connection_changed(
+        self, connection: Connection, notice: Notice, cause: Ending | AeronSparkError | None
+    ) -> None:
+        """Report that a client has connected or disconnected."""
+        fields = self.fields_of(connection)
+        if notice == "disconnect":
+            _, since = self._connected.pop(connection, ("", None))
+            fields["reason"] = reason_of(cause)
+            fields["error"] = str(cause) if isinstance(cause, AeronSparkError) else None
+            fields["seconds"] = None if since is None else self._clock() - since
+        else:
+            self._connected.setdefault(connection, (fields["name"], self._clock()))
+        self._events.report(_NOTICES[notice], **fields)
+
+    def driver_back(self) -> None:
+        """Report that the server uses a media driver again."""
+        lost_at, self._driver_lost_at = self._driver_lost_at, None
+        self._events.report("driver_back", seconds=None if lost_at is None else self._clock() - lost_at)
+
+    def on_error(self, connection: Connection | None, error: BaseException) -> None:
+        """Report an error that the server gives to error listeners."""
+        if isinstance(error, AeronSparkError) and error.reason == DRIVER_LOST:
+            self._driver_lost_at = self._clock()
+            self._events.report("driver_lost", error=error.what, remedy=error.remedy)
+        elif isinstance(error, TamperedError) and connection is not None:
+            self._events.report("tampered", **self.fields_of(connection), error=error.what)
+        else:
+            known = error if isinstance(error, AeronSparkError) else None
+            self._events.report(
+                "error", error_type=type(error).__name__,
+                id=None if connection is None else connection.id,
+                name=None if connection is None else self.name(connection),
+                error=str(error) if known is None else known.what,
+                remedy=None if known is None else known.remedy or None,
+                stack=stack_of(error) if known is None else None,
+            )  # fmt: skip
+
+    def name(self, connection: Connection) -> str:
+        """Return the name of a client for logs: the one under which it has connected."""
+        known = self._connected.get(connection)
+        return self._name_of(connection.key) if known is None else known[0]
+
+    def fields_of(self, connection: Connection) -> dict[str, Any]:
+        """Return the fields that describe the client of a connection."""
+        return {
+            "id": connection.id, "name": self.name(connection), "tag": connection.tag or None,
+            "address": connection.remote_address or None, "port": connection.remote_port or None,
+            "transport": "ipc" if connection.is_ipc else "udp",
+        }  # fmt: skip
+
+
+def reason_of(cause: Ending | AeronSparkError | None) -> str:
+    """Return the code of the reason for which a client is disconnected."""
+    match cause:
+        case None:
+            return DETACHED
+        case Ending():
+            return ENDINGS[cause]
+        case RefusedError(reason=reason) if reason in REFUSALS:
+            return reason
+        case _:
+            return code_of(cause)
+
+
+def limit_of(ended: HandshakeEnded, settings: ServerSettings) -> tuple[str | None, float | None]:
+    """Return the option of the limit that a refused client has reached, and its value; None for other reasons."""
+    limits, refusal = settings.limits, ended.refusal
+    if refusal == PENDING_FOR_ADDRESS:
+        return "maxPendingPerAddress", limits.pending_per_address
+    by_reason: dict[str, tuple[str, float]] = {
+        "full": ("maxConnections", limits.connections),
+        "address-limit": ("maxConnectionsPerAddress", limits.connections_per_address),
+        "pending": ("maxPending", limits.pending),
+        "rate": ("handshakesPerSecond", limits.handshakes_per_second),
+        "key-limit": ("maxConnectionsPerKey", settings.max_connections_per_key),
+    }
+    return (None, None) if refusal is None else by_reason.get(refusal.code, (None, None))

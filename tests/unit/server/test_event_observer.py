@@ -1,0 +1,102 @@
+"""Tests the events that a server reports about handshakes, connections and errors, over the memory transport."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from aeron_spark.client.settings import ClientSettings
+from aeron_spark.errors import RefusedError, SetupError, TamperedError, TransportError
+from aeron_spark.keys.clients_file import default_name
+from aeron_spark.keys.stores import MemoryPeerStore
+from aeron_spark.protocol.limits import Limits
+from aeron_spark.protocol.server_effects import Ending
+from aeron_spark.protocol.server_machine import DRIVER_LOST
+from aeron_spark.server.event_observer import reason_of
+from aeron_spark.server.message_server import MessageServer
+from aeron_spark.server.settings import ServerSettings
+from tests.unit.connection.endpoints import LINK, TIMEOUT_S, World, wait_for
+
+
+class Seen:
+    """The events of a server."""
+
+    def __init__(self, server: MessageServer) -> None:
+        self.events: list[tuple[str, dict[str, Any]]] = []
+        server.events.observe(self._observe)
+
+    def _observe(self, name: str, fields: Mapping[str, Any]) -> None:
+        self.events.append((name, dict(fields)))
+
+    def wait(self, name: str) -> dict[str, Any]:
+        wait_for(lambda: name in self.names, f"the event {name}, of {self.events}")
+        return next(fields for event, fields in self.events if event == name)
+
+    @property
+    def names(self) -> list[str]:
+        return [name for name, _ in self.events]
+
+
+def started(world: World, **changes: Any) -> tuple[MessageServer, Seen]:
+    server = world.server(ServerSettings(link=LINK, **changes))
+    return server, Seen(server)
+
+
+def test_a_client_that_connects_and_closes_makes_two_events(world: World) -> None:
+    _, seen = started(world)
+    store = MemoryPeerStore()
+    client = world.client(ClientSettings(link=LINK, tag="orders"), source="192.0.2.7:4000", store=store)
+    connected = seen.wait("connected")
+    name = default_name(store.identity().public)
+    assert connected == {
+        "id": connected["id"], "name": name, "tag": "orders", "address": "192.0.2.7", "port": 4000, "transport": "udp",
+    }  # fmt: skip
+    client.close()
+    disconnected = seen.wait("disconnected")
+    assert disconnected.pop("seconds") >= 0
+    assert disconnected == {**connected, "reason": "closed-by-client"}
+
+
+def test_a_refusal_names_reason_limit_client_and_address(world: World) -> None:
+    _, seen = started(world, limits=Limits(connections=1, handshakes_per_second=0))
+    world.client(ClientSettings(link=LINK), source="192.0.2.7:4000")
+    store = MemoryPeerStore()
+    other = world.client(ClientSettings(link=LINK, tag="second"), source="192.0.2.8:4000", store=store, connect=False)
+    with pytest.raises(RefusedError):
+        other.connect(TIMEOUT_S)
+    assert seen.wait("refused") == {
+        "reason": "full", "limit": "maxConnections", "value": 1, "retry": "when-freed", "tag": "second",
+        "name": default_name(store.identity().public), "address": "192.0.2.8", "error": "Server is full",
+    }  # fmt: skip
+
+
+def test_errors_become_events_by_their_kind(world: World) -> None:
+    server, seen = started(world)
+    world.client(ClientSettings(link=LINK, tag="orders"), source="192.0.2.7:4000")
+    wait_for(lambda: server.connections, "the connection")
+    (connection,) = server.connections
+    report = server.event_observer.on_error
+    report(connection, TamperedError("a frame was altered"))
+    assert seen.wait("tampered")["error"] == "a frame was altered"
+    report(None, TransportError("the media driver was lost", remedy="Wait.", reason=DRIVER_LOST))
+    assert seen.wait("driver_lost") == {"error": "the media driver was lost", "remedy": "Wait."}
+    server.event_observer.driver_back()
+    assert seen.wait("driver_back")["seconds"] >= 0
+    report(None, SetupError("no guard", remedy="Load it."))
+    assert seen.wait("error") == {"error_type": "SetupError", "error": "no guard", "remedy": "Load it."}
+    seen.events.clear()
+    report(connection, ZeroDivisionError("of a listener"))
+    error = seen.wait("error")
+    assert (error["error_type"], error["id"]) == ("ZeroDivisionError", connection.id)
+
+
+def test_reasons_of_disconnections_are_codes() -> None:
+    assert reason_of(None) == "detached"
+    assert [reason_of(ending) for ending in Ending] == [
+        "closed-by-server", "closed-by-client", "not-resumed", "never-connected",
+    ]  # fmt: skip
+    assert reason_of(RefusedError("x", reason="kicked")) == "kicked"
+    assert reason_of(RefusedError("x", reason="made up\n")) == "RefusedError"
+    assert reason_of(TamperedError("x")) == "TamperedError"
