@@ -87,8 +87,10 @@ def test_a_banned_address_is_refused_at_its_image_before_its_first_packet_is_rea
     )
     client.start()
     available, hello = client.waiting
-    (reject,) = server.feed(available)
+    reject, ended = server.feed(available)
     assert isinstance(reject, effects.RejectImage)
+    assert isinstance(ended, effects.HandshakeEnded)
+    assert ended.result == "refused"
     assert hint(server) == RefusalHint(Refusal("banned", "until 10.0.0.1"))
     assert server.feed(hello) == ()  # neither a cookie nor a key is computed for it
     assert server.machine.statistics()["handshakes"] == server.machine.statistics()["pending"] == 0

@@ -374,7 +374,8 @@ def test_an_exception_of_the_connection_class_refuses_the_client_and_leaves_no_r
     server = world.server(ServerSettings(link=LINK, limits=NO_LIMITS), connection_class=Broken)
     expect_server_error(client_of(world, 1))
     wait_for(lambda: is_unused(server))
-    assert any("cannot make this connection" in str(error) for error in world.recorded[server].errors)
+    errors = world.recorded[server].errors
+    wait_for(lambda: any("cannot make this connection" in str(error) for error in errors), f"the error in {errors}")
 
 
 def test_an_exception_of_a_filter_refuses_the_client(world: World) -> None:
