@@ -248,7 +248,7 @@ class Server1:
     def _open_replies(self, peer: _Peer, port: int) -> None:
         source = parse_source(peer.image.source)
         assert isinstance(source, UdpSource)  # the subscription's channel is UDP
-        permit = self._admission.connect(source)
+        permit = self._admission.connect(source, time.monotonic())
         if isinstance(permit, refusals.Refusal):
             self._refuse(peer, permit.text)
             return

@@ -430,7 +430,7 @@ class Server2:
         """Open a duologue for the sender of ``image``. Return its address, or the text of the refusal."""
         source = parse_source(image.source)
         assert isinstance(source, UdpSource)  # the subscription's channel is UDP
-        permit = self._admission.connect(source)
+        permit = self._admission.connect(source, time.monotonic())
         if isinstance(permit, refusals.Refusal):
             return REFUSAL_TEXTS[permit.code]
         with contextlib.ExitStack() as refused:

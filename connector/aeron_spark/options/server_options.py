@@ -154,11 +154,16 @@ class ServerOptions(EndpointOptions, where=SERVER):
         high=INT32_MAX,
     )
     max_pending: int = option(
-        limits.MAX_PENDING, "Pending handshakes in total; 0 means no limit.", example="64", high=INT32_MAX
+        limits.MAX_PENDING,
+        "Pending handshakes in total; 0 means no limit. Half of them is kept for addresses that had a connection in "
+        "the last day.",
+        example="64",
+        high=INT32_MAX,
     )
     max_pending_per_address: int = option(
         limits.MAX_PENDING_PER_ADDRESS,
-        "Pending handshakes from one IPv4 address or IPv6 /64; 0 means no limit.",
+        "Pending handshakes from one IPv4 address or IPv6 /64; 0 means no limit. With many handshakes of other "
+        "addresses the limit is lower, down to 1.",
         example="4",
         high=INT32_MAX,
     )

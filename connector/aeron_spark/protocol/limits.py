@@ -5,6 +5,8 @@ Rules:
 * A :class:`Permit` releases what was taken, at its first ``release`` only.
 * Counts by address use :func:`~aeron_spark.protocol.sources.limit_key`; a count of zero has no entry.
 * 0 means no limit.
+* Half of the pending handshakes is kept for addresses that had a connection in the last day. The limit of an address
+  shrinks with the pending handshakes of all others.
 
 The classes have no locks: callers on several threads hold a lock around each call.
 """
@@ -33,6 +35,8 @@ MAX_PENDING_PER_ADDRESS: Final = 16
 HANDSHAKES_PER_SECOND: Final = 10.0  # per address; slows only a client that reconnects without pauses
 HANDSHAKE_BURST: Final = 50  # per address at once, for many clients that reconnect after an outage
 MAX_BUCKETS: Final = 10_000  # addresses with a bucket; about 3 MB
+KNOWN_SECONDS: Final = 86_400.0  # an address is known for a day after its last connection
+MAX_KNOWN_ADDRESSES: Final = 10_000  # about 2 MB
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +99,8 @@ class Admission:
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self._pending = _Count(limits.pending, limits.pending_per_address, PENDING, PENDING_FOR_ADDRESS)
+        self._pending = _PendingCount(limits.pending, limits.pending_per_address)
+        self._known = KnownAddresses()
         self._connections = _Count(limits.connections, limits.connections_per_address, FULL, ADDRESS_LIMIT)
         self._rate = HandshakeRate(limits.handshakes_per_second, limits.handshake_burst, limits.buckets)
 
@@ -117,17 +122,26 @@ class Admission:
     def begin_handshake(self, source: Source, now: float) -> Permit | Refusal:
         """Count a handshake that starts at ``now`` (monotonic seconds), or return the refusal."""
         key = self._key(source)
-        refusal = self._pending.refusal(key)
+        is_known = key is None or self._known.contains(key, now)
+        refusal = self._pending.refusal(key, is_known=is_known)
         if refusal is not None:
             return refusal
         if key is not None and not self._rate.take(key, now):
             return RATE
-        return self._pending.take(key)
+        return self._pending.take(key, is_known=is_known)
 
-    def connect(self, source: Source) -> Permit | Refusal:
-        """Count a connection, or return the refusal. The caller releases the handshake's permit."""
+    def connect(self, source: Source, now: float) -> Permit | Refusal:
+        """Count a connection, or return the refusal. Its address is known from ``now`` on for ``KNOWN_SECONDS``.
+
+        The caller releases the handshake's permit.
+        """
         key = self._key(source)
-        return self._connections.refusal(key) or self._connections.take(key)
+        refusal = self._connections.refusal(key)
+        if refusal is not None:
+            return refusal
+        if key is not None:
+            self._known.add(key, now)
+        return self._connections.take(key)
 
     def _key(self, source: Source) -> LimitKey | None:
         if not isinstance(source, UdpSource) or (self.limits.exempt_loopback and source.is_loopback):
@@ -161,13 +175,84 @@ class _Count:
 
     def _release(self, key: LimitKey | None) -> None:
         self.total -= 1
-        if key is None:
-            return
-        count = self.by_address[key] - 1
-        if count:
-            self.by_address[key] = count
-        else:
-            del self.by_address[key]
+        if key is not None:
+            _decrement(self.by_address, key)
+
+
+class _PendingCount:
+    """Pending handshakes, in total and by address. Callers call ``take`` directly after ``refusal`` returned None.
+
+    Addresses that are not known share half of the total; known ones may use all of it. The limit of an address shrinks
+    with the handshakes of all others: a flood from many addresses leaves room for one handshake of the next address.
+    """
+
+    def __init__(self, limit: int, limit_per_address: int) -> None:
+        self.total = 0
+        self.by_address: dict[LimitKey, int] = {}
+        self._limit = limit
+        self._limit_per_address = limit_per_address
+        self._unknown = 0  # of addresses that were not known when they began
+
+    def refusal(self, key: LimitKey | None, *, is_known: bool) -> Refusal | None:
+        if self._limit and self.total >= self._limit:
+            return PENDING
+        room = self._limit if is_known else self._limit - self._limit // 2
+        used = self.total if is_known else self._unknown
+        if self._limit and used >= room:
+            return PENDING
+        if key is None or not self._limit_per_address:
+            return None
+        own = self.by_address.get(key, 0)
+        allowed = self._limit_per_address
+        if self._limit:
+            allowed = max(1, allowed * (room - max(0, used - own)) // room)
+        return PENDING_FOR_ADDRESS if own >= allowed else None
+
+    def take(self, key: LimitKey | None, *, is_known: bool) -> Permit:
+        self.total += 1
+        self._unknown += not is_known
+        if key is not None:
+            self.by_address[key] = self.by_address.get(key, 0) + 1
+        return Permit(lambda: self._release(key, is_known=is_known))
+
+    def _release(self, key: LimitKey | None, *, is_known: bool) -> None:
+        self.total -= 1
+        self._unknown -= not is_known
+        if key is not None:
+            _decrement(self.by_address, key)
+
+
+class KnownAddresses:
+    """The addresses of the latest connections, for ``seconds``; beyond ``max_addresses`` the oldest is forgotten."""
+
+    def __init__(self, *, seconds: float = KNOWN_SECONDS, max_addresses: int = MAX_KNOWN_ADDRESSES) -> None:
+        self._seconds = seconds
+        self._max_addresses = max_addresses
+        self._connected_at: dict[LimitKey, float] = {}  # in the order of these times
+
+    def __len__(self) -> int:
+        return len(self._connected_at)
+
+    def add(self, key: LimitKey, now: float) -> None:
+        """Know an address from ``now`` on."""
+        self._connected_at.pop(key, None)
+        self._connected_at[key] = now
+        while len(self._connected_at) > self._max_addresses or not self.contains(next(iter(self._connected_at)), now):
+            del self._connected_at[next(iter(self._connected_at))]
+
+    def contains(self, key: LimitKey, now: float) -> bool:
+        """Whether the address is known."""
+        connected_at = self._connected_at.get(key)
+        return connected_at is not None and now - connected_at <= self._seconds
+
+
+def _decrement(counts: dict[LimitKey, int], key: LimitKey) -> None:
+    """Count one less; a count of zero has no entry."""
+    count = counts[key] - 1
+    if count:
+        counts[key] = count
+    else:
+        del counts[key]
 
 
 class HandshakeRate:

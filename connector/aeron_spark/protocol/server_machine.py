@@ -377,7 +377,7 @@ class ServerMachine:
             session, ticket = resumed
             if session.permit.is_taken:
                 return AcceptedHandshake(session, client, link, ticket, None, is_resumed=True)
-            permit = self.resources.admission.connect(client.source)
+            permit = self.resources.admission.connect(client.source, now)
             if isinstance(permit, Permit):
                 return AcceptedHandshake(session, client, link, ticket, permit, is_resumed=True)
             refusal = permit
@@ -404,7 +404,7 @@ class ServerMachine:
     def _begin_session(
         self, client: AuthenticatedClient, presented: bytes | None, now: float
     ) -> ServerSession | Refusal:
-        permit = self.resources.admission.connect(client.source)
+        permit = self.resources.admission.connect(client.source, now)
         if isinstance(permit, Refusal):
             return permit
         session = ServerSession(next(self._numbers), permit, ticket=b"")
@@ -480,7 +480,7 @@ class ServerMachine:
         accepted, session = awaiting.accepted, awaiting.accepted.session
         permit: Permit | Refusal = accepted.permit or session.permit
         if isinstance(permit, Permit) and not permit.is_taken:  # the session has released it since the handshake
-            permit = self.resources.admission.connect(accepted.client.source)
+            permit = self.resources.admission.connect(accepted.client.source, now)
         if isinstance(permit, Refusal):
             self._abandon_link(awaiting, now)
             return

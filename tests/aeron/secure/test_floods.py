@@ -17,13 +17,15 @@ from typing import Final
 import psutil
 import pytest
 
+from aeron_spark.aeron.counters import read_driver
 from aeron_spark.aeron.guard import read_drops
 from aeron_spark.client.client import Client
+from aeron_spark.protocol.limits import Limits
 from aeron_spark.server.message_server import MessageServer
 from aeron_spark.transport.api import HANDSHAKE_STREAM_ID, ServerAddress, TransportEvent
 from aeron_spark.waiting import wait_for
 from tests.aeron.guard.frames import KIB, SEND_SETUP, frame_senders, setup, status_message
-from tests.aeron.secure.endpoints import World, await_nothing_in_use, echoes, logs, memory_of
+from tests.aeron.secure.endpoints import TIMEOUT_S, World, await_nothing_in_use, echoes, logs, memory_of
 from tests.aeron.secure.raw import Raw
 
 MIB: Final = 1024 * KIB
@@ -34,6 +36,8 @@ ROOT: Final = Path(__file__).resolve().parents[3]
 RELEASE_TIMEOUT_S: Final = 45.0  # for a driver to free the logs of silent or rejected sessions
 ADDRESSES: Final = 40
 IDLE_SECONDS: Final = 3.0
+SETUPS_PER_SECOND: Final = 2_000
+MAX_CONNECT_S: Final = 3.0
 MAX_IDLE_POLLS: Final = 200  # per second; a thread that does not wait polls thousands of times
 
 
@@ -166,6 +170,66 @@ def test_floods_of_setups_and_status_messages_cost_little_and_do_not_disturb_a_c
     assert dropped["sending: unwanted"] - drops.get("sending: unwanted", 0) > 500
     assert server.statistics["handshakes"] <= 1
     _check_released(world, server, client, before)
+
+
+@contextmanager
+def attackers(port: int) -> Iterator[subprocess.Popen[str]]:
+    """Flood a data port from another process, from its first second on; the yielded process can be asked to end."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.aeron.secure.attackers", str(port), str(SETUPS_PER_SECOND)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "connector"), str(ROOT)])},
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline() == "flooding\n"
+        yield process
+    finally:
+        process.stdin.close()
+        process.wait(60)
+        process.stdout.close()
+
+
+@pytest.mark.parametrize("newcomers", [10, pytest.param(60, marks=pytest.mark.soak)])
+def test_new_clients_connect_during_a_flood_of_setups_and_half_open_handshakes(world: World, newcomers: int) -> None:
+    """The server has never heard of any address, so the first new client gets no better room than the attackers."""
+    address = world.free_address()
+    server = world.server(address, limits=Limits())
+    node = psutil.Process(read_driver(world.serving.aeron_dir).pid)
+    with attackers(address.data_port) as flood:
+        drops = read_drops(world.serving.aeron_dir)["receiving: unproved"]
+        wait_for(
+            lambda: read_drops(world.serving.aeron_dir)["receiving: unproved"] - drops > SETUPS_PER_SECOND,
+            TIMEOUT_S, "the SETUPs to arrive",
+        )  # fmt: skip
+        wait_for(lambda: server.statistics["pending"] > ADDRESSES, TIMEOUT_S, "the half-open handshakes")
+        started, cpu, seconds = time.monotonic(), _cpu_s(node), []
+        for _ in range(newcomers):
+            begun = time.monotonic()
+            client = world.client(address)
+            client.connect(TIMEOUT_S)
+            seconds.append(time.monotonic() - begun)
+            client.close()
+        share = (_cpu_s(node) - cpu) / (time.monotonic() - started)
+        pending = server.statistics["pending"]
+        assert flood.stdin is not None
+        assert flood.stdout is not None
+        flood.stdin.close()
+        _, sent, received = flood.stdout.readline().split()
+    print(
+        f"{newcomers} new clients connected in p50 {statistics.median(seconds):.2f} s, p99 {_p99(seconds):.2f} s, "
+        f"most {max(seconds):.2f} s, beside {SETUPS_PER_SECOND} SETUPs a second and {pending} pending handshakes; "
+        f"the node used {share:.0%} of a core; attackers received {int(received) / int(sent):.2f} of their bytes"
+    )
+    assert int(received) < int(sent)
+    assert _p99(seconds) <= MAX_CONNECT_S
+    await_nothing_in_use(server)
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
 
 
 def test_row_81_server_and_client_are_idle_after_traffic(world: World) -> None:

@@ -132,7 +132,7 @@ def test_row_06_a_repeated_hello_is_one_pending_handshake(world: World) -> None:
 
 
 def test_row_08_and_row_09_stuck_handshakes_delay_no_other_client_and_row_33_are_limited(world: World) -> None:
-    limits = Limits(handshakes_per_second=0, pending=8, pending_per_address=5)
+    limits = Limits(handshakes_per_second=0, pending=16, pending_per_address=5)
     server = server_of(world, limits=limits)
     stuck = [Raw(world, f"203.0.113.5:{port}") for port in range(1, 11)]
     for number, raw in enumerate(stuck):
