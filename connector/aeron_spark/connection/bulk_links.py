@@ -67,6 +67,7 @@ class BulkLink:
         self._received_bytes = 0
         self._is_paused = False
         self._is_held = False  # the endpoint reads nothing from its connection for now
+        self._is_sending_held = False  # the endpoint sends no data to its connection for now
         self._has_offered_open = False
         self._is_open_sent = False
 
@@ -96,7 +97,7 @@ class BulkLink:
 
         Raises WaitTimeout with Aeron's result after ``timeout`` seconds, and the error that closed the bulk link.
         """
-        end = time.monotonic() + timeout
+        end = self._await_permission(timeout)
         with self._send_lock:
             self._await_taken(end, timeout)
             now = self.connection.traffic.bulk_active_at = time.monotonic()
@@ -108,7 +109,7 @@ class BulkLink:
 
         The first byte is overwritten with the frame's kind. The caller may reuse the memory after the call.
         """
-        end = time.monotonic() + timeout
+        end = self._await_permission(timeout)
         memory[:1] = DATA
         with self._send_lock:
             self._await_taken(end, timeout)
@@ -156,6 +157,12 @@ class BulkLink:
                 self._owner.pause(self.link.token)
             elif not self._is_paused:
                 self._owner.resume(self.link.token)
+
+    def hold_sending(self, is_held: bool) -> None:
+        """Send no data for now, while threads that send wait; or send again."""
+        with self._changed:
+            self._is_sending_held = is_held
+            self._changed.notify_all()
 
     @property
     def held_bytes(self) -> int:
@@ -263,6 +270,23 @@ class BulkLink:
                 self._owner.pause(self.link.token)
             self._changed.notify()
 
+    def _await_permission(self, timeout_s: float) -> float:
+        """Wait until the endpoint lets this end send; return when sending must end, in monotonic seconds.
+
+        Raises WaitTimeout after ``timeout_s``, and the error that closed the bulk link.
+        """
+        end = time.monotonic() + timeout_s
+        if self._is_sending_held:
+            with self._changed:
+                may_send = self._changed.wait_for(lambda: not self._is_sending_held or self.closed, timeout_s)
+            self.check()
+            if not may_send:
+                raise WaitTimeout(
+                    f"{self.label} may not send for {timeout_s:g} s, because its key is at its limit of bytes",
+                    remedy="Send less, or raise the limit (bytesOut, or bytes-out= in the line of the key).",
+                )
+        return end
+
     def _await_taken(self, end: float, timeout_s: float) -> None:
         """Offer the waiting frame until Aeron takes it. Raises WaitTimeout at ``end`` (monotonic seconds)."""
         while True:
@@ -344,6 +368,12 @@ class BulkLinks:
         for bulk_link in self._by_token.values():
             held[bulk_link.connection] = held.get(bulk_link.connection, 0) + bulk_link.held_bytes
         return held
+
+    def hold_sending(self, connection: Connection, is_held: bool) -> None:
+        """Send no data over the bulk links of a connection for now, or send again."""
+        for bulk_link in self._by_token.values():
+            if bulk_link.connection is connection:
+                bulk_link.hold_sending(is_held)
 
     def hold(self, connection: Connection, is_held: bool) -> None:
         """Read nothing from the bulk links of a connection for now, or read again."""

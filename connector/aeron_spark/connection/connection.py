@@ -104,7 +104,9 @@ class Connection:
         self.state_lock = threading.RLock()
         self.machine = ConnectionMachine(settings.session, settings.times, time.monotonic())
         self.sender = FrameSender(self.machine, self.state_lock, lambda: self.label, lambda: owner.request_flush(self))
-        self._is_held = False  # the endpoint reads nothing from it for now
+        self.is_held = False
+        """Whether the endpoint reads nothing from it for now."""
+        self.messages_received = 0
         self._ping_waiters: dict[int, Future[float]] = {}  # by number
         self._listeners: Listeners[Callable[[Any], object]] = Listeners()
         self._disconnect_listeners: list[Callable[[Connection], object]] = []
@@ -307,6 +309,7 @@ class Connection:
         closed: PeerClosed | None = None
         for effect in received.effects:
             if isinstance(effect, Deliver):
+                self.messages_received += len(effect.messages)
                 self._deliveries.deliver(effect.messages)
             elif isinstance(effect, PeerClosed):
                 closed = effect
@@ -383,13 +386,13 @@ class Connection:
     def hold(self, is_held: bool) -> None:
         """Read nothing from the peer for now, so that Aeron's window fills; or read again."""
         if is_held:
-            self._is_held = True
+            self.is_held = True
             self._pause_acks(True)
             link = self.sender.link
             if link is not None:
                 self.owner.pause(link.token)
-        elif self._is_held:
-            self._is_held = False
+        elif self.is_held:
+            self.is_held = False
             self._has_room()
 
     @property
@@ -480,7 +483,7 @@ class Connection:
                 self._has_room()  # the work may have become less meanwhile
 
     def _has_room(self) -> None:
-        if self._is_held or self._delivering.is_full or self._assembling.is_full or self._rpc.is_full:
+        if self.is_held or self._delivering.is_full or self._assembling.is_full or self._rpc.is_full:
             return
         self._pause_acks(False)
         self.sender.flush()

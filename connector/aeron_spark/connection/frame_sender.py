@@ -36,6 +36,8 @@ class FrameSender:
     ) -> None:  # fmt: skip
         self.room = threading.Condition(state_lock)
         self.link: LinkEnds | None = None
+        self.is_held = False
+        """Whether records wait although the link could take them."""
         self._machine = machine
         self._state_lock = state_lock
         self._send_lock = threading.Lock()
@@ -102,7 +104,7 @@ class FrameSender:
 
         Each frame waits up to ``timeout_s`` for room. Use 0 on the event loop.
         """
-        while self._send_lock.acquire(blocking=False):
+        while not self.is_held and self._send_lock.acquire(blocking=False):
             link = self.link
             try:
                 if link is not None:
@@ -111,6 +113,12 @@ class FrameSender:
                 self._send_lock.release()
             if not self._has_more(link):
                 return
+
+    def hold(self, is_held: bool) -> None:
+        """Send nothing for now, while records wait; or send again."""
+        self.is_held = is_held
+        if not is_held:
+            self.flush()
 
     def attach(self, link: LinkEnds, peer_received: int, now: float) -> None:
         """Let this link carry the session; the peer has received all records below ``peer_received``.

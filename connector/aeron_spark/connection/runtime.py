@@ -14,13 +14,12 @@ from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.deadlines import Deadlines
 from aeron_spark.connection.endpoint_listeners import EndpointListeners
 from aeron_spark.connection.fair_pool import FairPool
+from aeron_spark.connection.holds import ConnectionHolds
 from aeron_spark.connection.inbound import SerialExecutor
 from aeron_spark.connection.link import LinkEnds
 from aeron_spark.connection.loop import IDLE_WAIT_S, EventLoop
-from aeron_spark.connection.memory_account import MemoryAccount
 from aeron_spark.connection.settings import LinkSettings
 from aeron_spark.errors import (
-    REFUSALS,
     AeronSparkError,
     DataFormatError,
     RefusedError,
@@ -131,7 +130,9 @@ class Runtime:
         self.loop: Final = EventLoop(
             name, lambda: self._runner.inbox, self._handle, self._work, self._tick, self._is_idle
         )
-        self.memory: Final[MemoryAccount[Connection]] = MemoryAccount(settings.memory_limit)
+        self.holds: Final = ConnectionHolds(settings.memory_limit, self.bulk_links, self._end_largest)
+        self.is_memory_full: Final = self.holds.is_memory_full
+        """Return whether no memory is left for so many bytes of a connection."""
         self.lock: Final = threading.Lock()
         """Guards ``is_closing``, ``jobs`` and the connections that wait for a flush."""
         self.jobs: list[Callable[[], None]] = []
@@ -241,10 +242,6 @@ class Runtime:
         """Why the peer of a connection may not send messages or files; None: it may."""
         return self._runner.refusal(connection, purpose)
 
-    def is_memory_full(self, connection: Connection, size: int) -> bool:
-        """Whether no memory is left for ``size`` bytes of a connection; a part is assured to each."""
-        return self.memory.is_full and connection.held_bytes + size > self.memory.assured
-
     def close_connection(self, connection: Connection, keep_session: bool) -> None:
         """Close a connection: send its unsent messages, for some seconds at most, then send CLOSE."""
         if connection.closed:
@@ -350,29 +347,9 @@ class Runtime:
         if connection.connected:
             connection.sender.push_unsequenced(RecordKind.CLOSE, close_payload(keep_session, error))
 
-    def _review_memory(self) -> None:
-        """Pause the connections that hold too much memory, and end the largest one at the limit."""
-        if not self.memory.limit:
-            return
-        in_bulk_links, before = self.bulk_links.held_bytes(), self.memory.paused
-        largest = self.memory.review(
-            {one: one.held_bytes + in_bulk_links.get(one, 0) for one in self._runner.connections}
-        )
-        for connection in before - self.memory.paused:
-            connection.hold(False)
-            self.bulk_links.hold(connection, False)
-        for connection in self.memory.paused:  # each time: it may have another link
-            connection.hold(True)
-            self.bulk_links.hold(connection, True)
-        if largest is not None:
-            error = RefusedError(
-                f"{largest.label} held the most memory of all connections when they reached the limit of"
-                f" {self.memory.limit} bytes (memoryLimit)",
-                remedy=REFUSALS["memory"].remedy,
-                reason="memory",
-            )
-            self.report(largest, error)
-            self.disconnect(largest, keep_session=False, error=error)
+    def _end_largest(self, connection: Connection, error: RefusedError) -> None:
+        self.report(connection, error)
+        self.disconnect(connection, keep_session=False, error=error)
 
     def _work(self, now: float) -> bool:
         if self.jobs or self._flush_requests:  # read without the lock: a thread that adds one wakes the loop afterwards
@@ -402,7 +379,7 @@ class Runtime:
         if is_full_scan:
             self._next_full_scan = now + FULL_SCAN_INTERVAL_S
             self.bulk_links.tick(now)
-            self._review_memory()
+            self.holds.review(self._runner.connections, now)
         touched, self._touched = self._touched, set()
         for connection in self._runner.connections if is_full_scan else touched:
             try:

@@ -213,6 +213,28 @@ class ServerOptions(EndpointOptions, where=SERVER):
         "that holds the most ends. 256 KiB are assured to each connection; 0 means no limit.",
         example="1GiB",
     )
+    bytes_in: Bytes | None = option(
+        None,
+        "Bytes per second that the server reads from all connections of one client key; at the limit it reads later. A "
+        "key's own limit is `bytes-in=` in the clients file.",
+        example="50MiB",
+        low=1,
+    )
+    bytes_out: Bytes | None = option(
+        None,
+        "Bytes per second that the server sends to all connections of one client key; at the limit it sends later. A "
+        "key's own limit is `bytes-out=` in the clients file.",
+        example="50MiB",
+        low=1,
+    )
+    messages_in: int | None = option(
+        None,
+        "Messages per second that the server reads from all connections of one client key, beside calls and streams. A "
+        "key's own limit is `messages-in=` in the clients file.",
+        example="1000",
+        low=1,
+        high=INT32_MAX,
+    )
     deciders: int = option("8", "Threads that check keys and filters during handshakes.", example="2", low=1, high=1024)
 
     log_format: Literal["text", "json"] | None = option(

@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.endpoint import Endpoint
+from aeron_spark.connection.rate_limits import Rates
 from aeron_spark.connection.runtime import Runtime
 from aeron_spark.errors import AeronSparkError, EndedError, RefusedError, UsageError
 from aeron_spark.keys.clients_file import default_name
@@ -62,6 +63,7 @@ class MessageServer(Endpoint):
             runtime, open_transport, store, self._settings, connection_class, bans or StoredBans()
         )
         runtime.bind(self._runner)
+        runtime.holds.rates_of = self._rates_of
         super().__init__(runtime)
         self.event_observer: Final = EventObserver(self.events, name_of, self._settings)
         """Reports facts of the server as events."""
@@ -102,6 +104,15 @@ class MessageServer(Endpoint):
     def end_connection(self, connection: Connection, error: AeronSparkError) -> None:
         """End a connection and its session. The client gets ``error`` as the reason; unsent messages are lost."""
         self._runtime.disconnect(connection, keep_session=False, error=error)
+
+    def _rates_of(self, connection: Connection) -> Rates:
+        """Return the limits of the client's key: its own, or else those of all keys."""
+        defaults, own = self._settings.rates, self._runner.limits_of(connection)
+        return Rates(
+            defaults.bytes_in if own.bytes_in is None else own.bytes_in,
+            defaults.bytes_out if own.bytes_out is None else own.bytes_out,
+            defaults.messages_in if own.messages_in is None else own.messages_in,
+        )
 
     def _apply_grant(self, connection: Connection) -> None:
         address = ip_address(connection.remote_address) if connection.remote_address else None

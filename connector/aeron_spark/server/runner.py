@@ -30,7 +30,7 @@ from aeron_spark.protocol import server_effects as effects
 from aeron_spark.protocol import server_events as events
 from aeron_spark.protocol.access import Candidate, PeerStore
 from aeron_spark.protocol.connection_machine import PeerClosed, closed_error
-from aeron_spark.protocol.grants import Grant
+from aeron_spark.protocol.grants import Grant, KeyLimits
 from aeron_spark.protocol.pools import PooledIds
 from aeron_spark.protocol.refusals import Refusal
 from aeron_spark.protocol.rpc_messages import Target
@@ -68,6 +68,7 @@ from aeron_spark.transport.api import (
     TransportEvent,
 )
 
+NO_KEY_LIMITS: Final = KeyLimits()
 CLOSED_BY_PEER: Final = "the peer closed the connection"
 DRIVER_LOST_WAIT_S: Final = 0.01  # in a turn of the event loop after the loss of the driver, whose inbox does not wait
 
@@ -200,6 +201,11 @@ class ServerRunner:
     def grant_of(self, connection: Connection) -> Grant:
         """Return the grant of a client. Raises EndedError for a closed connection. Thread-safe."""
         return self._verified_of(connection).grant
+
+    def limits_of(self, connection: Connection) -> KeyLimits:
+        """Return the limits of a client's key; none for a closed connection. Thread-safe."""
+        verified = self._verified.get(connection)
+        return NO_KEY_LIMITS if verified is None else verified.grant.limits
 
     def is_permitted(self, connection: Connection, target: Target, method: str) -> bool:
         """Whether the client of a connection may call this method. Thread-safe.

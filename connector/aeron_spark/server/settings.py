@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from aeron_spark.connection.rate_limits import Rates
 from aeron_spark.connection.settings import LinkSettings
 from aeron_spark.errors import OptionError
 from aeron_spark.keys.key_files import read_shared_secret
@@ -42,6 +43,7 @@ class ServerSettings:
     max_connections_per_key: int = ServerOptions.max_connections_per_key
     max_bulk_links: int = ServerOptions.max_bulk_links
     deciders: int = ServerOptions.deciders
+    rates: Rates = field(default_factory=Rates)
 
     def __post_init__(self) -> None:
         if self.reply_channel == "mdc" and self.mdc_ports is None:
@@ -79,6 +81,7 @@ class ServerSettings:
             max_sessions=options.max_sessions,
             max_connections_per_key=options.max_connections_per_key,
             deciders=options.deciders,
+            rates=Rates(options.bytes_in, options.bytes_out, options.messages_in),
             max_bulk_links=options.max_bulk_links,
         )
 

@@ -45,14 +45,14 @@ def test_the_largest_holder_pauses_until_its_memory_is_free(world: World) -> Non
     (greedy_connection,) = [one for one in server.connections if one.id == greedy.connection.id]
     with ThreadPoolExecutor(2) as pool:
         calls = [pool.submit(greedy.remote("slow").with_timeout(TIMEOUT_S).hold, bytes(400_000)) for _ in range(2)]
-        wait_for(lambda: server.runtime.memory.paused == {greedy_connection})
+        wait_for(lambda: server.runtime.holds.memory.paused == {greedy_connection})
         with pytest.raises(WaitTimeout):
             greedy.ping(0.2)
         assert good.ping(TIMEOUT_S) >= 0
         assert size_of(good, 100_000) == 100_000
         for future in slow.futures:
             future.set_result(1)
-        wait_for(lambda: not server.runtime.memory.paused)
+        wait_for(lambda: not server.runtime.holds.memory.paused)
         assert greedy.ping(TIMEOUT_S) >= 0
         assert [call.result(TIMEOUT_S) for call in calls] == [1, 1]
     wait_for(lambda: greedy_connection.held_bytes == 0)
@@ -72,7 +72,7 @@ def test_at_the_limit_the_largest_holder_ends_and_connects_again(world: World) -
     greedy.connect(TIMEOUT_S)
     assert greedy.connection is not first
     assert size_of(greedy, 10) == 10
-    wait_for(lambda: server.runtime.memory.held < 500_000)
+    wait_for(lambda: server.runtime.holds.memory.held < 500_000)
 
 
 def test_a_call_is_refused_while_small_holders_fill_the_memory_but_a_small_call_is_not(world: World) -> None:
@@ -80,7 +80,7 @@ def test_a_call_is_refused_while_small_holders_fill_the_memory_but_a_small_call_
     holders, asker = [world.client() for _ in range(2)], world.client()
     with ThreadPoolExecutor(2) as pool:
         calls = [pool.submit(one.remote("slow").with_timeout(TIMEOUT_S).hold, bytes(255_000)) for one in holders]
-        wait_for(lambda: server.runtime.memory.is_full)
+        wait_for(lambda: server.runtime.holds.memory.is_full)
         with pytest.raises(RefusedError, match=r"memory for all connections is full \(memoryLimit\)") as refused:
             size_of(asker, 300_000)
         assert (refused.value.reason, refused.value.retry) == ("busy", Retry.SOON)
@@ -89,7 +89,7 @@ def test_a_call_is_refused_while_small_holders_fill_the_memory_but_a_small_call_
         for future in slow.futures:
             future.set_result(1)
         assert [call.result(TIMEOUT_S) for call in calls] == [1, 1]
-    wait_for(lambda: not server.runtime.memory.is_full)
+    wait_for(lambda: not server.runtime.holds.memory.is_full)
     assert size_of(asker, 300_000) == 300_000
 
 

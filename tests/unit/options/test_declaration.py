@@ -70,7 +70,8 @@ PUBLIC_AT_SERVERS = PUBLIC_AT_ENDPOINTS | {
     *("handshakeBurst", "exemptLoopback", "maxSessions", "maxConnectionsPerKey", "deciders", "allowAnyKey"),
     "workersPerConnection",
     *("maxBulkLinks", "streamsDir", "adminSocket", "stageBytes", "diskReserve", "stageBytesPerKey"),
-    *("maxPartitions", "maxPartitionsPerKey", "leaseDelay", "memoryLimit", "logFormat", "logLevel"),
+    *("maxPartitions", "maxPartitionsPerKey", "leaseDelay", "memoryLimit", "logFormat", "logLevel", "bytesIn"),
+    *("bytesOut", "messagesIn"),
 }
 PUBLIC_AT_CLIENTS = PUBLIC_AT_ENDPOINTS | {
     *("tag", "bind", "ipc", "knownServers", "serverKey", "trustFirstUse", "validate", "connectTimeout", "reconnect"),

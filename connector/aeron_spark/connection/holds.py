@@ -1,0 +1,120 @@
+"""Holds connections up that use too much: reads nothing from them, or sends nothing to them, until they use less.
+
+The event loop calls ``review`` from time to time. A held connection is not closed: Aeron's window fills, so its peer
+waits. Only the one that holds the most memory at the limit is closed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Final, Literal, Protocol
+
+from aeron_spark.connection.bulk_links import BulkLinks
+from aeron_spark.connection.connection import Connection
+from aeron_spark.connection.memory_account import MemoryAccount
+from aeron_spark.connection.rate_limits import RateLimits, Rates, Used
+from aeron_spark.errors import REFUSALS, RefusedError
+
+Reason = Literal["memory", "rate"]
+NO_RATES: Final = Rates()
+NOTHING: Final = Used(0, 0, 0)
+
+
+class HoldObserver(Protocol):
+    """A part of an endpoint that learns which connections are held up. Called on the event loop."""
+
+    def hold_changed(self, connection: Connection, reason: Reason, is_held: bool) -> None:
+        """A connection is held up for this reason from now on, or no longer."""
+
+
+class ConnectionHolds:
+    """The connections of an endpoint that are held up, by reason. For the event loop, except ``is_memory_full``.
+
+    ``end`` closes a connection with an error for its peer.
+    """
+
+    def __init__(
+        self, memory_limit: int, bulk_links: BulkLinks, end: Callable[[Connection, RefusedError], object]
+    ) -> None:
+        self.memory: Final[MemoryAccount[Connection]] = MemoryAccount(memory_limit)
+        self.rates_of: Callable[[Connection], Rates] = lambda _: NO_RATES
+        """Returns the limits of the key of a connection."""
+        self.observers: Final[list[HoldObserver]] = []
+        self.throttled: frozenset[Connection] = frozenset()
+        """The connections that are held up for a rate."""
+        self._bulk_links: Final = bulk_links
+        self._end: Final = end
+        self._rates: Final[RateLimits[bytes]] = RateLimits()
+        self._charged: dict[Connection, Used] = {}  # totals of the connections with rates at the last review
+        self._reviewed_at = 0.0
+
+    def is_memory_full(self, connection: Connection, size: int) -> bool:
+        """Whether no memory is left for ``size`` bytes of a connection; a part is assured to each. Thread-safe."""
+        return self.memory.is_full and connection.held_bytes + size > self.memory.assured
+
+    def review(self, connections: Collection[Connection], now: float) -> None:
+        """Hold up the connections that use too much at ``now``, and release those that do no longer."""
+        paused_before, throttled_before = self.memory.paused, self.throttled
+        largest = self._review_memory(connections)
+        not_read, not_sent = self._review_rates(connections, now)
+        self._reviewed_at = now
+        self.throttled = not_read | not_sent
+        self._apply(connections, not_read | self.memory.paused, not_sent)
+        self._notify("memory", paused_before, self.memory.paused)
+        self._notify("rate", throttled_before, self.throttled)
+        if largest is not None:
+            self._end(largest, self._memory_error(largest))
+
+    def _review_memory(self, connections: Collection[Connection]) -> Connection | None:
+        if not self.memory.limit:
+            return None
+        in_bulk_links = self._bulk_links.held_bytes()
+        return self.memory.review({one: one.held_bytes + in_bulk_links.get(one, 0) for one in connections})
+
+    def _review_rates(
+        self, connections: Collection[Connection], now: float
+    ) -> tuple[frozenset[Connection], frozenset[Connection]]:
+        limited = {one: rates for one in connections if (rates := self.rates_of(one)) != NO_RATES}
+        if not limited and not self._charged:
+            return frozenset(), frozenset()
+        totals = {one: _totals(one) for one in limited}
+        for one, rates in limited.items():
+            is_new = one.traffic.began_at >= self._reviewed_at
+            # A connection that existed before its key had rates pays for nothing that it used earlier.
+            before = self._charged.get(one, NOTHING if is_new else totals[one])
+            self._rates.charge(one.key, rates, totals[one] - before, now)
+        self._charged = totals
+        self._rates.keep({one.key for one in limited})
+        return (
+            frozenset(one for one in limited if not self._rates.may_receive(one.key)),
+            frozenset(one for one in limited if not self._rates.may_send(one.key)),
+        )
+
+    def _apply(
+        self, connections: Collection[Connection], not_read: frozenset[Connection], not_sent: frozenset[Connection]
+    ) -> None:
+        for one in connections:
+            if one in not_read or one.is_held:  # again at each review: it may have another link, or more bulk links
+                one.hold(one in not_read)
+                self._bulk_links.hold(one, one in not_read)
+            if (one in not_sent) != one.sender.is_held:
+                one.sender.hold(one in not_sent)
+                self._bulk_links.hold_sending(one, one in not_sent)
+
+    def _notify(self, reason: Reason, before: frozenset[Connection], after: frozenset[Connection]) -> None:
+        for connection in before ^ after:
+            for observer in self.observers:
+                observer.hold_changed(connection, reason, connection in after)
+
+    def _memory_error(self, largest: Connection) -> RefusedError:
+        return RefusedError(
+            f"{largest.label} held the most memory of all connections when they reached the limit of"
+            f" {self.memory.limit} bytes (memoryLimit)",
+            remedy=REFUSALS["memory"].remedy,
+            reason="memory",
+        )
+
+
+def _totals(connection: Connection) -> Used:
+    received, sent = connection.traffic.totals()
+    return Used(received, sent, connection.messages_received)

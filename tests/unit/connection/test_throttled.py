@@ -1,0 +1,69 @@
+"""Tests of the rates of a key at a server: its connections are read later and sent to later, and lose nothing."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+
+from aeron_spark.connection.rate_limits import Rates
+from aeron_spark.keys.stores import MemoryPeerStore
+from aeron_spark.protocol.grants import EVERYTHING, KeyLimits
+from aeron_spark.protocol.keypair import new_keypair
+from aeron_spark.server.settings import ServerSettings
+from tests.unit.connection.endpoints import LINK, NO_LIMITS, TIMEOUT_S, World, wait_for
+
+RATE: int = 200_000
+
+
+def test_a_client_that_sends_faster_than_its_key_may_waits_and_loses_nothing(world: World) -> None:
+    server = world.server(ServerSettings(link=LINK, limits=NO_LIMITS, rates=Rates(bytes_in=RATE)))
+    fast = world.client()
+    sizes: list[int] = []
+    server.on_message(bytes, lambda _, message: sizes.append(len(message)))
+    begin = time.monotonic()
+    fast.send(bytes(50_000), acknowledge=True)
+    for _ in range(9):
+        fast.send(bytes(50_000), timeout=TIMEOUT_S)
+    wait_for(lambda: bool(server.runtime.holds.throttled))
+    fast.send(b"end", timeout=TIMEOUT_S, acknowledge=True)
+    assert sizes == [50_000] * 10 + [3]
+    assert time.monotonic() - begin >= 500_000 / RATE - 1.5  # one second of burst, and one review
+    wait_for(lambda: not server.runtime.holds.throttled)
+
+
+def test_the_limit_in_the_line_of_a_key_replaces_that_of_all_keys_and_others_do_not_wait(world: World) -> None:
+    limited, free = new_keypair(os.urandom), new_keypair(os.urandom)
+    store = MemoryPeerStore()
+    store.authorize(limited.public, replace(EVERYTHING, limits=KeyLimits(messages_in=5)))
+    store.authorize(free.public, EVERYTHING)
+    server = world.server(ServerSettings(link=LINK, limits=NO_LIMITS), store=store, allow_any_key=False)
+    slow, good = (world.client(store=MemoryPeerStore(keys)) for keys in (limited, free))
+    counted: dict[bytes, int] = {limited.public: 0, free.public: 0}
+
+    def count(connection: object, _: bytes) -> None:
+        counted[connection.key] += 1  # type: ignore[attr-defined]
+
+    server.on_message(bytes, count)
+    for client in (slow, good):
+        client.send_many([b"x"] * 20, timeout=TIMEOUT_S)
+    wait_for(lambda: [one.key for one in server.runtime.holds.throttled] == [limited.public])
+    good.send(b"x", timeout=TIMEOUT_S, acknowledge=True)
+    assert counted[free.public] == 21
+    slow.send(b"x", timeout=TIMEOUT_S, acknowledge=True)
+    assert counted[limited.public] == 21
+
+
+def test_a_server_sends_to_a_key_at_its_rate(world: World) -> None:
+    server = world.server(ServerSettings(link=LINK, limits=NO_LIMITS, rates=Rates(bytes_out=RATE)))
+    client = world.client()
+    received: list[int] = []
+    client.on_message(bytes, lambda message: received.append(len(message)))
+    (connection,) = server.connections
+    begin = time.monotonic()
+    for _ in range(10):
+        connection.send(bytes(50_000), timeout=TIMEOUT_S)
+    wait_for(lambda: connection in server.runtime.holds.throttled)
+    connection.send(b"end", timeout=TIMEOUT_S, acknowledge=True)
+    assert time.monotonic() - begin >= 500_000 / RATE - 1.5  # one second of burst, and one review
+    assert received == [50_000] * 10 + [3]
