@@ -15,6 +15,8 @@ from aeron_spark.server.log_limiter import LogLimiter
 LOG: Final = logging.getLogger("aeron_spark.server")
 SUPPRESSED_INTERVAL_S: Final = 60.0  # between two reports of suppressed lines
 
+SUBJECTS: Final = ("name", "address", "stream", "volume")  # the first one that an event has, has its own limit
+
 Observer = Callable[[str, Mapping[str, Any]], None]
 
 
@@ -59,13 +61,17 @@ class ServerEvents:
         for observe in self._observers:
             observe(event, present)
         self.report_suppressed_when_due()
-        subject = present.get("name") or present.get("address") or present.get("stream") or present.get("volume")
+        subject = next((present[field] for field in SUBJECTS if field in present), None)
+        level = level or declared.level
+        if not self._log.isEnabledFor(level):
+            return
         with self._lock:
             is_admitted = self._limiter.admit(
-                event, subject, self._clock(), is_caused_by_peer=declared.is_caused_by_peer
-            )
+                event, subject, self._clock(), is_caused_by_peer=declared.is_caused_by_peer,
+                is_vital=level is Level.ERROR and not declared.is_caused_by_peer,
+            )  # fmt: skip
         if is_admitted:
-            self._write(declared, level or declared.level, present)
+            self._write(declared, level, present)
 
     def report_suppressed_when_due(self) -> None:
         """Report the suppressed lines by event, once a minute. A server calls this about once a second."""
@@ -81,10 +87,9 @@ class ServerEvents:
             self._write(declared, declared.level, {"event": event, "count": count})
 
     def _write(self, declared: EventType, level: Level, fields: Mapping[str, Any]) -> None:
-        if self._log.isEnabledFor(level):
-            # a program's own formatter shows the message; the formatter of this package uses the attributes
-            message = describe(declared.name, fields)
-            self._log.log(level, "%s", message, extra={"event": declared.name, "fields": dict(fields)})
+        # a program's own formatter shows the message; the formatter of this package uses the attributes
+        message = describe(declared.name, fields)
+        self._log.log(level, "%s", message, extra={"event": declared.name, "fields": dict(fields)})
 
 
 def _check(declared: EventType, fields: Mapping[str, Any]) -> None:

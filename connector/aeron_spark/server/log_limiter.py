@@ -47,14 +47,20 @@ class LogLimiter:
     def __len__(self) -> int:
         return len(self._subjects)
 
-    def admit(self, event: str, subject: object, now: float, *, is_caused_by_peer: bool) -> bool:
-        """Return whether an event at ``now`` becomes a line; otherwise count it."""
+    def admit(
+        self, event: str, subject: object, now: float, *, is_caused_by_peer: bool, is_vital: bool = False
+    ) -> bool:
+        """Return whether an event at ``now`` becomes a line; otherwise count it.
+
+        The total limits do not suppress a vital event, such as a damaged stream: no client can cause many of them.
+        """
         key = (event, subject)
         bucket = self._subjects.pop(key, None) or _Bucket(BURST, LINES_PER_S, BURST, now)
         self._subjects[key] = bucket
         if len(self._subjects) > MAX_SUBJECTS:
             self._subjects.popitem(last=False)
-        buckets = (bucket, self._total, self._peers) if is_caused_by_peer else (bucket, self._total)
+        totals = () if is_vital else (self._total, self._peers) if is_caused_by_peer else (self._total,)
+        buckets = (bucket, *totals)
         for one in buckets:
             one.fill(now)
         is_admitted = all(one.tokens >= 1 for one in buckets)

@@ -37,6 +37,7 @@ from aeron_spark.server.runner import ConnectionService
 from aeron_spark.server.server_node import ServerNode
 from aeron_spark.server.settings import ServerSettings
 from aeron_spark.server.store_housekeeper import StoreHousekeeper
+from aeron_spark.server.stream_events import StreamEvents
 from aeron_spark.server.stream_service import StreamLimits, StreamService
 from aeron_spark.streams.store import StreamStore
 from aeron_spark.transport.addresses import HostPort
@@ -89,6 +90,7 @@ class Server(Endpoint):
             self._node.close()
             raise
         super().__init__(self._server.runtime)
+        self._node.observers.add(StreamEvents(self.events))
         self._housekeeper: Final = StoreHousekeeper(self._node.open_streams, self._runtime.report)
         self._stream_service: Final = StreamService(
             lambda: self.streams, self._runtime.bulk_links, self.grant_of, self._runtime.deadlines,

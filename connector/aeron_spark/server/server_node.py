@@ -17,6 +17,7 @@ from aeron_spark.node import NodeHandle
 from aeron_spark.node.locks import is_locked
 from aeron_spark.options import ServerOptions
 from aeron_spark.server.locks import ServerLocks, address_lock_path, check_ports_free
+from aeron_spark.server.stream_events import StreamObservers
 from aeron_spark.streams.model import StreamSettings
 from aeron_spark.streams.store import StreamStore, has_streams, ignore_progress
 from aeron_spark.transport.api import ServerAddress
@@ -37,6 +38,8 @@ class ServerNode:
     """
 
     def __init__(self, options: ServerOptions, max_message: int) -> None:
+        self.observers: Final = StreamObservers()
+        """Learn the facts of the store."""
         self._options: Final = options
         self._max_message: Final = max_message
         self._locks: Final = ServerLocks()
@@ -138,7 +141,10 @@ class ServerNode:
             lease_delay_s=options.lease_delay,
             max_partitions=options.max_partitions,
         )
-        return StreamStore(folder, embedded(handle), settings, lock=lock, is_closing=is_ending, progress=progress)
+        return StreamStore(
+            folder, embedded(handle), settings, lock=lock, is_closing=is_ending, progress=progress,
+            observer=self.observers,
+        )  # fmt: skip
 
     def guard_problem(self) -> SetupError | None:
         """Return the error to report if the media driver has no guard; it shows one only after it guarded a channel."""

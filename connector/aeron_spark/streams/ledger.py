@@ -219,6 +219,10 @@ class Ledger:
         known = self._writers.get(writer)
         return None if known is not None and known.run == run else RunStarted(writer, run, max(now_ns, 0), single_use)
 
+    def has_writer(self, writer: str) -> bool:
+        """Whether the writer has a run."""
+        return writer in self._writers
+
     def check_open(self, writer: str, run: str, transaction: int, producer: str = ANY_PRODUCER) -> None:
         """Raise RefusedError or AlreadyCommitted unless the run may stage rows for this transaction."""
         self._check_not_fenced(writer, run)

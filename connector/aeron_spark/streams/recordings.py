@@ -73,6 +73,8 @@ class Recordings:
             )
         self._address = address
         self._clock = clock
+        self.awaited_s = 0.0
+        """Seconds for which the last ``publish`` waited for the archive."""
         self._free_slots = free_slots
         self._to_purge: dict[
             int, int
@@ -128,11 +130,12 @@ class Recordings:
         If they have more partitions than the archive records at once, recorded ones give their slots to the next ones.
         Raises the errors of :class:`Partition`; the next publication then truncates the published bytes.
         """
+        self.awaited_s = 0.0
         reached: dict[int, int] = {}
         published: list[int] = []  # partitions whose publications are open, and not awaited yet
 
         def finish_published() -> bool:
-            reached.update((done, self.partitions[done].await_recorded()) for done in published)
+            reached.update(self._await_recorded(published))
             to_come = stages.keys() - published
             published.clear()
             # Publications of partitions that are still to come may be open from an earlier transaction.
@@ -149,11 +152,19 @@ class Recordings:
                     self._publish_stage(partition, stage, ahead)
                     ahead = 0
                 published.append(index)
-            reached.update((index, self.partitions[index].await_recorded()) for index in published)
+            reached.update(self._await_recorded(published))
             return {index: reached[index] for index in stages}
         except BaseException:
             self.mark_uncommitted(stages)
             raise
+
+    def _await_recorded(self, published: Iterable[int]) -> dict[int, int]:
+        """Wait until the archive has recorded what was published to these partitions; return their ends."""
+        begun = self._clock()
+        try:
+            return {index: self.partitions[index].await_recorded() for index in published}
+        finally:
+            self.awaited_s += self._clock() - begun
 
     def publish_ahead(self, stage: Stage, published: int, end: int) -> int:
         """Publish more of a growing stage after the committed ``end`` of its partition; return the published bytes.

@@ -11,7 +11,6 @@ The next start removes folders of the last two kinds, with their recordings.
 
 from __future__ import annotations
 
-import logging
 import secrets
 import shutil
 import threading
@@ -39,6 +38,7 @@ from aeron_spark.streams.archive_mark import ArchiveMark
 from aeron_spark.streams.definition import Definition, check_name, read_definition, unknown_stream, write_definition
 from aeron_spark.streams.journal import StoreOpening, create_ledger
 from aeron_spark.streams.model import Shape, StreamSettings
+from aeron_spark.streams.observer import StreamObserver
 from aeron_spark.streams.partition import RECORDING_TIMEOUT_S, alias_of, create_recording, delete_recording
 from aeron_spark.streams.recordings import retry_for_slot
 from aeron_spark.streams.stage_files import StageSpace
@@ -57,8 +57,6 @@ OK: Final = "ok"
 READ_ONLY: Final = "read-only"  # committed rows can be read
 DAMAGED: Final = "damaged"  # its files are damaged: every request fails
 RECOVERING: Final = "recovering"  # opening it failed; the server retries
-
-LOG: Final = logging.getLogger("aeron_spark.streams")
 
 
 def ignore_progress(done: int, total: int) -> None:
@@ -127,6 +125,7 @@ class StreamStore:
         wall: Callable[[], int] = time.time_ns,
         random: Callable[[int], int] = secrets.randbits,
         is_closing: Callable[[], bool] = never_closing,
+        observer: StreamObserver | None = None,
         progress: Callable[[int, int], object] = ignore_progress,
     ) -> None:
         if not address.archive_dir:
@@ -141,6 +140,7 @@ class StreamStore:
         self._settings = settings or StreamSettings()
         self._space = StageSpace(self._settings.max_stage_bytes)
         self._clock = clock
+        self._observer = observer or StreamObserver()
         self._wall = wall
         self._random = random
         self._opened_ns = wall()
@@ -325,13 +325,13 @@ class StreamStore:
             progress(number, len(names))
 
     def _open_stream(self, name: str, recordings: dict[int, Recording] | None = None) -> Stream:
-        """Open the stream in the folder ``name``. An error is logged, remembered in ``failed``, and raised."""
+        """Open the stream in the folder ``name``. An error is reported, remembered in ``failed``, and raised."""
         try:
             stream = self._load(self.folder / name, recordings)
         except AeronSparkError as error:
             before = self.failed.get(name)
             if before is None or str(before) != str(error):  # the same error of each retry is logged once
-                LOG.error("stream %r is %s: %s", name, RECOVERING if error.retriable else DAMAGED, error)
+                self._observer.not_opened(name, error)
             self.failed[name] = error
             raise
         self.failed.pop(name, None)
@@ -348,7 +348,7 @@ class StreamStore:
         opening = StoreOpening(self._opened_ns, self._random(RANDOM_BITS))
         stream = Stream(
             folder, definition, self._address, self._settings, self._space, opening,
-            clock=self._clock, wall=self._wall, free_slots=self._free_slots,
+            clock=self._clock, wall=self._wall, free_slots=self._free_slots, observer=self._observer,
         )  # fmt: skip
         try:
             stream.recover(recordings)

@@ -8,7 +8,6 @@ see the last view.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -26,10 +25,12 @@ from aeron_spark.errors import (
     UsageError,
 )
 from aeron_spark.streams.archive_mark import ArchiveMark
+from aeron_spark.streams.commit_checks import check_rows_named, check_token
 from aeron_spark.streams.definition import Definition
 from aeron_spark.streams.journal import JournaledLedger, StoreOpening
 from aeron_spark.streams.ledger import NO_TRANSACTION
 from aeron_spark.streams.model import CommitOutcome, Shape, StreamSettings
+from aeron_spark.streams.observer import CommittedTransaction, StreamObserver, StreamRecovery
 from aeron_spark.streams.reader_leases import ReaderLeases
 from aeron_spark.streams.reads import ReadableStream
 from aeron_spark.streams.recordings import Recordings
@@ -39,10 +40,8 @@ from aeron_spark.streams.stage_files import StageSpace
 from aeron_spark.streams.stages import Stage, StageRef, Stages, by_partition
 from aeron_spark.streams.time_index import SECOND_NS
 
-LOG: Final = logging.getLogger("aeron_spark.streams")
 STAGES: Final = "stages"
 MARK_INTERVAL_S: Final = 10.0  # between two updates of the archive's mark, each of which calls fsync
-MAX_TOKEN_BYTES: Final = 4_096  # of UTF-8; the journal has one token for each producer of each writer
 
 
 def free_nothing() -> bool:
@@ -69,7 +68,9 @@ class Stream(ReadableStream):
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], int] = time.time_ns,
         free_slots: Callable[[], bool] = free_nothing,
+        observer: StreamObserver | None = None,
     ) -> None:
+        self._observer = observer or StreamObserver()
         self._clock = clock
         self._wall = wall
         self._writing_timeout_s = settings.writing_timeout_s
@@ -268,7 +269,7 @@ class Stream(ReadableStream):
 
         def get_stages() -> list[Stage]:
             refs = list(stages)
-            _check_rows_named(writer, transaction, refs, rows)
+            check_rows_named(writer, transaction, refs, rows)
             return self._named_stages(writer, run, transaction, refs)
 
         return self._commit_unless_repeated(writer, run, transaction, producer, token, get_stages, seconds)
@@ -285,7 +286,7 @@ class Stream(ReadableStream):
         get_stages: Callable[[], list[Stage]],
         seconds: float | None,
     ) -> CommitOutcome:  # fmt: skip
-        _check_token(writer, transaction, token)
+        check_token(writer, transaction, token)
         with self._lock_writing(seconds):
             with self._state:
                 self._refuse_unwritable()
@@ -293,7 +294,8 @@ class Stream(ReadableStream):
                 if not is_repeated:
                     self._ledger.check_open(writer, run, transaction, producer)
             if not is_repeated:
-                self._commit(writer, run, transaction, get_stages(), producer, token)
+                begun = self._clock()
+                self._commit(writer, run, transaction, get_stages(), producer, token, begun)
             for stage in self._stages.of(writer):
                 if stage.description.transaction <= transaction:
                     stage.release()
@@ -326,6 +328,7 @@ class Stream(ReadableStream):
             for stage in self._stages.of(writer, transaction):
                 if stage.description.run == run:
                     stage.discard()
+        self._observer.aborted(self.definition.name)
 
     # For the operator and the server
 
@@ -351,27 +354,19 @@ class Stream(ReadableStream):
     def recover(self, recordings: Mapping[int, Recording] | None = None) -> None:
         """Truncate each recording at its committed end. ``recordings`` are the archive's by id, if they were listed.
 
-        A recording that is missing or too short makes the stream read-only. Logs truncated bytes and losses.
+        A recording that is missing or too short makes the stream read-only.
         """
-        name = self.definition.name
+        begun = self._clock()
         with self._lock_writing():
             recovered = self._recordings.recover(recordings, self._ledger.starts, self._ledger.ends)
             self._recovery_loss = recovered.loss
             self._replace_view(self._recordings.view(self._ledger))
-        if self._journal.torn_bytes:
-            LOG.warning(
-                "recovered stream %r: an incomplete record of %d bytes was removed from the end of its journal",
-                name,
-                self._journal.torn_bytes,
+        self._observer.recovered(
+            StreamRecovery(
+                self.definition.name, self.definition.partitions, self._journal.torn_bytes, recovered.truncated,
+                recovered.loss, self._clock() - begun,
             )
-        for partition, (was, end) in sorted(recovered.truncated.items()):
-            LOG.warning(
-                "recovered stream %r: partition %d was truncated from position %d to %d: its journal has no commit of "
-                "these %d bytes",
-                name, partition, was, end, was - end,
-            )  # fmt: skip
-        if self._recovery_loss is not None:
-            LOG.error("stream %r is read-only: %s", name, self._recovery_loss)
+        )  # fmt: skip
 
     def release_slots(self) -> bool:
         """Close this stream's publications, which frees recording slots of the archive; return whether any was open.
@@ -429,19 +424,25 @@ class Stream(ReadableStream):
             self._mark_updated_at = self._clock()
             self._journal.update_mark()
 
-    def _commit(self, writer: str, run: str, transaction: int, named: list[Stage], producer: str, token: str) -> None:
+    def _commit(
+        self, writer: str, run: str, transaction: int, named: list[Stage], producer: str, token: str, begun: float
+    ) -> None:
         with_rows = [stage for stage in named if stage.rows]
         with self._state:
             content, schema = self._merge_content(with_rows)
+            changes_schema = schema != self._ledger.schema
+            ends_before = list(self._ledger.ends)
         stages = by_partition(with_rows)
+        publishing_at = self._clock()
         try:
             ends = self._recordings.publish(stages, self._ledger.ends)
         except DataLossError as error:
             if self._commit_loss is None:
-                LOG.error("stream %r is read-only: %s", self.definition.name, error)
+                self._observer.read_only(self.definition.name, error)
             self._commit_loss = error
             raise
         self._commit_loss = None
+        recorded_at = self._clock()
         try:
             with self._state:
                 # Another run may have fenced this one while its rows were published.
@@ -463,6 +464,17 @@ class Stream(ReadableStream):
         except BaseException:
             self._recordings.mark_uncommitted(stages)
             raise
+        record_s = self._recordings.awaited_s
+        self._observer.committed(
+            CommittedTransaction(
+                self.definition.name, writer, transaction, sum(stage.rows for stage in named),
+                sum(end - ends_before[index] for index, end in ends.items()),
+                stage_s=publishing_at - begun, publish_s=recorded_at - publishing_at - record_s, record_s=record_s,
+                journal_s=self._clock() - recorded_at,
+            )
+        )  # fmt: skip
+        if changes_schema:
+            self._observer.schema_changed(self.definition.name, writer)
 
     def _named_stages(self, writer: str, run: str, transaction: int, refs: list[StageRef]) -> list[Stage]:
         if len({ref.id for ref in refs}) != len(refs):
@@ -518,7 +530,10 @@ class Stream(ReadableStream):
             replaced=replaced,
         )
         if started is not None:
+            fences = self._ledger.has_writer(writer)
             self._journal.write(started)
+            if fences:
+                self._observer.fenced(self.definition.name, writer)
 
     def _retention_starts(self, delay_s: float = 0.0) -> dict[int, int]:
         """Return, by partition, the position from which the retention kept rows ``delay_s`` ago; empty without one."""
@@ -549,8 +564,13 @@ class Stream(ReadableStream):
         record = ledger.prepare_purge(starts)
         if record is None:
             return {}
-        self.lease_overrides += len(self._leases.overridden(dict(record.starts), now))
+        overridden = self._leases.overridden(dict(record.starts), now)
+        self.lease_overrides += len(overridden)
+        trimmed = sum(start - ledger.starts[index] for index, start in record.starts.items())
         self._journal.write(record)
+        self._observer.trimmed(self.definition.name, trimmed)
+        if overridden:
+            self._observer.lease_overridden(self.definition.name, overridden)
         self._replace_view(self._recordings.view(self._ledger))
         return dict(record.starts)
 
@@ -575,26 +595,3 @@ class Stream(ReadableStream):
         if self._recovery_loss is not None:
             raise self._recovery_loss
         self._journal.check_writable()
-
-
-def _check_token(writer: str, transaction: int, token: str) -> None:
-    size = len(token.encode("utf-8", "surrogatepass"))
-    if size > MAX_TOKEN_BYTES:
-        raise UsageError(
-            f"the token of transaction {transaction} of writer {writer!r} has {size} bytes of UTF-8, expected at most "
-            f"{MAX_TOKEN_BYTES}",
-            remedy="Give a shorter token.",
-        )
-
-
-def _check_rows_named(writer: str, transaction: int, refs: list[StageRef], rows: int | None) -> None:
-    """Raise RefusedError for a commit without stages, or one whose stages have another number of rows than ``rows``."""
-    named = sum(ref.rows for ref in refs)
-    if refs and rows in (None, named):
-        return
-    wanted = "" if rows is None else f", but its writer wrote {rows} rows"
-    raise RefusedError(
-        f"transaction {transaction} of writer {writer!r} is not committed: its commit names {len(refs)} stages with "
-        f"{named} rows{wanted}",
-        remedy="Stage the rows of the transaction again.",
-    )

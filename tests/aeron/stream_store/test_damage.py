@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 
 import pytest
 
 from aeron_spark.aeron.archive import archive_of
 from aeron_spark.direct.archives import embedded
-from aeron_spark.errors import DataLossError
+from aeron_spark.errors import AeronSparkError, DataLossError
 from aeron_spark.log.epochs import Epochs
 from aeron_spark.node import NodeHandle
 from aeron_spark.streams import archive_mark
 from aeron_spark.streams.journal import RECORD_END, RECORD_HEAD, read_entries
+from aeron_spark.streams.observer import StreamObserver, StreamRecovery
 from aeron_spark.streams.store import DAMAGED, OK, READ_ONLY, StreamStore
 from tests.aeron.stream_store.rows import SETTINGS, delete_streams, ends, read_values, remove_marks, write
+
+
+class Facts(StreamObserver):
+    """Keeps the recoveries and problems of a store."""
+
+    def __init__(self) -> None:
+        self.recoveries: list[StreamRecovery] = []
+        self.problems: list[tuple[str, str]] = []
+
+    def recovered(self, recovery: StreamRecovery) -> None:
+        self.recoveries.append(recovery)
+
+    def not_opened(self, stream: str, error: AeronSparkError) -> None:
+        self.problems.append((stream, str(error)))
 
 
 def journal_path(folder: Path, name: str) -> Path:
@@ -30,9 +44,7 @@ def remove_records(path: Path, count: int) -> None:
     path.write_bytes(data[: end - removed])
 
 
-def test_a_damaged_journal_is_reported_and_other_streams_are_served(
-    node: NodeHandle, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_damaged_journal_is_reported_and_other_streams_are_served(node: NodeHandle, tmp_path: Path) -> None:
     """Regression: the stream was missing in every list, and the server did not log the damage."""
     with StreamStore(tmp_path / "s", embedded(node), SETTINGS) as store:
         for name in ("damaged", "intact"):
@@ -40,16 +52,15 @@ def test_a_damaged_journal_is_reported_and_other_streams_are_served(
     path = journal_path(tmp_path / "s", "damaged")
     intact_bytes = path.read_bytes()
     path.write_bytes(intact_bytes[:40] + bytes([intact_bytes[40] ^ 0xFF]) + intact_bytes[41:])
-    with caplog.at_level(logging.INFO, "aeron_spark.streams"):
-        store = StreamStore(tmp_path / "s", embedded(node), SETTINGS)
+    facts = Facts()
+    store = StreamStore(tmp_path / "s", embedded(node), SETTINGS, observer=facts)
     with store:
         assert [one.definition.name for one in store.all()] == ["intact"]
         state, problem = store.condition("damaged")
         assert (state, store.condition("intact")) == (DAMAGED, (OK, ""))
         assert "was damaged after it was written" in problem
-        assert f"stream 'damaged' is damaged: {problem}" in caplog.messages
         store.tick()
-        assert len([one for one in caplog.messages if "damaged" in one]) == 1  # logged once
+        assert facts.problems == [("damaged", problem)]  # reported once
         with pytest.raises(DataLossError, match="was damaged"):
             store.get("damaged")
         write(store.get("intact"), 1, {0: [b"more"]})
@@ -60,8 +71,8 @@ def test_a_damaged_journal_is_reported_and_other_streams_are_served(
     delete_streams(store, node)
 
 
-def test_rows_without_journal_records_are_truncated_logged_and_refused_to_their_readers(
-    node: NodeHandle, tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_rows_without_journal_records_are_truncated_reported_and_refused_to_their_readers(
+    node: NodeHandle, tmp_path: Path
 ) -> None:
     """The server truncates only after the operator removed the mark, and logs what it truncated.
 
@@ -81,15 +92,13 @@ def test_rows_without_journal_records_are_truncated_logged_and_refused_to_their_
         assert "the journal has 1 transactions and epoch" in problem
         assert "the archive has at least 3 transactions and epoch" in problem
     remove_marks(node.archive_dir)
-    caplog.clear()
-    with caplog.at_level(logging.INFO, "aeron_spark.streams"):
-        store = StreamStore(tmp_path / "s", embedded(node), SETTINGS)
+    facts = Facts()
+    store = StreamStore(tmp_path / "s", embedded(node), SETTINGS, observer=facts)
     with store:
         stream = store.get("x")
         assert ends(stream) == committed_ends
-        assert caplog.messages == [
-            f"recovered stream 'x': partition 0 was truncated from position {lost.end} to {committed_ends[0]}: its "
-            f"journal has no commit of these {lost.end - committed_ends[0]} bytes"
+        assert [(one.stream, one.torn_bytes, one.truncated, one.loss) for one in facts.recoveries] == [
+            ("x", 0, {0: (lost.end, committed_ends[0])}, None)
         ]
         for transaction in (1, 2, 3):  # the stream becomes longer than before the loss
             write(stream, transaction, {0: [b"new"]})
@@ -127,8 +136,8 @@ def test_a_journal_of_an_older_copy_is_refused_and_no_recording_is_truncated(nod
     assert list((Path(node.archive_dir) / archive_mark.FOLDER).iterdir()) == []
 
 
-def test_damage_that_a_commit_finds_is_reported_and_logged_once(
-    streams: StreamStore, node: NodeHandle, caplog: pytest.LogCaptureFixture
+def test_damage_that_a_commit_finds_is_reported_once(
+    streams: StreamStore, node: NodeHandle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Regression: each commit failed, but the state of the stream was still "ok"."""
     stream = streams.create("x", 1)
@@ -136,32 +145,29 @@ def test_damage_that_a_commit_finds_is_reported_and_logged_once(
     stream.release_slots()  # closes the publication, so the next commit checks the recording
     (recording,) = (state.recording_id for state in stream.states())
     archive_of(embedded(node)).truncate(recording, 0)
-    with caplog.at_level(logging.INFO, "aeron_spark.streams"):
-        for _ in range(2):
-            with pytest.raises(DataLossError):
-                write(stream, 1, {0: [b"b"]})
+    found: list[tuple[str, str]] = []
+    monkeypatch.setattr(StreamObserver, "read_only", lambda _, name, error: found.append((name, str(error))))
+    for _ in range(2):
+        with pytest.raises(DataLossError):
+            write(stream, 1, {0: [b"b"]})
     state, problem = streams.condition("x")
     assert state == READ_ONLY
     assert "recording" in problem
-    assert [one for one in caplog.messages if "read-only" in one] == [f"stream 'x' is read-only: {problem}"]
+    assert found == [("x", problem)]  # reported once
 
 
-def test_an_incomplete_journal_record_is_removed_and_logged(
-    node: NodeHandle, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_incomplete_journal_record_is_removed_and_reported(node: NodeHandle, tmp_path: Path) -> None:
     """Regression: the server did not log that it removed the record."""
     with StreamStore(tmp_path / "s", embedded(node), SETTINGS) as store:
         write(store.create("x", 1), 0, {0: [b"a"]})
     path = journal_path(tmp_path / "s", "x")
     with path.open("ab") as file:
         file.write(b"\x07")
-    with caplog.at_level(logging.INFO, "aeron_spark.streams"):
-        store = StreamStore(tmp_path / "s", embedded(node), SETTINGS)
+    facts = Facts()
+    store = StreamStore(tmp_path / "s", embedded(node), SETTINGS, observer=facts)
     with store:
         assert read_values(store.get("x"), 0) == [b"a"]
-    assert caplog.messages == [
-        "recovered stream 'x': an incomplete record of 1 bytes was removed from the end of its journal"
-    ]
+    assert [(one.stream, one.torn_bytes, one.truncated) for one in facts.recoveries] == [("x", 1, {})]
     delete_streams(store, node)
 
 
