@@ -23,7 +23,7 @@ from aeron_spark.protocol.sources import mapped_address
 PACKAGE: Final = "io.aeronspark"
 DROP_TYPE: Final = 16723  # as DropCounters.COUNTER_TYPE_ID in Java
 OWNER_TYPE: Final = 16724  # as OwnerRegistry.COUNTER_TYPE_ID in Java
-COOKIE_TYPE: Final = 16725  # as CookieRegistry.COUNTER_TYPE_ID in Java
+COOKIE_TYPE: Final = 16726  # as CookieRegistry.COUNTER_TYPE_ID in Java
 DROP_LABEL: Final = "guard dropped "
 
 # layout number, direction, port, session id, stream id, owner's port (little-endian), then the address

@@ -26,7 +26,7 @@ import org.agrona.concurrent.status.CountersReader;
 final class CookieRegistry
 {
     /** Counter type of a registration. */
-    static final int COUNTER_TYPE_ID = 16725;
+    static final int COUNTER_TYPE_ID = 16726;
     private static final int LAYOUT = 1;
     private static final int PORT_OFFSET = 4;
     private static final int STREAM_OFFSET = 8;
