@@ -71,6 +71,7 @@ REFUSALS: Final[dict[str, Advice]] = {
     "rate": Advice(Retry.SOON, "Try again in a few seconds, and connect less often."),
     "pending": Advice(Retry.SOON, "Try again in a few seconds."),
     "shutdown": Advice(Retry.SOON, "Try again after the server has restarted."),
+    "draining": Advice(Retry.SOON, "Try again after the server has restarted."),
     "timeout": Advice(Retry.SOON, "Try again. If this repeats, the server or the network is overloaded."),
     "server-error": Advice(
         Retry.SOON, "Try again. If this repeats, ask the server's operator for the error in the server's log."

@@ -42,6 +42,7 @@ ADVICE = {
     "rate": Retry.SOON,
     "pending": Retry.SOON,
     "shutdown": Retry.SOON,
+    "draining": Retry.SOON,
     "timeout": Retry.SOON,
     "server-error": Retry.SOON,
     "full": Retry.WHEN_FREED,
@@ -59,7 +60,7 @@ ADVICE = {
     "session-lost": Retry.NEVER,
 }
 CODES = sorted(get_args(Code))
-OF_CALLS = {"stage-full", "busy", "kicked", "limit", "memory"}  # reasons after the handshake
+OF_CALLS = {"stage-full", "busy", "draining", "kicked", "limit", "memory"}  # reasons after the handshake
 TEXTS = st.text(max_size=400)
 
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import os
+import signal
+import sys
+import threading
 import time
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -16,12 +20,18 @@ from aeron_spark.cli.arguments import (
     read_configuration,
     refuse_duplicates,
 )
+from aeron_spark.cli.main import FAILED
 from aeron_spark.cli.output import format_time, json_option, print_json
-from aeron_spark.cli.signals import catch_stop_signals
-from aeron_spark.errors import OptionError
+from aeron_spark.cli.signals import StopRequest, catch_stop_signals
+from aeron_spark.errors import AeronSparkError, OptionError, RefusedError
 from aeron_spark.options import ServerOptions
 
+if TYPE_CHECKING:
+    from aeron_spark.server.server import Server
+
 COMMAND_NAMES: Final = ("backup", "check", "reload", "restore", "status", "verify")  # no host has such a name here
+CUT_OFF_TIMEOUT_S: Final = 5.0  # for the end of a server whose work was cut off
+NODE_USE_TIMEOUT_S: Final = 1.0  # for the media driver to notice that this process does not use it any more
 POLL_INTERVAL_S: Final = 0.1  # interval at which the main thread checks for a signal
 
 
@@ -53,7 +63,7 @@ def run(
     config: Path | None,
     as_json: bool,
     **flags: Any,
-) -> None:
+) -> int:
     """Run a secure server on HOST:PORT (default 0.0.0.0:20121) until SIGINT or SIGTERM.
 
     Clients write and read its durable streams ('aeron-spark streams create' makes one). Without a stream, the server
@@ -62,12 +72,16 @@ def run(
     Standard output has one line for each address on which the server listens. Standard error has the log: one line for
     each event, which docs/events.md lists.
 
+    SIGTERM and SIGINT let the running commits and calls finish first, for --drain-timeout at most; a second signal
+    ends the server at once. The exit code is 0, or 1 if work was cut off.
+
     \b
     For example, for the clients whose keys a file authorises:
       aeron-spark server 0.0.0.0:20121 --authorized-keys /etc/aeron-spark/clients
     """
     from aeron_spark.server.relay import Relay
     from aeron_spark.server.server import Server
+    from aeron_spark.server.service_manager import ServiceManager
 
     _refuse_command_name(address)
     options = present_options(flags)
@@ -81,14 +95,69 @@ def run(
     with catch_stop_signals() as stopped:
         running = Server(address or "", **options)
         Relay(running)
+        manager = ServiceManager(running)
+        is_complete = True
         try:
             running.start()
             stopped.start_polling()
             _print_listening(running, as_json=as_json)
-            while not stopped() and not running.closed:
-                time.sleep(POLL_INTERVAL_S)
+            _await_end(running, stopped)
+            manager.report_stopping()
+            is_complete = _drain(running)
+        except KeyboardInterrupt:
+            if stopped.number != signal.SIGTERM:
+                raise
+            manager.report_stopping()  # SIGTERM during the start
         finally:
-            running.close()
+            _close(running, is_complete=is_complete)
+            manager.close()
+            _stop_node(running)
+    if not is_complete:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(FAILED)  # the end of the process would wait for the threads of the work that was cut off
+    return 0
+
+
+def _close(running: Server, *, is_complete: bool) -> None:
+    """Close the server. A part of it that waits for work that was cut off is abandoned after some seconds."""
+    if is_complete:
+        running.close()
+        return
+    closing = threading.Thread(target=running.close, name="aeron-spark-close", daemon=True)
+    closing.start()
+    closing.join(CUT_OFF_TIMEOUT_S)
+
+
+def _await_end(running: Server, stopped: StopRequest) -> None:
+    """Wait for a signal, or until the server is closed."""
+    while not stopped() and not running.closed:
+        running.report_ready_once()
+        time.sleep(POLL_INTERVAL_S)
+
+
+def _drain(running: Server) -> bool:
+    """Let the server finish its work; a second signal ends that. Return whether the work was finished."""
+    try:
+        return running.drain()
+    except KeyboardInterrupt:
+        return not running.unfinished_work
+
+
+def _stop_node(running: Server) -> None:
+    """Stop the media driver if this server has started it, unless another process uses it."""
+    from aeron_spark import node
+    from aeron_spark.aeron.client import close_client
+
+    if not running.is_node_started_here:
+        return
+    close_client(running.aeron_dir)
+    try:
+        node.stop(running.aeron_dir, timeout=NODE_USE_TIMEOUT_S)
+    except RefusedError:  # it stops after its last user
+        pass
+    except AeronSparkError as error:
+        click.echo(f"aeron-spark: warning: {error}", err=True)
 
 
 def _refuse_command_name(address: str | None) -> None:

@@ -43,6 +43,8 @@ class StopRequest:
 
     def __init__(self, grace_s: float) -> None:
         self.is_polled = False
+        self.number: int | None = None
+        """The first signal."""
         self._grace_s = grace_s
         self._first: float | None = None  # monotonic time of the first signal
 
@@ -57,7 +59,7 @@ class StopRequest:
         """Handle a signal. Takes no lock: the interrupted thread may hold it."""
         now = time.monotonic()
         if self._first is None:
-            self._first = now
+            self._first, self.number = now, number
             if self.is_polled:
                 return
         elif now - self._first <= self._grace_s:

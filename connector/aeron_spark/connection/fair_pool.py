@@ -19,7 +19,7 @@ Work = Callable[[], object]  # the result is dropped
 class _Queue:
     """The waiting work of one owner, and how much of its work runs."""
 
-    waiting: deque[Work] = field(default_factory=deque)
+    waiting: deque[tuple[int, Work]] = field(default_factory=deque)  # with the work's number
     running: int = 0
     is_ready: bool = False  # it is in the row of owners that wait for a thread
 
@@ -36,6 +36,8 @@ class FairPool:
         self._lock: Final = threading.Lock()
         self._queues: Final[dict[Hashable, _Queue]] = {}  # of owners with waiting or running work
         self._ready: Final[deque[Hashable]] = deque()
+        self._next_number = 0
+        self._unfinished: Final[set[int]] = set()  # numbers of the work that waits or runs
         self._is_shut_down = False
 
     def submit(self, owner: Hashable, work: Work) -> None:
@@ -44,7 +46,9 @@ class FairPool:
             if self._is_shut_down:
                 raise RuntimeError("the pool was shut down")
             queue = self._queues.setdefault(owner, _Queue())
-            queue.waiting.append(work)
+            queue.waiting.append((self._next_number, work))
+            self._unfinished.add(self._next_number)
+            self._next_number += 1
             self._make_ready(owner, queue)
         self._pool.submit(self._run)
 
@@ -55,6 +59,7 @@ class FairPool:
             if queue is None:
                 return 0
             count = len(queue.waiting)
+            self._unfinished.difference_update(number for number, _ in queue.waiting)
             queue.waiting.clear()
             self._forget_idle(owner, queue)
             return count
@@ -63,6 +68,16 @@ class FairPool:
         """Return how much work waits for a thread."""
         with self._lock:
             return sum(len(queue.waiting) for queue in self._queues.values())
+
+    def mark(self) -> int:
+        """Return a mark between the work submitted so far, and later work; for ``unfinished``."""
+        with self._lock:
+            return self._next_number
+
+    def unfinished(self, mark: int) -> int:
+        """Return how much of the work that was submitted before ``mark`` waits or runs."""
+        with self._lock:
+            return sum(number < mark for number in self._unfinished)
 
     def shutdown(self) -> None:
         """Run no further work, and do not wait for the work that runs."""
@@ -79,17 +94,18 @@ class FairPool:
                 taken = self._take()
             if taken is None:
                 return
-            owner, queue, work = taken
+            owner, queue, number, work = taken
             try:
                 work()
             except BaseException:  # also SystemExit: the loop must continue, because other work may wait for its end
                 LOG.exception("work on a thread of the pool failed")
             with self._lock:
                 queue.running -= 1
+                self._unfinished.discard(number)
                 self._make_ready(owner, queue)
                 self._forget_idle(owner, queue)
 
-    def _take(self) -> tuple[Hashable, _Queue, Work] | None:
+    def _take(self) -> tuple[Hashable, _Queue, int, Work] | None:
         while self._ready:
             owner = self._ready.popleft()
             queue = self._queues.get(owner)
@@ -97,10 +113,10 @@ class FairPool:
                 continue
             queue.is_ready = False
             if queue.waiting:
-                work = queue.waiting.popleft()
+                number, work = queue.waiting.popleft()
                 queue.running += 1
                 self._make_ready(owner, queue)
-                return owner, queue, work
+                return owner, queue, number, work
         return None
 
     def _make_ready(self, owner: Hashable, queue: _Queue) -> None:

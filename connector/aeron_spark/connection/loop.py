@@ -42,6 +42,8 @@ class EventLoop:
         self.name = name
         self.failed: BaseException | None = None
         """The last exception that the loop logged."""
+        self.turns = 0
+        """How often the loop has turned; it turns several times a second, also when it is idle."""
         self._inbox = inbox
         self._handle = handle
         self._work = work
@@ -81,6 +83,7 @@ class EventLoop:
     def _run(self) -> None:
         next_tick, has_more, last_work, is_idle = 0.0, True, time.monotonic(), False
         while not self._stopping.is_set():
+            self.turns += 1
             events = self._safely(self._poll, BUSY_WAIT_S if has_more else IDLE_WAIT_S if is_idle else WAIT_S)
             now = time.monotonic()
             if not isinstance(events, list):

@@ -17,7 +17,7 @@ from aeron_spark.node.paths import NodePaths
 from aeron_spark.node.starting import aeron_dir_argument, local_node_paths, reap_ended
 
 STOP_TIMEOUT: Final = 30.0  # seconds
-MIN_STOP_TIMEOUT_S: Final = 5.0  # for the node's end after the signal, even if the caller's timeout is over
+MIN_STOP_TIMEOUT_S: Final = 10.0  # for the node's end after the signal, even if the caller's timeout is over
 FORCED_STOP_TIMEOUT_S: Final = 1.0  # for the node's end after the signal, before the kill
 KILL_TIMEOUT_S: Final = 10.0  # for the end of a killed process
 POLL_INTERVAL_S: Final = 0.01

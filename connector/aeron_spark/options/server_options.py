@@ -20,6 +20,7 @@ from aeron_spark.options.values import (
     PortRange,
     Rules,
     Seconds,
+    SecondsOrZero,
 )
 from aeron_spark.protocol import limits
 from aeron_spark.protocol.access import Rule
@@ -136,6 +137,11 @@ class ServerOptions(EndpointOptions, where=SERVER):
         "How long the leases of readers may delay the retention of a stream. Later, rows beyond the retention are "
         "deleted, also if a reader has not read them.",
         example="10min",
+    )
+    drain_timeout: SecondsOrZero = option(
+        "20s",
+        "How long a server that is asked to end (SIGTERM, SIGINT) lets the running commits and calls finish.",
+        example="1min",
     )
     disk_reserve: Bytes = option(
         "2GiB",

@@ -99,6 +99,8 @@ class Admission:
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
+        self.closed: Refusal | None = None
+        """The refusal of every further handshake, of a server that is about to end."""
         self._pending = _PendingCount(limits.pending, limits.pending_per_address)
         self._known = KnownAddresses()
         self._connections = _Count(limits.connections, limits.connections_per_address, FULL, ADDRESS_LIMIT)
@@ -123,7 +125,7 @@ class Admission:
         """Count a handshake that starts at ``now`` (monotonic seconds), or return the refusal."""
         key = self._key(source)
         is_known = key is None or self._known.contains(key, now)
-        refusal = self._pending.refusal(key, is_known=is_known)
+        refusal = self.closed or self._pending.refusal(key, is_known=is_known)
         if refusal is not None:
             return refusal
         if key is not None and not self._rate.take(key, now):

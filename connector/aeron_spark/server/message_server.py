@@ -69,6 +69,7 @@ class MessageServer(Endpoint):
         """Reports facts of the server as events."""
         self._runner.observers.add(self.event_observer)
         runtime.listeners.add("error", self.event_observer.on_error)
+        self._drain_mark = 0
         self._observers: Final[list[GrantObserver]] = []
         bulk_links = BulkLinkHandler(self._runner, runtime.bulk_links, runtime.call_on_loop)
         runtime.bulk_links.on_removed = bulk_links.release_ids
@@ -191,8 +192,21 @@ class MessageServer(Endpoint):
         """Return the grant of the client of a connection. Raises EndedError if it is closed."""
         return self._runner.grant_of(connection)
 
-    def close(self) -> None:
-        """Send the unsent messages and CLOSE to every client, and end. Unacknowledged messages are lost."""
+    def begin_drain(self) -> None:
+        """Refuse new clients, also those that resume. Calls and messages of the connections continue."""
+        self._drain_mark = self._runtime.worker_pool.mark()
+        self._runtime.run_on_loop(self._runner.refuse_handshakes)
+
+    @property
+    def unfinished_calls(self) -> int:
+        """The number of calls that were received before ``begin_drain``, and that wait or run."""
+        return self._runtime.worker_pool.unfinished(self._drain_mark)
+
+    def close(self, error: AeronSparkError | None = None) -> None:
+        """Send the unsent messages and CLOSE to every client, and end. Unacknowledged messages are lost.
+
+        ``error`` is the reason for the clients. With a reason that passes soon, they connect again.
+        """
         if not self._runtime.begin_closing():
             return
         begin, close_s = time.monotonic(), self._settings.link.close_seconds
@@ -200,7 +214,7 @@ class MessageServer(Endpoint):
         for connection in connections:  # they drain at the same time; a stuck one delays the others a little
             connection.sender.drain(min(begin + close_s / 2, time.monotonic() + DRAIN_TIMEOUT_S))
         for connection in connections:
-            self._runtime.disconnect(connection, keep_session=False)
+            self._runtime.disconnect(connection, keep_session=False, error=error)
         self._runtime.run_on_loop(lambda: self._runner.shut_down(time.monotonic()))
         while self._runtime.loop.is_running and self._runner.has_clients and time.monotonic() < begin + close_s:
             time.sleep(CLOSE_POLL_S)

@@ -43,6 +43,7 @@ from aeron_spark.protocol.server_effects import (
     ServerEffects,
 )
 from aeron_spark.protocol.server_events import Decision, ServerEvent
+from aeron_spark.protocol.server_handshake import SHUTTING_DOWN
 from aeron_spark.protocol.server_machine import ServerMachine
 from aeron_spark.protocol.server_sessions import ServerPolicy
 from aeron_spark.protocol.sources import UdpSource
@@ -337,6 +338,10 @@ class ServerRunner:
         if verified is not None:
             session = verified.session
             self._run_machine(lambda: self._machine.close_connection(session, keep_session=keep_session, now=now), now)
+
+    def refuse_handshakes(self) -> None:
+        """Refuse every further handshake, because the server is about to end. Connections continue."""
+        self._machine.resources.admission.closed = SHUTTING_DOWN
 
     def shut_down(self, now: float) -> None:
         """Refuse every handshake, and end every session without a link."""

@@ -26,6 +26,11 @@ class RunningCommits:
         self._lock = threading.Lock()
         self._running: dict[Hashable, Future[CommitOutcome]] = {}
 
+    def __len__(self) -> int:
+        """Return the number of commits that run."""
+        with self._lock:
+            return len(self._running)
+
     def run(self, key: Hashable, commit: Callable[[], CommitOutcome], timeout_s: float) -> CommitOutcome:
         """Return or raise the outcome of ``commit()``; while a commit with the same key runs, wait for its outcome.
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 from aeron_spark import node
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.endpoint import Endpoint
-from aeron_spark.errors import DataFormatError, OptionError, SetupError
+from aeron_spark.errors import REFUSALS, DataFormatError, OptionError, RefusedError, SetupError
 from aeron_spark.keys.client_table import ClientsChange, ClientTable
 from aeron_spark.keys.clients_file import default_name
 from aeron_spark.keys.identity import load_identity
@@ -43,6 +43,8 @@ from aeron_spark.streams.store import StreamStore
 from aeron_spark.transport.addresses import HostPort
 from aeron_spark.transport.api import ServerAddress
 from aeron_spark.version import package_version
+
+DRAIN_POLL_S: Final = 0.01  # between two checks whether the running work has ended
 
 
 class Server(Endpoint):
@@ -102,12 +104,15 @@ class Server(Endpoint):
         self._clients_watcher: Final = ClientsWatcher(clients, self._server.apply_grants, self._runtime.report)
         self.disk_reserve: Final = DiskReserve(lambda: self._node.folders, parsed.disk_reserve)
         """The free space of the server's disks, and how much of it must stay free."""
-        self._is_recovered = False
+        self._drain_timeout_s: Final = parsed.drain_timeout
+        self._is_recovered = self._is_draining = self._is_ready_reported = False
+        self._constructed_at: Final = time.monotonic()
         conditions = {
             "listening": self._listening_problem,
             "streams": self._streams_problem,
             "node": self._node_problem,
             "disk": self.disk_reserve.problem,
+            "draining": lambda: "the server is about to end" if self._is_draining else "",
         }
         self.readiness: Final = Readiness(conditions)
         """Whether the server is ready, and why not."""
@@ -214,6 +219,16 @@ class Server(Endpoint):
             self.events.report("listening", address=address, key=fingerprint(self.public_key), aeron_dir=self.aeron_dir)
         self._clients_watcher.start()
         self._report_missing_guard()
+        self.report_ready_once()
+
+    def report_ready_once(self) -> None:
+        """Report the event ``ready`` if the server is ready for the first time."""
+        if self._is_ready_reported or self._started_at is None or not self.readiness.is_ready:
+            return
+        self._is_ready_reported = True
+        streams = len(self.streams.names) if self._housekeeper.is_open else 0
+        damaged = len(self.streams.failed) if self._housekeeper.is_open else 0
+        self.events.report("ready", seconds=time.monotonic() - self._constructed_at, streams=streams, damaged=damaged)
 
     def run(self) -> None:
         """Serve until the server is closed; Ctrl-C closes it."""
@@ -225,19 +240,56 @@ class Server(Endpoint):
         finally:
             self.close()
 
+    def drain(self, timeout: float | None = None) -> bool:
+        """Refuse new clients and transactions, and wait until the running commits and calls have ended.
+
+        Return whether they have ended within ``timeout`` seconds, by default ``drainTimeout``. The server is not ready
+        any more. A later ``close`` asks the clients to connect again, each after a random pause.
+        """
+        self._is_draining = self._stream_service.is_draining = True
+        self._server.begin_drain()
+        timeout_s = self._drain_timeout_s if timeout is None else timeout
+        self.events.report("draining", connections=len(self.connections), seconds=timeout_s)
+        end = time.monotonic() + timeout_s
+        while self.unfinished_work and time.monotonic() < end:
+            time.sleep(DRAIN_POLL_S)
+        return not self.unfinished_work
+
+    @property
+    def unfinished_work(self) -> int:
+        """The number of commits that run, and of calls that were received before ``drain`` and have not ended."""
+        return self._server.unfinished_calls + len(self._stream_service.commits)
+
+    @property
+    def is_node_started_here(self) -> bool:
+        """Whether this server has started its media driver."""
+        return self._node.is_started_here
+
+    @property
+    def turns(self) -> tuple[int, ...]:
+        """How often the event loop and, once the store is open, its housekeeping turned. Each grows while it works."""
+        housekeeping = (self._housekeeper.turns,) if self._housekeeper.is_open else ()
+        return (self._runtime.loop.turns, *housekeeping)
+
+    @property
+    def recovery_progress(self) -> tuple[int, int] | None:
+        """The numbers of recovered streams and of all streams; None before the recovery."""
+        return self._housekeeper.progress
+
     def close(self) -> None:
         """Send CLOSE to every client and end. The media driver stops after its last user."""
         self._exit_hook.cancel()
         if self._admin_socket is not None:
             self._admin_socket.close()
         self._clients_watcher.close()
-        self._server.close()
+        cut_off = self.unfinished_work
+        self._server.close(_shutdown() if self._is_draining else None)
         self._stream_service.close()
         self._housekeeper.close()
         self._node.close()
         started_at, self._started_at = self._started_at, None
         if started_at is not None:
-            self.events.report("stopped", seconds=time.monotonic() - started_at)
+            self.events.report("stopped", seconds=time.monotonic() - started_at, cut_off=cut_off)
         if self._log_output is not None:
             self._log_output.close()
 
@@ -307,6 +359,10 @@ def name_of(peers: PeerStore, key: bytes) -> str:
     """Return the name of a client's key for logs: the one in the clients file, if it has one."""
     grant = peers.grant(key) if isinstance(peers, FilePeerStore) else None  # another store may be slow
     return grant.name if grant is not None and grant.name else default_name(key)
+
+
+def _shutdown() -> RefusedError:
+    return RefusedError("the server is shutting down", remedy=REFUSALS["shutdown"].remedy, reason="shutdown")
 
 
 def _max_message_bytes(settings: ServerSettings, addresses: Sequence[ServerAddress]) -> int:

@@ -19,6 +19,7 @@ from aeron_spark.connection.bulk_links import BulkLink, BulkLinks
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.deadlines import Deadlines
 from aeron_spark.errors import (
+    REFUSALS,
     AeronSparkError,
     OptionError,
     RefusedError,
@@ -80,6 +81,8 @@ class StreamService:
         self.deadlines = deadlines
         self.pool: Executor = ThreadPoolExecutor(MAX_TRANSFERS, thread_name_prefix="aeron-spark-transfer")
         self.commits = RunningCommits()
+        self.is_draining = False
+        """Whether new transactions are refused, because the server is about to end."""
         self.condition: Callable[[], threading.Condition] = threading.Condition
         # By id of the connection, which has the handler: the two end together.
         self._handlers: WeakValueDictionary[int, StreamRequestHandler] = WeakValueDictionary()
@@ -328,6 +331,12 @@ class StreamRequestHandler:
         return rpc.LastCommitted(*stream.last_transaction_with_token(request.writer, request.producer))
 
     def _begin(self, request: rpc.BeginTransaction) -> rpc.Begun:
+        if self._service.is_draining:
+            raise RefusedError(
+                "the server is about to end, and begins no further transactions",
+                remedy=REFUSALS["draining"].remedy,
+                reason="draining",
+            )
         stream = self._access.written_stream(request.stream, request.writer)
         last, stamp = stream.begin(
             request.writer, request.run, request.transaction, single_use=request.single_use, producer=request.producer,

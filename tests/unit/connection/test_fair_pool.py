@@ -103,3 +103,22 @@ def test_a_pool_that_was_shut_down_takes_no_work(pool: FairPool) -> None:
     with pytest.raises(RuntimeError):
         pool.submit("owner", gate)
     wait_for(lambda: gate.running == 0)
+
+
+def test_the_unfinished_work_before_a_mark_excludes_later_finished_and_dropped_work(pool: FairPool) -> None:
+    gate, later = Gate(), Gate()
+    for owner in ("stays", "ends"):
+        for _ in range(3):
+            pool.submit(owner, gate)
+    mark = pool.mark()
+    wait_for(lambda: gate.running == 4)
+    pool.submit("later", later)
+    assert pool.unfinished(mark) == 6
+    assert pool.drop("ends") == 1
+    assert pool.unfinished(mark) == 5
+    gate.let(5)
+    wait_for(lambda: pool.unfinished(mark) == 0)
+    wait_for(lambda: later.running == 1)
+    assert pool.unfinished(pool.mark()) == 1
+    later.let(1)
+    wait_for(lambda: pool.unfinished(pool.mark()) == 0)

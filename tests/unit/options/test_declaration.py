@@ -69,7 +69,7 @@ PUBLIC_AT_SERVERS = PUBLIC_AT_ENDPOINTS | {
     *("maxConnections", "maxConnectionsPerAddress", "maxPending", "maxPendingPerAddress", "handshakesPerSecond"),
     *("handshakeBurst", "exemptLoopback", "maxSessions", "maxConnectionsPerKey", "deciders", "allowAnyKey"),
     "workersPerConnection",
-    *("maxBulkLinks", "streamsDir", "adminSocket", "stageBytes", "diskReserve", "stageBytesPerKey"),
+    *("maxBulkLinks", "streamsDir", "adminSocket", "stageBytes", "diskReserve", "drainTimeout", "stageBytesPerKey"),
     *("maxPartitions", "maxPartitionsPerKey", "leaseDelay", "memoryLimit", "logFormat", "logLevel", "bytesIn"),
     *("bytesOut", "messagesIn"),
 }

@@ -1,0 +1,182 @@
+"""With processes: how a server starts, reports to a service manager, drains, and ends with its node."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from aeron_spark import node
+from aeron_spark.waiting import wait_for
+from tests.cli.conftest import CONNECTOR, run
+from tests.cli.test_server_cli import TIMEOUT_S, ServerProcess, free_ports, running_server
+
+SECOND_SIGNAL_S = 1.1  # signals within a second count as one
+# Runs the command line with commits that begin, and wait until the test releases them.
+HELD_COMMITS = """
+import sys, time
+from pathlib import Path
+from aeron_spark.streams.stream import Stream
+folder, commit = Path(sys.argv[1]), Stream.commit
+def held(*arguments, **named):
+    (folder / "running").touch()
+    while not (folder / "release").exists():
+        time.sleep(0.01)
+    return commit(*arguments, **named)
+Stream.commit = held
+from aeron_spark.cli.main import main
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+class Supervisor:
+    """A service manager: receives the reports of a server on a datagram socket."""
+
+    def __init__(self, path: Path) -> None:
+        self.lines: list[str] = []
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.bind(str(path))
+        self._socket.settimeout(0.1)
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._receive)
+        self._thread.start()
+
+    def _receive(self) -> None:
+        while not self._ending.is_set():
+            try:
+                self.lines += self._socket.recv(65536).decode().splitlines()
+            except TimeoutError:
+                continue
+
+    def wait(self, line: str) -> None:
+        wait_for(lambda: line in self.lines, TIMEOUT_S, f"the report {line}", state=lambda: str(self.lines))
+
+    def close(self) -> None:
+        self._ending.set()
+        self._thread.join(TIMEOUT_S)
+        self._socket.close()
+
+
+@pytest.fixture
+def supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Supervisor]:
+    path = tmp_path / "notify"
+    one = Supervisor(path)
+    monkeypatch.setenv("NOTIFY_SOCKET", str(path))
+    monkeypatch.setenv("WATCHDOG_USEC", "3000000")
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def address() -> str:
+    return f"127.0.0.1:{free_ports()[0]}"
+
+
+def test_a_server_reports_to_its_service_manager_and_stops_the_node_that_it_started(
+    tmp_path: Path, own_dir: Path, address: str, supervisor: Supervisor
+) -> None:
+    with running_server(tmp_path / "server", own_dir, address) as server:
+        server.wait("ready")
+        supervisor.wait("READY=1")
+        supervisor.wait("WATCHDOG=1")
+        assert "STOPPING=1" not in supervisor.lines
+        assert node.status(own_dir).state == "running"
+        assert server.stop() == 0
+        supervisor.wait("STOPPING=1")
+        assert supervisor.lines.index("STATUS=starting") < supervisor.lines.index("READY=1")
+        assert node.status(own_dir).state == "absent"
+
+
+def test_a_node_that_another_process_uses_stays(tmp_path: Path, own_dir: Path, address: str) -> None:
+    with running_server(tmp_path / "server", own_dir, address) as server:
+        server.wait("listening")
+        with node.ensure(own_dir):
+            assert server.stop() == 0
+            assert node.status(own_dir).state == "running"
+
+
+@contextmanager
+def held_server(tmp_path: Path, shared: Path, address: str) -> Iterator[ServerProcess]:
+    """Run a server with a stream, whose commits wait for the file ``release``."""
+    environ = {"AERON_SPARK_CONFIG_HOME": str(tmp_path / "server"), "AERON_SPARK_AERON_DIR": str(shared)}
+    command = [
+        sys.executable, "-W", "error", "-c", HELD_COMMITS, str(tmp_path), "server", "--json", "--log-format", "json",
+        "--allow-any-key",
+        "--streams-dir", str(tmp_path / "streams"), address,
+    ]  # fmt: skip
+    with subprocess.Popen(
+        command, env={**os.environ, "PYTHONPATH": str(CONNECTOR), **environ}, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        try:
+            server = ServerProcess(process, environ)
+            server.wait("listening")
+            yield server
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+@contextmanager
+def committing_client(tmp_path: Path, shared: Path, address: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a client whose commit the server has begun."""
+    client = {"AERON_SPARK_CONFIG_HOME": str(tmp_path / "client"), "AERON_SPARK_AERON_DIR": str(shared)}
+    assert run("streams", "create", "flights", "--server", address, **client).code == 0
+    (tmp_path / "rows").write_text("one\n")
+    with subprocess.Popen(
+        [
+            *(sys.executable, "-m", "aeron_spark", "send", str(tmp_path / "rows")),
+            *("--stream", "flights", "--server", address),
+        ],
+        env={**os.environ, "PYTHONPATH": str(CONNECTOR), **client}, stderr=subprocess.PIPE,
+    ) as sending:  # fmt: skip
+        try:
+            wait_for((tmp_path / "running").exists, TIMEOUT_S, "the commit to run")
+            yield sending
+        finally:
+            if sending.poll() is None:
+                sending.kill()
+
+
+def test_a_commit_that_runs_at_sigterm_finishes_while_new_clients_are_refused(
+    tmp_path: Path, shared: Path, address: str
+) -> None:
+    client = {"AERON_SPARK_CONFIG_HOME": str(tmp_path / "client"), "AERON_SPARK_AERON_DIR": str(shared)}
+    with (
+        held_server(tmp_path, shared, address) as server,
+        committing_client(tmp_path, shared, address) as sending,
+    ):
+        server.process.send_signal(signal.SIGTERM)
+        status = ("server", "status", "--ready", "--streams-dir", str(tmp_path / "streams"))
+        wait_for(lambda: "about to end" in run(*status).out, TIMEOUT_S, "the server to drain")
+        refused = run("ping", address, "-n", "1", "--connect-timeout", "1s", **client)
+        assert refused.code == 1
+        assert "shutting down" in refused.err
+        assert server.process.poll() is None
+        (tmp_path / "release").touch()
+        assert server.process.wait(TIMEOUT_S) == 0
+        assert sending.wait(TIMEOUT_S) == 0, sending.stderr
+    with running_server(tmp_path / "server", shared, address, "--streams-dir", str(tmp_path / "streams")) as server:
+        server.wait("ready")
+        received = run("receive", "--stream", "flights", "--server", address, "-n", "1", **client)
+        assert received.out == "one\n"
+        assert server.stop() == 0
+
+
+def test_a_second_signal_cuts_the_work_off_and_the_server_ends_with_1(
+    tmp_path: Path, shared: Path, address: str
+) -> None:
+    with held_server(tmp_path, shared, address) as server, committing_client(tmp_path, shared, address):
+        server.process.send_signal(signal.SIGTERM)
+        with pytest.raises(subprocess.TimeoutExpired):
+            server.process.wait(SECOND_SIGNAL_S)
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(TIMEOUT_S) == 1
