@@ -42,7 +42,6 @@ ADVICE = {
     "rate": Retry.SOON,
     "pending": Retry.SOON,
     "shutdown": Retry.SOON,
-    "draining": Retry.SOON,
     "timeout": Retry.SOON,
     "server-error": Retry.SOON,
     "full": Retry.WHEN_FREED,

@@ -84,18 +84,11 @@ def run(
     from aeron_spark.server.service_manager import ServiceManager
 
     _refuse_command_name(address)
-    options = present_options(flags)
-    if config is not None:
-        file_options = read_configuration(config)
-        refuse_duplicates(options, file_options, str(config))
-        address = address or file_options.pop("address", None)
-        options |= file_options
-    if not any(name.replace("_", "").lower() == "logformat" for name in options):
-        options["logformat"] = "text"
+    address, options = _merged_options(address, config, flags)
     with catch_stop_signals() as stopped:
-        running = Server(address or "", **options)
+        running = Server(address, **options)
         Relay(running)
-        manager = ServiceManager(running)
+        manager = ServiceManager(running.state)
         is_complete = True
         try:
             running.start()
@@ -119,6 +112,19 @@ def run(
     return 0
 
 
+def _merged_options(address: str | None, config: Path | None, flags: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the address and the options of the command line and the configuration file. Raises OptionError."""
+    options = present_options(flags)
+    if config is not None:
+        file_options = read_configuration(config)
+        refuse_duplicates(options, file_options, str(config))
+        address = address or file_options.pop("address", None)
+        options |= file_options
+    if not any(name.replace("_", "").lower() == "logformat" for name in options):
+        options["logformat"] = "text"
+    return address or "", options
+
+
 def _close(running: Server, *, is_complete: bool) -> None:
     """Close the server. A part of it that waits for work that was cut off is abandoned after some seconds."""
     if is_complete:
@@ -132,7 +138,7 @@ def _close(running: Server, *, is_complete: bool) -> None:
 def _await_end(running: Server, stopped: StopRequest) -> None:
     """Wait for a signal, or until the server is closed."""
     while not stopped() and not running.closed:
-        running.report_ready_once()
+        running.state.report_ready_once()
         time.sleep(POLL_INTERVAL_S)
 
 

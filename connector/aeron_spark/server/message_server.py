@@ -23,6 +23,7 @@ from aeron_spark.server.event_observer import EventObserver
 from aeron_spark.server.events import ServerEvents
 from aeron_spark.server.runner import ConnectionService, ServerRunner
 from aeron_spark.server.settings import ServerSettings
+from aeron_spark.transport.addresses import HostPort
 from aeron_spark.transport.api import ServerAddress, ServerTransport
 
 DRAIN_TIMEOUT_S: Final = 0.2  # for one connection to take its unsent messages when the server closes
@@ -84,6 +85,14 @@ class MessageServer(Endpoint):
     def addresses(self) -> tuple[ServerAddress, ...]:
         """The addresses at which the server listens now."""
         return tuple(self._runner.addresses.values())
+
+    @property
+    def address_texts(self) -> tuple[str, ...]:
+        """The addresses at which the server listens now: ``host:port:control``, or ``ipc:``."""
+        return tuple(
+            "ipc:" if address.media == "ipc" else f"{HostPort(address.host, address.data_port)}:{address.control_port}"
+            for address in self.addresses
+        )
 
     def add_service(self, service: ConnectionService) -> None:
         """Offer a service on each connection. Call it before ``start``."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -35,12 +35,12 @@ from aeron_spark.server.message_server import GrantObserver, MessageServer
 from aeron_spark.server.readiness import Readiness
 from aeron_spark.server.runner import ConnectionService
 from aeron_spark.server.server_node import ServerNode
+from aeron_spark.server.server_state import ServerState
 from aeron_spark.server.settings import ServerSettings
 from aeron_spark.server.store_housekeeper import StoreHousekeeper
 from aeron_spark.server.stream_events import StreamEvents
 from aeron_spark.server.stream_service import StreamLimits, StreamService
 from aeron_spark.streams.store import StreamStore
-from aeron_spark.transport.addresses import HostPort
 from aeron_spark.transport.api import ServerAddress
 from aeron_spark.version import package_version
 
@@ -105,23 +105,13 @@ class Server(Endpoint):
         self.disk_reserve: Final = DiskReserve(lambda: self._node.folders, parsed.disk_reserve)
         """The free space of the server's disks, and how much of it must stay free."""
         self._drain_timeout_s: Final = parsed.drain_timeout
-        self._is_recovered = self._is_draining = self._is_ready_reported = False
-        self._constructed_at: Final = time.monotonic()
-        conditions = {
-            "listening": self._listening_problem,
-            "streams": self._streams_problem,
-            "node": self._node_problem,
-            "disk": self.disk_reserve.problem,
-            "draining": lambda: "the server is about to end" if self._is_draining else "",
-        }
-        self.readiness: Final = Readiness(conditions)
-        """Whether the server is ready, and why not."""
-        self._started: Final = time.time()
+        self.state: Final = ServerState(self._server, self._housekeeper, self.disk_reserve, lambda: self.aeron_dir)
+        """Whether the server starts, is ready or drains."""
         self._admin_path: Final = parsed.admin_socket
         reporter = ConnectionReporter(self._runtime.bulk_links, self.grant_of, self._stream_service.streams_of)
         operated = ServerClients(self._server, peers, self._bans, reporter)
         self._admin_commands: Final[dict[str, AdminCommand]] = {
-            "status": self._status, **ConnectionCommands(operated).commands, **BanCommands(operated).commands,
+            "status": self.state.status, **ConnectionCommands(operated).commands, **BanCommands(operated).commands,
         }  # fmt: skip
         self._admin_socket: AdminSocket | None = None
         self._exit_hook: Final = ExitHook(self.close)
@@ -139,10 +129,7 @@ class Server(Endpoint):
     @property
     def addresses(self) -> tuple[str, ...]:
         """The addresses on which the server listens: ``host:port:control``, or ``ipc:``."""
-        return tuple(
-            "ipc:" if address.media == "ipc" else f"{HostPort(address.host, address.data_port)}:{address.control_port}"
-            for address in self._server.addresses
-        )
+        return self._server.address_texts
 
     @property
     def public_key(self) -> bytes:
@@ -211,7 +198,7 @@ class Server(Endpoint):
         self._open_admin_socket()
         if self._node.has_streams:
             self._housekeeper.recover()
-        self._is_recovered = True
+        self.state.is_recovered = True
         self._server.start(addresses)
         self._started_at = time.monotonic()
         self.events.report("started", version=package_version(), pid=os.getpid(), aeron_dir=self.aeron_dir)
@@ -219,16 +206,7 @@ class Server(Endpoint):
             self.events.report("listening", address=address, key=fingerprint(self.public_key), aeron_dir=self.aeron_dir)
         self._clients_watcher.start()
         self._report_missing_guard()
-        self.report_ready_once()
-
-    def report_ready_once(self) -> None:
-        """Report the event ``ready`` if the server is ready for the first time."""
-        if self._is_ready_reported or self._started_at is None or not self.readiness.is_ready:
-            return
-        self._is_ready_reported = True
-        streams = len(self.streams.names) if self._housekeeper.is_open else 0
-        damaged = len(self.streams.failed) if self._housekeeper.is_open else 0
-        self.events.report("ready", seconds=time.monotonic() - self._constructed_at, streams=streams, damaged=damaged)
+        self.state.report_ready_once()
 
     def run(self) -> None:
         """Serve until the server is closed; Ctrl-C closes it."""
@@ -246,7 +224,7 @@ class Server(Endpoint):
         Return whether they have ended within ``timeout`` seconds, by default ``drainTimeout``. The server is not ready
         any more. A later ``close`` asks the clients to connect again, each after a random pause.
         """
-        self._is_draining = self._stream_service.is_draining = True
+        self.state.is_draining = self._stream_service.is_draining = True
         self._server.begin_drain()
         timeout_s = self._drain_timeout_s if timeout is None else timeout
         self.events.report("draining", connections=len(self.connections), seconds=timeout_s)
@@ -261,20 +239,14 @@ class Server(Endpoint):
         return self._server.unfinished_calls + len(self._stream_service.commits)
 
     @property
+    def readiness(self) -> Readiness:
+        """Whether the server is ready, and why not."""
+        return self.state.readiness
+
+    @property
     def is_node_started_here(self) -> bool:
         """Whether this server has started its media driver."""
         return self._node.is_started_here
-
-    @property
-    def turns(self) -> tuple[int, ...]:
-        """How often the event loop and, once the store is open, its housekeeping turned. Each grows while it works."""
-        housekeeping = (self._housekeeper.turns,) if self._housekeeper.is_open else ()
-        return (self._runtime.loop.turns, *housekeeping)
-
-    @property
-    def recovery_progress(self) -> tuple[int, int] | None:
-        """The numbers of recovered streams and of all streams; None before the recovery."""
-        return self._housekeeper.progress
 
     def close(self) -> None:
         """Send CLOSE to every client and end. The media driver stops after its last user."""
@@ -283,7 +255,7 @@ class Server(Endpoint):
             self._admin_socket.close()
         self._clients_watcher.close()
         cut_off = self.unfinished_work
-        self._server.close(_shutdown() if self._is_draining else None)
+        self._server.close(_shutdown() if self.state.is_draining else None)
         self._stream_service.close()
         self._housekeeper.close()
         self._node.close()
@@ -316,33 +288,6 @@ class Server(Endpoint):
         path = folder / SOCKET_NAME if self._admin_path is None and folder is not None else self._admin_path
         if self._admin_socket is None and path is not None:
             self._admin_socket = AdminSocket(Path(path), self._admin_commands, self._report)
-
-    def _status(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the state of this server, for ``aeron-spark server status``."""
-        reasons = self.readiness.reasons
-        return {
-            "pid": os.getpid(),
-            "version": package_version(),
-            "started": self._started,
-            "ready": not reasons,
-            "reasons": reasons,
-            "addresses": list(self.addresses),
-            "key": fingerprint(self.public_key),
-            "aeron_dir": self.aeron_dir,
-        }
-
-    def _listening_problem(self) -> str:
-        return "" if self._server.addresses else "the server does not listen"
-
-    def _streams_problem(self) -> str:
-        if self._is_recovered and not self._housekeeper.is_open:
-            return ""  # without streams, the store opens at its first use
-        return self._housekeeper.problem
-
-    def _node_problem(self) -> str:
-        if not self._is_recovered:
-            return "the server is starting"
-        return "" if self._server.has_driver else "the media driver was lost; the server connects to the next one"
 
     def _report(self, error: BaseException) -> None:
         self._runtime.report(None, error)

@@ -18,8 +18,8 @@ RECOVERY_EXTENSION_S: Final = 60  # for the recovery of the next stream
 WATCHDOG_SHARE: Final = 3  # of the watchdog's time passes between two reports
 
 
-class ObservedServer(Protocol):
-    """What the reports need of a server."""
+class ObservedState(Protocol):
+    """What the reports need of a server's state."""
 
     @property
     def readiness(self) -> Readiness:
@@ -41,7 +41,7 @@ class ServiceReports:
     satisfied only if each thread of ``turns`` has turned since it was satisfied last.
     """
 
-    def __init__(self, server: ObservedServer, watchdog_s: float | None) -> None:
+    def __init__(self, server: ObservedState, watchdog_s: float | None) -> None:
         self._server: Final = server
         self._watchdog_s: Final = watchdog_s
         self._progress: tuple[int, int] | None = None
@@ -85,7 +85,7 @@ class ServiceManager:
     """
 
     def __init__(
-        self, server: ObservedServer, environ: Mapping[str, str] = os.environ,
+        self, server: ObservedState, environ: Mapping[str, str] = os.environ,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         self._address: Final = environ.get("NOTIFY_SOCKET", "")
