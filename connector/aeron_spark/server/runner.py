@@ -45,7 +45,6 @@ from aeron_spark.protocol.server_effects import (
 from aeron_spark.protocol.server_events import Decision, ServerEvent
 from aeron_spark.protocol.server_handshake import SHUTTING_DOWN
 from aeron_spark.protocol.server_machine import ServerMachine
-from aeron_spark.protocol.server_sessions import ServerPolicy
 from aeron_spark.protocol.sources import UdpSource
 from aeron_spark.protocol.transfers import Purpose
 from aeron_spark.protocol.transitions import assert_never
@@ -53,7 +52,7 @@ from aeron_spark.server.ban_file import StoredBans
 from aeron_spark.server.client_access import ClientAccess
 from aeron_spark.server.handshake_paths import HandshakePaths
 from aeron_spark.server.observer import ServerObservers
-from aeron_spark.server.settings import ServerSettings
+from aeron_spark.server.settings import ServerSettings, policy_of
 from aeron_spark.transport.api import (
     ChannelPair,
     DriverLost,
@@ -557,27 +556,6 @@ class ServerRunner:
         if verified is None:
             raise EndedError(f"{connection.label} is closed", remedy="Connect again")
         return verified
-
-
-def policy_of(settings: ServerSettings, bans: StoredBans) -> ServerPolicy:
-    """Return the settings of the server's machine."""
-    link = settings.link
-    return ServerPolicy(
-        limits=settings.limits,
-        timing=settings.timing,
-        times=link.times,
-        key_limits=link.keys,
-        psk=settings.psk,
-        max_message=link.channel_settings.max_message,
-        reply_channel=settings.reply_channel,
-        mdc_ports=settings.mdc_ports,
-        session_ids=settings.session_ids,
-        id_reuse_delay_seconds=settings.id_reuse_delay_seconds,
-        max_sessions=settings.max_sessions,
-        max_connections_per_key=settings.max_connections_per_key,
-        close_seconds=link.close_seconds,
-        address_refusal=bans.address_refusal,
-    )
 
 
 def _peer_info(client: AuthenticatedClient) -> PeerInfo:

@@ -15,6 +15,8 @@ from aeron_spark.protocol.access import Filters
 from aeron_spark.protocol.ids import REUSE_DELAY_S
 from aeron_spark.protocol.limits import Limits
 from aeron_spark.protocol.server_handshake import ServerTiming
+from aeron_spark.protocol.server_sessions import ServerPolicy
+from aeron_spark.server.ban_file import StoredBans
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,3 +92,24 @@ def _link_settings(settings: LinkSettings, workers_per_connection: int, memory_l
     """Return the settings of a server's links: it measures round trips, shares its workers and limits its memory."""
     times = replace(settings.times, measures_round_trip=True)
     return replace(settings, times=times, workers_per_connection=workers_per_connection, memory_limit=memory_limit)
+
+
+def policy_of(settings: ServerSettings, bans: StoredBans) -> ServerPolicy:
+    """Return the settings of the server's machine."""
+    link = settings.link
+    return ServerPolicy(
+        limits=settings.limits,
+        timing=settings.timing,
+        times=link.times,
+        key_limits=link.keys,
+        psk=settings.psk,
+        max_message=link.channel_settings.max_message,
+        reply_channel=settings.reply_channel,
+        mdc_ports=settings.mdc_ports,
+        session_ids=settings.session_ids,
+        id_reuse_delay_seconds=settings.id_reuse_delay_seconds,
+        max_sessions=settings.max_sessions,
+        max_connections_per_key=settings.max_connections_per_key,
+        close_seconds=link.close_seconds,
+        address_refusal=bans.address_refusal,
+    )
