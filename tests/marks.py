@@ -17,6 +17,7 @@ ALLOWED_SKIPS: Final = {
     r"no network namespaces: ": "tests/net on a system or in a container that forbids them; fails in CI",
     r"no /proc on this system": "the meter of CPU time on systems other than Linux, where it sees only its process",
     r"only root can ": "files of other users",
+    r"no process namespaces: ": "process 1 of a container, on a system or in a container that forbids them",
     r"no systemd-analyze on this machine": "the unit file on systems without systemd",
     r"no strace on this machine": "tests that record system calls",
     r"strace may not trace here": "containers without ptrace",

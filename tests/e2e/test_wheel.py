@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 import zipfile
@@ -12,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.wheels import build_wheel
+
 ROOT = Path(__file__).resolve().parents[2]
-SOURCES = ("setup.cfg", "pyproject.toml", "README.md", "LICENSE")
 
 
 def run(*command: str | Path, cwd: Path) -> str:
@@ -24,15 +24,8 @@ def run(*command: str | Path, cwd: Path) -> str:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A wheel built from a copy of the sources, because a build writes into their folder."""
-    copy = tmp_path_factory.mktemp("project")
-    for name in SOURCES:
-        shutil.copy(ROOT / name, copy)
-    ignore = shutil.ignore_patterns("__pycache__", "*.egg-info")
-    shutil.copytree(ROOT / "connector", copy / "connector", ignore=ignore)
-    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", cwd=copy)
-    (built,) = (copy / "dist").glob("*.whl")
-    return built
+    """The wheel of this source tree."""
+    return build_wheel(tmp_path_factory.mktemp("project"))
 
 
 @pytest.fixture(scope="module")
