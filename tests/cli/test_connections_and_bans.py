@@ -96,11 +96,22 @@ def waited(condition: Any, what: str) -> Any:
     return wait_for(condition, TIMEOUT_S, what)
 
 
-def test_an_operator_lists_kicks_bans_and_unbans_clients(site: Site) -> None:
+def test_an_operator_watches_kicks_bans_and_unbans_clients(site: Site) -> None:
     server = site.start()
     for name in KEYS:
         site.connect(name)
     assert site.names() == ["desk-1", "desk-2", "edge"]
+    site.clients["edge"].create_stream("orders", 2)
+    with site.clients["edge"].writer("orders") as writer:
+        writer.write(b"row")
+    seen = site.run("top", "--server", "--count", "1", "--every", "0.2", "--json")
+    assert seen.code == 0, seen.err
+    assert {one["name"]: one["streams"] for one in seen.lines[0]["connections"]} == {
+        "desk-1": [], "desk-2": [], "edge": ["orders"],
+    }  # fmt: skip
+    (stream,) = seen.lines[0]["streams"]
+    assert (stream["name"], stream["state"], stream["partitions"]) == ("orders", "ok", 2)
+    assert stream["kept_bytes"] == stream["committed_bytes"] > 0
 
     kicked = site.clients["desk-1"].connection
     done = site.run("connections", "kick", "--name", "desk-1", "--json")

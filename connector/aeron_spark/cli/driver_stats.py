@@ -9,12 +9,14 @@ import itertools
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from aeron_spark.aeron import counters
-from aeron_spark.cli import output
+from aeron_spark.cli.admin_client import admin_options, socket_path
+from aeron_spark.cli.live import show_views
 from aeron_spark.cli.output import (
     aeron_dir_option,
     format_size,
@@ -26,6 +28,8 @@ from aeron_spark.cli.output import (
     print_table,
     time_cell,
 )
+from aeron_spark.cli.server_top import show_server
+from aeron_spark.errors import OptionError
 from aeron_spark.node import status
 
 if TYPE_CHECKING:
@@ -216,34 +220,36 @@ class View:
     help="Time between two updates.",
 )  # fmt: skip
 @click.option("--count", metavar="N", type=click.IntRange(1), help="End after N updates.  [default: run until Ctrl-C]")
+@click.option("--server", "of_server", is_flag=True, help="Watch this machine's server in place of a media driver.")
+@admin_options
 @json_option
-def top(aeron_dir: str | None, every: float, count: int | None, as_json: bool) -> None:
+def top(
+    aeron_dir: str | None, every: float, count: int | None, of_server: bool, config: Path | None,
+    streams_dir: Path | None, admin_socket: Path | None, as_json: bool,
+) -> None:  # fmt: skip
     """Watch a media driver: its counters and streams, those with the largest backlog first, then by throughput.
 
-    To a pipe or a file, each update prints a line for each stream and for each counter that is not 0, with the time.
+    With --server: the connections and streams of this machine's server, the busiest first. Rates are in bytes a second.
+
+    To a pipe or a file, each update prints a line for each stream, and for each connection or each counter that is not
+    0, with the time.
     """
-    views = _views(status(aeron_dir).aeron_dir, every, count)
-    try:
-        if as_json:
-            for view in views:
-                print_json(asdict(view) | {"time": format_time(view.time)})
-        elif output.is_terminal():
-            _show_live(views)
-        else:
-            for view in views:
-                _print_lines(view)
-    except KeyboardInterrupt:  # the normal end of this command
-        pass
-
-
-def _show_live(views: Iterator[View]) -> None:
-    from rich.console import Console
-    from rich.live import Live
-
-    console = Console(highlight=False, markup=False)
-    with Live(console=console, auto_refresh=False, screen=True) as live:
-        for view in views:
-            live.update(render_view(view, console.height), refresh=True)
+    places = (config, streams_dir, admin_socket)
+    if of_server:
+        if aeron_dir is not None:
+            raise OptionError("--aeron-dir is for the counters of a media driver", remedy="Leave out --aeron-dir.")
+        show_server(socket_path(*places), every, count, as_json)
+        return
+    if places != (None, None, None):
+        raise OptionError(
+            "--config, --streams-dir and --admin-socket find a server, and this command watches a media driver",
+            remedy="Add --server.",
+        )
+    show_views(
+        _views(status(aeron_dir).aeron_dir, every, count), as_json,
+        print_object=lambda view: print_json(asdict(view) | {"time": format_time(view.time)}),
+        print_rows=_print_lines, render=render_view,
+    )  # fmt: skip
 
 
 def _print_lines(view: View) -> None:

@@ -53,7 +53,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "server": Command("server", "server", "Run a secure server with durable streams."),
     "stat": Command("driver_stats", "stat", "Show the media driver's counters."),
     "streams": Command("streams", "streams", "Manage streams in archives, or named streams of a server."),
-    "top": Command("driver_stats", "top", "Watch the throughput and backlog of the media driver's streams."),
+    "top": Command("driver_stats", "top", "Watch the media driver's streams, or a server's connections and streams."),
 }
 
 

@@ -39,6 +39,7 @@ from aeron_spark.server.server_state import ServerState
 from aeron_spark.server.settings import ServerSettings
 from aeron_spark.server.store_housekeeper import StoreHousekeeper
 from aeron_spark.server.stream_events import StreamEvents
+from aeron_spark.server.stream_report import StreamCommands
 from aeron_spark.server.stream_service import StreamLimits, StreamService
 from aeron_spark.streams.store import StreamStore
 from aeron_spark.transport.api import ServerAddress
@@ -108,11 +109,10 @@ class Server(Endpoint):
         self.state: Final = ServerState(self._server, self._housekeeper, self.disk_reserve, lambda: self.aeron_dir)
         """Whether the server starts, is ready or drains."""
         self._admin_path: Final = parsed.admin_socket
-        reporter = ConnectionReporter(self._runtime.bulk_links, self.grant_of, self._stream_service.streams_of)
-        operated = ServerClients(self._server, peers, self._bans, reporter)
         self._admin_commands: Final[dict[str, AdminCommand]] = {
-            "status": self.state.status, **ConnectionCommands(operated).commands, **BanCommands(operated).commands,
-        }  # fmt: skip
+            "status": self.state.status,
+            **self._operator_commands(peers),
+        }
         self._admin_socket: AdminSocket | None = None
         self._exit_hook: Final = ExitHook(self.close)
 
@@ -281,6 +281,15 @@ class Server(Endpoint):
         log_format, level = self._log_settings
         if log_format is not None and self._log_output is None:
             self._log_output = LogOutput(log_format, level)
+
+    def _operator_commands(self, peers: PeerStore) -> dict[str, AdminCommand]:
+        reporter = ConnectionReporter(self._runtime.bulk_links, self.grant_of, self._stream_service.streams_of)
+        clients = ServerClients(self._server, peers, self._bans, reporter)
+        return {
+            "streams.list": StreamCommands(lambda: self._housekeeper.opened).list_streams,
+            **ConnectionCommands(clients).commands,
+            **BanCommands(clients).commands,
+        }
 
     def _open_admin_socket(self) -> None:
         """Open the admin socket; a second start, after a failed one, keeps it."""

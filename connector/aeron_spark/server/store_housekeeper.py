@@ -44,6 +44,11 @@ class StoreHousekeeper:
         return self._store is not None
 
     @property
+    def opened(self) -> StreamStore | None:
+        """The store, if it is open. Does not wait."""
+        return self._store
+
+    @property
     def problem(self) -> str:
         """A text of the streams that are not recovered yet, or ""; the damaged ones are no problem here."""
         store = self._store

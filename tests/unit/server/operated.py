@@ -9,6 +9,7 @@ from typing import Any
 from aeron_spark.client.client import Client
 from aeron_spark.client.settings import ClientSettings
 from aeron_spark.keys.stores import MemoryPeerStore
+from aeron_spark.protocol.client_handshake import ClientTiming
 from aeron_spark.protocol.grants import Grant
 from aeron_spark.protocol.keypair import KeyPair, keypair_from
 from aeron_spark.server.admin_commands import BanCommands, ConnectionCommands, ServerClients
@@ -19,6 +20,14 @@ from aeron_spark.server.settings import ServerSettings
 from tests.unit.connection.endpoints import NO_LIMITS, SHORT_TIMES, World, link, wait_for
 
 KEYS = {name: keypair_from(name.encode().ljust(32, b"-")) for name in ("desk-7", "desk-8", "edge")}
+
+
+SHORT_STEPS = ClientTiming(hello_ack_s=0.5)  # a client waits so long after a hint, which may be forged
+
+
+def client_settings(tag: str, timing: ClientTiming | None = None) -> ClientSettings:
+    """Return the settings of a client that tries again soon."""
+    return ClientSettings(link=link(), tag=tag, first_pause=0.01, longest_pause=0.05, timing=timing or ClientTiming())
 
 
 class Operated:
@@ -40,10 +49,13 @@ class Operated:
         clients = ServerClients(self.server, self.store, self.bans, reporter)
         self.commands = ConnectionCommands(clients).commands | BanCommands(clients).commands
 
-    def client(self, keys: KeyPair = KEYS["desk-7"], tag: str = "desk-7", source: str = "192.0.2.7:4000") -> Client:
-        settings = ClientSettings(link=link(), tag=tag, first_pause=0.01, longest_pause=0.05)
+    def client(
+        self, keys: KeyPair = KEYS["desk-7"], tag: str = "desk-7", source: str = "192.0.2.7:4000",
+        timing: ClientTiming | None = None,
+    ) -> Client:  # fmt: skip
+        """Return a client that is connected, also at the server."""
         before = len(self.server.connections)
-        client = self.world.client(settings, store=MemoryPeerStore(keys), source=source)
+        client = self.world.client(client_settings(tag, timing), store=MemoryPeerStore(keys), source=source)
         wait_for(lambda: len(self.server.connections) > before, "the connection at the server")
         return client
 

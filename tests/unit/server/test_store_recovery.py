@@ -12,6 +12,7 @@ import pytest
 
 from aeron_spark.errors import UsageError
 from aeron_spark.server.store_housekeeper import StoreHousekeeper
+from aeron_spark.server.stream_report import StreamCommands
 from aeron_spark.streams.store import StreamStore
 from aeron_spark.streams.stream import Stream
 from tests.unit.stream_client import joined
@@ -91,3 +92,15 @@ def test_after_an_ended_recovery_the_next_server_can_recover_the_store(stored: P
         StreamStore(stored, ADDRESS, is_closing=lambda: next(answers))
     with StreamStore(stored, ADDRESS) as store:
         assert [stream.definition.name for stream in store.all()] == list(NAMES)
+
+
+def test_the_operator_sees_each_stream_with_its_state_once_the_store_is_open(stored: Path) -> None:
+    opened: list[StreamStore] = []
+    commands = StreamCommands(lambda: opened[0] if opened else None)
+    assert commands.list_streams({}) == {"streams": []}
+    (stored / "b" / "definition.json").write_bytes(b"damaged")
+    with StreamStore(stored, ADDRESS) as store:
+        opened.append(store)
+        assert [(one.name, one.state, one.partitions, one.committed_bytes) for one in commands.reports()] == [
+            ("a", "ok", 1, 0), ("b", "damaged", 0, 0), ("c", "ok", 1, 0),
+        ]  # fmt: skip
