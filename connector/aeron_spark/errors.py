@@ -82,6 +82,9 @@ REFUSALS: Final[dict[str, Advice]] = {
     "memory": Advice(Retry.SOON, "Send smaller or fewer calls at a time, or ask the operator to raise memoryLimit."),
     "busy": Advice(Retry.SOON, "Call again when some of your calls have ended."),
     "stage-full": Advice(Retry.WHEN_FREED, "Commit smaller transactions, or fewer at once."),
+    "disk-full": Advice(
+        Retry.WHEN_FREED, "Ask the server's operator to free space, to purge streams, or to lower diskReserve."
+    ),
     "limit": Advice(Retry.NEVER, "Use less of what the error names, or ask the server's operator to raise the limit."),
     "proof": Advice(Retry.NEVER, _SAME_SECRET),
     "tag": Advice(Retry.NEVER, "Use a tag that the server allows for your key."),

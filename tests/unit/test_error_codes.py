@@ -59,7 +59,7 @@ ADVICE = {
     "session-lost": Retry.NEVER,
 }
 CODES = sorted(get_args(Code))
-OF_CALLS = {"stage-full", "busy", "draining", "kicked", "limit", "memory"}  # reasons after the handshake
+OF_CALLS = {"disk-full", "draining", "stage-full", "busy", "kicked", "limit", "memory"}  # reasons after the handshake
 TEXTS = st.text(max_size=400)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
+from aeron_spark.errors import REFUSALS, RefusedError
 from aeron_spark.node.settings import MIB
 from aeron_spark.node.space import Space, space_of
 
@@ -41,3 +42,8 @@ class DiskReserve:
                     f"{self.reserve_bytes / MIB:.0f} MiB ({OPTION})"
                 )
         return ""
+
+    def refusal(self) -> RefusedError | None:
+        """Return why nothing may be written now, or None. Reading, purging and deleting continue."""
+        problem = self.problem()
+        return None if not problem else RefusedError(problem, remedy=REFUSALS["disk-full"].remedy, reason="disk-full")

@@ -95,16 +95,16 @@ class Server(Endpoint):
         super().__init__(self._server.runtime)
         self._node.observers.add(StreamEvents(self.events))
         self._housekeeper: Final = StoreHousekeeper(self._node.open_streams, self._runtime.report)
+        self.disk_reserve: Final = DiskReserve(lambda: self._node.folders, parsed.disk_reserve)
+        """The free space of the server's disks, and how much of it must stay free."""
         self._stream_service: Final = StreamService(
             lambda: self.streams, self._runtime.bulk_links, self.grant_of, self._runtime.deadlines,
-            StreamLimits.of(parsed),
+            StreamLimits.of(parsed), self.disk_reserve.refusal,
         )  # fmt: skip
         self._server.add_service(self._stream_service)
         self._server.observe_grants(self._stream_service)
         clients = peers.clients if isinstance(peers, FilePeerStore) else None
         self._clients_watcher: Final = ClientsWatcher(clients, self._server.apply_grants, self._runtime.report)
-        self.disk_reserve: Final = DiskReserve(lambda: self._node.folders, parsed.disk_reserve)
-        """The free space of the server's disks, and how much of it must stay free."""
         self._drain_timeout_s: Final = parsed.drain_timeout
         self.state: Final = ServerState(self._server, self._housekeeper, self.disk_reserve, lambda: self.aeron_dir)
         """Whether the server starts, is ready or drains."""

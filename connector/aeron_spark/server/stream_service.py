@@ -67,14 +67,17 @@ class StreamService:
     """Serves the streams of ``store``, which the first request opens, on all connections of a server.
 
     ``grant_of`` returns the present grant of a connection's client. ``deadlines`` ends the waits for
-    commits. ``condition`` makes the condition variables on which requests wait for the end of a stage.
+    commits. ``refuse_write`` returns why nothing may be written now, or None. ``condition`` makes the condition
+    variables on which requests wait for the end of a stage.
     """
 
     def __init__(
         self, store: Callable[[], StreamStore], bulk_links: BulkLinks, grant_of: Callable[[Connection], Grant],
         deadlines: Deadlines, limits: StreamLimits | None = None,
+        refuse_write: Callable[[], RefusedError | None] = lambda: None,
     ) -> None:  # fmt: skip
         self.store = store
+        self.refuse_write = refuse_write
         self.limits = limits or StreamLimits()
         self.bulk_links = bulk_links
         self.grant_of = grant_of
@@ -238,6 +241,17 @@ class StreamRequestHandler:
         LOG.info("%s of %s failed: %r", request_name, self._connection.label, str(error))
         return rpc.encode_response(rpc.failure_of(error))
 
+    def _stream_to_write(self, name: str, writer: str) -> Stream:
+        """Return a stream to which the client may write now. Raises RefusedError if nothing may be written."""
+        self._access.check(name, "write")
+        self._check_write()
+        return self._access.written_stream(name, writer)
+
+    def _check_write(self) -> None:
+        refusal = self._service.refuse_write()
+        if refusal is not None:
+            raise refusal
+
     def _list_streams(self) -> rpc.StreamList:
         store = self._service.store()
         return rpc.StreamList(tuple(self._inspect(name) for name in store.names if self._access.may_see(name)))
@@ -250,6 +264,7 @@ class StreamRequestHandler:
 
     def _create(self, request: rpc.CreateStream) -> rpc.StreamDescription:
         self._access.check(request.stream, "create")
+        self._check_write()
         term_length = {"term_bytes": request.term_bytes} if request.term_bytes else {}
         created = self._service.store().create(
             request.stream, request.partitions, retention_bytes=request.retention_bytes,
@@ -337,7 +352,7 @@ class StreamRequestHandler:
                 remedy=REFUSALS["draining"].remedy,
                 reason="draining",
             )
-        stream = self._access.written_stream(request.stream, request.writer)
+        stream = self._stream_to_write(request.stream, request.writer)
         last, stamp = stream.begin(
             request.writer, request.run, request.transaction, single_use=request.single_use, producer=request.producer,
             acknowledged=request.acknowledged, stamp=request.stamp, replaced=request.replaced,
@@ -345,7 +360,7 @@ class StreamRequestHandler:
         return rpc.Begun(last, stamp)
 
     def _open_stage(self, request: rpc.OpenStage) -> rpc.StageOpened:
-        stream = self._access.written_stream(request.stream, request.writer)
+        stream = self._stream_to_write(request.stream, request.writer)
         definition = stream.definition
         limit = definition.max_message_bytes
         if request.max_message_bytes > limit:
@@ -421,7 +436,7 @@ class StreamRequestHandler:
 
     def _commit(self, request: rpc.CommitTransaction) -> rpc.Committed:
         """Commit the parts. Raises StillWorking if this commit, or another one, takes longer than the request."""
-        stream = self._access.written_stream(request.stream, request.writer)
+        stream = self._stream_to_write(request.stream, request.writer)
         refs = tuple(StageRef(one.id, one.rows, one.bytes, one.crc) for one in request.parts)
         seconds = min(request.seconds, MAX_WAIT_S)
 

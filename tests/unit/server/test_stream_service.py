@@ -106,6 +106,8 @@ class Service:
 
     def __init__(self, grant: Grant) -> None:
         self.limits = StreamLimits()
+        self.refusal: RefusedError | None = None
+        self.is_draining = False
         self._grant = grant
         self._store = Store()
 
@@ -114,6 +116,9 @@ class Service:
 
     def store(self) -> Any:
         return self._store
+
+    def refuse_write(self) -> RefusedError | None:
+        return self.refusal
 
 
 class Connection:
@@ -158,6 +163,18 @@ def test_a_request_is_executed_only_for_keys_with_its_action(request_: Any, need
 @pytest.mark.parametrize("request_", [request for request, _ in REQUESTS], ids=name_of)
 def test_a_request_is_executed_for_a_key_with_all_grants(request_: Any) -> None:
     assert is_admitted(handler(EVERYTHING), request_)
+
+
+@pytest.mark.parametrize("request_", [request for request, _ in REQUESTS], ids=name_of)
+def test_requests_that_need_disk_space_are_refused_while_a_disk_is_nearly_full(request_: Any) -> None:
+    full = Service(EVERYTHING)
+    full.refusal = RefusedError("the disk is nearly full", reason="disk-full")
+    service = StreamRequestHandler(full, Connection())  # type: ignore[arg-type]
+    if isinstance(request_, CreateStream | BeginTransaction | OpenStage | CommitTransaction):
+        with pytest.raises(RefusedError, match="the disk is nearly full"):
+            service.execute(request_)
+    else:
+        assert is_admitted(service, request_)
 
 
 @pytest.mark.parametrize("request_", [request for request, needed in REQUESTS if CREATE not in needed], ids=name_of)
