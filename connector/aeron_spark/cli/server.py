@@ -11,9 +11,11 @@ import click
 from aeron_spark.cli.admin_client import admin_options, ask, socket_path
 from aeron_spark.cli.main import FAILED, SuggestingGroup
 from aeron_spark.cli.output import format_time, json_option, print_json, print_table
-from aeron_spark.errors import ConnectError
+from aeron_spark.cli.signals import OperationError
+from aeron_spark.errors import ConnectError, OptionError
 
 RUN: Final = "run"  # the command of a line without the name of one; no line can name it
+RELOAD_TIMEOUT_S: Final = 60.0  # a large clients file takes a second
 HELP_FLAGS: Final = ("-h", "--help")
 
 
@@ -82,6 +84,28 @@ def status(config: Path | None, streams_dir: Path | None, admin_socket: Path | N
     else:
         print_table("server", ("property", "value"), _rows(found), empty="")
     return 0
+
+
+@server.command()
+@admin_options
+@json_option
+def reload(config: Path | None, streams_dir: Path | None, admin_socket: Path | None, as_json: bool) -> None:
+    """Let the server reload its configuration and its clients file, and print what changed.
+
+    A wrong file changes nothing: the server continues with the last good versions, and the exit code is 1. The server
+    reads the file of its own --config. The options that need a restart are listed.
+    """
+    try:
+        changes = ask(socket_path(config, streams_dir, admin_socket), "reload", timeout_s=RELOAD_TIMEOUT_S)
+    except OptionError as error:  # of the server's file, not of this command line
+        raise OperationError(error.what, remedy=error.remedy) from None
+    if as_json:
+        print_json(changes)
+        return
+    lines = [f"changed {name}" for name in changes["changed"]]
+    lines += [f"restart needed for {name}" for name in changes["restart_needed"]]
+    lines += [f"{what} client {name}" for what, names in changes["clients"].items() for name in names]
+    click.echo("\n".join(lines) if lines else "nothing changed")
 
 
 def _rows(found: dict[str, Any]) -> list[tuple[str, object]]:

@@ -8,7 +8,10 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -27,12 +30,29 @@ from aeron_spark.errors import AeronSparkError, OptionError, RefusedError
 from aeron_spark.options import ServerOptions
 
 if TYPE_CHECKING:
+    from aeron_spark.server.reloading import Reloader
     from aeron_spark.server.server import Server
 
 COMMAND_NAMES: Final = ("backup", "check", "reload", "restore", "status", "verify")  # no host has such a name here
 CUT_OFF_TIMEOUT_S: Final = 5.0  # for the end of a server whose work was cut off
 NODE_USE_TIMEOUT_S: Final = 1.0  # for the media driver to notice that this process does not use it any more
 POLL_INTERVAL_S: Final = 0.1  # interval at which the main thread checks for a signal
+
+
+class HangUps:
+    """Whether SIGHUP was received. Takes no lock: the interrupted thread may hold it."""
+
+    def __init__(self) -> None:
+        self._is_received = False
+
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        """Handle the signal."""
+        self._is_received = True
+
+    def take(self) -> bool:
+        """Return whether the signal was received since the last call."""
+        was_received, self._is_received = self._is_received, False
+        return was_received
 
 
 class RunCommand(EndpointCommand):
@@ -72,6 +92,8 @@ def run(
     Standard output has one line for each address on which the server listens. Standard error has the log: one line for
     each event, which docs/events.md lists.
 
+    SIGHUP and 'aeron-spark server reload' reload the configuration and the clients file.
+
     SIGTERM and SIGINT let the running commits and calls finish first, for --drain-timeout at most; a second signal
     ends the server at once. The exit code is 0, or 1 if work was cut off.
 
@@ -80,21 +102,25 @@ def run(
       aeron-spark server 0.0.0.0:20121 --authorized-keys /etc/aeron-spark/clients
     """
     from aeron_spark.server.relay import Relay
+    from aeron_spark.server.reloading import Reloader
     from aeron_spark.server.server import Server
     from aeron_spark.server.service_manager import ServiceManager
 
     _refuse_command_name(address)
+    given_address = address
     address, options = _merged_options(address, config, flags)
-    with catch_stop_signals() as stopped:
+    with catch_stop_signals() as stopped, _hang_up_requests() as hang_ups:
         running = Server(address, **options)
         Relay(running)
         manager = ServiceManager(running.state)
+        reloader = Reloader(running, lambda: ServerOptions.parse(*_merged_options(given_address, config, flags)))
+        running.add_admin_command("reload", reloader.run)
         is_complete = True
         try:
             running.start()
             stopped.start_polling()
             _print_listening(running, as_json=as_json)
-            _await_end(running, stopped)
+            _await_end(running, stopped, reloader, hang_ups)
             manager.report_stopping()
             is_complete = _drain(running)
         except KeyboardInterrupt:
@@ -135,11 +161,25 @@ def _close(running: Server, *, is_complete: bool) -> None:
     closing.join(CUT_OFF_TIMEOUT_S)
 
 
-def _await_end(running: Server, stopped: StopRequest) -> None:
-    """Wait for a signal, or until the server is closed."""
+def _await_end(running: Server, stopped: StopRequest, reloader: Reloader, hang_ups: HangUps) -> None:
+    """Wait for a signal to end, or until the server is closed. SIGHUP reloads."""
     while not stopped() and not running.closed:
         running.state.report_ready_once()
+        if hang_ups.take():
+            with suppress(AeronSparkError):  # it is reported as an event
+                reloader.run({})
         time.sleep(POLL_INTERVAL_S)
+
+
+@contextmanager
+def _hang_up_requests() -> Iterator[HangUps]:
+    """Yield an object that is set at SIGHUP."""
+    requests = HangUps()
+    before = signal.signal(signal.SIGHUP, requests.handle)
+    try:
+        yield requests
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def _drain(running: Server) -> bool:

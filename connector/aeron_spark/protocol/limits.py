@@ -106,6 +106,13 @@ class Admission:
         self._connections = _Count(limits.connections, limits.connections_per_address, FULL, ADDRESS_LIMIT)
         self._rate = HandshakeRate(limits.handshakes_per_second, limits.handshake_burst, limits.buckets)
 
+    def set_limits(self, limits: Limits) -> None:
+        """Apply other limits to further handshakes and connections. Present ones stay, also above a limit."""
+        self.limits = limits
+        self._pending.set_limits(limits.pending, limits.pending_per_address)
+        self._connections.set_limits(limits.connections, limits.connections_per_address)
+        self._rate.set_limits(limits.handshakes_per_second, limits.handshake_burst)
+
     @property
     def pending(self) -> int:
         """The number of pending handshakes."""
@@ -162,6 +169,9 @@ class _Count:
         self._full = full
         self._full_for_address = full_for_address
 
+    def set_limits(self, limit: int, limit_per_address: int) -> None:
+        self._limit, self._limit_per_address = limit, limit_per_address
+
     def refusal(self, key: LimitKey | None) -> Refusal | None:
         if self._limit and self.total >= self._limit:
             return self._full
@@ -194,6 +204,9 @@ class _PendingCount:
         self._limit = limit
         self._limit_per_address = limit_per_address
         self._unknown = 0  # of addresses that were not known when they began
+
+    def set_limits(self, limit: int, limit_per_address: int) -> None:
+        self._limit, self._limit_per_address = limit, limit_per_address
 
     def refusal(self, key: LimitKey | None, *, is_known: bool) -> Refusal | None:
         if self._limit and self.total >= self._limit:
@@ -273,6 +286,10 @@ class HandshakeRate:
             LimitKey, tuple[float, float]
         ] = {}  # (tokens, time of the count), in the order of these times
         self._latest = float("-inf")
+
+    def set_limits(self, per_second: float, burst: int) -> None:
+        """Apply another rate and burst; a bucket keeps its tokens, up to the burst."""
+        self._per_second, self._burst = per_second, burst
 
     def __len__(self) -> int:
         return len(self._buckets)

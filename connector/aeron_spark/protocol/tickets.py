@@ -80,6 +80,10 @@ class TicketStore(Generic[S]):
         ] = {}  # by digest, so that the time of a look-up reveals nothing of a ticket
         self._by_key: dict[bytes, list[_Entry[S]]] = {}  # oldest first
 
+    def set_limits(self, max_sessions: int, max_connections_per_key: int) -> None:
+        """Apply other limits to further sessions."""
+        self._max_sessions, self._max_connections_per_key = max_sessions, max_connections_per_key
+
     def __len__(self) -> int:
         return sum(len(entries) for entries in self._by_key.values())
 

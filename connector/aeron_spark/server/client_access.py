@@ -27,7 +27,8 @@ class ClientAccess:
     ) -> None:
         self._store: Final = store
         self._bans: Final = bans
-        self._filters: Final = filters
+        self.filters = filters
+        """The server's filters; may be changed."""
         self._allow_any_key: Final = allow_any_key
         self._deciders: Final = ThreadPoolExecutor(threads, thread_name_prefix="aeron-spark-decider")
 
@@ -62,6 +63,6 @@ class ClientAccess:
     def _decide(self, candidate: Candidate) -> Decision:
         try:
             decision = self.current(candidate)
-            return decision if isinstance(decision, Refusal) else self._filters.refusal(candidate) or decision
+            return decision if isinstance(decision, Refusal) else self.filters.refusal(candidate) or decision
         except Exception as error:
             return undecided(error)

@@ -58,7 +58,7 @@ class MessageServer(Endpoint):
         """``name_of`` returns the name of a client's key for logs."""
         self.events: Final = ServerEvents()
         """The events of the server."""
-        self._settings: Final = settings or ServerSettings()
+        self._settings = settings or ServerSettings()
         runtime = Runtime("aeron-spark-server", self._settings.link)
         self._runner: Final = ServerRunner(
             runtime, open_transport, store, self._settings, connection_class, bans or StoredBans()
@@ -200,6 +200,11 @@ class MessageServer(Endpoint):
     def grant_of(self, connection: Connection) -> Grant:
         """Return the grant of the client of a connection. Raises EndedError if it is closed."""
         return self._runner.grant_of(connection)
+
+    def apply_limits(self, settings: ServerSettings) -> None:
+        """Apply the limits, filters and rates of other settings; the rates also to clients that are connected."""
+        self._settings = settings
+        self._runtime.run_on_loop(lambda: self._runner.apply_limits(settings))
 
     def begin_drain(self) -> None:
         """Refuse new clients, also those that resume. Calls and messages of the connections continue."""

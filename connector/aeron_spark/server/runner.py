@@ -338,6 +338,12 @@ class ServerRunner:
             session = verified.session
             self._run_machine(lambda: self._machine.close_connection(session, keep_session=keep_session, now=now), now)
 
+    def apply_limits(self, settings: ServerSettings) -> None:
+        """Apply the limits and filters of other settings to further clients."""
+        self._machine.resources.admission.set_limits(settings.limits)
+        self._machine.resources.tickets.set_limits(settings.max_sessions, settings.max_connections_per_key)
+        self.access.filters = settings.filters
+
     def refuse_handshakes(self) -> None:
         """Refuse every further handshake, because the server is about to end. Connections continue."""
         self._machine.resources.admission.closed = SHUTTING_DOWN

@@ -30,9 +30,11 @@ from aeron_spark.server.clients_watcher import ClientsWatcher
 from aeron_spark.server.connection_report import ConnectionReporter
 from aeron_spark.server.disk_reserve import DiskReserve
 from aeron_spark.server.events import ServerEvents
+from aeron_spark.server.live_options import OptionChanges, compare, with_live
 from aeron_spark.server.log_output import LogOutput
 from aeron_spark.server.message_server import GrantObserver, MessageServer
 from aeron_spark.server.readiness import Readiness
+from aeron_spark.server.reloading import Reloader
 from aeron_spark.server.runner import ConnectionService
 from aeron_spark.server.server_node import ServerNode
 from aeron_spark.server.server_state import ServerState
@@ -74,6 +76,7 @@ class Server(Endpoint):
         parsed = ServerOptions.parse(address, options)
         settings = ServerSettings.of(parsed)
         peers = store or _peer_store(parsed)
+        self._options = parsed
         self._addresses: Final = parsed.addresses
         self._log_settings: Final = (parsed.log_format, parsed.log_level)
         self._log_output: LogOutput | None = None
@@ -105,12 +108,12 @@ class Server(Endpoint):
         self._server.observe_grants(self._stream_service)
         clients = peers.clients if isinstance(peers, FilePeerStore) else None
         self._clients_watcher: Final = ClientsWatcher(clients, self._server.apply_grants, self._runtime.report)
-        self._drain_timeout_s: Final = parsed.drain_timeout
         self.state: Final = ServerState(self._server, self._housekeeper, self.disk_reserve, lambda: self.aeron_dir)
         """Whether the server starts, is ready or drains."""
         self._admin_path: Final = parsed.admin_socket
         self._admin_commands: Final[dict[str, AdminCommand]] = {
             "status": self.state.status,
+            "reload": Reloader(self).run,
             **self._operator_commands(peers),
         }
         self._admin_socket: AdminSocket | None = None
@@ -177,6 +180,26 @@ class Server(Endpoint):
         """
         return self._clients_watcher.reload()
 
+    def apply_options(self, configured: ServerOptions) -> OptionChanges:
+        """Apply the live options (server.live_options) of another configuration, and return what differs.
+
+        Limits apply to further clients, streams and stages, rates at once. Raises OptionError or SetupError for options
+        that a server cannot have; then nothing changes.
+        """
+        changes = compare(self._options, configured)
+        options = with_live(self._options, configured)
+        self._server.apply_limits(ServerSettings.of(options))
+        self._options = options
+        self._stream_service.limits = StreamLimits.of(options)
+        self._node.apply_options(options)
+        if self._housekeeper.is_open:
+            self.streams.set_limits(options.stage_bytes, options.max_partitions)
+        self.disk_reserve.reserve_bytes = options.disk_reserve
+        if self._log_output is not None:
+            self._log_output.set_level(options.log_level)
+        self.state.restart_needed = changes.restart_needed
+        return changes
+
     def on_message(self, kind: type, listener: Callable[[Connection, Any], object]) -> None:
         """Call ``listener(connection, message)`` for each message of this class or a subclass, of all connections."""
         self._server.on_message(kind, listener)
@@ -226,7 +249,7 @@ class Server(Endpoint):
         """
         self.state.is_draining = self._stream_service.is_draining = True
         self._server.begin_drain()
-        timeout_s = self._drain_timeout_s if timeout is None else timeout
+        timeout_s = self._options.drain_timeout if timeout is None else timeout
         self.events.report("draining", connections=len(self.connections), seconds=timeout_s)
         end = time.monotonic() + timeout_s
         while self.unfinished_work and time.monotonic() < end:

@@ -40,7 +40,7 @@ class ServerNode:
     def __init__(self, options: ServerOptions, max_message: int) -> None:
         self.observers: Final = StreamObservers()
         """Learn the facts of the store."""
-        self._options: Final = options
+        self._options = options
         self._max_message: Final = max_message
         self._locks: Final = ServerLocks()
         self._starting: Final = threading.Lock()
@@ -145,6 +145,10 @@ class ServerNode:
             folder, embedded(handle), settings, lock=lock, is_closing=is_ending, progress=progress,
             observer=self.observers,
         )  # fmt: skip
+
+    def apply_options(self, options: ServerOptions) -> None:
+        """Use other limits when the store is opened."""
+        self._options = options
 
     def guard_problem(self) -> SetupError | None:
         """Return the error to report if the media driver has no guard; it shows one only after it guarded a channel."""

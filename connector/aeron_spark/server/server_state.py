@@ -27,6 +27,8 @@ class ServerState:
     ) -> None:  # fmt: skip
         self.is_recovered = False
         self.is_draining = False
+        self.restart_needed: tuple[str, ...] = ()
+        """The options that were changed and need a restart."""
         self.readiness: Final = Readiness(
             {
                 "listening": self._listening_problem,
@@ -67,6 +69,7 @@ class ServerState:
             "key": fingerprint(self._server.public_key),
             "aeron_dir": self._aeron_dir(),
             "connections": len(self._server.connections),
+            "restart_needed": list(self.restart_needed),
         }
 
     @property

@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -245,6 +246,11 @@ class StreamStore:
             return read_definition(self.folder / check_name(name))
         except AeronSparkError:
             return None
+
+    def set_limits(self, max_stage_bytes: int, max_partitions: int) -> None:
+        """Apply other limits to further stages and streams. Present ones stay, also above a limit."""
+        self._space.limit = max_stage_bytes
+        self._settings = replace(self._settings, max_stage_bytes=max_stage_bytes, max_partitions=max_partitions)
 
     def delete(self, name: str) -> None:
         """Delete a stream with all its rows. Calls fail at once; then its recordings and files are deleted.

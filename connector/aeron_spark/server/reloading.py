@@ -1,0 +1,68 @@
+"""Reloads the configuration and the clients file of a running server, completely or not at all."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
+
+from aeron_spark.errors import AeronSparkError
+from aeron_spark.keys.client_table import ClientsChange
+from aeron_spark.options import ServerOptions
+from aeron_spark.server.events import ServerEvents
+from aeron_spark.server.live_options import OptionChanges
+
+NO_CHANGES: Final = OptionChanges((), ())
+
+
+class ReloadableServer(Protocol):
+    """A server whose files and options can be reloaded."""
+
+    @property
+    def events(self) -> ServerEvents:
+        """The events of the server."""
+
+    def reload(self) -> ClientsChange | None:
+        """Reload the clients file; return the changes, or None without a file. Raises for a wrong file."""
+
+    def apply_options(self, configured: ServerOptions) -> OptionChanges:
+        """Apply the live options, and return what differs."""
+
+
+class Reloader:
+    """Reloads a server. Thread-safe: one reload at a time.
+
+    ``read_options`` returns the options of its configuration now, or raises OptionError; without it, only the clients
+    file is reloaded.
+    """
+
+    def __init__(self, server: ReloadableServer, read_options: Callable[[], ServerOptions] | None = None) -> None:
+        self._server: Final = server
+        self._read_options: Final = read_options
+        self._reloading: Final = threading.Lock()
+
+    def run(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Reload, report the event, and return what changed; a command of the admin socket, without arguments.
+
+        Raises OptionError, SetupError or DataFormatError for a wrong file. Then nothing changes.
+        """
+        try:
+            with self._reloading:
+                configured = None if self._read_options is None else self._read_options()
+                clients = self._server.reload()
+                changes = NO_CHANGES if configured is None else self._server.apply_options(configured)
+        except AeronSparkError as error:
+            self._server.events.report("reload_failed", error=error.what, remedy=error.remedy)
+            raise
+        names = {} if clients is None else {
+            "added": clients.added, "removed": clients.removed, "changed": clients.changed
+        }  # fmt: skip
+        client_changes = tuple(f"clients {what}: {', '.join(keys)}" for what, keys in names.items() if keys)
+        self._server.events.report(
+            "reloaded", changed=(*changes.changed, *client_changes), restart_needed=changes.restart_needed
+        )
+        return {
+            "changed": list(changes.changed),
+            "restart_needed": list(changes.restart_needed),
+            "clients": {what: list(keys) for what, keys in names.items()},
+        }

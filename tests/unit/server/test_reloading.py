@@ -1,0 +1,103 @@
+"""A reload applies the live options and the clients file, or nothing, and names what needs a restart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aeron_spark.errors import DataFormatError, OptionError, RefusedError
+from aeron_spark.keys.client_table import ClientsChange
+from aeron_spark.options import ServerOptions
+from aeron_spark.protocol.access import Filters
+from aeron_spark.protocol.limits import Limits
+from aeron_spark.server.live_options import LIVE, OptionChanges, compare, with_live
+from aeron_spark.server.reloading import Reloader
+from aeron_spark.server.settings import ServerSettings
+from tests.unit.connection.endpoints import LINK, NO_LIMITS, World, wait_for
+
+
+class Reloadable:
+    """A server that records what a reload does."""
+
+    def __init__(self) -> None:
+        self.options = ServerOptions.parse("127.0.0.1:1")
+        self.clients: ClientsChange | Exception | None = None
+        self.reported: list[tuple[str, dict[str, Any]]] = []
+        self.events: Any = self
+
+    def report(self, event: str, **fields: Any) -> None:
+        self.reported.append((event, fields))
+
+    def reload(self) -> ClientsChange | None:
+        if isinstance(self.clients, Exception):
+            raise self.clients
+        return self.clients
+
+    def apply_options(self, configured: ServerOptions) -> OptionChanges:
+        changes = compare(self.options, configured)
+        self.options = with_live(self.options, configured)
+        return changes
+
+
+def parsed(**options: Any) -> ServerOptions:
+    return ServerOptions.parse("127.0.0.1:1", options)
+
+
+def test_live_options_apply_and_the_others_stay_listed_until_a_restart() -> None:
+    running = parsed(max_connections=10, workers=8)
+    configured = ServerOptions.parse("127.0.0.1:2", {"max_connections": 20, "workers": 9, "deny": "10.0.0.0/8"})
+    assert compare(running, configured) == OptionChanges(("deny", "maxConnections"), ("bind", "workers"))
+    applied = with_live(running, configured)
+    assert (applied.max_connections, applied.workers, applied.addresses) == (20, 8, running.addresses)
+    assert compare(applied, configured) == OptionChanges((), ("bind", "workers"))
+    assert compare(running, running) == OptionChanges((), ())
+
+
+def test_each_live_option_is_an_option_of_a_server() -> None:
+    assert set(ServerOptions.options()) >= LIVE
+
+
+def test_a_reload_reports_and_returns_what_changed() -> None:
+    server = Reloadable()
+    server.clients = ClientsChange(("new",), (), ("desk-7",))
+    result = Reloader(server, lambda: parsed(max_connections=5, workers=3)).run({})
+    assert result == {
+        "changed": ["maxConnections"],
+        "restart_needed": ["workers"],
+        "clients": {"added": ["new"], "removed": [], "changed": ["desk-7"]},
+    }
+    [(event, fields)] = server.reported
+    assert event == "reloaded"
+    assert fields["changed"] == ("maxConnections", "clients added: new", "clients changed: desk-7")
+
+
+def test_a_wrong_option_or_clients_file_changes_nothing_and_is_reported() -> None:
+    server, before = Reloadable(), Reloadable().options
+    with pytest.raises(OptionError, match="max_conections"):
+        Reloader(server, lambda: parsed(max_conections=5)).run({})
+    server.clients = DataFormatError("line 3 is wrong", remedy="Correct it.")
+    with pytest.raises(DataFormatError, match="line 3 is wrong"):
+        Reloader(server, lambda: parsed(max_connections=5)).run({})
+    assert server.options == before
+    assert [event for event, _ in server.reported] == ["reload_failed", "reload_failed"]
+    assert server.reported[1][1] == {"error": "line 3 is wrong", "remedy": "Correct it."}
+
+
+def test_changed_limits_and_filters_apply_to_the_next_client(world: World) -> None:
+    settings = ServerSettings(link=LINK, limits=NO_LIMITS)
+    server = world.server(settings)
+    first = world.client()
+    limits = Limits(connections=1, handshakes_per_second=0, pending_per_address=0)
+    server.apply_limits(ServerSettings(link=LINK, limits=limits))
+    wait_for(lambda: server._runner._machine.resources.admission.limits == limits, "the new limits")
+    with pytest.raises(RefusedError) as refused:
+        world.client(connect=False).connect(0.3)
+    assert refused.value.reason == "full"
+    assert first.connected
+    nobody = Filters(deny=(lambda candidate: True,))
+    server.apply_limits(ServerSettings(link=LINK, limits=NO_LIMITS, filters=nobody))
+    wait_for(lambda: server._runner.access.filters == nobody, "the new filters")
+    with pytest.raises(RefusedError) as denied:
+        world.client(connect=False).connect(0.3)
+    assert denied.value.reason == "not-permitted"
