@@ -41,8 +41,9 @@ def list_connections(config: Path | None, streams_dir: Path | None, admin_socket
     """List the connections, with the names of their clients' keys and what they do.
 
     "bytes waiting" were received and wait to be processed, or are not acknowledged by the client yet. "streams" are
-    those that the client used in the last minute. A connection is "paused" while it receives faster than the server
-    processes its messages and calls.
+    those that the client used in the last minute. A connection is "paused" while its client sends faster than the
+    server processes messages and calls, or while it holds too much memory, and "throttled" while its key has used up a
+    rate.
     """
     found = ask(socket_path(config, streams_dir, admin_socket), "connections.list")["connections"]
     if as_json:

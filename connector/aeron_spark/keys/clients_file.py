@@ -122,6 +122,11 @@ def default_name(key: bytes) -> str:
     return f"key-{hashlib.sha256(key).hexdigest()[:8]}"
 
 
+def key_name(key: bytes, grant: Grant | None) -> str:
+    """Return the name of a client's key in logs and lists: the one in the clients file, or the default one."""
+    return (grant.name if grant is not None else "") or default_name(key)
+
+
 class _Parser:
     """Collects the roles and keys of all lines; then resolves the roles, which may be defined after their use."""
 

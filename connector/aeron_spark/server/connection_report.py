@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from aeron_spark.connection.bulk_links import BulkLinks
 from aeron_spark.connection.connection import Connection
+from aeron_spark.connection.runtime import Runtime
 from aeron_spark.errors import EndedError
-from aeron_spark.keys.clients_file import default_name
+from aeron_spark.keys.clients_file import key_name
 from aeron_spark.protocol.grants import Grant
 
-ConnectionState = Literal["connected", "paused", "disconnected"]
-"""``paused``: the server acknowledges nothing, because what the client sent before waits. ``disconnected``: the client
-may resume the session."""
+ConnectionState = Literal["connected", "paused", "throttled", "disconnected"]
+"""``paused``: the server acknowledges nothing, because what the client sent before waits, or for want of memory.
+``throttled``: the client has used up a rate of its key. ``disconnected``: the client may resume the session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +55,16 @@ class ConnectionReporter:
     """
 
     def __init__(
-        self, bulk_links: BulkLinks, grant_of: Callable[[Connection], Grant],
+        self, runtime: Runtime, grant_of: Callable[[Connection], Grant],
         streams_of: Callable[[Connection], Sequence[str]],
     ) -> None:  # fmt: skip
-        self._bulk_links: Final = bulk_links
+        self._runtime: Final = runtime
         self._grant_of: Final = grant_of
         self._streams_of: Final = streams_of
 
     def reports(self, connections: Iterable[Connection]) -> list[ConnectionReport]:
         """Return the reports of those connections that have not ended."""
-        bulk_links, now = self._bulk_links.counts(), time.monotonic()
+        bulk_links, now = self._runtime.bulk_links.counts(), time.monotonic()
         found = []
         for connection in connections:
             try:
@@ -78,13 +78,13 @@ class ConnectionReporter:
         peer, (received_bytes, sent_bytes) = connection.peer, connection.traffic.totals()
         return ConnectionReport(
             id=id_text(connection),
-            name=grant.name or default_name(peer.key),
+            name=key_name(peer.key, grant),
             key=peer.key,
             tag=peer.tag,
             address=peer.address,
             port=peer.port,
             since=connection.connected_at,
-            state=_state(connection),
+            state=self._state(connection),
             idle_seconds=connection.idle_seconds(now),
             round_trip_seconds=connection.machine.round_trip,
             calls=connection.running_calls,
@@ -96,13 +96,14 @@ class ConnectionReporter:
             sent_bytes=sent_bytes,
         )
 
+    def _state(self, connection: Connection) -> ConnectionState:
+        if not connection.connected:
+            return "disconnected"
+        if connection in self._runtime.holds.throttled:
+            return "throttled"
+        return "paused" if connection.is_paused else "connected"
+
 
 def id_text(connection: Connection) -> str:
     """Return the id of a connection as the logs of both ends have it."""
     return f"{connection.id:08x}"
-
-
-def _state(connection: Connection) -> ConnectionState:
-    if not connection.connected:
-        return "disconnected"
-    return "paused" if connection.is_paused else "connected"

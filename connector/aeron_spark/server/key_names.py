@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from aeron_spark.errors import RefusedError
-from aeron_spark.keys.clients_file import default_name
+from aeron_spark.keys.clients_file import key_name
 from aeron_spark.protocol.access import PeerStore
 from aeron_spark.protocol.keypair import PREFIX, fingerprint, parse_public
 
@@ -28,8 +28,7 @@ class KeyNames:
 
     def name(self, key: bytes) -> str:
         """Return the name of a key: that of the clients file, or one that is made from the key."""
-        grant = self._store.grant(key)
-        return (grant.name if grant is not None else "") or default_name(key)
+        return key_name(key, self._store.grant(key))
 
     def key(self, text: str) -> bytes:
         """Return the key with this name, fingerprint or public key.
@@ -53,7 +52,7 @@ class KeyNames:
             raise unknown_name("key name", name, known)
 
     def _known(self) -> dict[str, bytes]:
-        in_file = ((grant.name or default_name(key), key) for key, grant in self._store.grants().items())
+        in_file = ((key_name(key, grant), key) for key, grant in self._store.grants().items())
         return {name: key for names in (self._banned(), self._connected(), in_file) for name, key in names}
 
 

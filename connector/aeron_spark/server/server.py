@@ -14,7 +14,7 @@ from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.endpoint import Endpoint
 from aeron_spark.errors import REFUSALS, DataFormatError, OptionError, RefusedError, SetupError
 from aeron_spark.keys.client_table import ClientsChange, ClientTable
-from aeron_spark.keys.clients_file import default_name
+from aeron_spark.keys.clients_file import key_name
 from aeron_spark.keys.identity import load_identity
 from aeron_spark.keys.stores import FilePeerStore, KeyPaths
 from aeron_spark.options import ServerOptions
@@ -306,7 +306,7 @@ class Server(Endpoint):
             self._log_output = LogOutput(log_format, level)
 
     def _operator_commands(self, peers: PeerStore) -> dict[str, AdminCommand]:
-        reporter = ConnectionReporter(self._runtime.bulk_links, self.grant_of, self._stream_service.streams_of)
+        reporter = ConnectionReporter(self._runtime, self.grant_of, self._stream_service.streams_of)
         clients = ServerClients(self._server, peers, self._bans, reporter)
         return {
             "streams.list": StreamCommands(lambda: self._housekeeper.opened).list_streams,
@@ -335,7 +335,7 @@ class Server(Endpoint):
 def name_of(peers: PeerStore, key: bytes) -> str:
     """Return the name of a client's key for logs: the one in the clients file, if it has one."""
     grant = peers.grant(key) if isinstance(peers, FilePeerStore) else None  # another store may be slow
-    return grant.name if grant is not None and grant.name else default_name(key)
+    return key_name(key, grant)
 
 
 def _shutdown() -> RefusedError:

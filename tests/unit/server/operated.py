@@ -43,9 +43,7 @@ class Operated:
         self.server: MessageServer = world.server(
             ServerSettings(link=link(times=times), limits=NO_LIMITS), store=self.store, bans=self.bans
         )
-        reporter = ConnectionReporter(
-            self.server.runtime.bulk_links, self.server.grant_of, lambda connection: ["orders"]
-        )
+        reporter = ConnectionReporter(self.server.runtime, self.server.grant_of, lambda connection: ["orders"])
         clients = ServerClients(self.server, self.store, self.bans, reporter)
         self.commands = ConnectionCommands(clients).commands | BanCommands(clients).commands
 
