@@ -16,7 +16,7 @@ from aeron_spark.connection.owner import PeerInfo
 from aeron_spark.errors import AeronSparkError, OptionError, RefusedError, Retry
 from aeron_spark.keys.clients_file import default_name
 from aeron_spark.keys.stores import MemoryPeerStore
-from aeron_spark.protocol.grants import EVERYTHING
+from aeron_spark.protocol.grants import EVERYTHING, Grant, KeyLimits
 from aeron_spark.protocol.keypair import fingerprint, keypair_from, public_text
 from aeron_spark.server.connection_report import ConnectionReporter
 from tests.unit.connection.endpoints import TIMEOUT_S, World, wait_for
@@ -124,6 +124,19 @@ def test_a_kicked_client_gets_the_reason_and_connects_again_with_a_new_session(o
     assert recorded.count("resume") == 0
     client.send("again", acknowledge=False)
     wait_for(lambda: operated.listed()[0]["id"] != one["id"])
+
+
+def test_a_throttled_connection_is_shown_as_such_and_gets_the_reason_of_its_end(operated: Operated) -> None:
+    keys = KEYS["desk-7"]
+    operated.store.authorize(keys.public, Grant("desk-7", everything=True, limits=KeyLimits(bytes_out=1000)))
+    client = operated.client()
+    kicked = client.connection
+    (connection,) = operated.server.connections
+    connection.send(bytes(100_000), timeout=TIMEOUT_S)  # so that it is throttled for more than a minute
+    wait_for(lambda: operated.listed()[0]["state"] == "throttled", "the rate to be used up")
+    assert operated.run("connections.kick", name="desk-7")["connections"][0]["state"] == "throttled"
+    wait_for(lambda: kicked.closed, "the end of the connection")
+    assert refusal(lambda: kicked.send("x")).reason == "kicked"
 
 
 @pytest.mark.parametrize(
@@ -254,7 +267,7 @@ def test_the_list_of_1000_connections_takes_little_time(world: World) -> None:
         Connection(server.runtime, PeerInfo(number.to_bytes(32, "big"), "tag", "192.0.2.7", 4000), number)
         for number in range(1000)
     ]
-    reporter = ConnectionReporter(server.runtime.bulk_links, lambda _: EVERYTHING, lambda _: [])
+    reporter = ConnectionReporter(server.runtime, lambda _: EVERYTHING, lambda _: [])
     durations_s = []
     for _ in range(5):
         begin = time.thread_time()
