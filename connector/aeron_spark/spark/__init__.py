@@ -9,8 +9,9 @@ if TYPE_CHECKING:
 
     from aeron_spark.spark.lag_listener import LagListener as LagListener
     from aeron_spark.spark.lag_listener import QueryLag as QueryLag
+    from aeron_spark.spark.lag_listener import StreamLag as StreamLag
 
-__all__ = ["LagListener", "QueryLag", "register"]
+__all__ = ["LagListener", "QueryLag", "StreamLag", "register"]
 
 
 def register(spark: SparkSession) -> None:
@@ -32,7 +33,7 @@ def register(spark: SparkSession) -> None:
 
 def __getattr__(name: str) -> Any:
     # Loaded on demand, because Spark imports this package in each worker.
-    if name in ("LagListener", "QueryLag"):
+    if name in ("LagListener", "QueryLag", "StreamLag"):
         from aeron_spark.spark import lag_listener
 
         return getattr(lag_listener, name)
