@@ -256,18 +256,18 @@ ADDRESS_IN_USE: Final = "Address already in use"
 UNKNOWN_HOST: Final = "UnknownHostException"
 
 # An unauthenticated sender may use only the handshake stream, with the smallest terms. Every other Aeron session has an
-# owner. A handshake needs two Aeron sessions, which the driver keeps for up to 2 s. These limits allow one address,
-# perhaps of an office behind a router, a hundred handshakes a second; all sessions together use about 50 MB of sparse
-# buffers. The driver needs about 1 ms to create a session, and serves no others in that time. A flood from many
-# addresses gets 400 sessions a second.
+# owner. A handshake needs one Aeron session, after its client has returned a cookie; the driver keeps it for up to 2 s.
+# These limits allow one address, perhaps of an office behind a router, a hundred handshakes a second; all sessions
+# together use about 50 MB of sparse buffers. The driver needs about 1 ms to create a session, and serves no others in
+# that time. A flood from many addresses that return their cookies gets 200 sessions a second.
 RULES: Final = GuardRules(
     streams=(HANDSHAKE_STREAM_ID,),
     term_length=HANDSHAKE_TERM_BYTES,
     sessions=4_000,
     sessions_per_source=1_500,
-    rate=250,
-    burst=1_000,
-    total_rate=400,
+    rate=125,
+    burst=500,
+    total_rate=200,
     # Each client is a receiver on the control port, twice during its handshake, and for 5 s after its end.
     destinations=10_000,
     destinations_per_source=4_000,

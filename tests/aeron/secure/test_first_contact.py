@@ -130,10 +130,12 @@ def test_a_driver_without_the_guard_is_reported_and_one_with_the_guard_is_not(
     assert before.verdict == "warning"  # a guard shows itself only after it has guarded a channel
     errors: list[BaseException] = []
     with caplog.at_level(logging.WARNING, "aeron_spark"):
-        with aeron_spark.Server(
-            free_host_and_ports(), store=MemoryPeerStore(), aeron_dir=str(own_dir), allow_any_key=True
-        ):
+        address, store = free_host_and_ports(), MemoryPeerStore()
+        with aeron_spark.Server(address, store=store, aeron_dir=str(own_dir), allow_any_key=True):
             found = guard_found(own_dir)
+            # the guard sends the client's cookie if there is one, else the server does
+            with aeron_spark.connect(address, store=MemoryPeerStore(), aeron_dir=str(own_dir), ipc="never") as client:
+                assert client.ping() > 0
         warnings = [record.getMessage() for record in caplog.records if "has no guard" in record.getMessage()]
         listening = aeron_spark.Server(
             free_host_and_ports(), store=MemoryPeerStore(), aeron_dir=str(own_dir), allow_any_key=True
