@@ -87,6 +87,24 @@ def status(config: Path | None, streams_dir: Path | None, admin_socket: Path | N
 
 
 @server.command()
+@click.option("--config", metavar="FILE", type=click.Path(path_type=Path), help="The server's TOML file.")
+@json_option
+def check(config: Path | None, as_json: bool) -> int:
+    """Check a server's configuration and this machine. Starts nothing and changes nothing.
+
+    Prints one finding a line: ok, warning or error, and what to do. The exit code is 0, or 2 if a finding is an error:
+    a server with this configuration would not start.
+
+    \b
+    For example, before an upgrade or a restart:
+      aeron-spark server check --config /etc/aeron-spark/server.toml
+    """
+    loaded = importlib.import_module("aeron_spark.cli.server_check")
+    code: int = loaded.check_configuration(config, as_json=as_json)
+    return code
+
+
+@server.command()
 @admin_options
 @json_option
 def reload(config: Path | None, streams_dir: Path | None, admin_socket: Path | None, as_json: bool) -> None:

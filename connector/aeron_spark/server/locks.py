@@ -92,10 +92,13 @@ def check_ports_free(addresses: Iterable[ServerAddress]) -> None:
     for address in addresses:
         if address.media == "udp":
             for port in (address.data_port, address.control_port):
-                _check_port_free(address.host, port)
+                error = bind_error(address.host, port)
+                if error is not None and error.errno == errno.EADDRINUSE:
+                    raise address_in_use(address.host, port) from error
 
 
-def _check_port_free(host: str, port: int) -> None:
+def bind_error(host: str, port: int) -> OSError | None:
+    """Return the error of a socket that listens on a UDP port and is closed at once, or None."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_DGRAM, flags=socket.AI_PASSIVE
@@ -103,8 +106,8 @@ def _check_port_free(host: str, port: int) -> None:
         with socket.socket(family, kind, protocol) as probe:
             probe.bind(address)
     except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise address_in_use(host, port) from error
+        return error
+    return None
 
 
 def _in_use(aeron_dir: str, address: ServerAddress, pid: str) -> InUseError:

@@ -5,18 +5,15 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from aeron_spark import node
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.endpoint import Endpoint
-from aeron_spark.errors import REFUSALS, DataFormatError, OptionError, RefusedError, SetupError
-from aeron_spark.keys.client_table import ClientsChange, ClientTable
+from aeron_spark.errors import REFUSALS, RefusedError
+from aeron_spark.keys.client_table import ClientsChange
 from aeron_spark.keys.clients_file import key_name
-from aeron_spark.keys.identity import load_identity
-from aeron_spark.keys.stores import FilePeerStore, KeyPaths
+from aeron_spark.keys.stores import FilePeerStore
 from aeron_spark.options import ServerOptions
 from aeron_spark.process_end import ExitHook
 from aeron_spark.protocol.access import PeerStore
@@ -33,6 +30,7 @@ from aeron_spark.server.events import ServerEvents
 from aeron_spark.server.live_options import OptionChanges, compare, with_live
 from aeron_spark.server.log_output import LogOutput
 from aeron_spark.server.message_server import GrantObserver, MessageServer
+from aeron_spark.server.peer_store import peer_store_of
 from aeron_spark.server.readiness import Readiness
 from aeron_spark.server.reloading import Reloader
 from aeron_spark.server.runner import ConnectionService
@@ -75,7 +73,7 @@ class Server(Endpoint):
     ) -> None:
         parsed = ServerOptions.parse(address, options)
         settings = ServerSettings.of(parsed)
-        peers = store or _peer_store(parsed)
+        peers = store or peer_store_of(parsed)
         self._options = parsed
         self._addresses: Final = parsed.addresses
         self._log_settings: Final = (parsed.log_format, parsed.log_level)
@@ -346,35 +344,3 @@ def _max_message_bytes(settings: ServerSettings, addresses: Sequence[ServerAddre
     """Return the longest message of any link or bulk link."""
     is_ipc = any(address.media == "ipc" for address in addresses)
     return settings.link.channel_settings.for_bulk_link(is_ipc=is_ipc).max_message
-
-
-def _peer_store(options: ServerOptions) -> FilePeerStore:
-    defaults = KeyPaths.below(node.config_home(os.environ))
-    paths = replace(defaults, identity=defaults.server_identity)
-    if options.identity is not None and not options.identity.startswith("env:"):
-        paths = replace(paths, identity=Path(options.identity))
-    if options.authorized_keys is not None:
-        paths = replace(paths, authorized_keys=Path(options.authorized_keys))
-    is_from_environment = options.identity is not None and options.identity.startswith("env:")
-    identity = load_identity(options.identity) if is_from_environment and options.identity else None
-    return FilePeerStore(paths, identity, _clients(options, paths.authorized_keys))
-
-
-def _clients(options: ServerOptions, path: Path) -> ClientTable | None:
-    """Return the grants of the clients file; None if every key has every grant."""
-    if options.allow_any_key:
-        if options.authorized_keys is not None or path.exists():
-            raise OptionError(
-                f"option 'allowAnyKey' contradicts the clients file {path}",
-                remedy="Leave the option out, or remove the file.",
-            )
-        return None
-    if options.authorized_keys is None and not path.exists():
-        raise OptionError(
-            f"no authorised keys: {path} does not exist",
-            remedy="Create it, or pass --allow-any-key (allow_any_key=True), which gives every key every grant.",
-        )
-    try:
-        return ClientTable(path)
-    except (SetupError, DataFormatError) as error:
-        raise OptionError(f"option 'authorizedKeys': {error.what}", remedy=error.remedy) from None

@@ -1,0 +1,207 @@
+"""Checks the configuration of a server and its machine. Starts nothing, changes nothing, and needs no JVM."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from aeron_spark import node
+from aeron_spark.errors import AeronSparkError, DataLossError
+from aeron_spark.keys.identity import load_identity
+from aeron_spark.keys.key_files import read_secret, read_shared_secret
+from aeron_spark.node.locks import current_owner_text, is_locked
+from aeron_spark.node.space import space_of
+from aeron_spark.options import ServerOptions
+from aeron_spark.server import memory_formula
+from aeron_spark.server.disk_reserve import DiskReserve
+from aeron_spark.server.locks import address_lock_path, bind_error
+from aeron_spark.server.memory_formula import MIB, Load
+from aeron_spark.server.peer_store import clients_of, is_from_environment, key_paths_of
+from aeron_spark.streams.definition import Definition, read_definition
+from aeron_spark.streams.journal import FILE_NAME, read_entries
+from aeron_spark.streams.journal_records import decode_record
+from aeron_spark.streams.store import LOCK, TERM_BYTES
+
+Level = Literal["ok", "warning", "error"]
+FILES_PER_CONNECTION: Final = 4
+FILES_PER_PARTITION: Final = 5
+BASE_FILES: Final = 200
+MEMORY_INFO: Final = Path("/proc/meminfo")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The result of one check. An error means that a server with this configuration does not start or serve."""
+
+    level: Level
+    subject: str
+    what: str
+    remedy: str = ""
+
+
+class Preflight:
+    """The checks of one configuration."""
+
+    def __init__(self, options: ServerOptions) -> None:
+        self._options: Final = options
+        self._node: Final = node.status(options.aeron_dir)
+        archive = Path(self._node.archive_dir or node.local_node_paths(options.aeron_dir).archive_dir)
+        self._archive: Final = archive
+        self._store: Final = Path(options.streams_dir or f"{archive}.streams")
+        self._definitions: Final[list[Definition]] = []
+
+    def findings(self) -> Iterator[Finding]:
+        """Execute the checks, one after the other."""
+        checks: tuple[tuple[str, Callable[[], Iterator[Finding]]], ...] = (
+            ("clients", self._clients), ("identity", self._identity), ("addresses", self._addresses),
+            ("folders", self._folders), ("streams", self._streams), ("memory", self._memory),
+            ("shared memory", self._shared_memory), ("open files", self._open_files), ("disk", self._disk),
+        )  # fmt: skip
+        for subject, check in checks:
+            try:
+                yield from check()
+            except AeronSparkError as error:
+                yield Finding("error", subject, error.what, error.remedy)
+            except OSError as error:
+                yield Finding(
+                    "error", subject, f"{error.filename or ''}: {error.strerror}", "Check its owner and mode."
+                )
+
+    def _clients(self) -> Iterator[Finding]:
+        path = key_paths_of(self._options).authorized_keys
+        if clients_of(self._options, path) is None:
+            yield Finding(
+                "warning", "clients", "every key has every grant (allowAnyKey)", "Authorise keys in a clients file."
+            )
+        else:
+            yield Finding("ok", "clients", f"{path} can be used")
+
+    def _identity(self) -> Iterator[Finding]:
+        if self._options.shared_secret_file is not None:
+            read_shared_secret(Path(self._options.shared_secret_file).expanduser())
+        if is_from_environment(self._options):
+            load_identity(self._options.identity or "")
+            yield Finding("ok", "identity", f"{self._options.identity} has a key")
+            return
+        path = key_paths_of(self._options).identity
+        if read_secret(path) is None:
+            yield Finding("ok", "identity", f"{path} does not exist; the server makes it at its start")
+            yield from self._writable("identity", path.parent)
+        else:
+            yield Finding("ok", "identity", f"only this user can read {path}")
+
+    def _addresses(self) -> Iterator[Finding]:
+        for address in self._options.addresses:
+            name = "ipc:" if address.media == "ipc" else f"{address.host}:{address.data_port}"
+            lock = address_lock_path(self._node.aeron_dir, address)
+            if is_locked(lock):
+                yield Finding("warning", "addresses", f"server process {current_owner_text(lock)} serves {name} now",
+                              "Stop that server before the start of another one.")  # fmt: skip
+                continue
+            ports = (address.data_port, address.control_port) if address.media == "udp" else ()
+            errors = [(port, error) for port in ports if (error := bind_error(address.host, port)) is not None]
+            for port, error in errors:
+                what = f"cannot listen on {address.host}:{port}: {error.strerror}"
+                yield Finding("error", "addresses", what, "Choose another address, or stop the program that has it.")
+            if not errors:
+                yield Finding("ok", "addresses", f"{name} is free")
+
+    def _folders(self) -> Iterator[Finding]:
+        for folder in (self._store, self._archive, Path(self._node.folder), Path(self._node.aeron_dir)):
+            yield from self._writable("folders", folder)
+        lock = self._store / LOCK
+        if self._store.is_dir() and is_locked(lock):
+            yield Finding("warning", "folders", f"server process {current_owner_text(lock)} uses {self._store} now",
+                          "Stop that server before the start of another one.")  # fmt: skip
+
+    def _streams(self) -> Iterator[Finding]:
+        folders = sorted(self._store.iterdir()) if self._store.is_dir() else []
+        for folder in folders:
+            if not folder.is_dir() or folder.name.startswith("."):
+                continue
+            try:
+                self._definitions.append(read_definition(folder))
+                journal = folder / FILE_NAME
+                for payload in read_entries(journal.read_bytes(), journal)[0]:
+                    decode_record(payload)
+            except AeronSparkError as error:  # the other streams serve
+                yield Finding("warning", "streams", f"stream {folder.name!r}: {error.what}", error.remedy)
+            except FileNotFoundError as error:
+                missing = DataLossError(f"{error.filename} is missing", remedy="Restore it from a backup.")
+                yield Finding("warning", "streams", f"stream {folder.name!r}: {missing.what}", missing.remedy)
+        yield Finding("ok", "streams", f"{len(self._definitions)} streams can be read by this release")
+
+    def _memory(self) -> Iterator[Finding]:
+        load, available = self._load(), _available_memory()
+        server, of_node = memory_formula.server_terms(load), memory_formula.node_terms(load)
+        required = memory_formula.total(server) + memory_formula.total(of_node)
+        text = f"at most: server {memory_formula.describe(server)}; node {memory_formula.describe(of_node)}"
+        if available is not None and required > available:
+            yield Finding("warning", "memory", f"{text}; available are {available / MIB:.0f} MiB",
+                          "Add memory, or lower maxConnections or memoryLimit.")  # fmt: skip
+        else:
+            yield Finding("ok", "memory", text)
+
+    def _shared_memory(self) -> Iterator[Finding]:
+        terms, space = memory_formula.shared_memory_terms(self._load()), space_of(Path(self._node.aeron_dir))
+        text = f"at most {memory_formula.describe(terms)} in {self._node.aeron_dir}"
+        if memory_formula.total(terms) > space.free:
+            yield Finding("warning", "shared memory", f"{text}; free are {space.free / MIB:.0f} MiB",
+                          "Enlarge the file system, or lower maxConnections or termLength.")  # fmt: skip
+        else:
+            yield Finding("ok", "shared memory", text)
+
+    def _open_files(self) -> Iterator[Finding]:
+        load = self._load()
+        required = BASE_FILES + FILES_PER_CONNECTION * load.connections + FILES_PER_PARTITION * load.partitions
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft != resource.RLIM_INFINITY and soft < required:
+            yield Finding("warning", "open files", f"a process may open {soft} files, and {required} may be needed",
+                          f"ulimit -n {required}, or LimitNOFILE={required} of the service.")  # fmt: skip
+        else:
+            yield Finding("ok", "open files", f"a process may open enough files; {required} may be needed")
+
+    def _disk(self) -> Iterator[Finding]:
+        folders = {"store": self._store, "archive": self._archive}
+        problem = DiskReserve(lambda: folders, self._options.disk_reserve).problem()
+        if problem:
+            yield Finding("warning", "disk", f"{problem}: the server will not be ready", "Free some space.")
+        else:
+            yield Finding("ok", "disk", "the disks have more free bytes than diskReserve")
+
+    def _load(self) -> Load:
+        partitions = sum(one.partitions for one in self._definitions)
+        return Load(
+            connections=self._options.max_connections, bulk_links=partitions, partitions=partitions,
+            written_partitions=partitions, memory_limit=self._options.memory_limit,
+            link_term_bytes=self._options.term_length,
+            stream_term_bytes=max((one.term_bytes for one in self._definitions), default=TERM_BYTES),
+        )  # fmt: skip
+
+    @staticmethod
+    def _writable(subject: str, folder: Path) -> Iterator[Finding]:
+        existing = folder
+        while not existing.exists():
+            existing = existing.parent
+        if not existing.is_dir():
+            yield Finding("error", subject, f"{existing} is not a folder", "Name another folder.")
+        elif not os.access(existing, os.W_OK | os.X_OK):
+            yield Finding(
+                "error", subject, f"{folder} cannot be written by this user", f"Check the mode of {existing}."
+            )
+        else:
+            yield Finding("ok", subject, f"{folder} can be written")
+
+
+def _available_memory() -> int | None:
+    """Return the bytes that programs can use without swapping; None if the system does not say."""
+    try:
+        lines = MEMORY_INFO.read_text().splitlines()
+    except OSError:
+        return None
+    values = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
+    return int(values[0]) * 1024 if values else None

@@ -1,0 +1,142 @@
+"""``server check`` finds what is wrong before a server starts, and changes nothing."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+import jpype
+import pytest
+
+from aeron_spark.aeron import jvm
+from aeron_spark.cli.main import main
+from aeron_spark.node import space
+from aeron_spark.protocol.keypair import public_text
+from aeron_spark.server import preflight
+from aeron_spark.streams.definition import Definition, write_definition
+from aeron_spark.streams.journal import create_ledger
+
+CLIENTS = f"all {public_text(bytes(range(32)))}\n"
+
+
+def free_port() -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+class Configured:
+    """A configuration, and the findings about it."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.folder = folder
+        self.clients = folder / "clients"
+        self.clients.write_text(CLIENTS)
+        self.clients.chmod(0o600)
+        self.options = {
+            "bind": f"127.0.0.1:{free_port()}",
+            "authorizedKeys": str(self.clients),
+            "identity": str(folder / "identity"),
+            "streamsDir": str(folder / "streams"),
+            "diskReserve": "1KiB",
+        }
+        self._capsys = capsys
+
+    def check(self, **changes: str) -> tuple[int, list[Any]]:
+        """Return the exit code and the findings with a level above ok."""
+        config = self.folder / "server.toml"
+        config.write_text("\n".join(f'{name} = "{value}"' for name, value in {**self.options, **changes}.items()))
+        code = main(["server", "check", "--config", str(config), "--json"])
+        findings = [json.loads(line) for line in self._capsys.readouterr().out.splitlines()]
+        return code, [one for one in findings if one["level"] != "ok"]
+
+
+@pytest.fixture
+def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Configured:
+    def refuse(*arguments: object, **named: object) -> None:
+        raise AssertionError("a JVM was started")
+
+    monkeypatch.setattr(jvm, "start", refuse)
+    monkeypatch.setattr(jpype, "startJVM", refuse)
+    monkeypatch.setattr(preflight, "_available_memory", lambda: 1 << 40)
+    monkeypatch.setattr(preflight, "space_of", lambda path: space.Space(str(path), 1 << 40, 1 << 41))
+    monkeypatch.setenv("AERON_SPARK_AERON_DIR", str(tmp_path / "aeron"))
+    monkeypatch.setenv("AERON_SPARK_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("AERON_SPARK_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setattr(preflight.resource, "getrlimit", lambda which: (65536, 65536))
+    return Configured(tmp_path, capsys)
+
+
+def test_a_good_configuration_has_no_finding_and_leaves_no_file(configured: Configured) -> None:
+    assert configured.check(maxConnections="10") == (0, [])
+    assert {path.name for path in configured.folder.iterdir()} == {"clients", "server.toml"}
+
+
+def test_a_wrong_option_clients_file_or_identity_is_an_error(configured: Configured) -> None:
+    code, [wrong] = configured.check(maxConections="10")
+    assert (code, wrong["subject"], "maxConnections" in wrong["remedy"]) == (2, "options", True)
+    configured.clients.write_text("nonsense\n")
+    identity = configured.folder / "identity"
+    identity.write_text("x")
+    identity.chmod(0o644)
+    code, found = configured.check()
+    assert code == 2
+    assert [(one["level"], one["subject"]) for one in found] == [("error", "clients"), ("error", "identity")]
+    assert "can be read" in found[1]["what"]
+
+
+def test_an_address_in_use_or_of_another_machine_is_an_error(configured: Configured) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        code, [in_use] = configured.check(bind=f"127.0.0.1:{port}")
+    assert (code, in_use["subject"]) == (2, "addresses")
+    assert in_use["what"] == f"cannot listen on 127.0.0.1:{port}: Address already in use"
+    code, found = configured.check(bind=f"198.51.100.7:{free_port()}")
+    assert (code, {one["subject"] for one in found}) == (2, {"addresses"})
+
+
+def test_a_folder_that_is_a_file_is_an_error(configured: Configured) -> None:
+    (configured.folder / "file").write_text("")
+    code, found = configured.check(streamsDir=str(configured.folder / "file" / "streams"))
+    assert code == 2
+    assert [(one["level"], one["subject"]) for one in found] == [("error", "folders")]
+
+
+def test_a_damaged_stream_is_a_warning_because_the_others_serve(configured: Configured) -> None:
+    store = configured.folder / "streams"
+    for name in ("good", "damaged", "gone"):
+        (store / name).mkdir(parents=True)
+        write_definition(store / name, Definition(name, 2, (1_100_000_000, 1_100_000_001), 1 << 16))
+        create_ledger(store / name, [])
+    (store / "damaged" / "definition.json").write_bytes(b"x" * 64)
+    (store / "gone" / "journal").unlink()
+    code, found = configured.check()
+    assert code == 0
+    assert [(one["level"], one["subject"]) for one in found] == [("warning", "streams")] * 2
+    assert "stream 'damaged'" in found[0]["what"]
+    assert "stream 'gone'" in found[1]["what"]
+
+
+def test_too_little_memory_space_and_files_are_warnings(
+    configured: Configured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preflight, "_available_memory", lambda: 1 << 20)
+    monkeypatch.setattr(preflight, "space_of", lambda path: space.Space(str(path), 1 << 20, 1 << 21))
+    monkeypatch.setattr(preflight.resource, "getrlimit", lambda which: (64, 64))
+    code, found = configured.check(diskReserve="9999TiB")
+    assert code == 0
+    assert [(one["level"], one["subject"]) for one in found] == [
+        ("warning", "memory"), ("warning", "shared memory"), ("warning", "open files"), ("warning", "disk"),
+    ]  # fmt: skip
+    assert all(one["remedy"] for one in found)
+
+
+def test_each_finding_is_one_line_with_its_level(configured: Configured, capsys: pytest.CaptureFixture[str]) -> None:
+    configured.check()
+    assert main(["server", "check", "--config", str(configured.folder / "server.toml")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert {line.split(":")[0] for line in lines} == {"ok"}
+    assert {line.split(":")[1].strip() for line in lines} >= {"options", "clients", "identity", "memory", "disk"}
