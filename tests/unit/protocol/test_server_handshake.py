@@ -96,6 +96,7 @@ EXPECTED: dict[tuple[State, Event], tuple[State, tuple[type, ...]]] = {
     (State.AWAIT_HELLO, Event.DONE): REJECTED,
     (State.AWAIT_HELLO, Event.UNEXPECTED): REJECTED,
     (State.AWAIT_HELLO, Event.OTHER_VERSION): REJECTED,
+    (State.AWAIT_HELLO, Event.REFUSED): REJECTED,
     (State.AWAIT_HELLO, Event.DEADLINE): REJECTED,
     (State.AWAIT_HELLO, Event.PATH_LOST): GONE,
     (State.AWAIT_HELLO, Event.CLOSE): REJECTED,
