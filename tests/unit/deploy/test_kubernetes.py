@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from aeron_spark.options import ServerOptions
+from aeron_spark.server.memory_formula import Load, node_terms, server_terms, shared_memory_terms, total
 from aeron_spark.units import parse_size
 from tests.unit.deploy.dockerfile import environment, only
 from tests.unit.deploy.test_service_unit import UNIT, parsed
@@ -34,21 +35,22 @@ CLIENTS: Final = "/etc/aeron-spark/clients"
 MIB: Final = 1 << 20
 DRAIN_S: Final = 20  # the option drainTimeout
 NODE_STOP_S: Final = 10
-# The design of the sizes in the file: bulk links, partitions, and partitions that are being written
-BULK_LINKS, PARTITIONS, WRITTEN = 100, 64, 16
-NODE_TERM_MIB: Final = 16
+# The load for which the sizes in the file are made
+LOAD: Final = Load(
+    connections=CONFIGURATION["maxConnections"],
+    bulk_links=100,
+    partitions=64,
+    written_partitions=16,
+    memory_limit=ServerOptions.parse().memory_limit,
+    link_term_bytes=parse_size(CONFIGURATION["termLength"], 1, 1 << 30),
+    stream_term_bytes=16 << 20,
+)
 
 
 def mebibytes(quantity: str) -> int:
     """Return a quantity of Kubernetes, such as ``3Gi``, in MiB."""
     units = {"Mi": 1, "Gi": 1024}
     return int(quantity[:-2]) * units[quantity[-2:]]
-
-
-def shared_memory_mib() -> float:
-    """Return the largest shared memory: six term buffers a connection, three of a partition being written."""
-    term = parse_size(CONFIGURATION["termLength"], 1, 1 << 30) / MIB
-    return 6 * term * (CONFIGURATION["maxConnections"] + BULK_LINKS) + 3 * NODE_TERM_MIB * WRITTEN
 
 
 def test_the_file_has_the_objects_of_one_server() -> None:
@@ -139,16 +141,13 @@ def test_the_server_reads_the_mounted_configuration_and_clients_file() -> None:
 def test_the_shared_memory_has_room_for_all_connections() -> None:
     volume = VOLUMES[MOUNTS["/dev/shm"]["name"]]["emptyDir"]
     assert volume["medium"] == "Memory"
-    assert mebibytes(volume["sizeLimit"]) == shared_memory_mib() == 1_968
+    assert mebibytes(volume["sizeLimit"]) * MIB == total(shared_memory_terms(LOAD)) == 1_968 * MIB
     assert "6 x 1 MiB x (100 + 100) + 48 MiB x 16 = 1,968 MiB" in (ROOT / "deploy" / "kubernetes.yaml").read_text()
 
 
 def test_the_memory_has_room_for_server_node_and_shared_memory() -> None:
-    connections, limit = CONFIGURATION["maxConnections"], ServerOptions.parse().memory_limit / MIB
-    server = 250 + 0.1 * connections + 0.25 * PARTITIONS + limit
-    node = 350 + 0.4 * connections + 0.25 * WRITTEN
-    needed = server + node + shared_memory_mib()
-    assert needed == 3_150
+    needed = sum(map(total, (server_terms(LOAD), node_terms(LOAD), shared_memory_terms(LOAD)))) / MIB
+    assert round(needed) == 3_150
     assert needed < mebibytes(SERVER["resources"]["limits"]["memory"])
     assert SERVER["resources"]["limits"]["memory"] == SERVER["resources"]["requests"]["memory"]
     assert "at most 3,150 MiB" in (ROOT / "deploy" / "kubernetes.yaml").read_text()
