@@ -15,6 +15,7 @@ from typing import Final, Protocol
 
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.link import OFFER_TIMEOUT_S, LinkEnds
+from aeron_spark.connection.traffic import EndpointTraffic
 from aeron_spark.errors import AeronSparkError, DataFormatError, EndedError, TamperedError, TransportError, WaitTimeout
 from aeron_spark.protocol.bulk import BulkFrameKind
 from aeron_spark.protocol.frames import Buffer
@@ -326,6 +327,8 @@ class BulkLinks:
 
     def __init__(self, owner: BulkLinkOwner) -> None:
         self.on_removed: Callable[[BulkLink], object] = _ignore
+        self.traffic = EndpointTraffic()
+        """Counts the bytes of bulk links, with those of other links of the endpoint."""
         self.opened = 0
         """Number of bulk links since the start, for comparison with the number of handshakes."""
         self._owner = owner
@@ -343,6 +346,7 @@ class BulkLinks:
             self._by_number[id(bulk_link.connection), bulk_link.number] = bulk_link
             self.opened += 1
         bulk_link.connection.traffic.add(bulk_link.link)
+        self.traffic.add(bulk_link.link, "bulk")
 
     def of(self, connection: Connection, number: int) -> BulkLink:
         """Return the bulk link of a connection with this number. Raises EndedError if it has none. Thread-safe."""
@@ -455,4 +459,5 @@ class BulkLinks:
             self._owner.inbox.close_subscription(bulk_link.link.token)
             bulk_link.close_publication()
             bulk_link.connection.traffic.remove(bulk_link.link)
+            self.traffic.remove(bulk_link.link)
             self.on_removed(bulk_link)

@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from aeron_spark.connection.call_observer import ServedCall
 from aeron_spark.connection.frame_sender import FrameSender
 from aeron_spark.connection.inbound import Deliveries, SerialExecutor
 from aeron_spark.connection.link import LinkEnds
@@ -70,6 +71,9 @@ class ConnectionOwner(EndpointServices, Protocol):
     def report(self, connection: Connection | None, error: BaseException) -> None:
         """Report an error to the error listeners."""
 
+    def call_ended(self, connection: Connection, ended: ServedCall) -> None:
+        """Learn that a call of the peer has ended."""
+
     def request_flush(self, connection: Connection) -> None:
         """Have the event loop flush the connection's sender soon, because Aeron did not take a frame."""
 
@@ -115,7 +119,7 @@ class Connection:
         self._rpc = RpcRunner(
             self.state_lock, owner, lambda target, method: owner.is_permitted(self, target, method), self._send_record,
             self._send_request, lambda size: owner.is_memory_full(self, size), self._has_room, self._report, number,
-            lambda: self.label,
+            lambda ended: owner.call_ended(self, ended),
         )  # fmt: skip
         self._transfers = TransferRunner(
             self.sender, self.machine, self.state_lock, owner, self._assembling,

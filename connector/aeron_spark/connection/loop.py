@@ -44,6 +44,10 @@ class EventLoop:
         """The last exception that the loop logged."""
         self.turns = 0
         """How often the loop has turned; it turns several times a second, also when it is idle."""
+        self.turned_at = time.monotonic()
+        """When the last turn began, in monotonic seconds. Thread-safe."""
+        self.on_turn: Callable[[float], object] | None = None
+        """Called after each turn with the seconds of its work. Change it before the start."""
         self._inbox = inbox
         self._handle = handle
         self._work = work
@@ -85,7 +89,7 @@ class EventLoop:
         while not self._stopping.is_set():
             self.turns += 1
             events = self._safely(self._poll, BUSY_WAIT_S if has_more else IDLE_WAIT_S if is_idle else WAIT_S)
-            now = time.monotonic()
+            now = self.turned_at = time.monotonic()
             if not isinstance(events, list):
                 self._stopping.wait(WAIT_S)  # the poll failed, as it does after the loss of the media driver
                 continue
@@ -98,6 +102,8 @@ class EventLoop:
             if has_more or events or not self._safely(self._is_idle):
                 last_work = now
             is_idle = now - last_work >= IDLE_AFTER_S
+            if self.on_turn is not None:
+                self.on_turn(time.monotonic() - now)
 
     def _poll(self, timeout: float) -> list[TransportEvent]:
         return self._inbox().poll(timeout)

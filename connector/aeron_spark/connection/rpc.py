@@ -9,14 +9,13 @@ sends the response when the future is done. If the connection ends first, the fu
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 from typing import Any, Final
 
+from aeron_spark.connection.call_observer import ServedCall, take_noted_failure
 from aeron_spark.connection.owner import EndpointServices
 from aeron_spark.errors import AeronSparkError, EndedError, OptionError, RefusedError
 from aeron_spark.protocol.frames import RecordKind
@@ -36,8 +35,6 @@ from aeron_spark.protocol.rpc_messages import (
 )
 from aeron_spark.protocol.rpc_objects import CALL_TIMEOUT, ConnectionObjects, Mode, Proxy, remote_of
 from aeron_spark.waiting import result_within
-
-LOG: Final = logging.getLogger("aeron_spark.endpoint")
 
 Send = Callable[[int, bytes, float | None], None]  # kind, payload, end of the wait for room (None: do not wait)
 SendRequest = Callable[[int, bytes, float, Future[Any]], None]  # kind, payload, end of the wait for room, response
@@ -68,7 +65,7 @@ class RpcRunner:
         on_room: Callable[[], None],
         report: Callable[[BaseException], None],
         number: int,
-        label: Callable[[], str],
+        observe: Callable[[ServedCall], None],
     ) -> None:
         settings = owner.settings
         self._state_lock = state_lock
@@ -78,7 +75,7 @@ class RpcRunner:
         self._on_room = on_room
         self._report = report
         self._number = number
-        self._label = label
+        self._observe = observe
         self.objects = ConnectionObjects(owner.objects, self._invoke, max_objects=settings.max_objects)
         self.references = LockedReferences(self.objects, state_lock)
         self.calls = Calls(owner.types, self.references, max_in_flight=settings.max_calls, connection=number)
@@ -89,7 +86,7 @@ class RpcRunner:
         self._was_full = False
         self._is_closed = False
         self._unfinished_turn = object()  # responses that are ready do not wait for calls that have not begun
-        self._unfinished: dict[int, tuple[Invocation, Future[Any]]] = {}  # by the invocation's id: calls with futures
+        self._unfinished: dict[int, tuple[Invocation, Future[Any], float]] = {}  # by the invocation's id
 
     @property
     def is_full(self) -> bool:
@@ -138,7 +135,8 @@ class RpcRunner:
             self._was_full = self._was_full or self.is_full
         if isinstance(taken, Invocation):
             try:
-                self._owner.worker_pool.submit(self, lambda: self._run(taken))
+                arrived_at = time.monotonic()
+                self._owner.worker_pool.submit(self, lambda: self._run(taken, arrived_at))
             except RuntimeError:  # the endpoint is closing
                 return
         elif taken is not None:
@@ -174,11 +172,11 @@ class RpcRunner:
             self.objects.close()
             self._is_closed = True
             unfinished, self._unfinished = self._unfinished, {}
-            for invocation, _ in unfinished.values():
+            for invocation, _, _ in unfinished.values():
                 self.dispatcher.abandon(invocation)
         self._owner.worker_pool.drop(self)  # calls of the peer that have not begun
         self._owner.worker_pool.drop(self._unfinished_turn)
-        for _, future in unfinished.values():
+        for _, future, _ in unfinished.values():
             future.cancel()
         for ended in open_calls:
             _raise_in_caller(ended)
@@ -216,20 +214,21 @@ class RpcRunner:
     def _until(self, timeout: float | None) -> float:
         return time.monotonic() + (timeout or self._owner.settings.send_seconds)
 
-    def _run(self, invocation: Invocation) -> None:
+    def _run(self, invocation: Invocation, arrived_at: float) -> None:
+        take_noted_failure()
         outcome = invocation.run()
         if isinstance(outcome.value, Future) and invocation.factory is None:
-            self._finish_when_done(invocation, outcome.value)
+            self._finish_when_done(invocation, outcome.value, arrived_at)
         else:
-            self._finish(invocation, outcome)
+            self._finish(invocation, outcome, arrived_at)
 
-    def _finish_when_done(self, invocation: Invocation, future: Future[Any]) -> None:
+    def _finish_when_done(self, invocation: Invocation, future: Future[Any], arrived_at: float) -> None:
         """Finish a call with the result of this future, without a thread that waits for it."""
         with self._state_lock:
             if self._is_closed:
                 self.dispatcher.abandon(invocation)
             else:
-                self._unfinished[id(invocation)] = (invocation, future)
+                self._unfinished[id(invocation)] = (invocation, future, arrived_at)
         if self._is_closed:
             future.cancel()
         elif future.done():
@@ -248,34 +247,28 @@ class RpcRunner:
 
     def _finish_done(self, invocation: Invocation, future: Future[Any]) -> None:
         with self._state_lock:
-            is_open = self._unfinished.pop(id(invocation), None) is not None
-        if is_open:
-            self._finish(invocation, _outcome_of(future))
+            unfinished = self._unfinished.pop(id(invocation), None)
+        if unfinished is not None:
+            self._finish(invocation, _outcome_of(future), unfinished[2])
 
-    def _finish(self, invocation: Invocation, outcome: Outcome) -> None:
+    def _finish(self, invocation: Invocation, outcome: Outcome, arrived_at: float) -> None:
         with self._state_lock:
             response = self.dispatcher.finish(invocation, outcome)
             has_room = self._was_full and self.dispatcher.is_half_empty
             self._was_full = self._was_full and not has_room
         if has_room:
             self._on_room()
-        if outcome.error is not None:
-            self._log_failure(invocation, outcome.error)
+        if outcome.error is not None and invocation.one_way:
+            self._report(outcome.error)
+        description, error = take_noted_failure() or (invocation.description, outcome.error)
+        name = call_name(self._number, invocation.call_id)
+        seconds = time.monotonic() - arrived_at
+        self._observe(ServedCall(name, description, invocation.target, invocation.one_way, seconds, error))
         if response is not None:
             try:
                 self._send(RecordKind.RETURN, response, None)
             except AeronSparkError as error:
                 self._report(error)
-
-    def _log_failure(self, invocation: Invocation, error: BaseException) -> None:
-        if invocation.one_way:
-            self._report(error)
-            return
-        name = call_name(self._number, invocation.call_id)
-        if isinstance(error, AeronSparkError):  # its caller gets the error with its remedy
-            LOG.info("call %s of %s failed: %s: %r", name, self._label(), invocation.description, str(error))
-        else:
-            LOG.warning("call %s of %s failed: %s\n%s", name, self._label(), invocation.description, _stack(error))
 
 
 class LockedReferences:
@@ -303,12 +296,6 @@ def _outcome_of(future: Future[Any]) -> Outcome:
         return Outcome(error=EndedError("the call was cancelled", remedy="Call again."))
     except BaseException as error:
         return Outcome(error=error)
-
-
-def _stack(error: BaseException) -> str:
-    """Return the stack and the error's text, indented: the caller may have chosen the text to imitate log lines."""
-    lines = "".join(traceback.format_exception(error)).splitlines()
-    return "\n".join("    | " + "".join(one if one.isprintable() else "?" for one in line) for line in lines)
 
 
 def _raise_in_caller(ended: EndedCall) -> None:

@@ -10,6 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final, Protocol
 
 from aeron_spark.connection.bulk_links import FOREIGN_IMAGE, BulkLinks
+from aeron_spark.connection.call_observer import ServedCall, log_failed_call
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.deadlines import Deadlines
 from aeron_spark.connection.endpoint_listeners import EndpointListeners
@@ -19,6 +20,7 @@ from aeron_spark.connection.inbound import SerialExecutor
 from aeron_spark.connection.link import LinkEnds
 from aeron_spark.connection.loop import IDLE_WAIT_S, EventLoop
 from aeron_spark.connection.settings import LinkSettings
+from aeron_spark.connection.traffic import EndpointTraffic
 from aeron_spark.errors import (
     AeronSparkError,
     DataFormatError,
@@ -121,6 +123,8 @@ class Runtime:
         self.objects: Final = GlobalObjects()
         self.error_codes: Final = ErrorCodes()
         self.listeners: Final = EndpointListeners()
+        self.observe_call: Callable[[Connection, ServedCall], None] = log_failed_call
+        """Called with each call of a peer that has ended. Change it before the start."""
         self.deliver: Final = self.listeners.deliver
         """Call the endpoint's listeners of a message; return whether it has any."""
         self.listener_pool: Final = ThreadPoolExecutor(MAX_LISTENER_THREADS, thread_name_prefix=f"{name}-listener")
@@ -130,6 +134,9 @@ class Runtime:
         self.loop: Final = EventLoop(
             name, lambda: self._runner.inbox, self._handle, self._work, self._tick, self._is_idle
         )
+        self.traffic: Final = EndpointTraffic()
+        """The bytes of all links."""
+        self.bulk_links.traffic = self.traffic
         self.holds: Final = ConnectionHolds(settings.memory_limit, self.bulk_links, self._end_largest)
         self.is_memory_full: Final = self.holds.is_memory_full
         """Return whether no memory is left for so many bytes of a connection."""
@@ -234,6 +241,10 @@ class Runtime:
         else:
             self._error_executor.submit(lambda: self.listeners.report(None, error))
 
+    def call_ended(self, connection: Connection, ended: ServedCall) -> None:
+        """Notify the observer of calls."""
+        self.observe_call(connection, ended)
+
     def is_permitted(self, connection: Connection, target: Target, method: str) -> bool:
         """Whether the peer of a connection may call this method."""
         return self._runner.is_permitted(connection, target, method)
@@ -265,6 +276,7 @@ class Runtime:
         """Give the frames of a link to a connection."""
         self._links[link.token] = (connection, link)
         connection.traffic.add(link)
+        self.traffic.add(link, "message")
 
     def remove_link(self, link: LinkEnds) -> None:
         """Close both directions of a link."""
@@ -275,6 +287,7 @@ class Runtime:
         else:
             found[0].sender.close_link(link)
             found[0].traffic.remove(link)
+            self.traffic.remove(link)
 
     # The event loop's calls.
 

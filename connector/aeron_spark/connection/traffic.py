@@ -3,8 +3,52 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
+from typing import Final, Literal
 
 from aeron_spark.connection.link import LinkEnds
+
+LinkKind = Literal["message", "bulk"]
+LINK_KINDS: Final[tuple[LinkKind, ...]] = ("message", "bulk")
+
+
+@dataclass(slots=True)
+class Transferred:
+    """Bytes of received and of sent frames."""
+
+    received: int = 0
+    sent: int = 0
+
+
+class EndpointTraffic:
+    """The bytes of all links of an endpoint, also of closed ones, by kind: ``message`` or ``bulk``. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._links: dict[LinkEnds, LinkKind] = {}
+        self._closed: dict[LinkKind, Transferred] = {kind: Transferred() for kind in LINK_KINDS}
+
+    def add(self, link: LinkEnds, kind: LinkKind) -> None:
+        """Count the bytes of a link until it is removed."""
+        with self._lock:
+            self._links[link] = kind
+
+    def remove(self, link: LinkEnds) -> None:
+        """Keep the bytes of a link that is closed."""
+        with self._lock:
+            kind = self._links.pop(link, None)
+            if kind is not None:
+                self._closed[kind].received += link.received_bytes
+                self._closed[kind].sent += link.sent_bytes
+
+    def totals(self) -> dict[LinkKind, Transferred]:
+        """Return the bytes by kind."""
+        with self._lock:
+            found = {kind: Transferred(one.received, one.sent) for kind, one in self._closed.items()}
+            for link, kind in self._links.items():
+                found[kind].received += link.received_bytes
+                found[kind].sent += link.sent_bytes
+        return found
 
 
 class Traffic:

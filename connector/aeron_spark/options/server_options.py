@@ -243,6 +243,19 @@ class ServerOptions(EndpointOptions, where=SERVER):
     )
     deciders: int = option("8", "Threads that check keys and filters during handshakes.", example="2", low=1, high=1024)
 
+    http: str | None = option(
+        None,
+        "Serve `/metrics`, `/healthz` and `/readyz` on this `HOST:PORT`, without authentication; `:9464` means "
+        "127.0.0.1. It needs the extra `server`: `pip install aeron-spark[server]`.",
+        example=":9464",
+    )
+    metrics_streams: int = option(
+        "200",
+        "Streams with metrics of their own, the largest ones; the metrics of all others have the stream `_other`.",
+        example="50",
+        low=0,
+        high=100_000,
+    )
     log_format: Literal["text", "json"] | None = option(
         None,
         "Write the log to standard error, one line for each event: as text for people, or as JSON for programs. "

@@ -153,6 +153,7 @@ class Invocation:
     decode: Callable[[], Call | Create]
     size: int
     factory: Factory | None = None
+    target: Target | None = None  # of a call
 
     @property
     def one_way(self) -> bool:
@@ -255,7 +256,7 @@ class Dispatcher:
             return self._encode_refusal(call_id, function)
         return self._start(
             call_id, describe_request(Call(target, method)), function, payload,
-            lambda: decode_call(payload, self._types, self._references),
+            lambda: decode_call(payload, self._types, self._references), target=target,
         )  # fmt: skip
 
     def dispatch_object(self, payload: Buffer) -> Invocation | bytes | None:
@@ -325,6 +326,7 @@ class Dispatcher:
     def _start(
         self, call_id: int, description: str, function: Callable[..., Any], payload: Buffer,
         decode: Callable[[], Call | Create], factory: Factory | None = None,
+        target: Target | None = None,
     ) -> Invocation | bytes | None:  # fmt: skip
         size = len(payload) + RECORD_COST
         refusal = self._refusal(size)
@@ -332,7 +334,7 @@ class Dispatcher:
             return self._encode_refusal(call_id, Failure(refusal.reason, refusal.what))
         self.running += 1
         self.running_bytes += size
-        return Invocation(call_id, description, function, decode, size, factory)
+        return Invocation(call_id, description, function, decode, size, factory, target)
 
     def _refusal(self, size: int) -> RefusedError | None:
         if self.running >= self.max_running:

@@ -6,16 +6,26 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
+from aeron_spark.connection.call_observer import ServedCall, stack_of
 from aeron_spark.connection.connection import Connection
-from aeron_spark.errors import REFUSALS, AeronSparkError, RefusedError, TamperedError, code_of
+from aeron_spark.errors import REFUSALS, AeronSparkError, DataFormatError, RefusedError, TamperedError, code_of
 from aeron_spark.protocol.limits import PENDING_FOR_ADDRESS
 from aeron_spark.protocol.server_effects import Ending, HandshakeEnded, Notice
 from aeron_spark.protocol.server_machine import DRIVER_LOST
 from aeron_spark.protocol.sources import UdpSource
+from aeron_spark.server.event_table import Level
 from aeron_spark.server.events import ServerEvents
-from aeron_spark.server.log_format import stack_of
 from aeron_spark.server.observer import ServerObserver
 from aeron_spark.server.settings import ServerSettings
+from aeron_spark.wire.stream_rpc import (
+    AnyRequest,
+    CommitEmptyTransaction,
+    CommitTransaction,
+    CreateStream,
+    DeleteStream,
+    OpenStage,
+    PurgeStream,
+)
 
 ENDINGS: Final = {
     Ending.CLOSED_BY_SERVER: "closed-by-server",
@@ -70,6 +80,37 @@ class EventObserver(ServerObserver):
         else:
             self._connected.setdefault(connection, (fields["name"], self._clock()))
         self._events.report(_NOTICES[notice], **fields)
+
+    def call_ended(self, connection: Connection, ended: ServedCall) -> None:
+        """Report a call that failed. The error of a one-way call is reported as an error."""
+        error = ended.error
+        if error is None or ended.is_one_way:
+            return
+        is_expected = isinstance(error, AeronSparkError)  # its caller gets it with its remedy
+        self._events.report(
+            "call_failed", level=None if is_expected else Level.WARNING, call=ended.call, id=connection.id,
+            name=self.name(connection), method=ended.description, error_type=type(error).__name__,
+            error=error.what if isinstance(error, AeronSparkError) else str(error),
+            stack=None if is_expected else stack_of(error),
+        )  # fmt: skip
+
+    def request_ended(self, connection: Connection, request: AnyRequest, error: AeronSparkError | None) -> None:
+        """Report changes of streams, and commits that failed."""
+        name = self.name(connection)
+        match request:
+            case CreateStream() if error is None:
+                self._events.report("stream_created", stream=request.stream, partitions=request.partitions, name=name)
+            case DeleteStream() if error is None:
+                self._events.report("stream_deleted", stream=request.stream, name=name)
+            case PurgeStream() if error is None:
+                self._events.report("purged", stream=request.stream, name=name)
+            case CommitTransaction() | CommitEmptyTransaction() if error is not None:
+                self._events.report(
+                    "commit_failed", stream=request.stream, writer=request.writer, transaction=request.transaction,
+                    name=name, reason=error.reason or code_of(error), error=error.what,
+                )  # fmt: skip
+            case OpenStage() if isinstance(error, DataFormatError):
+                self._events.report("schema_refused", stream=request.stream, name=name, error=error.what)
 
     def driver_back(self) -> None:
         """Report that the server uses a media driver again."""

@@ -6,18 +6,17 @@ import json
 import logging
 import math
 import re
-import traceback
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any, Final, Literal
 
+from aeron_spark.connection.call_observer import stack_of
 from aeron_spark.server.event_table import FIELDS, Field
 from aeron_spark.text_safety import quote_text
 
 LogFormat = Literal["text", "json"]
 
 MAX_LISTED: Final = 20  # elements of a list
-MAX_STACK_FUNCTIONS: Final = 12
 _PLAIN: Final = re.compile(r"[A-Za-z0-9._:@/+,%\[\]-]+", re.ASCII)  # needs no quotation marks in a line of text
 _OTHER_FIELD: Final = Field("of a record that is not an event", is_quoted=True)
 
@@ -45,12 +44,6 @@ class LineFormatter(logging.Formatter):
 def describe(event: str, fields: Mapping[str, Any]) -> str:
     """Return an event with its fields, without time and level: ``connected name=desk-7``."""
     return " ".join([event, *(f"{name}={_text(name, value)}" for name, value in fields.items())])
-
-
-def stack_of(error: BaseException) -> str:
-    """Return the functions that ran at an error, the innermost first: ``stream.py:88 commit < rpc.py:215 _run``."""
-    frames = traceback.extract_tb(error.__traceback__)[-MAX_STACK_FUNCTIONS:]
-    return " < ".join(f"{one.filename.rpartition('/')[2]}:{one.lineno} {one.name}" for one in reversed(frames))
 
 
 def _event_of(record: logging.LogRecord) -> tuple[str, Mapping[str, Any]]:

@@ -21,6 +21,7 @@ from aeron_spark.server.ban_file import StoredBans
 from aeron_spark.server.bulk_link_service import BulkLinkHandler
 from aeron_spark.server.event_observer import EventObserver
 from aeron_spark.server.events import ServerEvents
+from aeron_spark.server.observer import ServerObservers
 from aeron_spark.server.runner import ConnectionService, ServerRunner
 from aeron_spark.server.settings import ServerSettings
 from aeron_spark.transport.addresses import HostPort
@@ -69,12 +70,18 @@ class MessageServer(Endpoint):
         self.event_observer: Final = EventObserver(self.events, name_of, self._settings)
         """Reports facts of the server as events."""
         self._runner.observers.add(self.event_observer)
+        runtime.observe_call = self._runner.observers.call_ended
         runtime.listeners.add("error", self.event_observer.on_error)
         self._drain_mark = 0
         self._observers: Final[list[GrantObserver]] = []
         bulk_links = BulkLinkHandler(self._runner, runtime.bulk_links, runtime.call_on_loop)
         runtime.bulk_links.on_removed = bulk_links.release_ids
         self.add_service(bulk_links)
+
+    @property
+    def facts(self) -> ServerObservers:
+        """The observers of the server. Add one before the start."""
+        return self._runner.observers
 
     @property
     def runtime(self) -> Runtime:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from aeron_spark.connection.call_observer import ServedCall
 from aeron_spark.connection.connection import Connection
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.protocol.server_effects import Ending, HandshakeEnded, Notice
+from aeron_spark.wire.stream_rpc import AnyRequest
 
 
 class ServerObserver:
@@ -22,6 +24,15 @@ class ServerObserver:
 
         ``cause`` is why a connection has ended; None if its session continues, and the client may resume it.
         """
+
+    def call_ended(self, connection: Connection, ended: ServedCall) -> None:
+        """A call of a client has ended. Called on a thread of the workers."""
+
+    def request_ended(self, connection: Connection, request: AnyRequest, error: AeronSparkError | None) -> None:
+        """A request to the streams was executed, or has failed. Called on a thread of the workers."""
+
+    def read(self, stream: str, size: int) -> None:
+        """A reader gets bytes of a stream. Called on a thread of the transfers."""
 
     def driver_back(self) -> None:
         """The server has connected to a media driver again, after a loss. Called on the event loop."""
@@ -48,6 +59,21 @@ class ServerObservers(ServerObserver):
         """Notify each observer."""
         for observer in self._observers:
             observer.connection_changed(connection, notice, cause)
+
+    def call_ended(self, connection: Connection, ended: ServedCall) -> None:
+        """Notify each observer."""
+        for observer in self._observers:
+            observer.call_ended(connection, ended)
+
+    def request_ended(self, connection: Connection, request: AnyRequest, error: AeronSparkError | None) -> None:
+        """Notify each observer."""
+        for observer in self._observers:
+            observer.request_ended(connection, request, error)
+
+    def read(self, stream: str, size: int) -> None:
+        """Notify each observer."""
+        for observer in self._observers:
+            observer.read(stream, size)
 
     def driver_back(self) -> None:
         """Notify each observer."""

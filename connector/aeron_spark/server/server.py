@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from aeron_spark.aeron.driver import aeron_version
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.endpoint import Endpoint
-from aeron_spark.errors import REFUSALS, RefusedError
-from aeron_spark.keys.client_table import ClientsChange
+from aeron_spark.errors import REFUSALS, RefusedError, SetupError
+from aeron_spark.keys.client_table import ClientsChange, ClientTable
 from aeron_spark.keys.clients_file import key_name
 from aeron_spark.keys.stores import FilePeerStore
 from aeron_spark.options import ServerOptions
@@ -27,9 +28,14 @@ from aeron_spark.server.clients_watcher import ClientsWatcher
 from aeron_spark.server.connection_report import ConnectionReporter
 from aeron_spark.server.disk_reserve import DiskReserve
 from aeron_spark.server.events import ServerEvents
+from aeron_spark.server.http import parse_http_address
 from aeron_spark.server.live_options import OptionChanges, compare, with_live
 from aeron_spark.server.log_output import LogOutput
 from aeron_spark.server.message_server import GrantObserver, MessageServer
+from aeron_spark.server.metric_counts import MetricCounts
+from aeron_spark.server.metric_state import MetricReader, State
+from aeron_spark.server.metrics import require_prometheus_client
+from aeron_spark.server.monitoring import Monitoring
 from aeron_spark.server.peer_store import peer_store_of
 from aeron_spark.server.readiness import Readiness
 from aeron_spark.server.reloading import Reloader
@@ -42,6 +48,7 @@ from aeron_spark.server.stream_events import StreamEvents
 from aeron_spark.server.stream_report import StreamCommands
 from aeron_spark.server.stream_service import StreamLimits, StreamService
 from aeron_spark.streams.store import StreamStore
+from aeron_spark.transport.addresses import HostPort, ip_of
 from aeron_spark.transport.api import ServerAddress
 from aeron_spark.version import package_version
 
@@ -76,6 +83,7 @@ class Server(Endpoint):
         peers = store or peer_store_of(parsed)
         self._options = parsed
         self._addresses: Final = parsed.addresses
+        self._http_address: Final = _http_address(parsed)
         self._log_settings: Final = (parsed.log_format, parsed.log_level)
         self._log_output: LogOutput | None = None
         self._started_at: float | None = None
@@ -100,7 +108,7 @@ class Server(Endpoint):
         """The free space of the server's disks, and how much of it must stay free."""
         self._stream_service: Final = StreamService(
             lambda: self.streams, self._runtime.bulk_links, self.grant_of, self._runtime.deadlines,
-            StreamLimits.of(parsed), self.disk_reserve.refusal,
+            StreamLimits.of(parsed), self.disk_reserve.refusal, self._server.facts,
         )  # fmt: skip
         self._server.add_service(self._stream_service)
         self._server.observe_grants(self._stream_service)
@@ -108,6 +116,9 @@ class Server(Endpoint):
         self._clients_watcher: Final = ClientsWatcher(clients, self._server.apply_grants, self._runtime.report)
         self.state: Final = ServerState(self._server, self._housekeeper, self.disk_reserve, lambda: self.aeron_dir)
         """Whether the server starts, is ready or drains."""
+        self._monitoring: Final = (
+            None if self._http_address is None else self._make_monitoring(parsed.metrics_streams, clients)
+        )
         self._admin_path: Final = parsed.admin_socket
         self._admin_commands: Final[dict[str, AdminCommand]] = {
             "status": self.state.status,
@@ -217,6 +228,7 @@ class Server(Endpoint):
         self._node.start()
         self._bans.open(self._node.store_folder)
         self._open_admin_socket()
+        self._open_pages()
         if self._node.has_streams:
             self._housekeeper.recover()
         self.state.is_recovered = True
@@ -274,6 +286,8 @@ class Server(Endpoint):
         self._exit_hook.cancel()
         if self._admin_socket is not None:
             self._admin_socket.close()
+        if self._monitoring is not None:
+            self._monitoring.close()
         self._clients_watcher.close()
         cut_off = self.unfinished_work
         self._server.close(_shutdown() if self.state.is_draining else None)
@@ -296,6 +310,36 @@ class Server(Endpoint):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @property
+    def http_address(self) -> str | None:
+        """The address of the pages ``/metrics``, ``/healthz`` and ``/readyz``; None while it serves none."""
+        address = None if self._monitoring is None else self._monitoring.address
+        return None if address is None else str(address)
+
+    def _make_monitoring(self, max_streams: int, clients: ClientTable | None) -> Monitoring:
+        def read_state(counts: MetricCounts) -> State:
+            return MetricReader(
+                self._server, counts, lambda: self.streams if self._housekeeper.is_open else None, self.disk_reserve,
+                lambda: self.aeron_dir, lambda: self.state.readiness.is_ready,
+                lambda: 0 if clients is None else len(clients), (package_version(), aeron_version()),
+            ).read()  # fmt: skip
+
+        return Monitoring(self._server, self._node.observers, self.state.readiness, max_streams, read_state)
+
+    def _open_pages(self) -> None:
+        """Serve the HTTP pages if an option says so; a second start, after a failed one, keeps them."""
+        if self._monitoring is None or self._http_address is None or self._monitoring.address is not None:
+            return
+        self._monitoring.listen(self._http_address)
+        address = ip_of(self._http_address.host)
+        if address is None or not address.is_loopback:
+            self._report(
+                SetupError(
+                    f"the pages at http://{self._http_address} have no authentication, and other hosts may reach them",
+                    remedy="Give --http an address of 127.0.0.1, or let a firewall admit the Prometheus server only.",
+                )
+            )
 
     def _open_log(self) -> None:
         """Write the log to standard error if an option says so; a second start, after a failed one, keeps it."""
@@ -328,6 +372,14 @@ class Server(Endpoint):
         problem = self._node.guard_problem() if is_on_network else None
         if problem is not None:
             self._runtime.report(None, problem)
+
+
+def _http_address(options: ServerOptions) -> HostPort | None:
+    """Return where the server serves HTTP pages. Raises OptionError, also without the package that it needs."""
+    if options.http is None:
+        return None
+    require_prometheus_client()
+    return parse_http_address(options.http)
 
 
 def name_of(peers: PeerStore, key: bytes) -> str:

@@ -7,7 +7,6 @@ sends the rows of each read, and one receives the stages of each bulk link: a sl
 from __future__ import annotations
 
 import copy
-import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -16,6 +15,7 @@ from typing import Final
 from weakref import WeakValueDictionary
 
 from aeron_spark.connection.bulk_links import BulkLink, BulkLinks
+from aeron_spark.connection.call_observer import note_failure
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.deadlines import Deadlines
 from aeron_spark.errors import (
@@ -30,6 +30,7 @@ from aeron_spark.errors import (
 from aeron_spark.options import ServerOptions
 from aeron_spark.protocol.grants import STREAM_ACTIONS, Grant
 from aeron_spark.server.incoming_stage import IncomingStage
+from aeron_spark.server.observer import ServerObserver
 from aeron_spark.server.running_commits import RunningCommits
 from aeron_spark.server.stream_access import StreamAccess
 from aeron_spark.streams.ledger import AlreadyCommitted
@@ -40,7 +41,6 @@ from aeron_spark.streams.stream import Stream
 from aeron_spark.waiting import fail, map_future
 from aeron_spark.wire import stream_rpc as rpc
 
-LOG: Final = logging.getLogger("aeron_spark.streams")
 MAX_TRANSFERS: Final = 512  # of all clients: reads, and bulk links that receive stages; further ones wait for a thread
 SEND_TIMEOUT_S: Final = 600.0  # a reader that takes no message for so long is abandoned
 POLL_INTERVAL_S: Final = 1.0  # between two checks whether a stage still needs messages
@@ -75,7 +75,9 @@ class StreamService:
         self, store: Callable[[], StreamStore], bulk_links: BulkLinks, grant_of: Callable[[Connection], Grant],
         deadlines: Deadlines, limits: StreamLimits | None = None,
         refuse_write: Callable[[], RefusedError | None] = lambda: None,
+        observer: ServerObserver | None = None,
     ) -> None:  # fmt: skip
+        self.observer = observer or ServerObserver()
         self.store = store
         self.refuse_write = refuse_write
         self.limits = limits or StreamLimits()
@@ -141,15 +143,18 @@ class StreamRequestHandler:
         try:
             request = rpc.decode_request(data)
         except AeronSparkError as error:
-            return self._failure("a request", error)
-        name = type(request).__name__
+            note_failure("a request", error)
+            return rpc.encode_response(rpc.failure_of(error))
         try:
             response = self.execute(request)
         except AeronSparkError as error:
-            return self._failure(name, error)
+            note_failure(type(request).__name__, error)
+            self._service.observer.request_ended(self._connection, request, error)
+            return rpc.encode_response(rpc.failure_of(error))
+        self._service.observer.request_ended(self._connection, request, None)
         if isinstance(response, Future):
-            return map_future(response, lambda ended: self._encode(name, ended.result))
-        return self._encode(name, lambda: response)
+            return map_future(response, lambda ended: _encode(ended.result))
+        return _encode(lambda: response)
 
     def execute(self, request: rpc.AnyRequest) -> rpc.Response | Future[rpc.CommitsSeen]:
         """Execute a request, and return its response or the future of it. Raises AeronSparkError if it fails."""
@@ -230,16 +235,6 @@ class StreamRequestHandler:
             self._forget(stage_id, error)
         for stream in leased:
             stream.end_leases(self._access.owner)
-
-    def _encode(self, request_name: str, response: Callable[[], rpc.Response]) -> bytes:
-        try:
-            return rpc.encode_response(response())
-        except AeronSparkError as error:
-            return self._failure(request_name, error)
-
-    def _failure(self, request_name: str, error: AeronSparkError) -> bytes:
-        LOG.info("%s of %s failed: %r", request_name, self._connection.label, str(error))
-        return rpc.encode_response(rpc.failure_of(error))
 
     def _stream_to_write(self, name: str, writer: str) -> Stream:
         """Return a stream to which the client may write now. Raises RefusedError if nothing may be written."""
@@ -497,6 +492,7 @@ class StreamRequestHandler:
                 )
                 link.send_from(memory[: PAYLOAD_OFFSET + len(data)], timeout=SEND_TIMEOUT_S)
                 next_position = position + len(data)
+                self._service.observer.read(stream.definition.name, len(data))
             link.send(rpc.encode_bulk_head(request, rpc.BulkMessageKind.END, next_position), timeout=SEND_TIMEOUT_S)
         except AeronSparkError as error:
             self._send_failure(link, request, error)
@@ -559,6 +555,13 @@ class StreamRequestHandler:
             term_bytes=definition.term_bytes,
             partitions=tuple(rpc.PartitionRange(one.partition, one.start, one.end) for one in stream.states()),
         )
+
+
+def _encode(response: Callable[[], rpc.Response]) -> bytes:
+    try:
+        return rpc.encode_response(response())
+    except AeronSparkError as error:
+        return rpc.encode_response(rpc.failure_of(error))
 
 
 def _finished_stage(stream: Stream, stage_id: str) -> StageRef:

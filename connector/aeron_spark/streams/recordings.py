@@ -48,6 +48,11 @@ class Recovered(NamedTuple):
     truncated: dict[int, tuple[int, int]]  # by partition: the end of its recording before and now
 
 
+def free_nothing() -> bool:
+    """Return False: the default for a stream that is alone in its archive."""
+    return False
+
+
 class Recordings:
     """The recordings of a stream, for one thread at a time.
 

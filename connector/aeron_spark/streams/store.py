@@ -237,6 +237,11 @@ class StreamStore:
         """The streams that could not be opened yet, by name; ``tick`` tries again. Not the damaged ones."""
         return {name: error for name, error in list(self.failed.items()) if error.retriable}
 
+    @property
+    def staged_bytes(self) -> int:
+        """The bytes that the stages of all streams reserve."""
+        return self._space.reserved
+
     def definition(self, name: str) -> Definition | None:
         """Return the definition of a stream, also of a damaged one; None if its file is damaged."""
         stream = self._streams.get(name)

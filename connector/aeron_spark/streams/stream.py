@@ -27,13 +27,14 @@ from aeron_spark.errors import (
 from aeron_spark.streams.archive_mark import ArchiveMark
 from aeron_spark.streams.commit_checks import check_rows_named, check_token
 from aeron_spark.streams.definition import Definition
+from aeron_spark.streams.figures import StreamFigures, figures_of
 from aeron_spark.streams.journal import JournaledLedger, StoreOpening
 from aeron_spark.streams.ledger import NO_TRANSACTION
 from aeron_spark.streams.model import CommitOutcome, Shape, StreamSettings
 from aeron_spark.streams.observer import CommittedTransaction, StreamObserver, StreamRecovery
 from aeron_spark.streams.reader_leases import ReaderLeases
 from aeron_spark.streams.reads import ReadableStream
-from aeron_spark.streams.recordings import Recordings
+from aeron_spark.streams.recordings import Recordings, free_nothing
 from aeron_spark.streams.retention import Layout, purge_to, retention_starts
 from aeron_spark.streams.schema_changes import merge
 from aeron_spark.streams.stage_files import StageSpace
@@ -42,11 +43,6 @@ from aeron_spark.streams.time_index import SECOND_NS
 
 STAGES: Final = "stages"
 MARK_INTERVAL_S: Final = 10.0  # between two updates of the archive's mark, each of which calls fsync
-
-
-def free_nothing() -> bool:
-    """Return False: the default for a stream that is alone in its archive."""
-    return False
 
 
 class Stream(ReadableStream):
@@ -367,6 +363,12 @@ class Stream(ReadableStream):
                 recovered.loss, self._clock() - begun,
             )
         )  # fmt: skip
+
+    def figures(self) -> StreamFigures:
+        """Return the sizes of the stream and the lag of its readers, for metrics."""
+        with self._state:
+            leases = self._leases.live(self._clock())
+            return figures_of(self._view.states, leases, len(self._stages), self._ledger.committed_at, self._wall())
 
     def release_slots(self) -> bool:
         """Close this stream's publications, which frees recording slots of the archive; return whether any was open.

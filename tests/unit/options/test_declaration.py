@@ -71,6 +71,7 @@ PUBLIC_AT_SERVERS = PUBLIC_AT_ENDPOINTS | {
     "workersPerConnection",
     *("maxBulkLinks", "streamsDir", "adminSocket", "stageBytes", "diskReserve", "drainTimeout", "stageBytesPerKey"),
     *("maxPartitions", "maxPartitionsPerKey", "leaseDelay", "memoryLimit", "logFormat", "logLevel", "bytesIn"),
+    *("http", "metricsStreams"),
     *("bytesOut", "messagesIn"),
 }
 PUBLIC_AT_CLIENTS = PUBLIC_AT_ENDPOINTS | {

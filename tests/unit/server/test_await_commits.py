@@ -20,6 +20,7 @@ from aeron_spark.connection.settings import LinkSettings
 from aeron_spark.errors import AeronSparkError, ConnectError, UsageError
 from aeron_spark.protocol.grants import EVERYTHING, Grant
 from aeron_spark.server.message_server import MessageServer
+from aeron_spark.server.observer import ServerObserver
 from aeron_spark.server.settings import ServerSettings
 from aeron_spark.server.stream_service import MAX_WAIT_S, StreamRequestHandler, StreamService
 from aeron_spark.stream_client.session import StreamSession
@@ -66,6 +67,7 @@ class Requests:
         service: Any = self
         self.handler = StreamRequestHandler(service, service)
         self.label = "the connection of the test"
+        self.observer = ServerObserver()
 
     def grant_of(self, connection: object) -> Grant:
         return EVERYTHING

@@ -11,9 +11,10 @@ from typing import Any, Final
 
 import pytest
 
+from aeron_spark.connection.call_observer import stack_of
 from aeron_spark.server.event_table import EVENTS, FIELDS, Level, document
 from aeron_spark.server.events import SUPPRESSED_INTERVAL_S, ServerEvents
-from aeron_spark.server.log_format import LineFormatter, LogFormat, stack_of
+from aeron_spark.server.log_format import LineFormatter, LogFormat
 
 ROOT: Final = Path(__file__).resolve().parents[3]
 FORGED_TAGS: Final = (

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from itertools import combinations
 from typing import Any, Final, NoReturn
 
 import msgspec
 import pytest
 
+from aeron_spark.connection.call_observer import take_noted_failure
 from aeron_spark.errors import DataFormatError, OptionError, RefusedError
 from aeron_spark.protocol.grants import EVERYTHING, STREAM_ACTIONS, Grant, StreamGrant
+from aeron_spark.server.observer import ServerObserver
 from aeron_spark.server.stream_service import StreamLimits, StreamRequestHandler
 from aeron_spark.streams.store import Condition
 from aeron_spark.wire.stream_rpc import (
@@ -108,6 +109,7 @@ class Service:
         self.limits = StreamLimits()
         self.refusal: RefusedError | None = None
         self.is_draining = False
+        self.observer = ServerObserver()
         self._grant = grant
         self._store = Store()
 
@@ -197,17 +199,20 @@ def is_admitted(service: StreamRequestHandler, request_: Any) -> bool:
     return True
 
 
-def test_the_response_to_a_failed_or_invalid_request_is_a_failure(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "aeron_spark.streams")
+def test_the_response_to_a_failed_or_invalid_request_is_a_failure_of_its_call() -> None:
     refusing = handler(granted_to(NAME, READ))
     with pytest.raises(RefusedError, match="your key may not purge stream"):
         decode_response(DeleteStream(NAME), refusing.handle(encode_request(DeleteStream(NAME))))
+    assert noted_request() == "DeleteStream"
     with pytest.raises(DataFormatError, match="these bytes are not a request"):
         decode_response(DeleteStream(NAME), refusing.handle(b"\xc1"))
-    assert [record.getMessage().split(" failed: ")[0] for record in caplog.records] == [
-        "DeleteStream of the connection of the test",
-        "a request of the connection of the test",
-    ]
+    assert noted_request() == "a request"
+
+
+def noted_request() -> str | None:
+    """Return the name of the request that has failed on this thread."""
+    noted = take_noted_failure()
+    return None if noted is None else noted[0]
 
 
 @pytest.mark.parametrize("granted", STREAM_ACTIONS)

@@ -1,0 +1,74 @@
+"""The facts about a call that has ended, and the log of an endpoint that has no other observer of them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import traceback
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from aeron_spark.errors import AeronSparkError
+from aeron_spark.protocol.rpc_messages import Target
+from aeron_spark.text_safety import escape_text
+
+LOG: Final = logging.getLogger("aeron_spark.endpoint")
+MAX_LOGGED_CHARACTERS: Final = 1024  # of an error's text
+MAX_STACK_FUNCTIONS: Final = 12
+
+
+@dataclass(frozen=True, slots=True)
+class ServedCall:
+    """A call of the peer that has ended.
+
+    ``call`` is its name in the errors and logs of both ends, ``description`` its object and method. ``seconds`` is the
+    time since its arrival. ``error`` is None if it returned.
+    """
+
+    call: str
+    description: str
+    target: Target | None
+    is_one_way: bool
+    seconds: float
+    error: BaseException | None
+
+
+_RUNNING: Final = threading.local()
+
+
+def note_failure(description: str, error: AeronSparkError) -> None:
+    """Let the call that runs on this thread count as failed, although its method returns a response with the error."""
+    _RUNNING.failure = (description, error)
+
+
+def take_noted_failure() -> tuple[str, AeronSparkError] | None:
+    """Return what ``note_failure`` noted on this thread since the last call of this function."""
+    noted: tuple[str, AeronSparkError] | None = getattr(_RUNNING, "failure", None)
+    _RUNNING.failure = None
+    return noted
+
+
+class Labelled(Protocol):
+    """A connection."""
+
+    @property
+    def label(self) -> str:
+        """Its name in the logs of both ends."""
+
+
+def log_failed_call(connection: Labelled, ended: ServedCall) -> None:
+    """Log a call that failed, on one line. A one-way call is reported to the error listeners instead."""
+    if ended.error is None or ended.is_one_way:
+        return
+    error = escape_text(str(ended.error), MAX_LOGGED_CHARACTERS)
+    head = f"call {ended.call} of {escape_text(connection.label)} failed: {escape_text(ended.description)}"
+    if isinstance(ended.error, AeronSparkError):  # its caller gets the error with its remedy
+        LOG.info("%s: %s", head, error)
+    else:
+        LOG.warning("%s: %s: %s (%s)", head, type(ended.error).__name__, error, stack_of(ended.error))
+
+
+def stack_of(error: BaseException) -> str:
+    """Return the functions that ran at an error, the innermost first: ``stream.py:88 commit < rpc.py:215 _run``."""
+    frames = traceback.extract_tb(error.__traceback__)[-MAX_STACK_FUNCTIONS:]
+    return " < ".join(f"{one.filename.rpartition('/')[2]}:{one.lineno} {one.name}" for one in reversed(frames))

@@ -1,0 +1,172 @@
+"""Counts what happens on a server, for its metrics. Without prometheus_client: that only formats the result."""
+
+from __future__ import annotations
+
+import threading
+import time
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from aeron_spark.connection import bulk_links
+from aeron_spark.connection.call_observer import ServedCall
+from aeron_spark.connection.connection import Connection
+from aeron_spark.errors import AeronSparkError
+from aeron_spark.protocol.rpc_objects import FIRST_SERVICE
+from aeron_spark.protocol.server_effects import Ending, HandshakeEnded, Notice
+from aeron_spark.server.event_observer import reason_of
+from aeron_spark.server.metric_table import BUCKETS_S, METRICS, OTHER_STREAMS
+from aeron_spark.server.observer import ServerObserver
+from aeron_spark.streams.observer import CommittedTransaction, StreamObserver
+from aeron_spark.wire import stream_rpc
+
+Labels = tuple[str, ...]
+SERVICES: Final = {bulk_links.SERVICE: "bulk-links", stream_rpc.SERVICE: "streams", FIRST_SERVICE + 3: "relay"}
+
+
+def service_of(ended: ServedCall) -> str:
+    """Return the name of the service that was called; "program" for an object of the program."""
+    target = ended.target
+    return SERVICES.get(target, "program") if isinstance(target, int) else "program"
+
+
+class Histogram:
+    """Counts durations in the buckets of ``BUCKETS_S``. One thread adds."""
+
+    def __init__(self) -> None:
+        self._counts: Final = [0] * (len(BUCKETS_S) + 1)
+        self.sum_s = 0.0
+
+    def add(self, seconds: float) -> None:
+        """Count a duration."""
+        self._counts[bisect_left(BUCKETS_S, seconds)] += 1
+        self.sum_s += seconds
+
+    def cumulative(self) -> list[tuple[str, int]]:
+        """Return by upper bound the number of durations up to it; the last bound is ``+Inf``."""
+        found, total = [], 0
+        for bound, count in zip([*map(str, BUCKETS_S), "+Inf"], list(self._counts), strict=True):
+            total += count
+            found.append((bound, total))
+        return found
+
+
+class MetricCounts(ServerObserver, StreamObserver):
+    """The counters and histograms of one server, by metric and labels. Thread-safe."""
+
+    def __init__(self, wall: Callable[[], float] = time.time) -> None:
+        self._wall: Final = wall
+        self._lock: Final = threading.Lock()
+        self._counters: Final[dict[str, Counter[Labels]]] = {}
+        self._histograms: Final[dict[str, dict[Labels, Histogram]]] = {}
+        self.event_loop: Final = Histogram()
+        """The turns of the event loop, which adds them itself."""
+        self.last_commits: Final[dict[str, float]] = {}
+        """By stream, when its last transaction was committed, in seconds since 1970."""
+        self.reloaded_at = wall()
+        """When the configuration in use was read."""
+        self.is_reload_successful = True
+
+    def add(self, metric: str, labels: Labels = (), amount: float = 1) -> None:
+        """Increase a counter."""
+        with self._lock:
+            self._counters.setdefault(metric, Counter())[labels] += amount  # type: ignore[assignment]
+
+    def observe(self, metric: str, labels: Labels, seconds: float) -> None:
+        """Count a duration."""
+        with self._lock:
+            self._histograms.setdefault(metric, {}).setdefault(labels, Histogram()).add(seconds)
+
+    def counters(self) -> dict[str, dict[Labels, float]]:
+        """Return the counters by metric and labels."""
+        with self._lock:
+            return {metric: dict(counter) for metric, counter in self._counters.items()}
+
+    def histograms(self) -> dict[str, dict[Labels, tuple[list[tuple[str, int]], float]]]:
+        """Return the cumulative buckets and the sum of each histogram, by metric and labels."""
+        with self._lock:
+            found = {
+                metric: {labels: (one.cumulative(), one.sum_s) for labels, one in by_labels.items()}
+                for metric, by_labels in self._histograms.items()
+            }
+        found["event_loop_turn_seconds"] = {(): (self.event_loop.cumulative(), self.event_loop.sum_s)}
+        return found
+
+    def keep_streams(self, names: Iterable[str]) -> None:
+        """Move the counts of other streams, which were deleted, to the stream ``_other``."""
+        kept = {*names, OTHER_STREAMS}
+        with self._lock:
+            for metric, counter in self._counters.items():
+                if METRICS[metric].labels == ("stream",):
+                    for labels in [labels for labels in counter if labels[0] not in kept]:
+                        counter[(OTHER_STREAMS,)] += counter.pop(labels)
+        for name in self.last_commits.keys() - kept:
+            self.last_commits.pop(name, None)
+
+    def on_event(self, name: str, fields: Mapping[str, Any]) -> None:
+        """Count an event of ``ServerEvents`` that has no other observer."""
+        match name:
+            case "commit_failed":
+                self.add("commit_failures_total", (str(fields.get("reason", "unknown")),))
+            case "reloaded" | "clients_changed":
+                self.reloaded_at, self.is_reload_successful = self._wall(), True
+            case "reload_failed":
+                self.is_reload_successful = False
+
+    # Observers
+
+    def handshake_ended(self, ended: HandshakeEnded) -> None:
+        """Count a handshake."""
+        self.add("handshakes_total", (ended.result,))
+        if ended.refusal is not None:
+            self.add("refusals_total", (ended.refusal.code,))
+        if ended.result == "accepted":
+            self.observe("handshake_duration_seconds", (), ended.seconds)
+
+    def connection_changed(
+        self, connection: Connection, notice: Notice, cause: Ending | AeronSparkError | None
+    ) -> None:
+        """Count a disconnection."""
+        if notice == "disconnect":
+            self.add("disconnections_total", (reason_of(cause),))
+
+    def call_ended(self, connection: Connection, ended: ServedCall) -> None:
+        """Count a call."""
+        result = "ok" if ended.error is None else "error" if isinstance(ended.error, AeronSparkError) else "failed"
+        service = service_of(ended)
+        self.add("calls_total", (service, result))
+        self.observe("call_duration_seconds", (service,), ended.seconds)
+
+    def committed(self, transaction: CommittedTransaction) -> None:
+        """Count a transaction and the phases of its commit."""
+        labels = (transaction.stream,)
+        self.last_commits[transaction.stream] = self._wall()
+        self.add("stream_committed_transactions_total", labels)
+        self.add("stream_committed_rows_total", labels, transaction.rows)
+        self.add("stream_committed_bytes_total", labels, transaction.bytes)
+        for phase, seconds in (
+            ("stage", transaction.stage_s), ("publish", transaction.publish_s), ("record", transaction.record_s),
+            ("journal", transaction.journal_s), ("total", transaction.seconds),
+        ):  # fmt: skip
+            self.observe("commit_duration_seconds", (phase,), seconds)
+
+    def read(self, stream: str, size: int) -> None:
+        """Count bytes that a reader receives."""
+        self.add("stream_read_bytes_total", (stream,), size)
+
+    def aborted(self, stream: str) -> None:
+        """Count an aborted transaction."""
+        self.add("transactions_aborted_total")
+
+    def fenced(self, stream: str, writer: str) -> None:
+        """Count a fenced run."""
+        self.add("writers_fenced_total")
+
+    def trimmed(self, stream: str, size: int) -> None:
+        """Count removed bytes."""
+        self.add("stream_trimmed_bytes_total", (stream,), size)
+
+    def lease_overridden(self, stream: str, readers: Sequence[str]) -> None:
+        """Count overridden leases."""
+        self.add("lease_overrides_total", (), len(readers))

@@ -1,0 +1,193 @@
+"""Tests the metrics of a server: their names, the number of series, counts, and the time of a scrape."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from typing import Any, Final
+
+import pytest
+
+from aeron_spark.connection.call_observer import ServedCall
+from aeron_spark.errors import OptionError, RefusedError
+from aeron_spark.protocol.refusals import Refusal
+from aeron_spark.protocol.server_effects import Ending, HandshakeEnded
+from aeron_spark.protocol.sources import parse_source
+from aeron_spark.server.metric_counts import Histogram, MetricCounts
+from aeron_spark.server.metric_state import State
+from aeron_spark.server.metric_table import BUCKETS_S, METRICS, PREFIX
+from aeron_spark.server.metrics import ServerMetrics, StreamLabels
+from aeron_spark.streams.observer import CommittedTransaction
+from aeron_spark.wire import stream_rpc
+
+SOURCE: Final = parse_source("192.0.2.7:4000")
+SAMPLE: Final = re.compile(r"([a-z_]+)(?:\{(.*)\})? (\S+)")
+
+
+def scraped(counts: MetricCounts, state: State | None = None, max_streams: int = 200) -> dict[tuple[str, str], float]:
+    """Return the samples of a scrape by name and labels."""
+    text = ServerMetrics(counts, lambda: state or {}, max_streams).exposition().decode()
+    found = {}
+    for line in text.splitlines():
+        if not line.startswith("#"):
+            match = SAMPLE.fullmatch(line)
+            assert match is not None, line
+            found[match[1], match[2] or ""] = float(match[3])
+    return found
+
+
+def transaction(stream: str, rows: int = 10, size: int = 4096) -> CommittedTransaction:
+    return CommittedTransaction(stream, "w", 1, rows, size, 0.002, 0.02, 0.2, 0.002)
+
+
+def test_each_metric_of_the_table_is_exposed_with_its_type_and_prefix() -> None:
+    text = ServerMetrics(MetricCounts(), dict, 200).exposition().decode()
+    types = dict(re.findall(r"# TYPE (\S+) (\S+)", text))
+    for metric in METRICS.values():
+        if metric.type != "histogram" or metric.name == "event_loop_turn_seconds":
+            assert types[PREFIX + metric.name] == metric.type, metric.name
+
+
+def test_a_commit_counts_for_its_stream_and_each_phase() -> None:
+    counts = MetricCounts(lambda: 1_700_000_000.0)
+    counts.committed(transaction("prices"))
+    counts.committed(transaction("prices", rows=5))
+    found = scraped(counts, {"stream_bytes": {("prices",): 8192.0}})
+    assert found["aeron_spark_stream_committed_transactions_total", 'stream="prices"'] == 2
+    assert found["aeron_spark_stream_committed_rows_total", 'stream="prices"'] == 15
+    assert found["aeron_spark_stream_committed_bytes_total", 'stream="prices"'] == 8192
+    for phase in ("stage", "publish", "record", "journal", "total"):
+        assert found["aeron_spark_commit_duration_seconds_count", f'phase="{phase}"'] == 2
+    assert found["aeron_spark_commit_duration_seconds_bucket", 'le="0.1",phase="record"'] == 0
+    assert found["aeron_spark_commit_duration_seconds_bucket", 'le="0.25",phase="record"'] == 2
+    assert counts.last_commits == {"prices": 1_700_000_000.0}
+
+
+def test_handshakes_refusals_and_disconnections_are_counted_by_reason() -> None:
+    counts, connection = MetricCounts(), object()
+    counts.handshake_ended(HandshakeEnded("accepted", SOURCE, None, bytes(32), "t", 0.02))
+    counts.handshake_ended(HandshakeEnded("refused", SOURCE, Refusal("rate", "slower"), None, "", 0.0))
+    any_connection: Any = connection
+    counts.connection_changed(any_connection, "connect", None)
+    counts.connection_changed(any_connection, "disconnect", Ending.CLOSED_BY_CLIENT)
+    counts.connection_changed(any_connection, "disconnect", RefusedError("x", reason="kicked"))
+    found = scraped(counts)
+    assert found["aeron_spark_handshakes_total", 'result="accepted"'] == 1
+    assert found["aeron_spark_handshakes_total", 'result="refused"'] == 1
+    assert found["aeron_spark_refusals_total", 'reason="rate"'] == 1
+    assert found["aeron_spark_disconnections_total", 'reason="closed-by-client"'] == 1
+    assert found["aeron_spark_disconnections_total", 'reason="kicked"'] == 1
+    assert found["aeron_spark_handshake_duration_seconds_count", ""] == 1
+
+
+@pytest.mark.parametrize(
+    ("target", "error", "labels"),
+    [
+        (stream_rpc.SERVICE, None, 'service="streams",result="ok"'),
+        (stream_rpc.SERVICE, RefusedError("no"), 'service="streams",result="error"'),
+        ("things", ZeroDivisionError(), 'service="program",result="failed"'),
+    ],
+)
+def test_calls_are_counted_by_service_and_result(target: Any, error: BaseException | None, labels: str) -> None:
+    counts: Any = MetricCounts()
+    counts.call_ended(object(), ServedCall("7-1", "a call", target, False, 0.5, error))
+    found = {
+        name: value
+        for (name, text), value in scraped(counts).items()
+        if sorted(text.split(",")) == sorted(labels.split(","))
+    }
+    assert found["aeron_spark_calls_total"] == 1
+
+
+def test_a_failed_reload_is_visible_until_the_next_good_one() -> None:
+    now = 100.0
+    counts = MetricCounts(lambda: now)
+    counts.on_event("reload_failed", {})
+    assert not counts.is_reload_successful
+    now = 200.0
+    counts.on_event("clients_changed", {})
+    assert (counts.is_reload_successful, counts.reloaded_at) == (True, 200.0)
+
+
+def test_ten_thousand_streams_make_less_than_four_thousand_series() -> None:
+    counts = MetricCounts()
+    names = [f"stream-{number}" for number in range(10_000)]
+    for number, name in enumerate(names):
+        counts.committed(transaction(name, size=number))
+        counts.read(name, 10)
+        counts.trimmed(name, 10)
+    for service in ("streams", "bulk-links", "relay", "program"):
+        for result in ("ok", "error", "failed"):
+            counts.add("calls_total", (service, result))
+        counts.observe("call_duration_seconds", (service,), 0.1)
+    by_stream = {(name,): float(number) for number, name in enumerate(names)}
+    gauges = ("stream_bytes", "stream_disk_bytes", "stream_reader_lag_bytes", "stream_reader_lag_seconds")
+    state: State = {name: dict(by_stream) for name in (*gauges, "stream_last_commit_timestamp_seconds")}
+    found = scraped(counts, state)
+    assert len(found) < 4000
+    transactions = {
+        text: value for (name, text), value in found.items() if name.endswith("_committed_transactions_total")
+    }
+    assert len(transactions) == 201
+    assert transactions['stream="_other"'] == 9_800
+    assert found["aeron_spark_stream_bytes", 'stream="stream-9999"'] == 9_999
+    assert found["aeron_spark_stream_bytes", 'stream="_other"'] == sum(range(9_800))
+    assert found["aeron_spark_stream_reader_lag_seconds", 'stream="_other"'] == 9_799
+
+
+def test_a_stream_keeps_its_series_when_another_one_becomes_larger() -> None:
+    labels = StreamLabels(1)
+    labels.update({"a": 2.0, "b": 1.0})
+    labels.update({"a": 2.0, "b": 3.0})
+    assert labels.merged({("a",): 1.0, ("b",): 5.0}, is_summed=True) == {("a",): 1.0, ("_other",): 5.0}
+    labels.update({"b": 3.0})
+    assert labels.merged({("b",): 5.0}, is_summed=True) == {("b",): 5.0}
+
+
+def test_the_counts_of_deleted_streams_stay_in_the_sum_of_the_others() -> None:
+    counts = MetricCounts()
+    counts.committed(transaction("old", rows=3))
+    counts.keep_streams(["new"])
+    assert counts.counters()["stream_committed_rows_total"] == {("_other",): 3}
+    assert counts.last_commits == {}
+
+
+def test_histograms_go_from_one_millisecond_to_ten_seconds() -> None:
+    assert (BUCKETS_S[0], BUCKETS_S[-1]) == (0.001, 10.0)
+    histogram = Histogram()
+    for seconds in (0.0, 0.001, 0.0011, 10.0, 11.0):
+        histogram.add(seconds)
+    buckets = dict(histogram.cumulative())
+    assert (buckets["0.001"], buckets["0.0025"], buckets["10.0"], buckets["+Inf"]) == (2, 3, 4, 5)
+
+
+def test_a_name_of_a_stream_cannot_forge_a_sample() -> None:
+    name = 'x"} 1\naeron_spark_ready 1\n#'
+    text = ServerMetrics(MetricCounts(), lambda: {"stream_bytes": {(name,): 5.0}}, 200).exposition().decode()
+    assert len([line for line in text.splitlines() if line.startswith("aeron_spark_ready")]) == 1
+
+
+def test_without_the_package_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    with pytest.raises(OptionError, match=r"prometheus_client.*pip install 'aeron-spark\[server\]'"):
+        ServerMetrics(MetricCounts(), dict, 200)
+
+
+def test_counts_need_no_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    counts = MetricCounts()
+    counts.committed(transaction("prices"))
+    assert counts.counters()["stream_committed_rows_total"] == {("prices",): 10}
+
+
+def test_a_scrape_with_four_thousand_series_is_short() -> None:
+    counts = MetricCounts()
+    for number in range(200):
+        counts.committed(transaction(f"s{number}"))
+    state: State = {"stream_bytes": {(f"s{number}",): 1.0 for number in range(200)}}
+    metrics = ServerMetrics(counts, lambda: state, 200)
+    metrics.exposition()
+    begun = time.thread_time()
+    metrics.exposition()
+    assert time.thread_time() - begun < 0.5  # a bound for slow machines
