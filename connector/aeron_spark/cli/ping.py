@@ -52,7 +52,7 @@ def ping(ctx: click.Context, /, address: str | None, count: int, interval: float
                         "event": "connect",
                         "seconds": connect_s,
                         "server_key": server_key,
-                        "id": connection.id,
+                        "id": connection.id_text,
                         "transport": transport,
                         "remote_key_changed": connection.remote_key_changed,
                     }

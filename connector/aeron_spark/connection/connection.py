@@ -183,9 +183,14 @@ class Connection:
         return self.sender.last_result
 
     @property
+    def id_text(self) -> str:
+        """The id as logs, lists and commands have it: eight hexadecimal digits."""
+        return f"{self.id:08x}"
+
+    @property
     def label(self) -> str:
         """The name of the connection in the logs of both ends."""
-        return f"connection {self.id:08x} {self.tag}".rstrip()
+        return f"connection {self.id_text} {self.tag}".rstrip()
 
     def __repr__(self) -> str:
         return f"<{self.label}, {'closed' if self.closed else 'connected' if self.connected else 'not connected'}>"

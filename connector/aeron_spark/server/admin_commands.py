@@ -18,7 +18,7 @@ from aeron_spark.protocol.sources import Network
 from aeron_spark.server.ban_file import StoredBans
 from aeron_spark.server.bans import Ban, Subject
 from aeron_spark.server.connection_filter import ConnectionFilter, has_address
-from aeron_spark.server.connection_report import ConnectionReport, ConnectionReporter, id_text
+from aeron_spark.server.connection_report import ConnectionReport, ConnectionReporter
 from aeron_spark.server.key_names import KeyNames, unknown_name
 from aeron_spark.server.message_server import MessageServer
 
@@ -54,7 +54,7 @@ class ServerClients:
     def connections(self, ids: Iterable[str]) -> list[Connection]:
         """Return the connections with these ids."""
         wanted = frozenset(ids)
-        return [connection for connection in self.server.sessions if id_text(connection) in wanted]
+        return [connection for connection in self.server.sessions if connection.id_text in wanted]
 
     def ban(self, subjects: Mapping[Subject, str], seconds: float | None, reason: str) -> tuple[Ban, ...]:
         """Ban keys and networks, and end their connections."""
@@ -141,9 +141,9 @@ class ConnectionCommands:
         error, server = kicked_error(), self._clients.server
         by_id = {one.id: one for one in reports}
         for connection in self._clients.connections(by_id):
-            report = by_id[id_text(connection)]
+            report = by_id[connection.id_text]
             server.events.report(
-                "kicked", id=connection.id, name=report.name, tag=report.tag, address=report.address or None,
+                "kicked", id=connection.id_text, name=report.name, tag=report.tag, address=report.address or None,
                 port=report.port or None, transport="ipc" if connection.is_ipc else "udp",
             )  # fmt: skip
             server.end_connection(connection, error)

@@ -77,7 +77,7 @@ class ConnectionReporter:
     def _report(self, connection: Connection, grant: Grant, bulk_links: int, now: float) -> ConnectionReport:
         peer, (received_bytes, sent_bytes) = connection.peer, connection.traffic.totals()
         return ConnectionReport(
-            id=id_text(connection),
+            id=connection.id_text,
             name=key_name(peer.key, grant),
             key=peer.key,
             tag=peer.tag,
@@ -102,8 +102,3 @@ class ConnectionReporter:
         if connection in self._runtime.holds.throttled:
             return "throttled"
         return "paused" if connection.is_paused else "connected"
-
-
-def id_text(connection: Connection) -> str:
-    """Return the id of a connection as the logs of both ends have it."""
-    return f"{connection.id:08x}"

@@ -128,7 +128,7 @@ class EventObserver(ServerObserver):
             known = error if isinstance(error, AeronSparkError) else None
             self._events.report(
                 "error", error_type=type(error).__name__,
-                id=None if connection is None else connection.id,
+                id=None if connection is None else connection.id_text,
                 name=None if connection is None else self.name(connection),
                 error=str(error) if known is None else known.what,
                 remedy=None if known is None else known.remedy or None,
@@ -143,7 +143,7 @@ class EventObserver(ServerObserver):
     def fields_of(self, connection: Connection) -> dict[str, Any]:
         """Return the fields that describe the client of a connection."""
         return {
-            "id": connection.id, "name": self.name(connection), "tag": connection.tag or None,
+            "id": connection.id_text, "name": self.name(connection), "tag": connection.tag or None,
             "address": connection.remote_address or None, "port": connection.remote_port or None,
             "transport": "ipc" if connection.is_ipc else "udp",
         }  # fmt: skip

@@ -52,7 +52,7 @@ class EventType:
 
 FIELDS: Final[Mapping[str, Field]] = MappingProxyType(
     {
-        "id": Field("number of the connection, which both ends show"),
+        "id": Field("id of the connection, which both ends show; `aeron-spark connections` takes it"),
         "call": Field("id of the call, which the client's error shows"),
         "name": Field("name of the client's key: `name=` of its line, or `key-` and 8 digits of its SHA-256"),
         "key": Field("fingerprint of the server's public key"),

@@ -110,10 +110,14 @@ def test_a_kicked_client_gets_the_reason_and_connects_again_with_a_new_session(o
     recorded = operated.world.recorded[client]
     kicked = client.connection
     (one,) = operated.listed()
-    operated.server.events.observe(lambda name, fields: reported.append((name, fields.get("name"))))
-    reported: list[tuple[str, object]] = []
+    reported: list[tuple[str, object, object]] = []
+    operated.server.events.observe(
+        lambda name, fields: reported.append((name, fields.get("name"), fields.get("reason")))
+    )
     result = operated.run("connections.kick", ids=[one["id"]])
-    assert ("kicked", "desk-7") in reported
+    assert ("kicked", "desk-7", None) in reported
+    wait_for(lambda: any(one[0] == "disconnected" for one in reported), "the event of the end")
+    assert [reason for name, _, reason in reported if name == "disconnected"] == ["kicked"]
     assert [ended["id"] for ended in result["connections"]] == [one["id"]]
     assert result["bans"] == []
     wait_for(lambda: kicked.closed, "the end of the connection")

@@ -89,7 +89,7 @@ def test_errors_become_events_by_their_kind(world: World) -> None:
     seen.events.clear()
     report(connection, ZeroDivisionError("of a listener"))
     error = seen.wait("error")
-    assert (error["error_type"], error["id"]) == ("ZeroDivisionError", connection.id)
+    assert (error["error_type"], error["id"]) == ("ZeroDivisionError", connection.id_text)
 
 
 def test_reasons_of_disconnections_are_codes() -> None:
