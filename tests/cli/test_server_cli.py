@@ -132,6 +132,12 @@ def test_a_server_responds_to_ping_and_stops_at_sigterm(
         status = run("server", "status", "--json", **client).lines[0]
         assert (status["pid"], status["ready"], status["reasons"]) == (server.process.pid, True, {})
         assert (status["addresses"], status["key"]) == ([listening["address"]], listening["key"])
+        assert status["limits"]["maxConnections"] == {"used": 0, "limit": 1000}
+        assert status["memory"]["server"]["bytes"] == sum(status["memory"]["server"]["terms"].values())
+        assert set(status["disk"]) == {"store", "archive"}
+        shown = run("server", "status", **client).out
+        assert "maxConnections\t0 of 1000\n" in shown
+        assert "memory, server\tat most 762.0 MiB = base 250.0 MiB + " in shown
         done = run(
             "ping", address, "-n", "2", "--interval", "0", "--tag", "desk-7", "--ipc", "never", "--json", **client
         )
@@ -146,7 +152,7 @@ def test_a_server_responds_to_ping_and_stops_at_sigterm(
         ended = run("server", "status", "--ready", **client)
         assert (ended.code, ended.out.split(":")[0]) == (1, "not ready")
         assert [event["event"] for event in server.events] == [
-            "started", "listening", "connected", "disconnected", "stopped",
+            "started", "listening", "ready", "connected", "disconnected", "draining", "stopped",
         ]  # fmt: skip
         assert [event["event"] for event in server.printed] == ["listening"]
         assert server.errors == []

@@ -10,7 +10,7 @@ import click
 
 from aeron_spark.cli.admin_client import admin_options, ask, socket_path
 from aeron_spark.cli.main import FAILED, SuggestingGroup
-from aeron_spark.cli.output import format_time, json_option, print_json, print_table
+from aeron_spark.cli.output import format_size, format_time, json_option, print_json, print_table
 from aeron_spark.cli.signals import OperationError
 from aeron_spark.errors import ConnectError, OptionError
 
@@ -127,7 +127,15 @@ def reload(config: Path | None, streams_dir: Path | None, admin_socket: Path | N
 
 
 def _rows(found: dict[str, Any]) -> list[tuple[str, object]]:
-    return [(name, _cell(name, value)) for name, value in found.items()]
+    """Return a row for each property, and one for each limit, formula and disk."""
+    groups = ("limits", "memory", "disk")
+    rows: list[tuple[str, object]] = [(name, _cell(name, value)) for name, value in found.items() if name not in groups]
+    rows += [(name, f"{one['used']} of {one['limit'] or 'any'}") for name, one in found["limits"].items()]
+    for name, formula in found["memory"].items():
+        terms = " + ".join(f"{term} {format_size(count)}" for term, count in formula["terms"].items())
+        rows.append((f"memory, {name.replace('_', ' ')}", f"at most {format_size(formula['bytes'])} = {terms}"))
+    rows += [(f"disk, {name}", f"{format_size(one['free_bytes'])} free") for name, one in found["disk"].items()]
+    return rows
 
 
 def _cell(name: str, value: Any) -> object:

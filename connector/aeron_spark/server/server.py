@@ -114,7 +114,9 @@ class Server(Endpoint):
         self._server.observe_grants(self._stream_service)
         clients = peers.clients if isinstance(peers, FilePeerStore) else None
         self._clients_watcher: Final = ClientsWatcher(clients, self._server.apply_grants, self._runtime.report)
-        self.state: Final = ServerState(self._server, self._housekeeper, self.disk_reserve, lambda: self.aeron_dir)
+        self.state: Final = ServerState(
+            self._server, self._housekeeper, self.disk_reserve, lambda: self._options, lambda: self.aeron_dir
+        )
         """Whether the server starts, is ready or drains."""
         self._monitoring: Final = (
             None if self._http_address is None else self._make_monitoring(parsed.metrics_streams, clients)

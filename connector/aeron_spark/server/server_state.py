@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from aeron_spark.options import ServerOptions
 from aeron_spark.protocol.keypair import fingerprint
 from aeron_spark.server.disk_reserve import DiskReserve
+from aeron_spark.server.memory_formula import Load, node_terms, server_terms, shared_memory_terms, total
 from aeron_spark.server.message_server import MessageServer
 from aeron_spark.server.readiness import Readiness
 from aeron_spark.server.store_housekeeper import StoreHousekeeper
+from aeron_spark.streams.store import TERM_BYTES, StreamStore
 from aeron_spark.version import package_version
 
 
 class ServerState:
-    """Derives the state of a server from its parts. Thread-safe; ``aeron_dir`` returns the media driver's directory.
+    """Derives the state of a server from its parts. Thread-safe; ``options`` returns the present options, ``aeron_dir``
+    the media driver's directory.
 
     The server sets ``is_recovered`` when all its streams are recovered or damaged, and ``is_draining``.
     """
 
     def __init__(
         self, server: MessageServer, housekeeper: StoreHousekeeper, disk_reserve: DiskReserve,
-        aeron_dir: Callable[[], str],
+        options: Callable[[], ServerOptions], aeron_dir: Callable[[], str],
     ) -> None:  # fmt: skip
         self.is_recovered = False
         self.is_draining = False
@@ -40,6 +45,8 @@ class ServerState:
         )
         self._server: Final = server
         self._housekeeper: Final = housekeeper
+        self._disk_reserve: Final = disk_reserve
+        self._options: Final = options
         self._aeron_dir: Final = aeron_dir
         self._started: Final = time.time()
         self._started_at: Final = time.monotonic()
@@ -68,9 +75,55 @@ class ServerState:
             "addresses": list(self._server.address_texts),
             "key": fingerprint(self._server.public_key),
             "aeron_dir": self._aeron_dir(),
-            "connections": len(self._server.connections),
             "restart_needed": list(self.restart_needed),
+            "limits": self._limits(),
+            "streams": self._streams_by_state(),
+            "memory": self._memory(),
+            "disk": {
+                name: {"free_bytes": space.free, "total_bytes": space.total}
+                for name, space in self._disk_reserve.volumes().items()
+            },
         }
+
+    def _limits(self) -> dict[str, dict[str, int]]:
+        """Return the use and the limit of each limited resource, by option; a limit of 0 is none."""
+        used, options = self._server.statistics, self._options()
+        store = self._store
+        counts = {
+            "maxConnections": (used["connections"], options.max_connections),
+            "maxSessions": (used["sessions"], options.max_sessions),
+            "maxPending": (used["pending"], options.max_pending),
+            "stageBytes": (0 if store is None else store.staged_bytes, options.stage_bytes),
+            "maxPartitions": (self._partitions(), options.max_partitions),
+        }
+        return {name: {"used": count, "limit": limit} for name, (count, limit) in counts.items()}
+
+    def _streams_by_state(self) -> dict[str, int]:
+        store = self._store
+        states = [] if store is None else [store.condition(name).state for name in store.names]
+        return dict(Counter(states))
+
+    def _memory(self) -> dict[str, Any]:
+        """Return the formulas of the memory that the present load may need, each with its sum and terms in bytes."""
+        options, partitions = self._options(), self._partitions()
+        load = Load(
+            connections=len(self._server.connections), bulk_links=self._server.statistics["bulk_links"],
+            partitions=partitions, written_partitions=partitions, memory_limit=options.memory_limit,
+            link_term_bytes=options.term_length, stream_term_bytes=TERM_BYTES,
+        )  # fmt: skip
+        formulas = {"server": server_terms(load), "node": node_terms(load), "shared_memory": shared_memory_terms(load)}
+        return {
+            name: {"bytes": total(terms), "terms": {one.name: one.bytes for one in terms}}
+            for name, terms in formulas.items()
+        }
+
+    @property
+    def _store(self) -> StreamStore | None:
+        return self._housekeeper.store if self._housekeeper.is_open else None
+
+    def _partitions(self) -> int:
+        store = self._store
+        return 0 if store is None else sum(one.definition.partitions for one in store.all())
 
     @property
     def turns(self) -> tuple[int, ...]:
