@@ -8,8 +8,10 @@ from typing import Final
 import pytest
 
 from aeron_spark.cli.arguments import read_configuration
+from aeron_spark.cli.main import main
 from aeron_spark.options import ServerOptions
 from aeron_spark.transport.addresses import HostPort
+from tests.cli.test_server_cli import free_ports
 from tests.unit.deploy.test_kubernetes import OBJECTS
 from tests.unit.deploy.test_service_unit import ROOT, UNIT, parsed
 
@@ -48,3 +50,26 @@ def test_the_example_sets_nothing_that_moves_what_the_unit_places() -> None:
     for name in ("streamsDir", "adminSocket", "aeronDir"):
         assert name in NAMES
         assert f"\n{name} " not in TEXTS["server.toml"]
+
+
+def test_the_example_passes_the_check_of_the_unit_on_a_fresh_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unit = parsed(UNIT.read_text())["Service"]
+    for name, value in (pair.split("=", 1) for pair in unit["Environment"].split()):
+        monkeypatch.setenv(name, value.replace("/var/lib", str(tmp_path)).replace("/dev/shm", str(tmp_path)))
+    (tmp_path / "aeron-spark").mkdir()  # the unit's StateDirectory
+    configuration = tmp_path / "server.toml"
+    text = TEXTS["server.toml"].replace("/etc/aeron-spark", str(tmp_path))
+    lines = [line for line in text.splitlines() if line.partition(" ")[0] in NAMES]
+    configuration.write_text("\n".join(lines).replace(":20121", f":{free_ports()[0]}"))
+    clients = tmp_path / "authorized_keys"
+    clients.write_text("")
+    clients.chmod(0o644)
+    command, *arguments = unit["ExecStartPre"].replace("/etc/aeron-spark", str(tmp_path)).split()
+    assert command == "/usr/bin/aeron-spark"
+    code = main([*arguments, "--json"])
+    output = capsys.readouterr().out
+    assert code == 0, output
+    assert '"error"' not in output
+    assert list((tmp_path / "aeron-spark").iterdir()) == []  # the check made nothing
