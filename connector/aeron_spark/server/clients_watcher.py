@@ -10,6 +10,7 @@ from aeron_spark.connection.connection import Connection
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.keys.client_table import ClientsChange, ClientTable
 
+RELOAD_FAILED: Final = "reload-failed"  # reason of the errors that say why a new version of the file is not used
 CHECK_INTERVAL_S: Final = 1.0  # a file on a network, or one that Kubernetes replaces, gives no notification
 
 
@@ -26,6 +27,8 @@ class ClientsWatcher:
         self._table = table
         self._apply = apply
         self._report = report
+        self.observe: Callable[[ClientsChange | AeronSparkError], object] = lambda _: None
+        """Called with a change of the file, or why its new version is not used. Change it before the start."""
         self._checking = threading.Lock()
         self._ending = threading.Event()
         self._thread: threading.Thread | None = None
@@ -42,6 +45,8 @@ class ClientsWatcher:
         """
         with self._checking:
             change = None if self._table is None else self._table.refresh(force=True)
+            if change is not None and (change.added or change.removed or change.changed):
+                self.observe(change)
             self._apply()
             return change
 
@@ -61,8 +66,12 @@ class ClientsWatcher:
     def _check(self) -> None:
         with self._checking:
             try:
-                if self._table is not None:
-                    self._table.refresh()
+                change = None if self._table is None else self._table.refresh()
+                if change is not None:
+                    self.observe(change)
             except AeronSparkError as error:
-                self._report(None, error.with_what(f"{error.what}; the last good version of the file stays in use"))
+                self.observe(error)
+                told = error.with_what(f"{error.what}; the last good version of the file stays in use")
+                told.reason = RELOAD_FAILED
+                self._report(None, told)
             self._apply()  # keys also expire

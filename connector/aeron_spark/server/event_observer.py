@@ -8,11 +8,14 @@ from typing import Any, Final
 
 from aeron_spark.connection.call_observer import ServedCall, stack_of
 from aeron_spark.connection.connection import Connection
+from aeron_spark.connection.holds import Reason
 from aeron_spark.errors import REFUSALS, AeronSparkError, DataFormatError, RefusedError, TamperedError, code_of
+from aeron_spark.keys.client_table import ClientsChange
 from aeron_spark.protocol.limits import PENDING_FOR_ADDRESS
 from aeron_spark.protocol.server_effects import Ending, HandshakeEnded, Notice
 from aeron_spark.protocol.server_machine import DRIVER_LOST
 from aeron_spark.protocol.sources import UdpSource
+from aeron_spark.server.clients_watcher import RELOAD_FAILED
 from aeron_spark.server.event_table import Level
 from aeron_spark.server.events import ServerEvents
 from aeron_spark.server.observer import ServerObserver
@@ -122,6 +125,8 @@ class EventObserver(ServerObserver):
         if isinstance(error, AeronSparkError) and error.reason == DRIVER_LOST:
             self._driver_lost_at = self._clock()
             self._events.report("driver_lost", error=error.what, remedy=error.remedy)
+        elif isinstance(error, AeronSparkError) and error.reason == RELOAD_FAILED:
+            return  # ``clients_changed`` has reported it
         elif isinstance(error, TamperedError) and connection is not None:
             self._events.report("tampered", **self.fields_of(connection), error=error.what)
         else:
@@ -139,6 +144,18 @@ class EventObserver(ServerObserver):
         """Return the name of a client for logs: the one under which it has connected."""
         known = self._connected.get(connection)
         return self._name_of(connection.key) if known is None else known[0]
+
+    def clients_changed(self, change: ClientsChange | AeronSparkError) -> None:
+        """Report a new version of the clients file, or why it is not used."""
+        if isinstance(change, AeronSparkError):
+            self._events.report("reload_failed", error=change.what, remedy=change.remedy or None)
+        else:
+            self._events.report("clients_changed", added=change.added, removed=change.removed, changed=change.changed)
+
+    def hold_changed(self, connection: Connection, reason: Reason, is_held: bool) -> None:
+        """Report a connection that must wait from now on, because it uses too much memory or exceeds a rate."""
+        if is_held:
+            self._events.report("paused" if reason == "memory" else "throttled", **self.fields_of(connection))
 
     def fields_of(self, connection: Connection) -> dict[str, Any]:
         """Return the fields that describe the client of a connection."""

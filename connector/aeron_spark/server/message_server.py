@@ -70,6 +70,7 @@ class MessageServer(Endpoint):
         self.event_observer: Final = EventObserver(self.events, name_of, self._settings)
         """Reports facts of the server as events."""
         self._runner.observers.add(self.event_observer)
+        runtime.holds.observers.append(self.event_observer)
         runtime.observe_call = self._runner.observers.call_ended
         runtime.listeners.add("error", self.event_observer.on_error)
         self._drain_mark = 0

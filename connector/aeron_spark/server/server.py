@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from aeron_spark.aeron.counters import read_errors
 from aeron_spark.aeron.driver import aeron_version
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.endpoint import Endpoint
@@ -15,6 +16,7 @@ from aeron_spark.errors import REFUSALS, RefusedError, SetupError
 from aeron_spark.keys.client_table import ClientsChange, ClientTable
 from aeron_spark.keys.clients_file import key_name
 from aeron_spark.keys.stores import FilePeerStore
+from aeron_spark.node.space import space_of
 from aeron_spark.options import ServerOptions
 from aeron_spark.process_end import ExitHook
 from aeron_spark.protocol.access import PeerStore
@@ -27,6 +29,7 @@ from aeron_spark.server.ban_file import StoredBans
 from aeron_spark.server.clients_watcher import ClientsWatcher
 from aeron_spark.server.connection_report import ConnectionReporter
 from aeron_spark.server.disk_reserve import DiskReserve
+from aeron_spark.server.event_watch import EventWatch
 from aeron_spark.server.events import ServerEvents
 from aeron_spark.server.http import parse_http_address
 from aeron_spark.server.live_options import OptionChanges, compare, with_live
@@ -103,6 +106,7 @@ class Server(Endpoint):
             raise
         super().__init__(self._server.runtime)
         self._node.observers.add(StreamEvents(self.events))
+        self._event_watch: Final = self._make_event_watch()
         self._housekeeper: Final = StoreHousekeeper(self._node.open_streams, self._runtime.report)
         self.disk_reserve: Final = DiskReserve(lambda: self._node.folders, parsed.disk_reserve)
         """The free space of the server's disks, and how much of it must stay free."""
@@ -114,6 +118,7 @@ class Server(Endpoint):
         self._server.observe_grants(self._stream_service)
         clients = peers.clients if isinstance(peers, FilePeerStore) else None
         self._clients_watcher: Final = ClientsWatcher(clients, self._server.apply_grants, self._runtime.report)
+        self._clients_watcher.observe = self._server.event_observer.clients_changed
         self.state: Final = ServerState(
             self._server, self._housekeeper, self.disk_reserve, lambda: self._options, lambda: self.aeron_dir
         )
@@ -240,6 +245,7 @@ class Server(Endpoint):
         for address in self.addresses:
             self.events.report("listening", address=address, key=fingerprint(self.public_key), aeron_dir=self.aeron_dir)
         self._clients_watcher.start()
+        self._event_watch.start()
         self._report_missing_guard()
         self.state.report_ready_once()
 
@@ -290,6 +296,7 @@ class Server(Endpoint):
             self._admin_socket.close()
         if self._monitoring is not None:
             self._monitoring.close()
+        self._event_watch.close()
         self._clients_watcher.close()
         cut_off = self.unfinished_work
         self._server.close(_shutdown() if self.state.is_draining else None)
@@ -318,6 +325,14 @@ class Server(Endpoint):
         """The address of the pages ``/metrics``, ``/healthz`` and ``/readyz``; None while it serves none."""
         address = None if self._monitoring is None else self._monitoring.address
         return None if address is None else str(address)
+
+    def _make_event_watch(self) -> EventWatch:
+        memory = self._runtime.holds.memory
+        return EventWatch(
+            self.events, lambda: self.disk_reserve.volumes(), lambda: self.disk_reserve.reserve_bytes,
+            lambda: space_of(Path(self.aeron_dir)), lambda: (memory.held, memory.limit),
+            lambda: read_errors(self.aeron_dir),
+        )  # fmt: skip
 
     def _make_monitoring(self, max_streams: int, clients: ClientTable | None) -> Monitoring:
         def read_state(counts: MetricCounts) -> State:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import logging
 import re
@@ -194,3 +195,18 @@ def test_a_stack_names_the_innermost_function_first() -> None:
     with pytest.raises(KeyError) as raised:
         _raise()
     assert re.match(r"test_events\.py:\d+ _raise < test_events\.py:\d+ test_a_stack", stack_of(raised.value))
+
+
+def test_each_reported_event_is_declared_with_its_fields() -> None:
+    reported = set()
+    for path in sorted((ROOT / "connector" / "aeron_spark").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not (isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("events.report", "_low.update"))):
+                continue
+            if isinstance(node.args[0], ast.Constant):
+                name = node.args[0].value
+                fields = {keyword.arg for keyword in node.keywords} - {None, "level"}
+                assert name in EVENTS, f"{path.name}:{node.lineno}: {name}"
+                assert fields <= set(EVENTS[name].fields), f"{path.name}:{node.lineno}: {name}"
+                reported.add(name)
+    assert {"refused", "call_failed", "stream_damaged", "commit_slow", "disk_low", "ready"} <= reported

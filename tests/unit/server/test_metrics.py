@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import time
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -16,7 +17,7 @@ from aeron_spark.protocol.server_effects import Ending, HandshakeEnded
 from aeron_spark.protocol.sources import parse_source
 from aeron_spark.server.metric_counts import Histogram, MetricCounts
 from aeron_spark.server.metric_state import State
-from aeron_spark.server.metric_table import BUCKETS_S, METRICS, PREFIX
+from aeron_spark.server.metric_table import BUCKETS_S, METRICS, PREFIX, markdown
 from aeron_spark.server.metrics import ServerMetrics, StreamLabels
 from aeron_spark.streams.observer import CommittedTransaction
 from aeron_spark.wire import stream_rpc
@@ -191,3 +192,8 @@ def test_a_scrape_with_four_thousand_series_is_short() -> None:
     begun = time.thread_time()
     metrics.exposition()
     assert time.thread_time() - begun < 0.5  # a bound for slow machines
+
+
+def test_the_table_in_the_document_is_that_of_the_declarations() -> None:
+    page = Path(__file__).resolve().parents[3] / "docs" / "operations.md"
+    assert markdown() in page.read_text()

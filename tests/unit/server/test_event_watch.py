@@ -1,0 +1,103 @@
+"""Tests that low disks, low shared memory, much memory and new errors of the media driver are reported once each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from aeron_spark.errors import ConnectError
+from aeron_spark.server.event_watch import EventWatch
+from aeron_spark.server.events import ServerEvents
+
+
+@dataclass
+class Space:
+    free: int
+    total: int = 1000
+
+
+@dataclass
+class Error:
+    text: str
+    observations: int = 1
+
+
+@dataclass
+class World:
+    """What the watch sees, and the events that it reports."""
+
+    volumes: dict[str, Space] = field(default_factory=lambda: {"store": Space(500)})
+    shared_memory: Space = field(default_factory=lambda: Space(500))
+    memory: tuple[int, int] = (0, 1000)
+    errors: list[Error] = field(default_factory=list)
+    is_driver_lost: bool = False
+    seen: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+
+    def watch(self) -> EventWatch:
+        events = ServerEvents()
+        events.observe(self._observe)
+        return EventWatch(
+            events, lambda: self.volumes, lambda: 100, lambda: self.shared_memory, lambda: self.memory, self._read
+        )
+
+    def _observe(self, name: str, fields: Mapping[str, Any]) -> None:
+        self.seen.append((name, dict(fields)))
+
+    def _read(self) -> list[Error]:
+        if self.is_driver_lost:
+            raise ConnectError("no media driver")
+        return self.errors
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_a_disk_below_the_reserve_is_reported_once_until_it_has_room_again(world: World) -> None:
+    watch = world.watch()
+    for free in (99, 50, 100, 99):
+        world.volumes["store"] = Space(free)
+        watch.check()
+    assert world.seen == [
+        ("disk_low", {"volume": "store", "free_bytes": 99, "reserve_bytes": 100}),
+        ("disk_low", {"volume": "store", "free_bytes": 99, "reserve_bytes": 100}),
+    ]
+
+
+def test_low_shared_memory_and_much_memory_of_clients_are_reported_once(world: World) -> None:
+    watch = world.watch()
+    world.shared_memory, world.memory = Space(49), (800, 1000)
+    watch.check()
+    watch.check()
+    assert world.seen == [
+        ("shm_low", {"free_bytes": 49, "reserve_bytes": 50}),
+        ("memory_high", {"used_bytes": 800, "limit_bytes": 1000}),
+    ]
+
+
+def test_without_a_memory_limit_no_memory_is_high(world: World) -> None:
+    world.memory = (10**12, 0)
+    world.watch().check()
+    assert world.seen == []
+
+
+def test_each_new_error_of_the_driver_is_reported_by_its_first_line(world: World) -> None:
+    world.errors = [Error("old")]
+    watch = world.watch()
+    watch.check()
+    world.errors += [Error("\nio.aeron.X: no room\n\tat java", 3)]
+    watch.check()
+    watch.check()
+    assert world.seen == [("driver_error", {"error": "io.aeron.X: no room", "count": 3})]
+
+
+def test_a_lost_driver_does_not_end_the_watch(world: World) -> None:
+    watch = world.watch()
+    world.is_driver_lost = True
+    world.volumes["store"] = Space(1)
+    watch.check()
+    assert [name for name, _ in world.seen] == ["disk_low"]
