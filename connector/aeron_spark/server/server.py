@@ -94,13 +94,9 @@ class Server(Endpoint):
         try:
             self._bans: Final = StoredBans()
             self._server: Final = MessageServer(
-                self._node.open_transport,
-                peers,
-                settings,
-                connection_class,
-                self._bans,
+                self._node.open_transport, peers, settings, connection_class, self._bans,
                 name_of=lambda key: name_of(peers, key),
-            )
+            )  # fmt: skip
         except BaseException:
             self._node.close()
             raise
