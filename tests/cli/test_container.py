@@ -92,12 +92,15 @@ def child_of(process: subprocess.Popen[bytes]) -> int:
     return int(child)
 
 
-def serve_and_stop(one: Container, read_only: Path | None = None) -> None:
-    """Run the server until its health check succeeds, and stop it as ``docker stop`` does."""
+def serve_and_stop(one: Container, *arguments: str, read_only: Path | None = None) -> None:
+    """Run the server until its health check succeeds, and stop it as ``docker stop`` does.
+
+    ``arguments`` are further ones of the server.
+    """
     assert one.health().returncode == 1  # no server yet
     defaults = [word for instruction in instructions("CMD") for word in instruction.words]
     address = f"127.0.0.1:{free_ports()[0]}"
-    with one.run(address, "--allow-any-key", *defaults, read_only=read_only) as process:
+    with one.run(address, "--allow-any-key", *defaults, *arguments, read_only=read_only) as process:
 
         def is_listening() -> bool:
             assert process.poll() is None, one.log
@@ -146,5 +149,6 @@ def test_the_installed_package_serves_with_an_empty_home_and_read_only_files(tmp
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     one = container(tmp_path, driver, (str(prefix / "bin" / "aeron-spark"),), PATH=path, HOME=str(home))
-    serve_and_stop(one, read_only=prefix)
+    # The server refuses the option http without the extra that the image installs.
+    serve_and_stop(one, "--http", f"127.0.0.1:{free_ports()[0]}", read_only=prefix)
     assert list(home.iterdir()) == []
