@@ -1,0 +1,66 @@
+"""Tests the state that a scrape reads, with simulated connections."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+from typing import Any, Final
+
+import pytest
+
+from aeron_spark.connection.traffic import EndpointTraffic
+from aeron_spark.server.metric_counts import MetricCounts
+from aeron_spark.server.metric_state import MetricReader
+from aeron_spark.server.metric_table import METRICS
+from aeron_spark.server.metrics import ServerMetrics
+
+CONNECTIONS: Final = 1_000
+SCRAPE_TIMEOUT_S: Final = 0.25  # the target is 0.05 s, on an idle machine
+
+
+def connection(number: int) -> Any:
+    return SimpleNamespace(
+        is_ipc=number % 4 == 0, waiting_bytes=10, unacknowledged_bytes=20, is_paused=number % 100 == 0
+    )
+
+
+@pytest.fixture
+def reader() -> MetricReader:
+    connections = [connection(number) for number in range(CONNECTIONS)]
+    runtime = SimpleNamespace(
+        traffic=EndpointTraffic(), tampered=3, worker_pool=SimpleNamespace(waiting=lambda: 5),
+        settings=SimpleNamespace(memory_limit=512), holds=SimpleNamespace(throttled=connections[:2]),
+    )  # fmt: skip
+    server: Any = SimpleNamespace(
+        runtime=runtime, connections=connections, sessions=[*connections, connection(1)], has_driver=True,
+        statistics={"sessions": CONNECTIONS + 3, "handshakes": 7}, events=SimpleNamespace(suppressed_total=11),
+    )  # fmt: skip
+    reserve: Any = SimpleNamespace(volumes=lambda: {"store": SimpleNamespace(free=100)}, reserve_bytes=50)
+    return MetricReader(
+        server, MetricCounts(), lambda: None, reserve, lambda: "/no/such/driver", lambda: True, lambda: 9, ("1", "2")
+    )
+
+
+def test_connections_and_sessions_are_counted_by_their_states(reader: MetricReader) -> None:
+    state = reader.read()
+    assert state["connections"] == {("ipc",): 250, ("udp",): 750}
+    assert state["sessions"] == {("connected",): CONNECTIONS, ("detached",): 1, ("new",): 2}
+    assert state["paused_connections"] == {(): 10}
+    assert state["throttled_connections"] == {(): 2}
+    assert state["queued_bytes"] == {("received",): 10_000, ("sent",): 20_000}
+    assert state["disk_free_bytes"] == {("store",): 100}
+    assert state["authorized_keys"] == {(): 9}
+    assert state["log_lines_suppressed_total"] == {(): 11}
+
+
+def test_without_a_media_driver_the_other_metrics_are_there(reader: MetricReader) -> None:
+    assert set(reader.read()) <= set(METRICS)
+    assert "driver_naks_total" not in reader.read()
+
+
+def test_a_scrape_with_a_thousand_connections_is_short(reader: MetricReader) -> None:
+    metrics = ServerMetrics(MetricCounts(), reader.read, 200)
+    metrics.exposition()
+    begun = time.thread_time()
+    metrics.exposition()
+    assert time.thread_time() - begun < SCRAPE_TIMEOUT_S
