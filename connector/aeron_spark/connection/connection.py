@@ -39,7 +39,7 @@ from aeron_spark.protocol.connection_machine import (
     TransferRefused,
 )
 from aeron_spark.protocol.frames import RecordKind, decode
-from aeron_spark.protocol.message_types import TYPE_ID, BuiltIn
+from aeron_spark.protocol.message_types import TYPE_ID, Buffer, BuiltIn
 from aeron_spark.protocol.rpc_dispatch import memory_refusal
 from aeron_spark.protocol.rpc_messages import Target
 from aeron_spark.protocol.rpc_objects import Origin, Proxy
@@ -118,8 +118,8 @@ class Connection:
         self._assembling = SerialExecutor(owner.listener_pool, settings.queue_bytes, self._has_room)
         self._rpc = RpcRunner(
             self.state_lock, owner, lambda target, method: owner.is_permitted(self, target, method), self._send_record,
-            self._send_request, lambda size: owner.is_memory_full(self, size), self._has_room, self._report, number,
-            lambda ended: owner.call_ended(self, ended),
+            self._send_request, lambda size: owner.is_memory_full(self, size), self._has_room, self._resume_source,
+            self._report, number, lambda ended: owner.call_ended(self, ended),
         )  # fmt: skip
         self._transfers = TransferRunner(
             self.sender, self.machine, self.state_lock, owner, self._assembling,
@@ -316,14 +316,19 @@ class Connection:
         if received.frame_due:
             self.sender.flush()
         closed: PeerClosed | None = None
+        requests: list[tuple[int, Buffer]] = []
         for effect in received.effects:
             if isinstance(effect, Deliver):
                 self.messages_received += len(effect.messages)
                 self._deliveries.deliver(effect.messages)
             elif isinstance(effect, PeerClosed):
                 closed = effect
+            elif isinstance(effect, TakeRequest):
+                requests.append((effect.kind, effect.payload))
             else:
                 self._execute(effect)
+        if requests:
+            self._rpc.take_requests(requests)
         if received.effects:
             self._pause_source(link)
         return closed
@@ -446,8 +451,6 @@ class Connection:
     def _execute(self, effect: Effect) -> None:
         try:
             match effect:
-                case TakeRequest():
-                    self._rpc.take_request(effect.kind, effect.payload)
                 case TakeResponse():
                     self._rpc.take_response(effect.payload)
                 case ConfirmDelivery():
@@ -482,7 +485,8 @@ class Connection:
     def _pause_source(self, link: LinkEnds) -> None:
         """Pause acknowledgements when listeners or calls are too slow. The peer's buffer fills, and its senders wait.
 
-        For a peer that does not respect the bound of its buffer, pause the subscription: Aeron's window fills.
+        For a peer that does not respect the bound of its buffer, pause the subscription: Aeron's window fills. A long
+        backlog of calls also pauses it, for some milliseconds: the event loop needs time for each call in a frame.
         """
         for work in (self._delivering, self._assembling, self._rpc):
             if work.is_full:
@@ -490,14 +494,23 @@ class Connection:
                 if work.exceeds(self.owner.settings.session.buffer_bytes):
                     self.owner.pause(link.token)
                 self._has_room()  # the work may have become less meanwhile
+        if self._rpc.has_long_backlog:
+            self.owner.pause(link.token)
+            self._resume_source()  # the backlog may have become short meanwhile
 
     def _has_room(self) -> None:
         if self.is_held or self._delivering.is_full or self._assembling.is_full or self._rpc.is_full:
             return
         self._pause_acks(False)
         self.sender.flush()
-        link = self.sender.link
-        if link is not None:
+        self._resume_source()
+
+    def _resume_source(self) -> None:
+        """Take messages from the subscription again, unless there is a reason against it."""
+        link, limit = self.sender.link, self.owner.settings.session.buffer_bytes
+        if link is None or self.is_held or self._rpc.has_long_backlog:
+            return
+        if not any(work.exceeds(limit) for work in (self._delivering, self._assembling, self._rpc)):
             self.owner.resume(link.token)
 
     def _pause_acks(self, paused: bool) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final
 
+GROW_S: Final = 0.005
 LOG: Final = logging.getLogger("aeron_spark.endpoint")
 
 Work = Callable[[], object]  # the result is dropped
@@ -17,20 +19,28 @@ Work = Callable[[], object]  # the result is dropped
 
 @dataclass(slots=True)
 class _Queue:
-    """The waiting work of one owner, and how much of its work runs."""
+    """The waiting work of one owner, how much of its work runs, and when the last piece of it began."""
 
     waiting: deque[tuple[int, Work]] = field(default_factory=deque)  # with the work's number
     running: int = 0
+    began_at: float = 0.0
     is_ready: bool = False  # it is in the row of owners that wait for a thread
 
 
 class FairPool:
     """At most ``threads`` threads, of which the work of one owner takes at most ``threads_per_owner``. Thread-safe.
 
-    A free thread takes the next work of the owner that has waited longest since its last turn.
+    A free thread takes the next work of the owner that has waited longest since its last turn. An owner gets another
+    thread when its last work has run for GROW_S: pieces of short work gain nothing from several threads, of which
+    Python runs one at a time, and delay all other threads. Call ``tick`` from time to time while work waits.
+
+    ``clock`` is in seconds, monotonic.
     """
 
-    def __init__(self, threads: int, threads_per_owner: int, name: str) -> None:
+    def __init__(
+        self, threads: int, threads_per_owner: int, name: str, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._clock: Final = clock
         self._threads_per_owner: Final = threads_per_owner
         self._pool: Final = ThreadPoolExecutor(threads, thread_name_prefix=name)
         self._lock: Final = threading.Lock()
@@ -49,8 +59,21 @@ class FairPool:
             queue.waiting.append((self._next_number, work))
             self._unfinished.add(self._next_number)
             self._next_number += 1
-            self._make_ready(owner, queue)
-        self._pool.submit(self._run)
+            if self._make_ready(owner, queue):
+                self._pool.submit(self._run)
+
+    def tick(self) -> None:
+        """Give another thread to each owner whose work waits, and whose last work has run for GROW_S."""
+        with self._lock:
+            for owner, queue in self._queues.items():
+                if self._make_ready(owner, queue):
+                    self._pool.submit(self._run)
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether work waits, so that ``tick`` is needed."""
+        with self._lock:
+            return any(queue.waiting for queue in self._queues.values())
 
     def drop(self, owner: Hashable) -> int:
         """Drop the waiting work of an owner that has ended; return how much it was. Running work continues."""
@@ -88,7 +111,7 @@ class FairPool:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _run(self) -> None:
-        """Run work as long as an owner is ready. Work that waits for its owner's limit is taken by a later loop."""
+        """Run work as long as an owner is ready. There is a loop for each owner that is ready."""
         while True:
             with self._lock:
                 taken = self._take()
@@ -115,14 +138,19 @@ class FairPool:
             if queue.waiting:
                 number, work = queue.waiting.popleft()
                 queue.running += 1
-                self._make_ready(owner, queue)
+                queue.began_at = self._clock()
                 return owner, queue, number, work
         return None
 
-    def _make_ready(self, owner: Hashable, queue: _Queue) -> None:
-        if queue.waiting and not queue.is_ready and queue.running < self._threads_per_owner:
-            queue.is_ready = True
-            self._ready.append(owner)
+    def _make_ready(self, owner: Hashable, queue: _Queue) -> bool:
+        """Put an owner into the row of those that wait for a thread, if it may have one; return whether it was."""
+        if not queue.waiting or queue.is_ready or queue.running >= self._threads_per_owner or self._is_shut_down:
+            return False
+        if queue.running and self._clock() - queue.began_at < GROW_S:
+            return False
+        queue.is_ready = True
+        self._ready.append(owner)
+        return True
 
     def _forget_idle(self, owner: Hashable, queue: _Queue) -> None:
         if not queue.waiting and not queue.running and self._queues.get(owner) is queue:

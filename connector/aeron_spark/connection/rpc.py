@@ -1,7 +1,11 @@
 """Remote calls of one connection: callers wait for their responses, and calls of the peer run on the worker pool.
 
-The event loop only counts received calls and finds the caller of a response. A worker decodes the arguments of a call
-and runs it. The calling thread decodes the response. The connection's state lock guards calls and objects.
+The event loop counts received calls, finds their methods, and finds the caller of a response. A worker decodes the
+arguments of a call and runs it. The calling thread decodes the response. If a peer sends many calls at once, workers
+also find the methods, so that the event loop has time for other connections.
+
+The connection's state lock guards own calls and objects. Workers do not take it to begin and end the calls of the peer:
+the event loop takes it for each frame, and would wait for each of them in turn.
 
 A method may return a ``concurrent.futures.Future`` of its result. The worker then returns to the pool, and a worker
 sends the response when the future is done. If the connection ends first, the future is cancelled.
@@ -11,12 +15,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
+from contextlib import nullcontext, suppress
 from typing import Any, Final
 
 from aeron_spark.connection.call_observer import ServedCall, take_noted_failure
 from aeron_spark.connection.owner import EndpointServices
+from aeron_spark.connection.request_backlog import TURN_REQUESTS, Begins, PeerRequest, RequestBacklog
 from aeron_spark.errors import AeronSparkError, EndedError, OptionError, RefusedError
 from aeron_spark.protocol.frames import RecordKind
 from aeron_spark.protocol.message_types import Buffer, Reference
@@ -42,6 +48,7 @@ Permit = Callable[[Target, str], bool]
 STUCK_REMEDY: Final = (
     "Connect again: this process has too much to do, or its connection has failed. The peer may still run the request."
 )
+LONG_BACKLOG: Final = 256  # requests; a worker takes them in some 30 ms
 GRACE_S: Final = 5.0  # after the deadline of a call, for the event loop to end it
 
 
@@ -63,6 +70,7 @@ class RpcRunner:
         send_request: SendRequest,
         is_memory_full: Callable[[int], bool],
         on_room: Callable[[], None],
+        on_short_backlog: Callable[[], None],
         report: Callable[[BaseException], None],
         number: int,
         observe: Callable[[ServedCall], None],
@@ -73,6 +81,7 @@ class RpcRunner:
         self._send = send
         self._send_request = send_request
         self._on_room = on_room
+        self._on_short_backlog = on_short_backlog
         self._report = report
         self._number = number
         self._observe = observe
@@ -82,7 +91,10 @@ class RpcRunner:
         self.dispatcher = Dispatcher(
             owner.types, self.objects, owner.error_codes, references=self.references, permit=permit,
             max_running=settings.max_running, max_bytes=settings.call_bytes, is_memory_full=is_memory_full,
+            counting=threading.Lock(),
         )  # fmt: skip
+        self._requests_lock = threading.Lock()  # for microseconds: guards the following attributes, except _was_full
+        self._backlog = RequestBacklog()
         self._was_full = False
         self._is_closed = False
         self._unfinished_turn = object()  # responses that are ready do not wait for calls that have not begun
@@ -91,11 +103,20 @@ class RpcRunner:
     @property
     def is_full(self) -> bool:
         """Whether the peer's running calls exceed their limit, so that acknowledgements to the peer should pause."""
-        return self.dispatcher.is_full
+        calls, dispatcher = self._backlog, self.dispatcher
+        return (
+            dispatcher.running + len(calls) >= dispatcher.max_running
+            or dispatcher.running_bytes + calls.bytes >= dispatcher.max_bytes
+        )
+
+    @property
+    def has_long_backlog(self) -> bool:
+        """Whether so many calls of the peer wait for a worker that no further ones should be read now."""
+        return len(self._backlog) > LONG_BACKLOG
 
     def exceeds(self, excess_bytes: int) -> bool:
         """Whether the peer's calls exceed their limit by more than ``excess_bytes``."""
-        return self.dispatcher.running_bytes > self.dispatcher.max_bytes + excess_bytes
+        return self.dispatcher.running_bytes + self._backlog.bytes > self.dispatcher.max_bytes + excess_bytes
 
     def create(self, factory: str, args: tuple[Any, ...], kwargs: dict[str, Any], timeout: float | None) -> Proxy:
         """Have the peer's factory create an object, and return its proxy."""
@@ -128,19 +149,61 @@ class RpcRunner:
 
     def take_request(self, kind: int, payload: Buffer) -> None:
         """Count a call or an object request of the peer, and have a worker run it."""
-        with self._state_lock:
-            dispatcher = self.dispatcher
-            dispatch = dispatcher.dispatch_call if kind == RecordKind.CALL else dispatcher.dispatch_object
-            taken = dispatch(payload)
-            self._was_full = self._was_full or self.is_full
-        if isinstance(taken, Invocation):
-            try:
-                arrived_at = time.monotonic()
-                self._owner.worker_pool.submit(self, lambda: self._run(taken, arrived_at))
-            except RuntimeError:  # the endpoint is closing
+        self.take_requests(((kind, payload),))
+
+    def take_requests(self, requests: Sequence[PeerRequest]) -> None:
+        """Count requests of the peer, and have workers run them."""
+        with self._requests_lock:
+            begins = self._backlog.add(requests, time.monotonic())
+        if begins is Begins.ON_WORKER:
+            self._submit(self._take_backlog)
+        elif begins is Begins.HERE:
+            for request in requests:
+                self._begin(self._dispatch(request))
+        self._was_full = self._was_full or self.is_full
+
+    def _take_backlog(self) -> None:
+        """Begin some of the waiting requests; the next ones have another turn."""
+        for _ in range(TURN_REQUESTS):
+            with self._requests_lock:
+                request = self._backlog.next()
+            if request is None:
+                self._check_room()
+                self._on_short_backlog()
                 return
+            self._begin(self._dispatch(request))
+        if not self.has_long_backlog:
+            self._on_short_backlog()
+        self._submit(self._take_backlog)
+
+    def _dispatch(self, request: PeerRequest) -> Invocation | bytes | AeronSparkError | None:
+        kind, payload = request
+        try:
+            if kind == RecordKind.CALL:
+                return self.dispatcher.dispatch_call(payload)
+            with self._state_lock:  # it may end objects
+                return self.dispatcher.dispatch_object(payload)
+        except AeronSparkError as error:  # of this record: the other ones are still valid
+            return error
+
+    def _begin(self, taken: Invocation | bytes | AeronSparkError | None) -> None:
+        if isinstance(taken, AeronSparkError):
+            self._report(taken)
+        elif isinstance(taken, Invocation):
+            arrived_at = time.monotonic()
+            self._submit(lambda: self._run(taken, arrived_at))
         elif taken is not None:
             self._send(RecordKind.RETURN, taken, None)
+
+    def _submit(self, work: Callable[[], object]) -> None:
+        with suppress(RuntimeError):  # the endpoint is closing
+            self._owner.worker_pool.submit(self, work)
+
+    def _check_room(self) -> None:
+        """Let the peer send again if its calls have become less than half of their limit after they were full."""
+        if self._was_full and self.dispatcher.is_half_empty and not len(self._backlog):
+            self._was_full = False
+            self._on_room()
 
     def transfer_refusal(self, size: int, announced: int) -> RefusedError | None:
         """Return why the peer may not send a request of ``size`` bytes while it sends ``announced`` others."""
@@ -170,6 +233,8 @@ class RpcRunner:
         with self._state_lock:
             open_calls = self.calls.close(reason)
             self.objects.close()
+        with self._requests_lock:
+            self._backlog.clear()
             self._is_closed = True
             unfinished, self._unfinished = self._unfinished, {}
             for invocation, _, _ in unfinished.values():
@@ -224,7 +289,7 @@ class RpcRunner:
 
     def _finish_when_done(self, invocation: Invocation, future: Future[Any], arrived_at: float) -> None:
         """Finish a call with the result of this future, without a thread that waits for it."""
-        with self._state_lock:
+        with self._requests_lock:
             if self._is_closed:
                 self.dispatcher.abandon(invocation)
             else:
@@ -246,18 +311,16 @@ class RpcRunner:
             return
 
     def _finish_done(self, invocation: Invocation, future: Future[Any]) -> None:
-        with self._state_lock:
+        with self._requests_lock:
             unfinished = self._unfinished.pop(id(invocation), None)
         if unfinished is not None:
             self._finish(invocation, _outcome_of(future), unfinished[2])
 
     def _finish(self, invocation: Invocation, outcome: Outcome, arrived_at: float) -> None:
-        with self._state_lock:
-            response = self.dispatcher.finish(invocation, outcome)
-            has_room = self._was_full and self.dispatcher.is_half_empty
-            self._was_full = self._was_full and not has_room
-        if has_room:
-            self._on_room()
+        with self._state_lock if invocation.factory is not None else nullcontext():
+            response = self.dispatcher.respond(invocation, outcome)
+        self.dispatcher.abandon(invocation)
+        self._check_room()
         if outcome.error is not None and invocation.one_way:
             self._report(outcome.error)
         description, error = take_noted_failure() or (invocation.description, outcome.error)

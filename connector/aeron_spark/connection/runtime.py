@@ -383,7 +383,12 @@ class Runtime:
                 self.loop.failed = error
 
     def _is_idle(self) -> bool:
-        if self._touched or not self._runner.is_idle or self.deadlines.is_due(time.monotonic() + IDLE_WAIT_S):
+        if (
+            self._touched
+            or not self._runner.is_idle
+            or self.worker_pool.has_waiting
+            or self.deadlines.is_due(time.monotonic() + IDLE_WAIT_S)
+        ):
             return False
         return not any(connection.is_awaiting for connection in self._runner.connections)
 
@@ -405,5 +410,6 @@ class Runtime:
                     self._touched.add(connection)
             except AeronSparkError as error:
                 self._runner.session_failed(connection, error, now)
+        self.worker_pool.tick()
         self.deadlines.expire(now)
         self._runner.run_due(now)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -176,6 +177,7 @@ class Invocation:
 
 
 Permit = Callable[[Target, str], bool]
+NO_LOCK: Final = nullcontext()  # for one thread
 
 
 def permit_all(target: Target, method: str) -> bool:
@@ -184,7 +186,9 @@ def permit_all(target: Target, method: str) -> bool:
 
 
 class Dispatcher:
-    """Dispatches the requests of one connection's peer. For one thread at a time, except ``Invocation.run``.
+    """Dispatches the requests of one connection's peer.
+
+    With a lock as ``counting``, calls need no other lock; object requests need that of ``objects``.
 
     ``permit`` is called for each call with the target and the method, and for each creation with the factory and
     "create". ``failed_one_way`` counts one-way calls that could not start; their caller gets no response.
@@ -203,6 +207,7 @@ class Dispatcher:
         max_running: int = MAX_RUNNING,
         max_bytes: int = CALL_BYTES,
         is_memory_full: Callable[[int], bool] = lambda _: False,
+        counting: AbstractContextManager[object] = NO_LOCK,
     ) -> None:
         self.running = 0
         self.running_bytes = 0  # of the records of these calls, including RECORD_COST for each
@@ -210,6 +215,7 @@ class Dispatcher:
         self.max_running = max_running
         self.max_bytes = max_bytes
         self._is_memory_full = is_memory_full
+        self._counting = counting
         self._types = types
         self._objects = objects
         self._references = references or objects
@@ -297,11 +303,18 @@ class Dispatcher:
         return self._start(call_id, describe_request(Create(name)), factory.make, payload, decode, factory)
 
     def finish(self, invocation: Invocation, outcome: Outcome) -> bytes | None:
-        """Return the response to send, or None for a one-way call.
+        """Count an invocation as ended, and return the response to send, or None for a one-way call.
 
-        Must be called once for each ``Invocation``, unless :meth:`abandon` is.
+        Either this, or :meth:`abandon`, must be called once for each ``Invocation``.
         """
         self.abandon(invocation)
+        return self.respond(invocation, outcome)
+
+    def respond(self, invocation: Invocation, outcome: Outcome) -> bytes | None:
+        """Return the response to send, or None for a one-way call.
+
+        Needs no lock, except for an invocation of a factory, whose object it registers.
+        """
         if outcome.refusal is not None:
             return self._encode_refusal(invocation.call_id, outcome.refusal)
         if invocation.one_way:
@@ -320,8 +333,9 @@ class Dispatcher:
 
     def abandon(self, invocation: Invocation) -> None:
         """Count an invocation as ended without a response."""
-        self.running -= 1
-        self.running_bytes -= invocation.size
+        with self._counting:
+            self.running -= 1
+            self.running_bytes -= invocation.size
 
     def _start(
         self, call_id: int, description: str, function: Callable[..., Any], payload: Buffer,
@@ -332,8 +346,9 @@ class Dispatcher:
         refusal = self._refusal(size)
         if refusal is not None and call_id != ONE_WAY:
             return self._encode_refusal(call_id, Failure(refusal.reason, refusal.what))
-        self.running += 1
-        self.running_bytes += size
+        with self._counting:
+            self.running += 1
+            self.running_bytes += size
         return Invocation(call_id, description, function, decode, size, factory, target)
 
     def _refusal(self, size: int) -> RefusedError | None:
@@ -366,7 +381,7 @@ class Dispatcher:
         if call_id == ONE_WAY:
             return None
         try:
-            return encode_value(call_id, value, self._types, self._objects)
+            return encode_value(call_id, value, self._types, self._references)
         except AeronSparkError as error:
             return self._encode_refusal(call_id, Failure(BAD_RESULT, text_of(error)))
 

@@ -46,6 +46,7 @@ SEND_TIMEOUT_S: Final = 600.0  # a reader that takes no message for so long is a
 POLL_INTERVAL_S: Final = 1.0  # between two checks whether a stage still needs messages
 PAYLOAD_OFFSET: Final = 1 + rpc.BULK_HEAD.size  # bytes before a payload: one of the frame, and the message's head
 MAX_WAIT_S: Final = 20.0  # of one request; it occupies a worker thread, except a wait for commits
+MAX_WAITS: Final = 256  # of a connection, for commits
 MAX_FAILED_STAGES: Final = 256  # of a connection: stages whose errors are stored for repeated requests
 
 
@@ -300,7 +301,14 @@ class StreamRequestHandler:
         return rpc.BoundaryFound(found.position, found.rows)
 
     def _await_commits(self, request: rpc.AwaitCommits) -> Future[rpc.CommitsSeen]:
-        beyond = self._access.stream(request.stream, "read").when_beyond(list(request.ends))
+        stream = self._access.stream(request.stream, "read")
+        if len(self._waits) >= MAX_WAITS:
+            raise RefusedError(
+                f"{len(self._waits)} of your requests wait for commits, which is the limit",
+                remedy="Wait for fewer streams over one connection.",
+                reason="busy",
+            )
+        beyond = stream.when_beyond(list(request.ends))
         with self._lock:
             self._waits[beyond] = request.stream
         beyond.add_done_callback(self._forget_wait)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from aeron_spark.connection.fair_pool import FairPool
+from aeron_spark.connection.fair_pool import GROW_S, FairPool
 from tests.ending import LONG_TIMEOUT_S
 from tests.unit.connection.endpoints import wait_for
 
@@ -33,6 +33,16 @@ class Gate:
         self._open.release(count)
 
 
+def await_running(pool: FairPool, gate: Gate, count: int) -> None:
+    """Wait until so many pieces of work run; the pool gives an owner another thread when its last work takes long."""
+
+    def has_grown() -> bool:
+        pool.tick()
+        return gate.running == count
+
+    wait_for(has_grown)
+
+
 @pytest.fixture
 def pool() -> Iterator[FairPool]:
     made = FairPool(4, 2, "aeron-spark-test-fair")
@@ -44,13 +54,31 @@ def test_one_owner_does_not_take_the_threads_of_the_others(pool: FairPool) -> No
     greedy, done = Gate(), threading.Event()
     for _ in range(100):
         pool.submit("greedy", greedy)
-    wait_for(lambda: greedy.running == 2)
+    await_running(pool, greedy, 2)
     pool.submit("modest", done.set)
     assert done.wait(LONG_TIMEOUT_S)
     assert greedy.most == 2
     greedy.let(100)
-    wait_for(lambda: pool.waiting() == 0 and greedy.running == 0)
+    await_running(pool, greedy, 0)
+    assert pool.waiting() == 0
     assert greedy.most == 2
+
+
+def test_short_work_of_an_owner_has_one_thread_and_long_work_gets_more() -> None:
+    now = [0.0]
+    pool, gate = FairPool(4, 2, "aeron-spark-test-growth", clock=lambda: now[0]), Gate()
+    for _ in range(3):
+        pool.submit("owner", gate)
+    wait_for(lambda: gate.running == 1)
+    pool.tick()
+    assert (gate.running, pool.has_waiting) == (1, True)
+    now[0] = GROW_S
+    pool.submit("owner", gate)  # no tick is needed for work that comes when the last one takes long already
+    wait_for(lambda: gate.running == 2)
+    gate.let(4)
+    wait_for(lambda: not pool.has_waiting and gate.running == 0)
+    assert gate.most == 2
+    pool.shutdown()
 
 
 def test_owners_take_turns() -> None:
@@ -70,7 +98,7 @@ def test_the_waiting_work_of_an_ended_owner_is_dropped(pool: FairPool) -> None:
     gate, ran = Gate(), list[str]()
     for _ in range(2):
         pool.submit("ended", gate)
-    wait_for(lambda: gate.running == 2)
+    await_running(pool, gate, 2)
     for _ in range(50):
         pool.submit("ended", lambda: ran.append("ended"))
     assert pool.drop("ended") == 50
@@ -97,7 +125,7 @@ def test_a_pool_that_was_shut_down_takes_no_work(pool: FairPool) -> None:
     gate = Gate()
     for _ in range(10):
         pool.submit("owner", gate)
-    wait_for(lambda: gate.running == 2)
+    await_running(pool, gate, 2)
     pool.shutdown()
     gate.let(2)
     with pytest.raises(RuntimeError):
@@ -111,7 +139,7 @@ def test_the_unfinished_work_before_a_mark_excludes_later_finished_and_dropped_w
         for _ in range(3):
             pool.submit(owner, gate)
     mark = pool.mark()
-    wait_for(lambda: gate.running == 4)
+    await_running(pool, gate, 4)
     pool.submit("later", later)
     assert pool.unfinished(mark) == 6
     assert pool.drop("ends") == 1
