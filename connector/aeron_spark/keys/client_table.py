@@ -8,16 +8,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aeron_spark.keys.clients_file import read_clients
+from aeron_spark.protocol.grant_coverage import covers
 from aeron_spark.protocol.grants import Grant
 
 
 @dataclass(frozen=True, slots=True)
 class ClientsChange:
-    """The keys, by their names, that a new version of the file added, removed and changed."""
+    """The keys, by their names, that a new version of the file added, removed and changed.
+
+    ``narrowed`` are those of ``changed`` that lost a grant or got a further condition.
+    """
 
     added: tuple[str, ...]
     removed: tuple[str, ...]
     changed: tuple[str, ...]
+    narrowed: tuple[str, ...] = ()
 
 
 class ClientTable:
@@ -58,10 +63,12 @@ class ClientTable:
 
 
 def _change(before: Mapping[bytes, Grant], after: Mapping[bytes, Grant]) -> ClientsChange:
+    changed = {key: grant for key, grant in after.items() if before.get(key, grant) != grant}
     return ClientsChange(
         added=tuple(grant.name for key, grant in after.items() if key not in before),
         removed=tuple(grant.name for key, grant in before.items() if key not in after),
-        changed=tuple(grant.name for key, grant in after.items() if before.get(key, grant) != grant),
+        changed=tuple(grant.name for grant in changed.values()),
+        narrowed=tuple(grant.name for key, grant in changed.items() if not covers(grant, before[key])),
     )
 
 

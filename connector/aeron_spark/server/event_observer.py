@@ -150,7 +150,10 @@ class EventObserver(ServerObserver):
         if isinstance(change, AeronSparkError):
             self._events.report("reload_failed", error=change.what, remedy=change.remedy or None)
         else:
-            self._events.report("clients_changed", added=change.added, removed=change.removed, changed=change.changed)
+            self._events.report(
+                "clients_changed", added=change.added, removed=change.removed, changed=change.changed,
+                narrowed=change.narrowed,
+            )  # fmt: skip
 
     def hold_changed(self, connection: Connection, reason: Reason, is_held: bool) -> None:
         """Report a connection that must wait from now on, because it uses too much memory or exceeds a rate."""

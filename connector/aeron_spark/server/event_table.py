@@ -92,7 +92,7 @@ FIELDS: Final[Mapping[str, Field]] = MappingProxyType(
         "added": Field("names of added keys"),
         "removed": Field("names of removed keys"),
         "changed": Field("names of keys with other grants, or of options with another value"),
-        "narrowed": Field("names of keys that lost a grant"),
+        "narrowed": Field("names of keys that lost a grant or got a further condition"),
         "restart_needed": Field("options whose change takes effect at a restart"),
         "volume": Field("`store` or `archive`"),
         "free_bytes": Field("free bytes"),

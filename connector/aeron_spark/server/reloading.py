@@ -55,7 +55,8 @@ class Reloader:
             self._server.events.report("reload_failed", error=error.what, remedy=error.remedy)
             raise
         names = {} if clients is None else {
-            "added": clients.added, "removed": clients.removed, "changed": clients.changed
+            "added": clients.added, "removed": clients.removed, "changed": clients.changed,
+            "narrowed": clients.narrowed,
         }  # fmt: skip
         client_changes = tuple(f"clients {what}: {', '.join(keys)}" for what, keys in names.items() if keys)
         self._server.events.report(

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from aeron_spark.client.settings import ClientSettings
 from aeron_spark.errors import RefusedError, SetupError, TamperedError, TransportError
+from aeron_spark.keys.client_table import ClientTable
 from aeron_spark.keys.clients_file import default_name
 from aeron_spark.keys.stores import MemoryPeerStore
+from aeron_spark.protocol.keypair import public_text
 from aeron_spark.protocol.limits import Limits
 from aeron_spark.protocol.server_effects import Ending
 from aeron_spark.protocol.server_machine import DRIVER_LOST
+from aeron_spark.server.clients_watcher import ClientsWatcher
 from aeron_spark.server.event_observer import reason_of
 from aeron_spark.server.message_server import MessageServer
 from aeron_spark.server.settings import ServerSettings
@@ -90,6 +94,31 @@ def test_errors_become_events_by_their_kind(world: World) -> None:
     report(connection, ZeroDivisionError("of a listener"))
     error = seen.wait("error")
     assert (error["error_type"], error["id"]) == ("ZeroDivisionError", connection.id_text)
+
+
+def test_a_new_version_of_the_clients_file_is_one_event_and_a_wrong_one_another(world: World, tmp_path: Path) -> None:
+    server, seen = started(world)
+    key = public_text(MemoryPeerStore().identity().public)
+    path = tmp_path / "authorized_keys"
+
+    def write(line: str) -> None:
+        path.write_text(f"{line} {key}")
+        path.chmod(0o600)
+
+    write("name=a streams=*:read,write")
+    watcher = ClientsWatcher(ClientTable(path), server.apply_grants, server.runtime.report)
+    watcher.observe = server.event_observer.clients_changed
+    watcher.start()
+    try:
+        write("name=a streams=prices:read,write")
+        assert seen.wait("clients_changed") == {"added": (), "removed": (), "changed": ("a",), "narrowed": ("a",)}
+        write("name=a stream=prices:read")
+        failed = seen.wait("reload_failed")
+    finally:
+        watcher.close()
+    assert f"line 1 of {path} is wrong" in failed["error"]
+    assert failed["remedy"]
+    assert seen.names == ["clients_changed", "reload_failed"]
 
 
 def test_reasons_of_disconnections_are_codes() -> None:

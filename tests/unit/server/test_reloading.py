@@ -60,16 +60,21 @@ def test_each_live_option_is_an_option_of_a_server() -> None:
 
 def test_a_reload_reports_and_returns_what_changed() -> None:
     server = Reloadable()
-    server.clients = ClientsChange(("new",), (), ("desk-7",))
+    server.clients = ClientsChange(("new",), (), ("desk-7",), ("desk-7",))
     result = Reloader(server, lambda: parsed(max_connections=5, workers=3)).run({})
     assert result == {
         "changed": ["maxConnections"],
         "restart_needed": ["workers"],
-        "clients": {"added": ["new"], "removed": [], "changed": ["desk-7"]},
+        "clients": {"added": ["new"], "removed": [], "changed": ["desk-7"], "narrowed": ["desk-7"]},
     }
     [(event, fields)] = server.reported
     assert event == "reloaded"
-    assert fields["changed"] == ("maxConnections", "clients added: new", "clients changed: desk-7")
+    assert fields["changed"] == (
+        "maxConnections",
+        "clients added: new",
+        "clients changed: desk-7",
+        "clients narrowed: desk-7",
+    )
 
 
 def test_a_wrong_option_or_clients_file_changes_nothing_and_is_reported() -> None:
