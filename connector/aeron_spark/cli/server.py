@@ -16,6 +16,7 @@ from aeron_spark.errors import ConnectError, OptionError
 
 RUN: Final = "run"  # the command of a line without the name of one; no line can name it
 RELOAD_TIMEOUT_S: Final = 60.0  # a large clients file takes a second
+TIMES: Final = ("started", "clients_read_at")  # properties of the status, in seconds since 1970
 HELP_FLAGS: Final = ("-h", "--help")
 
 
@@ -80,7 +81,7 @@ def status(config: Path | None, streams_dir: Path | None, admin_socket: Path | N
             click.echo("ready" if found["ready"] else "not ready: " + "; ".join(found["reasons"].values()))
         return 0 if found["ready"] else FAILED
     if as_json:
-        print_json({**found, "started": format_time(found["started"])})
+        print_json({**found, **{name: _cell(name, found[name]) for name in TIMES}})
     else:
         print_table("server", ("property", "value"), _rows(found), empty="")
     return 0
@@ -139,7 +140,9 @@ def _rows(found: dict[str, Any]) -> list[tuple[str, object]]:
 
 
 def _cell(name: str, value: Any) -> object:
-    if name == "started":
+    if value is None:
+        return None
+    if name in TIMES:
         return format_time(value)
     if isinstance(value, dict):
         return " ".join(f"{key}={text}" for key, text in value.items()) or None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,13 +30,16 @@ class ClientTable:
     """The grants in a clients file, in memory. ``grant`` is thread-safe; one thread at a time calls ``refresh``.
 
     Raises SetupError or DataFormatError if the file is missing or wrong. A later version that is missing or wrong
-    changes nothing: the last good version stays.
+    changes nothing: the last good version stays. ``wall`` returns seconds since 1970.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, wall: Callable[[], float] = time.time) -> None:
         self.path = path
+        self._wall = wall
         self._signature = _signature(path)  # before reading: a change meanwhile is found later
         self._grants = read_clients(path).grants(str(path))
+        self.read_at = wall()
+        """When the version in use was read, in seconds since 1970."""
 
     def __len__(self) -> int:
         return len(self._grants)
@@ -58,7 +62,7 @@ class ClientTable:
             return None
         self._signature = signature
         before, after = self._grants, read_clients(self.path).grants(str(self.path))
-        self._grants = after
+        self._grants, self.read_at = after, self._wall()
         return _change(before, after)
 
 

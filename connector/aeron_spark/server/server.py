@@ -116,8 +116,9 @@ class Server(Endpoint):
         self._clients_watcher: Final = ClientsWatcher(clients, self._server.apply_grants, self._runtime.report)
         self._clients_watcher.observe = self._server.event_observer.clients_changed
         self.state: Final = ServerState(
-            self._server, self._housekeeper, self.disk_reserve, lambda: self._options, lambda: self.aeron_dir
-        )
+            self._server, self._housekeeper, self.disk_reserve, lambda: self._options, lambda: self.aeron_dir,
+            clients,
+        )  # fmt: skip
         """Whether the server starts, is ready or drains."""
         self._monitoring: Final = (
             None if self._http_address is None else self._make_monitoring(parsed.metrics_streams, clients)

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from aeron_spark.keys.client_table import ClientTable
 from aeron_spark.options import ServerOptions
 from aeron_spark.protocol.keypair import fingerprint
 from aeron_spark.server.disk_reserve import DiskReserve
@@ -21,14 +22,14 @@ from aeron_spark.version import package_version
 
 class ServerState:
     """Derives the state of a server from its parts. Thread-safe; ``options`` returns the present options, ``aeron_dir``
-    the media driver's directory.
+    the media driver's directory. ``clients`` is None without a clients file.
 
     The server sets ``is_recovered`` when all its streams are recovered or damaged, and ``is_draining``.
     """
 
     def __init__(
         self, server: MessageServer, housekeeper: StoreHousekeeper, disk_reserve: DiskReserve,
-        options: Callable[[], ServerOptions], aeron_dir: Callable[[], str],
+        options: Callable[[], ServerOptions], aeron_dir: Callable[[], str], clients: ClientTable | None,
     ) -> None:  # fmt: skip
         self.is_recovered = False
         self.is_draining = False
@@ -48,6 +49,7 @@ class ServerState:
         self._disk_reserve: Final = disk_reserve
         self._options: Final = options
         self._aeron_dir: Final = aeron_dir
+        self._clients: Final = clients
         self._started: Final = time.time()
         self._started_at: Final = time.monotonic()
         self._is_ready_reported = False
@@ -75,6 +77,8 @@ class ServerState:
             "addresses": list(self._server.address_texts),
             "key": fingerprint(self._server.public_key),
             "aeron_dir": self._aeron_dir(),
+            "clients_file": None if self._clients is None else str(self._clients.path),
+            "clients_read_at": None if self._clients is None else self._clients.read_at,
             "restart_needed": list(self.restart_needed),
             "limits": self._limits(),
             "streams": self._streams_by_state(),
