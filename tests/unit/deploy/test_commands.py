@@ -13,15 +13,17 @@ from aeron_spark.cli.server_run import run
 from tests.unit.deploy.test_service_unit import ROOT, UNIT
 
 OPERATIONS: Final = (ROOT / "docs" / "operations.md").read_text()
-PAGES: Final = OPERATIONS[
-    OPERATIONS.index("## Install a server under systemd") : OPERATIONS.index("## One server per store and per port")
-]
+PAGES: Final = OPERATIONS[: OPERATIONS.index("## Start, stop, reload")]
 COMMAND: Final = re.compile(r"aeron-spark((?: [a-z][a-z-]*)+)((?: (?:--[a-z-]+|[A-Z:]+|/\S+))*)")
 
 
 def named() -> list[tuple[str, str]]:
     """Return the words of each command, and the arguments after them."""
-    spans = re.findall(r"`(aeron-spark [^`]*)`|-- (aeron-spark [^`]*)`|exec feeds (aeron-spark .*)", PAGES)
+    spans = re.findall(
+        r"`(aeron-spark [^`]*)`|-- (aeron-spark [^`\n]*)|exec feeds (aeron-spark .*)|^ *(aeron-spark .*)$",
+        PAGES,
+        re.MULTILINE,
+    )
     lines = re.findall(r"=/usr/bin/(aeron-spark .*)", UNIT.read_text())
     found = {(match[1].strip(), match[2]) for text in [*map("".join, spans), *lines] if (match := COMMAND.match(text))}
     return sorted(found)

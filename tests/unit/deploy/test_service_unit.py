@@ -104,6 +104,14 @@ def test_the_unit_starts_with_the_machine_after_the_network() -> None:
     assert sections["Unit"]["After"] == sections["Unit"]["Wants"] == "network-online.target"
 
 
+def test_a_failing_check_before_the_start_is_not_repeated_for_ever() -> None:
+    """RestartPreventExitStatus applies to the server's process alone, so the number of starts is limited."""
+    sections = parsed(UNIT.read_text())
+    attempts, interval_s = int(sections["Unit"]["StartLimitBurst"]), float(sections["Unit"]["StartLimitIntervalSec"])
+    longest_check_s = 30.0
+    assert attempts * (longest_check_s + float(sections["Service"]["RestartSec"])) < interval_s
+
+
 def test_systemd_accepts_the_unit(unit: Path) -> None:
     done = analyze("verify", "--man=no", unit)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
