@@ -43,11 +43,11 @@ _NOTICES: Final = {"connect": "connected", "resume": "resumed", "disconnect": "d
 class EventObserver(ServerObserver):
     """Reports handshakes, connections, errors and losses of the media driver. Thread-safe.
 
-    ``name_of`` returns the name of a client's key for logs.
+    ``name_of`` returns the name of a client's key for logs, ``settings`` those that apply now.
     """
 
     def __init__(
-        self, events: ServerEvents, name_of: Callable[[bytes], str], settings: ServerSettings,
+        self, events: ServerEvents, name_of: Callable[[bytes], str], settings: Callable[[], ServerSettings],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         self._events: Final = events
@@ -61,7 +61,7 @@ class EventObserver(ServerObserver):
         """Report a refusal."""
         if ended.refusal is None:
             return
-        limit, value = limit_of(ended, self._settings)
+        limit, value = limit_of(ended, self._settings())
         self._events.report(
             "refused", reason=ended.refusal.code, limit=limit, value=value,
             retry=ended.refusal.advice.retry.name.lower().replace("_", "-"),

@@ -129,3 +129,15 @@ def test_reasons_of_disconnections_are_codes() -> None:
     assert reason_of(RefusedError("x", reason="kicked")) == "kicked"
     assert reason_of(RefusedError("x", reason="made up\n")) == "RefusedError"
     assert reason_of(TamperedError("x")) == "TamperedError"
+
+
+def test_a_refusal_names_the_limit_that_applies_after_a_reload(world: World) -> None:
+    server, seen = started(world)
+    first = world.client()
+    limits = Limits(connections=1, handshakes_per_second=0, pending_per_address=0)
+    server.apply_limits(ServerSettings(link=LINK, limits=limits))  # the event loop applies it before a later handshake
+    with pytest.raises(RefusedError):
+        world.client(connect=False).connect(TIMEOUT_S)
+    refused = seen.wait("refused")
+    assert (refused["reason"], refused["limit"], refused["value"]) == ("full", "maxConnections", 1)
+    assert first.connected
