@@ -25,6 +25,9 @@ class ReloadableServer(Protocol):
     def reload(self) -> ClientsChange | None:
         """Reload the clients file; return the changes, or None without a file. Raises for a wrong file."""
 
+    def require_applicable(self, configured: ServerOptions) -> None:
+        """Raise OptionError or SetupError for options that ``apply_options`` would refuse."""
+
     def apply_options(self, configured: ServerOptions) -> OptionChanges:
         """Apply the live options, and return what differs."""
 
@@ -49,6 +52,8 @@ class Reloader:
         try:
             with self._reloading:
                 configured = None if self._read_options is None else self._read_options()
+                if configured is not None:
+                    self._server.require_applicable(configured)  # before the clients file applies: all or nothing
                 clients = self._server.reload()
                 changes = NO_CHANGES if configured is None else self._server.apply_options(configured)
         except AeronSparkError as error:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from aeron_spark.errors import DataFormatError, OptionError, RefusedError
+from aeron_spark.errors import DataFormatError, OptionError, RefusedError, SetupError
 from aeron_spark.keys.client_table import ClientsChange
 from aeron_spark.options import ServerOptions
 from aeron_spark.protocol.access import Filters
@@ -22,6 +22,8 @@ class Reloadable:
 
     def __init__(self) -> None:
         self.options = ServerOptions.parse("127.0.0.1:1")
+        self.is_clients_file_read = False
+        self.refusal: SetupError | None = None
         self.clients: ClientsChange | Exception | None = None
         self.reported: list[tuple[str, dict[str, Any]]] = []
         self.events: Any = self
@@ -32,7 +34,12 @@ class Reloadable:
     def reload(self) -> ClientsChange | None:
         if isinstance(self.clients, Exception):
             raise self.clients
+        self.is_clients_file_read = True
         return self.clients
+
+    def require_applicable(self, configured: ServerOptions) -> None:
+        if self.refusal is not None:
+            raise self.refusal
 
     def apply_options(self, configured: ServerOptions) -> OptionChanges:
         changes = compare(self.options, configured)
@@ -87,6 +94,16 @@ def test_a_wrong_option_or_clients_file_changes_nothing_and_is_reported() -> Non
     assert server.options == before
     assert [event for event, _ in server.reported] == ["reload_failed", "reload_failed"]
     assert server.reported[1][1] == {"error": "line 3 is wrong", "remedy": "Correct it."}
+
+
+def test_options_that_cannot_apply_leave_the_clients_file_as_it_was() -> None:
+    server, before = Reloadable(), Reloadable().options
+    server.refusal = SetupError("the file of the shared secret is gone", remedy="Restore it.")
+    with pytest.raises(SetupError, match="shared secret"):
+        Reloader(server, lambda: parsed(max_connections=5)).run({})
+    assert not server.is_clients_file_read
+    assert server.options == before
+    assert [event for event, _ in server.reported] == ["reload_failed"]
 
 
 def test_changed_limits_and_filters_apply_to_the_next_client(world: World) -> None:
