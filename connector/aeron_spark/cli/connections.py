@@ -88,7 +88,8 @@ def kick(
 ) -> int:  # fmt: skip
     """End connections with their sessions: those that meet all conditions. Exit code 1 if there is none.
 
-    The clients get the reason 'kicked', and may connect again at once. With --ban they get 'banned', and stop.
+    The clients get the reason 'kicked', and connect again after a pause of up to five seconds. With --ban they get
+    'banned', and stop.
 
     \b
     For example:

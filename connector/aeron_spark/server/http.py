@@ -41,6 +41,11 @@ def parse_http_address(text: str) -> HostPort:
     return HostPort(host.strip("[]") or LOOPBACK, int(port))
 
 
+def require_free(address: HostPort) -> None:
+    """Raise InUseError if another program uses the port, SetupError if listening there fails for another reason."""
+    _listen(address).close()
+
+
 class HttpServer:
     """Serves pages by their paths, from its construction until ``close``. Port 0 takes a free port."""
 

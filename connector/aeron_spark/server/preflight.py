@@ -17,9 +17,12 @@ from aeron_spark.node.locks import current_owner_text, is_locked
 from aeron_spark.node.space import space_of
 from aeron_spark.options import ServerOptions
 from aeron_spark.server import memory_formula
+from aeron_spark.server.ban_file import StoredBans
 from aeron_spark.server.disk_reserve import DiskReserve
+from aeron_spark.server.http import parse_http_address, require_free
 from aeron_spark.server.locks import address_lock_path, bind_error
 from aeron_spark.server.memory_formula import MIB, Load
+from aeron_spark.server.metrics import require_prometheus_client
 from aeron_spark.server.peer_store import clients_of, is_from_environment, key_paths_of
 from aeron_spark.streams.definition import Definition, read_definition
 from aeron_spark.streams.journal import FILE_NAME, read_entries
@@ -58,7 +61,8 @@ class Preflight:
         """Execute the checks, one after the other."""
         checks: tuple[tuple[str, Callable[[], Iterator[Finding]]], ...] = (
             ("clients", self._clients), ("identity", self._identity), ("addresses", self._addresses),
-            ("folders", self._folders), ("streams", self._streams), ("memory", self._memory),
+            ("http", self._http), ("folders", self._folders), ("bans", self._bans), ("streams", self._streams),
+            ("memory", self._memory),
             ("shared memory", self._shared_memory), ("open files", self._open_files), ("disk", self._disk),
         )  # fmt: skip
         for subject, check in checks:
@@ -110,13 +114,33 @@ class Preflight:
             if not errors:
                 yield Finding("ok", "addresses", f"{name} is free")
 
+    def _http(self) -> Iterator[Finding]:
+        if self._options.http is None:
+            return
+        require_prometheus_client()
+        address = parse_http_address(self._options.http)
+        if self._is_store_in_use:
+            return  # by a server that may have this port, too; the check of the folders names it
+        require_free(address)
+        yield Finding("ok", "http", f"{address} is free")
+
+    def _bans(self) -> Iterator[Finding]:
+        bans = StoredBans()
+        if self._store.is_dir():
+            bans.open(self._store)
+        yield Finding("ok", "bans", f"{len(bans.all())} bans apply")
+
     def _folders(self) -> Iterator[Finding]:
         for folder in (self._store, self._archive, Path(self._node.folder), Path(self._node.aeron_dir)):
             yield from self._writable("folders", folder)
-        lock = self._store / LOCK
-        if self._store.is_dir() and is_locked(lock):
-            yield Finding("warning", "folders", f"server process {current_owner_text(lock)} uses {self._store} now",
+        if self._is_store_in_use:
+            owner = current_owner_text(self._store / LOCK)
+            yield Finding("warning", "folders", f"server process {owner} uses {self._store} now",
                           "Stop that server before the start of another one.")  # fmt: skip
+
+    @property
+    def _is_store_in_use(self) -> bool:
+        return self._store.is_dir() and is_locked(self._store / LOCK)
 
     def _streams(self) -> Iterator[Finding]:
         folders = sorted(self._store.iterdir()) if self._store.is_dir() else []

@@ -98,6 +98,29 @@ def test_an_address_in_use_or_of_another_machine_is_an_error(configured: Configu
     assert (code, {one["subject"] for one in found}) == (2, {"addresses"})
 
 
+def test_pages_that_cannot_be_served_are_an_error(configured: Configured) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, [in_use] = configured.check(http=f"127.0.0.1:{port}")
+    assert (code, in_use["subject"]) == (2, "http")
+    assert in_use["what"] == f"cannot listen on 127.0.0.1:{port}: the address is in use"
+    code, [wrong] = configured.check(http="9464")
+    assert (code, wrong["subject"]) == (2, "http")
+    assert "expected HOST:PORT" in wrong["what"]
+    assert configured.check(http=f"127.0.0.1:{port}") == (0, [])
+
+
+def test_damaged_bans_are_an_error_because_the_server_would_not_start(configured: Configured) -> None:
+    (configured.folder / "streams").mkdir()
+    bans = configured.folder / "streams" / "bans.json"
+    bans.write_text('{"version": 1, "bans": []}')
+    assert configured.check() == (0, [])
+    bans.write_text('{"version": 1')
+    code, [damaged] = configured.check()
+    assert (code, damaged["subject"]) == (2, "bans")
+    assert str(bans) in damaged["what"]
+
+
 def test_a_folder_that_is_a_file_is_an_error(configured: Configured) -> None:
     (configured.folder / "file").write_text("")
     code, found = configured.check(streamsDir=str(configured.folder / "file" / "streams"))
