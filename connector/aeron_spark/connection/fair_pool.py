@@ -41,7 +41,8 @@ class FairPool:
         self, threads: int, threads_per_owner: int, name: str, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._clock: Final = clock
-        self._threads_per_owner: Final = threads_per_owner
+        self.threads_per_owner = threads_per_owner
+        """May change; work that runs continues."""
         self._pool: Final = ThreadPoolExecutor(threads, thread_name_prefix=name)
         self._lock: Final = threading.Lock()
         self._queues: Final[dict[Hashable, _Queue]] = {}  # of owners with waiting or running work
@@ -144,7 +145,7 @@ class FairPool:
 
     def _make_ready(self, owner: Hashable, queue: _Queue) -> bool:
         """Put an owner into the row of those that wait for a thread, if it may have one; return whether it was."""
-        if not queue.waiting or queue.is_ready or queue.running >= self._threads_per_owner or self._is_shut_down:
+        if not queue.waiting or queue.is_ready or queue.running >= self.threads_per_owner or self._is_shut_down:
             return False
         if queue.running and self._clock() - queue.began_at < GROW_S:
             return False

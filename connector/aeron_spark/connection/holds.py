@@ -66,7 +66,7 @@ class ConnectionHolds:
             self._end(largest, self._memory_error(largest))
 
     def _review_memory(self, connections: Collection[Connection]) -> Connection | None:
-        if not self.memory.limit:
+        if not self.memory.limit and not self.memory.paused:
             return None
         in_bulk_links = self._bulk_links.held_bytes()
         return self.memory.review({one: one.held_bytes + in_bulk_links.get(one, 0) for one in connections})

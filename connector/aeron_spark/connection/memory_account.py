@@ -19,7 +19,8 @@ class MemoryAccount(Generic[H]):
     """
 
     def __init__(self, limit: int, assured: int = ASSURED_BYTES) -> None:
-        self.limit: Final = limit
+        self.limit = limit
+        """May change; the next review applies it."""
         self.assured: Final = assured
         self.held = 0
         """Bytes that all holders had at the last review."""
@@ -34,9 +35,7 @@ class MemoryAccount(Generic[H]):
     def review(self, held: Mapping[H, int]) -> H | None:
         """Decide by the bytes of each holder who is paused from now on; return the holder that must end, or None."""
         self.held = sum(held.values())
-        if not self.limit:
-            return None
-        if self.held < self.limit // 2:
+        if not self.limit or self.held < self.limit // 2:
             self.paused = frozenset()
             return None
         largest_first = sorted((one for one in held if held[one] > self.assured), key=held.__getitem__, reverse=True)

@@ -9,7 +9,7 @@ from typing import Protocol
 from aeron_spark.connection.fair_pool import FairPool
 from aeron_spark.connection.settings import LinkSettings
 from aeron_spark.protocol.message_types import Types
-from aeron_spark.protocol.rpc_dispatch import ErrorCodes
+from aeron_spark.protocol.rpc_dispatch import CallLimits, ErrorCodes
 from aeron_spark.protocol.rpc_objects import GlobalObjects
 
 
@@ -31,6 +31,10 @@ class EndpointServices(Protocol):
     @property
     def settings(self) -> LinkSettings:
         """The settings of its links and connections."""
+
+    @property
+    def call_limits(self) -> CallLimits:
+        """The present limits of the calls of each peer."""
 
     @property
     def types(self) -> Types:

@@ -90,7 +90,7 @@ class RpcRunner:
         self.calls = Calls(owner.types, self.references, max_in_flight=settings.max_calls, connection=number)
         self.dispatcher = Dispatcher(
             owner.types, self.objects, owner.error_codes, references=self.references, permit=permit,
-            max_running=settings.max_running, max_bytes=settings.call_bytes, is_memory_full=is_memory_full,
+            limits=owner.call_limits, is_memory_full=is_memory_full,
             counting=threading.Lock(),
         )  # fmt: skip
         self._requests_lock = threading.Lock()  # for microseconds: guards the following attributes, except _was_full
@@ -105,8 +105,8 @@ class RpcRunner:
         """Whether the peer's running calls exceed their limit, so that acknowledgements to the peer should pause."""
         calls, dispatcher = self._backlog, self.dispatcher
         return (
-            dispatcher.running + len(calls) >= dispatcher.max_running
-            or dispatcher.running_bytes + calls.bytes >= dispatcher.max_bytes
+            dispatcher.running + len(calls) >= dispatcher.limits.running
+            or dispatcher.running_bytes + calls.bytes >= dispatcher.limits.bytes
         )
 
     @property
@@ -116,7 +116,7 @@ class RpcRunner:
 
     def exceeds(self, excess_bytes: int) -> bool:
         """Whether the peer's calls exceed their limit by more than ``excess_bytes``."""
-        return self.dispatcher.running_bytes + self._backlog.bytes > self.dispatcher.max_bytes + excess_bytes
+        return self.dispatcher.running_bytes + self._backlog.bytes > self.dispatcher.limits.bytes + excess_bytes
 
     def create(self, factory: str, args: tuple[Any, ...], kwargs: dict[str, Any], timeout: float | None) -> Proxy:
         """Have the peer's factory create an object, and return its proxy."""

@@ -32,7 +32,7 @@ from aeron_spark.errors import (
 from aeron_spark.protocol.connection_machine import PeerClosed, close_payload, closed_error
 from aeron_spark.protocol.frames import RecordKind
 from aeron_spark.protocol.message_types import Types
-from aeron_spark.protocol.rpc_dispatch import ErrorCodes
+from aeron_spark.protocol.rpc_dispatch import CallLimits, ErrorCodes
 from aeron_spark.protocol.rpc_messages import Target
 from aeron_spark.protocol.rpc_objects import GlobalObjects
 from aeron_spark.protocol.sources import is_from_address
@@ -119,6 +119,8 @@ class Runtime:
 
     def __init__(self, name: str, settings: LinkSettings) -> None:
         self.settings: Final = settings
+        """The settings at the start; ``apply_limits`` may have changed ``call_limits`` and other limits since."""
+        self.call_limits: Final = CallLimits(settings.max_running, settings.call_bytes)
         self.types: Final = Types()
         self.objects: Final = GlobalObjects()
         self.error_codes: Final = ErrorCodes()
@@ -196,6 +198,12 @@ class Runtime:
     def inbox(self) -> Inbox:
         """The inbox of the transport that is open now."""
         return self._runner.inbox
+
+    def apply_limits(self, settings: LinkSettings) -> None:
+        """Apply the limits of memory, calls and workers of other settings to all connections; on the event loop."""
+        self.holds.memory.limit = settings.memory_limit
+        self.call_limits.running, self.call_limits.bytes = settings.max_running, settings.call_bytes
+        self.worker_pool.threads_per_owner = settings.workers_per_connection
 
     def run_on_loop(self, job: Callable[[], None]) -> None:
         """Run ``job`` on the event loop."""

@@ -47,8 +47,8 @@ from aeron_spark.protocol.rpc_messages import (
 from aeron_spark.protocol.rpc_objects import ConnectionObjects, Factory, Origin, check_methods
 from aeron_spark.protocol.session import RECORD_COST
 
-MAX_RUNNING: Final = 1_024  # unfinished calls of one peer
-CALL_BYTES: Final = 16 * 1024 * 1024  # encoded size of these calls
+MAX_RUNNING: Final = 1_024
+CALL_BYTES: Final = 16 * 1024 * 1024
 
 UNKNOWN_OBJECT: Final = "unknown-object"
 UNKNOWN_METHOD: Final = "unknown-method"
@@ -185,6 +185,17 @@ def permit_all(target: Target, method: str) -> bool:
     return True
 
 
+@dataclass(slots=True)
+class CallLimits:
+    """The limits of each peer's unfinished calls: their number, and their encoded size in bytes.
+
+    They may change; calls that wait or run stay.
+    """
+
+    running: int = MAX_RUNNING
+    bytes: int = CALL_BYTES
+
+
 class Dispatcher:
     """Dispatches the requests of one connection's peer.
 
@@ -204,16 +215,14 @@ class Dispatcher:
         *,
         references: References | None = None,
         permit: Permit = permit_all,
-        max_running: int = MAX_RUNNING,
-        max_bytes: int = CALL_BYTES,
+        limits: CallLimits | None = None,
         is_memory_full: Callable[[int], bool] = lambda _: False,
         counting: AbstractContextManager[object] = NO_LOCK,
     ) -> None:
         self.running = 0
         self.running_bytes = 0  # of the records of these calls, including RECORD_COST for each
         self.failed_one_way = 0
-        self.max_running = max_running
-        self.max_bytes = max_bytes
+        self.limits = limits or CallLimits()
         self._is_memory_full = is_memory_full
         self._counting = counting
         self._types = types
@@ -225,26 +234,25 @@ class Dispatcher:
     @property
     def is_full(self) -> bool:
         """Whether the calls reach a limit. One-way calls cannot be refused: the endpoint must not acknowledge them."""
-        return self.running >= self.max_running or self.running_bytes >= self.max_bytes
+        return self.running >= self.limits.running or self.running_bytes >= self.limits.bytes
 
     @property
     def is_half_empty(self) -> bool:
         """Whether the calls take less than half of each limit."""
-        return 2 * self.running < self.max_running and 2 * self.running_bytes < self.max_bytes
+        return 2 * self.running < self.limits.running and 2 * self.running_bytes < self.limits.bytes
 
     def refusal_of_bytes(self, size: int, announced: int = 0) -> RefusedError | None:
         """Return why a request of ``size`` bytes is refused while ``announced`` other bytes arrive; None: it is not."""
-        held = self.running_bytes + announced
-        if held + size <= self.max_bytes:
+        held, limit = self.running_bytes + announced, self.limits.bytes
+        if held + size <= limit:
             return None
-        if size > self.max_bytes:
+        if size > limit:
             return RefusedError(
-                f"the call has {size} bytes, and the limit is {self.max_bytes} (callBytes)",
+                f"the call has {size} bytes, and the limit is {limit} (callBytes)",
                 remedy="Send less in a call, or send the data as a message or a file.", reason="limit",
             )  # fmt: skip
         return _busy(
-            f"your calls that wait or run have {held} bytes, and this one {size}; the limit is"
-            f" {self.max_bytes} (callBytes)"
+            f"your calls that wait or run have {held} bytes, and this one {size}; the limit is {limit} (callBytes)"
         )
 
     def dispatch_call(self, payload: Buffer) -> Invocation | bytes | None:
@@ -352,7 +360,7 @@ class Dispatcher:
         return Invocation(call_id, description, function, decode, size, factory, target)
 
     def _refusal(self, size: int) -> RefusedError | None:
-        if self.running >= self.max_running:
+        if self.running >= self.limits.running:
             return _busy(f"{self.running} of your calls wait or run, which is the limit (maxRunning)")
         return memory_refusal(size) if self._is_memory_full(size) else self.refusal_of_bytes(size)
 

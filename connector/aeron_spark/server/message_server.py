@@ -210,9 +210,13 @@ class MessageServer(Endpoint):
         return self._runner.grant_of(connection)
 
     def apply_limits(self, settings: ServerSettings) -> None:
-        """Apply the limits, filters and rates of other settings; the rates also to clients that are connected."""
+        """Apply the limits, filters and rates of other settings, which have no other differences, on the event loop.
+
+        Rates, and the limits of memory, calls and workers, also apply to clients that are connected.
+        """
         self._settings = settings
         self._runtime.run_on_loop(lambda: self._runner.apply_limits(settings))
+        self._runtime.run_on_loop(lambda: self._runtime.apply_limits(settings.link))
 
     def begin_drain(self) -> None:
         """Refuse new clients, also those that resume. Calls and messages of the connections continue."""

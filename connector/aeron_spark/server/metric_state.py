@@ -88,7 +88,7 @@ class MetricReader:
             "tampered_frames_total": {(): float(runtime.tampered)},
             "calls_waiting": {("all",): float(runtime.worker_pool.waiting())},
             "queued_bytes": {("received",): float(received), ("sent",): float(sent)},
-            "memory_limit_bytes": {(): float(runtime.settings.memory_limit)},
+            "memory_limit_bytes": {(): float(runtime.holds.memory.limit)},
             "paused_connections": {(): float(sum(one.is_paused for one in connections))},
             "throttled_connections": {(): float(len(runtime.holds.throttled))},
             "driver_up": {(): float(self._server.has_driver)},

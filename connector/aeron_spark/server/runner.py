@@ -118,7 +118,7 @@ class ServerRunner:
         """``listen`` calls ``open_transport``; after a loss of the media driver it runs on the listener pool."""
         keys, types = store.identity(), runtime.types
         self.public_key: Final = keys.public
-        self.settings: Final = settings
+        self.settings = settings
         self.addresses: dict[int, ServerAddress] = {}
         """The addresses at which the server listens now, by token."""
         self.observers: Final = ServerObservers()
@@ -339,7 +339,8 @@ class ServerRunner:
             self._run_machine(lambda: self._machine.close_connection(session, keep_session=keep_session, now=now), now)
 
     def apply_limits(self, settings: ServerSettings) -> None:
-        """Apply the limits and filters of other settings to further clients."""
+        """Apply the limits and filters of other settings, which have no other differences. Clients stay connected."""
+        self.settings = settings
         self._machine.resources.admission.set_limits(settings.limits)
         self._machine.resources.tickets.set_limits(settings.max_sessions, settings.max_connections_per_key)
         self.access.filters = settings.filters

@@ -200,8 +200,8 @@ class Server(Endpoint):
     def apply_options(self, configured: ServerOptions) -> OptionChanges:
         """Apply the live options (server.live_options) of another configuration, and return what differs.
 
-        Limits apply to further clients, streams and stages, rates at once. Raises OptionError or SetupError for options
-        that a server cannot have; then nothing changes.
+        Limits of clients, streams and stages apply to further ones, all others also to present ones. Raises
+        OptionError or SetupError for options that a server cannot have; then nothing changes.
         """
         changes = compare(self._options, configured)
         options = with_live(self._options, configured)
@@ -209,13 +209,17 @@ class Server(Endpoint):
         self._options = options
         self._stream_service.limits = StreamLimits.of(options)
         self._node.apply_options(options)
-        if self._housekeeper.is_open:
-            self.streams.set_limits(options.stage_bytes, options.max_partitions)
+        self._apply_store_limits()
         self.disk_reserve.reserve_bytes = options.disk_reserve
         if self._log_output is not None:
             self._log_output.set_level(options.log_level)
         self.state.restart_needed = changes.restart_needed
         return changes
+
+    def _apply_store_limits(self) -> None:
+        store, options = self._housekeeper.opened, self._options
+        if store is not None:
+            store.set_limits(options.stage_bytes, options.max_partitions, options.lease_delay)
 
     def on_message(self, kind: type, listener: Callable[[Connection, Any], object]) -> None:
         """Call ``listener(connection, message)`` for each message of this class or a subclass, of all connections."""
@@ -239,6 +243,7 @@ class Server(Endpoint):
         self._open_pages()
         if self._node.has_streams:
             self._housekeeper.recover()
+            self._apply_store_limits()  # a reload during the recovery has changed the options only
         self.state.is_recovered = True
         self._server.start(addresses)
         self._started_at = time.monotonic()

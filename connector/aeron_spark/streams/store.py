@@ -252,10 +252,15 @@ class StreamStore:
         except AeronSparkError:
             return None
 
-    def set_limits(self, max_stage_bytes: int, max_partitions: int) -> None:
-        """Apply other limits to further stages and streams. Present ones stay, also above a limit."""
+    def set_limits(self, max_stage_bytes: int, max_partitions: int, lease_delay_s: float) -> None:
+        """Apply other limits to further stages and streams; present ones stay, also above a limit.
+
+        The longest delay of the retention by leases, in seconds, applies to all streams from the next ``tick``.
+        """
         self._space.limit = max_stage_bytes
-        self._settings = replace(self._settings, max_stage_bytes=max_stage_bytes, max_partitions=max_partitions)
+        self._settings = replace(
+            self._settings, max_stage_bytes=max_stage_bytes, max_partitions=max_partitions, lease_delay_s=lease_delay_s
+        )
 
     def delete(self, name: str) -> None:
         """Delete a stream with all its rows. Calls fail at once; then its recordings and files are deleted.
@@ -281,7 +286,7 @@ class StreamStore:
         self._refuse_closed()
         errors: list[AeronSparkError] = []
         for stream in self.all():
-            errors += stream.tick()
+            errors += stream.tick(self._settings.lease_delay_s)
         with self._changing:
             for leftover in self._leftovers():
                 errors += self._remove_folder(leftover)

@@ -79,7 +79,6 @@ class Stream(ReadableStream):
         self._commit_loss: DataLossError | None = None  # found by the last commit
         self._mark_updated_at = clock()
         self._leases = ReaderLeases()
-        self._lease_delay_s = settings.lease_delay_s
         self.lease_overrides = 0
         """Leases whose rows the retention deleted, since the stream was opened."""
         self._journal = JournaledLedger(
@@ -382,8 +381,8 @@ class Stream(ReadableStream):
         finally:
             self._writing.release()
 
-    def tick(self) -> list[AeronSparkError]:
-        """Do the housekeeping: idle publications, expiry, retention, compaction. Return errors; later calls retry."""
+    def tick(self, lease_delay_s: float) -> list[AeronSparkError]:
+        """Do the housekeeping, and return the errors. Leases delay the retention by ``lease_delay_s`` at most."""
         if not self._writing.acquire(blocking=False):
             return []  # a commit, purge or recovery is under way
         try:
@@ -396,7 +395,7 @@ class Stream(ReadableStream):
                 self._stages.expire(self._clock())
                 self._leases.expire(self._clock())
                 if self._recovery_loss is None:
-                    overdue = self._retention_starts(self._lease_delay_s)
+                    overdue = self._retention_starts(lease_delay_s)
                     moved = self._move_starts(self._retention_starts(), overdue)
                     self._journal.compact(self._wall())
                 self._update_mark()

@@ -176,8 +176,8 @@ def test_a_removed_stage_releases_its_space_and_its_published_bytes(
         stage.discard()
     else:
         stage.used_at -= SETTINGS.stage_expiry_s + 1
-        assert stream.tick() == []
-    assert stream.tick() == []
+        assert streams.tick() == []
+    assert streams.tick() == []
     found = archive_of(embedded(node)).recording(identities(stream)[0][0])
     assert found is not None
     assert found.stop_position == end
@@ -193,9 +193,9 @@ def test_housekeeping_keeps_bytes_of_existing_and_committed_stages(
     stage = open_filled_stage(stream, FIRST_ROWS)
     stream.publish_ahead(stage)
     truncations.clear()
-    assert stream.tick() == []
+    assert streams.tick() == []
     commit(stream, stage.finish())
-    assert stream.tick() == []
+    assert streams.tick() == []
     write(stream, 2, {0: SECOND_ROWS})
     assert truncations == []  # the first publication is still open
     assert read_values(stream, 0) == [*FIRST_ROWS, *SECOND_ROWS]

@@ -206,6 +206,19 @@ def test_retention_wins_over_a_lease_that_delays_it_for_too_long(streams: Stream
         assert stream.lease_overrides >= 1
 
 
+def test_a_shorter_delay_by_leases_applies_to_open_streams(streams: StreamStore, clock: Clock) -> None:
+    stream = streams.create("a", 1, term_bytes=TERM, retention_bytes=3 * SEGMENT)
+    commit_each_second(stream, clock)
+    clock.now += 100
+    stream.lease("slow", {0: 0}, 300)
+    assert streams.tick() == []
+    assert (stream.states()[0].start, stream.lease_overrides) == (0, 0)
+    streams.set_limits(SETTINGS.max_stage_bytes, SETTINGS.max_partitions, 50.0)
+    assert streams.tick() == []
+    assert ends(stream)[0] - stream.states()[0].start <= 4 * SEGMENT
+    assert stream.lease_overrides == 1
+
+
 def test_streams_have_a_limit_of_partitions_in_all_and_for_each_creator(node: NodeHandle, tmp_path: Path) -> None:
     settings = replace(SETTINGS, max_partitions=5)
     with StreamStore(tmp_path / "limited", embedded(node), settings) as store:

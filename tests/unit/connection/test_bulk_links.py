@@ -157,6 +157,10 @@ def test_the_server_refuses_more_bulk_links_than_it_allows(world: World) -> None
     first.close()
     wait_for(lambda: len(server._runtime.bulk_links) == 1, "the first one to end")
     client.bulk_link(5.0).close()
+    server.apply_limits(ServerSettings(link=LINK, limits=NO_LIMITS, max_bulk_links=1))
+    wait_for(lambda: len(server._runtime.bulk_links) == 1, "the second one to end")
+    with pytest.raises(RemoteError, match="has 1 bulk links, and the server allows no more"):
+        client.bulk_link(5.0)
 
 
 def test_a_lost_driver_ends_all_bulk_links(world: World) -> None:

@@ -50,6 +50,21 @@ def pool() -> Iterator[FairPool]:
     made.shutdown()
 
 
+def test_a_changed_share_of_an_owner_applies_to_its_waiting_work(pool: FairPool) -> None:
+    gate = Gate()
+    for _ in range(10):
+        pool.submit("one", gate)
+    await_running(pool, gate, 2)
+    pool.threads_per_owner = 3
+    await_running(pool, gate, 3)
+    pool.threads_per_owner = 1
+    gate.let(5)
+    await_running(pool, gate, 1)
+    gate.let(5)
+    wait_for(lambda: gate.running == 0)
+    assert gate.most == 3
+
+
 def test_one_owner_does_not_take_the_threads_of_the_others(pool: FairPool) -> None:
     greedy, done = Gate(), threading.Event()
     for _ in range(100):

@@ -54,6 +54,20 @@ def test_limit_0_is_no_limit() -> None:
     assert (memory.paused, memory.is_full, memory.held) == (frozenset(), False, 1 << 60)
 
 
+def test_a_changed_limit_applies_from_the_next_review_and_limit_0_continues_all_holders() -> None:
+    memory = account()
+    memory.review({"a": 500, "b": 200})
+    assert memory.paused == frozenset()
+    memory.limit = 800
+    assert memory.review({"a": 500, "b": 200}) is None
+    assert memory.paused == {"a"}
+    memory.limit = 600
+    assert memory.review({"a": 500, "b": 200}) == "a"
+    memory.limit = 0
+    assert memory.review({"a": 500, "b": 200}) is None
+    assert (memory.paused, memory.is_full) == (frozenset(), False)
+
+
 @given(st.lists(st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 600)), max_size=10))
 def test_unpaused_holders_never_have_three_quarters_beside_the_assured_bytes(steps: list[dict[str, int]]) -> None:
     memory = account()

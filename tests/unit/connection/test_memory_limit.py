@@ -93,5 +93,28 @@ def test_a_call_is_refused_while_small_holders_fill_the_memory_but_a_small_call_
     assert size_of(asker, 300_000) == 300_000
 
 
+@pytest.mark.parametrize("raised", [10_000_000, 0])
+def test_a_changed_limit_pauses_and_continues_connected_clients(world: World, raised: int) -> None:
+    server, slow = serving(world, 10_000_000)
+    greedy = world.client()
+    memory = server.runtime.holds.memory
+
+    def limit_to(memory_limit: int) -> None:
+        server.apply_limits(ServerSettings(link=link(memory_limit=memory_limit), limits=NO_LIMITS))
+
+    with ThreadPoolExecutor(2) as pool:
+        calls = [pool.submit(greedy.remote("slow").with_timeout(TIMEOUT_S).hold, bytes(400_000)) for _ in range(2)]
+        wait_for(lambda: memory.held > 800_000, "the memory of the calls")
+        assert not memory.paused
+        limit_to(1_000_000)
+        wait_for(lambda: memory.paused, "the pause of the connection")
+        limit_to(raised)
+        wait_for(lambda: not memory.paused, "the end of the pause")
+        assert greedy.ping(TIMEOUT_S) >= 0
+        for future in slow.futures:
+            future.set_result(1)
+        assert [call.result(TIMEOUT_S) for call in calls] == [1, 1]
+
+
 def test_a_client_has_no_memory_limit() -> None:
     assert (LINK.memory_limit, ServerSettings().link.memory_limit) == (0, 512 << 20)

@@ -21,8 +21,9 @@ from aeron_spark.errors import (
     WaitTimeout,
 )
 from aeron_spark.protocol.frames import RecordKind
+from aeron_spark.server.settings import ServerSettings
 from tests.ending import LONG_TIMEOUT_S
-from tests.unit.connection.endpoints import LINK, TIMEOUT_S, World, wait_for
+from tests.unit.connection.endpoints import LINK, NO_LIMITS, TIMEOUT_S, World, link, wait_for
 
 
 class Things:
@@ -444,6 +445,26 @@ def test_calls_with_futures_count_for_the_limit_of_running_calls(world: World) -
             future.set_result(None)
         assert [call.result(TIMEOUT_S) for call in calls] == [None, None]
     assert proxy.now() == "now"
+
+
+def test_changed_limits_of_calls_apply_to_connected_and_further_clients(world: World) -> None:
+    server, client = world.pair()
+    later = Later()
+    server.register("later", later, LATER_METHODS)
+    changed = link(max_running=1, call_bytes=100_000)
+    server.apply_limits(ServerSettings(link=changed, limits=NO_LIMITS))
+    wait_for(lambda: server.runtime.call_limits.running == 1, "the new limits")
+    for one in (client, world.client()):
+        proxy = one.remote("later").with_timeout(TIMEOUT_S)
+        with pytest.raises(RefusedError, match=r"the limit is 100000 \(callBytes\)"):
+            proxy.get(bytes(200_000))
+        with ThreadPoolExecutor(1) as pool:
+            call = pool.submit(proxy.get)
+            wait_for(lambda: later.futures, "the call")
+            with pytest.raises(RefusedError, match=r"1 of your calls wait or run.*maxRunning"):
+                proxy.now()
+            later.futures.pop().set_result(None)
+            call.result(TIMEOUT_S)
 
 
 def test_the_end_of_a_connection_cancels_the_futures_of_its_calls(world: World) -> None:

@@ -29,7 +29,7 @@ def reader() -> MetricReader:
     connections = [connection(number) for number in range(CONNECTIONS)]
     runtime = SimpleNamespace(
         traffic=EndpointTraffic(), tampered=3, worker_pool=SimpleNamespace(waiting=lambda: 5),
-        settings=SimpleNamespace(memory_limit=512), holds=SimpleNamespace(throttled=connections[:2]),
+        holds=SimpleNamespace(throttled=connections[:2], memory=SimpleNamespace(limit=512)),
     )  # fmt: skip
     server: Any = SimpleNamespace(
         runtime=runtime, connections=connections, sessions=[*connections, connection(1)], has_driver=True,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +14,7 @@ from aeron_spark.keys.client_table import ClientsChange
 from aeron_spark.options import ServerOptions
 from aeron_spark.protocol.access import Filters
 from aeron_spark.protocol.limits import Limits
-from aeron_spark.server.live_options import LIVE, OptionChanges, compare, with_live
+from aeron_spark.server.live_options import LIVE, RESTART_REASONS, OptionChanges, compare, restart_table, with_live
 from aeron_spark.server.reloading import Reloader
 from aeron_spark.server.settings import ServerSettings
 from tests.unit.connection.endpoints import LINK, NO_LIMITS, World, wait_for
@@ -65,6 +68,15 @@ def test_each_live_option_is_an_option_of_a_server() -> None:
     assert set(ServerOptions.options()) >= LIVE
 
 
+def test_each_other_option_has_one_reason_why_it_needs_a_restart_and_the_document_names_it() -> None:
+    restarting = [field for fields in RESTART_REASONS.values() for field in fields]
+    assert sorted([*restarting, *LIVE]) == sorted(ServerOptions.options())
+    page = (Path(__file__).resolve().parents[3] / "docs" / "operations.md").read_text()
+    assert restart_table() in page
+    said = page.partition("These options apply at once:")[2].partition(". ")[0]
+    assert set(re.findall(r"`(\w+)`", said)) == {ServerOptions.options()[field].name for field in LIVE}
+
+
 def test_a_reload_reports_and_returns_what_changed() -> None:
     server = Reloadable()
     server.clients = ClientsChange(("new",), (), ("desk-7",), ("desk-7",))
@@ -110,12 +122,15 @@ def test_changed_limits_and_filters_apply_to_the_next_client(world: World) -> No
     settings = ServerSettings(link=LINK, limits=NO_LIMITS)
     server = world.server(settings)
     first = world.client()
+    reported: list[Mapping[str, Any]] = []
+    server.events.observe(lambda name, fields: reported.append(fields) if name == "refused" else None)
     limits = Limits(connections=1, handshakes_per_second=0, pending_per_address=0)
     server.apply_limits(ServerSettings(link=LINK, limits=limits))
     wait_for(lambda: server._runner._machine.resources.admission.limits == limits, "the new limits")
     with pytest.raises(RefusedError) as refused:
         world.client(connect=False).connect(0.3)
     assert refused.value.reason == "full"
+    assert reported[-1]["value"] == 1
     assert first.connected
     nobody = Filters(deny=(lambda candidate: True,))
     server.apply_limits(ServerSettings(link=LINK, limits=NO_LIMITS, filters=nobody))
