@@ -101,7 +101,7 @@ def run(
 
     \b
     For example, for the clients whose keys a file authorises:
-      aeron-spark server 0.0.0.0:20121 --authorized-keys /etc/aeron-spark/clients
+      aeron-spark server 0.0.0.0:20121 --authorized-keys /etc/aeron-spark/authorized_keys
     """
     from aeron_spark.server.relay import Relay
     from aeron_spark.server.reloading import Reloader

@@ -153,7 +153,7 @@ class _Parser:
                 if names.setdefault(name, line.number) != line.number:
                     raise DataFormatError(
                         f"the name {name!r} is also that of the key on line {names[name]}",
-                        remedy="Give each key a name of its own.",
+                        remedy="Give each key a different name.",
                     )
         for role in self._roles.values():
             with self._errors_of(role.number):  # also of roles that no key has

@@ -71,7 +71,7 @@ class ClientsWatcher:
                     self.observe(change)
             except AeronSparkError as error:
                 self.observe(error)
-                told = error.with_what(f"{error.what}; the last good version of the file stays in use")
-                told.reason = RELOAD_FAILED
-                self._report(None, told)
+                reported = error.with_what(f"{error.what}; the last good version of the file stays in use")
+                reported.reason = RELOAD_FAILED
+                self._report(None, reported)
             self._apply()  # keys also expire
