@@ -1,6 +1,6 @@
 """The events that a server logs: their names, levels and fields, from which docs/events.md is made.
 
-Backup, restore, renaming and the end of streams have no events yet, because the server does not have these commands.
+Backup, restore, and the change, renaming and end of streams have no events: the server does not have these commands.
 """
 
 from __future__ import annotations
@@ -78,7 +78,6 @@ FIELDS: Final[Mapping[str, Field]] = MappingProxyType(
         "transaction": Field("number of the transaction"),
         "cut": Field("what was cut off: partitions with positions, and the end of the journal"),
         "reader": _peer_text("name of the reader"),
-        "change": Field("what has changed"),
         "bytes": Field("number of bytes"),
         "cut_bytes": Field("bytes that were cut off after the last complete record of a file"),
         "seconds": Field("duration in seconds"),
@@ -214,13 +213,6 @@ GROUPS: Final[Mapping[str, tuple[EventType, ...]]] = MappingProxyType(
                 is_caused_by_peer=True,
             ),
             EventType(
-                "stream_altered",
-                _I,
-                ("stream", "change", "name"),
-                "A client has altered a stream.",
-                is_caused_by_peer=True,
-            ),
-            EventType(
                 "stream_deleted", _I, ("stream", "name"), "A client has deleted a stream.", is_caused_by_peer=True
             ),
             EventType("delete_pending", _W, ("stream", "seconds", "error"), "Files of a deleted stream still exist."),
@@ -280,7 +272,12 @@ GROUPS: Final[Mapping[str, tuple[EventType, ...]]] = MappingProxyType(
         "node": (
             EventType("driver_lost", _E, ("error", "remedy"), "The media driver does not answer."),
             EventType("driver_back", _I, ("seconds",), "The server uses a media driver again."),
-            EventType("recording_stopped", _E, ("stream", "partition", "recording", "error"), "A recording has ended."),
+            EventType(
+                "recording_stopped",
+                _E,
+                ("stream", "partition", "recording", "error"),
+                "The archive has stopped recording a partition to which the server writes. The next commit goes on.",
+            ),
             EventType(
                 "driver_error", _W, ("error", "count"), "The media driver has logged an error for the first time."
             ),

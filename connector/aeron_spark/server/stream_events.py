@@ -46,6 +46,12 @@ class StreamEvents(StreamObserver):
         """Report a stream that takes no more rows, or cannot be used."""
         self._events.report("stream_damaged", stream=stream, error=error.what, remedy=error.remedy or None)
 
+    def recording_stopped(self, stream: str, partition: int, recording_id: int, error: AeronSparkError) -> None:
+        """Report that the archive records a partition no longer."""
+        self._events.report(
+            "recording_stopped", stream=stream, partition=partition, recording=recording_id, error=error.what,
+        )  # fmt: skip
+
     def committed(self, transaction: CommittedTransaction) -> None:
         """Report a slow commit with its phases."""
         if transaction.seconds > SLOW_COMMIT_S:
@@ -94,6 +100,10 @@ class StreamObservers(StreamObserver):
     def read_only(self, stream: str, error: AeronSparkError) -> None:
         """Notify each observer."""
         self._each(lambda one: one.read_only(stream, error))
+
+    def recording_stopped(self, stream: str, partition: int, recording_id: int, error: AeronSparkError) -> None:
+        """Notify each observer."""
+        self._each(lambda one: one.recording_stopped(stream, partition, recording_id, error))
 
     def committed(self, transaction: CommittedTransaction) -> None:
         """Notify each observer."""

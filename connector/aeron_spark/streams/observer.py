@@ -64,6 +64,9 @@ class StreamObserver:
     def read_only(self, stream: str, error: AeronSparkError) -> None:
         """A commit found that a stream has lost rows."""
 
+    def recording_stopped(self, stream: str, partition: int, recording_id: int, error: AeronSparkError) -> None:
+        """The archive has stopped recording a partition to which the store publishes. The next commit continues it."""
+
     def committed(self, transaction: CommittedTransaction) -> None:
         """A transaction was committed."""
 

@@ -65,7 +65,11 @@ class PublishedAhead:
 
 
 class Partition:
-    """The recording of partition ``index`` of a stream, for writing. ``timeout_s`` limits each wait for progress."""
+    """The recording of partition ``index`` of a stream, for writing. ``timeout_s`` limits each wait for progress.
+
+    ``on_stopped`` is called with the recording's id and the error if the archive has stopped recording the open
+    publication, once for each publication.
+    """
 
     def __init__(
         self,
@@ -74,6 +78,7 @@ class Partition:
         shape: Shape,
         address: ArchiveAddress,
         *,
+        on_stopped: Callable[[int, AeronSparkError], object],
         timeout_s: float = RECORDING_TIMEOUT_S,
     ) -> None:
         self.shape = shape
@@ -82,6 +87,8 @@ class Partition:
         self._alias = alias_of(stream, index)
         self._address = address
         self._timeout_s = timeout_s
+        self._on_stopped = on_stopped
+        self._is_stop_reported = False
         self._publication: BatchPublication | None = None
         self._has_uncommitted = False
         self._ahead: PublishedAhead | None = None
@@ -121,6 +128,10 @@ class Partition:
                 return ahead.bytes
             if position == end:
                 return 0
+        elif publication is not None and not self._is_publication_gone and not publication.connected:
+            self._report_stop(
+                TransportError(f"recording {self.shape.recording_id} of {self.name} stopped{self._archive_error()}")
+            )
         self.truncate_to(end)
         self._extend(end)
         return 0
@@ -276,10 +287,17 @@ class Partition:
         )
         archive = archive_of(self._address)
         self._publication, _ = _open_recorded(archive, channel, shape.stream_id, shape.recording_id)
+        self._is_stop_reported = False
         if self._publication.position != end:
             raise TransportError(
                 f"the publication of {self.name} began at position {self._publication.position}, expected {end}"
             )
+
+    @property
+    def _is_publication_gone(self) -> bool:
+        """Whether the publication has ended with its media driver, which is no fault of the archive."""
+        publication = self._require_publication()
+        return publication.client.closed or publication.closed
 
     def _require_publication(self) -> BatchPublication:
         if self._publication is None:
@@ -295,10 +313,13 @@ class Partition:
             if result is None:
                 return
             if result in (OfferResult.NOT_CONNECTED, OfferResult.MAX_POSITION_EXCEEDED):
-                raise TransportError(
+                error = TransportError(
                     f"publishing to {self.name} failed: {result.sentence}{self._archive_error()}",
                     remedy="Commit again.",
                 )
+                if result is OfferResult.NOT_CONNECTED and not self._is_publication_gone:
+                    self._report_stop(error)
+                raise error
             if taken:
                 deadline.progress()
                 checked_at = deadline.remaining()
@@ -310,11 +331,18 @@ class Partition:
     def _check_recording(self, archive: Archive) -> None:
         stop = archive.find_stop_position(self.shape.recording_id)
         if stop is not None:
-            raise TransportError(
+            error = TransportError(
                 f"recording {self.shape.recording_id} of {self.name} stopped at position {stop} while a transaction "
                 f"was written to it{self._archive_error()}",
                 remedy="The transaction is not committed. Check the archive (its disk may be full), then commit again.",
             )
+            self._report_stop(error)
+            raise error
+
+    def _report_stop(self, error: TransportError) -> None:
+        if not self._is_stop_reported:
+            self._is_stop_reported = True
+            self._on_stopped(self.shape.recording_id, error)
 
     def _check_identity(self, found: Recording | None, end: int) -> None:
         if found is None:

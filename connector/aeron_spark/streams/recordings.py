@@ -12,6 +12,7 @@ from aeron_spark.streams.definition import Definition
 from aeron_spark.streams.journal_records import RecordingOf
 from aeron_spark.streams.ledger import Ledger
 from aeron_spark.streams.model import PartitionState, Shape, StreamSettings, StreamView
+from aeron_spark.streams.observer import StreamObserver
 from aeron_spark.streams.partition import NoRoomToRecord, Partition
 from aeron_spark.streams.stages import Stage, StageItems
 from aeron_spark.waiting import Deadline
@@ -66,6 +67,7 @@ class Recordings:
         address: ArchiveAddress,
         settings: StreamSettings,
         assigned: Mapping[int, RecordingOf],
+        observer: StreamObserver,
         *,
         clock: Callable[[], float],
         free_slots: Callable[[], bool],
@@ -99,6 +101,7 @@ class Recordings:
                     segment_length=definition.term_bytes,
                 ),
                 address,
+                on_stopped=partial(observer.recording_stopped, definition.name, index),
                 timeout_s=settings.timeout_s,
             )
             for index, stream_id in enumerate(definition.stream_ids)

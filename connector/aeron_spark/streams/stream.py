@@ -87,8 +87,9 @@ class Stream(ReadableStream):
         self._ledger = self._journal.ledger
         try:
             self._recordings = Recordings(
-                definition, address, settings, self._ledger.recordings, clock=clock, free_slots=free_slots
-            )
+                definition, address, settings, self._ledger.recordings, self._observer, clock=clock,
+                free_slots=free_slots,
+            )  # fmt: skip
             self._stages = Stages(
                 folder / STAGES,
                 space,

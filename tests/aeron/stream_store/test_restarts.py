@@ -22,11 +22,12 @@ from aeron_spark.direct.archives import embedded
 from aeron_spark.errors import AeronSparkError, DataLossError
 from aeron_spark.node import NodeHandle
 from aeron_spark.node.locks import is_locked
+from aeron_spark.streams.observer import StreamObserver
 from aeron_spark.streams.store import StreamStore
 from aeron_spark.streams.stream import Stream
 from aeron_spark.waiting import wait_for
 from tests.aeron.node.programs import start_python
-from tests.aeron.stream_store.rows import SETTINGS, ends, identities, read_values, stage_rows, write
+from tests.aeron.stream_store.rows import SETTINGS, delete_streams, ends, identities, read_values, stage_rows, write
 from tests.aeron.streams import TIMEOUT_S, close_everything, open_stream
 
 RESTARTS: Final = 20
@@ -301,13 +302,30 @@ def test_a_stream_whose_recording_lost_committed_rows_is_read_only(streams: Stre
         check_transactions(store.get("fine"), 2)
 
 
-def test_a_recording_that_another_program_stopped_is_extended(streams: StreamStore, node: NodeHandle) -> None:
-    stream = streams.create("a", 2)
-    write(stream, 0, rows_of_both_partitions(0))
-    archive_of(embedded(node)).stop_recording_by_id(stream.states()[0].recording_id, TIMEOUT_S)
-    for transaction in (1, 2):
-        commit_until_successful(stream, transaction)
-    check_transactions(stream, 2)
+def test_a_recording_that_another_program_stopped_is_reported_once_and_extended(
+    tmp_path: Path, node: NodeHandle
+) -> None:
+    class Stopped(StreamObserver):
+        def __init__(self) -> None:
+            self.recordings: list[tuple[str, int, int]] = []
+            self.texts: list[str] = []
+
+        def recording_stopped(self, stream: str, partition: int, recording_id: int, error: AeronSparkError) -> None:
+            self.recordings.append((stream, partition, recording_id))
+            self.texts.append(error.what)
+
+    stopped = Stopped()
+    with StreamStore(tmp_path / "observed", embedded(node), SETTINGS, observer=stopped) as store:
+        stream = store.create("a", 2)
+        write(stream, 0, rows_of_both_partitions(0))
+        recording_id = stream.states()[0].recording_id
+        archive_of(embedded(node)).stop_recording_by_id(recording_id, TIMEOUT_S)
+        for transaction in (1, 2):
+            commit_until_successful(stream, transaction)
+        check_transactions(stream, 2)
+    assert stopped.recordings == [("a", 0, recording_id)]
+    assert "partition 0 of stream 'a'" in stopped.texts[0]
+    delete_streams(store, node)
 
 
 def test_other_recordings_of_the_archive_stay_unchanged(streams: StreamStore, node: NodeHandle) -> None:

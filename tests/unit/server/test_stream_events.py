@@ -93,6 +93,13 @@ def test_a_slow_commit_is_reported_with_its_phases(observer: StreamEvents, seen:
     assert sum(phases) == pytest.approx(fields["seconds"])
 
 
+def test_a_stopped_recording_names_stream_partition_and_recording(observer: StreamEvents, seen: Events) -> None:
+    observer.recording_stopped("prices", 3, 17, TransportError("recording 17 stopped"))
+    assert seen == [
+        ("recording_stopped", {"stream": "prices", "partition": 3, "recording": 17, "error": "recording 17 stopped"})
+    ]
+
+
 def test_all_observers_learn_each_fact(observer: StreamEvents) -> None:
     calls: list[str] = []
 
@@ -107,6 +114,7 @@ def test_all_observers_learn_each_fact(observer: StreamEvents) -> None:
     both.recovered(StreamRecovery("s", 1, 0, {}, None, 0.0))
     both.not_opened("s", damage)
     both.read_only("s", damage)
+    both.recording_stopped("s", 0, 7, damage)
     both.committed(committed(2))
     both.aborted("s")
     both.fenced("s", "w")

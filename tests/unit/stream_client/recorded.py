@@ -123,13 +123,16 @@ class Offers:
 
     max_message_bytes = 1 << 13
     session_id = 7
-    connected = True
 
     def __init__(self, archive: MemoryArchive, kept: Kept) -> None:
         self.client = archive.client
         self.closed = False
         self._archive = archive
         self._kept = kept
+
+    @property
+    def connected(self) -> bool:
+        return self._kept.described.stop_position is None
 
     @property
     def position(self) -> int:
