@@ -75,7 +75,7 @@ class ConnectionHolds:
         self, connections: Collection[Connection], now: float
     ) -> tuple[frozenset[Connection], frozenset[Connection]]:
         limited = {one: rates for one in connections if (rates := self.rates_of(one)) != NO_RATES}
-        if not limited and not self._charged:
+        if not limited and not len(self._rates):
             return frozenset(), frozenset()
         totals = {one: _totals(one) for one in limited}
         for one, rates in limited.items():
@@ -84,7 +84,7 @@ class ConnectionHolds:
             before = self._charged.get(one, NOTHING if is_new else totals[one])
             self._rates.charge(one.key, rates, totals[one] - before, now)
         self._charged = totals
-        self._rates.keep({one.key for one in limited})
+        self._rates.keep({one.key for one in limited}, now)
         return (
             frozenset(one for one in limited if not self._rates.may_receive(one.key)),
             frozenset(one for one in limited if not self._rates.may_send(one.key)),

@@ -51,8 +51,16 @@ class TokenBucket:
 
     def take(self, count: int, now: float) -> None:
         """Take tokens, also those that it does not have."""
-        self.level = min(self.rate * BURST_S, self.level + self.rate * (now - self.at)) - count
+        self.level = self.level_at(now) - count
         self.at = now
+
+    def level_at(self, now: float) -> float:
+        """Return the tokens at ``now``, if none is taken before."""
+        return min(self.rate * BURST_S, self.level + self.rate * (now - self.at))
+
+    def is_full_at(self, now: float) -> bool:
+        """Whether the bucket has all its tokens at ``now``, if none is taken before."""
+        return self.level_at(now) >= self.rate * BURST_S
 
 
 class RateLimits(Generic[K]):
@@ -60,6 +68,9 @@ class RateLimits(Generic[K]):
 
     def __init__(self) -> None:
         self._buckets: dict[K, tuple[TokenBucket | None, ...]] = {}  # for bytes in, bytes out, messages in
+
+    def __len__(self) -> int:
+        return len(self._buckets)
 
     def charge(self, key: K, rates: Rates, used: Used, now: float) -> None:
         """Take what a connection of this key used from its buckets. A changed rate begins with a full bucket."""
@@ -73,10 +84,11 @@ class RateLimits(Generic[K]):
             if bucket is not None:
                 bucket.take(count, now)
 
-    def keep(self, keys: set[K]) -> None:
-        """Forget the buckets of all other keys."""
+    def keep(self, keys: set[K], now: float) -> None:
+        """Forget the buckets of all other keys when they are full: a client that connects again gets no other burst."""
         for key in self._buckets.keys() - keys:
-            del self._buckets[key]
+            if all(bucket is None or bucket.is_full_at(now) for bucket in self._buckets[key]):
+                del self._buckets[key]
 
     def may_receive(self, key: K) -> bool:
         """Whether the key's clients may send more to this endpoint now."""

@@ -47,9 +47,18 @@ def test_a_changed_rate_begins_with_a_full_bucket_and_no_rate_has_none() -> None
     charged(limits, Rates(), 0, received=10**9, sent=10**9)
     assert limits.may_receive("key")
     assert limits.may_send("key")
-    limits.keep(set())
-    charged(limits, Rates(bytes_in=200), 0, received=200)
-    assert limits.may_receive("key")
+
+
+def test_the_buckets_of_a_key_without_connections_are_kept_until_they_are_full() -> None:
+    limits, rates = RateLimits[str](), Rates(bytes_in=100)
+    charged(limits, rates, 0, received=300)
+    limits.keep(set(), 0.5)  # the client has closed its connection, and connects again
+    charged(limits, rates, 1)
+    assert not limits.may_receive("key")
+    limits.keep(set(), 2.9)
+    assert len(limits) == 1
+    limits.keep(set(), 3)
+    assert len(limits) == 0
 
 
 @given(st.lists(st.tuples(st.integers(0, 300), st.floats(0, 3)), max_size=30))
