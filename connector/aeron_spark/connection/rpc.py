@@ -93,7 +93,7 @@ class RpcRunner:
             limits=owner.call_limits, is_memory_full=is_memory_full,
             counting=threading.Lock(),
         )  # fmt: skip
-        self._requests_lock = threading.Lock()  # for microseconds: guards the following attributes, except _was_full
+        self._requests_lock = threading.Lock()  # for microseconds: guards the following attributes
         self._backlog = RequestBacklog()
         self._was_full = False
         self._is_closed = False
@@ -160,7 +160,9 @@ class RpcRunner:
         elif begins is Begins.HERE:
             for request in requests:
                 self._begin(self._dispatch(request))
-        self._was_full = self._was_full or self.is_full
+        if self.is_full:
+            with self._requests_lock:
+                self._was_full = True
 
     def _take_backlog(self) -> None:
         """Begin some of the waiting requests; the next ones have another turn."""
@@ -201,8 +203,12 @@ class RpcRunner:
 
     def _check_room(self) -> None:
         """Let the peer send again if its calls have become less than half of their limit after they were full."""
-        if self._was_full and self.dispatcher.is_half_empty and not len(self._backlog):
-            self._was_full = False
+        if not self._was_full:
+            return
+        with self._requests_lock:  # the event loop may find the calls full again meanwhile, which must not be lost
+            has_room = self._was_full and self.dispatcher.is_half_empty and not len(self._backlog)
+            self._was_full = self._was_full and not has_room
+        if has_room:
             self._on_room()
 
     def transfer_refusal(self, size: int, announced: int) -> RefusedError | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import ClassVar
@@ -22,6 +23,7 @@ from aeron_spark.errors import (
 )
 from aeron_spark.protocol.frames import RecordKind
 from aeron_spark.server.settings import ServerSettings
+from aeron_spark.protocol.rpc_dispatch import Dispatcher
 from tests.ending import LONG_TIMEOUT_S
 from tests.unit.connection.endpoints import LINK, NO_LIMITS, TIMEOUT_S, World, link, wait_for
 
@@ -465,6 +467,44 @@ def test_changed_limits_of_calls_apply_to_connected_and_further_clients(world: W
                 proxy.now()
             later.futures.pop().set_result(None)
             call.result(TIMEOUT_S)
+
+
+def test_acknowledgements_continue_when_calls_become_full_while_a_worker_finds_them_half_empty(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, client = world.pair(max_running=2)
+    later = Later()
+    server.register("later", later, LATER_METHODS)
+    (connection,) = server.connections
+    proxy = client.remote("later").with_timeout(TIMEOUT_S)
+    is_half_empty, check_room = Dispatcher.is_half_empty, connection._rpc._check_room
+    further: list[Future[object]] = []
+    checks: list[str] = []
+
+    def check_room_and_note() -> None:
+        check_room()
+        checks.append("ended")
+
+    with ThreadPoolExecutor(4) as pool:
+
+        def is_half_empty_before_further_calls(dispatcher: Dispatcher) -> bool:
+            found: bool = is_half_empty.fget(dispatcher)  # type: ignore[attr-defined]
+            if found and not further:
+                further.extend(pool.submit(proxy.get) for _ in range(2))
+                time.sleep(0.3)  # the event loop takes the calls meanwhile, unless a lock keeps it from that
+            return found
+
+        calls = [pool.submit(proxy.get) for _ in range(2)]
+        wait_for(lambda: len(later.futures) == 2 and connection.is_paused)
+        monkeypatch.setattr(Dispatcher, "is_half_empty", property(is_half_empty_before_further_calls))
+        monkeypatch.setattr(connection._rpc, "_check_room", check_room_and_note)
+        for future in later.futures[:2]:
+            future.set_result(None)
+        wait_for(lambda: len(checks) == 2 and len(later.futures) == 4 and connection.is_paused)
+        for future in later.futures[2:]:
+            future.set_result(None)
+        assert [call.result(TIMEOUT_S) for call in (*calls, *further)] == [None] * 4
+    wait_for(lambda: not connection.is_paused)
 
 
 def test_the_end_of_a_connection_cancels_the_futures_of_its_calls(world: World) -> None:
