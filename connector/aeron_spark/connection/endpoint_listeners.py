@@ -6,7 +6,9 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
+from aeron_spark.connection.call_observer import MAX_LOGGED_CHARACTERS
 from aeron_spark.connection.listeners import Listeners
+from aeron_spark.text_safety import escape_text
 
 if TYPE_CHECKING:
     from aeron_spark.connection.connection import Connection
@@ -56,7 +58,8 @@ class EndpointListeners:
         """Call the error listeners, or log the error if there is none. Exceptions of error listeners are logged."""
         listeners = self._by_event.get("error", ())
         if not listeners:
-            LOG.warning("%s: %s", connection.label if connection is not None else "endpoint", error)
+            source = connection.label if connection is not None else "endpoint"
+            LOG.warning("%s: %s", escape_text(source), escape_text(str(error), MAX_LOGGED_CHARACTERS))
         for listener in listeners:
             try:
                 listener(connection, error)
