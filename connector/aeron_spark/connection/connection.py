@@ -414,7 +414,7 @@ class Connection:
         """Counts of the resources of the connection, for statistics and for tests of leaks."""
         return {
             "calls": len(self._rpc.calls),
-            "running": self._rpc.dispatcher.running,
+            "running": self._rpc.running,
             "objects": len(self._rpc.objects),
             "pings": self.machine.pings,
             "streams": len(self._transfers.assembly),
@@ -426,13 +426,13 @@ class Connection:
     @property
     def running_calls(self) -> int:
         """Number of the peer's calls that wait for a worker or run."""
-        return self._rpc.dispatcher.running
+        return self._rpc.running
 
     @property
     def waiting_bytes(self) -> int:
         """Bytes that were received and wait for listeners, for workers, or for the rest of a transfer."""
         listeners = self._delivering.weight + self._assembling.weight
-        return listeners + self._rpc.dispatcher.running_bytes + self._transfers.assembly.memory_bytes
+        return listeners + self._rpc.held_bytes + self._transfers.assembly.memory_bytes
 
     @property
     def unacknowledged_bytes(self) -> int:

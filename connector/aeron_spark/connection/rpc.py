@@ -103,11 +103,17 @@ class RpcRunner:
     @property
     def is_full(self) -> bool:
         """Whether the peer's running calls exceed their limit, so that acknowledgements to the peer should pause."""
-        calls, dispatcher = self._backlog, self.dispatcher
-        return (
-            dispatcher.running + len(calls) >= dispatcher.limits.running
-            or dispatcher.running_bytes + calls.bytes >= dispatcher.limits.bytes
-        )
+        return self.running >= self.dispatcher.limits.running or self.held_bytes >= self.dispatcher.limits.bytes
+
+    @property
+    def running(self) -> int:
+        """Number of the peer's requests that wait for a worker or run."""
+        return self.dispatcher.running + len(self._backlog)
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the peer's requests that wait for a worker or run."""
+        return self.dispatcher.running_bytes + self._backlog.bytes
 
     @property
     def has_long_backlog(self) -> bool:
@@ -116,7 +122,7 @@ class RpcRunner:
 
     def exceeds(self, excess_bytes: int) -> bool:
         """Whether the peer's calls exceed their limit by more than ``excess_bytes``."""
-        return self.dispatcher.running_bytes + self._backlog.bytes > self.dispatcher.limits.bytes + excess_bytes
+        return self.held_bytes > self.dispatcher.limits.bytes + excess_bytes
 
     def create(self, factory: str, args: tuple[Any, ...], kwargs: dict[str, Any], timeout: float | None) -> Proxy:
         """Have the peer's factory create an object, and return its proxy."""

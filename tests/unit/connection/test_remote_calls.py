@@ -24,6 +24,7 @@ from aeron_spark.errors import (
 from aeron_spark.protocol.frames import RecordKind
 from aeron_spark.server.settings import ServerSettings
 from aeron_spark.protocol.rpc_dispatch import Dispatcher
+from aeron_spark.protocol.rpc_messages import Call
 from tests.ending import LONG_TIMEOUT_S
 from tests.unit.connection.endpoints import LINK, NO_LIMITS, TIMEOUT_S, World, link, wait_for
 
@@ -505,6 +506,24 @@ def test_acknowledgements_continue_when_calls_become_full_while_a_worker_finds_t
             future.set_result(None)
         assert [call.result(TIMEOUT_S) for call in (*calls, *further)] == [None] * 4
     wait_for(lambda: not connection.is_paused)
+
+
+def test_calls_that_wait_for_a_worker_count_as_calls_and_as_memory_of_their_connection(world: World) -> None:
+    server, client = world.pair(workers=1)
+    things, later = Things(), Later()
+    server.register("things", things, METHODS)
+    server.register("later", later, LATER_METHODS)
+    (connection,) = server.connections
+    client.remote("things").oneway.hold()
+    call = client.connection._rpc.calls.encode_one_way(Call("later", "get", (bytes(1_000),), {}))
+    client.connection.sender.push_many(RecordKind.CALL, [call] * 200, time.monotonic() + TIMEOUT_S)
+    wait_for(lambda: connection.running_calls == 201)
+    assert connection.held_bytes > 200 * 1_000
+    things.released.set()
+    wait_for(lambda: len(later.futures) == 200)
+    for future in later.futures:
+        future.set_result(None)
+    wait_for(lambda: (connection.running_calls, connection.waiting_bytes) == (0, 0))
 
 
 def test_the_end_of_a_connection_cancels_the_futures_of_its_calls(world: World) -> None:
