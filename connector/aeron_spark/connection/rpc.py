@@ -184,24 +184,30 @@ class RpcRunner:
             self._on_short_backlog()
         self._submit(self._take_backlog)
 
-    def _dispatch(self, request: PeerRequest) -> Invocation | bytes | AeronSparkError | None:
+    def _dispatch(self, request: PeerRequest) -> Invocation | bytes | Exception | None:
         kind, payload = request
         try:
             if kind == RecordKind.CALL:
                 return self.dispatcher.dispatch_call(payload)
             with self._state_lock:  # it may end objects
                 return self.dispatcher.dispatch_object(payload)
-        except AeronSparkError as error:  # of this record: the other ones are still valid
+        except Exception as error:  # of this record: the other ones are still valid, and their worker must not end
             return error
 
-    def _begin(self, taken: Invocation | bytes | AeronSparkError | None) -> None:
-        if isinstance(taken, AeronSparkError):
+    def _begin(self, taken: Invocation | bytes | Exception | None) -> None:
+        if isinstance(taken, Exception):
             self._report(taken)
         elif isinstance(taken, Invocation):
             arrived_at = time.monotonic()
             self._submit(lambda: self._run(taken, arrived_at))
         elif taken is not None:
-            self._send(RecordKind.RETURN, taken, None)
+            self._respond(taken)
+
+    def _respond(self, response: bytes) -> None:
+        try:
+            self._send(RecordKind.RETURN, response, None)
+        except AeronSparkError as error:
+            self._report(error)
 
     def _submit(self, work: Callable[[], object]) -> None:
         with suppress(RuntimeError):  # the endpoint is closing
@@ -338,12 +344,12 @@ class RpcRunner:
         description, error = take_noted_failure() or (invocation.description, outcome.error)
         name = call_name(self._number, invocation.call_id)
         seconds = time.monotonic() - arrived_at
-        self._observe(ServedCall(name, description, invocation.target, invocation.one_way, seconds, error))
+        try:
+            self._observe(ServedCall(name, description, invocation.target, invocation.one_way, seconds, error))
+        except Exception as failure:  # of the observer, such as an error without a text: the caller gets its response
+            self._report(failure)
         if response is not None:
-            try:
-                self._send(RecordKind.RETURN, response, None)
-            except AeronSparkError as error:
-                self._report(error)
+            self._respond(response)
 
 
 class LockedReferences:

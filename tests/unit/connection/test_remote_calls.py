@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import ClassVar
@@ -11,6 +12,7 @@ from typing import ClassVar
 import msgspec
 import pytest
 
+from aeron_spark.connection.request_backlog import TURN_REQUESTS
 from aeron_spark.errors import (
     AeronSparkError,
     EndedError,
@@ -22,9 +24,9 @@ from aeron_spark.errors import (
     WaitTimeout,
 )
 from aeron_spark.protocol.frames import RecordKind
-from aeron_spark.server.settings import ServerSettings
 from aeron_spark.protocol.rpc_dispatch import Dispatcher
 from aeron_spark.protocol.rpc_messages import Call
+from aeron_spark.server.settings import ServerSettings
 from tests.ending import LONG_TIMEOUT_S
 from tests.unit.connection.endpoints import LINK, NO_LIMITS, TIMEOUT_S, World, link, wait_for
 
@@ -121,6 +123,44 @@ def test_row_68_exceptions_of_a_call_reach_its_caller(world: World) -> None:
         client.remote("things").odd()
     with pytest.raises(RemoteError):
         client.remote("things").result()
+
+
+def test_a_caller_gets_the_exception_although_its_text_cannot_be_logged(world: World) -> None:
+    class UnreadableError(Exception):
+        def __str__(self) -> str:
+            raise ValueError("no text")
+
+    class Odd:
+        def fail(self) -> None:
+            raise UnreadableError
+
+    server, client = world.pair()
+    server.register("odd", Odd(), ["fail"])
+    with pytest.raises(RemoteError, match="the exception has no text"):
+        client.remote("odd").with_timeout(TIMEOUT_S).fail()
+    wait_for(lambda: any(isinstance(error, ValueError) for error in world.recorded[server].errors))
+
+
+def test_calls_run_after_many_whose_method_could_not_be_found(world: World) -> None:
+    class Odd:
+        is_broken = False
+
+        @property
+        def get(self) -> Callable[[], int]:
+            if self.is_broken:
+                raise ZeroDivisionError
+            return lambda: 1
+
+    server, client = world.pair()
+    odd = Odd()
+    server.register("odd", odd, ["get"])
+    odd.is_broken = True
+    for _ in range(10 * TURN_REQUESTS):  # a worker takes some of them
+        client.remote("odd").oneway.get()
+    errors = world.recorded[server].errors
+    wait_for(lambda: sum(isinstance(error, ZeroDivisionError) for error in list(errors)) == 10 * TURN_REQUESTS)
+    odd.is_broken = False
+    assert client.remote("odd").with_timeout(TIMEOUT_S).get() == 1
 
 
 def test_row_69_one_way_calls_return_at_once(world: World) -> None:
