@@ -1,0 +1,111 @@
+"""The limits of the calls of one connection: their number, their bytes, and the pause of acknowledgements."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+
+from aeron_spark.errors import RefusedError, Retry
+from aeron_spark.protocol.frames import RecordKind
+from aeron_spark.protocol.rpc_dispatch import Dispatcher
+from aeron_spark.protocol.rpc_messages import Call
+from aeron_spark.server.settings import ServerSettings
+from tests.unit.connection.endpoints import NO_LIMITS, TIMEOUT_S, World, link, wait_for
+from tests.unit.connection.test_remote_calls import LATER_METHODS, METHODS, Later, Things
+
+
+def test_calls_with_futures_count_for_the_limit_of_running_calls(world: World) -> None:
+    server, client = world.pair(max_running=2)
+    later = Later()
+    server.register("later", later, LATER_METHODS)
+    proxy = client.remote("later").with_timeout(TIMEOUT_S)
+    with ThreadPoolExecutor(2) as pool:
+        calls = [pool.submit(proxy.get) for _ in range(2)]
+        wait_for(lambda: len(later.futures) == 2)
+        with pytest.raises(
+            RefusedError, match=r"2 of your calls wait or run, which is the limit \(maxRunning\)"
+        ) as refused:
+            proxy.now()
+        assert (refused.value.reason, refused.value.retry) == ("busy", Retry.SOON)
+        for future in later.futures:
+            future.set_result(None)
+        assert [call.result(TIMEOUT_S) for call in calls] == [None, None]
+    assert proxy.now() == "now"
+
+
+def test_changed_limits_of_calls_apply_to_connected_and_further_clients(world: World) -> None:
+    server, client = world.pair()
+    later = Later()
+    server.register("later", later, LATER_METHODS)
+    changed = link(max_running=1, call_bytes=100_000)
+    server.apply_limits(ServerSettings(link=changed, limits=NO_LIMITS))
+    wait_for(lambda: server.runtime.call_limits.running == 1, "the new limits")
+    for one in (client, world.client()):
+        proxy = one.remote("later").with_timeout(TIMEOUT_S)
+        with pytest.raises(RefusedError, match=r"the limit is 100000 \(callBytes\)"):
+            proxy.get(bytes(200_000))
+        with ThreadPoolExecutor(1) as pool:
+            call = pool.submit(proxy.get)
+            wait_for(lambda: later.futures, "the call")
+            with pytest.raises(RefusedError, match=r"1 of your calls wait or run.*maxRunning"):
+                proxy.now()
+            later.futures.pop().set_result(None)
+            call.result(TIMEOUT_S)
+
+
+def test_acknowledgements_continue_when_calls_become_full_while_a_worker_finds_them_half_empty(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, client = world.pair(max_running=2)
+    later = Later()
+    server.register("later", later, LATER_METHODS)
+    (connection,) = server.connections
+    proxy = client.remote("later").with_timeout(TIMEOUT_S)
+    is_half_empty, check_room = Dispatcher.is_half_empty, connection._rpc._check_room
+    further: list[Future[object]] = []
+    checks: list[str] = []
+
+    def check_room_and_note() -> None:
+        check_room()
+        checks.append("ended")
+
+    with ThreadPoolExecutor(4) as pool:
+
+        def is_half_empty_before_further_calls(dispatcher: Dispatcher) -> bool:
+            found: bool = is_half_empty.fget(dispatcher)  # type: ignore[attr-defined]
+            if found and not further:
+                further.extend(pool.submit(proxy.get) for _ in range(2))
+                time.sleep(0.3)  # the event loop takes the calls meanwhile, unless a lock keeps it from that
+            return found
+
+        calls = [pool.submit(proxy.get) for _ in range(2)]
+        wait_for(lambda: len(later.futures) == 2 and connection.is_paused)
+        monkeypatch.setattr(Dispatcher, "is_half_empty", property(is_half_empty_before_further_calls))
+        monkeypatch.setattr(connection._rpc, "_check_room", check_room_and_note)
+        for future in later.futures[:2]:
+            future.set_result(None)
+        wait_for(lambda: len(checks) == 2 and len(later.futures) == 4 and connection.is_paused)
+        for future in later.futures[2:]:
+            future.set_result(None)
+        assert [call.result(TIMEOUT_S) for call in (*calls, *further)] == [None] * 4
+    wait_for(lambda: not connection.is_paused)
+
+
+def test_calls_that_wait_for_a_worker_count_as_calls_and_as_memory_of_their_connection(world: World) -> None:
+    server, client = world.pair(workers=1)
+    things, later = Things(), Later()
+    server.register("things", things, METHODS)
+    server.register("later", later, LATER_METHODS)
+    (connection,) = server.connections
+    client.remote("things").oneway.hold()
+    call = client.connection._rpc.calls.encode_one_way(Call("later", "get", (bytes(1_000),), {}))
+    client.connection.sender.push_many(RecordKind.CALL, [call] * 200, time.monotonic() + TIMEOUT_S)
+    wait_for(lambda: connection.running_calls == 201)
+    assert connection.held_bytes > 200 * 1_000
+    things.released.set()
+    wait_for(lambda: len(later.futures) == 200)
+    for future in later.futures:
+        future.set_result(None)
+    wait_for(lambda: (connection.running_calls, connection.waiting_bytes) == (0, 0))
