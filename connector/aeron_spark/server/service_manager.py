@@ -15,6 +15,8 @@ from aeron_spark.server.readiness import Readiness
 STEP_INTERVAL_S: Final = 0.25
 SEND_TIMEOUT_S: Final = 1.0
 RECOVERY_EXTENSION_S: Final = 60  # for the recovery of the next stream
+# With a full disk a server serves reads and purges. A service manager that waits for the disk would end it.
+NOT_NEEDED_TO_START: Final = frozenset({"disk"})
 WATCHDOG_SHARE: Final = 3  # of the watchdog's time passes between two reports
 
 
@@ -37,7 +39,8 @@ class ObservedState(Protocol):
 class ServiceReports:
     """Decides what to report, from the state of a server and the time in seconds. Has no thread and no socket.
 
-    A recovery that makes progress extends the time that the service manager allows for the start. The watchdog is
+    READY=1 means that the server serves: it does not wait for a disk with too little free space, which STATUS names. A
+    recovery that makes progress extends the time that the service manager allows for the start. The watchdog is
     satisfied only if each thread of ``turns`` has turned since it was satisfied last.
     """
 
@@ -57,7 +60,7 @@ class ServiceReports:
         if not self._was_ready and progress != self._progress and progress is not None:
             lines.append(f"EXTEND_TIMEOUT_USEC={RECOVERY_EXTENSION_S * 1_000_000}")
         self._progress = progress
-        if not reasons and not self._was_ready:
+        if not self._was_ready and reasons.keys() <= NOT_NEEDED_TO_START:
             self._was_ready, self._turns, self._next_watchdog = True, self._server.turns, now
             lines.append("READY=1")
         status = "ready" if not reasons else "not ready: " + "; ".join(reasons.values())

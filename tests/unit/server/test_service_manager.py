@@ -48,6 +48,17 @@ def test_a_recovery_with_progress_extends_the_start_and_names_the_streams() -> N
     assert reports.step(7) == ["STATUS=ready"]  # READY=1 is reported once
 
 
+def test_a_full_disk_does_not_keep_a_start_waiting_because_it_can_be_purged_only_by_the_server() -> None:
+    server = Observed()
+    server.problems["disk"] = "/srv has 1 MiB free"
+    reports = ServiceReports(server, None)
+    assert reports.step(0) == ["STATUS=starting"]
+    server.start()
+    assert reports.step(1) == ["READY=1", "STATUS=not ready: /srv has 1 MiB free"]
+    server.problems["disk"] = ""
+    assert reports.step(2) == ["STATUS=ready"]
+
+
 def test_the_watchdog_is_satisfied_each_third_of_its_time_while_every_thread_turns() -> None:
     server = Observed()
     reports = ServiceReports(server, 30)
