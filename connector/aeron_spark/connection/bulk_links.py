@@ -367,9 +367,11 @@ class BulkLinks:
             return Counter(id(bulk_link.connection) for bulk_link in self._by_token.values())
 
     def held_bytes(self) -> dict[Connection, int]:
-        """Return the bytes of received messages that no thread has taken, by connection."""
+        """Return the bytes of received messages that no thread has taken, by connection. Thread-safe."""
+        with self._lock:
+            bulk_links = list(self._by_token.values())
         held: dict[Connection, int] = {}
-        for bulk_link in self._by_token.values():
+        for bulk_link in bulk_links:
             held[bulk_link.connection] = held.get(bulk_link.connection, 0) + bulk_link.held_bytes
         return held
 

@@ -71,23 +71,28 @@ class MetricReader:
         runtime, statistics = self._server.runtime, self._server.statistics
         connections = self._server.connections
         transports = Counter("ipc" if one.is_ipc else "udp" for one in connections)
-        verified = len(self._server.sessions)
-        received = sum(one.waiting_bytes for one in connections)
-        sent = sum(one.unacknowledged_bytes for one in connections)
+        sessions = self._server.sessions  # those without a link hold memory, too
+        received = sum(one.waiting_bytes for one in sessions)
+        sent = sum(one.unacknowledged_bytes for one in sessions)
+        in_bulk_links = sum(runtime.bulk_links.held_bytes().values())
         traffic = runtime.traffic.totals()
         return {
             "connections": {(transport,): float(transports[transport]) for transport in ("ipc", "udp")},
             "sessions": {
                 ("connected",): float(len(connections)),
-                ("detached",): float(max(0, verified - len(connections))),
-                ("new",): float(max(0, statistics["sessions"] - verified)),
+                ("detached",): float(max(0, len(sessions) - len(connections))),
+                ("new",): float(max(0, statistics["sessions"] - len(sessions))),
             },
             "handshakes_in_progress": {(): float(statistics["handshakes"])},
             "received_bytes_total": {(kind,): float(total.received) for kind, total in traffic.items()},
             "sent_bytes_total": {(kind,): float(total.sent) for kind, total in traffic.items()},
             "tampered_frames_total": {(): float(runtime.tampered)},
             "calls_waiting": {("all",): float(runtime.worker_pool.waiting())},
-            "queued_bytes": {("received",): float(received), ("sent",): float(sent)},
+            "queued_bytes": {
+                ("received",): float(received),
+                ("sent",): float(sent),
+                ("bulk",): float(in_bulk_links),
+            },
             "memory_limit_bytes": {(): float(runtime.holds.memory.limit)},
             "paused_connections": {(): float(sum(one.is_paused for one in connections))},
             "throttled_connections": {(): float(len(runtime.holds.throttled))},

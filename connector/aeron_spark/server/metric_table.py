@@ -60,7 +60,10 @@ _ALL: Final = (
     _counter("guard_dropped_packets_total", "packets that the media driver's guard dropped", "direction", "reason"),
     _counter("calls_total", "ended calls: `ok`, `error` (one of aeron-spark) or `failed`", "service", "result"),
     _gauge("calls_waiting", "calls that wait for a thread", "service"),
-    _gauge("queued_bytes", "bytes that wait: `received` for threads, `sent` for the client's acknowledgement", "queue"),
+    _gauge(
+        "queued_bytes", "bytes that wait: `received` for threads, `sent` for the client's acknowledgement, `bulk` of "
+        "bulk links for threads", "queue",
+    ),
     _gauge("streams", "streams: `ok`, `read-only`, `damaged` or `recovering`", "state"),
     _gauge("memory_limit_bytes", "the option memoryLimit"),
     _gauge("paused_connections", "connections whose client must wait until the server has room"),

@@ -29,6 +29,7 @@ def reader() -> MetricReader:
     connections = [connection(number) for number in range(CONNECTIONS)]
     runtime = SimpleNamespace(
         traffic=EndpointTraffic(), tampered=3, worker_pool=SimpleNamespace(waiting=lambda: 5),
+        bulk_links=SimpleNamespace(held_bytes=lambda: dict.fromkeys(range(7), 100)),
         holds=SimpleNamespace(throttled=connections[:2], memory=SimpleNamespace(limit=512)),
     )  # fmt: skip
     server: Any = SimpleNamespace(
@@ -47,7 +48,7 @@ def test_connections_and_sessions_are_counted_by_their_states(reader: MetricRead
     assert state["sessions"] == {("connected",): CONNECTIONS, ("detached",): 1, ("new",): 2}
     assert state["paused_connections"] == {(): 10}
     assert state["throttled_connections"] == {(): 2}
-    assert state["queued_bytes"] == {("received",): 10_000, ("sent",): 20_000}
+    assert state["queued_bytes"] == {("received",): 10_010, ("sent",): 20_020, ("bulk",): 700}
     assert state["disk_free_bytes"] == {("store",): 100}
     assert state["authorized_keys"] == {(): 9}
     assert state["log_lines_suppressed_total"] == {(): 11}
