@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final, Protocol
 
+from aeron_spark.connection.call_observer import stack_of
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.server.events import ServerEvents
 
@@ -91,8 +92,11 @@ class EventWatch:
         """Look once."""
         self._events.report_suppressed_when_due()
         for look in (self._look_at_volumes, self._look_at_shared_memory, self._look_at_memory, self._look_at_driver):
-            with suppress(AeronSparkError, OSError):  # a folder or the media driver is missing for a while
-                look()
+            try:
+                with suppress(AeronSparkError, OSError):  # a folder or the media driver is missing for a while
+                    look()
+            except Exception as error:  # the thread must survive, such as a damaged file of a dead media driver
+                self._events.report("error", error_type=type(error).__name__, error=str(error), stack=stack_of(error))
 
     def _run(self) -> None:
         while not self._ending.wait(WATCH_INTERVAL_S):

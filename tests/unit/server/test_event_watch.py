@@ -34,6 +34,7 @@ class World:
     memory: tuple[int, int] = (0, 1000)
     errors: list[Error] = field(default_factory=list)
     is_driver_lost: bool = False
+    is_driver_damaged: bool = False
     seen: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
 
     def watch(self) -> EventWatch:
@@ -49,6 +50,8 @@ class World:
     def _read(self) -> list[Error]:
         if self.is_driver_lost:
             raise ConnectError("no media driver")
+        if self.is_driver_damaged:
+            raise ValueError("unpack requires a buffer of 8 bytes")
         return self.errors
 
 
@@ -101,3 +104,16 @@ def test_a_lost_driver_does_not_end_the_watch(world: World) -> None:
     world.volumes["store"] = Space(1)
     watch.check()
     assert [name for name, _ in world.seen] == ["disk_low"]
+
+
+def test_an_unexpected_failure_is_reported_and_the_other_states_are_watched(world: World) -> None:
+    watch = world.watch()
+    world.is_driver_damaged = True
+    watch.check()
+    [(name, fields)] = world.seen
+    assert (name, fields["error_type"], fields["error"]) == (
+        "error", "ValueError", "unpack requires a buffer of 8 bytes",
+    )  # fmt: skip
+    world.volumes["store"] = Space(1)
+    watch.check()
+    assert [name for name, _ in world.seen] == ["error", "disk_low", "error"]
