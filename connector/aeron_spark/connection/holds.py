@@ -1,7 +1,7 @@
-"""Holds connections up that use too much: reads nothing from them, or sends nothing to them, until they use less.
+"""Pauses connections that use too much: reads nothing from them, or sends nothing to them, until they use less.
 
-The event loop calls ``review`` from time to time. A held connection is not closed: Aeron's window fills, so its peer
-waits. Only the one that holds the most memory at the limit is closed.
+The event loop calls ``review`` from time to time. A paused connection is not closed: Aeron's window fills, so its
+peer waits. At the memory limit, the connection that holds the most memory is closed.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ NOTHING: Final = Used(0, 0, 0)
 
 
 class HoldObserver(Protocol):
-    """A part of an endpoint that learns which connections are held up. Called on the event loop."""
+    """A part of an endpoint that learns which connections are paused. Called on the event loop."""
 
     def hold_changed(self, connection: Connection, reason: Reason, is_held: bool) -> None:
-        """A connection is held up for this reason from now on, or no longer."""
+        """A connection is paused for this reason from now on, or no longer."""
 
 
 class ConnectionHolds:
-    """The connections of an endpoint that are held up, by reason. For the event loop, except ``is_memory_full``.
+    """The connections of an endpoint that are paused, by reason. For the event loop, except ``is_memory_full``.
 
     ``end`` closes a connection with an error for its peer.
     """
@@ -41,7 +41,7 @@ class ConnectionHolds:
         """Returns the limits of the key of a connection."""
         self.observers: Final[list[HoldObserver]] = []
         self.throttled: frozenset[Connection] = frozenset()
-        """The connections that are held up for a rate."""
+        """The connections that are paused for a rate."""
         self._bulk_links: Final = bulk_links
         self._end: Final = end
         self._rates: Final[RateLimits[bytes]] = RateLimits()
@@ -53,7 +53,7 @@ class ConnectionHolds:
         return self.memory.is_full and connection.held_bytes + size > self.memory.assured
 
     def review(self, connections: Collection[Connection], now: float) -> None:
-        """Hold up the connections that use too much at ``now``, and release those that do no longer."""
+        """Pause the connections that use too much at ``now`` (monotonic seconds), and resume the others."""
         paused_before, throttled_before = self.memory.paused, self.throttled
         largest = self._review_memory(connections)
         not_read, not_sent = self._review_rates(connections, now)

@@ -102,7 +102,7 @@ class RpcRunner:
 
     @property
     def is_full(self) -> bool:
-        """Whether the peer's running calls exceed their limit, so that acknowledgements to the peer should pause."""
+        """Whether the peer's requests reach their limit, so that acknowledgements to the peer should pause."""
         return self.running >= self.dispatcher.limits.running or self.held_bytes >= self.dispatcher.limits.bytes
 
     @property

@@ -81,8 +81,8 @@ class LagListener(StreamingQueryListener):
     """Stores the last lag of each query that reads ``format("aeron")``, and passes each one to ``callback``.
 
     With ``prometheus``, an address such as ``":9465"`` (then 127.0.0.1) or ``"0.0.0.0:9465"``, it also publishes the
-    lags for Prometheus until :meth:`close`, or until the process ends. Everyone who can connect to the address can read
-    them. This needs the extra ``server`` of the package.
+    lags for Prometheus until :meth:`close`, or until the process ends. Every process that can connect to the address
+    can read them. This needs the extra ``server`` of the package.
 
     A recording that the query has not read yet counts from position 0. An incomplete message at the end of a stopped
     recording does not count. If two sources of one query read the same recording, the slower one counts. ``callback``

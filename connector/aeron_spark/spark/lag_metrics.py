@@ -16,7 +16,7 @@ END_TIMEOUT_S: Final = 5.0  # of the HTTP server's thread, which checks each 0.5
 class LagMetrics:
     """The metrics ``aeron_spark_query_...``, which one HTTP server publishes at ``address``.
 
-    It has a registry of its own, so the program's other metrics are not published here. Raises OptionError for an
+    It has a separate registry, so the program's other metrics are not published here. Raises OptionError for an
     invalid address, SetupError without the package prometheus_client or without the address on this machine, and
     InUseError if another program listens at the address. One thread at a time may publish and remove values.
     """

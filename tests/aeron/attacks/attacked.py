@@ -1,4 +1,4 @@
-"""A server that is attacked, as a process of its own, and a good client that measures what it gets."""
+"""A server that is attacked, as a separate process, and a good client that measures its response times."""
 
 from __future__ import annotations
 

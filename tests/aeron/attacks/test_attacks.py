@@ -1,4 +1,4 @@
-"""Attacks of one client on a server: what another client gets alone, during the attack, and after it.
+"""Attacks of one client on a server: the response times of another client before, during and after an attack.
 
 The 99th percentiles of the good client are printed. `make test` attacks for some seconds and bounds what a busy machine
 cannot explain; `make soak` attacks for a minute, with the bounds that docs/operations.md gives.
