@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from aeron_spark.streams.model import PartitionState
@@ -27,7 +27,7 @@ class StreamFigures:
 
 
 def figures_of(
-    states: Sequence[PartitionState], leases: Mapping[str, ReaderLease], stages: int,
+    states: Sequence[PartitionState], leases: Collection[ReaderLease], stages: int,
     committed_ns: Callable[[int, int], int | None], now_ns: int,
 ) -> StreamFigures:  # fmt: skip
     """Return the figures of a stream. ``committed_ns`` returns the commit time of a byte of a partition."""
@@ -37,8 +37,8 @@ def figures_of(
         disk_bytes=sum(map(_disk_bytes, states)),
         leases=len(leases),
         stages=stages,
-        lag_bytes=max((_lag_bytes(states, lease) for lease in leases.values()), default=0),
-        lag_s=max((_lag_s(states, lease, committed_ns, now_ns) for lease in leases.values()), default=0.0),
+        lag_bytes=max((_lag_bytes(states, lease) for lease in leases), default=0),
+        lag_s=max((_lag_s(states, lease, committed_ns, now_ns) for lease in leases), default=0.0),
     )
 
 

@@ -84,9 +84,9 @@ class ReaderLeases:
             self._remove(lease)
         return [reader for _, reader in ended]
 
-    def live(self, now: float) -> dict[str, ReaderLease]:
-        """Return the leases that have not expired, by reader id."""
-        return {reader: lease for (_, reader), lease in self._leases.items() if lease.until > now}
+    def live(self, now: float) -> dict[tuple[str, str], ReaderLease]:
+        """Return the leases that have not expired, by owner and reader id."""
+        return {lease: found for lease, found in self._leases.items() if found.until > now}
 
     def end_of_owner(self, owner: str) -> None:
         """End all leases of an owner."""

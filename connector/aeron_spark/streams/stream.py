@@ -367,7 +367,7 @@ class Stream(ReadableStream):
     def figures(self) -> StreamFigures:
         """Return the sizes of the stream and the lag of its readers, for metrics."""
         with self._state:
-            leases = self._leases.live(self._clock())
+            leases = self._leases.live(self._clock()).values()
             return figures_of(self._view.states, leases, len(self._stages), self._ledger.committed_at, self._wall())
 
     def release_slots(self) -> bool:

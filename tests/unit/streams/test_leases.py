@@ -22,7 +22,7 @@ def test_a_lease_is_replaced_and_ended() -> None:
     leases = ReaderLeases()
     leases.renew("one", {0: 100}, 10, now=0)
     leases.renew("one", {0: 200}, 10, now=8)
-    assert (leases.lowest_position(0, 12), set(leases.live(12))) == (200, {"one"})
+    assert (leases.lowest_position(0, 12), set(leases.live(12))) == (200, {("", "one")})
     leases.renew("one", {}, 10, now=8)
     leases.renew("two", {0: 1}, 10, now=0)
     leases.renew("two", {0: 1}, 0, now=0)
@@ -47,6 +47,7 @@ def test_a_key_has_its_own_leases_and_leaves_room_for_others() -> None:
     leases = ReaderLeases(max_leases=5, max_per_owner=2)
     leases.renew("one", {0: 1}, 9, now=0, owner="alice")
     leases.renew("one", {0: 7}, 9, now=0, owner="mallory")
+    assert set(leases.live(0)) == {("alice", "one"), ("mallory", "one")}  # hides no other key's lease from metrics
     leases.renew("one", {}, 0, now=0, owner="mallory")  # ends no other key's lease
     assert leases.lowest_position(0, 0) == 1
     for reader in ("two", "three"):
