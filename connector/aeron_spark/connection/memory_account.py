@@ -14,8 +14,8 @@ class MemoryAccount(Generic[H]):
     """The bytes that connections make the endpoint hold: requests, messages, transfers and unsent responses.
 
     Above three quarters of ``limit`` (bytes; 0 is no limit) the largest holders pause, until the others hold less than
-    half of it. They continue when all together hold less than half. At the limit the largest holder ends. For one
-    thread, except the attributes.
+    half of it. A paused holder continues when it and the others that are not paused hold less than half. At the limit
+    the largest holder ends. For one thread, except the attributes.
     """
 
     def __init__(self, limit: int, assured: int = ASSURED_BYTES) -> None:
@@ -40,13 +40,18 @@ class MemoryAccount(Generic[H]):
             return None
         largest_first = sorted((one for one in held if held[one] > self.assured), key=held.__getitem__, reverse=True)
         paused = {one for one in largest_first if one in self.paused}
+        others = self.held - sum(held[one] for one in paused)
         if self.held >= self.limit * 3 // 4:
-            others = self.held - sum(held[one] for one in paused)
             for one in largest_first:
                 if others < self.limit // 2:
                     break
                 if one not in paused:
                     paused.add(one)
                     others -= held[one]
+        # A paused holder keeps what only its peer's acknowledgements or further data end, so each must have its turn.
+        for one in reversed(largest_first):
+            if one in paused and others + held[one] < self.limit // 2:
+                paused.remove(one)
+                others += held[one]
         self.paused = frozenset(paused)
         return largest_first[0] if self.is_full and largest_first else None

@@ -30,6 +30,16 @@ def test_several_holders_pause_if_the_others_would_still_hold_half() -> None:
     assert memory.paused == {"a", "b"}
 
 
+def test_paused_holders_that_hold_half_together_continue_in_turn_when_the_others_hold_little() -> None:
+    memory = account()
+    memory.review({"a": 310, "b": 300, "c": 200})
+    assert memory.paused == {"a", "b"}
+    assert memory.review({"a": 310, "b": 300}) is None
+    assert memory.paused == {"a"}
+    assert memory.review({"a": 310, "b": 100}) is None
+    assert memory.paused == frozenset()
+
+
 def test_at_the_limit_the_largest_holder_ends() -> None:
     memory = account()
     assert memory.review({"a": 500, "b": 499}) is None
