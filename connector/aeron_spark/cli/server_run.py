@@ -106,39 +106,54 @@ def run(
     from aeron_spark.server.relay import Relay
     from aeron_spark.server.reloading import Reloader
     from aeron_spark.server.server import Server
-    from aeron_spark.server.service_manager import ServiceManager
 
     _refuse_command_name(address)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     given_address = address
     address, options = _merged_options(address, config, flags)
     with catch_stop_signals() as stopped, _hang_up_requests() as hang_ups:
-        running = Server(address, **options)
-        Relay(running)
-        manager = ServiceManager(running.state)
-        reloader = Reloader(running, lambda: ServerOptions.parse(*_merged_options(given_address, config, flags)))
-        running.add_admin_command("reload", reloader.run)
         is_complete = True
         try:
-            running.start()
-            stopped.start_polling()
-            _print_listening(running, as_json=as_json)
-            _await_end(running, stopped, reloader, hang_ups)
-            manager.report_stopping()
-            is_complete = _drain(running)
+            running = Server(address, **options)
+            Relay(running)
+            reloader = Reloader(running, lambda: ServerOptions.parse(*_merged_options(given_address, config, flags)))
+            running.add_admin_command("reload", reloader.run)
+            is_complete = _serve(running, reloader, stopped, hang_ups, as_json=as_json)
         except KeyboardInterrupt:
-            if stopped.number != signal.SIGTERM:
+            is_starting = not stopped.is_polled
+            if stopped.number != signal.SIGTERM or not is_starting:
                 raise
-            manager.report_stopping()  # SIGTERM during the start
-        finally:
-            _close(running, is_complete=is_complete)
-            manager.close()
-            _stop_node(running)
     if not is_complete:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(FAILED)  # the end of the process would wait for the threads of the work that was cut off
     return 0
+
+
+def _serve(running: Server, reloader: Reloader, stopped: StopRequest, hang_ups: HangUps, *, as_json: bool) -> bool:
+    """Serve until a signal, and end the server. Return whether its work was finished.
+
+    A signal during the start raises KeyboardInterrupt, after the end of the server.
+    """
+    from aeron_spark.server.service_manager import ServiceManager
+
+    manager = ServiceManager(running.state)
+    is_complete = True
+    try:
+        running.start()
+        stopped.start_polling()
+        _print_listening(running, as_json=as_json)
+        _await_end(running, stopped, reloader, hang_ups)
+        manager.report_stopping()
+        is_complete = _drain(running)
+    except KeyboardInterrupt:
+        manager.report_stopping()
+        raise
+    finally:
+        _close(running, is_complete=is_complete)
+        manager.close()
+        _stop_node(running)
+    return is_complete
 
 
 def _merged_options(address: str | None, config: Path | None, flags: dict[str, Any]) -> tuple[str, dict[str, Any]]:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from typing import NoReturn
+
 import pytest
 
 from aeron_spark.cli.main import main
@@ -29,3 +33,15 @@ def test_a_line_without_a_command_runs_a_server_and_its_errors_name_the_command_
         help_text = capsys.readouterr().out
         assert help_text.startswith("Usage: aeron-spark server [OPTIONS] [HOST:PORT]")
         assert "--max-connections" in help_text
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_a_signal_before_the_server_starts_ends_the_command(
+    number: signal.Signals, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def signalled(*_: object, **options: object) -> NoReturn:
+        os.kill(os.getpid(), number)
+        pytest.fail("the signal did not end the start")
+
+    monkeypatch.setattr("aeron_spark.server.server.Server", signalled)
+    assert main(["server", "127.0.0.1:20121", "--allow-any-key"]) == code
