@@ -19,11 +19,11 @@ from aeron_spark.streams.store import StreamStore
 
 SYSTEM_COUNTER: Final = 0  # type id of the media driver's own counters
 RECORDING_POSITION: Final = 100  # type id of the archive's counter of an active recording
-REPLAY_SESSIONS_LABEL: Final = "archive-replay"  # in the counter of the archive's active replays
+REPLAY_SESSIONS: Final = 112  # type id of the archive's counter that has the number of its active replays
 # Counters of the media driver by the beginnings of their labels.
-_DRIVER_TOTALS: Final = {
+DRIVER_TOTALS: Final = {
     "driver_errors_total": "Errors",
-    "driver_naks_total": "NAK messages sent",
+    "driver_naks_total": "NAKs sent",
     "driver_retransmits_total": "Retransmits sent",
 }
 State = dict[str, dict[Labels, float]]
@@ -58,7 +58,7 @@ class MetricReader:
             "log_lines_suppressed_total": {(): float(self._server.events.suppressed_total)},
         }
         found |= self._connections()
-        found |= self._driver()
+        found |= driver_state(self._aeron_dir())
         with suppress(AeronSparkError):  # the store or the server is closed meanwhile
             found |= self._streams()
         with suppress(AeronSparkError, OSError):
@@ -126,23 +126,25 @@ class MetricReader:
         }
         return found | by_stream | {name: {(): float(total)} for name, total in totals.items()}
 
-    def _driver(self) -> State:
-        try:
-            counters = read_counters(self._aeron_dir())
-            free = space_of(Path(self._aeron_dir())).free
-        except (AeronSparkError, OSError):  # the media driver is lost
-            return {}
-        found: State = {"shm_free_bytes": {(): float(free)}}
-        for metric, label in _DRIVER_TOTALS.items():
-            values = [one.value for one in counters if one.type_id == SYSTEM_COUNTER and one.label.startswith(label)]
-            found[metric] = {(): float(sum(values))}
-        found["archive_recordings_active"] = {(): float(sum(one.type_id == RECORDING_POSITION for one in counters))}
-        replays = [one.value for one in counters if one.label.startswith(REPLAY_SESSIONS_LABEL)]
-        found["archive_replays_active"] = {(): float(sum(replays))}
-        dropped: dict[Labels, float] = {}
-        for one in counters:
-            if one.type_id == DROP_TYPE:
-                direction, _, reason = one.label.removeprefix(DROP_LABEL).partition(": ")
-                dropped[direction, reason] = float(one.value)
-        found["guard_dropped_packets_total"] = dropped
-        return found
+
+def driver_state(aeron_dir: str) -> State:
+    """Return the values of the media driver and its archive by metric and labels; none if the driver is lost."""
+    try:
+        counters = read_counters(aeron_dir)
+        free = space_of(Path(aeron_dir)).free
+    except (AeronSparkError, OSError):
+        return {}
+    found: State = {"shm_free_bytes": {(): float(free)}}
+    for metric, label in DRIVER_TOTALS.items():
+        values = [one.value for one in counters if one.type_id == SYSTEM_COUNTER and one.label.startswith(label)]
+        found[metric] = {(): float(sum(values))}
+    found["archive_recordings_active"] = {(): float(sum(one.type_id == RECORDING_POSITION for one in counters))}
+    replays = [one.value for one in counters if one.type_id == REPLAY_SESSIONS]
+    found["archive_replays_active"] = {(): float(sum(replays))}
+    dropped: dict[Labels, float] = {}
+    for one in counters:
+        if one.type_id == DROP_TYPE:
+            direction, _, reason = one.label.removeprefix(DROP_LABEL).partition(": ")
+            dropped[direction, reason] = float(one.value)
+    found["guard_dropped_packets_total"] = dropped
+    return found
