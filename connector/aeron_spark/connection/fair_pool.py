@@ -85,6 +85,9 @@ class FairPool:
             count = len(queue.waiting)
             self._unfinished.difference_update(number for number, _ in queue.waiting)
             queue.waiting.clear()
+            if queue.is_ready:
+                queue.is_ready = False
+                self._ready.remove(owner)
             self._forget_idle(owner, queue)
             return count
 

@@ -124,6 +124,22 @@ def test_the_waiting_work_of_an_ended_owner_is_dropped(pool: FairPool) -> None:
     wait_for(lambda: not pool._queues)
 
 
+def test_an_owner_that_ended_while_it_waited_for_a_thread_has_no_second_turn() -> None:
+    pool, blocking, gate = FairPool(1, 1, "aeron-spark-test-dropped"), Gate(), Gate()
+    pool.submit("other", blocking)
+    wait_for(lambda: blocking.running == 1)
+    pool.submit("owner", gate)
+    assert pool.drop("owner") == 1
+    for _ in range(2):
+        pool.submit("owner", gate)
+    assert list(pool._ready) == ["owner"]
+    blocking.let(1)
+    gate.let(2)
+    wait_for(lambda: not pool._queues)
+    assert gate.most == 1
+    pool.shutdown()
+
+
 def test_work_that_raises_does_not_stop_the_pool(pool: FairPool) -> None:
     done = threading.Event()
 
