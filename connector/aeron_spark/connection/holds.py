@@ -55,7 +55,7 @@ class ConnectionHolds:
     def review(self, connections: Collection[Connection], now: float) -> None:
         """Pause the connections that use too much at ``now`` (monotonic seconds), and resume the others."""
         paused_before, throttled_before = self.memory.paused, self.throttled
-        largest = self._review_memory(connections)
+        largest = self._review_memory(connections, now)
         not_read, not_sent = self._review_rates(connections, now)
         self._reviewed_at = now
         self.throttled = not_read | not_sent
@@ -65,11 +65,11 @@ class ConnectionHolds:
         if largest is not None:
             self._end(largest, self._memory_error(largest))
 
-    def _review_memory(self, connections: Collection[Connection]) -> Connection | None:
+    def _review_memory(self, connections: Collection[Connection], now: float) -> Connection | None:
         if not self.memory.limit and not self.memory.paused:
             return None
         in_bulk_links = self._bulk_links.held_bytes()
-        return self.memory.review({one: one.held_bytes + in_bulk_links.get(one, 0) for one in connections})
+        return self.memory.review({one: one.held_bytes + in_bulk_links.get(one, 0) for one in connections}, now)
 
     def _review_rates(
         self, connections: Collection[Connection], now: float
@@ -108,8 +108,8 @@ class ConnectionHolds:
 
     def _memory_error(self, largest: Connection) -> RefusedError:
         return RefusedError(
-            f"{largest.label} held the most memory of all connections when they reached the limit of"
-            f" {self.memory.limit} bytes (memoryLimit)",
+            f"{largest.label} held the most memory of all connections, which are at or near the limit"
+            f" of {self.memory.limit} bytes (memoryLimit)",
             remedy=REFUSALS["memory"].remedy,
             reason="memory",
         )

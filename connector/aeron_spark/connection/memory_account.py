@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from typing import Final, Generic, TypeVar
 
+PAUSED_S: Final = 2.0  # less than a silent link lasts
 ASSURED_BYTES: Final = 256 * 1024  # of each connection, which is not paused or ended for so little
 
 H = TypeVar("H", bound=Hashable)
@@ -14,8 +15,9 @@ class MemoryAccount(Generic[H]):
     """The bytes that connections make the endpoint hold: requests, messages, transfers and unsent responses.
 
     Above three quarters of ``limit`` (bytes; 0 is no limit) the largest holders pause, until the others hold less than
-    half of it. A paused holder continues when it and the others that are not paused hold less than half. At the limit
-    the largest holder ends. For one thread, except the attributes.
+    half of it. A paused holder continues when it and the others that are not paused hold less than half. The largest
+    holder ends at the limit, and when holders have been paused for PAUSED_S: what a paused holder keeps may depend on
+    data that is not read. For one thread, except the attributes. ``now`` is in seconds, monotonic.
     """
 
     def __init__(self, limit: int, assured: int = ASSURED_BYTES) -> None:
@@ -26,13 +28,14 @@ class MemoryAccount(Generic[H]):
         """Bytes that all holders had at the last review."""
         self.paused: frozenset[H] = frozenset()
         """The holders that are paused."""
+        self._paused_since = 0.0  # while there is a paused holder
 
     @property
     def is_full(self) -> bool:
         """Whether the holders had the limit at the last review, so that no further request is accepted."""
         return bool(self.limit) and self.held >= self.limit
 
-    def review(self, held: Mapping[H, int]) -> H | None:
+    def review(self, held: Mapping[H, int], now: float) -> H | None:
         """Decide by the bytes of each holder who is paused from now on; return the holder that must end, or None."""
         self.held = sum(held.values())
         if not self.limit or self.held < self.limit // 2:
@@ -53,5 +56,11 @@ class MemoryAccount(Generic[H]):
             if one in paused and others + held[one] < self.limit // 2:
                 paused.remove(one)
                 others += held[one]
+        if not self.paused:
+            self._paused_since = now
         self.paused = frozenset(paused)
-        return largest_first[0] if self.is_full and largest_first else None
+        takes_too_long = bool(paused) and now - self._paused_since >= PAUSED_S
+        if not largest_first or not (self.is_full or takes_too_long):
+            return None
+        self._paused_since = now  # of the others
+        return largest_first[0]

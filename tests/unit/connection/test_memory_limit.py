@@ -84,6 +84,8 @@ def test_a_call_is_refused_while_small_holders_fill_the_memory_but_a_small_call_
         with pytest.raises(RefusedError, match=r"memory for all connections is full \(memoryLimit\)") as refused:
             size_of(asker, 300_000)
         assert (refused.value.reason, refused.value.retry) == ("busy", Retry.SOON)
+        # What it had sent before it knew of the refusal is dropped by another thread, and counts until then.
+        wait_for(lambda: sum(one.held_bytes for one in server.connections if one.id == asker.connection.id) == 0)
         assert size_of(asker, 1_000) == 1_000
         assert all(one.connected for one in holders)
         for future in slow.futures:
