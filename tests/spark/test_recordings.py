@@ -16,7 +16,7 @@ from aeron_spark.direct.recordings import (
 from aeron_spark.errors import OptionError, RefusedError
 from aeron_spark.node import NodeHandle
 from tests.aeron.archives import free_port
-from tests.aeron.streams import TIMEOUT_S, Stream, close_everything, numbered, own_node
+from tests.aeron.streams import TIMEOUT_S, Stream, close_client, numbered, own_node
 from tests.spark.simulated_engine import Query, make_source, read_table
 
 
@@ -129,7 +129,7 @@ def test_node_stop_names_the_recordings_that_prevent_it(run_name: str) -> None:
     with own_node(run_name) as handle:
         stream = make_udp_stream(handle).record()
         address = stream.address
-        close_everything()
+        close_client(handle.aeron_dir)  # the clients of servers that other tests share stay open
         handle.close()
         with pytest.raises(RefusedError) as refused:
             nodes.stop(handle.aeron_dir, timeout=TIMEOUT_S / 60)
@@ -139,5 +139,5 @@ def test_node_stop_names_the_recordings_that_prevent_it(run_name: str) -> None:
             assert f"'aeron-spark recordings {command} {option}'" in str(refused.value)
         with nodes.ensure(handle.aeron_dir):
             assert stop_recordings([address], channel=stream.channel, stream_id=stream.id)
-            close_everything()
+            close_client(handle.aeron_dir)
         assert nodes.stop(handle.aeron_dir, timeout=TIMEOUT_S)
