@@ -112,7 +112,7 @@ def reload(config: Path | None, streams_dir: Path | None, admin_socket: Path | N
     """Let the server reload its configuration and its clients file, and print what changed.
 
     A wrong file changes nothing: the server continues with the last good versions, and the exit code is 1. The server
-    reads the file of its own --config. The options that need a restart are listed.
+    reads the file that was its --config. The command lists the options that need a restart.
     """
     try:
         changes = ask(socket_path(config, streams_dir, admin_socket), "reload", timeout_s=RELOAD_TIMEOUT_S)

@@ -59,7 +59,7 @@ class HangUps:
 
 
 class RunCommand(EndpointCommand):
-    """The command of the group ``server`` that has no name of its own: usage and errors say ``aeron-spark server``."""
+    """The command that runs a server. It has no name: usage and errors say ``aeron-spark server``."""
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any

@@ -64,7 +64,7 @@ _T = TypeVar("_T", bound=str)
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One key of the file. ``parts`` has the grants of each of its roles, and under "" those of its own line."""
+    """One key of the file. ``parts`` has the grants by role, and under "" the grants in the key's line."""
 
     key: bytes
     line: int

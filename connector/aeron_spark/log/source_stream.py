@@ -27,12 +27,12 @@ class DirectStream:
 
     @property
     def label(self) -> str:
-        """What it is called in errors."""
+        """The name of the stream in errors."""
         return f"stream {self.stream_id} of {self.channel}"
 
     @property
     def title(self) -> str:
-        """What it is called in metrics: the label."""
+        """The name of the stream in metrics: the label."""
         return self.label
 
     def to_dict(self) -> dict[str, object]:
@@ -49,13 +49,13 @@ class ServerStream:
 
     @property
     def label(self) -> str:
-        """What it is called in errors."""
+        """The name of the stream in errors."""
         servers = " and ".join(f"{name} (key {key})" for name, key in sorted(self.servers.items()))
         return f"stream {self.name!r} of {servers}"
 
     @property
     def title(self) -> str:
-        """What it is called in metrics: its name, as in a server's own metrics."""
+        """The name of the stream in metrics, as in the metrics of a server."""
         return self.name
 
     def to_dict(self) -> dict[str, object]:

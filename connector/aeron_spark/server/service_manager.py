@@ -21,7 +21,7 @@ WATCHDOG_SHARE: Final = 3  # of the watchdog's time passes between two reports
 
 
 class ObservedState(Protocol):
-    """What the reports need of a server's state."""
+    """The parts of a server's state that the reports contain."""
 
     @property
     def readiness(self) -> Readiness:

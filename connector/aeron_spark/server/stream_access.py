@@ -1,4 +1,4 @@
-"""What the client of one connection may do with a server's streams, by the grant of its key."""
+"""The access of one connection's client to a server's streams, by the grant of its key."""
 
 from __future__ import annotations
 
