@@ -224,5 +224,8 @@ def _configure(context: Any, values: Mapping[str, object]) -> Any:
         try:
             getattr(context, method)(argument)
         except jpype.JException as error:
-            raise OptionError(f"Aeron refuses {method}={value}: {describe(error)}") from error
+            raise OptionError(
+                f"Aeron refuses {method}={value}: {describe(error)}",
+                remedy="Give the setting a value that Aeron accepts.",
+            ) from error
     return context

@@ -188,7 +188,9 @@ class AeronInbox:
         except jpype.JException as error:
             if self.client.closed:
                 return None
-            raise TransportError(f"looking for a subscription failed: {describe(error)}") from error
+            raise TransportError(
+                f"looking for a subscription failed: {describe(error)}", remedy="Check that the media driver runs."
+            ) from error
 
     def local_address(self, token: int) -> str:
         """Return the ``host:port`` to which a subscription is bound, or an empty text."""

@@ -135,7 +135,9 @@ def _stop(archive: Archive, session_id: int) -> None:
     except jpype.JException as error:
         # An ArchiveException means that the replay had ended; a closed session has ended its replays.
         if archive_error_code(error) is None and not archive.closed:
-            raise TransportError(f"stopping a replay failed: {describe(error)}") from error
+            raise TransportError(
+                f"stopping a replay failed: {describe(error)}", remedy="Check that the archive runs."
+            ) from error
 
 
 def _low32(session_id: int) -> int:

@@ -252,7 +252,8 @@ class ReceivedRange:
             data = self._next_bytes()
             if data.nbytes > MAX_RECEIVE_BYTES:
                 raise TransportError(
-                    f"the server sent {data.nbytes} bytes of {self._name} at once, expected at most {MAX_RECEIVE_BYTES}"
+                    f"the server sent {data.nbytes} bytes of {self._name} at once, the limit is {MAX_RECEIVE_BYTES}",
+                    remedy="Use the same release of aeron-spark at both ends.",
                 )
             at = int(self._java.next())
             self._memory[at : at + data.nbytes] = data

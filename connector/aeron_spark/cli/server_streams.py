@@ -123,7 +123,10 @@ def purge(
     with _client(options) as client:
         stream = client.stream(name)
         if stream.state in ("damaged", "recovering"):
-            raise DataLossError(f"stream {name!r} is {stream.state}: {stream.problem}")
+            raise DataLossError(
+                f"stream {name!r} is {stream.state}: {stream.problem}",
+                remedy="See 'Damage' in docs/streams.md for what to do about this state.",
+            )
         parts = [part for part in stream.partitions if partition in (None, part.number)]
         if not parts:
             raise OptionError(

@@ -38,6 +38,7 @@ from aeron_spark.protocol.transfers import Purpose
 from aeron_spark.protocol.transitions import assert_never
 from aeron_spark.protocol.type_digests import type_digests
 from aeron_spark.transport.api import (
+    SEE_DRIVER,
     ChannelPair,
     ClientTransport,
     DriverLost,
@@ -195,7 +196,7 @@ class ClientRunner:
         """
         if isinstance(cause, AeronSparkError) or self._runtime.is_closing or not self._runtime.loop.is_running:
             return
-        error = ConnectError(f"reconnect() was interrupted by {type(cause).__name__}")
+        error = ConnectError(f"reconnect() was interrupted by {type(cause).__name__}", remedy="Call reconnect() again.")
 
         def stop() -> None:
             now = time.monotonic()
@@ -359,7 +360,8 @@ class ClientRunner:
             self._by_session[effect.session] = self._connection_class(self._runtime, peer, effect.number)
         except Exception as error:  # of the program's connection class
             self._runtime.report(None, error)
-            return e.ConnectionFailed(effect.session, UsageError(f"the connection could not be made: {error!r}"))
+            failure = UsageError(f"the program's connection class failed: {error!r}", remedy="Correct the class.")
+            return e.ConnectionFailed(effect.session, failure)
         return e.ConnectionMade(effect.session)
 
     def _open_link(self, effect: e.OpenLink, now: float) -> ClientEvent | None:
@@ -454,7 +456,8 @@ class ClientRunner:
         except AeronSparkError as error:
             event = e.LookUpFailed(error)
         except Exception as error:  # of the program's key store
-            event = e.LookUpFailed(UsageError(f"the key store failed: {error!r}"))
+            failure = UsageError(f"the program's key store failed: {error!r}", remedy="Correct the key store.")
+            event = e.LookUpFailed(failure)
         self._handle_event(event, time.monotonic())
 
     def _remember(self, connection: Connection, key: bytes) -> None:
@@ -501,7 +504,7 @@ class ClientRunner:
         path = self._path
         if isinstance(event, DriverLost):
             self._driver_lost = True
-            self._handle_event(e.DriverLost(TransportError(f"the media driver was lost: {event.reason}")), now)
+            self._handle_event(e.DriverLost(event.error), now)
         elif path is not None and getattr(event, "token", None) == path.token:
             self._path_event(path, event, now)
 
@@ -534,14 +537,20 @@ class ClientRunner:
         """Handle the failure of an unverified link."""
         if isinstance(error, TamperedError | DataFormatError):
             # The runtime has reported it. DONE_ACK was the server's, so another attempt may succeed.
-            error = ConnectError(f"the first frame of the link with {self.server} is not the server's: {error.what}")
+            error = ConnectError(
+                f"the first frame of the link with {self.server} is not the server's: {error.what}",
+                remedy="The client tries again by itself. If this repeats, check the network.",
+            )
         number = self._number_of(link)
         if number is not None:
             self._handle_event(e.LinkFailed(number, error), now)
 
     def lost_image_error(self) -> AeronSparkError:
         """Return the error of a link without its image: the server closed the publication, or Aeron gave it up."""
-        return TransportError(f"{self.server} has closed the link")
+        return TransportError(
+            f"{self.server} has closed the link",
+            remedy="The client reconnects by itself. If this repeats, see the server's log.",
+        )
 
     def interrupted(self, connection: Connection, error: AeronSparkError, now: float, *, expired: bool) -> None:
         """Handle the loss of the verified link of a connection; ``expired``: it was silent for its expiry time."""
@@ -588,7 +597,7 @@ class ClientRunner:
 
 
 def _to_package_error(error: Exception) -> AeronSparkError:
-    return error if isinstance(error, AeronSparkError) else TransportError(str(error))
+    return error if isinstance(error, AeronSparkError) else TransportError(str(error), remedy=SEE_DRIVER)
 
 
 def _close_opened(opened: Future[ClientTransport]) -> None:

@@ -23,6 +23,7 @@ from aeron_spark.protocol.liveness import Liveness
 from aeron_spark.protocol.rpc_objects import FIRST_SERVICE
 from aeron_spark.protocol.sources import is_from_address
 from aeron_spark.transport.api import (
+    SEE_DRIVER,
     ImageAvailable,
     ImageUnavailable,
     Inbox,
@@ -192,7 +193,7 @@ class BulkLink:
             return not self._is_open_sent
         failure = self.link.pair.publication.failure
         if failure:
-            self.end(TransportError(f"{self.label} could not be opened: {failure}"))
+            self.end(TransportError(f"{self.label} could not be opened: {failure}", remedy=SEE_DRIVER))
         elif self._begins and self.link.connected:
             self._send_open(now)
         return self._begins and not self._is_open_sent
@@ -407,7 +408,7 @@ class BulkLinks:
             case ImageUnavailable() if event.image == link.image:
                 bulk_link.end(TransportError(f"the peer has left {bulk_link.label}", remedy=OPEN_ANOTHER))
             case SubscriptionFailed():
-                bulk_link.end(TransportError(f"{bulk_link.label} could not be opened: {event.reason}"))
+                bulk_link.end(event.error_of(bulk_link.label))
             case _:
                 pass
         return True

@@ -303,7 +303,7 @@ class Runtime:
         found = self._links.get(getattr(event, "token", -1))
         if found is None:
             if isinstance(event, DriverLost):
-                self.bulk_links.fail_all(TransportError(f"the media driver was lost: {event.reason}"))
+                self.bulk_links.fail_all(event.error)
             if not self.bulk_links.handle_event(event, now):
                 self._runner.handle_event(event, now)
             return
@@ -325,7 +325,7 @@ class Runtime:
                     if error is not None:
                         self._link_lost(connection, link, error, now)
             case SubscriptionFailed():
-                self._link_lost(connection, link, TransportError(f"{connection.label}: {event.reason}"), now)
+                self._link_lost(connection, link, event.error_of(f"the link of {connection.label}"), now)
             case _:
                 self._runner.handle_event(event, now)
 
@@ -412,7 +412,10 @@ class Runtime:
             try:
                 if connection.tick(now):
                     expiry_s = self.settings.times.expiry_seconds
-                    error = TransportError(f"{connection.label} was silent for {expiry_s:g} s")
+                    error = TransportError(
+                        f"{connection.label} was silent for {expiry_s:g} s",
+                        remedy="Check the network and the peer. The client reconnects by itself.",
+                    )
                     self._runner.interrupted(connection, error, now, expired=True)
                 elif connection.is_due(self._next_full_scan):
                     self._touched.add(connection)

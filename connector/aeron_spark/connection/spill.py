@@ -93,5 +93,8 @@ def file_of(received: ReceivedTransfer, folder: Path) -> ReceivedFile:
         sink.write(received.content)
     except OSError as error:
         sink.discard()
-        raise SetupError(f"the file {received.start.name} cannot be written: {error.strerror}") from error
+        raise SetupError(
+            f"the received file {received.start.name} cannot be written to {folder}: {error.strerror}",
+            remedy="Check the folder's space and permissions (option 'spillDir'). Then let the peer send it again.",
+        ) from error
     return ReceivedFile(sink.close(), received.start.name, received.start.total)

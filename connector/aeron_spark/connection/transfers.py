@@ -168,7 +168,8 @@ class TransferRunner:
                 case _:
                     failed = self.assembly.fail(payload)
                     if failed is not None:
-                        self._report(RefusedError(f"the peer aborted a transfer: {failed.text}"))
+                        text = f"the peer aborted transfer {number}: {failed.text}"
+                        self._report(RefusedError(text, remedy="Let the peer send it again."))
         except AeronSparkError as error:
             self._sender.reply(
                 RecordKind.TRANSFER_FAILED, encode_failed(number, error.what, by_receiver=True, reason=error.reason)

@@ -189,7 +189,10 @@ class Publisher:
 
     def _find_recording(self, archive: Archive) -> int | None:
         if self.closed:
-            raise TransportError(self._on_stream("the publication of") + " closed while waiting for its recording")
+            raise TransportError(
+                self._on_stream("the publication of") + " closed before its recording began",
+                remedy="Check that the media driver runs, then publish again.",
+            )
         return archive.recording_of_session(self._publication.session_id, self.address.stream_id)
 
     def _refuse_stopped(self, *, now: bool = False) -> None:

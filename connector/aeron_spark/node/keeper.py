@@ -40,6 +40,7 @@ from aeron_spark.node.signals import StopRequest
 from aeron_spark.version import package_version
 
 POLL_INTERVAL_S: Final = 0.5
+SEE_OPERATIONS: Final = "See 'When something fails' in docs/operations.md. The next user of the node starts it again."
 ALIVE_LOCK_TIMEOUT_S: Final = 2.0  # a node process starts only if no other runs; if it waits, another was faster
 ARCHIVE_ID: Final = "archive-id"
 
@@ -137,9 +138,9 @@ class NodeProcess:
         assert self._driver is not None
         found = driver_liveness(self._node.aeron_dir)
         if found is None or not found.alive:
-            raise TransportError(f"the media driver in {self._node.aeron_dir} stopped working")
+            raise TransportError(f"the media driver in {self._node.aeron_dir} stopped working", remedy=SEE_OPERATIONS)
         if failure := self._driver.failure():
-            raise TransportError(failure)
+            raise TransportError(failure, remedy=SEE_OPERATIONS)
 
     def _record(self) -> state_files.NodeRecord:
         return state_files.NodeRecord(
@@ -223,7 +224,8 @@ def main(argument: str) -> int:
         return 1
     except Exception as error:  # each failure must be in the log and in failed.json
         write_line(f"failed: {traceback.format_exc()}")
-        state_files.write_failure(node.failure, TransportError(f"the node failed: {type(error).__name__}: {error}"))
+        failure = f"the node failed: {type(error).__name__}: {error}"
+        state_files.write_failure(node.failure, TransportError(failure, remedy=f"See its log, {node.log}."))
         return 1
     return 0
 

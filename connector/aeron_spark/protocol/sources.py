@@ -84,7 +84,8 @@ def parse_source(identity: str) -> Source:
         address = ipaddress.IPv6Address(match["v6"])
     except ValueError as error:
         raise DataFormatError(
-            f"the source {identity[:MAX_IDENTITY_CHARACTERS]!r} of an image is not an address: {error}"
+            f"the source {identity[:MAX_IDENTITY_CHARACTERS]!r} of an image is not an address: {error}",
+            remedy="Use the media driver of the Aeron release that this package contains.",
         ) from None
     canonical = _canonical(address)
     has_zone = canonical.version == 6 and canonical.is_link_local

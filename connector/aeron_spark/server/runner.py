@@ -54,6 +54,7 @@ from aeron_spark.server.handshake_paths import HandshakePaths
 from aeron_spark.server.observer import ServerObservers
 from aeron_spark.server.settings import ServerSettings, policy_of
 from aeron_spark.transport.api import (
+    SEE_DRIVER,
     ChannelPair,
     DriverLost,
     ImageAvailable,
@@ -474,8 +475,8 @@ class ServerRunner:
     def _work_opening(self, number: int, opening: _OpeningLink, now: float) -> None:
         publication = opening.pair.publication
         if publication.closed:
-            why = f"a link could not be opened: {publication.failure or 'the driver closed it'}"
-            self._feed(events.LinkFailed(number, TransportError(why)), now)
+            why = f"a link could not be opened: {publication.failure or 'the media driver closed it'}"
+            self._feed(events.LinkFailed(number, TransportError(why, remedy=SEE_DRIVER)), now)
         elif self.transport.inbox.ready(opening.pair.token) and publication.ready:
             self._feed(events.LinkReady(number, self._connections[opening.session].machine.session.received), now)
 
@@ -581,7 +582,7 @@ def _error_of(cause: Ending | AeronSparkError, connection: Connection) -> AeronS
         case Ending.CLOSED_BY_SERVER | Ending.NEVER_CONNECTED:
             return closed_error()
         case Ending.CLOSED_BY_CLIENT:
-            return TransportError(CLOSED_BY_PEER)
+            return TransportError(CLOSED_BY_PEER, remedy="Wait until the client connects again.")
         case Ending.NOT_RESUMED:
             return SessionLost(f"{connection.label} was not resumed in time", remedy="Connect again.")
         case _:

@@ -29,6 +29,7 @@ OUTAGE_TIMEOUT_S: Final = 60.0  # long enough for a restart of the server
 FIRST_PAUSE_S: Final = 0.05  # between two attempts; each pause is twice as long as the one before
 MAX_PAUSE_S: Final = 2.0
 ABORT_TIMEOUT_S: Final = 5.0  # for the server to confirm an abort; later it discards the stages by itself
+REPEAT_COMMIT: Final = "Call commit() again, or abort()."
 NO_NUMBER: Final = -1  # the result of a commit without rows, which makes no transaction
 
 _W = TypeVar("_W", bound="Writer")
@@ -233,7 +234,7 @@ class StreamWriter(Writer):
                 open_.error = (
                     error
                     if isinstance(error, AeronSparkError)
-                    else TransportError(f"commit() was interrupted: {error!r}")
+                    else TransportError(f"commit() was interrupted: {error!r}", remedy=REPEAT_COMMIT)
                 )
             raise
         return self._end_committed(open_, stamp)
@@ -417,11 +418,11 @@ class StreamWriter(Writer):
             assert open_.error is not None
             raise copy.copy(open_.error)
         if open_.phase is _Phase.SEALED:
-            error = open_.error or UsageError("it has not returned")
+            error = open_.error or UsageError("it has not returned", remedy=REPEAT_COMMIT)
             refused = error.with_what(
                 f"transaction {open_.number} takes no more rows, as its commit() failed: {error.what}"
             )
-            refused.remedy = "Call commit() again, or abort()."
+            refused.remedy = REPEAT_COMMIT
             raise refused
 
     def _refuse_closed(self) -> None:

@@ -50,7 +50,10 @@ def create_recording(address: ArchiveAddress, alias: str, stream_id: int, term_l
         publication.close()
     found = archive.recording(recording_id)
     if found is None:
-        raise TransportError(f"the archive does not list the new recording {recording_id} of {alias}")
+        raise TransportError(
+            f"the archive does not list the new recording {recording_id} of {alias}",
+            remedy="See the archive's errors: aeron-spark errors.",
+        )
     return Shape.of(found)
 
 
@@ -130,7 +133,10 @@ class Partition:
                 return 0
         elif publication is not None and not self._is_publication_gone and not publication.connected:
             self._report_stop(
-                TransportError(f"recording {self.shape.recording_id} of {self.name} stopped{self._archive_error()}")
+                TransportError(
+                    f"recording {self.shape.recording_id} of {self.name} stopped{self._archive_error()}",
+                    remedy="The server extends it for the next commit. If this repeats, check the archive's disk.",
+                )
             )
         self.truncate_to(end)
         self._extend(end)
@@ -290,7 +296,8 @@ class Partition:
         self._is_stop_reported = False
         if self._publication.position != end:
             raise TransportError(
-                f"the publication of {self.name} began at position {self._publication.position}, expected {end}"
+                f"the publication of {self.name} began at position {self._publication.position}, expected {end}",
+                remedy="Commit again. If this repeats, restart the server.",
             )
 
     @property

@@ -37,6 +37,8 @@ BULK_MESSAGE_BYTES: Final = 512 * 1024  # an eighth of BULK_TERM_BYTES
 
 MAX_REASON_BYTES: Final = 1000
 
+SEE_DRIVER: Final = "Try again. If this repeats, see the media driver's errors: aeron-spark errors."
+
 
 def ascii_reason(reason: str) -> str:
     """Return the reason as its receiver gets it: Aeron sends ASCII text of a limited length."""
@@ -93,11 +95,22 @@ class SubscriptionFailed(NamedTuple):
     token: int
     reason: str
 
+    def error_of(self, label: str) -> TransportError:
+        """Return the error of the link or bulk link that this label names."""
+        return TransportError(f"{label} could not be opened: {self.reason}", remedy=SEE_DRIVER)
+
 
 class DriverLost(NamedTuple):
     """The media driver has ended or was restarted, which closes the inbox and its publications. Delivered once."""
 
     reason: str
+
+    @property
+    def error(self) -> TransportError:
+        """The error of everything that used the media driver."""
+        return TransportError(
+            f"the media driver was lost: {self.reason}", remedy="The endpoint connects again when a media driver runs."
+        )
 
 
 TransportEvent = (

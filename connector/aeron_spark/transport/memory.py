@@ -400,7 +400,9 @@ class MemoryServerTransport:
         with self.network.lock:
             is_used = any(one.key == key and one.inbox is not self.inbox for one in self.network.subscriptions)
             if self.network.refusal:
-                raise TransportError(f"listening on {address} failed: {self.network.refusal}")
+                raise TransportError(
+                    f"listening on {address} failed: {self.network.refusal}", remedy="Choose another address."
+                )
             if is_used:
                 raise address_in_use(address.host, address.data_port)
             token = self.inbox.add(key, None, HANDSHAKE_MAX_BYTES, address=_host_port(address, address.data_port))
