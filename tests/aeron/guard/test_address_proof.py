@@ -92,9 +92,9 @@ def test_a_session_is_admitted_by_the_hello_that_returns_its_cookie(driver: Driv
         assert server.poll() == [hello(cookie), b"second"]
 
 
-def test_floods_of_unproved_sources_make_no_image_and_are_answered_with_fewer_bytes(driver: Driver) -> None:
+def test_floods_of_sources_without_a_cookie_make_no_image_and_are_answered_with_fewer_bytes(driver: Driver) -> None:
     with protected(driver) as (server, cookies), frame_senders(40, server.port) as senders:
-        before = driver.drops("receiving: unproved")
+        before = driver.drops("receiving: no-cookie")
         sent = [0] * len(senders)
         stolen = cookies.make(time.monotonic(), "127.0.0.1", core())  # the cookie of another address
 
@@ -107,9 +107,9 @@ def test_floods_of_unproved_sources_make_no_image_and_are_answered_with_fewer_by
                 packets += [frames.heartbeat(session, STREAM), frames.data(session, STREAM, b"y", offset=HELLO_END)]
                 one.send(*packets)
                 sent[index] += sum(map(len, packets))
-            return driver.drops("receiving: unproved") - before > 2_000
+            return driver.drops("receiving: no-cookie") - before > 2_000
 
-        wait_for(flood, TIMEOUT_S, "2,000 frames of unproved sources")
+        wait_for(flood, TIMEOUT_S, "2,000 frames of sources without a cookie")
         received = [sum(map(len, one.received(0.2 if index == 0 else 0.0))) for index, one in enumerate(senders)]
         assert any(received)
         assert all(got <= gave for got, gave in zip(received, sent, strict=True)), (received, sent)

@@ -116,7 +116,7 @@ def test_a_flood_of_hostile_hellos_costs_little_and_does_not_disturb_a_client(
     recorded = Raw(world.dialling, address)
     hello = recorded.hello_with_cookie()  # valid once from this address, and not used
     measurement = Measurement(world, client)
-    drops = read_drops(world.serving.aeron_dir)["receiving: unproved"]
+    drops = read_drops(world.serving.aeron_dir)["receiving: no-cookie"]
     with measurement.during():  # from another process: the sender's own cost does not count
         subprocess.run(
             [sys.executable, "-m", "tests.aeron.secure.flood", str(address.data_port), hello.hex(), str(count),
@@ -128,7 +128,7 @@ def test_a_flood_of_hostile_hellos_costs_little_and_does_not_disturb_a_client(
     measurement.check(f"{count} hostile HELLOs")
     assert server.statistics["session_ids"] == 2  # of the measured client
     assert measurement.max_shm < MIB  # no sender had returned a cookie, so no image was made
-    assert read_drops(world.serving.aeron_dir)["receiving: unproved"] - drops > count // 4
+    assert read_drops(world.serving.aeron_dir)["receiving: no-cookie"] - drops > count // 4
     recorded.close()
     assert echoes(client, "still connected")
     _check_released(world, server, client, before)
@@ -198,9 +198,9 @@ def test_new_clients_connect_during_a_flood_of_setups_and_half_open_handshakes(w
     server = world.server(address, limits=Limits())
     node = psutil.Process(read_driver(world.serving.aeron_dir).pid)
     with attackers(address.data_port) as flood:
-        drops = read_drops(world.serving.aeron_dir)["receiving: unproved"]
+        drops = read_drops(world.serving.aeron_dir)["receiving: no-cookie"]
         wait_for(
-            lambda: read_drops(world.serving.aeron_dir)["receiving: unproved"] - drops > SETUPS_PER_SECOND,
+            lambda: read_drops(world.serving.aeron_dir)["receiving: no-cookie"] - drops > SETUPS_PER_SECOND,
             TIMEOUT_S, "the SETUPs to arrive",
         )  # fmt: skip
         wait_for(lambda: server.statistics["pending"] > ADDRESSES, TIMEOUT_S, "the half-open handshakes")

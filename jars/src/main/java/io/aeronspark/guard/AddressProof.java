@@ -8,10 +8,10 @@ import java.net.InetAddress;
 import org.agrona.DirectBuffer;
 
 /**
- * Decides on frames of sessions whose source has not returned a cookie, at streams of servers that have registered a
- * secret. The guard plays the receiver of such a session without keeping anything for it: it acknowledges the SETUP, and
- * rejects the HELLO with a cookie. The client sends the HELLO again with the cookie, in another session. That HELLO
- * proves the address, and the session is admitted.
+ * Decides on the frames of a session before its admission, if the server of its stream requires a cookie. The guard
+ * answers such frames in the place of a receiver, and keeps nothing for the session: it acknowledges the SETUP, and
+ * rejects the HELLO with a cookie. The client then opens another session, whose HELLO has the cookie. This HELLO proves
+ * that the client receives packets at its address, and the guard admits the session.
  * <p>
  * Used by the receiver thread alone.
  */
@@ -20,11 +20,11 @@ final class AddressProof
     /** What to do with a data packet. */
     enum Action
     {
-        /** Admit its session: it is a HELLO with a valid cookie. */
+        /** Admit its session: the packet is a HELLO with a valid cookie. */
         ADMIT,
         /** Reject its session, for {@link #reason}. */
         REJECT,
-        /** Ask for the session's data again: it is a heartbeat, and an earlier packet or its answer was lost. */
+        /** Request the session's data again: the packet is a heartbeat, so the HELLO or the answer to it was lost. */
         REPEAT,
         /** Ignore it. */
         IGNORE
@@ -51,13 +51,13 @@ final class AddressProof
         return null != registry.find(localPort, streamId, nowNs);
     }
 
-    /** Why to reject a session, after {@link Action#REJECT}. */
+    /** The reason for the last {@link Action#REJECT}. */
     String reason()
     {
         return reason;
     }
 
-    /** The drop reason of a SETUP that no client of the protocol sends, or null. */
+    /** The drop reason of a SETUP that differs from those of the protocol's clients; null for one of theirs. */
     static DropReason faultOf(final SetupFlyweight setup)
     {
         if (HandshakeStream.TERM_LENGTH != setup.termLength())
@@ -74,8 +74,8 @@ final class AddressProof
         return isPossible ? null : DropReason.INVALID;
     }
 
-    /** Decide on a valid data packet; {@link #isRequired} was true for its stream. */
-    Action judge(
+    /** Decide on a valid data packet of a stream for which {@link #isRequired} is true. */
+    Action decide(
         final DataHeaderFlyweight header,
         final DirectBuffer packet,
         final InetAddress source,
@@ -97,20 +97,20 @@ final class AddressProof
             HelloPacket.kindOf(packet, DataHeaderFlyweight.HEADER_LENGTH, payload) : HelloPacket.Kind.MALFORMED;
         return switch (kind)
         {
-            case HELLO -> judgeHello(packet, source, localPort, header.streamId(), nowNs);
+            case HELLO -> decideOnHello(packet, source, localPort, header.streamId(), nowNs);
             case DONE -> reject(NO_PENDING);
             case OTHER_VERSION -> reject(OTHER_VERSION);
             case MALFORMED -> reject(BAD_MESSAGE);
         };
     }
 
-    /** Spend the cookie of the HELLO that was judged last. */
+    /** Spend the cookie of the last HELLO for which {@link #decide} returned {@link Action#ADMIT}. */
     void spend()
     {
         cookies.spend();
     }
 
-    private Action judgeHello(
+    private Action decideOnHello(
         final DirectBuffer packet,
         final InetAddress source,
         final int localPort,

@@ -12,8 +12,8 @@ import org.agrona.DirectBuffer;
 import org.agrona.concurrent.status.CountersReader;
 
 /**
- * The registered secrets of servers, for the cookies of their handshakes. A server registers one by allocating an Aeron
- * counter of type {@value #COUNTER_TYPE_ID}, which the driver frees when it is closed or its client dies. The key of
+ * The secrets that servers have registered for the cookies of their handshakes. A server registers a secret by an Aeron
+ * counter of type {@value #COUNTER_TYPE_ID}. The driver frees the counter when the server closes it or ends. The key of
  * the counter, with little-endian numbers:
  * <pre>
  *   0  int32     layout, 1
@@ -55,13 +55,13 @@ final class CookieRegistry
         refreshedNs = nowNs;
     }
 
-    /** Read the counters at the next {@link #find}. For any thread. */
+    /** Let the next {@link #find} read the counters again. For any thread. */
     void refreshAtNextUse()
     {
         isChanged = true;
     }
 
-    /** The cookies of the server that has a stream at the endpoint with this local port; null if none registered. */
+    /** The cookies of the server of this stream at the endpoint with this local port; null if no secret is registered. */
     HelloCookies find(final int port, final int streamId, final long nowNs)
     {
         if (isChanged || nowNs - refreshedNs >= REFRESH_INTERVAL_NS)
@@ -73,7 +73,7 @@ final class CookieRegistry
         return cookies.isEmpty() ? null : cookies.get(new Key(port, streamId));
     }
 
-    /** Keep the cookies of a secret that stays registered, because they know which ones are spent. */
+    /** Read the registrations. Cookies of a secret that is still registered stay, because they remember the spent ones. */
     private void refresh()
     {
         final Map<Registration, HelloCookies> found = new HashMap<>();
@@ -95,9 +95,9 @@ final class CookieRegistry
                 final Registration registration = new Registration(
                     word(key + PORT_OFFSET), word(key + STREAM_OFFSET), HexFormat.of().formatHex(secret));
                 final HelloCookies known = registrations.get(registration);
-                final HelloCookies one = null != known ? known : new HelloCookies(secret);
-                found.put(registration, one);
-                byStream.put(new Key(registration.port, registration.streamId), one);
+                final HelloCookies current = null != known ? known : new HelloCookies(secret);
+                found.put(registration, current);
+                byStream.put(new Key(registration.port, registration.streamId), current);
             }
         }
         registrations = found;

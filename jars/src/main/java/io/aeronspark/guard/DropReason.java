@@ -21,8 +21,8 @@ enum DropReason
     SOURCE,
     /** The stream is not open, and the session has no registered owner. */
     UNOWNED,
-    /** The source has not returned a cookie yet. Only of receiving endpoints, which answer without a session. */
-    UNPROVED,
+    /** The source has not returned a cookie yet. Only receiving endpoints count this; they keep nothing for the source. */
+    NO_COOKIE,
     /** The source is not the address of the session's owner, of its first SETUP, or of the publication's receiver. */
     FOREIGN,
     /** This driver has no subscription to the stream, or no publication of the session. */

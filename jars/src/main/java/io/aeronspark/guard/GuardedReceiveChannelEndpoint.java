@@ -26,8 +26,8 @@ import org.agrona.concurrent.status.AtomicCounter;
  */
 public final class GuardedReceiveChannelEndpoint extends HandshakeReceiveChannelEndpoint
 {
-    /** Bytes that an unproved session may send before an answer: a HELLO and the packet after it. */
-    private static final int UNPROVED_WINDOW = 4 * 1024;
+    /** Bytes that a session may send before its admission: a HELLO and the packet after it. */
+    private static final int WINDOW_BEFORE_ADMISSION = 4 * 1024;
 
     private final DropCounters drops;
     private final SubscribedStreams subscribed = new SubscribedStreams();
@@ -39,8 +39,8 @@ public final class GuardedReceiveChannelEndpoint extends HandshakeReceiveChannel
     private final UnsafeBuffer firstPacket = new UnsafeBuffer(0, 0);
     private final DataHeaderFlyweight firstHeader = new DataHeaderFlyweight();
     private boolean isRequestingSetup;
-    private boolean isAnsweringUnproved;
-    private int unprovedBudget;
+    private boolean isAnsweringBeforeAdmission;
+    private int bytesToAnswer;
 
     GuardedReceiveChannelEndpoint(
         final UdpChannel udpChannel,
@@ -83,9 +83,9 @@ public final class GuardedReceiveChannelEndpoint extends HandshakeReceiveChannel
     {
         final long nowNs = clock.nanoTime();
         final int port = localPort();
-        if (admission.isUnproved(header.sessionId(), header.streamId(), port, nowNs))
+        if (admission.needsCookie(header.sessionId(), header.streamId(), port, nowNs))
         {
-            if (admission.permitsUnprovedSetup(header, source))
+            if (admission.permitsSetupBeforeAdmission(header, source))
             {
                 acknowledge(header, length, source);
             }
@@ -108,9 +108,9 @@ public final class GuardedReceiveChannelEndpoint extends HandshakeReceiveChannel
         final int port = localPort();
         final int sessionId = header.sessionId();
         final int streamId = header.streamId();
-        if (admission.isUnproved(sessionId, streamId, port, nowNs))
+        if (admission.needsCookie(sessionId, streamId, port, nowNs))
         {
-            return onUnprovedData(header, buffer, length, source, transportIndex, nowNs);
+            return onDataBeforeAdmission(header, buffer, length, source, transportIndex, nowNs);
         }
         if (admission.permitsData(header, buffer, length, source, port, nowNs))
         {
@@ -138,7 +138,8 @@ public final class GuardedReceiveChannelEndpoint extends HandshakeReceiveChannel
     }
 
     /**
-     * Called for every answer. One that may not leave is reported as sent, because to Aeron a short send is an error.
+     * Called for every answer. An answer that is not permitted is reported as sent, because a short send is an error to
+     * Aeron.
      */
     @Override
     public int sendTo(final ByteBuffer buffer, final InetSocketAddress remoteAddress)
@@ -148,9 +149,9 @@ public final class GuardedReceiveChannelEndpoint extends HandshakeReceiveChannel
         {
             return super.sendTo(buffer, remoteAddress);
         }
-        if (isAnsweringUnproved)
+        if (isAnsweringBeforeAdmission)
         {
-            return length <= unprovedBudget || drops.reject(DropReason.BUDGET) ?
+            return length <= bytesToAnswer || drops.reject(DropReason.BUDGET) ?
                 super.sendTo(buffer, remoteAddress) : length;
         }
         answer.wrap(buffer, buffer.position(), length);
@@ -163,7 +164,7 @@ public final class GuardedReceiveChannelEndpoint extends HandshakeReceiveChannel
         return isPermitted ? super.sendTo(buffer, remoteAddress) : length;
     }
 
-    /** The first one of an image shows that the image takes data now. */
+    /** An image's first status message shows that the image takes data now. */
     @Override
     public void sendStatusMessage(
         final ImageConnection[] controlAddresses,
@@ -228,8 +229,8 @@ public final class GuardedReceiveChannelEndpoint extends HandshakeReceiveChannel
         subscribed.removeImage();
     }
 
-    /** Data of a session whose source has not returned a cookie: answer it, or admit the session and make its image. */
-    private int onUnprovedData(
+    /** Handle data of a session before its admission: answer the packet, or admit the session and make its image. */
+    private int onDataBeforeAdmission(
         final DataHeaderFlyweight header,
         final UnsafeBuffer buffer,
         final int length,
@@ -237,16 +238,16 @@ public final class GuardedReceiveChannelEndpoint extends HandshakeReceiveChannel
         final int transportIndex,
         final long nowNs)
     {
-        switch (admission.judgeUnproved(header, buffer, length, source, localPort(), nowNs))
+        switch (admission.decideBeforeAdmission(header, buffer, length, source, localPort(), nowNs))
         {
             case ADMIT ->
             {
                 super.onSetupMessage(setupOf(header), setupBuffer, SetupFlyweight.HEADER_LENGTH, source, transportIndex);
                 return deliverFirstPacket(header.sessionId(), header.streamId());
             }
-            case REJECT -> answerUnproved(length, source, to -> sendErrorFrameAtOnce(
+            case REJECT -> answerBeforeAdmission(length, source, to -> sendErrorFrameAtOnce(
                 to, header.sessionId(), header.streamId(), ErrorCode.IMAGE_REJECTED.value(), admission.rejection()));
-            case REPEAT -> answerUnproved(length, source, to -> sendNakMessage(
+            case REPEAT -> answerBeforeAdmission(length, source, to -> sendNakMessage(
                 to, header.sessionId(), header.streamId(), header.termId(), 0, header.termOffset()));
             case IGNORE ->
             {
@@ -255,26 +256,26 @@ public final class GuardedReceiveChannelEndpoint extends HandshakeReceiveChannel
         return 0;
     }
 
-    /** Connect the publication of an unproved session, so that it sends its first packet. */
+    /** Connect the publication of a session before its admission, so that the client sends its first packet. */
     private void acknowledge(final SetupFlyweight setup, final int length, final InetSocketAddress source)
     {
-        answerUnproved(length, source, to -> sendStatusMessageAtOnce(
-            to, setup.sessionId(), setup.streamId(), setup.activeTermId(), setup.termOffset(), UNPROVED_WINDOW));
+        answerBeforeAdmission(length, source, to -> sendStatusMessageAtOnce(
+            to, setup.sessionId(), setup.streamId(), setup.activeTermId(), setup.termOffset(), WINDOW_BEFORE_ADMISSION));
     }
 
-    /** Send an answer that is not longer than the frame of {@code length} bytes for which it is sent. */
-    private void answerUnproved(
+    /** Send the answer to a frame of {@code length} bytes, unless the answer is longer than the frame. */
+    private void answerBeforeAdmission(
         final int length, final InetSocketAddress source, final Consumer<ImageConnection[]> send)
     {
-        unprovedBudget = length;
-        isAnsweringUnproved = true;
+        bytesToAnswer = length;
+        isAnsweringBeforeAdmission = true;
         try
         {
             send.accept(new ImageConnection[]{new ImageConnection(clock.nanoTime(), source)});
         }
         finally
         {
-            isAnsweringUnproved = false;
+            isAnsweringBeforeAdmission = false;
         }
     }
 
@@ -298,8 +299,8 @@ public final class GuardedReceiveChannelEndpoint extends HandshakeReceiveChannel
     }
 
     /**
-     * Pass the packet that admitted a session to its image. With separate threads the image exists later; then its
-     * first status message is the sign.
+     * Pass the packet that admitted a session to the session's image. If the driver's conductor has its own thread, the
+     * image may not exist yet. The image's first status message then causes another call.
      */
     private int deliverFirstPacket(final int sessionId, final int streamId)
     {

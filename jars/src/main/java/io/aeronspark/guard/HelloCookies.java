@@ -21,13 +21,13 @@ import org.agrona.concurrent.UnsafeBuffer;
  *   cookie  = number of the period modulo 256 (1 byte) | HMAC-SHA256(secret, message)[:16]
  *   message = number of the period (8 bytes, big-endian) | address (16 bytes, IPv4 mapped into IPv6) | HELLO's core
  * </pre>
- * A period is a minute of {@link System#nanoTime()}. A cookie is valid in its period and the next one, and once.
+ * A period is a minute of {@link System#nanoTime()}. A cookie is valid in its period and the next one, for one use.
  * Not thread-safe.
  */
 final class HelloCookies
 {
     static final long PERIOD_NS = TimeUnit.SECONDS.toNanos(60);
-    /** Cookies that are remembered as spent for each period. Beyond them, the limits of rate alone stop a repetition. */
+    /** Spent cookies that are remembered for each period. Beyond them, only the limits of rate stop a second use. */
     static final int MAX_SPENT = 65_536;
     private static final String ALGORITHM = "HmacSHA256";
     private static final int MAC_LENGTH = 32;
@@ -59,14 +59,14 @@ final class HelloCookies
         }
     }
 
-    /** The cookie, in base64url without padding, for the HELLO at {@code offset} from this address. */
+    /** The cookie for the HELLO at {@code offset} from this address, in base64url without padding. */
     String make(final InetAddress address, final DirectBuffer buffer, final int offset, final long nowNs)
     {
         compute(Math.floorDiv(nowNs, PERIOD_NS), address, buffer, offset);
         return new String(Base64.getUrlEncoder().withoutPadding().encode(cookie), StandardCharsets.US_ASCII);
     }
 
-    /** Whether the HELLO at {@code offset} has a cookie for this address that was not spent. */
+    /** Whether the HELLO at {@code offset} has a valid cookie for this address that was not spent. */
     boolean isValid(final InetAddress address, final DirectBuffer buffer, final int offset, final long nowNs)
     {
         if (!HelloPacket.hasCookie(buffer, offset))
@@ -87,22 +87,22 @@ final class HelloCookies
         return false;
     }
 
-    /** Spend the cookie for which {@link #isValid} was true just now. */
+    /** Spend the cookie of the last {@link #isValid}, which returned true. */
     void spend()
     {
         if (spent.size() < MAX_SPENT)
         {
-            spent.add(id());
+            spent.add(macPrefix());
         }
     }
 
     private boolean isSpent()
     {
-        return spent.contains(id()) || spentBefore.contains(id());
+        return spent.contains(macPrefix()) || spentBefore.contains(macPrefix());
     }
 
-    /** The first bytes of the MAC. */
-    private long id()
+    /** The first bytes of the MAC, by which a spent cookie is remembered. */
+    private long macPrefix()
     {
         return new UnsafeBuffer(shown).getLong(1);
     }

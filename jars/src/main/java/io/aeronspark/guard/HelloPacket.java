@@ -8,12 +8,12 @@ import org.agrona.DirectBuffer;
  */
 final class HelloPacket
 {
-    /** What a packet is. */
+    /** The kind of a packet. */
     enum Kind
     {
         /** A HELLO of this version. */
         HELLO,
-        /** As long as a DONE, which follows a HELLO. */
+        /** A DONE, which follows a HELLO. Only its length and type are checked. */
         DONE,
         /** A packet of another version of the protocol. */
         OTHER_VERSION,
@@ -42,7 +42,7 @@ final class HelloPacket
     {
     }
 
-    /** What the packet of {@code length} bytes at {@code offset} is. */
+    /** The kind of the packet of {@code length} bytes at {@code offset}. */
     static Kind kindOf(final DirectBuffer buffer, final int offset, final int length)
     {
         if (length < KEY_OFFSET || length > LENGTH ||
@@ -66,13 +66,13 @@ final class HelloPacket
         return TYPE_HELLO == type && isHello(buffer, offset) ? Kind.HELLO : Kind.MALFORMED;
     }
 
-    /** Length of the part that a cookie authenticates: everything before the cookie's length. */
+    /** Length of the part that a cookie authenticates: all bytes of a HELLO before the cookie's length. */
     static int coreLength(final DirectBuffer buffer, final int offset)
     {
         return MESSAGE_OFFSET + buffer.getByte(offset + MESSAGE_LENGTH_OFFSET);
     }
 
-    /** Whether it has a cookie, which begins one byte behind the core. */
+    /** Whether the HELLO has a cookie. The byte after the core is the cookie's length, then follows the cookie. */
     static boolean hasCookie(final DirectBuffer buffer, final int offset)
     {
         return 0 != buffer.getByte(offset + coreLength(buffer, offset));

@@ -15,9 +15,10 @@ import java.net.InetSocketAddress;
 import org.agrona.DirectBuffer;
 
 /**
- * Decides which frames a receiving endpoint hands to the driver, and which answers may leave. The first SETUP of a
- * session admits it, or the first HELLO with a valid cookie where {@link AddressProof} requires one. From then on only frames from the same address pass that fit the geometry of that SETUP, and the
- * session gets no more bytes of answers than it has sent. Each refused frame is counted.
+ * Decides which frames a receiving endpoint hands to the driver, and which answers it may send. The first SETUP of a
+ * session admits the session; where {@link AddressProof} requires a cookie, the first HELLO with a valid cookie does.
+ * Later frames pass if they come from the same address and fit the geometry of that SETUP. The answers to a session
+ * have no more bytes than its frames. Each refused frame is counted.
  * <p>
  * Used by the receiver thread alone, except {@link SubscribedStreams}. {@code localPort} is the port of the endpoint,
  * for which owners are registered; times are nanoseconds of one clock.
@@ -61,28 +62,28 @@ final class SessionAdmission
     }
 
     /**
-     * Whether the session is not admitted, and its source must return a cookie before it is. Its frames are for
-     * {@link #permitsUnprovedSetup} and {@link #judgeUnproved}.
+     * Whether the session is not admitted yet, and its source must return a cookie first. Then
+     * {@link #permitsSetupBeforeAdmission} and {@link #decideBeforeAdmission} decide on its frames.
      */
-    boolean isUnproved(final int sessionId, final int streamId, final int localPort, final long nowNs)
+    boolean needsCookie(final int sessionId, final int streamId, final int localPort, final long nowNs)
     {
         return null == sessions.find(sessionId, streamId, nowNs) && proof.isRequired(localPort, streamId, nowNs);
     }
 
-    /** Whether to acknowledge the SETUP of an unproved session. It is counted in any case. */
-    boolean permitsUnprovedSetup(final SetupFlyweight setup, final InetSocketAddress source)
+    /** Whether to acknowledge the SETUP of a session before its admission. The SETUP is counted in any case. */
+    boolean permitsSetupBeforeAdmission(final SetupFlyweight setup, final InetSocketAddress source)
     {
-        if (!permitsUnproved(setup.sessionId(), setup.streamId(), source))
+        if (!permitsBeforeAdmission(setup.sessionId(), setup.streamId(), source))
         {
             return false;
         }
         final DropReason fault = AddressProof.faultOf(setup);
-        drops.count(null == fault ? DropReason.UNPROVED : fault);
+        drops.count(null == fault ? DropReason.NO_COOKIE : fault);
         return null == fault;
     }
 
-    /** Decide on a data packet of an unproved session, and count it unless it admits its session. */
-    AddressProof.Action judgeUnproved(
+    /** Decide on a data packet of a session before its admission; count the packet unless it admits the session. */
+    AddressProof.Action decideBeforeAdmission(
         final DataHeaderFlyweight header,
         final DirectBuffer packet,
         final int length,
@@ -90,14 +91,14 @@ final class SessionAdmission
         final int localPort,
         final long nowNs)
     {
-        if (!permitsUnproved(header.sessionId(), header.streamId(), source))
+        if (!permitsBeforeAdmission(header.sessionId(), header.streamId(), source))
         {
             return AddressProof.Action.IGNORE;
         }
-        final AddressProof.Action action = proof.judge(header, packet, source.getAddress(), localPort, nowNs);
+        final AddressProof.Action action = proof.decide(header, packet, source.getAddress(), localPort, nowNs);
         if (AddressProof.Action.ADMIT != action)
         {
-            drops.count(DropReason.UNPROVED);
+            drops.count(DropReason.NO_COOKIE);
             return action;
         }
         if (!hasRoomFor(NetworkFilter.sourceOf(source.getAddress()), nowNs))
@@ -114,13 +115,13 @@ final class SessionAdmission
         return action;
     }
 
-    /** Why to reject an unproved session, after {@link #judgeUnproved}. */
+    /** The reason for the rejection of a session by the last {@link #decideBeforeAdmission}. */
     String rejection()
     {
         return proof.reason();
     }
 
-    /** The packet that admitted a session and that its image does not have yet, or null. */
+    /** The packet that admitted a session, until the session's image has taken it; else null. */
     byte[] firstPacketOf(final int sessionId, final int streamId, final long nowNs)
     {
         final Session session = sessions.find(sessionId, streamId, nowNs);
@@ -133,7 +134,7 @@ final class SessionAdmission
         return sessions.find(sessionId, streamId, nowNs).source;
     }
 
-    /** The image has the packet that admitted its session. */
+    /** The session's image has taken the packet that admitted the session. */
     void onFirstPacketTaken(final int sessionId, final int streamId, final long nowNs)
     {
         sessions.find(sessionId, streamId, nowNs).firstPacket = null;
@@ -278,8 +279,8 @@ final class SessionAdmission
         return true;
     }
 
-    /** The checks of unproved sessions that depend on the source and the session alone. */
-    private boolean permitsUnproved(final int sessionId, final int streamId, final InetSocketAddress source)
+    /** The checks before an admission that depend on the source and the session alone. */
+    private boolean permitsBeforeAdmission(final int sessionId, final int streamId, final InetSocketAddress source)
     {
         if (!rules.networks().permits(source.getAddress()))
         {

@@ -54,25 +54,25 @@ class AddressProofTest
             .termOffset(offset).termLength(termLength).mtuLength(mtu);
     }
 
-    private Action judge(final int sessionId, final UnsafeBuffer message, final InetSocketAddress from)
+    private Action decide(final int sessionId, final UnsafeBuffer message, final InetSocketAddress from)
     {
-        return judge(Hellos.packet(message, sessionId, STREAM, TERM_ID), from);
+        return decide(Hellos.packet(message, sessionId, STREAM, TERM_ID), from);
     }
 
-    private Action judge(final DataHeaderFlyweight packet, final InetSocketAddress from)
+    private Action decide(final DataHeaderFlyweight packet, final InetSocketAddress from)
     {
-        assertTrue(isUnproved(packet.sessionId()));
-        return admission.judgeUnproved(packet, packet, packet.capacity(), from, LOCAL_PORT, nowNs);
+        assertTrue(needsCookie(packet.sessionId()));
+        return admission.decideBeforeAdmission(packet, packet, packet.capacity(), from, LOCAL_PORT, nowNs);
     }
 
-    private boolean isUnproved(final int sessionId)
+    private boolean needsCookie(final int sessionId)
     {
-        return admission.isUnproved(sessionId, STREAM, LOCAL_PORT, nowNs);
+        return admission.needsCookie(sessionId, STREAM, LOCAL_PORT, nowNs);
     }
 
     private String cookie(final InetSocketAddress from)
     {
-        assertEquals(Action.REJECT, judge(SESSION, Hellos.hello(), from));
+        assertEquals(Action.REJECT, decide(SESSION, Hellos.hello(), from));
         assertTrue(admission.rejection().startsWith(RETRY), admission.rejection());
         return admission.rejection().substring(RETRY.length());
     }
@@ -80,30 +80,30 @@ class AddressProofTest
     @Test
     void concernsOnlyStreamsWithARegisteredSecret()
     {
-        assertTrue(isUnproved(SESSION));
-        assertFalse(admission.isUnproved(SESSION, STREAM + 1, LOCAL_PORT, nowNs));
-        assertFalse(admission.isUnproved(SESSION, STREAM, LOCAL_PORT + 1, nowNs));
+        assertTrue(needsCookie(SESSION));
+        assertFalse(admission.needsCookie(SESSION, STREAM + 1, LOCAL_PORT, nowNs));
+        assertFalse(admission.needsCookie(SESSION, STREAM, LOCAL_PORT + 1, nowNs));
     }
 
     @Test
     void admitsASessionByTheHelloThatReturnsItsCookie()
     {
         final String cookie = cookie(source);
-        assertTrue(isUnproved(SESSION));
-        assertEquals(Action.ADMIT, judge(SESSION + 1, Hellos.helloWith(cookie), source));
-        assertFalse(isUnproved(SESSION + 1));
-        assertTrue(isUnproved(SESSION));
+        assertTrue(needsCookie(SESSION));
+        assertEquals(Action.ADMIT, decide(SESSION + 1, Hellos.helloWith(cookie), source));
+        assertFalse(needsCookie(SESSION + 1));
+        assertTrue(needsCookie(SESSION));
         final DataHeaderFlyweight again = Hellos.packet(Hellos.helloWith(cookie), SESSION + 1, STREAM, TERM_ID);
         assertTrue(admission.permitsData(again, again, 1152, source, LOCAL_PORT, nowNs));
         assertFalse(admission.permitsData(again, again, 1152, other, LOCAL_PORT, nowNs));
-        assertEquals("{unproved=1, foreign=1}", guard.drops().toString());
+        assertEquals("{no-cookie=1, foreign=1}", guard.drops().toString());
     }
 
     @Test
     void keepsTheFirstPacketUntilTheImageHasIt()
     {
         final UnsafeBuffer hello = Hellos.helloWith(cookie(source));
-        judge(SESSION + 1, hello, source);
+        decide(SESSION + 1, hello, source);
         final byte[] kept = admission.firstPacketOf(SESSION + 1, STREAM, nowNs);
         assertArrayEquals(Hellos.packet(hello, SESSION + 1, STREAM, TERM_ID).byteArray(), kept);
         assertEquals(source, admission.sourceOf(SESSION + 1, STREAM, nowNs));
@@ -116,9 +116,9 @@ class AddressProofTest
     void acceptsACookieOnceAndOnlyFromItsAddress()
     {
         final String cookie = cookie(source);
-        assertEquals(Action.REJECT, judge(SESSION + 1, Hellos.helloWith(cookie), other));
-        assertEquals(Action.ADMIT, judge(SESSION + 1, Hellos.helloWith(cookie), source));
-        assertEquals(Action.REJECT, judge(SESSION + 2, Hellos.helloWith(cookie), source));
+        assertEquals(Action.REJECT, decide(SESSION + 1, Hellos.helloWith(cookie), other));
+        assertEquals(Action.ADMIT, decide(SESSION + 1, Hellos.helloWith(cookie), source));
+        assertEquals(Action.REJECT, decide(SESSION + 2, Hellos.helloWith(cookie), source));
         assertTrue(admission.rejection().startsWith(RETRY));
     }
 
@@ -129,14 +129,14 @@ class AddressProofTest
         final String first = cookie(source);
         final UnsafeBuffer another = Hellos.hello();
         another.putByte(4, (byte)'x'); // the connect key
-        judge(SESSION, another, source);
+        decide(SESSION, another, source);
         final UnsafeBuffer withCookie = Hellos.helloWith(admission.rejection().substring(RETRY.length()));
         withCookie.putByte(4, (byte)'x');
-        assertEquals(Action.ADMIT, judge(SESSION + 1, Hellos.helloWith(first), source));
-        assertEquals(Action.IGNORE, judge(SESSION + 2, withCookie, source));
+        assertEquals(Action.ADMIT, decide(SESSION + 1, Hellos.helloWith(first), source));
+        assertEquals(Action.IGNORE, decide(SESSION + 2, withCookie, source));
         nowNs += TimeUnit.SECONDS.toNanos(11); // the first session has ended
-        assertEquals(Action.ADMIT, judge(SESSION + 2, withCookie, source));
-        assertEquals("{source=1, unproved=2}", guard.drops().toString());
+        assertEquals(Action.ADMIT, decide(SESSION + 2, withCookie, source));
+        assertEquals("{source=1, no-cookie=2}", guard.drops().toString());
     }
 
     @Test
@@ -146,49 +146,49 @@ class AddressProofTest
         done.putByte(3, (byte)3);
         final UnsafeBuffer version = Hellos.hello();
         version.putByte(2, (byte)2);
-        assertEquals(Action.REJECT, judge(SESSION, new UnsafeBuffer(new byte[1100]), source));
+        assertEquals(Action.REJECT, decide(SESSION, new UnsafeBuffer(new byte[1100]), source));
         assertEquals("aeron-spark/1 FAILED message Bad message", admission.rejection());
-        assertEquals(Action.REJECT, judge(SESSION, done, source));
+        assertEquals(Action.REJECT, decide(SESSION, done, source));
         assertEquals("aeron-spark/1 FAILED timeout No pending handshake", admission.rejection());
-        assertEquals(Action.REJECT, judge(SESSION, version, source));
+        assertEquals(Action.REJECT, decide(SESSION, version, source));
         assertEquals("aeron-spark/1 FAILED version This server speaks version 1", admission.rejection());
         final DataHeaderFlyweight later = Hellos.packet(Hellos.hello(), SESSION, STREAM, TERM_ID);
         later.termOffset(1152);
-        assertEquals(Action.REJECT, judge(later, source));
+        assertEquals(Action.REJECT, decide(later, source));
         assertEquals("aeron-spark/1 FAILED timeout No pending handshake", admission.rejection());
         final DataHeaderFlyweight fragment = Hellos.packet(Hellos.hello(), SESSION, STREAM, TERM_ID);
         fragment.flags((short)0x80);
-        assertEquals(Action.REJECT, judge(fragment, source));
+        assertEquals(Action.REJECT, decide(fragment, source));
         assertEquals("aeron-spark/1 FAILED message Bad message", admission.rejection());
-        assertEquals("{unproved=5}", guard.drops().toString());
+        assertEquals("{no-cookie=5}", guard.drops().toString());
     }
 
     @Test
     void asksForAPacketThatWasLostAfterAHeartbeatBehindIt()
     {
-        assertEquals(Action.REPEAT, judge(Hellos.heartbeat(SESSION, STREAM, TERM_ID, 1152, (short)0xC0), source));
-        assertEquals(Action.IGNORE, judge(Hellos.heartbeat(SESSION, STREAM, TERM_ID, 0, (short)0xC0), source));
+        assertEquals(Action.REPEAT, decide(Hellos.heartbeat(SESSION, STREAM, TERM_ID, 1152, (short)0xC0), source));
+        assertEquals(Action.IGNORE, decide(Hellos.heartbeat(SESSION, STREAM, TERM_ID, 0, (short)0xC0), source));
         final short endOfStream = 0xE0;
-        assertEquals(Action.IGNORE, judge(Hellos.heartbeat(SESSION, STREAM, TERM_ID, 1152, endOfStream), source));
+        assertEquals(Action.IGNORE, decide(Hellos.heartbeat(SESSION, STREAM, TERM_ID, 1152, endOfStream), source));
     }
 
     @Test
     void acknowledgesOnlySetupsOfTheProtocolFromPermittedNetworks()
     {
         final int term = HandshakeStream.TERM_LENGTH;
-        assertTrue(admission.permitsUnprovedSetup(setup(term, HandshakeStream.MTU, 0), source));
-        assertTrue(admission.permitsUnprovedSetup(setup(term, HandshakeStream.MTU, 1152), source));
-        assertFalse(admission.permitsUnprovedSetup(setup(2 * term, HandshakeStream.MTU, 0), source));
-        assertFalse(admission.permitsUnprovedSetup(setup(term, 1408, 0), source));
-        assertFalse(admission.permitsUnprovedSetup(setup(term, HandshakeStream.MTU, 16), source));
-        assertFalse(admission.permitsUnprovedSetup(
+        assertTrue(admission.permitsSetupBeforeAdmission(setup(term, HandshakeStream.MTU, 0), source));
+        assertTrue(admission.permitsSetupBeforeAdmission(setup(term, HandshakeStream.MTU, 1152), source));
+        assertFalse(admission.permitsSetupBeforeAdmission(setup(2 * term, HandshakeStream.MTU, 0), source));
+        assertFalse(admission.permitsSetupBeforeAdmission(setup(term, 1408, 0), source));
+        assertFalse(admission.permitsSetupBeforeAdmission(setup(term, HandshakeStream.MTU, 16), source));
+        assertFalse(admission.permitsSetupBeforeAdmission(
             setup(term, HandshakeStream.MTU, 0).activeTermId(TERM_ID + 1), source));
         subscribed.removeStream(STREAM);
-        assertFalse(admission.permitsUnprovedSetup(setup(term, HandshakeStream.MTU, 0), source));
+        assertFalse(admission.permitsSetupBeforeAdmission(setup(term, HandshakeStream.MTU, 0), source));
         admission = admission("guard-deny=10.0.0.1");
-        assertFalse(admission.permitsUnprovedSetup(setup(term, HandshakeStream.MTU, 0), source));
-        assertEquals(Action.IGNORE, judge(SESSION, Hellos.hello(), source));
+        assertFalse(admission.permitsSetupBeforeAdmission(setup(term, HandshakeStream.MTU, 0), source));
+        assertEquals(Action.IGNORE, decide(SESSION, Hellos.hello(), source));
         assertEquals(
-            "{invalid=2, network=2, term-length=1, mtu=1, unproved=2, unwanted=1}", guard.drops().toString());
+            "{invalid=2, network=2, term-length=1, mtu=1, no-cookie=2, unwanted=1}", guard.drops().toString());
     }
 }
