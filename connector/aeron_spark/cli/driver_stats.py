@@ -5,9 +5,8 @@ These commands read the files of the media driver. They need no JVM.
 
 from __future__ import annotations
 
-import itertools
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -16,7 +15,7 @@ import click
 
 from aeron_spark.aeron import counters
 from aeron_spark.cli.admin_client import admin_options, socket_path
-from aeron_spark.cli.live import show_views
+from aeron_spark.cli.live import compare_samples, show_views
 from aeron_spark.cli.output import (
     aeron_dir_option,
     format_size,
@@ -245,8 +244,9 @@ def top(
             "--config, --streams-dir and --admin-socket find a server, and this command watches a media driver",
             remedy="Add --server.",
         )
+    directory = status(aeron_dir).aeron_dir
     show_views(
-        _views(status(aeron_dir).aeron_dir, every, count), as_json,
+        compare_samples(lambda: read_sample(directory), rates_between, every, count), as_json,
         print_object=lambda view: print_json(asdict(view) | {"time": format_time(view.time)}),
         print_rows=_print_lines, render=render_view,
     )  # fmt: skip
@@ -275,16 +275,6 @@ def _print_lines(view: View) -> None:
         ),
         "stream",
     )
-
-
-def _views(directory: str, every: float, count: int | None) -> Iterator[View]:
-    """Yield a view every ``every`` seconds, ``count`` times or endlessly."""
-    before = read_sample(directory)
-    for _ in range(count) if count else itertools.count():
-        time.sleep(every)
-        after = read_sample(directory)
-        yield rates_between(before, after)
-        before = after
 
 
 def read_sample(directory: str) -> Sample:

@@ -1,7 +1,9 @@
-"""Shows successive views of one thing: live on a terminal, else as lines or JSON objects."""
+"""Makes views of successive samples, and shows them: live on a terminal, else as lines or JSON objects."""
 
 from __future__ import annotations
 
+import itertools
+import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
@@ -11,6 +13,22 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _View = TypeVar("_View")
+_Sample = TypeVar("_Sample")
+
+
+def compare_samples(
+    read: Callable[[], _Sample], compare: Callable[[_Sample, _Sample], _View], interval_s: float, count: int | None
+) -> Iterator[_View]:
+    """Read a sample every ``interval_s`` seconds, and yield ``compare`` of each two successive ones, ``count`` times.
+
+    Without ``count`` it does not end.
+    """
+    before = read()
+    for _ in range(count) if count else itertools.count():
+        time.sleep(interval_s)
+        after = read()
+        yield compare(before, after)
+        before = after
 
 
 def show_views(

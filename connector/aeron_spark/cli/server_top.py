@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from aeron_spark.cli.admin_client import ask
 from aeron_spark.cli.connections import address_text, printed, streams_text
-from aeron_spark.cli.live import show_views
+from aeron_spark.cli.live import compare_samples, show_views
 from aeron_spark.cli.output import format_size, format_time, make_table, print_json, print_lines
 from aeron_spark.text_safety import escape_text
 
@@ -24,7 +23,7 @@ CONNECTION_COLUMNS: Final = (
 )  # fmt: skip
 STREAM_COLUMNS: Final = ("stream", "state", "partitions#", "kept#", "written a second#")
 TABLE_BORDER_LINES: Final = 5  # title, header and border lines of a table
-STREAMS_SHARE: Final = 3  # streams take at most a third of the screen
+STREAMS_DIVISOR: Final = 3  # streams take at most a third of the screen
 
 Report = Mapping[str, Any]
 
@@ -51,11 +50,10 @@ class ServerView:
     streams: tuple[Report, ...]
 
 
-def show_server(path: Path, every_s: float, count: int | None, as_json: bool) -> None:
-    """Show the server at an admin socket every ``every_s`` seconds, ``count`` times or until Ctrl-C."""
-    show_views(
-        _views(path, every_s, count), as_json, print_object=_print_object, print_rows=_print_rows, render=render_view
-    )
+def show_server(path: Path, interval_s: float, count: int | None, as_json: bool) -> None:
+    """Show the server at an admin socket every ``interval_s`` seconds, ``count`` times or until Ctrl-C."""
+    views = compare_samples(lambda: _read_sample(path), view_of, interval_s, count)
+    show_views(views, as_json, print_object=_print_object, print_rows=_print_rows, render=render_view)
 
 
 def view_of(before: ServerSample, after: ServerSample) -> ServerView:
@@ -69,7 +67,9 @@ def view_of(before: ServerSample, after: ServerSample) -> ServerView:
     connections = []
     for one in after.connections:
         earlier = earlier_connections.get((one["id"], one["since"]))
-        rates = {f"{way}_per_second": rate(earlier, one, f"{way}_bytes") for way in ("received", "sent")}
+        rates = {
+            f"{direction}_per_second": rate(earlier, one, f"{direction}_bytes") for direction in ("received", "sent")
+        }
         connections.append({**one, **rates})
     earlier_streams = {one["name"]: one for one in before.streams}
     streams = [
@@ -86,7 +86,7 @@ def render_view(view: ServerView, lines: int) -> Group:
     from rich.console import Group
     from rich.text import Text
 
-    stream_room = min(len(view.streams), max(1, lines // STREAMS_SHARE - TABLE_BORDER_LINES - 1))
+    stream_room = min(len(view.streams), max(1, lines // STREAMS_DIVISOR - TABLE_BORDER_LINES - 1))
     used = TABLE_BORDER_LINES + stream_room + 1 if view.streams else 1
     connection_room = max(1, lines - used - TABLE_BORDER_LINES - 2)
     paused = sum(one["state"] == "paused" for one in view.connections)
@@ -102,16 +102,7 @@ def render_view(view: ServerView, lines: int) -> Group:
     return Group(*parts, *_hidden(len(view.streams) - stream_room))
 
 
-def _views(path: Path, every_s: float, count: int | None) -> Iterator[ServerView]:
-    before = _sample(path)
-    for _ in range(count) if count else itertools.count():
-        time.sleep(every_s)
-        after = _sample(path)
-        yield view_of(before, after)
-        before = after
-
-
-def _sample(path: Path) -> ServerSample:
+def _read_sample(path: Path) -> ServerSample:
     connections, streams = ask(path, "connections.list")["connections"], ask(path, "streams.list")["streams"]
     return ServerSample(time.monotonic(), time.time(), connections, streams)
 

@@ -74,10 +74,10 @@ class RateLimits(Generic[K]):
 
     def charge(self, key: K, rates: Rates, used: Used, now: float) -> None:
         """Take what a connection of this key used from its buckets. A changed rate begins with a full bucket."""
-        wanted, before = astuple(rates), self._buckets.get(key, (None,) * 3)
+        earlier = self._buckets.get(key, (None,) * 3)
         buckets = tuple(
             None if rate is None else old if old is not None and old.rate == rate else TokenBucket.full(rate, now)
-            for rate, old in zip(wanted, before, strict=True)
+            for rate, old in zip(astuple(rates), earlier, strict=True)
         )
         self._buckets[key] = buckets
         for bucket, count in zip(buckets, astuple(used), strict=True):
@@ -85,7 +85,7 @@ class RateLimits(Generic[K]):
                 bucket.take(count, now)
 
     def keep(self, keys: set[K], now: float) -> None:
-        """Forget the buckets of all other keys when they are full: a client that connects again gets no other burst."""
+        """Forget the full buckets of all other keys. Others stay: reconnecting gives a client no new burst."""
         for key in self._buckets.keys() - keys:
             if all(bucket is None or bucket.is_full_at(now) for bucket in self._buckets[key]):
                 del self._buckets[key]

@@ -112,10 +112,10 @@ def is_from_address(source: str, address: str) -> bool:
     if not address:
         return True
     try:
-        found, wanted = parse_source(source), canonical_address(address)
+        actual, expected = parse_source(source), canonical_address(address)
     except (DataFormatError, ValueError):
         return False
-    return isinstance(found, UdpSource) and found.address == wanted
+    return isinstance(actual, UdpSource) and actual.address == expected
 
 
 def limit_key(address: IpAddress) -> LimitKey:
