@@ -10,6 +10,7 @@ from aeron_spark.connection.connection import Connection
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.keys.client_table import ClientsChange, ClientTable
 
+CLIENTS: Final = "clients"  # the clients file in events
 RELOAD_FAILED: Final = "reload-failed"  # reason of the errors that say why a new version of the file is not used
 CHECK_INTERVAL_S: Final = 1.0  # a file on a network, or one that Kubernetes replaces, gives no notification
 

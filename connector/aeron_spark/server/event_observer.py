@@ -15,7 +15,7 @@ from aeron_spark.protocol.limits import PENDING_FOR_ADDRESS
 from aeron_spark.protocol.server_effects import Ending, HandshakeEnded, Notice
 from aeron_spark.protocol.server_machine import DRIVER_LOST
 from aeron_spark.protocol.sources import UdpSource
-from aeron_spark.server.clients_watcher import RELOAD_FAILED
+from aeron_spark.server.clients_watcher import CLIENTS, RELOAD_FAILED
 from aeron_spark.server.event_table import Level
 from aeron_spark.server.events import ServerEvents
 from aeron_spark.server.observer import ServerObserver
@@ -148,7 +148,9 @@ class EventObserver(ServerObserver):
     def clients_changed(self, change: ClientsChange | AeronSparkError) -> None:
         """Report a new version of the clients file, or why it is not used."""
         if isinstance(change, AeronSparkError):
-            self._events.report("reload_failed", error=change.what, remedy=change.remedy or None)
+            self._events.report(
+                "reload_failed", files=(CLIENTS,), error=change.what, remedy=change.remedy or None
+            )  # fmt: skip
         else:
             self._events.report(
                 "clients_changed", added=change.added, removed=change.removed, changed=change.changed,

@@ -92,6 +92,7 @@ FIELDS: Final[Mapping[str, Field]] = MappingProxyType(
         "removed": Field("names of removed keys"),
         "changed": Field("names of keys with other grants, or of options with another value"),
         "narrowed": Field("names of keys that lost a grant or got a further condition"),
+        "files": Field("files whose new version is not used: `configuration`, `clients`"),
         "restart_needed": Field("options whose change takes effect at a restart"),
         "volume": Field("`store` or `archive`"),
         "free_bytes": Field("free bytes"),
@@ -127,7 +128,7 @@ GROUPS: Final[Mapping[str, tuple[EventType, ...]]] = MappingProxyType(
             EventType(
                 "reload_failed",
                 _E,
-                ("error", "remedy"),
+                ("files", "error", "remedy"),
                 "A configuration or clients file is wrong. The last good version stays in use.",
             ),
             EventType(

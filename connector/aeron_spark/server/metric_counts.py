@@ -15,6 +15,7 @@ from aeron_spark.connection.connection import Connection
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.protocol.rpc_objects import FIRST_SERVICE
 from aeron_spark.protocol.server_effects import Ending, HandshakeEnded, Notice
+from aeron_spark.server.clients_watcher import CLIENTS
 from aeron_spark.server.event_observer import reason_of
 from aeron_spark.server.metric_table import BUCKETS_S, METRICS, OTHER_STREAMS
 from aeron_spark.server.observer import ServerObserver
@@ -66,7 +67,12 @@ class MetricCounts(ServerObserver, StreamObserver):
         """By stream, when its last transaction was committed, in seconds since 1970."""
         self.reloaded_at = wall()
         """When the configuration in use was read."""
-        self.is_reload_successful = True
+        self._unused_files: Final[set[str]] = set()  # those whose last reload failed
+
+    @property
+    def is_reload_successful(self) -> bool:
+        """Whether the last version of each file, the configuration and the clients file, is in use."""
+        return not self._unused_files
 
     def add(self, metric: str, labels: Labels = (), amount: float = 1) -> None:
         """Increase a counter."""
@@ -109,10 +115,14 @@ class MetricCounts(ServerObserver, StreamObserver):
         match name:
             case "commit_failed":
                 self.add("commit_failures_total", (str(fields.get("reason", "unknown")),))
-            case "reloaded" | "clients_changed":
-                self.reloaded_at, self.is_reload_successful = self._wall(), True
+            case "reloaded":  # reads all files
+                self.reloaded_at = self._wall()
+                self._unused_files.clear()
+            case "clients_changed":
+                self.reloaded_at = self._wall()
+                self._unused_files.discard(CLIENTS)
             case "reload_failed":
-                self.is_reload_successful = False
+                self._unused_files.update(fields["files"])
 
     # Observers
 

@@ -39,7 +39,7 @@ def _histogram(name: str, meaning: str, *labels: str) -> Metric:
 _ALL: Final = (
     _gauge("build_info", "1, with the versions as labels", "version", "aeron_version"),
     _gauge("ready", "1 if the server is ready, else 0"),
-    _gauge("config_last_reload_successful", "0 if the last version of a configuration or clients file was wrong"),
+    _gauge("config_last_reload_successful", "0 while the newest configuration or clients file is not used"),
     _gauge("config_last_reload_success_timestamp_seconds", "when the configuration in use was read"),
     _gauge("authorized_keys", "client keys in the clients file"),
     _gauge("connections", "connections that have a link", "transport"),

@@ -9,10 +9,12 @@ from typing import Any, Final, Protocol
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.keys.client_table import ClientsChange
 from aeron_spark.options import ServerOptions
+from aeron_spark.server.clients_watcher import CLIENTS
 from aeron_spark.server.events import ServerEvents
 from aeron_spark.server.live_options import OptionChanges
 
 NO_CHANGES: Final = OptionChanges((), ())
+CONFIGURATION: Final = "configuration"
 
 
 class ReloadableServer(Protocol):
@@ -25,8 +27,8 @@ class ReloadableServer(Protocol):
     def reload(self) -> ClientsChange | None:
         """Reload the clients file; return the changes, or None without a file. Raises for a wrong file."""
 
-    def require_applicable(self, configured: ServerOptions) -> None:
-        """Raise OptionError or SetupError for options that ``apply_options`` would refuse."""
+    def preview_options(self, configured: ServerOptions) -> OptionChanges:
+        """Return what ``apply_options`` would return. Raises OptionError or SetupError for options that it refuses."""
 
     def apply_options(self, configured: ServerOptions) -> OptionChanges:
         """Apply the live options, and return what differs."""
@@ -49,15 +51,17 @@ class Reloader:
 
         Raises OptionError, SetupError or DataFormatError for a wrong file. Then nothing changes.
         """
+        unused: tuple[str, ...] = (CONFIGURATION,)  # the files whose new version is not used if the next step fails
         try:
             with self._reloading:
                 configured = None if self._read_options is None else self._read_options()
-                if configured is not None:
-                    self._server.require_applicable(configured)  # before the clients file applies: all or nothing
+                # before the clients file applies: all or nothing
+                preview = NO_CHANGES if configured is None else self._server.preview_options(configured)
+                unused = (CONFIGURATION, CLIENTS) if preview.changed else (CLIENTS,)
                 clients = self._server.reload()
                 changes = NO_CHANGES if configured is None else self._server.apply_options(configured)
         except AeronSparkError as error:
-            self._server.events.report("reload_failed", error=error.what, remedy=error.remedy)
+            self._server.events.report("reload_failed", files=unused, error=error.what, remedy=error.remedy)
             raise
         names = {} if clients is None else {
             "added": clients.added, "removed": clients.removed, "changed": clients.changed,

@@ -193,9 +193,10 @@ class Server(Endpoint):
         """
         return self._clients_watcher.reload()
 
-    def require_applicable(self, configured: ServerOptions) -> None:
-        """Raise OptionError or SetupError if ``apply_options`` would refuse these options."""
+    def preview_options(self, configured: ServerOptions) -> OptionChanges:
+        """Return what ``apply_options`` would return. Raises OptionError or SetupError for options that it refuses."""
         ServerSettings.of(with_live(self._options, configured))
+        return compare(self._options, configured)
 
     def apply_options(self, configured: ServerOptions) -> OptionChanges:
         """Apply the live options (server.live_options) of another configuration, and return what differs.

@@ -118,6 +118,7 @@ def test_a_new_version_of_the_clients_file_is_one_event_and_a_wrong_one_another(
         watcher.close()
     assert f"line 1 of {path} is wrong" in failed["error"]
     assert failed["remedy"]
+    assert failed["files"] == ("clients",)
     assert seen.names == ["clients_changed", "reload_failed"]
 
 

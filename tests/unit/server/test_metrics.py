@@ -104,11 +104,21 @@ def test_calls_are_counted_by_service_and_result(target: Any, error: BaseExcepti
 def test_a_failed_reload_is_visible_until_the_next_good_one() -> None:
     now = 100.0
     counts = MetricCounts(lambda: now)
-    counts.on_event("reload_failed", {})
+    counts.on_event("reload_failed", {"files": ("clients",)})
     assert not counts.is_reload_successful
     now = 200.0
     counts.on_event("clients_changed", {})
     assert (counts.is_reload_successful, counts.reloaded_at) == (True, 200.0)
+
+
+def test_a_good_clients_file_does_not_hide_a_wrong_configuration() -> None:
+    counts = MetricCounts()
+    counts.on_event("reload_failed", {"files": ("configuration",)})
+    counts.on_event("clients_changed", {})
+    assert not counts.is_reload_successful
+    counts.on_event("reload_failed", {"files": ("clients",)})
+    counts.on_event("reloaded", {})
+    assert counts.is_reload_successful
 
 
 def test_ten_thousand_streams_make_less_than_four_thousand_series() -> None:

@@ -40,9 +40,10 @@ class Reloadable:
         self.is_clients_file_read = True
         return self.clients
 
-    def require_applicable(self, configured: ServerOptions) -> None:
+    def preview_options(self, configured: ServerOptions) -> OptionChanges:
         if self.refusal is not None:
             raise self.refusal
+        return compare(self.options, configured)
 
     def apply_options(self, configured: ServerOptions) -> OptionChanges:
         changes = compare(self.options, configured)
@@ -105,7 +106,19 @@ def test_a_wrong_option_or_clients_file_changes_nothing_and_is_reported() -> Non
         Reloader(server, lambda: parsed(max_connections=5)).run({})
     assert server.options == before
     assert [event for event, _ in server.reported] == ["reload_failed", "reload_failed"]
-    assert server.reported[1][1] == {"error": "line 3 is wrong", "remedy": "Correct it."}
+    assert server.reported[0][1]["files"] == ("configuration",)
+    assert server.reported[1][1] == {
+        "files": ("configuration", "clients"), "error": "line 3 is wrong", "remedy": "Correct it.",
+    }  # fmt: skip
+
+
+def test_a_wrong_clients_file_with_an_unchanged_configuration_leaves_only_the_clients_file_unused() -> None:
+    server = Reloadable()
+    server.clients = DataFormatError("line 3 is wrong", remedy="Correct it.")
+    for read_options in (parsed, None):
+        with pytest.raises(DataFormatError):
+            Reloader(server, read_options).run({})
+    assert [fields["files"] for _, fields in server.reported] == [("clients",), ("clients",)]
 
 
 def test_options_that_cannot_apply_leave_the_clients_file_as_it_was() -> None:
