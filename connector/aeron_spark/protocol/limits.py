@@ -103,7 +103,7 @@ class Admission:
         """The refusal of every further handshake, of a server that is about to end."""
         self._pending = _PendingCount(limits.pending, limits.pending_per_address)
         self._known = KnownAddresses()
-        self._connections = _Count(limits.connections, limits.connections_per_address, FULL, ADDRESS_LIMIT)
+        self._connections = _ConnectionCount(limits.connections, limits.connections_per_address)
         self._rate = HandshakeRate(limits.handshakes_per_second, limits.handshake_burst, limits.buckets)
 
     def set_limits(self, limits: Limits) -> None:
@@ -136,7 +136,7 @@ class Admission:
         if refusal is not None:
             return refusal
         if key is not None and not self._rate.take(key, now):
-            return RATE
+            return RATE.at("handshakesPerSecond", self.limits.handshakes_per_second)
         return self._pending.take(key, is_known=is_known)
 
     def connect(self, source: Source, now: float) -> Permit | Refusal:
@@ -158,25 +158,23 @@ class Admission:
         return source.limit_key
 
 
-class _Count:
-    """A total and counts by address. Callers call ``take`` directly after ``refusal`` returned None."""
+class _ConnectionCount:
+    """Connections: a total and counts by address. Callers call ``take`` directly after ``refusal`` returned None."""
 
-    def __init__(self, limit: int, limit_per_address: int, full: Refusal, full_for_address: Refusal) -> None:
+    def __init__(self, limit: int, limit_per_address: int) -> None:
         self.total = 0
         self.by_address: dict[LimitKey, int] = {}
         self._limit = limit
         self._limit_per_address = limit_per_address
-        self._full = full
-        self._full_for_address = full_for_address
 
     def set_limits(self, limit: int, limit_per_address: int) -> None:
         self._limit, self._limit_per_address = limit, limit_per_address
 
     def refusal(self, key: LimitKey | None) -> Refusal | None:
         if self._limit and self.total >= self._limit:
-            return self._full
+            return FULL.at("maxConnections", self._limit)
         if key is not None and self._limit_per_address and self.by_address.get(key, 0) >= self._limit_per_address:
-            return self._full_for_address
+            return ADDRESS_LIMIT.at("maxConnectionsPerAddress", self._limit_per_address)
         return None
 
     def take(self, key: LimitKey | None) -> Permit:
@@ -209,19 +207,17 @@ class _PendingCount:
         self._limit, self._limit_per_address = limit, limit_per_address
 
     def refusal(self, key: LimitKey | None, *, is_known: bool) -> Refusal | None:
-        if self._limit and self.total >= self._limit:
-            return PENDING
         room = self._limit if is_known else self._limit - self._limit // 2
         used = self.total if is_known else self._unknown
-        if self._limit and used >= room:
-            return PENDING
+        if self._limit and (self.total >= self._limit or used >= room):
+            return PENDING.at("maxPending", self._limit)
         if key is None or not self._limit_per_address:
             return None
         own = self.by_address.get(key, 0)
         allowed = self._limit_per_address
         if self._limit:
             allowed = max(1, allowed * (room - max(0, used - own)) // room)
-        return PENDING_FOR_ADDRESS if own >= allowed else None
+        return PENDING_FOR_ADDRESS.at("maxPendingPerAddress", self._limit_per_address) if own >= allowed else None
 
     def take(self, key: LimitKey | None, *, is_known: bool) -> Permit:
         self.total += 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from aeron_spark.errors import (
@@ -19,8 +19,16 @@ _UNKNOWN: Final = Advice(Retry.NEVER, "Ask the server's operator.")
 
 
 @dataclass(frozen=True, slots=True)
+class ReachedLimit:
+    """The limit for which a server refuses: the option that sets it, and its value."""
+
+    option: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
 class Refusal:
-    """A negative response: ``code`` and ``text`` are sent to the client.
+    """A negative response: ``code`` and ``text`` are sent to the client, and of ``limit`` as much as it may learn.
 
     ``cause`` is the error that a function of the program raised. It is reported on the server, and not sent.
     """
@@ -28,11 +36,28 @@ class Refusal:
     code: str
     text: str
     cause: Exception | None = field(default=None, compare=False)
+    limit: ReachedLimit | None = field(default=None, compare=False)
 
     @property
     def advice(self) -> Advice:
         """When the client can try again, and what its user can do."""
         return REFUSALS.get(self.code, _UNKNOWN)
+
+    def at(self, option: str, value: float) -> Refusal:
+        """Return this refusal with the limit that was reached."""
+        return replace(self, limit=ReachedLimit(option, value))
+
+    @property
+    def text_for_unauthenticated(self) -> str:
+        """The text for a sender that has not proved its key: it names the option of the limit, without the value."""
+        return self.text if self.limit is None else f"{self.text} (option {self.limit.option} of the server)"
+
+    @property
+    def text_for_client(self) -> str:
+        """The text for a client that has proved its key."""
+        if self.limit is None:
+            return self.text
+        return f"{self.text}: {self.limit.value} is the limit (option {self.limit.option} of the server)"
 
 
 def undecided(cause: Exception, text: str = "The server failed before its decision") -> Refusal:

@@ -402,12 +402,13 @@ class ServerHandshake:
 
     def _reject(self, refusal: Refusal, why: str = "") -> _Step:
         """Refuse an unauthenticated sender with a hint."""
-        return State.ENDED, (Reject(encode_hint(RefusalHint(refusal))), Release(why or refusal.text, refusal))
+        told = Refusal(refusal.code, refusal.text_for_unauthenticated)
+        return State.ENDED, (Reject(encode_hint(RefusalHint(told))), Release(why or refusal.text, refusal))
 
     def _fail(self, refusal: Refusal, why: str = "") -> _Step:
         """Refuse a client that has proved its key with a packet that only this server can have encrypted."""
         code: Code = known_code(refusal.code)
-        payload = encode_payload(FailedPayload(code=code, text=printable(refusal.text)))
+        payload = encode_payload(FailedPayload(code=code, text=printable(refusal.text_for_client)))
         encryptor = FrameEncryptor(self._started_noise.split()[0], self._server.limits)
         packet = encode(FailedPacket(self._key_hash, bytes(encryptor.encrypt(payload))))
         return State.ENDED, (Send(packet), Release(why or refusal.text, refusal))

@@ -101,11 +101,11 @@ class TicketStore(Generic[S]):
         if len(own) >= (limit or self._max_connections_per_key):
             oldest = next((entry for entry in own if entry.expires_at is not None), None)
             if oldest is None:
-                return FULL_FOR_KEY
+                return FULL_FOR_KEY.at("maxConnectionsPerKey", limit or self._max_connections_per_key)
             self._remove(oldest)
             ended.append(oldest.session)
         elif len(self) >= self._max_sessions:
-            return FULL
+            return FULL.at("maxSessions", self._max_sessions)
         entry = _Entry(key, session, now + self._retention_seconds)
         self._by_key.setdefault(key, []).append(entry)
         if presented is not None and _digest(presented) not in self._by_ticket:

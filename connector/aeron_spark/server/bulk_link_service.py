@@ -87,7 +87,7 @@ class BulkLinkHandler:
         image = runner.image_of(connection)
         ids = runner.take_bulk_ids(now)
         if isinstance(ids, Refusal):
-            raise RefusedError(ids.text, remedy=ids.advice.remedy, reason=ids.code)
+            raise RefusedError(ids.text_for_client, remedy=ids.advice.remedy, reason=ids.code)
         try:
             client_keys, server_keys = bulk_link_keys(
                 client_part, server_part, (ids.session_in, ids.stream_in, ids.session_out, ids.stream_out)

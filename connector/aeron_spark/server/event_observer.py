@@ -11,7 +11,6 @@ from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.holds import Reason
 from aeron_spark.errors import REFUSALS, AeronSparkError, DataFormatError, RefusedError, TamperedError, code_of
 from aeron_spark.keys.client_table import ClientsChange
-from aeron_spark.protocol.limits import PENDING_FOR_ADDRESS
 from aeron_spark.protocol.server_effects import Ending, HandshakeEnded, Notice
 from aeron_spark.protocol.server_machine import DRIVER_LOST
 from aeron_spark.protocol.sources import UdpSource
@@ -19,7 +18,6 @@ from aeron_spark.server.clients_watcher import CLIENTS, RELOAD_FAILED
 from aeron_spark.server.event_table import Level
 from aeron_spark.server.events import ServerEvents
 from aeron_spark.server.observer import ServerObserver
-from aeron_spark.server.settings import ServerSettings
 from aeron_spark.wire.stream_rpc import (
     AnyRequest,
     CommitEmptyTransaction,
@@ -43,16 +41,14 @@ _NOTICES: Final = {"connect": "connected", "resume": "resumed", "disconnect": "d
 class EventObserver(ServerObserver):
     """Reports handshakes, connections, errors and losses of the media driver. Thread-safe.
 
-    ``name_of`` returns the name of a client's key for logs, ``settings`` those that apply now.
+    ``name_of`` returns the name of a client's key for logs.
     """
 
     def __init__(
-        self, events: ServerEvents, name_of: Callable[[bytes], str], settings: Callable[[], ServerSettings],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
+        self, events: ServerEvents, name_of: Callable[[bytes], str], clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._events: Final = events
         self._name_of: Final = name_of
-        self._settings: Final = settings
         self._clock: Final = clock
         self._connected: Final[dict[Connection, tuple[str, float]]] = {}  # names, and times at which they connected
         self._driver_lost_at: float | None = None
@@ -61,9 +57,10 @@ class EventObserver(ServerObserver):
         """Report a refusal."""
         if ended.refusal is None:
             return
-        limit, value = limit_of(ended, self._settings())
+        limit = ended.refusal.limit
         self._events.report(
-            "refused", reason=ended.refusal.code, limit=limit, value=value,
+            "refused", reason=ended.refusal.code,
+            limit=None if limit is None else limit.option, value=None if limit is None else limit.value,
             retry=ended.refusal.advice.retry.name.lower().replace("_", "-"),
             name=None if ended.key is None else self._name_of(ended.key), tag=ended.tag or None,
             address=str(ended.source.address) if isinstance(ended.source, UdpSource) else None,
@@ -182,18 +179,3 @@ def reason_of(cause: Ending | AeronSparkError | None) -> str:
             return reason
         case _:
             return code_of(cause)
-
-
-def limit_of(ended: HandshakeEnded, settings: ServerSettings) -> tuple[str | None, float | None]:
-    """Return the option of the limit that a refused client has reached, and its value; None for other reasons."""
-    limits, refusal = settings.limits, ended.refusal
-    if refusal == PENDING_FOR_ADDRESS:
-        return "maxPendingPerAddress", limits.pending_per_address
-    by_reason: dict[str, tuple[str, float]] = {
-        "full": ("maxConnections", limits.connections),
-        "address-limit": ("maxConnectionsPerAddress", limits.connections_per_address),
-        "pending": ("maxPending", limits.pending),
-        "rate": ("handshakesPerSecond", limits.handshakes_per_second),
-        "key-limit": ("maxConnectionsPerKey", settings.max_connections_per_key),
-    }
-    return (None, None) if refusal is None else by_reason.get(refusal.code, (None, None))

@@ -67,7 +67,7 @@ class MessageServer(Endpoint):
         runtime.bind(self._runner)
         runtime.holds.rates_of = self._rates_of
         super().__init__(runtime)
-        self.event_observer: Final = EventObserver(self.events, name_of, lambda: self._settings)
+        self.event_observer: Final = EventObserver(self.events, name_of)
         """Reports facts of the server as events."""
         self._runner.observers.add(self.event_observer)
         runtime.holds.observers.append(self.event_observer)

@@ -23,7 +23,7 @@ from aeron_spark.protocol.limits import (
     Limits,
     Permit,
 )
-from aeron_spark.protocol.refusals import Refusal
+from aeron_spark.protocol.refusals import ReachedLimit, Refusal
 from aeron_spark.protocol.sources import IpcSource, LimitKey, Source, parse_source
 
 NO_LIMITS = Limits(0, 0, 0, 0, 0.0)
@@ -369,3 +369,23 @@ class AdmissionAndItsModel(RuleBasedStateMachine):
 
 
 TestAdmissionAgainstItsModel = AdmissionAndItsModel.TestCase
+
+
+def test_a_refusal_names_the_option_of_its_limit_and_only_a_client_that_proved_its_key_gets_the_value() -> None:
+    limits = Limits(1, 1, 2, 1, handshakes_per_second=0.5, handshake_burst=2)
+    admission = Admission(limits)
+    require_permit(admission.connect(source_at("10.0.0.1"), 0.0))
+    require_permit(admission.begin_handshake(source_at("10.0.0.1"), 0.0))
+    refusals = [
+        admission.connect(source_at("10.0.0.1"), 0.0),
+        admission.begin_handshake(source_at("10.0.0.1"), 0.0),
+    ]
+    found = [one.limit for one in refusals if isinstance(one, Refusal)]
+    assert found == [ReachedLimit("maxConnections", 1), ReachedLimit("maxPendingPerAddress", 1)]
+    pending = refusals[1]
+    assert isinstance(pending, Refusal)
+    assert pending.text_for_unauthenticated == (
+        "Too many handshakes are pending for IP address (option maxPendingPerAddress of the server)"
+    )
+    assert pending.text_for_client.endswith(": 1 is the limit (option maxPendingPerAddress of the server)")
+    assert (FULL.text_for_unauthenticated, FULL.text_for_client) == ("Server is full", "Server is full")

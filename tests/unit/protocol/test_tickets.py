@@ -161,7 +161,7 @@ def test_a_session_never_ends_to_make_room_for_another_key() -> None:
     tickets = new_store(max_sessions=2, max_connections_per_key=2)
     open_session(tickets, ALICE)
     open_session(tickets, ALICE)
-    assert tickets.open(MALLORY, "m", 1.0) is FULL
+    assert tickets.open(MALLORY, "m", 1.0) == FULL
     assert len(tickets) == 2
     opened = tickets.open(MALLORY, "m", 120.0)  # the others have expired
     assert not isinstance(opened, Refusal)
@@ -177,7 +177,7 @@ def test_a_key_at_its_limit_loses_its_own_oldest_detached_session() -> None:
     assert not isinstance(opened, Refusal)
     assert opened[1] == ["detached"]
     tickets.confirm(opened[0].ticket)
-    assert tickets.open(ALICE, "fourth", 1.0) is FULL_FOR_KEY
+    assert tickets.open(ALICE, "fourth", 1.0) == FULL_FOR_KEY
     assert len(tickets) == 2
 
 

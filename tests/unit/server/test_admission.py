@@ -229,7 +229,7 @@ def test_row_31_a_client_above_the_limit_gets_the_error_server_is_full(world: Wo
     two = [client_of(world, number) for number in (1, 2)]
     for client in two:
         client.connect(TIMEOUT_S)
-    with pytest.raises(RefusedError, match="Server is full"):
+    with pytest.raises(RefusedError, match=r"Server is full: 2 is the limit \(option maxConnections of the server\)"):
         client_of(world, 3).connect(TIMEOUT_S)
     two[0].close()
     wait_for(lambda: server.statistics["admitted"] == 1)

@@ -142,3 +142,12 @@ def test_a_refusal_names_the_limit_that_applies_after_a_reload(world: World) -> 
     refused = seen.wait("refused")
     assert (refused["reason"], refused["limit"], refused["value"]) == ("full", "maxConnections", 1)
     assert first.connected
+
+
+def test_a_refusal_for_too_many_sessions_names_their_limit_and_not_that_of_connections(world: World) -> None:
+    _, seen = started(world, max_sessions=1, limits=Limits(handshakes_per_second=0))
+    world.client()
+    with pytest.raises(RefusedError, match=r"1 is the limit \(option maxSessions of the server\)"):
+        world.client(connect=False).connect(TIMEOUT_S)
+    refused = seen.wait("refused")
+    assert (refused["reason"], refused["limit"], refused["value"]) == ("full", "maxSessions", 1)
