@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from aeron_spark.errors import OptionError, UsageError
-from aeron_spark.protocol.refusals import Refusal
+from aeron_spark.protocol.refusals import ReachedLimit, Refusal
 
 Entropy = Callable[[int], bytes]
 
@@ -73,7 +73,7 @@ class IdAllocator:
         """Allocate an id, or return a refusal with the code ``ids``. ``now`` is in monotonic seconds."""
         self._end_delays(now)
         if len(self._allocated) + len(self._delayed) + len(self._excluded) >= self._size:
-            return EXHAUSTED.at("sessionIdRange", self._size)
+            return EXHAUSTED.at(ReachedLimit("sessionIdRange", self._size))
         number = self._find_free()
         self._allocated.add(number)
         return number
@@ -170,7 +170,7 @@ class PortAllocator:
         if count < 1:
             raise OptionError(f"invalid number of ports to allocate: {count}", remedy="Allocate at least 1.")
         if count > len(self._free):
-            return NO_PORTS.at("mdcPorts", len(self._free) + len(self._allocated))
+            return NO_PORTS.at(ReachedLimit("mdcPorts", len(self._free) + len(self._allocated)))
         taken = tuple(self._free.popleft() for _ in range(count))
         self._allocated.update(taken)
         return taken

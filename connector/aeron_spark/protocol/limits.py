@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Final
 
 from aeron_spark.errors import OptionError
-from aeron_spark.protocol.refusals import Refusal
+from aeron_spark.protocol.refusals import ReachedLimit, Refusal
 from aeron_spark.protocol.sources import LimitKey, Source, UdpSource
 
 FULL: Final = Refusal("full", "Server is full")
@@ -136,7 +136,7 @@ class Admission:
         if refusal is not None:
             return refusal
         if key is not None and not self._rate.take(key, now):
-            return RATE.at("handshakesPerSecond", self.limits.handshakes_per_second)
+            return RATE.at(ReachedLimit("handshakesPerSecond", self.limits.handshakes_per_second))
         return self._pending.take(key, is_known=is_known)
 
     def connect(self, source: Source, now: float) -> Permit | Refusal:
@@ -172,9 +172,9 @@ class _ConnectionCount:
 
     def refusal(self, key: LimitKey | None) -> Refusal | None:
         if self._limit and self.total >= self._limit:
-            return FULL.at("maxConnections", self._limit)
+            return FULL.at(ReachedLimit("maxConnections", self._limit))
         if key is not None and self._limit_per_address and self.by_address.get(key, 0) >= self._limit_per_address:
-            return ADDRESS_LIMIT.at("maxConnectionsPerAddress", self._limit_per_address)
+            return ADDRESS_LIMIT.at(ReachedLimit("maxConnectionsPerAddress", self._limit_per_address))
         return None
 
     def take(self, key: LimitKey | None) -> Permit:
@@ -210,14 +210,18 @@ class _PendingCount:
         room = self._limit if is_known else self._limit - self._limit // 2
         used = self.total if is_known else self._unknown
         if self._limit and (self.total >= self._limit or used >= room):
-            return PENDING.at("maxPending", self._limit)
+            return PENDING.at(ReachedLimit("maxPending", self._limit))
         if key is None or not self._limit_per_address:
             return None
         own = self.by_address.get(key, 0)
         allowed = self._limit_per_address
         if self._limit:
             allowed = max(1, allowed * (room - max(0, used - own)) // room)
-        return PENDING_FOR_ADDRESS.at("maxPendingPerAddress", self._limit_per_address) if own >= allowed else None
+        return (
+            PENDING_FOR_ADDRESS.at(ReachedLimit("maxPendingPerAddress", self._limit_per_address))
+            if own >= allowed
+            else None
+        )
 
     def take(self, key: LimitKey | None, *, is_known: bool) -> Permit:
         self.total += 1

@@ -20,10 +20,24 @@ _UNKNOWN: Final = Advice(Retry.NEVER, "Ask the server's operator.")
 
 @dataclass(frozen=True, slots=True)
 class ReachedLimit:
-    """The limit for which a server refuses: the option that sets it, and its value."""
+    """The limit for which a server refuses: the option that sets it, and its value.
+
+    ``key_option`` is the option of a key's line or role in the clients file that replaces the server's ``option``, and
+    ``is_own`` whether it does so for this key.
+    """
 
     option: str
     value: float
+    key_option: str = ""
+    is_own: bool = False
+
+    @property
+    def origin(self) -> str:
+        """The options that set the limit, as a phrase for the client."""
+        if self.is_own:
+            return f"{self.key_option} of your key in the server's clients file"
+        server = f"option {self.option} of the server"
+        return f"{server}, or {self.key_option} of your key in its clients file" if self.key_option else server
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,21 +57,21 @@ class Refusal:
         """When the client can try again, and what its user can do."""
         return REFUSALS.get(self.code, _UNKNOWN)
 
-    def at(self, option: str, value: float) -> Refusal:
+    def at(self, limit: ReachedLimit) -> Refusal:
         """Return this refusal with the limit that was reached."""
-        return replace(self, limit=ReachedLimit(option, value))
+        return replace(self, limit=limit)
 
     @property
     def text_for_unauthenticated(self) -> str:
         """The text for a sender that has not proved its key: it names the option of the limit, without the value."""
-        return self.text if self.limit is None else f"{self.text} (option {self.limit.option} of the server)"
+        return self.text if self.limit is None else f"{self.text} ({self.limit.origin})"
 
     @property
     def text_for_client(self) -> str:
         """The text for a client that has proved its key."""
         if self.limit is None:
             return self.text
-        return f"{self.text}: {self.limit.value} is the limit (option {self.limit.option} of the server)"
+        return f"{self.text}: {self.limit.value} is the limit ({self.limit.origin})"
 
 
 def undecided(cause: Exception, text: str = "The server failed before its decision") -> Refusal:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
 from aeron_spark.errors import OptionError, UsageError
-from aeron_spark.protocol.refusals import Refusal
+from aeron_spark.protocol.refusals import ReachedLimit, Refusal
 
 S = TypeVar("S")
 
@@ -101,11 +101,12 @@ class TicketStore(Generic[S]):
         if len(own) >= (limit or self._max_connections_per_key):
             oldest = next((entry for entry in own if entry.expires_at is not None), None)
             if oldest is None:
-                return FULL_FOR_KEY.at("maxConnectionsPerKey", limit or self._max_connections_per_key)
+                value, is_own = limit or self._max_connections_per_key, bool(limit)
+                return FULL_FOR_KEY.at(ReachedLimit("maxConnectionsPerKey", value, "connections=", is_own))
             self._remove(oldest)
             ended.append(oldest.session)
         elif len(self) >= self._max_sessions:
-            return FULL.at("maxSessions", self._max_sessions)
+            return FULL.at(ReachedLimit("maxSessions", self._max_sessions))
         entry = _Entry(key, session, now + self._retention_seconds)
         self._by_key.setdefault(key, []).append(entry)
         if presented is not None and _digest(presented) not in self._by_ticket:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 from aeron_spark.connection.call_observer import ServedCall, stack_of
@@ -41,15 +42,17 @@ _NOTICES: Final = {"connect": "connected", "resume": "resumed", "disconnect": "d
 class EventObserver(ServerObserver):
     """Reports handshakes, connections, errors and losses of the media driver. Thread-safe.
 
-    ``name_of`` returns the name of a client's key for logs.
+    ``name_of`` returns the name of a client's key for logs. ``clients_file`` has the keys' own limits.
     """
 
     def __init__(
-        self, events: ServerEvents, name_of: Callable[[bytes], str], clock: Callable[[], float] = time.monotonic
-    ) -> None:
+        self, events: ServerEvents, name_of: Callable[[bytes], str], clock: Callable[[], float] = time.monotonic,
+        clients_file: Path | None = None,
+    ) -> None:  # fmt: skip
         self._events: Final = events
         self._name_of: Final = name_of
         self._clock: Final = clock
+        self._clients_file: Final = None if clients_file is None else str(clients_file)
         self._connected: Final[dict[Connection, tuple[str, float]]] = {}  # names, and times at which they connected
         self._driver_lost_at: float | None = None
 
@@ -60,7 +63,9 @@ class EventObserver(ServerObserver):
         limit = ended.refusal.limit
         self._events.report(
             "refused", reason=ended.refusal.code,
-            limit=None if limit is None else limit.option, value=None if limit is None else limit.value,
+            limit=None if limit is None else limit.key_option if limit.is_own else limit.option,
+            value=None if limit is None else limit.value,
+            clients_file=self._clients_file if limit is not None and limit.is_own else None,
             retry=ended.refusal.advice.retry.name.lower().replace("_", "-"),
             name=None if ended.key is None else self._name_of(ended.key), tag=ended.tag or None,
             address=str(ended.source.address) if isinstance(ended.source, UdpSource) else None,

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Any, Final, Protocol
 
 from aeron_spark.connection.connection import Connection
@@ -55,8 +56,9 @@ class MessageServer(Endpoint):
         connection_class: type[Connection] = Connection,
         bans: StoredBans | None = None,
         name_of: Callable[[bytes], str] = default_name,
+        clients_file: Path | None = None,
     ) -> None:
-        """``name_of`` returns the name of a client's key for logs."""
+        """``name_of`` returns the name of a client's key for logs. ``clients_file`` has the limits of keys."""
         self.events: Final = ServerEvents()
         """The events of the server."""
         self._settings = settings or ServerSettings()
@@ -67,7 +69,7 @@ class MessageServer(Endpoint):
         runtime.bind(self._runner)
         runtime.holds.rates_of = self._rates_of
         super().__init__(runtime)
-        self.event_observer: Final = EventObserver(self.events, name_of)
+        self.event_observer: Final = EventObserver(self.events, name_of, clients_file=clients_file)
         """Reports facts of the server as events."""
         self._runner.observers.add(self.event_observer)
         runtime.holds.observers.append(self.event_observer)

@@ -91,11 +91,12 @@ class Server(Endpoint):
         self._log_output: LogOutput | None = None
         self._started_at: float | None = None
         self._node: Final = ServerNode(parsed, _max_message_bytes(settings, parsed.addresses))
+        clients = peers.clients if isinstance(peers, FilePeerStore) else None
         try:
             self._bans: Final = StoredBans()
             self._server: Final = MessageServer(
                 self._node.open_transport, peers, settings, connection_class, self._bans,
-                name_of=lambda key: name_of(peers, key),
+                name_of=lambda key: name_of(peers, key), clients_file=None if clients is None else clients.path,
             )  # fmt: skip
         except BaseException:
             self._node.close()
@@ -112,7 +113,6 @@ class Server(Endpoint):
         )  # fmt: skip
         self._server.add_service(self._stream_service)
         self._server.observe_grants(self._stream_service)
-        clients = peers.clients if isinstance(peers, FilePeerStore) else None
         self._clients_watcher: Final = ClientsWatcher(clients, self._server.apply_grants, self._runtime.report)
         self._clients_watcher.observe = self._server.event_observer.clients_changed
         self.state: Final = ServerState(

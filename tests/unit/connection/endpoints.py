@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 from aeron_spark.client.client import Client
@@ -105,11 +106,12 @@ class World:
         self, settings: ServerSettings | None = None, *, store: PeerStore | None = None,
         addresses: Iterable[ServerAddress] = (ADDRESS,), connection_class: type[Connection] = Connection,
         start: bool = True, allow_any_key: bool = True, bans: StoredBans | None = None,
+        clients_file: Path | None = None,
     ) -> MessageServer:  # fmt: skip
         given = settings or ServerSettings(link=LINK, limits=NO_LIMITS)
         server = MessageServer(
             lambda: MemoryServerTransport(self.network), store or MemoryPeerStore(),
-            replace(given, allow_any_key=allow_any_key), connection_class, bans=bans,
+            replace(given, allow_any_key=allow_any_key), connection_class, bans=bans, clients_file=clients_file,
         )  # fmt: skip
         self._add(server)
         if start:

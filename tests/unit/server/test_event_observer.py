@@ -13,6 +13,7 @@ from aeron_spark.errors import RefusedError, SetupError, TamperedError, Transpor
 from aeron_spark.keys.client_table import ClientTable
 from aeron_spark.keys.clients_file import default_name
 from aeron_spark.keys.stores import MemoryPeerStore
+from aeron_spark.protocol.grants import Grant, KeyLimits
 from aeron_spark.protocol.keypair import public_text
 from aeron_spark.protocol.limits import Limits
 from aeron_spark.protocol.server_effects import Ending
@@ -151,3 +152,27 @@ def test_a_refusal_for_too_many_sessions_names_their_limit_and_not_that_of_conne
         world.client(connect=False).connect(TIMEOUT_S)
     refused = seen.wait("refused")
     assert (refused["reason"], refused["limit"], refused["value"]) == ("full", "maxSessions", 1)
+
+
+@pytest.mark.parametrize(
+    ("own", "limit", "origin"),
+    [
+        (1, "connections=", "connections= of your key in the server's clients file"),
+        (None, "maxConnectionsPerKey", "option maxConnectionsPerKey of the server, or connections= of your key in its"),
+    ],
+)
+def test_a_refusal_for_a_keys_limit_names_the_option_that_sets_it(
+    world: World, own: int | None, limit: str, origin: str
+) -> None:
+    key = MemoryPeerStore()
+    authorised = MemoryPeerStore(authorized={key.identity().public: Grant(limits=KeyLimits(connections=own))})
+    settings = ServerSettings(link=LINK, max_connections_per_key=1, limits=Limits(handshakes_per_second=0))
+    server = world.server(settings, store=authorised, clients_file=Path("/etc/clients"), allow_any_key=False)
+    seen = Seen(server)
+    world.client(store=key)
+    with pytest.raises(RefusedError) as caught:
+        world.client(store=key, connect=False).connect(TIMEOUT_S)
+    assert f"1 is the limit ({origin}" in str(caught.value)
+    refused = seen.wait("refused")
+    assert (refused["reason"], refused["limit"], refused["value"]) == ("key-limit", limit, 1)
+    assert refused.get("clients_file") == (None if own is None else "/etc/clients")
