@@ -27,11 +27,15 @@ class Level(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of events. ``is_quoted``: log lines always quote it, because a peer chose its text or a part of it."""
+    """A field of events. ``is_quoted``: log lines always quote it, because a peer chose its text or a part of it.
+
+    ``json_name``: its name in JSON, if that differs.
+    """
 
     meaning: str
     is_quoted: bool = False
     max_characters: int = MAX_OWN_TEXT_CHARACTERS
+    json_name: str = ""
 
 
 def _peer_text(meaning: str) -> Field:
@@ -105,7 +109,9 @@ FIELDS: Final[Mapping[str, Field]] = MappingProxyType(
         "pid": Field("id of the process"),
         "aeron_dir": Field("folder of the media driver"),
         "count": Field("number of them"),
-        "event": Field("name of the event"),
+        "event": Field(
+            "name of the suppressed event; in JSON `suppressed_event`", json_name="suppressed_event"
+        ),  # each object of JSON has the name ``event`` already
     }
 )
 

@@ -37,7 +37,7 @@ class LineFormatter(logging.Formatter):
         event, fields = _event_of(record)
         if self._is_json:
             head = f'"time": "{_time(record)}", "level": "{record.levelname.lower()}", "event": {quote_text(event)}'
-            return "{" + head + "".join(f", {quote_text(name)}: {_json(name, fields[name])}" for name in fields) + "}"
+            return "{" + head + "".join(f", {_json_name(name)}: {_json(name, fields[name])}" for name in fields) + "}"
         return f"{_time(record)} {record.levelname} {describe(event, fields)}"
 
 
@@ -77,6 +77,10 @@ def _text(name: str, value: object) -> str:
             text = str(value)
             is_bare = not _field(name).is_quoted and len(text) <= _field(name).max_characters and _PLAIN.fullmatch(text)
             return text if is_bare else _quote(name, text)
+
+
+def _json_name(name: str) -> str:
+    return quote_text(_field(name).json_name or name)
 
 
 def _json(name: str, value: object) -> str:

@@ -161,6 +161,20 @@ def test_suppressed_lines_are_reported_each_minute(log: logging.Logger) -> None:
     assert len(lines) == 1
 
 
+def test_each_name_of_a_json_object_is_unique(log: logging.Logger) -> None:
+    lines, clock = lines_of(log, "json"), _Clock()
+    events = ServerEvents(log, clock)
+    for _ in range(6):
+        events.report("refused", reason="rate", address="10.0.0.7")
+    lines.clear()
+    clock.now += SUPPRESSED_INTERVAL_S
+    events.report_suppressed_when_due()
+    names = [name for name, _ in json.loads(lines[0], object_pairs_hook=list)]
+    assert len(names) == len(set(names))
+    found = json.loads(lines[0])
+    assert (found["event"], found["suppressed_event"], found["count"]) == ("log_suppressed", "refused", 1)
+
+
 def test_a_level_that_is_too_low_makes_no_line(log: logging.Logger) -> None:
     lines = lines_of(log)
     log.setLevel(Level.WARNING)
