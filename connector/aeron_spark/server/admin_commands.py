@@ -5,7 +5,6 @@ Arguments and results are JSON objects. Times are in seconds since 1970, duratio
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from typing import Any, Final
@@ -26,6 +25,7 @@ Arguments = Mapping[str, Any]
 Command = Callable[[Arguments], dict[str, Any]]
 
 MAX_REASON_CHARACTERS: Final = 1000
+MAX_BAN_S: Final = 1000 * 365 * 86_400.0  # a ban ends in a year that has four digits
 KICKED: Final = "kicked"
 REPORT_FIELDS: Final = tuple(field.name for field in fields(ConnectionReport))
 
@@ -229,7 +229,7 @@ def _seconds(arguments: Arguments, name: str) -> float | None:
     value = arguments.get(name)
     if value is None:
         return None
-    if type(value) not in (int, float) or not math.isfinite(value) or value <= 0:
+    if type(value) not in (int, float) or not 0 < value <= MAX_BAN_S:
         raise _wrong(name, value)
     return float(value)
 

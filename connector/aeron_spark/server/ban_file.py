@@ -9,7 +9,6 @@ Times are in seconds since 1970.
 from __future__ import annotations
 
 import json
-import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -21,7 +20,7 @@ from aeron_spark.errors import AeronSparkError, DataFormatError, RefusedError, S
 from aeron_spark.protocol.keypair import parse_public, public_text
 from aeron_spark.protocol.refusals import Refusal
 from aeron_spark.protocol.sources import IpAddress, Network
-from aeron_spark.server.bans import Ban, BanTable, Subject
+from aeron_spark.server.bans import MAX_TIME_S, Ban, BanTable, Subject
 
 FILE_NAME: Final = "bans.json"
 VERSION: Final = 1
@@ -148,7 +147,7 @@ def _ban(entry: Any) -> Ban:
     if not all(isinstance(text, str) for text in texts):
         raise ValueError(f"a text of {str(entry)[:100]} is not a string")
     for seconds in (since, until):
-        if not (seconds is None or (type(seconds) in (int, float) and math.isfinite(seconds))):
+        if not (seconds is None or (type(seconds) in (int, float) and 0 <= seconds <= MAX_TIME_S)):
             raise ValueError(f"{str(seconds)[:20]!r} is not a time")
     if since is None:
         raise ValueError(f"{str(entry)[:100]} has no time 'since'")

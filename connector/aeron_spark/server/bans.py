@@ -16,6 +16,7 @@ from aeron_spark.protocol.refusals import Refusal
 from aeron_spark.protocol.sources import IpAddress, Network
 
 BANNED: Final = "banned"
+MAX_TIME_S: Final = 253_402_300_799  # the end of the year 9999: refusals and lists show times as dates
 
 Subject = bytes | Network
 """The public key, or the network, that a ban is for."""

@@ -245,6 +245,7 @@ def test_an_unknown_name_is_refused_with_the_most_similar_one(
         ("bans.add", {}, "a ban is of a key or of an address"),
         ("bans.add", {"key": "edge", "address": "::1"}, "a ban is of a key or of an address"),
         ("bans.add", {"key": "edge", "seconds": True}, "the argument 'seconds' is 'True'"),
+        ("bans.add", {"key": "edge", "seconds": 1e12}, "the argument 'seconds' is '1000000000000.0'"),
         ("bans.add", {"key": "edge", "reason": "x" * 1001}, "the reason has 1001 characters, the limit is 1000"),
     ],
 )
