@@ -1,8 +1,9 @@
 """The pool of connections between this process and servers, shared by all Spark tasks of the process.
 
 An entry is idle while no task borrows it, none of its calls runs and none of its bulk links is borrowed. The pool
-closes an entry that was idle for 60 s, for each value of the option ``handshake``; its next use connects again. A
-thread closes idle entries while entries are open. A forked child begins with an empty pool.
+closes the connection of an entry that was idle for 60 s, for each value of the option ``handshake``, and at once that
+of an idle entry that loses its link: only a use connects, or starts a media driver. A thread closes idle entries while
+entries are open. A forked child begins with an empty pool.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from aeron_spark.errors import AeronSparkError, RefusedError, Retry, WaitTimeout
@@ -30,6 +32,7 @@ RETRY_INTERVAL_S: Final = 0.25  # between two attempts at such a server
 MIN_CONNECT_TIMEOUT_S: Final = 0.1  # of an attempt to connect, even if the caller has less time left
 REFUSED_REMEDY: Final = "Raise the server's limit, or run fewer tasks."
 IDLE_TIMEOUT_S: Final = 60.0  # after which an idle entry is closed
+ENDED: Final = ("stopped", "closed")  # states of a client that is not used again
 THREAD_NAME: Final = "aeron-spark-connections"
 LOG: Final = logging.getLogger("aeron_spark.pool")
 
@@ -106,6 +109,7 @@ class ConnectionPool:
         """
         timeout_s = self._idle_timeout_s
         with self._changed:
+            self._forget_unused(now - timeout_s)
             idle = [entry for entry in self._open if not entry.is_busy and now - entry.idle_since >= timeout_s]
         self._close_idle(idle, now - timeout_s)
         with self._changed:
@@ -132,6 +136,15 @@ class ConnectionPool:
         with self._changed:
             idle = [entry for entry in self._open if entry.address == address]
         self._close_idle(idle, self.clock())
+
+    def drop(self, entry: PoolEntry, client: Client) -> None:
+        """Close a client that has lost its link without use; the next use of the entry connects another one."""
+        entry.detach_client(client)
+        entry.close_client(client)
+        with self._changed:
+            if not entry.is_connected:  # otherwise, a use that has begun has connected another client
+                self._open.discard(entry)
+            self._changed.notify_all()  # the thread may close the shared Aeron clients, which this client used
 
     def close(self) -> None:
         """Close every connection, in use or not, and end the thread; later uses connect again."""
@@ -191,6 +204,12 @@ class ConnectionPool:
                     del self._entries[entry.key]
             entry.close_client(client)
 
+    def _forget_unused(self, since: float) -> None:
+        """Forget the entries without a connection that were idle since then. The caller has the lock."""
+        for key, entry in list(self._entries.items()):
+            if entry not in self._open and not entry.is_busy and entry.idle_since <= since:
+                del self._entries[key]
+
     def _run_sweeps(self) -> None:
         try:
             while self._sweep_and_wait():
@@ -219,6 +238,8 @@ class ConnectionPool:
 
 class PoolEntry:
     """The connection with one server, and its ``StreamSession``. A use connects it if it is not connected.
+
+    A connection in use resumes its session after the loss of its link. Without a use, the loss ends the connection.
 
     If the server refuses for now, the entry tries again for ``REFUSED_TIMEOUT_S``, or for the caller's timeout if that
     is shorter. Other callers wait for this attempt, each within its timeout.
@@ -250,6 +271,11 @@ class PoolEntry:
     def is_busy(self) -> bool:
         """Whether the entry or one of its bulk links is borrowed, or a call runs."""
         return self.borrowers > 0 or self.session.running > 0
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the entry has a client."""
+        return self._client is not None
 
     @property
     def idle_since(self) -> float:
@@ -286,6 +312,15 @@ class PoolEntry:
         finally:
             self._connecting.release()
 
+    def detach_client(self, client: Client) -> None:
+        """Remove ``client``, unless a use connects now, which replaces it."""
+        if self._connecting.acquire(blocking=False):
+            try:
+                if self._client is client:
+                    self._client = None
+            finally:
+                self._connecting.release()
+
     def close(self) -> None:
         """Close the connection, even while it is used; the next use connects again."""
         client = self._client
@@ -318,8 +353,11 @@ class PoolEntry:
             )
         try:
             client = self._client
-            if client is None or client.closed:
+            if client is None or client.state in ENDED:
+                if client is not None:
+                    self.close_client(client)
                 client = self._client = self._new_client(None if seconds is None else end)
+                client.reconnect_while(lambda: self.is_busy, partial(self._pool.drop, self, client))
                 self._was_connected = True
                 self._pool.register_open(self)
             return client
@@ -329,11 +367,14 @@ class PoolEntry:
     def _new_client(self, end: float | None) -> Client:
         """Connect by ``end`` of the pool's clock; None means that the caller gave no timeout."""
         start = self._pool.clock()
+        timeout_s = self._connect_timeout_s  # a server that was connected before may restart
+        if self._was_connected:
+            timeout_s = max(timeout_s, CALL_TIMEOUT_S)
         retry_s = REFUSED_TIMEOUT_S if end is None else min(REFUSED_TIMEOUT_S, end - start)
         while True:
             within = None if end is None else max(MIN_CONNECT_TIMEOUT_S, end - self._pool.clock())
             try:
-                return self._pool.connect(self.address, timeout=self._connect_timeout_s, within=within, **self._options)
+                return self._pool.connect(self.address, timeout=timeout_s, within=within, **self._options)
             except RefusedError as error:
                 if not error.retriable:
                     raise

@@ -13,7 +13,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -26,7 +25,6 @@ from pyspark.sql import SparkSession
 from aeron_spark import Client, Server, node
 from aeron_spark.aeron.client import lease_client
 from aeron_spark.node import NodeHandle
-from aeron_spark.pool import IDLE_TIMEOUT_S
 from aeron_spark.spark import LagListener, register
 from tests.aeron.endpoint.drivers import free_ports
 from tests.pages import ROOT, Block, Section, pages, sections
@@ -35,8 +33,6 @@ from tests.waiting import poll_until
 
 SECTIONS: Final = [section for page in pages() for section in sections(page) if section.executed]
 SERVER: Final = re.compile(r"(?:feeds\.example|localhost|0\.0\.0\.0|127\.0\.0\.1):20121")
-QUIET_S: Final = 30.0  # without a restart of the node; a client that has lost its server tries again more often
-RESTART_POLL_S: Final = 5.0  # each restart costs two CPU seconds
 STARTS_SERVER: Final = "aeron_spark.Server("
 CHANNEL: Final = re.compile(r"endpoint=[\w.-]+:\d+")
 STREAM_ID: Final = re.compile(r"(stream-?id\W{1,4})(\d+)", re.IGNORECASE)
@@ -57,25 +53,13 @@ def session(spark: SparkSession) -> Iterator[SparkSession]:
         yield session
 
 
-def stop_until_unused(aeron_dir: str) -> None:
-    """Stop the node until no worker of Spark starts it again for its idle connections with the pages' servers."""
-    node.stop(aeron_dir, force=True)
-    stopped_at = time.monotonic()
-    end = stopped_at + 2 * IDLE_TIMEOUT_S
-    while time.monotonic() < min(end, stopped_at + QUIET_S):
-        time.sleep(RESTART_POLL_S)
-        if Path(aeron_dir).exists():
-            node.stop(aeron_dir, force=True)
-            stopped_at = time.monotonic()
-
-
 @pytest.fixture(scope="module")
 def own_node(session: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeHandle]:
     """The machine's default node, which only the pages use; Spark's workers are already connected."""
     with node.ensure() as handle, closing(lease_client(handle.aeron_dir)):
         warm_up(session, handle, tmp_path_factory.mktemp("pages"))
         yield handle
-    stop_until_unused(handle.aeron_dir)
+    node.stop(handle.aeron_dir, force=True)
     shutil.rmtree(handle.aeron_dir, ignore_errors=True)
     shutil.rmtree(Path(handle.archive_dir).parent, ignore_errors=True)
 

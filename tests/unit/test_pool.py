@@ -14,9 +14,17 @@ from typing import Any
 
 import pytest
 
-from aeron_spark.errors import ConnectError, RefusedError, UsageError, WaitTimeout
+from aeron_spark.errors import ConnectError, RefusedError, TransportError, UsageError, WaitTimeout
 from aeron_spark.options import ServerRoute
-from aeron_spark.pool import IDLE_TIMEOUT_S, MIN_CONNECT_TIMEOUT_S, POOL, REFUSED_TIMEOUT_S, THREAD_NAME, ConnectionPool
+from aeron_spark.pool import (
+    CALL_TIMEOUT_S,
+    IDLE_TIMEOUT_S,
+    MIN_CONNECT_TIMEOUT_S,
+    POOL,
+    REFUSED_TIMEOUT_S,
+    THREAD_NAME,
+    ConnectionPool,
+)
 from aeron_spark.wire.stream_rpc import LastCommitted, LastTransaction, encode_response
 from tests.unit.connection.endpoints import wait_for
 from tests.unit.test_error_codes import ADVICE
@@ -28,12 +36,29 @@ class Client:
     def __init__(self, address: str) -> None:
         self.address = address
         self.closed = False
+        self.stopped = False
+        self.is_in_use: Callable[[], bool] = lambda: True
         self.links: list[SimpleNamespace] = []
         self.during: Callable[[], object] = lambda: None  # while a call runs
+
+    @property
+    def state(self) -> str:
+        return "closed" if self.closed else "stopped" if self.stopped else "connected"
+
+    def reconnect_while(self, is_in_use: Callable[[], bool], otherwise: Callable[[], object]) -> None:
+        self.is_in_use, self.end_unused = is_in_use, otherwise
+
+    def lose_link(self) -> None:
+        """Stop, as the client does if it is not in use; otherwise, it connects again."""
+        if not self.is_in_use():
+            self.stopped = True
+            self.end_unused()
 
     def connect(self, timeout: float | None = None) -> None:
         if self.closed:
             raise UsageError("the client is closed")
+        if self.stopped:
+            raise TransportError("the link was lost")
 
     def remote(self, target: object) -> Client:
         self.connect()
@@ -160,6 +185,88 @@ def test_a_session_whose_entry_was_closed_connects_again_and_is_closed_again() -
         use(world, route_to())  # the same entry or another one: sweep closes both
         world.after(IDLE_TIMEOUT_S)
         assert world.open == 0
+
+
+def test_an_idle_connection_that_loses_its_link_is_closed_and_the_next_use_connects() -> None:
+    """Regression: it connected again by itself, and started a media driver that somebody had stopped."""
+    world = World()
+    use(world, route_to())
+    session = world.pool.sessions(route_to())["host:1"]
+    with session.bulk_link("key"):
+        pass
+    world.clients[0].lose_link()
+    assert (world.open, world.clients[0].links[0].closed) == (0, True)
+    use(world, route_to())
+    assert (len(world.clients), world.open) == (2, 1)
+    assert call(session) == "host:1"
+    assert len(world.clients) == 2
+
+
+def test_the_shared_clients_are_closed_after_the_client_that_lost_its_link() -> None:
+    """Regression: the thread ended before the client was closed, and the Aeron client of an idle process stayed."""
+    closed: list[int] = []
+    world = World(close_shared=lambda: closed.append(world.open))
+    use(world, route_to())
+    close = world.clients[0].close
+    world.clients[0].close = lambda: (world.after(0), close())  # type: ignore[method-assign, func-returns-value]
+    world.clients[0].lose_link()
+    assert closed == []
+    assert world.after(0) is None
+    assert closed == [0]
+
+
+def test_a_connection_in_use_that_loses_its_link_stays() -> None:
+    world = World()
+    with world.pool.borrow(route_to()) as sessions:
+        call(sessions["host:1"])
+        world.clients[0].lose_link()
+        assert call(sessions["host:1"]) == "host:1"
+    session = world.pool.sessions(route_to())["host:1"]
+    world.clients[0].during = world.clients[0].lose_link
+    assert call(session) == "host:1"
+    with session.bulk_link("key"):
+        world.clients[0].lose_link()
+    assert (len(world.clients), world.open) == (1, 1)
+    world.clients[0].lose_link()
+    assert world.open == 0
+
+
+def test_a_use_that_begins_when_the_client_has_stopped_replaces_it() -> None:
+    world = World()
+    use(world, route_to())
+    world.clients[0].stopped = True  # the client has not called the pool yet
+    use(world, route_to())
+    assert [client.closed for client in world.clients] == [True, False]
+    world.clients[0].end_unused()
+    assert world.open == 1
+
+
+def test_an_entry_whose_client_was_dropped_does_not_keep_the_shared_clients_and_is_forgotten_after_60_seconds() -> None:
+    closed: list[float] = []
+    world = World(close_shared=lambda: closed.append(world.now))
+    use(world, route_to())
+    world.clients[0].lose_link()
+    assert world.after(IDLE_TIMEOUT_S - 1) is None
+    assert closed == [world.now]
+    assert len(world.pool._entries) == 1
+    world.after(1.0)
+    assert not world.pool._entries
+
+
+def test_a_use_that_connects_after_a_loss_waits_as_long_as_a_call_for_the_restart_of_the_server() -> None:
+    timeouts: list[float] = []
+    world = World()
+    made = world.connect
+
+    def connect(address: str, *, timeout: float, **options: Any) -> Client:
+        timeouts.append(timeout)
+        return made(address)
+
+    world.pool.connect = connect  # type: ignore[assignment]
+    use(world, route_to())
+    world.clients[0].lose_link()
+    use(world, route_to())
+    assert timeouts == [route_to().connect_timeout, CALL_TIMEOUT_S]
 
 
 def test_an_entry_that_could_not_connect_needs_no_sweep() -> None:

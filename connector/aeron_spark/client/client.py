@@ -213,6 +213,15 @@ class Client(Endpoint):
             self._runner.stop_reconnecting(error)
             raise
 
+    def reconnect_while(self, is_in_use: Callable[[], bool], otherwise: Callable[[], object]) -> None:
+        """Connect again after a loss only while ``is_in_use()``. For a pool of clients.
+
+        A client that loses its link without use ends its session and stops; ``otherwise()`` is then called on a thread
+        of the client, and may close it. The event loop calls ``is_in_use``, which must not wait.
+        """
+        self._runner.report_unused = otherwise
+        self._runner.machine.reconnect_while(is_in_use)
+
     def _connect(self, timeout: float | None, *, reconnecting: bool) -> Connection:
         timeout_s = self._settings.connect_seconds if timeout is None else timeout
         until = time.monotonic() + timeout_s if timeout_s else None

@@ -146,6 +146,8 @@ class ClientRunner:
         self._driver_lost = False
         self._reopening: Future[ClientTransport] | None = None
         self._storing: Future[None] | None = None  # of the server's key
+        self.report_unused: Callable[[], object] = lambda: None
+        """Called on a thread of the pool when the client has stopped while nobody uses it."""
         self._waiting: Future[Connection] = Future()  # of the threads that connect
         self._waiting.cancel()
 
@@ -270,6 +272,8 @@ class ClientRunner:
                 self._resolve(outcome)
             case e.ReopenTransport():
                 self._reopening = self._in_pool(self._dial, self._reopened)
+            case e.ReportUnused():
+                self._in_pool(self.report_unused)
             case _:
                 assert_never(effect)
         return None

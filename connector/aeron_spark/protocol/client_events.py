@@ -405,9 +405,14 @@ class ReopenTransport:
     """Open the transport on a new media driver. Result: TransportReopened or ReopenFailed, at any later time."""
 
 
+@dataclass(frozen=True, slots=True)
+class ReportUnused:
+    """Tell the program that the client has stopped while nobody uses it."""
+
+
 ClientEffect = (
     LookUpKey | RememberKey | OpenPath | OpenPublication | ClosePublication | ClosePath | Transmit
     | MakeConnection | ForgetConnection | OpenLink | CloseLink | Attach | Detach | RefuseSending | EndConnection
-    | Notify | Report | Resolve | ReopenTransport
+    | Notify | Report | Resolve | ReopenTransport | ReportUnused
 )  # fmt: skip
 Effects = tuple[ClientEffect, ...]

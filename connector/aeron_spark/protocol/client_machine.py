@@ -7,6 +7,7 @@ they return, in order. If the last effect has a result at once (see ``client_eve
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from aeron_spark.errors import AeronSparkError
@@ -46,7 +47,7 @@ TRANSITIONS: Final[dict[tuple[ClientState, type[Any]], Row[ClientSteps, ClientSt
     (S.LOOKING_UP, e.KeyKnown): Row((S.HANDSHAKING, *_FAILED), _M.on_key_known, "open a path"),
     (S.LOOKING_UP, e.LookUpFailed): Row(_FAILED, _M.on_lookup_failed, "pause, or stop"),
     (S.LOOKING_UP, e.SessionFailed): Row((S.LOOKING_UP, S.IDLE), _M.on_session_failed, "end the session"),
-    (S.LOOKING_UP, e.DriverLost): Row((S.WITHOUT_DRIVER,), _M.on_driver_lost, "open the transport"),
+    (S.LOOKING_UP, e.DriverLost): Row((S.WITHOUT_DRIVER, S.IDLE), _M.on_driver_lost, "open the transport, or stop"),
     (S.HANDSHAKING, e.Connect): Row((S.HANDSHAKING,), _M.on_connect, "continue the attempt"),
     (S.HANDSHAKING, e.Close): Row((S.IDLE,), _M.on_close, "give the attempt up, leave the session"),
     (S.HANDSHAKING, e.Stop): Row((S.IDLE,), _M.on_stop, "give the attempt up, note the error"),
@@ -61,7 +62,7 @@ TRANSITIONS: Final[dict[tuple[ClientState, type[Any]], Row[ClientSteps, ClientSt
         (S.HANDSHAKING,), _M.on_rejected, "pass it to the handshake, or close that publication"),
     (S.HANDSHAKING, e.Packet): Row((S.OPENING_LINK, *_STEP), _M.on_packet, "pass it to the handshake"),
     (S.HANDSHAKING, e.SessionFailed): Row(_STEP, _M.on_session_failed, "end the session, and an attempt to resume it"),
-    (S.HANDSHAKING, e.DriverLost): Row((S.WITHOUT_DRIVER,), _M.on_driver_lost, "open the transport"),
+    (S.HANDSHAKING, e.DriverLost): Row((S.WITHOUT_DRIVER, S.IDLE), _M.on_driver_lost, "open the transport, or stop"),
     (S.OPENING_LINK, e.Connect): Row((S.OPENING_LINK,), _M.on_connect, "continue the attempt"),
     (S.OPENING_LINK, e.Close): Row((S.IDLE,), _M.on_close, "give the attempt up, leave the session"),
     (S.OPENING_LINK, e.Stop): Row((S.IDLE,), _M.on_stop, "give the attempt up, note the error"),
@@ -79,7 +80,7 @@ TRANSITIONS: Final[dict[tuple[ClientState, type[Any]], Row[ClientSteps, ClientSt
     (S.OPENING_LINK, e.Packet): Row((S.OPENING_LINK,), _M.on_path_event_after_acceptance, "nothing"),
     (S.OPENING_LINK, e.SessionFailed): Row(
         (S.OPENING_LINK, *_FAILED), _M.on_session_failed, "end the session, and an attempt to resume it"),
-    (S.OPENING_LINK, e.DriverLost): Row((S.WITHOUT_DRIVER,), _M.on_driver_lost, "open the transport"),
+    (S.OPENING_LINK, e.DriverLost): Row((S.WITHOUT_DRIVER, S.IDLE), _M.on_driver_lost, "open the transport, or stop"),
     (S.CONNECTED, e.Connect): Row((S.CONNECTED,), _M.on_connect, "end the connect with success"),
     (S.CONNECTED, e.Close): Row((S.CLOSING,), _M.on_close, "wait until unsent messages are sent"),
     (S.CONNECTED, e.Stop): Row((S.CONNECTED,), _M.on_stop_of_connected, "nothing"),
@@ -95,21 +96,22 @@ TRANSITIONS: Final[dict[tuple[ClientState, type[Any]], Row[ClientSteps, ClientSt
     (S.PAUSED, e.Stop): Row((S.IDLE,), _M.on_stop, "give the attempt up, note the error"),
     (S.PAUSED, e.ShutDown): Row((S.CLOSED,), _M.on_shut_down, "end the session"),
     (S.PAUSED, e.ConnectDue): Row(_FAILED, _M.on_connect_due, "fail the connect"),
-    (S.PAUSED, e.StepDue): Row((S.LOOKING_UP,), _M.on_pause_over, "look the server's key up"),
+    (S.PAUSED, e.StepDue): Row((S.LOOKING_UP, S.IDLE), _M.on_pause_over, "look the server's key up, or stop"),
     (S.PAUSED, e.KeyKnown): Row((S.PAUSED,), _M.on_late_lookup, _LATE),
     (S.PAUSED, e.LookUpFailed): Row((S.PAUSED,), _M.on_late_lookup, _LATE),
     (S.PAUSED, e.SessionFailed): Row(_FAILED, _M.on_session_failed, "end the session"),
-    (S.PAUSED, e.DriverLost): Row((S.WITHOUT_DRIVER,), _M.on_driver_lost, "open the transport"),
+    (S.PAUSED, e.DriverLost): Row((S.WITHOUT_DRIVER, S.IDLE), _M.on_driver_lost, "open the transport, or stop"),
     (S.WITHOUT_DRIVER, e.Connect): Row((S.WITHOUT_DRIVER,), _M.on_connect, "wait for the driver"),
     (S.WITHOUT_DRIVER, e.Close): Row((S.IDLE,), _M.on_close, "leave the session"),
     (S.WITHOUT_DRIVER, e.Stop): Row((S.IDLE,), _M.on_stop, "give the attempt up, note the error"),
     (S.WITHOUT_DRIVER, e.ShutDown): Row((S.CLOSED,), _M.on_shut_down, "end the session"),
     (S.WITHOUT_DRIVER, e.ConnectDue): Row((S.WITHOUT_DRIVER, S.IDLE), _M.on_connect_due, "fail the connect"),
-    (S.WITHOUT_DRIVER, e.StepDue): Row((S.WITHOUT_DRIVER,), _M.on_reopen_due, "open the transport"),
+    (S.WITHOUT_DRIVER, e.StepDue): Row((S.WITHOUT_DRIVER, S.IDLE), _M.on_reopen_due, "open the transport, or stop"),
     (S.WITHOUT_DRIVER, e.KeyKnown): Row((S.WITHOUT_DRIVER,), _M.on_late_lookup, _LATE),
     (S.WITHOUT_DRIVER, e.LookUpFailed): Row((S.WITHOUT_DRIVER,), _M.on_late_lookup, _LATE),
     (S.WITHOUT_DRIVER, e.SessionFailed): Row((S.WITHOUT_DRIVER, S.IDLE), _M.on_session_failed, "end the session"),
-    (S.WITHOUT_DRIVER, e.TransportReopened): Row((S.LOOKING_UP,), _M.on_transport_reopened, "look the server's key up"),
+    (S.WITHOUT_DRIVER, e.TransportReopened): Row(
+        (S.LOOKING_UP, S.IDLE), _M.on_transport_reopened, "look the server's key up, or stop"),
     (S.WITHOUT_DRIVER, e.ReopenFailed): Row((S.WITHOUT_DRIVER, S.IDLE), _M.on_reopen_failed, "open it again later"),
     (S.CLOSING, e.Connect): Row((S.CLOSING,), _M.on_connect, "connect once it is closed"),
     (S.CLOSING, e.Close): Row((S.CLOSING,), _M.on_close_again, "keep the session if both calls want that"),
@@ -196,6 +198,13 @@ class ClientMachine:
     def shut_down(self, now: float) -> Effects:
         """End the client and its session permanently."""
         return self.handle(e.ShutDown(), now)
+
+    def reconnect_while(self, is_in_use: Callable[[], bool]) -> None:
+        """Connect again after a loss only while ``is_in_use()``, or for a connect that waits; otherwise, stop.
+
+        Thread-safe. The runner's thread calls ``is_in_use``.
+        """
+        self._steps.is_in_use = is_in_use
 
     def expect_reconnect(self) -> None:
         """Let senders wait after the next ``close``. The caller calls ``connect`` or ``stop`` afterwards."""

@@ -9,6 +9,7 @@ A client without a ticket sends a random one. By it the server finds a session w
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -63,6 +64,7 @@ class ClientSteps:
         self.stopped: AeronSparkError | None = None
         self.failure: AeronSparkError | None = None
         self.is_reconnecting = False
+        self.is_in_use: Callable[[], bool] = lambda: True
         self._server: Final = server
         self._policy: Final = policy
         self._keys: Final = keys
@@ -194,10 +196,10 @@ class ClientSteps:
         return self._fail_attempt(error, now)
 
     def on_pause_over(self, _event: e.StepDue, now: float) -> _Step:
-        return self._start_attempt(now)
+        return self._start_attempt(now) if self._is_wanted else self._end_unused()
 
     def on_reopen_due(self, _event: e.StepDue, now: float) -> _Step:
-        return S.WITHOUT_DRIVER, self._reopen(now)
+        return (S.WITHOUT_DRIVER, self._reopen(now)) if self._is_wanted else self._end_unused()
 
     # The key store and the handshake
 
@@ -349,7 +351,7 @@ class ClientSteps:
         self._schedule.note_loss(now)
         if silent:
             effects += self._notify_disconnect(session)
-        if self._policy.reconnect:
+        if self._reconnects:
             return next_state, effects
         self._renew_ticket()
         return S.IDLE, effects + self._end_session(session, error) + self._stop_attempts(error)
@@ -359,6 +361,8 @@ class ClientSteps:
         if error is None:
             error = TransportError("the server closed the connection", remedy="Connect again.")
         is_soon = isinstance(error, RefusedError) and error.retry is Retry.SOON
+        if is_soon and not self.is_in_use():
+            return self._end_unused(error)
         if session is None or not is_soon or not self._policy.reconnect:
             return S.IDLE, self._leave(error, keep_session=event.keep_session)
         self._renew_ticket()
@@ -390,7 +394,7 @@ class ClientSteps:
         if self.candidate is None:
             effects += self._close_attempt()
             self._renew_ticket()
-        if isinstance(event.error, TamperedError) or not (self._policy.reconnect or self.is_connect_pending):
+        if isinstance(event.error, TamperedError) or not self._is_wanted:
             effects += self._close_attempt() + self._stop_attempts(event.error) + self._resolve(event.error)
             return S.IDLE, effects
         if before in (S.HANDSHAKING, S.OPENING_LINK, S.CONNECTED) and self._attempt is None:
@@ -410,6 +414,8 @@ class ClientSteps:
 
     def on_driver_lost(self, event: e.DriverLost, now: float) -> _Step:
         self._lose_driver(event, now)
+        if not self._is_wanted:
+            return self._end_unused()
         return S.WITHOUT_DRIVER, self._close_attempt() + self._reopen(now)
 
     def on_driver_lost_while_idle(self, event: e.DriverLost, now: float) -> _Step:
@@ -430,7 +436,9 @@ class ClientSteps:
 
     def on_transport_reopened(self, _event: e.TransportReopened, now: float) -> _Step:
         self._has_driver, self._is_reopening = True, False
-        return self._start_attempt(now) if self.state is S.WITHOUT_DRIVER else (self.state, ())
+        if self.state is not S.WITHOUT_DRIVER:
+            return self.state, ()
+        return self._start_attempt(now) if self._is_wanted else self._end_unused()
 
     def on_reopen_failed(self, event: e.ReopenFailed, now: float) -> _Step:
         self._is_reopening, self.failure = False, event.error
@@ -445,6 +453,26 @@ class ClientSteps:
         return (e.ReopenTransport(),)
 
     # Parts of the steps
+
+    @property
+    def _reconnects(self) -> bool:
+        return self._policy.reconnect and self.is_in_use()
+
+    @property
+    def _is_wanted(self) -> bool:
+        """Whether the client may connect: the program waits for that, or uses the client."""
+        return self.is_connect_pending or self._reconnects
+
+    def _end_unused(self, cause: AeronSparkError | None = None) -> _Step:
+        """End the session of a client that has lost its link, and that nobody uses."""
+        reason = cause or self.failure
+        # Not the server's refusal: a call that begins now can be repeated over another connection.
+        error = TransportError(f"the link with {self._server} was lost" if reason is None else reason.what)
+        effects = self._close_attempt() + self._forget_candidate()
+        if self.session is not None:
+            effects += self._end_session(self.session, error)
+        self._renew_ticket()
+        return S.IDLE, effects + self._stop_attempts(error)
 
     @property
     def _current_attempt(self) -> Attempt:
@@ -489,7 +517,8 @@ class ClientSteps:
         """Make no attempt until the next connect. Until then, calls that send fail with ``error``."""
         self.stopped = error.with_what(error.what)
         self.stopped.remedy = f"{error.remedy.rstrip('.')}. {CONNECT_AGAIN}" if error.remedy else CONNECT_AGAIN
-        return () if self.session is None else (e.RefuseSending(self.session.session, self.stopped),)
+        refusal: Effects = () if self.session is None else (e.RefuseSending(self.session.session, self.stopped),)
+        return refusal if self.is_in_use() else (*refusal, e.ReportUnused())
 
     def _resolve(self, outcome: int | AeronSparkError) -> Effects:
         connect, self._connect = self._connect, None

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-from aeron_spark.node import NodeHandle
 from tests.aeron.endpoint.drivers import free_ports
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -18,13 +17,13 @@ ENVIRON = {**os.environ, "PYTHONPATH": f"{ROOT / 'connector'}{os.pathsep}{ROOT}"
 class ServerProcess:
     """``aeron-spark server``, with its key in ``folder``."""
 
-    def __init__(self, node: NodeHandle, folder: Path) -> None:
+    def __init__(self, aeron_dir: str, folder: Path) -> None:
         data, control = free_ports()
         self.address = f"127.0.0.1:{data}:{control}"
         self.log = folder / "server.log"
         self._command = [
             sys.executable, "-W", "error", "-m", "aeron_spark", "server", self.address, "--json", "--aeron-dir",
-            node.aeron_dir, "--identity", str(folder / "server.key"), "--handshakes-per-second", "0",
+            aeron_dir, "--identity", str(folder / "server.key"), "--handshakes-per-second", "0",
             "--allow-any-key",
         ]  # fmt: skip
         self._process: subprocess.Popen[str] | None = None
@@ -39,6 +38,18 @@ class ServerProcess:
         line = self._process.stdout.readline()
         assert line, f"the server ended: {self.log.read_text()}"
         assert json.loads(line)["event"] == "listening", line
+
+    def stop(self, timeout_s: float) -> int:
+        """Ask the process to end, and return its exit code."""
+        assert self._process is not None
+        process, self._process = self._process, None
+        process.terminate()
+        try:
+            return process.wait(timeout_s)
+        finally:
+            process.kill()
+            assert process.stdout is not None
+            process.stdout.close()
 
     def kill(self) -> None:
         """Kill the process with SIGKILL."""

@@ -51,7 +51,7 @@ client.close()
 
 @pytest.fixture
 def server(node: NodeHandle, tmp_path: Path) -> Iterator[ServerProcess]:
-    one = ServerProcess(node, tmp_path)
+    one = ServerProcess(node.aeron_dir, tmp_path)
     one.start()
     yield one
     one.kill()

@@ -1,17 +1,28 @@
-"""A process whose server connections are idle closes its Aeron client and threads."""
+"""A process whose server connections are idle closes its Aeron client and threads, and starts no media driver."""
 
 from __future__ import annotations
 
 import os
+import secrets
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
+import pytest
+
+from aeron_spark import node as nodes
+from aeron_spark.keys.identity import ensure_identity
 from aeron_spark.node import NodeHandle
 from aeron_spark.protocol.keypair import public_text
 from aeron_spark.server.server import Server
+from tests.aeron.stream_client.serving import ServerProcess
+from tests.aeron.streams import SHARED_MEMORY
 
 ROOT = Path(__file__).parents[3]
+TIMEOUT_S: Final = 120.0  # of actions that are fast on an idle machine
 
 # A worker's pool with a short idle timeout. With the argument "in use" the process also uses an Aeron client directly.
 WORKER = """
@@ -65,3 +76,92 @@ def test_closing_the_last_idle_connection_ends_the_aeron_client_and_its_java_thr
 
 def test_an_aeron_client_that_is_still_in_use_is_not_closed(server: Server, node: NodeHandle) -> None:
     run(server, node, "in use")
+
+
+# A worker's pool, used once for each line of the input. After each use it waits for the end of the idle connection.
+IDLE_WORKER = """
+import sys, threading
+from aeron_spark.options import ServerRoute
+from aeron_spark.options.values import parse_public_key
+from aeron_spark.pool import POOL
+from aeron_spark.waiting import wait_for
+from aeron_spark.wire.stream_rpc import ListStreams
+
+address, key, aeron_dir = sys.argv[1:]
+route = ServerRoute(
+    server=((address, address),), server_key=(parse_public_key(key),), stream="s", aeron_dir=aeron_dir,
+    client=(("ipc", "never"),),
+)
+
+def endpoints():
+    return [one.name for one in threading.enumerate() if one.name.startswith("aeron-spark-client")]
+
+for _ in sys.stdin:
+    with POOL.borrow(route) as sessions:
+        assert sessions[address].call(ListStreams()).streams == ()
+        assert endpoints()
+    print("idle", flush=True)
+    wait_for(lambda: not endpoints(), 60, "the idle connection to end", state=lambda: str(endpoints()))
+    print("ended", flush=True)
+"""
+
+
+class IdleWorker:
+    """A process with the pool of a worker, whose connection is idle between two uses."""
+
+    def __init__(self, server: ServerProcess, key: str, aeron_dir: Path) -> None:
+        address = ":".join(server.address.split(":")[:2])
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", IDLE_WORKER, address, key, str(aeron_dir)],
+            cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def use(self) -> None:
+        """Use the connection, and wait until it is idle."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("use\n")
+        self._process.stdin.flush()
+        self.expect("idle")
+
+    def expect(self, line: str) -> None:
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == f"{line}\n"
+
+    def close(self) -> None:
+        self._process.communicate(timeout=TIMEOUT_S)
+        assert self._process.returncode == 0
+
+
+@pytest.fixture
+def stopped_dir(run_name: str) -> Iterator[Path]:
+    """The directory of a node that does not run; a node that the test starts is stopped and removed after it."""
+    aeron_dir = SHARED_MEMORY / f"{run_name}-{secrets.token_hex(3)}"
+    yield aeron_dir
+    nodes.stop(aeron_dir, force=True, timeout=30)
+    shutil.rmtree(aeron_dir, ignore_errors=True)
+    shutil.rmtree(nodes.local_node_paths(aeron_dir).folder, ignore_errors=True)
+
+
+def test_an_idle_connection_does_not_start_a_stopped_media_driver_and_the_next_use_connects(
+    stopped_dir: Path, tmp_path: Path
+) -> None:
+    """Regression: for a minute, a worker whose server had ended started the media driver that somebody stopped."""
+    key = public_text(ensure_identity(tmp_path / "server.key").public)
+    server = ServerProcess(str(stopped_dir), tmp_path)
+    server.start()
+    worker = IdleWorker(server, key, stopped_dir)
+    try:
+        worker.use()
+        assert server.stop(TIMEOUT_S) == 0
+        worker.expect("ended")
+        nodes.stop(stopped_dir, timeout=TIMEOUT_S)  # waits until the worker has closed its Aeron client
+        assert nodes.status(stopped_dir).state == "absent"
+        server.start()
+        worker.use()
+        server.kill()
+        nodes.stop(stopped_dir, force=True)
+        worker.expect("ended")
+        assert nodes.status(stopped_dir).state == "absent"
+    finally:
+        server.kill()
+        worker.close()

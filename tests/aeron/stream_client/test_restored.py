@@ -84,7 +84,7 @@ class WholeServer:
     """A server and a separate node, each in a process; the store and the archive are copied together."""
 
     def __init__(self, node: NodeHandle, folder: Path) -> None:
-        self._process = ServerProcess(node, folder)
+        self._process = ServerProcess(node.aeron_dir, folder)
         self.address = self._process.address
         self._node = node
         archive = Path(node.archive_dir)

@@ -157,6 +157,9 @@ class ClientWorld:
         self.policy = policy
         self.now = NOW
         self.machine = ClientMachine(SERVER, policy, CLIENT_KEYS, random.Random(1).randbytes)
+        self.is_in_use = True
+        self.unused = 0  # reports that the client stopped without use
+        self.machine.reconnect_while(lambda: self.is_in_use)
         self.server = Server()
         self.path: Path | None = None
         self.link: Link | None = None
@@ -253,7 +256,11 @@ class ClientWorld:
             case e.RememberKey(session, key):
                 assert session in self.connections
                 self.trusted.append(key)
+            case e.ReportUnused():
+                assert not self.is_in_use
+                self.unused += 1
             case e.ReopenTransport():
+                assert self.is_in_use or self.pending_connects, "nobody needs the transport"
                 self.reopenings += 1
                 assert self.reopenings == 1, "the transport is opened twice"
             case _:

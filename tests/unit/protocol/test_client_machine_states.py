@@ -81,6 +81,10 @@ class ClientAndServer(RuleBasedStateMachine):
         self.world.do(self.world.machine.stop(ConnectError("interrupted"), self.world.now))
         assert self.is_in(S.IDLE, *ATTACHED)
 
+    @rule(is_in_use=st.booleans())
+    def use(self, is_in_use: bool) -> None:
+        self.world.is_in_use = is_in_use
+
     @rule(seconds=st.sampled_from([0.01, 0.3, 1.0, 5.0, 20.0]))
     def wait(self, seconds: float) -> None:
         self.world.wait(seconds)

@@ -1,0 +1,77 @@
+"""A pool's client that loses its link without use stops, and does not dial again."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from aeron_spark.client.client import Client
+from aeron_spark.transport.memory import MemoryClientTransport
+from tests.unit.connection.endpoints import ADDRESS, TIMEOUT_S, World, wait_for
+
+
+class Use:
+    """A pool's use of a client."""
+
+    def __init__(self, world: World) -> None:
+        self.dials = 0
+        self.is_in_use = True
+        self.ended = threading.Event()
+        self._world = world
+        self.client = world.client(dial=self._dial)
+        self.client.reconnect_while(lambda: self.is_in_use, self._end)
+
+    def _dial(self) -> MemoryClientTransport:
+        self.dials += 1
+        return MemoryClientTransport(self._world.network, ADDRESS, source="192.0.2.7:4000")
+
+    def _end(self) -> None:
+        self.client.close()  # on a thread of the client
+        self.ended.set()
+
+
+def lose_driver(world: World, client: Client) -> None:
+    world.network.lose_driver(client._runner.transport.inbox)
+
+
+def test_a_client_that_loses_its_driver_without_use_ends_and_does_not_dial(world: World) -> None:
+    world.server()
+    use = Use(world)
+    use.is_in_use = False
+    lose_driver(world, use.client)
+    assert use.ended.wait(TIMEOUT_S)
+    assert (use.client.state, use.dials) == ("closed", 1)
+
+
+def test_a_client_whose_server_ends_without_use_ends(world: World) -> None:
+    server = world.server()
+    use = Use(world)
+    use.is_in_use = False
+    server.close()
+    assert use.ended.wait(TIMEOUT_S)
+    assert (use.client.state, use.dials) == ("closed", 1)
+
+
+def test_a_client_in_use_dials_and_resumes_its_session(world: World) -> None:
+    world.server()
+    use = Use(world)
+    session = use.client.connection
+    lose_driver(world, use.client)
+    wait_for(lambda: use.dials == 2 and use.client.connected, "the client to connect again")
+    assert use.client.connection is session
+
+
+@pytest.mark.parametrize("is_refused", [True, False])
+def test_a_client_whose_use_ends_during_an_outage_ends(world: World, is_refused: bool) -> None:
+    world.server()
+    use = Use(world)
+    if is_refused:
+        world.network.refusal = "no driver"
+    world.network.cut()
+    lose_driver(world, use.client)
+    wait_for(lambda: use.dials >= 2, "the client in use to dial again")
+    assert not use.ended.is_set()
+    use.is_in_use = False
+    assert use.ended.wait(TIMEOUT_S)
+    assert use.client.state == "closed"
