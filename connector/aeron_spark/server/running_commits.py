@@ -18,11 +18,15 @@ class RunningCommits:
     """The commits that run now, of all clients, so that a repeated request does not commit again. Thread-safe.
 
     A client repeats its request if it has no response for some time, to find out whether the server lives. ``wait``
-    waits for a future with a timeout in seconds.
+    waits for a future with a timeout in seconds. ``check_new`` raises the reason if no further commit may begin.
     """
 
-    def __init__(self, wait: Callable[[Future[CommitOutcome], float], object] = _wait_for) -> None:
+    def __init__(
+        self, wait: Callable[[Future[CommitOutcome], float], object] = _wait_for,
+        check_new: Callable[[], object] = lambda: None,
+    ) -> None:  # fmt: skip
         self._wait = wait
+        self._check_new = check_new
         self._lock = threading.Lock()
         self._running: dict[Hashable, Future[CommitOutcome]] = {}
 
@@ -34,10 +38,12 @@ class RunningCommits:
     def run(self, key: Hashable, commit: Callable[[], CommitOutcome], timeout_s: float) -> CommitOutcome:
         """Return or raise the outcome of ``commit()``; while a commit with the same key runs, wait for its outcome.
 
-        Raises StillWorking if that commit does not end within ``timeout_s``.
+        Raises StillWorking if that commit does not end within ``timeout_s``, and the error of ``check_new``.
         """
         own: Future[CommitOutcome] = Future()
         with self._lock:
+            if key not in self._running:
+                self._check_new()
             running = self._running.setdefault(key, own)
         if running is not own:
             self._wait(running, max(0.0, timeout_s))

@@ -267,9 +267,9 @@ class Server(Endpoint):
             self.close()
 
     def drain(self, timeout: float | None = None) -> bool:
-        """Refuse new clients and transactions, and wait until the running commits and calls have ended.
+        """Refuse new clients, transactions, stages and commits, and wait until the running commits and calls end.
 
-        Return whether they have ended within ``timeout`` seconds, by default ``drainTimeout``. The server is not ready
+        Return whether they ended within ``timeout`` seconds, by default ``drainTimeout``. The server is not ready
         any more. A later ``close`` asks the clients to connect again, each after a random pause.
         """
         self.state.is_draining = self._stream_service.is_draining = True

@@ -86,9 +86,9 @@ class StreamService:
         self.grant_of = grant_of
         self.deadlines = deadlines
         self.pool: Executor = ThreadPoolExecutor(MAX_TRANSFERS, thread_name_prefix="aeron-spark-transfer")
-        self.commits = RunningCommits()
+        self.commits = RunningCommits(check_new=self.check_draining)
         self.is_draining = False
-        """Whether new transactions are refused, because the server is about to end."""
+        """Whether transactions, stages and commits that have not begun are refused: the server is about to end."""
         self.condition: Callable[[], threading.Condition] = threading.Condition
         # By id of the connection, which has the handler: the two end together.
         self._handlers: WeakValueDictionary[int, StreamRequestHandler] = WeakValueDictionary()
@@ -115,6 +115,15 @@ class StreamService:
         """Return the sorted names of the streams that a connection's client has used in the last minute."""
         handler = self._handlers.get(id(connection))
         return [] if handler is None else handler.recent_streams()
+
+    def check_draining(self) -> None:
+        """Raise RefusedError if the server is about to end."""
+        if self.is_draining:
+            raise RefusedError(
+                "the server is about to end, and begins no further transactions, stages and commits",
+                remedy=REFUSALS["draining"].remedy,
+                reason="draining",
+            )
 
     def close(self) -> None:
         """Start no further transfers. Running transfers end with their bulk links."""
@@ -349,12 +358,7 @@ class StreamRequestHandler:
         return rpc.LastCommitted(*stream.last_transaction_with_token(request.writer, request.producer))
 
     def _begin(self, request: rpc.BeginTransaction) -> rpc.Begun:
-        if self._service.is_draining:
-            raise RefusedError(
-                "the server is about to end, and begins no further transactions",
-                remedy=REFUSALS["draining"].remedy,
-                reason="draining",
-            )
+        self._service.check_draining()
         stream = self._stream_to_write(request.stream, request.writer)
         last, stamp = stream.begin(
             request.writer, request.run, request.transaction, single_use=request.single_use, producer=request.producer,
@@ -363,6 +367,7 @@ class StreamRequestHandler:
         return rpc.Begun(last, stamp)
 
     def _open_stage(self, request: rpc.OpenStage) -> rpc.StageOpened:
+        self._service.check_draining()
         stream = self._stream_to_write(request.stream, request.writer)
         definition = stream.definition
         limit = definition.max_message_bytes
@@ -453,6 +458,7 @@ class StreamRequestHandler:
         return _committed(self._service.commits.run(key, commit, seconds))
 
     def _commit_empty(self, request: rpc.CommitEmptyTransaction) -> rpc.Committed:
+        self._service.check_draining()
         stream = self._access.written_stream(request.stream, request.writer)
         return _committed(
             stream.commit_empty(

@@ -28,6 +28,7 @@ from aeron_spark.wire.stream_rpc import Request, Response
 IDLE_TIMEOUT_S: Final = 60.0  # a bulk link that is idle for longer is closed
 # The connection or its session was lost before the response arrived: the request can be repeated on another one.
 LOSSES: Final = (ConnectError, EndedError, SessionLost, TransportError)
+DRAINING: Final = "draining"  # the reason of a server that is about to end
 RETRY_INTERVAL_S: Final = 0.25  # between two attempts at a server whose refusal is retriable
 MIN_TIMEOUT_S: Final = 0.1  # of one attempt, even if less time remains before the deadline
 
@@ -87,16 +88,25 @@ class StreamSession:
     def call(self, request: Request[A], *, timeout: float | None = None) -> A:
         """Send a request and return its response; after a loss of the connection, connect and repeat the request.
 
+        It is also repeated while the server refuses it because it is about to end: the server may be restarted.
         ``timeout`` is in seconds, by default the session's. Raises the error with which the server responds, and the
         reason if no response arrives in time.
         """
-        with self._using():
-            return stream_rpc.decode_response(request, self._call(request, timeout))
-
-    def _call(self, request: Request[Any], timeout: float | None) -> bytes:
-        encoded = stream_rpc.encode_request(request)
         name = type(request).__name__
         deadline = self.deadline(self.timeout_s if timeout is None else timeout, f"the server's answer to {name}")
+        with self._using():
+            while True:
+                answer = self._call(request, timeout, deadline)
+                try:
+                    return stream_rpc.decode_response(request, answer)
+                except RefusedError as refusal:
+                    if refusal.reason != DRAINING:
+                        raise
+                    self._pause_after(refusal, refusal, deadline)
+
+    def _call(self, request: Request[Any], timeout: float | None, deadline: Deadline) -> bytes:
+        encoded = stream_rpc.encode_request(request)
+        name = type(request).__name__
         while True:
             try:
                 client, remaining_s = self._connected_client(timeout, deadline)

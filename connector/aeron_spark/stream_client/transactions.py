@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from aeron_spark.errors import ConnectError, SessionLost, StillWorking, WaitTimeout
+from aeron_spark.errors import ConnectError, RefusedError, SessionLost, StillWorking, WaitTimeout
 from aeron_spark.log.writing import CommitResult, Transaction
-from aeron_spark.stream_client.session import MIN_TIMEOUT_S, RETRY_INTERVAL_S, StreamSession
+from aeron_spark.stream_client.session import DRAINING, MIN_TIMEOUT_S, RETRY_INTERVAL_S, StreamSession
 from aeron_spark.waiting import Deadline
 from aeron_spark.wire.stream_rpc import (
     AbortTransaction,
@@ -101,7 +101,9 @@ def _commit(
                 raise
             if silence_deadline is not commit_deadline:
                 silence_deadline.progress()
-        except UNANSWERED:
+        except (*UNANSWERED, RefusedError) as error:
+            if isinstance(error, RefusedError) and error.reason != DRAINING:
+                raise
             if session.client.closed or not silence_deadline.remaining():
                 raise
             session.sleep(min(RETRY_INTERVAL_S, silence_deadline.remaining()))

@@ -12,6 +12,7 @@ from aeron_spark.connection.call_observer import take_noted_failure
 from aeron_spark.errors import DataFormatError, OptionError, RefusedError
 from aeron_spark.protocol.grants import EVERYTHING, STREAM_ACTIONS, Grant, StreamGrant
 from aeron_spark.server.observer import ServerObserver
+from aeron_spark.server.running_commits import RunningCommits
 from aeron_spark.server.stream_service import StreamLimits, StreamRequestHandler
 from aeron_spark.streams.store import Condition
 from aeron_spark.wire.stream_rpc import (
@@ -109,6 +110,7 @@ class Service:
         self.limits = StreamLimits()
         self.refusal: RefusedError | None = None
         self.is_draining = False
+        self.commits = RunningCommits()
         self.observer = ServerObserver()
         self._grant = grant
         self._store = Store()
@@ -121,6 +123,10 @@ class Service:
 
     def refuse_write(self) -> RefusedError | None:
         return self.refusal
+
+    def check_draining(self) -> None:
+        if self.is_draining:
+            raise RefusedError("the server is about to end", reason="draining")
 
 
 class Connection:
@@ -175,6 +181,20 @@ def test_requests_that_need_disk_space_are_refused_while_a_disk_is_nearly_full(r
     if isinstance(request_, CreateStream | BeginTransaction | OpenStage | CommitTransaction):
         with pytest.raises(RefusedError, match="the disk is nearly full"):
             service.execute(request_)
+    else:
+        assert is_admitted(service, request_)
+
+
+@pytest.mark.parametrize("request_", [request for request, _ in REQUESTS], ids=name_of)
+def test_a_draining_server_refuses_requests_that_begin_a_transaction_or_a_stage(request_: Any) -> None:
+    """The commits that run are in ``RunningCommits``, which refuses further ones."""
+    draining = Service(EVERYTHING)
+    draining.is_draining = True
+    service = StreamRequestHandler(draining, Connection())  # type: ignore[arg-type]
+    if isinstance(request_, BeginTransaction | OpenStage | CommitEmptyTransaction):
+        with pytest.raises(RefusedError) as refused:
+            service.execute(request_)
+        assert refused.value.reason == "draining"
     else:
         assert is_admitted(service, request_)
 

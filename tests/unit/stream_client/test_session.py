@@ -127,6 +127,33 @@ def test_a_refusal_that_lasts_too_long_is_raised_with_its_reason() -> None:
     assert 4.0 < server.now <= 5.0
 
 
+class DrainingServer(Server):
+    """Refuses requests until a time, as a server that is about to end, and its restart takes no time."""
+
+    def __init__(self, drains_until: float) -> None:
+        super().__init__("full", refusals=0)
+        self.drains_until = drains_until
+
+    def handle(self, data: bytes) -> bytes:
+        if self.now < self.drains_until:
+            return encode_response(failure_of(RefusedError("the server is about to end", reason="draining")))
+        return super().handle(data)
+
+
+def test_a_request_that_a_draining_server_refuses_is_repeated_until_it_has_restarted() -> None:
+    server = DrainingServer(drains_until=5.0)
+    assert session(server).call(ListStreams()) == StreamList(())
+    assert 5.0 <= server.now < 5.0 + 2 * RETRY_INTERVAL_S
+
+
+def test_a_drain_that_lasts_longer_than_the_call_is_raised_as_refusal() -> None:
+    server = DrainingServer(drains_until=1000.0)
+    with pytest.raises(RefusedError) as caught:
+        session(server, 5.0).call(ListStreams())
+    assert caught.value.reason == "draining"
+    assert 4.0 < server.now <= 5.0
+
+
 def test_an_error_of_the_server_arrives_with_its_reason_and_remedy() -> None:
     class Refusing(Server):
         def handle(self, data: bytes) -> bytes:
