@@ -132,3 +132,25 @@ def test_a_commit_is_not_repeated_after_an_error_that_is_not_an_outage(
 
 def refuse(*given: object, **named: object) -> None:
     raise UsageError("a commit names a stage twice")
+
+
+def test_a_writer_that_lost_its_stage_continues_after_the_drain_and_restart_of_its_server(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: the server refused to begin the transaction again, as it refuses new ones, and commit() failed."""
+    sleep, drained_at = world.sleep, world.time.now + 10.0
+
+    def sleep_until_drained(seconds: float) -> None:
+        sleep(seconds)
+        if world.server is not None and world.server.service.is_draining and world.time.now > drained_at:
+            world.kill()
+
+    monkeypatch.setattr(world, "sleep", sleep_until_drained)
+    out = writer(world, 60.0)
+    out.write(b"row")
+    assert world.server is not None
+    world.server.service.is_draining = True
+    world.faults.append(Fault.BREAK)
+    assert out.commit() == 0
+    assert world.time.now > drained_at
+    assert world.committed() in ([[b"row"], []], [[], [b"row"]])
