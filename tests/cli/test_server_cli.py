@@ -23,6 +23,7 @@ from aeron_spark.options.reader import OptionReader
 from aeron_spark.options.routes import route_of
 from aeron_spark.waiting import wait_for
 from tests.cli.conftest import CONNECTOR, pipe, run
+from tests.waiting import poll_until
 
 TIMEOUT_S = 60.0  # for an operation of another process on a slow machine
 STOP_TIMEOUT_S = 10.0
@@ -64,7 +65,7 @@ class ServerProcess:
                 pytest.fail(f"the server ended: {self.errors}")
             return self.named(name)[count - 1] if len(self.named(name)) >= count else None
 
-        return wait_for(event, TIMEOUT_S, f"the event {name} of the server", state=lambda: str(self.events))
+        return poll_until(event, TIMEOUT_S, f"the event {name} of the server", state=lambda: str(self.events))
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +15,7 @@ import pytest
 from aeron_spark import node
 from aeron_spark.waiting import wait_for
 from tests.cli.conftest import CONNECTOR, run
+from tests.cli.supervisor import Supervisor
 from tests.cli.test_server_cli import TIMEOUT_S, ServerProcess, free_ports, running_server
 
 SECOND_SIGNAL_S = 1.1  # signals within a second count as one
@@ -35,34 +34,6 @@ Stream.commit = held
 from aeron_spark.cli.main import main
 sys.exit(main(sys.argv[2:]))
 """
-
-
-class Supervisor:
-    """A service manager: receives the reports of a server on a datagram socket."""
-
-    def __init__(self, path: Path) -> None:
-        self.lines: list[str] = []
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._socket.bind(str(path))
-        self._socket.settimeout(0.1)
-        self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._receive)
-        self._thread.start()
-
-    def _receive(self) -> None:
-        while not self._ending.is_set():
-            try:
-                self.lines += self._socket.recv(65536).decode().splitlines()
-            except TimeoutError:
-                continue
-
-    def wait(self, line: str) -> None:
-        wait_for(lambda: line in self.lines, TIMEOUT_S, f"the report {line}", state=lambda: str(self.lines))
-
-    def close(self) -> None:
-        self._ending.set()
-        self._thread.join(TIMEOUT_S)
-        self._socket.close()
 
 
 @pytest.fixture
