@@ -202,7 +202,8 @@ class Dispatcher:
     With a lock as ``counting``, calls need no other lock; object requests need that of ``objects``.
 
     ``permit`` is called for each call with the target and the method, and for each creation with the factory and
-    "create". ``failed_one_way`` counts one-way calls that could not start; their caller gets no response.
+    "create", also if they do not exist. ``failed_one_way`` counts one-way calls that could not start; their caller
+    gets no response.
     ``is_memory_full`` returns whether the endpoint has no memory for a request of so many bytes. ``references`` gives
     access to ``objects`` to the threads that run invocations; it may use a lock.
     """
@@ -294,14 +295,14 @@ class Dispatcher:
         return self._create(call_id, str(name), payload)
 
     def _create(self, call_id: int, name: str, payload: Buffer) -> Invocation | bytes | None:
-        factory = self._objects.shared.find_factory(name)
-        if factory is None:
-            return self._encode_refusal(
-                call_id, _unknown_failure(UNKNOWN_FACTORY, "factory", name, self._objects.shared.factory_names())
-            )
+        # before the look-up: a peer without the permission does not learn which factories exist
         if not self._permit(name, "create"):
             failure = Failure(NOT_PERMITTED, f"you are not permitted to create objects with {name!r}")
             return self._encode_refusal(call_id, failure)
+        factory = self._objects.shared.find_factory(name)
+        if factory is None:
+            known = [one for one in self._objects.shared.factory_names() if self._permit(one, "create")]
+            return self._encode_refusal(call_id, _unknown_failure(UNKNOWN_FACTORY, "factory", name, known))
 
         def decode() -> Create:
             request = decode_object(payload, self._types, self._references)
@@ -365,16 +366,23 @@ class Dispatcher:
         return memory_refusal(size) if self._is_memory_full(size) else self.refusal_of_bytes(size)
 
     def _find_function(self, target: Target, method: str) -> Callable[..., Any] | Failure:
-        exposed = self._objects.find(target)
-        if exposed is None:
-            names = self._objects.shared.names() if isinstance(target, str) else ()
-            return _unknown_failure(UNKNOWN_OBJECT, "object", target, names)
-        if method not in exposed.methods:
-            return _unknown_failure(UNKNOWN_METHOD, "method", method, exposed.methods)
+        # before the look-up: a peer without the permission does not learn which objects and methods exist
         if not self._permit(target, method):
             return Failure(NOT_PERMITTED, f"you are not permitted to call {method}() of {target!r}")
+        exposed = self._objects.find(target)
+        if exposed is None:
+            return _unknown_failure(UNKNOWN_OBJECT, "object", target, self._permitted_names())
+        if method not in exposed.methods:
+            known = [one for one in exposed.methods if self._permit(target, one)]
+            return _unknown_failure(UNKNOWN_METHOD, "method", method, known)
         function: Callable[..., Any] | None = getattr(exposed.value, method, None)
         return function or _unknown_failure(UNKNOWN_METHOD, "method", method, ())
+
+    def _permitted_names(self) -> list[str]:
+        """Return the names of the shared objects of which the peer may call a method."""
+        shared = self._objects.shared
+        found = ((name, shared.find(name)) for name in shared.names())
+        return [name for name, one in found if one and any(self._permit(name, method) for method in one.methods)]
 
     def _delete(self, number: int) -> Failure | None:
         exposed = self._objects.find(number)

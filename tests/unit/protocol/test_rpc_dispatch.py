@@ -192,6 +192,20 @@ def test_a_call_that_is_not_permitted_does_not_run() -> None:
     assert service.count == 0
 
 
+def test_a_caller_without_permission_learns_no_names_from_a_misspelled_call() -> None:
+    client, _ = connect(permit=lambda target, method: (target, method) in {("service", "bumb"), ("servise", "bump")})
+    client.peer.shared.factory("service", Service, ["bump"])
+    attempts = (client.remote("service").bumq, client.remote("servicf").bump, lambda: client.create("servce"))
+    for attempt in attempts:
+        with pytest.raises(RefusedError) as caught:
+            attempt()
+        assert caught.value.reason == "not-permitted"
+    for permitted in (client.remote("service").bumb, client.remote("servise").bump):
+        with pytest.raises(RemoteError, match="unknown remote") as unknown:
+            permitted()
+        assert "did you mean" not in str(unknown.value)
+
+
 def test_row_69_a_nested_call_that_times_out_ends_the_outer_call_with_its_error() -> None:
     client, service = connect()
     server = client.peer
