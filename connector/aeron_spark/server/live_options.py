@@ -20,7 +20,7 @@ LIVE: Final = frozenset(
         *("allow", "deny", "bytes_in", "bytes_out", "messages_in"),
         *("memory_limit", "max_running", "call_bytes", "workers_per_connection", "max_bulk_links"),
         *("stage_bytes", "stage_bytes_per_key", "max_partitions", "max_partitions_per_key", "lease_delay"),
-        *("disk_reserve", "drain_timeout", "log_level"),
+        *("disk_reserve", "drain_timeout", "log_format", "log_level"),
     }
 )
 
@@ -46,9 +46,7 @@ RESTART_REASONS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
             *("max_calls", "max_objects", "max_tampered", "tampered_time"),
         ),
         "The event loop and the pools of threads are made at the start.": ("idle", "workers", "deciders"),
-        "A collector of the log expects one format, and one of the metrics the same series, from a process.": (
-            *("log_format", "metrics_streams"),
-        ),
+        "A collector of metrics expects the same series from a process.": ("metrics_streams",),
     }
 )
 

@@ -25,7 +25,7 @@ class LogOutput(logging.Handler):
     def __init__(self, log_format: LogFormat, level: str, output: TextIO | None = None) -> None:
         """``level`` is ``debug``, ``info``, ``warning`` or ``error``; ``output`` is by default standard error."""
         super().__init__()
-        self.setFormatter(LineFormatter(log_format))
+        self.set_format(log_format)
         self._output: Final = output or sys.stderr
         self._lines: Final[queue.Queue[str | None]] = queue.Queue(MAX_WAITING_LINES)
         self._before: Final = (PACKAGE_LOG.level, PACKAGE_LOG.propagate)
@@ -34,6 +34,10 @@ class LogOutput(logging.Handler):
         PACKAGE_LOG.addHandler(self)
         PACKAGE_LOG.propagate = False
         self.set_level(level)
+
+    def set_format(self, log_format: LogFormat) -> None:
+        """Write further records in this format."""
+        self.setFormatter(LineFormatter(log_format))
 
     def set_level(self, level: str) -> None:
         """Write the records of at least this level."""
@@ -69,3 +73,47 @@ class LogOutput(logging.Handler):
                 self._output.flush()
             except (OSError, ValueError):  # the reader of the output has gone
                 continue
+
+
+class ServerLog:
+    """The log of a server on standard error, as its options say; with the format None, there is no such log.
+
+    One thread at a time calls its methods. ``output`` is by default standard error.
+    """
+
+    def __init__(self, log_format: LogFormat | None, level: str, output: TextIO | None = None) -> None:
+        self._format = log_format
+        self._level = level
+        self._destination: Final = output
+        self._is_open = False
+        self._output: LogOutput | None = None
+
+    def open(self) -> None:
+        """Write the log from now on. Does nothing if the log is open."""
+        self._is_open = True
+        self._apply()
+
+    def change(self, log_format: LogFormat | None, level: str) -> None:
+        """Write further records in another format, or from another level on."""
+        self._format, self._level = log_format, level
+        if self._is_open:
+            self._apply()
+
+    def close(self) -> None:
+        """Write the lines that wait, and no further ones."""
+        self._is_open = False
+        self._end_output()
+
+    def _apply(self) -> None:
+        if self._format is None:
+            self._end_output()
+        elif self._output is None:
+            self._output = LogOutput(self._format, self._level, self._destination)
+        else:
+            self._output.set_format(self._format)
+            self._output.set_level(self._level)
+
+    def _end_output(self) -> None:
+        output, self._output = self._output, None
+        if output is not None:
+            output.close()

@@ -33,7 +33,7 @@ from aeron_spark.server.event_watch import EventWatch
 from aeron_spark.server.events import ServerEvents
 from aeron_spark.server.http import parse_http_address
 from aeron_spark.server.live_options import OptionChanges, compare, with_live
-from aeron_spark.server.log_output import LogOutput
+from aeron_spark.server.log_output import ServerLog
 from aeron_spark.server.message_server import GrantObserver, MessageServer
 from aeron_spark.server.metric_counts import MetricCounts
 from aeron_spark.server.metric_state import MetricReader, State
@@ -87,8 +87,7 @@ class Server(Endpoint):
         self._options = parsed
         self._addresses: Final = parsed.addresses
         self._http_address: Final = _http_address(parsed)
-        self._log_settings: Final = (parsed.log_format, parsed.log_level)
-        self._log_output: LogOutput | None = None
+        self._log: Final = ServerLog(parsed.log_format, parsed.log_level)
         self._started_at: float | None = None
         self._node: Final = ServerNode(parsed, _max_message_bytes(settings, parsed.addresses))
         clients = peers.clients if isinstance(peers, FilePeerStore) else None
@@ -212,8 +211,7 @@ class Server(Endpoint):
         self._node.apply_options(options)
         self._apply_store_limits()
         self.disk_reserve.reserve_bytes = options.disk_reserve
-        if self._log_output is not None:
-            self._log_output.set_level(options.log_level)
+        self._log.change(options.log_format, options.log_level)
         self.state.restart_needed = changes.restart_needed
         return changes
 
@@ -237,7 +235,7 @@ class Server(Endpoint):
         addresses = addresses or self._addresses
         self._server.require_startable(addresses)
         self._node.lock_addresses(addresses)
-        self._open_log()
+        self._log.open()  # a second start, after a failed one, keeps it
         self._node.start()
         self._bans.open(self._node.store_folder)
         self._open_admin_socket()
@@ -313,8 +311,7 @@ class Server(Endpoint):
         started_at, self._started_at = self._started_at, None
         if started_at is not None:
             self.events.report("stopped", seconds=time.monotonic() - started_at, cut_off=cut_off)
-        if self._log_output is not None:
-            self._log_output.close()
+        self._log.close()
 
     def __enter__(self) -> Server:
         try:
@@ -364,12 +361,6 @@ class Server(Endpoint):
                     remedy="Give --http an address of 127.0.0.1, or let a firewall admit the Prometheus server only.",
                 )
             )
-
-    def _open_log(self) -> None:
-        """Write the log to standard error if an option says so; a second start, after a failed one, keeps it."""
-        log_format, level = self._log_settings
-        if log_format is not None and self._log_output is None:
-            self._log_output = LogOutput(log_format, level)
 
     def _operator_commands(self, peers: PeerStore) -> dict[str, AdminCommand]:
         reporter = ConnectionReporter(self._runtime, self.grant_of, self._stream_service.streams_of)
