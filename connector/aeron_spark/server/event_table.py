@@ -159,6 +159,12 @@ GROUPS: Final[Mapping[str, tuple[EventType, ...]]] = MappingProxyType(
                 ("event", "count"),
                 "Lines of an event in the last minute that were more than the limit.",
             ),
+            EventType(
+                "log_dropped",
+                _W,
+                ("count",),
+                "So many lines were dropped before this one, because the reader of the log was too slow or had gone.",
+            ),
         ),
         "connections": (
             EventType("connected", _I, _CLIENT, "A client has connected.", is_caused_by_peer=True),

@@ -35,7 +35,7 @@ class MetricReader:
     def __init__(
         self, server: MessageServer, counts: MetricCounts, store: Callable[[], StreamStore | None],
         disk_reserve: DiskReserve, aeron_dir: Callable[[], str], is_ready: Callable[[], bool],
-        authorized_keys: Callable[[], int], versions: tuple[str, str],
+        authorized_keys: Callable[[], int], dropped_events: Callable[[], int], versions: tuple[str, str],
     ) -> None:  # fmt: skip
         """``store`` returns the open store, or None; ``versions`` are those of aeron-spark and of Aeron."""
         self._server: Final = server
@@ -45,6 +45,7 @@ class MetricReader:
         self._aeron_dir: Final = aeron_dir
         self._is_ready: Final = is_ready
         self._authorized_keys: Final = authorized_keys
+        self._dropped_events: Final = dropped_events
         self._versions: Final = versions
 
     def read(self) -> State:
@@ -56,6 +57,7 @@ class MetricReader:
             "config_last_reload_success_timestamp_seconds": {(): self._counts.reloaded_at},
             "authorized_keys": {(): float(self._authorized_keys())},
             "log_lines_suppressed_total": {(): float(self._server.events.suppressed_total)},
+            "log_events_dropped_total": {(): float(self._dropped_events())},
         }
         found |= self._connections()
         found |= driver_state(self._aeron_dir())

@@ -96,6 +96,7 @@ _ALL: Final = (
     _counter("driver_naks_total", "NAK messages that the media driver sent"),
     _counter("driver_retransmits_total", "retransmissions of the media driver"),
     _counter("log_lines_suppressed_total", "log lines that the limits suppressed"),
+    _counter("log_events_dropped_total", "log lines that were dropped, because the reader of the log was too slow"),
 )  # fmt: skip
 
 METRICS: Final[Mapping[str, Metric]] = MappingProxyType({metric.name: metric for metric in _ALL})

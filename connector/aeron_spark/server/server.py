@@ -343,7 +343,8 @@ class Server(Endpoint):
             return MetricReader(
                 self._server, counts, lambda: self.streams if self._housekeeper.is_open else None, self.disk_reserve,
                 lambda: self.aeron_dir, lambda: self.state.readiness.is_ready,
-                lambda: 0 if clients is None else len(clients), (package_version(), aeron_version()),
+                lambda: 0 if clients is None else len(clients), lambda: self._log.dropped_total,
+                (package_version(), aeron_version()),
             ).read()  # fmt: skip
 
         return Monitoring(self._server, self._node.observers, self.state.readiness, max_streams, read_state)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 import json
 import logging
+import threading
 from collections.abc import Iterator
 
 import pytest
 
 from aeron_spark.server.log_output import PACKAGE_LOG, ServerLog
+from tests.unit.connection.endpoints import wait_for
 
 LOG = logging.getLogger("aeron_spark.test_log_output")
 
@@ -51,3 +53,49 @@ def test_a_log_without_a_format_is_not_written_until_a_change_gives_it_one(outpu
     log.close()
     [line] = output.getvalue().splitlines()
     assert 'message="with a format"' in line
+
+
+class SlowReader(io.StringIO):
+    """Takes a line when the test lets it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.turns = threading.Semaphore(0)
+        self.waiting = threading.Event()
+
+    def write(self, text: str) -> int:
+        self.waiting.set()
+        assert self.turns.acquire(timeout=20), "the test did not let the reader take a line"
+        return super().write(text)
+
+
+def test_lines_that_a_slow_reader_does_not_take_are_counted_and_reported_before_the_next_line() -> None:
+    reader = SlowReader()
+    log = ServerLog("text", "info", reader, max_lines=2)
+    log.open()
+    LOG.info("being written")
+    assert reader.waiting.wait(20), "the log has written no line"
+    for number in range(5):
+        LOG.info("line %d", number)
+    assert log.dropped_total == 3
+    for _ in range(10):
+        reader.turns.release()
+    wait_for(lambda: "line 1" in reader.getvalue(), "the waiting lines")
+    log.close()
+    events = [line.partition(" ")[2] for line in reader.getvalue().splitlines()]
+    assert events == [
+        'INFO log logger="aeron_spark.test_log_output" message="being written"',
+        "WARNING log_dropped count=3",
+        'INFO log logger="aeron_spark.test_log_output" message="line 0"',
+        'INFO log logger="aeron_spark.test_log_output" message="line 1"',
+    ]
+
+
+def test_lines_after_the_reader_has_gone_are_counted(output: io.StringIO) -> None:
+    output.close()
+    log = ServerLog("text", "info", output)
+    log.open()
+    LOG.info("first")
+    LOG.info("second")
+    log.close()
+    assert log.dropped_total == 2

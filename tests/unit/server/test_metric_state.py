@@ -38,7 +38,15 @@ def reader() -> MetricReader:
     )  # fmt: skip
     reserve: Any = SimpleNamespace(volumes=lambda: {"store": SimpleNamespace(free=100)}, reserve_bytes=50)
     return MetricReader(
-        server, MetricCounts(), lambda: None, reserve, lambda: "/no/such/driver", lambda: True, lambda: 9, ("1", "2")
+        server,
+        MetricCounts(),
+        lambda: None,
+        reserve,
+        lambda: "/no/such/driver",
+        lambda: True,
+        lambda: 9,
+        lambda: 13,
+        ("1", "2"),
     )
 
 
@@ -52,6 +60,7 @@ def test_connections_and_sessions_are_counted_by_their_states(reader: MetricRead
     assert state["disk_free_bytes"] == {("store",): 100}
     assert state["authorized_keys"] == {(): 9}
     assert state["log_lines_suppressed_total"] == {(): 11}
+    assert state["log_events_dropped_total"] == {(): 13}
 
 
 def test_without_a_media_driver_the_other_metrics_are_there(reader: MetricReader) -> None:
