@@ -150,7 +150,12 @@ GROUPS: Final[Mapping[str, tuple[EventType, ...]]] = MappingProxyType(
                 ("volume", "free_bytes", "reserve_bytes"),
                 "A volume has less free space than `diskReserve`. The server refuses rows, and serves reads.",
             ),
-            EventType("shm_low", _W, ("free_bytes", "reserve_bytes"), "The media driver's folder is almost full."),
+            EventType(
+                "shm_low",
+                _W,
+                ("free_bytes", "reserve_bytes"),
+                "The media driver's file system has less than 256 MiB free.",
+            ),
             EventType("memory_high", _W, ("used_bytes", "limit_bytes", "name"), "Clients use most of `memoryLimit`."),
             EventType("error", _W, ("id", "name", "error_type", "error", "remedy", "stack"), "Another error."),
             EventType(

@@ -12,21 +12,17 @@ from aeron_spark.errors import AeronSparkError
 from aeron_spark.server.events import ServerEvents
 
 WATCH_INTERVAL_S: Final = 1.0
-SHM_RESERVE_SHARE: Final = 0.05  # of the file system of the media driver: below it, connections may not get buffers
+SHM_RESERVE_BYTES: Final = 256 * 1024 * 1024  # with less in the file system of the media driver, connections soon fail
 MEMORY_HIGH_SHARE: Final = 0.8  # of the memory limit
 MAX_KNOWN_ERRORS: Final = 10_000  # distinct errors of the media driver, by a hash of their texts
 
 
 class Measured(Protocol):
-    """Free and total bytes of a file system."""
+    """The free bytes of a file system."""
 
     @property
     def free(self) -> int:
         """Free bytes."""
-
-    @property
-    def total(self) -> int:
-        """All bytes."""
 
 
 class DriverError(Protocol):
@@ -110,8 +106,7 @@ class EventWatch:
             )
 
     def _look_at_shared_memory(self) -> None:
-        space = self._shared_memory()
-        reserve = int(space.total * SHM_RESERVE_SHARE)
+        space, reserve = self._shared_memory(), SHM_RESERVE_BYTES
         self._low.update("shm_low", "", space.free < reserve, free_bytes=space.free, reserve_bytes=reserve)
 
     def _look_at_memory(self) -> None:

@@ -13,6 +13,7 @@ from aeron_spark.aeron.guard import DROP_LABEL, DROP_TYPE
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.node.space import space_of
 from aeron_spark.server.disk_reserve import DiskReserve
+from aeron_spark.server.event_watch import SHM_RESERVE_BYTES
 from aeron_spark.server.message_server import MessageServer
 from aeron_spark.server.metric_counts import Labels, MetricCounts
 from aeron_spark.streams.store import StreamStore
@@ -136,7 +137,7 @@ def driver_state(aeron_dir: str) -> State:
         free = space_of(Path(aeron_dir)).free
     except (AeronSparkError, OSError):
         return {}
-    found: State = {"shm_free_bytes": {(): float(free)}}
+    found: State = {"shm_free_bytes": {(): float(free)}, "shm_reserve_bytes": {(): float(SHM_RESERVE_BYTES)}}
     for metric, label in DRIVER_TOTALS.items():
         values = [one.value for one in counters if one.type_id == SYSTEM_COUNTER and one.label.startswith(label)]
         found[metric] = {(): float(sum(values))}
