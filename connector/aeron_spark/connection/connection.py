@@ -429,6 +429,11 @@ class Connection:
         return self._rpc.running
 
     @property
+    def unread_calls(self) -> int:
+        """Number of the client's calls that were received, and whose method no thread has looked up yet."""
+        return self._rpc.unread
+
+    @property
     def waiting_bytes(self) -> int:
         """Bytes that were received and wait for listeners, for workers, or for the rest of a transfer."""
         listeners = self._delivering.weight + self._assembling.weight

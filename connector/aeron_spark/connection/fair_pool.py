@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ Work = Callable[[], object]  # the result is dropped
 class _Queue:
     """The waiting work of one owner, how much of its work runs, and when the last piece of it began."""
 
-    waiting: deque[tuple[int, Work]] = field(default_factory=deque)  # with the work's number
+    waiting: deque[tuple[int, Hashable, Work]] = field(default_factory=deque)  # with the work's number and kind
     running: int = 0
     began_at: float = 0.0
     is_ready: bool = False  # it is in the row of owners that wait for a thread
@@ -47,17 +47,22 @@ class FairPool:
         self._lock: Final = threading.Lock()
         self._queues: Final[dict[Hashable, _Queue]] = {}  # of owners with waiting or running work
         self._ready: Final[deque[Hashable]] = deque()
+        self._waiting: Final[Counter[Hashable]] = Counter()  # waiting work by its kind
         self._next_number = 0
         self._unfinished: Final[set[int]] = set()  # numbers of the work that waits or runs
         self._is_shut_down = False
 
-    def submit(self, owner: Hashable, work: Work) -> None:
-        """Run ``work`` when it is the owner's turn. Raises RuntimeError after ``shutdown``."""
+    def submit(self, owner: Hashable, work: Work, kind: Hashable = None) -> None:
+        """Run ``work`` when it is the owner's turn. Raises RuntimeError after ``shutdown``.
+
+        ``kind`` is for ``waiting``.
+        """
         with self._lock:
             if self._is_shut_down:
                 raise RuntimeError("the pool was shut down")
             queue = self._queues.setdefault(owner, _Queue())
-            queue.waiting.append((self._next_number, work))
+            queue.waiting.append((self._next_number, kind, work))
+            self._waiting[kind] += 1
             self._unfinished.add(self._next_number)
             self._next_number += 1
             if self._make_ready(owner, queue):
@@ -83,7 +88,8 @@ class FairPool:
             if queue is None:
                 return 0
             count = len(queue.waiting)
-            self._unfinished.difference_update(number for number, _ in queue.waiting)
+            self._unfinished.difference_update(number for number, _, _ in queue.waiting)
+            self._waiting.subtract(kind for _, kind, _ in queue.waiting)
             queue.waiting.clear()
             if queue.is_ready:
                 queue.is_ready = False
@@ -91,10 +97,10 @@ class FairPool:
             self._forget_idle(owner, queue)
             return count
 
-    def waiting(self) -> int:
-        """Return how much work waits for a thread."""
+    def waiting(self) -> dict[Hashable, int]:
+        """Return how much work waits for a thread, by its kind."""
         with self._lock:
-            return sum(len(queue.waiting) for queue in self._queues.values())
+            return {kind: count for kind, count in self._waiting.items() if count}
 
     def mark(self) -> int:
         """Return a mark between the work submitted so far, and later work; for ``unfinished``."""
@@ -112,6 +118,7 @@ class FairPool:
             self._is_shut_down = True
             for queue in self._queues.values():
                 queue.waiting.clear()
+            self._waiting.clear()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _run(self) -> None:
@@ -140,7 +147,8 @@ class FairPool:
                 continue
             queue.is_ready = False
             if queue.waiting:
-                number, work = queue.waiting.popleft()
+                number, kind, work = queue.waiting.popleft()
+                self._waiting[kind] -= 1
                 queue.running += 1
                 queue.began_at = self._clock()
                 return owner, queue, number, work

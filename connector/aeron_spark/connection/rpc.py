@@ -39,7 +39,7 @@ from aeron_spark.protocol.rpc_messages import (
     describe_request,
     encode_object,
 )
-from aeron_spark.protocol.rpc_objects import CALL_TIMEOUT, ConnectionObjects, Mode, Proxy, remote_of
+from aeron_spark.protocol.rpc_objects import CALL_TIMEOUT, FIRST_SERVICE, ConnectionObjects, Mode, Proxy, remote_of
 from aeron_spark.waiting import result_within
 
 Send = Callable[[int, bytes, float | None], None]  # kind, payload, end of the wait for room (None: do not wait)
@@ -48,6 +48,7 @@ Permit = Callable[[Target, str], bool]
 STUCK_REMEDY: Final = (
     "Connect again: this process has too much to do, or its connection has failed. The peer may still run the request."
 )
+PROGRAM: Final = 0  # in place of a service's number: the objects of the program
 LONG_BACKLOG: Final = 256  # requests; a worker takes them in some 30 ms
 GRACE_S: Final = 5.0  # after the deadline of a call, for the event loop to end it
 
@@ -109,6 +110,11 @@ class RpcRunner:
     def running(self) -> int:
         """Number of the peer's requests that wait for a worker or run."""
         return self.dispatcher.running + len(self._backlog)
+
+    @property
+    def unread(self) -> int:
+        """Number of the peer's requests that were received, and whose method no thread has looked up yet."""
+        return len(self._backlog)
 
     @property
     def held_bytes(self) -> int:
@@ -199,7 +205,7 @@ class RpcRunner:
             self._report(taken)
         elif isinstance(taken, Invocation):
             arrived_at = time.monotonic()
-            self._submit(lambda: self._run(taken, arrived_at))
+            self._submit(lambda: self._run(taken, arrived_at), service_of(taken.target))
         elif taken is not None:
             self._respond(taken)
 
@@ -209,9 +215,9 @@ class RpcRunner:
         except AeronSparkError as error:
             self._report(error)
 
-    def _submit(self, work: Callable[[], object]) -> None:
+    def _submit(self, work: Callable[[], object], service: int | None = None) -> None:
         with suppress(RuntimeError):  # the endpoint is closing
-            self._owner.worker_pool.submit(self, work)
+            self._owner.worker_pool.submit(self, work, service)
 
     def _check_room(self) -> None:
         """Let the peer send again if its calls have become less than half of their limit after they were full."""
@@ -368,6 +374,11 @@ class LockedReferences:
         """As ``ConnectionObjects``."""
         with self._state_lock:
             return self._objects.resolve(reference)
+
+
+def service_of(target: Target | None) -> int:
+    """Return the number of the endpoint's own service that is called; PROGRAM for an object of the program."""
+    return target if isinstance(target, int) and target >= FIRST_SERVICE else PROGRAM
 
 
 def _outcome_of(future: Future[Any]) -> Outcome:

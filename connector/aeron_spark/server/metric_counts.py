@@ -12,6 +12,7 @@ from typing import Any, Final
 from aeron_spark.connection import bulk_links
 from aeron_spark.connection.call_observer import ServedCall
 from aeron_spark.connection.connection import Connection
+from aeron_spark.connection.rpc import PROGRAM, service_of
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.protocol.rpc_objects import FIRST_SERVICE
 from aeron_spark.protocol.server_effects import Ending, HandshakeEnded, Notice
@@ -23,13 +24,9 @@ from aeron_spark.streams.observer import CommittedTransaction, StreamObserver
 from aeron_spark.wire import stream_rpc
 
 Labels = tuple[str, ...]
-SERVICES: Final = {bulk_links.SERVICE: "bulk-links", stream_rpc.SERVICE: "streams", FIRST_SERVICE + 3: "relay"}
-
-
-def service_of(ended: ServedCall) -> str:
-    """Return the name of the service that was called; "program" for an object of the program."""
-    target = ended.target
-    return SERVICES.get(target, "program") if isinstance(target, int) else "program"
+SERVICES: Final = {
+    bulk_links.SERVICE: "bulk-links", stream_rpc.SERVICE: "streams", FIRST_SERVICE + 3: "relay", PROGRAM: "program"
+}  # fmt: skip
 
 
 class Histogram:
@@ -144,7 +141,7 @@ class MetricCounts(ServerObserver, StreamObserver):
     def call_ended(self, connection: Connection, ended: ServedCall) -> None:
         """Count a call."""
         result = "ok" if ended.error is None else "error" if isinstance(ended.error, AeronSparkError) else "failed"
-        service = service_of(ended)
+        service = SERVICES.get(service_of(ended.target), "program")
         self.add("calls_total", (service, result))
         self.observe("call_duration_seconds", (service,), ended.seconds)
 

@@ -15,7 +15,7 @@ from aeron_spark.node.space import space_of
 from aeron_spark.server.disk_reserve import DiskReserve
 from aeron_spark.server.event_watch import SHM_RESERVE_BYTES
 from aeron_spark.server.message_server import MessageServer
-from aeron_spark.server.metric_counts import Labels, MetricCounts
+from aeron_spark.server.metric_counts import SERVICES, Labels, MetricCounts
 from aeron_spark.streams.store import StreamStore
 
 SYSTEM_COUNTER: Final = 0  # type id of the media driver's own counters
@@ -79,6 +79,7 @@ class MetricReader:
         sent = sum(one.unacknowledged_bytes for one in sessions)
         in_bulk_links = sum(runtime.bulk_links.held_bytes().values())
         traffic = runtime.traffic.totals()
+        waiting = runtime.worker_pool.waiting()
         return {
             "connections": {(transport,): float(transports[transport]) for transport in ("ipc", "udp")},
             "sessions": {
@@ -90,7 +91,10 @@ class MetricReader:
             "received_bytes_total": {(kind,): float(total.received) for kind, total in traffic.items()},
             "sent_bytes_total": {(kind,): float(total.sent) for kind, total in traffic.items()},
             "tampered_frames_total": {(): float(runtime.tampered)},
-            "calls_waiting": {("all",): float(runtime.worker_pool.waiting())},
+            "calls_waiting": {
+                **{(name,): float(waiting.get(service, 0)) for service, name in SERVICES.items()},
+                ("unread",): float(sum(one.unread_calls for one in sessions)),
+            },
             "queued_bytes": {
                 ("received",): float(received),
                 ("sent",): float(sent),

@@ -59,7 +59,7 @@ _ALL: Final = (
     _counter("tampered_frames_total", "frames that failed their authentication"),
     _counter("guard_dropped_packets_total", "packets that the media driver's guard dropped", "direction", "reason"),
     _counter("calls_total", "ended calls: `ok`, `error` (one of aeron-spark) or `failed`", "service", "result"),
-    _gauge("calls_waiting", "calls that wait for a thread", "service"),
+    _gauge("calls_waiting", "calls that wait for a thread; `unread`: their service is not known yet", "service"),
     _gauge(
         "queued_bytes", "bytes that wait: `received` for threads, `sent` for the client's acknowledgement, `bulk` of "
         "bulk links for threads", "queue",

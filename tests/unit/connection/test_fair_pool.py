@@ -75,7 +75,7 @@ def test_one_owner_does_not_take_the_threads_of_the_others(pool: FairPool) -> No
     assert greedy.most == 2
     greedy.let(100)
     await_running(pool, greedy, 0)
-    assert pool.waiting() == 0
+    assert pool.waiting() == {}
     assert greedy.most == 2
 
 
@@ -181,3 +181,20 @@ def test_the_unfinished_work_before_a_mark_excludes_later_finished_and_dropped_w
     assert pool.unfinished(pool.mark()) == 1
     later.let(1)
     wait_for(lambda: pool.unfinished(pool.mark()) == 0)
+
+
+def test_waiting_work_is_counted_by_its_kind_until_it_runs_or_is_dropped(pool: FairPool) -> None:
+    pool.threads_per_owner = 1
+    first, second = Gate(), Gate()
+    pool.submit("one", first, "a")
+    await_running(pool, first, 1)
+    for kind in ("a", "b", "b", None):
+        pool.submit("one", second, kind)
+    assert pool.waiting() == {"a": 1, "b": 2, None: 1}
+    first.let(1)
+    await_running(pool, second, 1)
+    assert pool.waiting() == {"b": 2, None: 1}
+    assert pool.drop("one") == 3
+    assert pool.waiting() == {}
+    second.let(1)
+    await_running(pool, second, 0)

@@ -8,11 +8,13 @@ from typing import Any, Final
 
 import pytest
 
+from aeron_spark.connection.rpc import PROGRAM
 from aeron_spark.connection.traffic import EndpointTraffic
 from aeron_spark.server.metric_counts import MetricCounts
 from aeron_spark.server.metric_state import MetricReader
 from aeron_spark.server.metric_table import METRICS
 from aeron_spark.server.metrics import ServerMetrics
+from aeron_spark.wire import stream_rpc
 
 CONNECTIONS: Final = 1_000
 SCRAPE_TIMEOUT_S: Final = 0.25  # the target is 0.05 s, on an idle machine
@@ -20,7 +22,7 @@ SCRAPE_TIMEOUT_S: Final = 0.25  # the target is 0.05 s, on an idle machine
 
 def connection(number: int) -> Any:
     return SimpleNamespace(
-        is_ipc=number % 4 == 0, waiting_bytes=10, unacknowledged_bytes=20, is_paused=number % 100 == 0
+        is_ipc=number % 4 == 0, waiting_bytes=10, unacknowledged_bytes=20, is_paused=number % 100 == 0, unread_calls=2
     )
 
 
@@ -28,7 +30,8 @@ def connection(number: int) -> Any:
 def reader() -> MetricReader:
     connections = [connection(number) for number in range(CONNECTIONS)]
     runtime = SimpleNamespace(
-        traffic=EndpointTraffic(), tampered=3, worker_pool=SimpleNamespace(waiting=lambda: 5),
+        traffic=EndpointTraffic(), tampered=3,
+        worker_pool=SimpleNamespace(waiting=lambda: {PROGRAM: 5, stream_rpc.SERVICE: 2, None: 3}),
         bulk_links=SimpleNamespace(held_bytes=lambda: dict.fromkeys(range(7), 100)),
         holds=SimpleNamespace(throttled=connections[:2], memory=SimpleNamespace(limit=512)),
     )  # fmt: skip
@@ -57,6 +60,9 @@ def test_connections_and_sessions_are_counted_by_their_states(reader: MetricRead
     assert state["paused_connections"] == {(): 10}
     assert state["throttled_connections"] == {(): 2}
     assert state["queued_bytes"] == {("received",): 10_010, ("sent",): 20_020, ("bulk",): 700}
+    assert state["calls_waiting"] == {
+        ("streams",): 2, ("bulk-links",): 0, ("relay",): 0, ("program",): 5, ("unread",): 2 * (CONNECTIONS + 1),
+    }  # fmt: skip
     assert state["disk_free_bytes"] == {("store",): 100}
     assert state["authorized_keys"] == {(): 9}
     assert state["log_lines_suppressed_total"] == {(): 11}
