@@ -90,6 +90,16 @@ class ServerOptions(EndpointOptions, where=SERVER):
         example="/srv/aeron-spark/streams",
         shown="the archive's folder with the suffix `.streams`",
     )
+    sync_level: int | None = option(
+        None,
+        "Disk writes of the archive of the node that the server starts: 0 leaves syncing to the operating system, 1 "
+        "syncs data, 2 syncs metadata, too. With 0 a power loss can remove acknowledged rows. A node that runs with "
+        "another level ends the start of the server with an error.",
+        example="1",
+        low=0,
+        high=2,
+        shown="0, or the level of the node that runs",
+    )
     admin_socket: PathText | None = option(
         None,
         "Unix socket on which the commands of this machine, such as `aeron-spark server status`, ask the server. Only "

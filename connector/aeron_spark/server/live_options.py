@@ -30,6 +30,7 @@ RESTART_REASONS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
             *("bind", "ports", "ipc", "reply_channel", "mdc_ports", "session_id_range"),
             *("aeron_dir", "streams_dir", "admin_socket", "http"),
         ),
+        "The node keeps its settings until it stops.": ("sync_level",),
         "The clients that are connected have verified the key and the secret, and resume their sessions with them.": (
             *("identity", "shared_secret_file"),
         ),

@@ -61,7 +61,8 @@ class Preflight:
         """Execute the checks, one after the other."""
         checks: tuple[tuple[str, Callable[[], Iterator[Finding]]], ...] = (
             ("clients", self._clients), ("identity", self._identity), ("addresses", self._addresses),
-            ("http", self._http), ("folders", self._folders), ("bans", self._bans), ("streams", self._streams),
+            ("http", self._http), ("node", self._sync_level),
+            ("folders", self._folders), ("bans", self._bans), ("streams", self._streams),
             ("memory", self._memory),
             ("shared memory", self._shared_memory), ("open files", self._open_files), ("disk", self._disk),
         )  # fmt: skip
@@ -123,6 +124,21 @@ class Preflight:
             return  # by a server that may have this port, too; the check of the folders names it
         require_free(address)
         yield Finding("ok", "http", f"{address} is free")
+
+    def _sync_level(self) -> Iterator[Finding]:
+        required, running = self._options.sync_level, self._node
+        if required is None or running.state not in ("running", "foreign"):
+            return
+        if running.settings is not None and running.settings.sync_level == required:
+            yield Finding("ok", "node", f"the node in {running.aeron_dir} runs with syncLevel {required}")
+            return
+        has = "an unknown one" if running.settings is None else running.settings.sync_level
+        # a server that uses the store may have started the node, which then ends with it
+        yield Finding(
+            "warning" if self._is_store_in_use else "error", "node",
+            f"option 'syncLevel' is {required}, and the node in {running.aeron_dir} runs with {has}",
+            "Stop the node before the start of the server ('aeron-spark node stop'), or change the option.",
+        )  # fmt: skip
 
     def _bans(self) -> Iterator[Finding]:
         bans = StoredBans()

@@ -176,7 +176,7 @@ class ServerNode:
         Both may differ from those that the constructor expected: a start chooses another directory when the shared
         memory is too small, and another process may have started the node meanwhile.
         """
-        handle = node.ensure(self._options.aeron_dir)
+        handle = node.ensure(self._options.aeron_dir, sync_level=self._options.sync_level)
         self._is_started_here = self._is_started_here or handle.is_started_here
         if self._handle is None:
             try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from aeron_spark.aeron import jvm
 from aeron_spark.cli.main import main
 from aeron_spark.node import space
+from aeron_spark.node.settings import NodeSettings
 from aeron_spark.protocol.keypair import public_text
 from aeron_spark.server import preflight
 from aeron_spark.streams.definition import Definition, write_definition
@@ -163,3 +165,25 @@ def test_each_finding_is_one_line_with_its_level(configured: Configured, capsys:
     lines = capsys.readouterr().out.splitlines()
     assert {line.split(":")[0] for line in lines} == {"ok"}
     assert {line.split(":")[1].strip() for line in lines} >= {"options", "clients", "identity", "memory", "disk"}
+
+
+@pytest.mark.parametrize(
+    ("running", "level", "code"), [(1, "1", 0), (0, "1", 2), (1, "0", 2), (None, "1", 2), (0, None, 0)]
+)
+def test_a_node_that_runs_with_another_sync_level_is_an_error(
+    configured: Configured, monkeypatch: pytest.MonkeyPatch, running: int | None, level: str | None, code: int
+) -> None:
+    real = preflight.node.status
+
+    def status(*arguments: Any) -> Any:
+        settings = None if running is None else NodeSettings(sync_level=running)
+        state = "foreign" if running is None else "running"
+        return replace(real(*arguments), state=state, settings=settings)
+
+    monkeypatch.setattr(preflight.node, "status", status)
+    found = configured.check(**({} if level is None else {"syncLevel": level}))
+    assert found[0] == code
+    assert [(one["level"], one["subject"]) for one in found[1]] == [("error", "node")] * (code != 0)
+    if code:
+        assert f"option 'syncLevel' is {level}" in found[1][0]["what"]
+        assert "aeron-spark node stop" in found[1][0]["remedy"]

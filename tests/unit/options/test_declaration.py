@@ -71,6 +71,7 @@ PUBLIC_AT_SERVERS = PUBLIC_AT_ENDPOINTS | {
     "workersPerConnection",
     *("maxBulkLinks", "streamsDir", "adminSocket", "stageBytes", "diskReserve", "drainTimeout", "stageBytesPerKey"),
     *("maxPartitions", "maxPartitionsPerKey", "leaseDelay", "memoryLimit", "logFormat", "logLevel", "bytesIn"),
+    "syncLevel",
     *("http", "metricsStreams"),
     *("bytesOut", "messagesIn"),
 }

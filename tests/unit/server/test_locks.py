@@ -362,3 +362,23 @@ def free_port() -> int:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+@pytest.mark.parametrize("level", [None, 1])
+def test_a_server_starts_its_node_with_the_sync_level_of_its_options(
+    tmp_path: Path, aeron_dir: Path, monkeypatch: pytest.MonkeyPatch, level: int | None
+) -> None:
+    started: list[dict[str, object]] = []
+
+    def ensure(*arguments: object, **settings: object) -> Handle:
+        started.append(settings)
+        return Handle(tmp_path)
+
+    monkeypatch.setattr(node, "ensure", ensure)
+    options = ServerOptions.parse(
+        f"127.0.0.1:{free_port()}", {"aeronDir": str(aeron_dir), **({} if level is None else {"syncLevel": level})}
+    )
+    one = ServerNode(options, 1 << 16)
+    one.start()
+    one.close()
+    assert started == [{"sync_level": level}]
