@@ -121,6 +121,8 @@ def show(identity: str | None, of_server: bool, as_json: bool) -> None:
 def trust(server: str, key: str, comment: str, known_servers: Path | None, as_json: bool) -> None:
     """Add the server at HOST:PORT with its public KEY to the known servers.
 
+    HOST:PORT is the address as for connecting, also HOST:PORT:CONTROL; the control port is not stored.
+
     Get KEY from the server's operator, who prints it with 'aeron-spark keys show --server'. Fails if another key of
     this server is known: 'keys forget' removes that first.
 

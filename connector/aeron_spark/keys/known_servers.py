@@ -17,7 +17,8 @@ from aeron_spark.errors import AeronSparkError, DataFormatError, OptionError
 from aeron_spark.keys import key_files
 from aeron_spark.protocol.access import ServerName, server_key_changed
 from aeron_spark.protocol.keypair import parse_public, public_text
-from aeron_spark.transport.addresses import HostPort, canonical_host
+from aeron_spark.transport.addresses import canonical_host
+from aeron_spark.transport.endpoint_channels import server_address
 
 IPC: Final = "ipc:"
 
@@ -50,16 +51,22 @@ def ipc_server(aeron_dir: Path) -> ServerName:
 
 
 def parse_server(text: str) -> ServerName:
-    """Parse ``host:port``, ``[ipv6]:port`` or ``ipc:DIRECTORY``. Raises OptionError for other texts."""
+    """Parse an address as clients take it: ``host:port``, ``host:port:control``, ``[ipv6]:port`` or ``ipc:DIRECTORY``.
+
+    The control port is no part of the name. Raises OptionError for other texts.
+    """
     if text.startswith(f"{IPC}/"):
         return ipc_server(Path(unquote(text[len(IPC) :])))
-    try:
-        endpoint = HostPort.parse(text)
-    except ValueError as error:
+    if text == IPC:
         raise OptionError(
-            f"the server {text!r} {error}", remedy="Write an address such as host:40123 or [::1]:40123."
-        ) from None
-    return network_server(endpoint.host, endpoint.port)
+            f"the server {text!r} has no directory",
+            remedy="Write the media driver's directory, as 'aeron-spark node status' shows it: ipc:/dev/shm/NAME",
+        )
+    try:
+        address = server_address(text).address
+    except OptionError as error:
+        raise OptionError(f"the server {text!r} is not valid: {error.what}", remedy=error.remedy) from None
+    return network_server(address.host, address.data_port)
 
 
 class KnownServers:

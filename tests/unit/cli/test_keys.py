@@ -149,6 +149,12 @@ def test_servers_are_trusted_listed_and_forgotten(home: Path) -> None:
     assert lines("list") == []
 
 
+def test_a_server_with_a_control_port_is_trusted_and_forgotten_like_it_is_connected_to(home: Path) -> None:
+    assert "now known" in run("trust", "host:4000:4100", public_text(key(1)))
+    assert "already known" in run("trust", "host:4000", public_text(key(1)))
+    assert run("forget", "host:4000:4200").strip() == "forgot host:4000"
+
+
 def test_row_41_another_key_of_a_known_server_is_not_trusted(home: Path) -> None:
     run("trust", "host:4000", public_text(key(1)))
     before = (home / "known_servers").read_bytes()
@@ -178,9 +184,9 @@ def test_the_error_for_an_unknown_server_names_the_nearest_one(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("trust", "host", public_text(key(1))), "is not host:port"),
+        (("trust", "host", public_text(key(1))), "has no port"),
         (("trust", "host:4000", "AAAA"), "is not a public key"),
-        (("forget", "host:99999"), "above 65535"),
+        (("forget", "host:99999"), "the data port is 99999, expected 1 to 65535"),
     ],
 )
 def test_a_wrong_argument_is_an_option_error(arguments: tuple[str, ...], says: str) -> None:

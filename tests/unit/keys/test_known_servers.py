@@ -125,11 +125,20 @@ def test_all_spellings_of_a_server_mean_the_same_server(spelling: str, server: S
         "[fe80::1%a b]:1",
         "[fe80::1%a\nb]:1",
         "ipc:here",
+        "ipc:",
+        "host:4000:0",
+        "host:4000:4000",
+        "host:1:2:3",
     ],
 )
 def test_an_invalid_server_is_refused(spelling: str) -> None:
     with pytest.raises(OptionError, match="the server"):
         parse_server(spelling)
+
+
+def test_an_address_with_a_control_port_names_the_server_of_its_data_port() -> None:
+    assert parse_server("Host:4000:4100") == ServerName("host", 4000)
+    assert parse_server("[::1]:4000:4100") == ServerName("::1", 4000)
 
 
 def test_all_other_lines_stay_unchanged(known: KnownServers, path: Path) -> None:
