@@ -164,8 +164,13 @@ class RpcRunner:
         self.take_requests(((kind, payload),))
 
     def take_requests(self, requests: Sequence[PeerRequest]) -> None:
-        """Count requests of the peer, and have workers run them."""
+        """Count requests of the peer, and have workers run them; after ``close``, drop them.
+
+        A transfer with a request may be complete only after the connection has ended.
+        """
         with self._requests_lock:
+            if self._is_closed:
+                return
             begins = self._backlog.add(requests, time.monotonic())
         if begins is Begins.ON_WORKER:
             self._submit(self._take_backlog)
@@ -206,7 +211,9 @@ class RpcRunner:
         elif isinstance(taken, Invocation):
             arrived_at = time.monotonic()
             self._submit(lambda: self._run(taken, arrived_at), service_of(taken.target))
-        elif taken is not None:
+            if self._is_closed:  # ``close`` may have dropped the waiting work before this was submitted
+                self._owner.worker_pool.drop(self)
+        elif taken is not None and not self._is_closed:
             self._respond(taken)
 
     def _respond(self, response: bytes) -> None:

@@ -1,0 +1,54 @@
+"""A request whose transfer is complete only after the connection has ended does not run."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any, Final
+
+import pytest
+
+from aeron_spark.connection.rpc import RpcRunner
+from tests.unit.connection.endpoints import World, wait_for
+
+LARGE: Final = bytes(200_000)  # needs a transfer
+
+
+class Counter:
+    """An object of a client that its server calls."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def count(self, data: bytes) -> int:
+        self.calls += 1
+        return self.calls
+
+
+@pytest.mark.parametrize("copies", [1, 100])  # 100 of them wait for a worker, in place of the event loop
+def test_a_request_that_arrives_after_the_end_of_its_connection_is_dropped(
+    world: World, monkeypatch: pytest.MonkeyPatch, copies: int
+) -> None:
+    taken: list[tuple[RpcRunner, Sequence[Any]]] = []
+    take_requests = RpcRunner.take_requests
+
+    def record(self: RpcRunner, requests: Sequence[Any]) -> None:
+        taken.append((self, [(kind, bytes(payload)) for kind, payload in requests]))
+        take_requests(self, requests)
+
+    monkeypatch.setattr(RpcRunner, "take_requests", record)
+    server, client = world.pair()
+    counter, ended = Counter(), threading.Event()
+    client.register("counter", counter, ["count"])
+    client.connection.on_disconnect(lambda _: ended.set())
+    (at_server,) = server.connections
+    assert at_server.remote("counter").count(LARGE) == 1
+    runner, requests = taken[-1]
+    at_server.close()
+    assert ended.wait(20.0), "the client was not disconnected"
+    wait_for(lambda: runner._is_closed, "the end of the connection")
+    pool = client._runtime.worker_pool
+    runner.take_requests([*requests] * copies)
+    assert (runner.running, runner.held_bytes) == (0, 0)
+    wait_for(lambda: pool.unfinished(pool.mark()) == 0, "the work of the pool")
+    assert counter.calls == 1
