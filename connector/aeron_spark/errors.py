@@ -106,6 +106,8 @@ class AeronSparkError(Exception):
     program can compare, or "".
     """
 
+    call: str = ""
+    """The id of the remote call that failed, under which the peer has logged it; or ""."""
     fault: ClassVar[Fault] = "transport"
     _class_retriable: ClassVar[bool] = False
 
@@ -127,7 +129,8 @@ class AeronSparkError(Exception):
         return error
 
     def __str__(self) -> str:
-        return f"{self.what}. {self.remedy}" if self.remedy else self.what
+        text = f"{self.what}. {self.remedy}" if self.remedy else self.what
+        return f"{text} (call {self.call} in the peer's log)" if self.call else text
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Spark pickles exceptions between processes; keyword-only arguments would be lost without this.

@@ -48,6 +48,18 @@ def take_noted_failure() -> tuple[str, AeronSparkError] | None:
     return noted
 
 
+def note_answer(call: str) -> None:
+    """Note the name of the call whose response this thread has got."""
+    _RUNNING.answered = call
+
+
+def take_answered_call() -> str:
+    """Return what ``note_answer`` noted on this thread since the last call of this function, or ""."""
+    answered: str = getattr(_RUNNING, "answered", "")
+    _RUNNING.answered = ""
+    return answered
+
+
 class Labelled(Protocol):
     """A connection."""
 

@@ -20,7 +20,7 @@ from concurrent.futures import CancelledError, Future
 from contextlib import nullcontext, suppress
 from typing import Any, Final
 
-from aeron_spark.connection.call_observer import ServedCall, take_noted_failure
+from aeron_spark.connection.call_observer import ServedCall, note_answer, take_noted_failure
 from aeron_spark.connection.owner import EndpointServices
 from aeron_spark.connection.request_backlog import TURN_REQUESTS, Begins, PeerRequest, RequestBacklog
 from aeron_spark.errors import AeronSparkError, EndedError, OptionError, RefusedError
@@ -305,6 +305,7 @@ class RpcRunner:
                 self.calls.withdraw(waiter)
             waiter.cancel()
             raise
+        note_answer(call_name(self._number, response.call_id))
         return self.calls.result_of(response)
 
     def _until(self, timeout: float | None) -> float:

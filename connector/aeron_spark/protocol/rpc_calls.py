@@ -222,4 +222,6 @@ def _error_of(description: str, name: str, failure: Failure) -> AeronSparkError:
         text = f"{description} failed at the peer: {failure.text or failure.code}"
         return RemoteError(text, code=failure.code, remedy=remedy)
     text = f"{description} failed at the peer: {raised.what}"
-    return RemoteError(text, code=failure.code, remedy=raised.remedy, reason=raised.reason, raised=raised)
+    error = RemoteError(text, code=failure.code, remedy=raised.remedy, reason=raised.reason, raised=raised)
+    error.call = raised.call = name
+    return error

@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final, Protocol, TypeVar
 
 from aeron_spark.connection.bulk_links import BulkLink
+from aeron_spark.connection.call_observer import take_answered_call
 from aeron_spark.errors import (
     AeronSparkError,
     ConnectError,
@@ -96,15 +97,16 @@ class StreamSession:
         deadline = self.deadline(self.timeout_s if timeout is None else timeout, f"the server's answer to {name}")
         with self._using():
             while True:
-                answer = self._call(request, timeout, deadline)
+                answer, call = self._call(request, timeout, deadline)
                 try:
-                    return stream_rpc.decode_response(request, answer)
+                    return stream_rpc.decode_response(request, answer, call)
                 except RefusedError as refusal:
                     if refusal.reason != DRAINING:
                         raise
                     self._pause_after(refusal, refusal, deadline)
 
-    def _call(self, request: Request[Any], timeout: float | None, deadline: Deadline) -> bytes:
+    def _call(self, request: Request[Any], timeout: float | None, deadline: Deadline) -> tuple[bytes, str]:
+        """Return the encoded response, and the name of the call in the server's log."""
         encoded = stream_rpc.encode_request(request)
         name = type(request).__name__
         while True:
@@ -258,9 +260,10 @@ class StreamSession:
         return removed
 
 
-def _call_once(client: SessionClient, request: bytes, name: str, timeout_s: float) -> bytes:
+def _call_once(client: SessionClient, request: bytes, name: str, timeout_s: float) -> tuple[bytes, str]:
+    take_answered_call()  # of an earlier call
     try:
         answer: bytes = client.remote(stream_rpc.SERVICE).with_timeout(timeout_s)[stream_rpc.METHOD](request)
     except WaitTimeout as error:  # all requests call one method, whose name does not help a user
         raise error.with_what(f"request {name} was not answered: {error.what}") from None
-    return answer
+    return answer, take_answered_call()

@@ -473,14 +473,16 @@ def failure_of(error: AeronSparkError) -> Failure:
     return Failure(encode_error(error))
 
 
-def decode_response(request: Request[ResponseT], data: bytes) -> ResponseT:
-    """Decode the response to ``request``.
+def decode_response(request: Request[ResponseT], data: bytes, call: str = "") -> ResponseT:
+    """Decode the response to ``request``. ``call`` is the name of its call in the server's log.
 
-    Raises the error of a Failure, and DataFormatError for bytes that are not a response to this request.
+    Raises the error of a Failure, with ``call``, and DataFormatError for bytes that are not a response to this request.
     """
     response: AnyResponse = _decoded(_RESPONSE_DECODER, data, "a response of the stream service")
     if isinstance(response, Failure):
-        raise decode_error(response.error)
+        error = decode_error(response.error)
+        error.call = call
+        raise error
     expected = RESPONSES[type(request)]
     if not isinstance(response, expected):
         raise DataFormatError(

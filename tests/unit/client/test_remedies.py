@@ -4,16 +4,32 @@ from __future__ import annotations
 
 import logging
 import re
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from aeron_spark.aeron.exceptions import plain_message
 from aeron_spark.client.settings import ClientSettings
+from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.endpoint_listeners import EndpointListeners
-from aeron_spark.errors import ConnectError, OptionError, RefusedError, RemoteError, Retry, ServerKeyChanged
+from aeron_spark.errors import (
+    AeronSparkError,
+    ConnectError,
+    OptionError,
+    RefusedError,
+    RemoteError,
+    Retry,
+    ServerKeyChanged,
+)
+from aeron_spark.protocol.grants import Grant
 from aeron_spark.protocol.keypair import fingerprint
 from aeron_spark.protocol.rpc_dispatch import REMEDIES
-from tests.unit.connection.endpoints import LINK, World, wait_for
+from aeron_spark.server.observer import ServerObserver
+from aeron_spark.server.stream_service import StreamRequestHandler
+from aeron_spark.stream_client.session import StreamSession
+from aeron_spark.wire import stream_rpc
+from tests.unit.connection.endpoints import ADDRESS, LINK, World, wait_for
 
 LOG = "aeron_spark.server"
 
@@ -127,6 +143,32 @@ def test_a_failed_call_has_the_same_name_in_its_error_and_in_the_peers_log(
         seen.add(found[1])
     assert len(seen) == 2
     assert {int(one.partition("-")[0], 16) for one in seen} == {client.connection.id & 0xFFFFFFFF}
+
+
+class RefusingStreams:
+    """The stream service for keys without a grant."""
+
+    def serve(self, connection: Connection) -> None:
+        service: Any = SimpleNamespace(
+            store=lambda: SimpleNamespace(names=()), grant_of=lambda _: Grant(), observer=ServerObserver()
+        )  # fmt: skip
+        connection.serve(StreamRequestHandler(service, connection), (stream_rpc.METHOD,), stream_rpc.SERVICE)
+
+
+def test_the_error_of_a_stream_request_has_the_name_of_its_call_in_the_servers_log(world: World) -> None:
+    server = world.server(start=False)
+    server.add_service(RefusingStreams())
+    server.start([ADDRESS])
+    failed: list[str] = []
+    server.events.observe(lambda event, fields: failed.append(fields["call"]) if event == "call_failed" else None)
+    session = StreamSession(world.client(), 20.0)
+    for _ in range(2):
+        with pytest.raises(AeronSparkError) as caught:
+            session.call(stream_rpc.DeleteStream("prices"))
+        assert caught.value.call == failed[-1]
+        assert str(caught.value).endswith(f" (call {failed[-1]} in the peer's log)")
+        assert failed[-1] not in caught.value.what
+    assert len(set(failed)) == 2
 
 
 def test_the_client_logs_calls_of_its_objects_that_fail(world: World, caplog: pytest.LogCaptureFixture) -> None:
