@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from aeron_spark.server.reloading import Reloader
     from aeron_spark.server.server import Server
 
-COMMAND_NAMES: Final = ("backup", "check", "reload", "restore", "status", "verify")  # no host has such a name here
+COMMAND_NAMES: Final = ("check", "reload", "status")
+RESERVED_NAMES: Final = ("backup", "restore", "verify")  # no address, so that these commands can be added later
 CUT_OFF_TIMEOUT_S: Final = 5.0  # for the end of a server whose work was cut off
 NODE_USE_TIMEOUT_S: Final = 1.0  # for the media driver to notice that this process does not use it any more
 # Each thread that computes delays the event loop by this time; with Python's 5 ms, eight threads of one client's calls
@@ -226,6 +227,11 @@ def _stop_node(running: Server) -> None:
 
 def _refuse_command_name(address: str | None) -> None:
     """Raise OptionError for an address that is, or resembles, the name of another command of the server."""
+    if address in RESERVED_NAMES:
+        raise OptionError(
+            f"{address!r} is not an address, and this release has no command of that name",
+            remedy=f"An address is HOST:PORT. The commands are: {', '.join(COMMAND_NAMES)}.",
+        )
     nearest = difflib.get_close_matches(address or "", COMMAND_NAMES, n=1, cutoff=0.7)
     if nearest:
         raise OptionError(
