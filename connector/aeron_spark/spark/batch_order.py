@@ -7,22 +7,26 @@ of the servers. A server that was restored from an older copy has an earlier mic
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from aeron_spark.errors import DataFormatError, RefusedError
 from aeron_spark.log.epochs import DIVERGED
 
-NONE = -1  # for a server without a micro-batch of the query
+NONE: Final = -1  # for a server without a micro-batch of the query
+TAG_CHARACTERS: Final = 6  # 36 bits: the tags of a query's servers differ
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
     """The last micro-batch of a query on a server (-1 for none), with its token.
 
-    ``run``: the run of the query that wrote it. ``servers``: the last micro-batch of each server of the query, by name,
-    after that one; None if a release without tokens wrote it.
+    ``run``: the run of the query that wrote it. ``servers``: the last micro-batch of each server of the query, by
+    ``tag_of`` its name, after that one; None if a release without tokens wrote it.
     """
 
     last: int
@@ -36,7 +40,12 @@ class Progress:
             return cls(last)
         try:
             found = json.loads(token)
-            servers = {str(name): int(batch) for name, batch in found["servers"].items()}
+            listed = found["servers"]
+            servers = (
+                _parse_servers(last, listed)
+                if isinstance(listed, str)
+                else {tag_of(str(name)): int(batch) for name, batch in listed.items()}  # as earlier tokens have them
+            )
             return cls(last, str(found["run"]), servers)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise DataFormatError(
@@ -46,9 +55,28 @@ class Progress:
 
 
 def token_of(batch: int, server: str, run: str, progress: Mapping[str, Progress]) -> str:
-    """Return the token of a micro-batch for ``server``; ``progress`` is the current state of all servers."""
+    """Return the token of a micro-batch for ``server``; ``progress`` is the current state of all servers.
+
+    It has each server's tag, followed by how many micro-batches its last one is before this one; nothing for a server
+    without any. So the servers of a query with a hundred of them fit into the 1 KiB that a server stores.
+    """
     servers = {name: one.last for name, one in progress.items()} | {server: batch}
-    return json.dumps({"run": run, "servers": servers}, separators=(",", ":"))
+    listed = ",".join(f"{tag_of(name)}{'' if last == NONE else batch - last}" for name, last in servers.items())
+    return json.dumps({"run": run, "servers": listed}, separators=(",", ":"))
+
+
+def tag_of(server: str) -> str:
+    """Return the short form of a server's name in tokens."""
+    return base64.urlsafe_b64encode(hashlib.sha256(server.encode()).digest())[:TAG_CHARACTERS].decode()
+
+
+def _parse_servers(batch: int, listed: str) -> dict[str, int]:
+    entries = [(one[:TAG_CHARACTERS], one[TAG_CHARACTERS:]) for one in listed.split(",")]
+    return {tag: batch - int(before) if before else NONE for tag, before in entries}
+
+
+def _tags(servers: Iterable[str]) -> frozenset[str]:
+    return frozenset(map(tag_of, servers))
 
 
 def check_follows(
@@ -71,13 +99,13 @@ def check_follows(
         return
     if latest.servers is None:
         return
-    removed = sum(name not in progress for name in latest.servers)
+    removed = len(latest.servers.keys() - _tags(progress))
     if latest.last + 1 + removed < batch:
         raise _refused(
             f"micro-batch {batch} of query {query} does not follow {latest.last}, the last of this query in {stream}"
         )
     for name, one in progress.items():
-        had = latest.servers.get(name, NONE)
+        had = latest.servers.get(tag_of(name), NONE)
         if one.last < had:
             raise _refused(
                 f"micro-batch {batch} of query {query} is not written to {stream}: the server {name} had micro-batch "

@@ -7,7 +7,7 @@ from typing import Final
 from aeron_spark.errors import RefusedError, UsageError
 from aeron_spark.streams.stages import StageRef
 
-MAX_TOKEN_BYTES: Final = 4_096  # of UTF-8; the journal has one token for each producer of each writer
+MAX_TOKEN_BYTES: Final = 1_024  # of UTF-8; the journal has one token for each producer of each writer
 
 
 def check_token(writer: str, transaction: int, token: str) -> None:

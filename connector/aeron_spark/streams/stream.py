@@ -256,7 +256,7 @@ class Stream(ReadableStream):
         unless it was refused. ``rows`` is the number of rows that the writer wrote in the transaction. ``seconds`` is
         the longest wait for another commit. ``token`` is the producer's own text, stored with its last transaction.
 
-        Raises UsageError for a token of more than 4,096 bytes of UTF-8. Raises RefusedError without stages, if the
+        Raises UsageError for a token of more than 1,024 bytes of UTF-8. Raises RefusedError without stages, if the
         stages have another number of rows, if one was removed, if the run is fenced, or if the transaction belongs to
         another producer. Raises DataFormatError for a damaged stage or a schema that does not merge; TransportError or
         WaitTimeout if the archive or the disk failed; StillWorking after ``seconds``; DataLossError if the stream is

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+import uuid
 
 import pytest
 
 from aeron_spark.errors import DataFormatError, RefusedError
-from aeron_spark.spark.batch_order import NONE, Progress, check_follows, token_of
+from aeron_spark.spark.batch_order import NONE, Progress, check_follows, tag_of, token_of
+from aeron_spark.streams.commit_checks import check_token
 
 RUN = "run-1"
 
@@ -146,7 +148,26 @@ def test_a_query_of_an_earlier_release_may_have_one_gap() -> None:
     servers.assert_refused(47, "does not follow 45")
 
 
-@pytest.mark.parametrize("token", ["x", "[]", "{}", '{"run":"r","servers":{"a":"x"}}', '{"servers":{"a":1}}'])
+def test_the_token_of_a_query_with_a_hundred_servers_is_short_enough_for_each_server() -> None:
+    servers = Servers(*(f"feeds-{number:03}.prices.example.com:20121" for number in range(100)))
+    for batch in range(1_000_000, 1_000_150):
+        server = list(servers.progress)[batch % 100]
+        token = token_of(batch, server, str(uuid.uuid4()), servers.progress)
+        check_token("q", batch, token)
+        servers.progress = {**servers.progress, server: Progress.parse(batch, token)}
+    last = servers.progress[server].servers
+    assert last == {tag_of(name): one.last for name, one in servers.progress.items()}
+
+
+def test_a_token_with_the_names_of_servers_is_still_read() -> None:
+    found = Progress.parse(7, '{"run":"run-1","servers":{"a":7,"b":6,"c":-1}}')
+    assert found == Progress(7, "run-1", {tag_of("a"): 7, tag_of("b"): 6, tag_of("c"): NONE})
+
+
+@pytest.mark.parametrize(
+    "token",
+    ["x", "[]", "{}", '{"run":"r","servers":{"a":"x"}}', '{"servers":{"a":1}}', '{"run":"r","servers":"abcdefx"}'],
+)
 def test_an_invalid_token_is_an_error(token: str) -> None:
     with pytest.raises(DataFormatError, match="the token of micro-batch 3 was not written by a sink"):
         Progress.parse(3, token)
