@@ -196,8 +196,7 @@ def _path(file: Path | None, config: Path | None) -> Path:
 
 def _configured(config: Path) -> str | None:
     """Return the clients file that a server's configuration names."""
-    options = read_configuration(config)
-    return ServerOptions.parse(str(options.pop("address", "")), options).authorized_keys
+    return ServerOptions.parse("", read_configuration(config)).authorized_keys
 
 
 def _read(path: Path) -> ClientsFile:

@@ -35,7 +35,7 @@ def _findings(config: Path | None) -> Sequence[Finding]:
 
     try:
         options = {} if config is None else read_configuration(config)
-        parsed = ServerOptions.parse(str(options.pop("address", "")), options)
+        parsed = ServerOptions.parse("", options)
         ServerSettings.of(parsed)
     except AeronSparkError as error:
         return [Finding("error", "options", error.what, error.remedy)]

@@ -163,10 +163,10 @@ def _merged_options(address: str | None, config: Path | None, flags: dict[str, A
     if config is not None:
         file_options = read_configuration(config)
         refuse_duplicates(options, file_options, str(config))
-        address = address or file_options.pop("address", None)
         options |= file_options
     if not any(name.replace("_", "").lower() == "logformat" for name in options):
         options["logformat"] = "text"
+    ServerOptions.parse(address or "", options)  # other names could be parameters of the class Server
     return address or "", options
 
 

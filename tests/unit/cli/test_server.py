@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
@@ -43,6 +44,22 @@ def test_a_line_without_a_command_runs_a_server_and_its_errors_name_the_command_
         help_text = capsys.readouterr().out
         assert help_text.startswith("Usage: aeron-spark server [OPTIONS] [HOST:PORT]")
         assert "--max-connections" in help_text
+
+
+@pytest.mark.parametrize("name", ["address", "store", "connection_class"])
+def test_a_parameter_of_the_python_class_is_no_option_of_the_file(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def started(*_: object, **options: object) -> NoReturn:
+        pytest.fail("the server took the options")
+
+    monkeypatch.setattr("aeron_spark.server.server.Server", started)
+    config = tmp_path / "server.toml"
+    config.write_text(f'{name} = "127.0.0.1:20121"\nallowAnyKey = true\n')
+    for line in (f"server 127.0.0.1:20121 --config {config}", f"server check --config {config}"):
+        assert main(line.split()) == 2
+        captured = capsys.readouterr()
+        assert f"unknown option '{name}'" in captured.out + captured.err
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
