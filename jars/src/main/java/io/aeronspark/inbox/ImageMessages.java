@@ -19,8 +19,10 @@ import org.agrona.concurrent.UnsafeBuffer;
  */
 final class ImageMessages implements ControlledFragmentHandler
 {
-    /** Most fragments of one poll, so that one busy publication does not delay the others. */
+    /** Most fragments and most messages of one poll, so that one busy publication does not delay the others. */
     private static final int FRAGMENT_LIMIT = 512;
+    /** The event loop takes some 0.1 ms for a message of any length. */
+    private static final int MESSAGE_LIMIT = 16;
     private static final int MIN_KEPT_CAPACITY = 4096;
 
     final Image image;
@@ -38,6 +40,8 @@ final class ImageMessages implements ControlledFragmentHandler
     private boolean isKept;
     private UnsafeBuffer kept;
     private boolean isFull;
+    /** Messages of this poll. */
+    private int messages;
 
     /** Notices that a fragment is available and leaves it. */
     private static final class Peek implements ControlledFragmentHandler
@@ -75,6 +79,7 @@ final class ImageMessages implements ControlledFragmentHandler
     boolean poll()
     {
         isFull = false;
+        messages = 0;
         image.controlledPoll(this, FRAGMENT_LIMIT);
         keepUnfinishedMessage();
         return isFull;
@@ -121,8 +126,7 @@ final class ImageMessages implements ControlledFragmentHandler
         }
         isAssembling = false;
         records.putPayload(0, buffer, offset, length);
-        records.add(InboxRecords.MESSAGE, token, image.correlationId(), image.sessionId(), length);
-        return Action.CONTINUE;
+        return addMessage(length);
     }
 
     private Action onPart(final byte flags, final DirectBuffer buffer, final int offset, final int partLength)
@@ -165,9 +169,16 @@ final class ImageMessages implements ControlledFragmentHandler
             {
                 records.putPayload(0, kept, 0, newLength);
             }
-            records.add(InboxRecords.MESSAGE, token, image.correlationId(), image.sessionId(), newLength);
+            return addMessage(newLength);
         }
         return Action.CONTINUE;
+    }
+
+    /** Add the record of a message whose payload is there; end the poll after the last message that it may have. */
+    private Action addMessage(final int length)
+    {
+        records.add(InboxRecords.MESSAGE, token, image.correlationId(), image.sessionId(), length);
+        return ++messages < MESSAGE_LIMIT ? Action.CONTINUE : Action.BREAK;
     }
 
     private Action abortFull()

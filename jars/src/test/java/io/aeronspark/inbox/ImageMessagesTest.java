@@ -103,6 +103,27 @@ class ImageMessagesTest
     }
 
     @Test
+    void leavesManySmallMessagesForFurtherPolls()
+    {
+        final ImageMessages messages = messages(false);
+        for (int i = 0; i < 40; i++)
+        {
+            publish(Integer.toString(i));
+        }
+        final List<Integer> counts = new ArrayList<>();
+        final List<String> all = new ArrayList<>();
+        while (messages.hasMore())
+        {
+            assertFalse(messages.poll()); // the records are not full: other images have their turn in the same poll
+            final List<String> taken = takeMessages();
+            counts.add(taken.size());
+            all.addAll(taken);
+        }
+        assertEquals(List.of(16, 16, 8), counts);
+        assertEquals("39", all.get(39));
+    }
+
+    @Test
     void leavesAMessageForTheNextPollIfTheRecordsAreFull()
     {
         records = new InboxRecords(InboxRecords.sizeOf(100) + InboxRecords.sizeOf(96));
