@@ -7,7 +7,6 @@ needs, prints ``attacking``, and repeats the attack until the next line. Then it
 from __future__ import annotations
 
 import json
-import os
 import select
 import sys
 import time
@@ -81,7 +80,6 @@ ATTACKS: Final[dict[str, Callable[[Client], Iterator[None]]]] = {
 
 def main(address: str, key: str, aeron_dir: str) -> None:
     """Run the commands of the input: the name of an attack, and ``stop``."""
-    os.nice(19)
     print("ready", flush=True)
     while name := sys.stdin.readline().strip():
         client = aeron_spark.connect(

@@ -1,7 +1,8 @@
 """Attacks of one client on a server: the response times of another client before, during and after an attack.
 
-The 99th percentiles of the good client are printed. `make test` attacks for some seconds and bounds what a busy machine
-cannot explain; `make soak` attacks for a minute, with the bounds that docs/operations.md gives.
+The medians and 99th percentiles of the good client are printed. `make test` attacks for some seconds and bounds what a
+busy machine cannot explain. `make soak` attacks for half a minute, on a quiet machine, with the bounds that the server
+promises: three times the 99th percentile without an attack, and 5 ms.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Final
 
 import pytest
@@ -19,7 +21,7 @@ from tests.aeron.attacks.attacker import ATTACKS
 from tests.leaks import SHARED_MEMORY
 
 SHORT_S: Final = 1.5
-LONG_S: Final = 60.0
+LONG_S: Final = 30.0
 SHORT_EXCESS_S: Final = 5.0  # calls that waited for an attacker's calls timed out after 30 s; less is a busy machine
 RECOVERY_S: Final = 5.0
 MEMORY_BOUND: Final = {"large_calls": 40 * MIB}  # of one attacker; of the other attacks, DEFAULT_BOUND
@@ -29,14 +31,15 @@ MEMORY_TIMEOUT_S: Final = 60.0
 
 @pytest.fixture(scope="module")
 def server(run_name: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[AttackedServer]:
-    own, others = (SHARED_MEMORY / f"{run_name}-{secrets.token_hex(3)}" for _ in range(2))
-    with node.ensure(own) as serving, node.ensure(others) as dialling:
-        attacked = AttackedServer(serving, dialling, tmp_path_factory.mktemp("attacked"))
+    directories = [SHARED_MEMORY / f"{run_name}-{secrets.token_hex(3)}" for _ in range(3)]
+    with ExitStack() as stack:
+        nodes = [stack.enter_context(node.ensure(directory)) for directory in directories]
+        attacked = AttackedServer(*nodes, tmp_path_factory.mktemp("attacked"))
         try:
             yield attacked
         finally:
             attacked.close()
-    for directory in (own, others):
+    for directory in directories:
         node.stop(directory, force=True, timeout=20)
 
 
