@@ -81,7 +81,7 @@ class BulkLinkHandler:
         if self._bulk_links.count(connection) >= limit:
             raise RefusedError(
                 f"{connection.label} has {limit} bulk links, and the server allows no more",
-                remedy="Close some, or raise the server's maxBulkLinks",
+                remedy="Close some, or raise the server's maxBulkLinks.",
                 reason="full",
             )
         image = runner.image_of(connection)
@@ -112,7 +112,7 @@ class BulkLinkHandler:
             if pair.publication.failure or time.monotonic() >= deadline:
                 raise WaitTimeout(
                     f"the media driver did not open a bulk link in time ({pair.publication.failure or 'no response'})",
-                    remedy="Look at the driver's errors: aeron-spark errors",
+                    remedy="See the media driver's errors: aeron-spark errors.",
                 )
             time.sleep(READY_POLL_INTERVAL_S)
 

@@ -37,7 +37,7 @@ def parse_http_address(text: str) -> HostPort:
     """Parse ``HOST:PORT``; ``:PORT`` is on 127.0.0.1. Raises OptionError for another text."""
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdecimal() or int(port) > 65535:
-        raise OptionError(f"option 'http' is {text!r}, expected HOST:PORT", remedy="For example 127.0.0.1:9464")
+        raise OptionError(f"option 'http' is {text!r}, expected HOST:PORT", remedy="Write for example 127.0.0.1:9464.")
     return HostPort(host.strip("[]") or LOOPBACK, int(port))
 
 

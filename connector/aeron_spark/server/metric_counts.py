@@ -60,8 +60,7 @@ class MetricCounts(ServerObserver, StreamObserver):
         self._histograms: Final[dict[str, dict[Labels, Histogram]]] = {}
         self.event_loop: Final = Histogram()
         """The turns of the event loop, which adds them itself."""
-        self.last_commits: Final[dict[str, float]] = {}
-        """By stream, when its last transaction was committed, in seconds since 1970."""
+        self._last_commits: Final[dict[str, float]] = {}
         self.reloaded_at = wall()
         """When the configuration in use was read."""
         self._unused_files: Final[set[str]] = set()  # those whose last reload failed
@@ -96,6 +95,11 @@ class MetricCounts(ServerObserver, StreamObserver):
         found["event_loop_turn_seconds"] = {(): (self.event_loop.cumulative(), self.event_loop.sum_s)}
         return found
 
+    def last_commits(self) -> dict[str, float]:
+        """Return by stream when its last transaction was committed, in seconds since 1970."""
+        with self._lock:
+            return dict(self._last_commits)
+
     def keep_streams(self, names: Iterable[str]) -> None:
         """Move the counts of other streams, which were deleted, to the stream ``_other``."""
         kept = {*names, OTHER_STREAMS}
@@ -104,8 +108,8 @@ class MetricCounts(ServerObserver, StreamObserver):
                 if METRICS[metric].labels == ("stream",):
                     for labels in [labels for labels in counter if labels[0] not in kept]:
                         counter[(OTHER_STREAMS,)] += counter.pop(labels)
-        for name in self.last_commits.keys() - kept:
-            self.last_commits.pop(name, None)
+            for name in self._last_commits.keys() - kept:
+                del self._last_commits[name]
 
     def on_event(self, name: str, fields: Mapping[str, Any]) -> None:
         """Count an event of ``ServerEvents`` that has no other observer."""
@@ -148,7 +152,8 @@ class MetricCounts(ServerObserver, StreamObserver):
     def committed(self, transaction: CommittedTransaction) -> None:
         """Count a transaction and the phases of its commit."""
         labels = (transaction.stream,)
-        self.last_commits[transaction.stream] = self._wall()
+        with self._lock:
+            self._last_commits[transaction.stream] = self._wall()
         self.add("stream_committed_transactions_total", labels)
         self.add("stream_committed_rows_total", labels, transaction.rows)
         self.add("stream_committed_bytes_total", labels, transaction.bytes)

@@ -122,7 +122,7 @@ class MetricReader:
             "stream_reader_lag_bytes": {(name,): float(one.lag_bytes) for name, one in figures.items()},
             "stream_reader_lag_seconds": {(name,): one.lag_s for name, one in figures.items()},
             "stream_last_commit_timestamp_seconds": {
-                (name,): time for name, time in self._counts.last_commits.items() if name in figures
+                (name,): time for name, time in self._counts.last_commits().items() if name in figures
             },
         }
         totals = {

@@ -21,7 +21,7 @@ def require_prometheus_client() -> None:
     except ImportError:
         raise OptionError(
             "option 'http' needs the Python package prometheus_client, which is not installed",
-            remedy="pip install 'aeron-spark[server]'",
+            remedy="Install it: pip install 'aeron-spark[server]'",
         ) from None
 
 

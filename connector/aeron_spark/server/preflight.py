@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from aeron_spark import node
-from aeron_spark.errors import AeronSparkError, DataLossError
+from aeron_spark.errors import AeronSparkError
 from aeron_spark.keys.identity import load_identity
 from aeron_spark.keys.key_files import read_secret, read_shared_secret
 from aeron_spark.node.locks import current_owner_text, is_locked
@@ -171,8 +171,8 @@ class Preflight:
             except AeronSparkError as error:  # the other streams serve
                 yield Finding("warning", "streams", f"stream {folder.name!r}: {error.what}", error.remedy)
             except FileNotFoundError as error:
-                missing = DataLossError(f"{error.filename} is missing", remedy="Restore it from a backup.")
-                yield Finding("warning", "streams", f"stream {folder.name!r}: {missing.what}", missing.remedy)
+                what = f"stream {folder.name!r}: {error.filename} is missing"
+                yield Finding("warning", "streams", what, "Restore it from a backup.")
         yield Finding("ok", "streams", f"{len(self._definitions)} streams can be read by this release")
 
     def _memory(self) -> Iterator[Finding]:
@@ -201,7 +201,7 @@ class Preflight:
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         if soft != resource.RLIM_INFINITY and soft < required:
             yield Finding("warning", "open files", f"a process may open {soft} files, and {required} may be needed",
-                          f"ulimit -n {required}, or LimitNOFILE={required} of the service.")  # fmt: skip
+                          f"Set ulimit -n {required}, or LimitNOFILE={required} in the unit.")  # fmt: skip
         else:
             yield Finding("ok", "open files", f"a process may open enough files; {required} may be needed")
 

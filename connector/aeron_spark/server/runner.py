@@ -562,7 +562,7 @@ class ServerRunner:
     def _verified_of(self, connection: Connection) -> _VerifiedConnection:
         verified = self._verified.get(connection)
         if verified is None:
-            raise EndedError(f"{connection.label} is closed", remedy="Connect again")
+            raise EndedError(f"{connection.label} is closed", remedy="Connect again.")
         return verified
 
 

@@ -49,9 +49,9 @@ class ServerSettings:
 
     def __post_init__(self) -> None:
         if self.reply_channel == "mdc" and self.mdc_ports is None:
-            raise OptionError("replyChannel=mdc needs mdcPorts", remedy="Give mdcPorts, such as 20200-20299")
+            raise OptionError("replyChannel=mdc needs mdcPorts", remedy="Give mdcPorts, such as 20200-20299.")
         if self.reply_channel != "mdc" and self.mdc_ports is not None:
-            raise OptionError("mdcPorts needs replyChannel=mdc", remedy="Leave it out, or set replyChannel=mdc")
+            raise OptionError("mdcPorts needs replyChannel=mdc", remedy="Leave it out, or set replyChannel=mdc.")
 
     @classmethod
     def of(cls, options: ServerOptions) -> ServerSettings:

@@ -67,7 +67,7 @@ class StoreHousekeeper:
         """The store, opened at the first use. Raises the error of opening it, and EndedError after ``close``."""
         with self._lock:
             if self._ending.is_set():
-                raise EndedError("the server is closed", remedy="Start it again")
+                raise EndedError("the server is closed", remedy="Start it again.")
             if self._store is None:
                 self._store = self._open_store(self._ending.is_set, self._note_progress)
                 self._thread = threading.Thread(target=self._run_ticks, name="aeron-spark-streams", daemon=True)

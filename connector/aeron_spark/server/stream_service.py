@@ -512,7 +512,7 @@ class StreamRequestHandler:
             self._send_failure(link, request, error)
         except Exception as error:  # such as a disk error: goes to the client, and other transfers continue
             self._send_failure(
-                link, request, TransportError(f"reading failed: {error!r}", remedy="Check the server's disk and log")
+                link, request, TransportError(f"reading failed: {error!r}", remedy="Check the server's disk and log.")
             )
 
     def _send_failure(self, link: BulkLink, request: int, error: AeronSparkError) -> None:

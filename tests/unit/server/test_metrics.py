@@ -62,7 +62,15 @@ def test_a_commit_counts_for_its_stream_and_each_phase() -> None:
         assert found["aeron_spark_commit_duration_seconds_count", f'phase="{phase}"'] == 2
     assert found["aeron_spark_commit_duration_seconds_bucket", 'le="0.1",phase="record"'] == 0
     assert found["aeron_spark_commit_duration_seconds_bucket", 'le="0.25",phase="record"'] == 2
-    assert counts.last_commits == {"prices": 1_700_000_000.0}
+    assert counts.last_commits() == {"prices": 1_700_000_000.0}
+
+
+def test_a_first_commit_of_a_stream_does_not_disturb_a_scrape_that_runs() -> None:
+    counts = MetricCounts(lambda: 5.0)
+    counts.committed(transaction("prices"))
+    read = iter(counts.last_commits().items())
+    counts.committed(transaction("orders"))
+    assert list(read) == [("prices", 5.0)]
 
 
 def test_handshakes_refusals_and_disconnections_are_counted_by_reason() -> None:
@@ -161,7 +169,7 @@ def test_the_counts_of_deleted_streams_stay_in_the_sum_of_the_others() -> None:
     counts.committed(transaction("old", rows=3))
     counts.keep_streams(["new"])
     assert counts.counters()["stream_committed_rows_total"] == {("_other",): 3}
-    assert counts.last_commits == {}
+    assert counts.last_commits() == {}
 
 
 def test_histograms_go_from_one_millisecond_to_ten_seconds() -> None:
