@@ -13,6 +13,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Final, TypeVar
 
+from aeron_spark.client.handshake_path import HandshakePath, PathPublication
 from aeron_spark.client.settings import ClientSettings
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.link import LinkEnds
@@ -39,7 +40,6 @@ from aeron_spark.protocol.transitions import assert_never
 from aeron_spark.protocol.type_digests import type_digests
 from aeron_spark.transport.api import (
     SEE_DRIVER,
-    ChannelPair,
     ClientTransport,
     DriverLost,
     ImageUnavailable,
@@ -59,49 +59,6 @@ T = TypeVar("T")
 DRIVER_LOST_WAIT_S: Final = 0.01  # in a turn of the event loop after the loss of the driver, whose inbox does not wait
 STORE_TIMEOUT_S: Final = 5.0  # for the key store to store the server's key, when the client closes
 STOP_TIMEOUT_S: Final = 1.0  # for the event loop to stop the attempts of an interrupted reconnect()
-
-
-class _Publication:
-    """One publication of a path, with the packets that Aeron has not taken yet."""
-
-    def __init__(self, pair: ChannelPair) -> None:
-        self.pair = pair
-        self.unsent: deque[bytes] = deque()
-
-    def send(self) -> None:
-        """Offer the unsent packets until Aeron does not take one."""
-        publication = self.pair.publication
-        while self.unsent and publication.connected and publication.offer(self.unsent[0]) is None:
-            self.unsent.popleft()
-
-    @property
-    def is_about_to_send(self) -> bool:
-        """Whether a packet waits for room in a connected publication. No event reports the room."""
-        return bool(self.unsent) and self.pair.publication.connected
-
-
-class _Path:
-    """The subscription and the publications that the transport opened for a path."""
-
-    def __init__(self, number: int, publication: int, pair: ChannelPair) -> None:
-        self.number = number
-        self.first_publication = publication
-        self.pair = pair
-        self.token = pair.token
-        self.publications = {publication: _Publication(pair)}
-        self.failed: dict[int, AeronSparkError] = {}  # publications that could not be opened
-        self.is_ready = False  # the machine got PathReady
-
-    @property
-    def is_connected(self) -> bool:
-        """Whether the first publication is connected."""
-        first = self.publications.get(self.first_publication)
-        return first is not None and first.pair.publication.connected
-
-    def number_of(self, session_id: int) -> int | None:
-        """Return the number of the publication with this Aeron session id."""
-        found = (n for n, one in self.publications.items() if one.pair.publication.session_id == session_id)
-        return next(found, None)
 
 
 class _OpenLink:
@@ -141,7 +98,7 @@ class ClientRunner:
         self._is_ipc: Final = is_ipc
         self._port: Final = 0 if is_ipc else data_port or server.port
         self._by_session: dict[int, Connection] = {}
-        self._path: _Path | None = None
+        self._path: HandshakePath | None = None
         self._link: _OpenLink | None = None
         self._driver_lost = False
         self._reopening: Future[ClientTransport] | None = None
@@ -285,7 +242,7 @@ class ClientRunner:
             pair = self.transport.open_path()
         except Exception as error:  # the machine tries again after a pause
             return e.PathFailed(effect.path, _to_package_error(error))
-        self._path = _Path(effect.path, effect.publication, pair)
+        self._path = HandshakePath(effect.path, effect.publication, pair)
         return None
 
     def _change_path(self, effect: e.OpenPublication | e.ClosePublication | e.ClosePath | e.Transmit) -> None:
@@ -310,15 +267,15 @@ class ClientRunner:
                     one.pair.publication.close()
                 self.inbox.close_subscription(path.token)
 
-    def _open_publication(self, path: _Path, publication: int) -> None:
+    def _open_publication(self, path: HandshakePath, publication: int) -> None:
         try:
             pair = self.transport.reopen_path(path.pair)
         except Exception as error:
             path.failed[publication] = _to_package_error(error)
         else:
-            path.publications[publication] = _Publication(pair)
+            path.publications[publication] = PathPublication(pair)
 
-    def _path_event(self, path: _Path, event: TransportEvent, now: float) -> None:
+    def _path_event(self, path: HandshakePath, event: TransportEvent, now: float) -> None:
         match event:
             case MessageArrived():
                 self._handle_event(e.Packet(path.number, event.payload), now)
@@ -333,7 +290,7 @@ class ClientRunner:
             case _:
                 pass
 
-    def _work_path(self, path: _Path, now: float) -> bool:
+    def _work_path(self, path: HandshakePath, now: float) -> bool:
         """Send waiting packets, and feed the machine with changes of publications, which no event reports.
 
         Returns whether a packet waits for room.
