@@ -30,6 +30,7 @@ from aeron_spark.errors import (
 from aeron_spark.options import ServerOptions
 from aeron_spark.protocol.grants import STREAM_ACTIONS, Grant
 from aeron_spark.server.incoming_stage import IncomingStage
+from aeron_spark.server.leased_streams import LeasedStreams
 from aeron_spark.server.observer import ServerObserver
 from aeron_spark.server.running_commits import RunningCommits
 from aeron_spark.server.stream_access import StreamAccess
@@ -90,6 +91,7 @@ class StreamService:
         self.is_draining = False
         """Whether transactions, stages and commits that have not begun are refused: the server is about to end."""
         self.condition: Callable[[], threading.Condition] = threading.Condition
+        self.leased: Final = LeasedStreams()
         # By id of the connection, which has the handler: the two end together.
         self._handlers: WeakValueDictionary[int, StreamRequestHandler] = WeakValueDictionary()
 
@@ -143,7 +145,6 @@ class StreamRequestHandler:
         self._failed: dict[str, AeronSparkError] = {}  # by id: errors of stages that could not be finished
         self._receiving: set[int] = set()  # bulk links from which a thread receives messages
         self._waits: dict[Future[bool], str] = {}  # waits for commits, with the names of their streams
-        self._leased: dict[str, Stream] = {}  # by name: streams on which the client took leases
 
     def handle(self, data: bytes) -> bytes | Future[bytes]:
         """Execute an encoded request, and return the encoded response, or the future of it.
@@ -235,16 +236,15 @@ class StreamRequestHandler:
                 self._forget(stage_id, error)
 
     def revoke(self, error: AeronSparkError) -> None:
-        """End the client's waits, stages and leases."""
+        """End the client's waits and stages, and the leases of its key."""
         with self._lock:
-            waits, stages, leased = list(self._waits), list(self._stages.items()), list(self._leased.values())
+            waits, stages = list(self._waits), list(self._stages.items())
         for waiting in waits:
             fail(waiting, error)
         for stage_id, incoming in stages:
             incoming.fail(error)
             self._forget(stage_id, error)
-        for stream in leased:
-            stream.end_leases(self._access.owner)
+        self._service.leased.end_leases(self._access.owner)
 
     def _stream_to_write(self, name: str, writer: str) -> Stream:
         """Return a stream to which the client may write now. Raises RefusedError if nothing may be written."""
@@ -326,8 +326,7 @@ class StreamRequestHandler:
 
     def _renew_lease(self, request: rpc.RenewLease) -> rpc.Done:
         stream = self._access.stream(request.stream, "read")
-        with self._lock:
-            self._leased[request.stream] = stream
+        self._service.leased.add(stream)
         stream.lease(request.reader, request.positions, request.seconds, self._access.owner)
         return rpc.Done()
 

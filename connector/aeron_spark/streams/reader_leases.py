@@ -90,6 +90,8 @@ class ReaderLeases:
 
     def end_of_owner(self, owner: str) -> None:
         """End all leases of an owner."""
+        if owner not in self._owners:
+            return
         for lease in [lease for lease in self._leases if lease[0] == owner]:
             self._remove(lease)
 

@@ -1,0 +1,46 @@
+"""Leases of a key that is not admitted any more end, also those that it took over earlier connections."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aeron_spark.errors import RefusedError
+from aeron_spark.wire.stream_rpc import RenewLease
+from tests.unit.stream_client.joined import World
+
+LEASE = RenewLease("s", "reader", {0: 0}, 300.0)
+BANNED = RefusedError("the key is banned", reason="banned")
+
+
+def service_of(world: World) -> Any:
+    assert world.server is not None
+    return world.server.service
+
+
+def leases(world: World) -> int:
+    assert world.server is not None
+    return world.server.store.get("s").figures().leases
+
+
+def test_a_revoked_key_loses_the_lease_of_its_connection(world: World) -> None:
+    world.stream_session().call(LEASE)
+    assert leases(world) == 1
+    service_of(world).revoke(world.session, BANNED)
+    assert leases(world) == 0
+
+
+def test_a_revoked_key_loses_the_lease_of_an_earlier_connection(world: World) -> None:
+    """Regression: the lease of a client that had connected again delayed the retention for 300 s more."""
+    session = world.stream_session()
+    session.call(LEASE)
+    world._disconnect()
+    world.connect(1.0)
+    assert leases(world) == 1
+    service_of(world).revoke(world.session, BANNED)
+    assert leases(world) == 0
+
+
+def test_a_key_that_is_revoked_before_its_first_request_has_no_lease_to_lose(world: World) -> None:
+    world.connect(1.0)
+    service_of(world).revoke(world.session, BANNED)
+    assert leases(world) == 0
