@@ -37,7 +37,7 @@ class FrameSender:
         self.room = threading.Condition(state_lock)
         self.link: LinkEnds | None = None
         self.is_held = False
-        """Whether records wait although the link could take them."""
+        """Whether sequenced records wait although the link could take them. Others, and acknowledgements, are sent."""
         self._machine = machine
         self._state_lock = state_lock
         self._send_lock = threading.Lock()
@@ -104,7 +104,7 @@ class FrameSender:
 
         Each frame waits up to ``timeout_s`` for room. Use 0 on the event loop.
         """
-        while not self.is_held and self._send_lock.acquire(blocking=False):
+        while self._send_lock.acquire(blocking=False):
             link = self.link
             try:
                 if link is not None:
@@ -115,7 +115,7 @@ class FrameSender:
                 return
 
     def hold(self, is_held: bool) -> None:
-        """Send nothing for now, while records wait; or send again."""
+        """Let sequenced records wait for now; or send them again."""
         self.is_held = is_held
         if not is_held:
             self.flush()
@@ -188,7 +188,7 @@ class FrameSender:
             self._request_flush()
             return
         with self._state_lock:
-            plaintext = self._machine.take(link.room, now) if self.link is link else None
+            plaintext = self._machine.take(link.room, now, is_held=self.is_held) if self.link is link else None
         if plaintext is not None and not link.send(plaintext, now, timeout_s):
             self._request_flush()
 
@@ -198,4 +198,5 @@ class FrameSender:
             link = self.link
             if link is None or link is not used:
                 return link is not None
-            return not link.is_blocked and self._machine.has_waiting
+            machine = self._machine
+            return not link.is_blocked and (machine.has_unsequenced if self.is_held else machine.has_waiting)

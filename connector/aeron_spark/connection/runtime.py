@@ -367,7 +367,6 @@ class Runtime:
     def _send_close(self, connection: Connection, keep_session: bool, error: AeronSparkError | None = None) -> None:
         if connection.connected:
             connection.sender.push_unsequenced(RecordKind.CLOSE, close_payload(keep_session, error))
-            connection.sender.hold(False)  # a client that is throttled learns the reason, too: CLOSE precedes the rest
 
     def _end_largest(self, connection: Connection, error: RefusedError) -> None:
         self.report(connection, error)

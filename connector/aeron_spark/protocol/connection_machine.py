@@ -281,9 +281,10 @@ class ConnectionMachine:
         """Note that a transfer is no longer being sent; return the peer's refusal. A later one is an effect."""
         return self._transfers.pop(number, None)
 
-    def take(self, room: int, now: float) -> list[Buffer] | None:
+    def take(self, room: int, now: float, *, is_held: bool = False) -> list[Buffer] | None:
         """Return the plaintext of the next frame, at most ``room`` bytes, or None if no record waits.
 
+        ``is_held``: sequenced records wait; only unsequenced ones and acknowledgements are sent.
         The records count as sent: the caller must offer the frame until Aeron accepts it, or detach the link. Raises
         OptionError if ``room`` is too small for the next record.
         """
@@ -293,7 +294,7 @@ class ConnectionMachine:
         unsequenced: Sequence[OutgoingRecord] = _NO_RECORDS
         if waiting:
             unsequenced = [waiting.popleft() for _ in range(min(len(waiting), MAX_UNSEQUENCED_PER_FRAME))]
-        plaintext = session.take(room, now, unsequenced)
+        plaintext = session.take(room, now, unsequenced, is_held=is_held)
         if plaintext is not None:
             self._keep_alive.sent(now)
         return plaintext

@@ -181,12 +181,15 @@ class Session:
         if kind not in _PUSHED:
             raise OptionError(f"records of kind {kind} are not sequenced", remedy="Pass them to take as unsequenced.")
 
-    def take(self, max_bytes: int, now: float, unsequenced: Iterable[OutgoingRecord] = ()) -> list[Buffer] | None:
+    def take(
+        self, max_bytes: int, now: float, unsequenced: Iterable[OutgoingRecord] = (), *, is_held: bool = False
+    ) -> list[Buffer] | None:
         """Return the next frame's plaintext of at most ``max_bytes``, or None if nothing is due.
 
         ``unsequenced`` records are first in the frame, and must fit. The records count as sent: the caller must offer
         the frame unchanged until Aeron accepts it, or detach the link. A CLOSE overtakes waiting records, so callers
-        should pass it only when none wait. Raises UsageError while detached.
+        should pass it only when none wait. ``is_held``: waiting records stay; only ``unsequenced`` ones and
+        acknowledgements are due. Raises UsageError while detached.
         """
         self._check_attached("send")
         first, (unsequenced_bytes, records) = self._cursor, _measure(unsequenced)
@@ -196,7 +199,7 @@ class Session:
                 f"a frame of {max_bytes} bytes has no room for {len(records)} unsequenced records",
                 remedy="Send fewer of them at a time.",
             )
-        sequenced = self._pack(room, MAX_RECORDS - len(records), alone=not records)
+        sequenced = [] if is_held else self._pack(room, MAX_RECORDS - len(records), alone=not records)
         if sequenced:
             self.active_at = now
         records += sequenced

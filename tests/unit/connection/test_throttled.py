@@ -67,3 +67,18 @@ def test_a_server_sends_to_a_key_at_its_rate(world: World) -> None:
     connection.send(b"end", timeout=TIMEOUT_S, acknowledge=True)
     assert time.monotonic() - begin >= 500_000 / RATE - 1.5  # one second of burst, and one review
     assert received == [50_000] * 10 + [3]
+
+
+def test_a_client_that_gets_data_later_gets_acknowledgements_and_pongs_at_once(world: World) -> None:
+    """Regression: while its key had used up bytesOut, a client could send only as much as its buffer took."""
+    server = world.server(ServerSettings(link=LINK, limits=NO_LIMITS, rates=Rates(bytes_out=1000)))
+    client = world.client()
+    (connection,) = server.connections
+    connection.send(bytes(200_000), timeout=TIMEOUT_S)  # more than the rate allows in three minutes
+    wait_for(lambda: connection in server.runtime.holds.throttled)
+    connection.send(b"later", timeout=TIMEOUT_S)
+    client.send(b"one", timeout=TIMEOUT_S)
+    wait_for(lambda: not client.connection.unacknowledged_bytes, "the acknowledgement")
+    client.ping(TIMEOUT_S)
+    assert connection in server.runtime.holds.throttled
+    assert connection.unacknowledged_bytes > 0

@@ -199,6 +199,24 @@ def test_the_queue_of_unsequenced_records_is_bounded_but_accepts_a_close() -> No
     assert sent == [RecordKind.PONG] * MAX_UNSEQUENCED + [RecordKind.CLOSE]
 
 
+def test_a_held_machine_sends_pongs_and_acknowledgements_but_no_sequenced_record() -> None:
+    one, other = machine(), machine()
+    one.push(RecordKind.MESSAGE, b"a", 0.0)
+    other.push(RecordKind.MESSAGE, b"held", 0.0)
+    assert other.take(FRAME, 0.0, is_held=True) is None
+    transmit(one, other)
+    acknowledgement = other.take(FRAME, 1.0, is_held=True)
+    assert acknowledgement is not None
+    one.receive(decode(b"".join(acknowledgement)), 1.0)
+    assert one.session.acknowledged == 1
+    other.push_unsequenced(RecordKind.PONG, bytes(8))
+    pong = other.take(FRAME, 1.0, is_held=True)
+    assert pong is not None
+    assert [kind for kind, _, _ in decode(b"".join(pong)).records] == [RecordKind.PONG]
+    (effect,) = transmit(other, one, 1.0).effects
+    assert isinstance(effect, Deliver)
+
+
 def test_unsequenced_records_are_lost_with_their_link_and_sequenced_ones_are_not() -> None:
     one, other = machine(), machine()
     one.push(RecordKind.MESSAGE, b"kept", 0.0)
