@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -143,10 +143,14 @@ def read_driver(aeron_dir: str) -> DriverInfo:
         )
 
 
-def read_counters(aeron_dir: str) -> tuple[Counter, ...]:
-    """Return the allocated counters in the order of their ids."""
+def read_counters(aeron_dir: str, type_ids: Collection[int] | None = None) -> tuple[Counter, ...]:
+    """Return the allocated counters in the order of their ids: those of ``type_ids``, or all."""
     with open_cnc(aeron_dir) as cnc:
-        return tuple(_counter(cnc, number) for number in _allocated(cnc))
+        return tuple(
+            _counter(cnc, number, type_id)
+            for number, type_id in _allocated(cnc)
+            if type_ids is None or type_id in type_ids
+        )
 
 
 def read_errors(aeron_dir: str) -> tuple[DistinctError, ...]:
@@ -205,8 +209,7 @@ def read_backlog(aeron_dir: str) -> tuple[StreamBacklog, ...]:
     """Return the positions of each Aeron session of each stream, largest backlog first."""
     positions: dict[tuple[str, int, int], dict[int, list[tuple[int, int]]]] = defaultdict(lambda: defaultdict(list))
     with open_cnc(aeron_dir) as cnc:
-        for number in _allocated(cnc):
-            type_id = _type_id(cnc, number)
+        for number, type_id in _allocated(cnc):
             if type_id in STREAM_TYPES:
                 key = number * META_LENGTH + KEY_OFFSET
                 registration, session_id, stream_id = STREAM_KEY.unpack_from(cnc.counters_meta, key)
@@ -236,24 +239,23 @@ def _backlog(stream: tuple[str, int, int], by_type: dict[int, list[tuple[int, in
     )
 
 
-def _allocated(cnc: Cnc) -> Iterator[int]:
-    for number in range(len(cnc.counters) // COUNTER_LENGTH):
-        (state,) = STATE.unpack_from(cnc.counters_meta, number * META_LENGTH)
+def _allocated(cnc: Cnc) -> Iterator[tuple[int, int]]:
+    """Yield the ids and types of the allocated counters. A driver may have thousands: no Python for unused ones."""
+    numbers = cnc.counters_meta[: len(cnc.counters) // COUNTER_LENGTH * META_LENGTH].cast("i")
+    stride = META_LENGTH // STATE.size
+    states: list[int] = numbers[::stride].tolist()
+    types: list[int] = numbers[TYPE_ID_OFFSET // STATE.size :: stride].tolist()
+    for number, (state, type_id) in enumerate(zip(states, types, strict=True)):
         if state == UNUSED:  # this and all following counters were never allocated
             return
         if state == ALLOCATED:
-            yield number
+            yield number, type_id
 
 
-def _counter(cnc: Cnc, number: int) -> Counter:
+def _counter(cnc: Cnc, number: int, type_id: int) -> Counter:
     value, registration_id, owner_id = VALUE.unpack_from(cnc.counters, number * COUNTER_LENGTH)
     label = ascii_text(cnc.counters_meta, number * META_LENGTH + LABEL_OFFSET)
-    return Counter(number, _type_id(cnc, number), label, value, registration_id, owner_id)
-
-
-def _type_id(cnc: Cnc, number: int) -> int:
-    found: int = STATE.unpack_from(cnc.counters_meta, number * META_LENGTH + TYPE_ID_OFFSET)[0]
-    return found
+    return Counter(number, type_id, label, value, registration_id, owner_id)
 
 
 def _value(cnc: Cnc, number: int) -> int:

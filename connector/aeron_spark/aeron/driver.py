@@ -6,12 +6,14 @@ import difflib
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import jpype
 
 from aeron_spark.aeron import guard, jvm
+from aeron_spark.aeron.counters import Counter, read_counters
 from aeron_spark.aeron.exceptions import describe, java_errors
 from aeron_spark.errors import OptionError, SetupError
 from aeron_spark.transport.recording_start import without_start
@@ -28,6 +30,7 @@ DRIVER_JVM_ARGUMENTS: Final = (
 HEARTBEAT_TYPE: Final = 11
 RECEIVE_CHANNEL_TYPE: Final = 7
 RECORDING_POSITION_TYPE: Final = 100
+USAGE_TYPES: Final = frozenset((HEARTBEAT_TYPE, RECEIVE_CHANNEL_TYPE, RECORDING_POSITION_TYPE))
 _RECORDING_LABEL: Final = re.compile(r"rec-pos: (?P<id>\d+) -?\d+ (?P<stream>-?\d+) (?P<channel>\S+)")
 MAPPED_FILES: Final = ("archive-mark.dat", "archive.catalog")
 
@@ -74,6 +77,20 @@ def aeron_version() -> str:
     return str(jvm.jclass("io.aeron.driver.MediaDriverVersion").VERSION)
 
 
+@dataclass(frozen=True, slots=True)
+class DriverUsage:
+    """Who uses a driver.
+
+    ``clients``: Aeron clients that the driver knows, without the archive's own. It knows one only after its first
+    request. ``recordings``: active recordings and network channels that are recorded without a publisher; without a
+    publisher over IPC a recording subscription has no counter. ``recorded`` has the names of both.
+    """
+
+    clients: int
+    recordings: int
+    recorded: tuple[str, ...]
+
+
 class EmbeddedDriver:
     """A media driver, with or without an archive, on threads of this process.
 
@@ -98,38 +115,29 @@ class EmbeddedDriver:
                 self._driver = self._running.mediaDriver()
                 self._archive = self._running.archive()
                 _allocate(Path(str(self._archive.context().archiveDir())))
-        concluded = self._driver.context()
-        self._counters = jvm.jclass("org.agrona.concurrent.status.CountersReader")(
-            concluded.countersMetaDataBuffer(), concluded.countersValuesBuffer()
-        )
+        self._aeron_dir = str(driver["aeronDirectoryName"])
         self._own_client = None if self._archive is None else int(self._archive.context().aeron().clientId())
-        self._own_channels = frozenset(self._allocated(RECEIVE_CHANNEL_TYPE))
+        self._own_channels = frozenset(one.id for one in self._counters() if one.type_id == RECEIVE_CHANNEL_TYPE)
         self._archive_threads = _threads("archive-")
 
-    def clients(self) -> int:
-        """Return the number of Aeron clients that the driver knows, without the archive's own.
-
-        A driver knows a client only after the client's first request.
-        """
-        return sum(1 for counter in self._allocated(HEARTBEAT_TYPE) if self._registration(counter) != self._own_client)
-
-    def recordings(self) -> int:
-        """Return the number of active recordings and of network channels that are recorded without a publisher.
-
-        A recording subscription without a publisher over IPC has no counter and is not counted.
-        """
-        return max(self._count(RECORDING_POSITION_TYPE), len(self._recorded_channels()))
-
-    def recorded(self) -> list[str]:
-        """Return the names of the active recordings, and of the recorded channels that have no publisher."""
-        labels = [str(self._counters.getCounterLabel(one)) for one in self._allocated(RECORDING_POSITION_TYPE)]
-        active = [_name_of_recording(label) for label in labels]
-        channels = [_name_of_channel(str(self._counters.getCounterLabel(one))) for one in self._recorded_channels()]
+    def usage(self) -> DriverUsage:
+        """Return who uses the driver now."""
+        counters = self._counters()
+        active = [_name_of_recording(one.label) for one in counters if one.type_id == RECORDING_POSITION_TYPE]
+        channels = [
+            _name_of_channel(one.label)
+            for one in counters
+            if one.type_id == RECEIVE_CHANNEL_TYPE and one.id not in self._own_channels
+        ]
         idle = [name for name in channels if not any(one.endswith(f" of {name}") for one in active)]
-        return active + [f"the recording subscription to {name}" for name in idle]
+        return DriverUsage(
+            sum(one.type_id == HEARTBEAT_TYPE and one.registration_id != self._own_client for one in counters),
+            max(len(active), len(channels)),
+            (*active, *(f"the recording subscription to {name}" for name in idle)),
+        )
 
-    def _recorded_channels(self) -> list[int]:
-        return [one for one in self._allocated(RECEIVE_CHANNEL_TYPE) if one not in self._own_channels]
+    def _counters(self) -> tuple[Counter, ...]:
+        return read_counters(self._aeron_dir, USAGE_TYPES)
 
     def failure(self) -> str:
         """Return the reason for which the archive has failed, or an empty text."""
@@ -144,23 +152,6 @@ class EmbeddedDriver:
         """Stop the archive, then the driver, and remove the driver's directory."""
         with java_errors("stopping the media driver"):
             self._running.close()
-
-    def _registration(self, counter: int) -> int:
-        return int(self._counters.getCounterRegistrationId(counter))
-
-    def _count(self, type_id: int) -> int:
-        return len(self._allocated(type_id))
-
-    def _allocated(self, type_id: int) -> list[int]:
-        reader = self._counters
-        found = []
-        for counter in range(int(reader.maxCounterId()) + 1):
-            state = reader.getCounterState(counter)
-            if state == 0:  # RECORD_UNUSED: this and all following counters were never allocated
-                break
-            if state == 1 and reader.getCounterTypeId(counter) == type_id:
-                found.append(counter)
-        return found
 
 
 def _name_of_recording(label: str) -> str:

@@ -121,9 +121,9 @@ class NodeProcess:
     def _update_state(self) -> bool:
         """Write the numbers of clients and recordings to the state file. Return whether the node is used."""
         assert self._driver is not None
-        recordings = self._driver.recordings()
-        names = tuple(self._driver.recorded()[: state_files.MAX_NAMES]) if recordings else ()
-        state = state_files.NodeState(time.monotonic(), self._driver.clients(), recordings, names)
+        usage = self._driver.usage()
+        names = usage.recorded[: state_files.MAX_NAMES] if usage.recordings else ()
+        state = state_files.NodeState(time.monotonic(), usage.clients, usage.recordings, names)
         state_files.write_state(self._node.state, state)
         if state.clients or state.recordings:
             return True
