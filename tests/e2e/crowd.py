@@ -25,13 +25,13 @@ from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.protocol.keypair import KeyPair, keypair_from
 from aeron_spark.stream_client.writer import StreamWriter
 
-CONNECT_TIMEOUT_S: Final = 240.0  # for two hundred clients of four processes on two busy cores
+CONNECT_TIMEOUT_S: Final = 240.0  # for the clients of four processes on two busy cores
 OUTAGE_TIMEOUT_S: Final = 180.0  # of a writer's calls; no outage of a test is longer
 REPEAT_TIMEOUT_S: Final = 240.0  # of repeating a failed call
 MAX_ROWS: Final = 1_000_000  # of one client
 PAUSE_S: Final = 0.1  # between two transactions of a client that writes continuously, and before a failed call's next
 MAX_AT_ONCE: Final = 64  # more than the clients of one process
-ROUND_AT_ONCE: Final = 16  # clients of one process that commit in a round at a time
+ROUND_AT_ONCE: Final = 4  # clients of one process that commit in a round at a time
 T = TypeVar("T")
 
 

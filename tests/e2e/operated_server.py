@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import shutil
 import signal
 import socket
@@ -12,8 +13,8 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -32,12 +33,16 @@ from tests.cli.conftest import CONNECTOR, Result
 from tests.cli.supervisor import Supervisor
 from tests.cli.test_server_cli import ServerProcess
 from tests.cli.test_server_lifecycle import HELD_COMMITS
-from tests.e2e.crowd import MAX_ROWS, PAUSE_S, CrowdSettings, Ledger, keys_of
+from tests.e2e.crowd import MAX_ROWS, PAUSE_S, CrowdSettings, Ledger, arguments_of, keys_of
+from tests.e2e.processes import ROOT, environment
 from tests.e2e.stream_program import rows
 from tests.waiting import poll_until
 
-TIMEOUT_S: Final = 120.0  # of an action of the server or a client; it has two cores with 200 clients
+TIMEOUT_S: Final = 120.0  # of an action of the server or a client; it has two cores with many clients
+ROUND_TIMEOUT_S: Final = 300.0  # of a transaction of each client, after an outage
 STREAM: Final = "orders"
+OLD: Final = "old"  # a stream that may be purged
+MIB: Final = 1 << 20
 RESERVE_MIB: Final = 64  # of the disk, in the configuration
 FIRST_OF_SINGLE: Final = 1_000  # number of the first client that is not in a crowd
 
@@ -71,6 +76,7 @@ class OperatedServer:
         self._aeron_dir: Final = aeron_dir
         self._run: Final = run
         self._open: Final = ExitStack()
+        self._clients: Final = ExitStack()  # of this process
         self._starts = 0
         self._singles = 0
         self.lines: dict[str, str] = {"ops": f"all name=ops {public_text(ensure_identity(self.identity).public)}"}
@@ -170,7 +176,7 @@ class OperatedServer:
             subprocess.Popen(
                 [*program, "--config", str(self.config), "--json", "--log-format", "json"],
                 env={**os.environ, "PYTHONPATH": str(CONNECTOR), **self.environ, **notify}, stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             )
         )  # fmt: skip
         self._open.callback(process.kill)
@@ -202,8 +208,28 @@ class OperatedServer:
         assert self.process.errors == []
         return code
 
+    def kill(self, *, also_node: bool = False) -> None:
+        """Kill the server, and its node if ``also_node``, with SIGKILL."""
+        self._check_watchdog()
+        self.process.process.kill()
+        if also_node:
+            self.kill_node()
+        self.process.process.wait(TIMEOUT_S)
+
+    def kill_node(self) -> int:
+        """Kill the server's media driver and archive with SIGKILL; return the process id."""
+        pid = self.node_pid()
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        return pid
+
+    def close_clients(self) -> None:
+        """End the clients of this process."""
+        self._clients.close()
+
     def close(self) -> None:
         """End the clients and the server, and remove what they made."""
+        self.close_clients()
         self._open.close()
         if not self.has_own_node:
             return
@@ -221,7 +247,7 @@ class OperatedServer:
 
     def connect(self, name: str) -> Client:
         """Return a connected client with the key of this name; it is closed at the end of the test."""
-        return self._open.enter_context(
+        return self._clients.enter_context(
             aeron_spark.connect(
                 self.address, aeron_dir=str(self.client_dir), ipc="never", idle="sleeping", tag=name,
                 timeout=TIMEOUT_S, store=MemoryPeerStore(keys_of(name)),
@@ -334,6 +360,121 @@ class Clients(Protocol):
     def begin(self) -> None: ...
     def pause(self) -> None: ...
     def close(self) -> None: ...
+
+
+class CrowdProcesses:
+    """Crowds in processes of their own."""
+
+    def __init__(self, crowds: list[CrowdSettings]) -> None:
+        self._processes: Final = [
+            subprocess.Popen(
+                [sys.executable, "-m", "tests.e2e.crowd", arguments_of(one)], env=environment(), cwd=ROOT,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            )
+            for one in crowds
+        ]  # fmt: skip
+
+    def connect(self) -> None:
+        self._await("connected")
+
+    def round(self) -> None:
+        self._request("round")
+
+    def begin(self) -> None:
+        self._request("begin")
+
+    def pause(self) -> None:
+        self._request("pause")
+
+    def close(self) -> None:
+        self._request("close")
+
+    def kill(self) -> None:
+        """Kill the processes that have not ended."""
+        for process in self._processes:
+            process.kill()
+            process.wait(TIMEOUT_S)
+            for pipe in (process.stdin, process.stdout):
+                assert pipe is not None
+                pipe.close()
+
+    def _request(self, word: str) -> None:
+        for process in self._processes:
+            assert process.stdin is not None
+            process.stdin.write(f"{word}\n")
+            process.stdin.flush()
+        self._await(word)
+
+    def _await(self, word: str) -> None:
+        for process in self._processes:
+            assert process.stdout is not None
+            ready, _, _ = select.select([process.stdout], [], [], ROUND_TIMEOUT_S)
+            assert ready, f"no reply {word!r} of a process with clients within {ROUND_TIMEOUT_S:g} s"
+            line = process.stdout.readline()
+            assert line == f"{word}\n", line
+
+
+class Disk(Protocol):
+    """The disk of the server's data; ``old_mib`` are the rows of :data:`OLD` that the test writes before it is full."""
+
+    old_mib: int
+
+    def fill(self, site: OperatedServer) -> None:
+        """Leave less free space than the server's reserve."""
+
+    def free(self, site: OperatedServer) -> None:
+        """Leave more free space than the server's reserve."""
+
+
+class SmallDisk:
+    """A file system of its own, which another program fills; its space is freed by the deletion of a stream."""
+
+    def __init__(self, place: Path) -> None:
+        self.old_mib = 32
+        self._file: Final = place / "of-another-program"
+
+    def fill(self, site: OperatedServer) -> None:
+        free = shutil.disk_usage(self._file.parent).free
+        with self._file.open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, free - (RESERVE_MIB - 8) * MIB)
+
+    def free(self, site: OperatedServer) -> None:
+        deleted = site.stream("delete", OLD, "--yes")
+        assert deleted.code == 0, deleted.err
+        poll_until(site.is_ready, TIMEOUT_S, "the deletion of a stream to free its space")
+        self._file.unlink()
+
+
+class RaisedReserve:
+    """The disk of this machine, of which the operator reserves more than it has."""
+
+    def __init__(self) -> None:
+        self.old_mib = 1
+
+    def fill(self, site: OperatedServer) -> None:
+        site.configure(reserve_mib=shutil.disk_usage(site.data_home).total // MIB)
+        assert site.ask("server", "reload").out == "changed diskReserve\n"
+
+    def free(self, site: OperatedServer) -> None:
+        site.configure()
+        assert site.ask("server", "reload").code == 0
+
+
+@contextmanager
+def small_file_system(place: Path, mib: int) -> Iterator[bool]:
+    """Mount a file system in memory at ``place``, if this user may; yield whether it is mounted."""
+    place.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={mib}m", "tmpfs", str(place)]
+    is_mounted = subprocess.run(command, capture_output=True, check=False).returncode == 0
+    try:
+        yield is_mounted
+    finally:
+        if is_mounted:
+            poll_until(lambda: _unmount(place), TIMEOUT_S, f"all users of {place} to end")
+
+
+def _unmount(place: Path) -> bool:
+    return subprocess.run(["umount", str(place)], capture_output=True, check=False).returncode == 0
 
 
 def free_tcp_port() -> int:

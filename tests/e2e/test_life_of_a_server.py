@@ -1,6 +1,7 @@
 """With processes: the life of a server, from the check of its configuration to its restarts, as its operator sees it.
 
-Each step asserts what the operator, a client or the service manager sees.
+Each step asserts what the operator, a client or the service manager sees. The long form has forty clients of four
+processes, a disk of its own, a media driver that is killed, and restarts; the short form has the other steps.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,14 +23,21 @@ from aeron_spark import node
 from aeron_spark.client.client import Client
 from aeron_spark.errors import AeronSparkError, RefusedError
 from tests.aeron.endpoint.drivers import free_ports
-from tests.cli.conftest import run
+from tests.cli.conftest import run, run_program
 from tests.e2e.crowd import Crowd
 from tests.e2e.operated_server import (
+    MIB,
+    OLD,
     STREAM,
     TIMEOUT_S,
     Clients,
+    CrowdProcesses,
+    Disk,
     OperatedServer,
+    RaisedReserve,
+    SmallDisk,
     WritingClient,
+    small_file_system,
     values_of,
 )
 from tests.e2e.processes import remove_node
@@ -37,7 +46,13 @@ from tests.waiting import poll_until
 
 REACTION_S: Final = 2.0  # in which a change of the clients file applies
 DELAY_FACTOR: Final = 10.0  # a process of a busy machine is late several times until a change applies
-WATCHDOG_S: Final = 10.0  # the least that docs/operations.md recommends
+PROCESSES: Final = 4
+CLIENTS_EACH: Final = 10
+BUSY_EACH: Final = 3  # clients of each process that write continuously
+DISK_MIB: Final = 512
+WATCHDOG_S: Final = 30.0  # as in deploy/aeron-spark.service
+SHORT_WATCHDOG_S: Final = 10.0  # the least that docs/operations.md recommends
+MORE_ROWS: Final = 5  # of clients that write continuously, after an event
 
 
 @pytest.fixture(scope="module")
@@ -160,6 +175,58 @@ def stopped_by(client: Client) -> AeronSparkError | None:
     return client.error if client.state == "stopped" else None
 
 
+def fill_the_disk(site: OperatedServer, clients: Clients, disk: Disk) -> None:
+    """Fill the disk: writers get ``disk-full``, readers continue; after space was freed, writers continue."""
+    created = site.stream("create", OLD)
+    assert created.code == 0, created.err
+    single = site.single("desk-0")
+    with site.connect_operator() as operator, operator.writer(OLD) as old:
+        for _ in range(disk.old_mib):
+            old.write(bytes(MIB))
+    clients.begin()
+    disk.fill(site)
+    poll_until(lambda: not site.is_ready(), TIMEOUT_S, "the server to notice the disk")
+    status, reasons = site.readyz()
+    assert status == 503
+    assert "less than the reserve" in reasons
+    with pytest.raises(RefusedError) as refused:
+        single.commit_row()
+    assert refused.value.reason == "disk-full"
+    assert "diskReserve" in str(refused.value)
+    site.process.wait("disk_low")
+    site.check_rows()
+    purged = site.stream("purge", OLD, "--keep", "1MiB", "--yes", "--json")
+    assert purged.code == 0, purged.err
+    disk.free(site)
+    poll_until(site.is_ready, TIMEOUT_S, "the server to be ready again")
+    await_more_rows(site)
+    clients.pause()
+    single.commit_row()
+    assert site.readyz()[0] == 200
+    site.check_rows(is_quiet=True)
+
+
+def kill_the_driver(site: OperatedServer, clients: Clients) -> None:
+    """Kill the media driver while clients write: the server starts another one, and the clients continue."""
+    clients.begin()
+    await_more_rows(site)
+    before = site.kill_node()
+    site.process.wait("driver_lost")
+    site.process.wait("driver_back")
+    poll_until(site.is_ready, TIMEOUT_S, "the server to be ready again")
+    assert site.node_pid() not in (None, before)
+    await_more_rows(site)
+    clients.pause()
+    clients.round()
+    site.check_rows(is_quiet=True)
+
+
+def await_more_rows(site: OperatedServer) -> None:
+    wanted = len(site.acknowledged()) + MORE_ROWS
+    poll_until(lambda: len(site.acknowledged()) >= wanted, TIMEOUT_S, "clients to continue writing", state=lambda: (
+        f"{len(site.acknowledged())} of {wanted} rows; {site.failures()[-3:]}"))  # fmt: skip
+
+
 def refuse_a_second_server(site: OperatedServer) -> None:
     """Start a second server on the same port, and one on the same store."""
     pid = site.process.process.pid
@@ -174,14 +241,18 @@ def refuse_a_second_server(site: OperatedServer) -> None:
     assert site.is_ready()
 
 
-def drain(site: OperatedServer, commit_row: Callable[[], object]) -> None:
-    """End the server while a commit runs: it finishes, new clients are refused, and the server's own node stops."""
+def drain(site: OperatedServer, commit_row: Callable[[], object], begin: Callable[[], object] = bool) -> None:
+    """End the server while a commit runs: it finishes, new clients are refused, and the server's own node stops.
+
+    ``begin`` is called before the end; it lets other clients write.
+    """
     site.supervisor.wait("WATCHDOG=1")
     site.commits_wait(True)
     with ThreadPoolExecutor(1) as pool, ExitStack() as stack:
         stack.callback(site.commits_wait, False)
         commit = pool.submit(commit_row)
         site.await_running_commit()
+        begin()
         site.request_end()
         site.supervisor.wait("STOPPING=1")
         poll_until(lambda: not site.is_ready(), TIMEOUT_S, "the server to drain")
@@ -197,6 +268,26 @@ def drain(site: OperatedServer, commit_row: Callable[[], object]) -> None:
     assert site.process.named("stopped")[0]["cut_off"] == 0
 
 
+def start_again(site: OperatedServer) -> None:
+    """Check the configuration and start the server again; it has all rows when it is ready."""
+    assert site.run("server", "check", "--config", str(site.config)).code == 0
+    site.start()
+    site.check_rows()
+
+
+def kill_the_server(site: OperatedServer, clients: Clients, times: int) -> None:
+    """Kill the server while clients write, and start it; each fourth time its node, too, as ``systemctl kill`` does."""
+    clients.begin()
+    for number in range(times):
+        await_more_rows(site)
+        site.kill(also_node=number % 4 == 3)
+        site.start()
+        site.check_rows()
+    await_more_rows(site)
+    clients.pause()
+    site.check_rows(is_quiet=True)
+
+
 # The tests.
 
 
@@ -204,7 +295,7 @@ def drain(site: OperatedServer, commit_row: Callable[[], object]) -> None:
 def few(tmp_path: Path, client_dir: Path) -> Iterator[OperatedServer]:
     """A server on the media driver of its clients, whose commands run in this process."""
     data_home = Path(os.environ["AERON_SPARK_DATA_HOME"])
-    site = OperatedServer(tmp_path, data_home, client_dir, client_dir, run, WATCHDOG_S)
+    site = OperatedServer(tmp_path, data_home, client_dir, client_dir, run, SHORT_WATCHDOG_S)
     site.add_key("desk-0", "role=desks")
     site.write_clients()
     yield site
@@ -224,3 +315,67 @@ def test_a_day_of_a_server_with_few_clients(few: OperatedServer) -> None:
         refuse_a_second_server(few)
         assert few.failures() == []
         drain(few, clients.round)
+
+
+@pytest.mark.full("forty clients and twenty starts of a server take minutes; the test above has three and one")
+def test_the_life_of_a_server_with_forty_clients(tmp_path: Path, aeron_dir: Path, client_dir: Path) -> None:
+    with ExitStack() as stack:
+        place = tmp_path / "disk"
+        is_own_disk = stack.enter_context(small_file_system(place, DISK_MIB))
+        stack.callback(shutil.rmtree, place / "data", ignore_errors=True)
+        site = OperatedServer(tmp_path, place / "data", aeron_dir, client_dir, run_program, WATCHDOG_S)
+        stack.callback(site.close)
+        names = [f"desk-{number}" for number in range(PROCESSES)]
+        for name in names:
+            site.add_key(name, "role=desks")
+        site.write_clients()
+        check(site)
+        start(site)
+        clients = CrowdProcesses(
+            [site.crowd(name, at * CLIENTS_EACH, CLIENTS_EACH, BUSY_EACH) for at, name in enumerate(names)]
+        )
+        stack.callback(clients.kill)
+        report = Report()
+        clients.connect()
+        see_clients(site, clients, PROCESSES * CLIENTS_EACH)
+        report.done("forty clients")
+        narrowed = change_clients_file(site, clients)
+        report.done("changes of the clients file")
+        kick_and_ban(site, clients, "desk-1-3", narrowed)
+        refuse_a_second_server(site)
+        report.done("a kick, a ban, a second server")
+        assert site.failures() == []
+        fill_the_disk(site, clients, SmallDisk(place) if is_own_disk else RaisedReserve())
+        report.done("a full disk")
+        kill_the_driver(site, clients)
+        report.done("a killed media driver")
+        drain(site, site.single("desk-0").commit_row, clients.begin)
+        start_again(site)
+        await_more_rows(site)
+        clients.pause()
+        clients.round()
+        site.check_rows(is_quiet=True)
+        report.done("a drain, and a start")
+        kill_the_server(site, clients, 20)
+        clients.round()
+        rows = site.check_rows(is_quiet=True)
+        report.done(f"twenty kills; the stream has {rows} rows")
+        assert all("less than the reserve" in one for one in site.failures()), site.failures()
+        clients.close()
+        site.close_clients()
+        poll_until(lambda: site.ask("connections", "list", "--json").out == "", TIMEOUT_S, "all clients to leave")
+        site.request_end()
+        assert site.await_end() == 0
+
+
+class Report:
+    """Prints how long each part took."""
+
+    def __init__(self) -> None:
+        self._since = time.monotonic()
+
+    def done(self, what: str) -> None:
+        """Print the time since the end of the part before."""
+        now = time.monotonic()
+        print(f"{now - self._since:.0f} s: {what}", flush=True)
+        self._since = now
