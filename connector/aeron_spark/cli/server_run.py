@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 COMMAND_NAMES: Final = ("check", "reload", "status")
 RESERVED_NAMES: Final = ("backup", "restore", "verify")  # no address, so that these commands can be added later
 CUT_OFF_TIMEOUT_S: Final = 5.0  # for the end of a server whose work was cut off
-NODE_USE_TIMEOUT_S: Final = 1.0  # for the media driver to notice that this process does not use it any more
+NODE_USE_TIMEOUT_S: Final = 3.0  # for the media driver to notice that this process does not use it any more
 # Each thread that computes delays the event loop by this time; with Python's 5 ms, eight threads of one client's calls
 # delayed the pings of others by 40 ms.
 SWITCH_INTERVAL_S: Final = 0.0005
