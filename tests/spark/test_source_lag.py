@@ -73,8 +73,8 @@ def test_the_listener_reports_the_lag_after_each_batch(spark: SparkSession, stre
     exposed: list[str] = []
 
     def report(lag: QueryLag) -> None:
-        reported.append(lag)
         exposed.append(expose(listener))
+        reported.append(lag)  # last: the test waits for it
 
     listener = LagListener(report, prometheus="127.0.0.1:0")
     spark.streams.addListener(listener)
