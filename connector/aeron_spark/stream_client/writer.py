@@ -15,7 +15,7 @@ from enum import Enum
 from types import TracebackType
 from typing import Final, TypeVar
 
-from aeron_spark.errors import AeronSparkError, RefusedError, Retry, StillWorking, TransportError, UsageError
+from aeron_spark.errors import AeronSparkError, RefusedError, StillWorking, TransportError, UsageError
 from aeron_spark.log.writing import Transaction
 from aeron_spark.stream_client.admin import describe_stream
 from aeron_spark.stream_client.session import StreamSession
@@ -359,8 +359,8 @@ class StreamWriter(Writer):
     ) -> tuple[int, str]:  # fmt: skip
         """Wait for the server; return the writer's last committed transaction and its stamp.
 
-        Raises ``cause``, or a later error, at the deadline. Raises RefusedError if another run has taken over, if the
-        stream lacks acknowledged transactions, and for every other refusal that does not end soon.
+        Raises ``cause``, or a later error, at the deadline. Raises RefusedError if another run has taken over, and if
+        the stream lacks acknowledged transactions.
         """
         while True:
             if self._session.client.closed or not end.remaining():
@@ -371,10 +371,6 @@ class StreamWriter(Writer):
                 found = begin(self._session, self.stream, self._transaction_of(open_), timeout_s=end.remaining())
             except OUTAGE as error:
                 cause = error
-            except RefusedError as error:
-                if error.retry is not Retry.SOON:
-                    raise
-                cause = error  # the server is about to restart
             else:
                 self._deadline.progress()
                 return found
