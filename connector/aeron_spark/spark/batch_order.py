@@ -40,13 +40,7 @@ class Progress:
             return cls(last)
         try:
             found = json.loads(token)
-            listed = found["servers"]
-            servers = (
-                _parse_servers(last, listed)
-                if isinstance(listed, str)
-                else {tag_of(str(name)): int(batch) for name, batch in listed.items()}  # as earlier tokens have them
-            )
-            return cls(last, str(found["run"]), servers)
+            return cls(last, str(found["run"]), _parse_servers(last, found["servers"]))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise DataFormatError(
                 f"the token of micro-batch {last} was not written by a sink: {error!r}",
