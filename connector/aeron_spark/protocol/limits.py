@@ -217,11 +217,9 @@ class _PendingCount:
         allowed = self._limit_per_address
         if self._limit:
             allowed = max(1, allowed * (room - max(0, used - own)) // room)
-        return (
-            PENDING_FOR_ADDRESS.at(ReachedLimit("maxPendingPerAddress", self._limit_per_address))
-            if own >= allowed
-            else None
-        )
+        if own < allowed:
+            return None
+        return PENDING_FOR_ADDRESS.at(ReachedLimit("maxPendingPerAddress", self._limit_per_address))
 
     def take(self, key: LimitKey | None, *, is_known: bool) -> Permit:
         self.total += 1

@@ -32,6 +32,11 @@ class ReachedLimit:
     is_own: bool = False
 
     @property
+    def setting(self) -> str:
+        """The option that sets the limit for this client."""
+        return self.key_option if self.is_own else self.option
+
+    @property
     def origin(self) -> str:
         """The options that set the limit, as a phrase for the client."""
         if self.is_own:

@@ -63,7 +63,7 @@ class EventObserver(ServerObserver):
         limit = ended.refusal.limit
         self._events.report(
             "refused", reason=ended.refusal.code,
-            limit=None if limit is None else limit.key_option if limit.is_own else limit.option,
+            limit=None if limit is None else limit.setting,
             value=None if limit is None else limit.value,
             clients_file=self._clients_file if limit is not None and limit.is_own else None,
             retry=ended.refusal.advice.retry.name.lower().replace("_", "-"),
