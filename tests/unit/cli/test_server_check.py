@@ -167,23 +167,38 @@ def test_each_finding_is_one_line_with_its_level(configured: Configured, capsys:
     assert {line.split(":")[1].strip() for line in lines} >= {"options", "clients", "identity", "memory", "disk"}
 
 
+def run_node(monkeypatch: pytest.MonkeyPatch, level: int | None) -> None:
+    """Let a node with this sync level seem to run; None: a media driver that another program started."""
+    real = preflight.node.status
+
+    def status(*arguments: Any) -> Any:
+        settings = None if level is None else NodeSettings(sync_level=level)
+        return replace(real(*arguments), state="foreign" if level is None else "running", settings=settings)
+
+    monkeypatch.setattr(preflight.node, "status", status)
+
+
 @pytest.mark.parametrize(
     ("running", "level", "code"), [(1, "1", 0), (0, "1", 2), (1, "0", 2), (None, "1", 2), (0, None, 0)]
 )
 def test_a_node_that_runs_with_another_sync_level_is_an_error(
     configured: Configured, monkeypatch: pytest.MonkeyPatch, running: int | None, level: str | None, code: int
 ) -> None:
-    real = preflight.node.status
-
-    def status(*arguments: Any) -> Any:
-        settings = None if running is None else NodeSettings(sync_level=running)
-        state = "foreign" if running is None else "running"
-        return replace(real(*arguments), state=state, settings=settings)
-
-    monkeypatch.setattr(preflight.node, "status", status)
+    run_node(monkeypatch, running)
     found = configured.check(**({} if level is None else {"syncLevel": level}))
     assert found[0] == code
     assert [(one["level"], one["subject"]) for one in found[1]] == [("error", "node")] * (code != 0)
     if code:
         assert f"option 'syncLevel' is {level}" in found[1][0]["what"]
         assert "aeron-spark node stop" in found[1][0]["remedy"]
+
+
+def test_another_sync_level_of_a_running_servers_node_is_a_warning(
+    configured: Configured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server may have started the node, which ends with it."""
+    run_node(monkeypatch, 0)
+    monkeypatch.setattr(preflight.Preflight, "_is_store_in_use", True)
+    code, found = configured.check(syncLevel="1")
+    assert code == 0
+    assert ("warning", "node") in [(one["level"], one["subject"]) for one in found]

@@ -52,3 +52,33 @@ def test_a_request_that_arrives_after_the_end_of_its_connection_is_dropped(
     assert (runner.running, runner.held_bytes) == (0, 0)
     wait_for(lambda: pool.unfinished(pool.mark()) == 0, "the work of the pool")
     assert counter.calls == 1
+
+
+def test_a_request_whose_connection_ends_before_a_worker_has_it_does_not_run(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, client = world.pair()
+    counter = Counter()
+    client.register("counter", counter, ["count"])
+    (at_server,) = server.connections
+    pool = client._runtime.worker_pool
+    submit, dropped = pool.submit, threading.Event()
+
+    def end_and_submit(owner: Any, work: Any, kind: Any = None) -> None:
+        owner.close("the test ended the connection")
+        monkeypatch.setattr(pool, "threads_per_owner", 0)  # the work waits
+        submit(owner, work, kind)
+
+    monkeypatch.setattr(pool, "submit", end_and_submit)
+    drop = pool.drop
+
+    def drop_and_note(owner: Any) -> int:
+        count = drop(owner)
+        if count:
+            dropped.set()
+        return count
+
+    monkeypatch.setattr(pool, "drop", drop_and_note)
+    at_server.remote("counter").oneway.count(b"")
+    assert dropped.wait(20.0), "the request still waits"
+    assert (pool.waiting(), counter.calls) == ({}, 0)

@@ -193,14 +193,15 @@ def test_a_call_that_is_not_permitted_does_not_run() -> None:
 
 
 def test_a_caller_without_permission_learns_no_names_from_a_misspelled_call() -> None:
-    client, _ = connect(permit=lambda target, method: (target, method) in {("service", "bumb"), ("servise", "bump")})
+    permitted_calls = {("service", "bumb"), ("servise", "bump"), ("servicd", "create")}
+    client, _ = connect(permit=lambda target, method: (target, method) in permitted_calls)
     client.peer.shared.factory("service", Service, ["bump"])
     attempts = (client.remote("service").bumq, client.remote("servicf").bump, lambda: client.create("servce"))
     for attempt in attempts:
         with pytest.raises(RefusedError) as caught:
             attempt()
         assert caught.value.reason == "not-permitted"
-    for permitted in (client.remote("service").bumb, client.remote("servise").bump):
+    for permitted in (client.remote("service").bumb, client.remote("servise").bump, lambda: client.create("servicd")):
         with pytest.raises(RemoteError, match="unknown remote") as unknown:
             permitted()
         assert "did you mean" not in str(unknown.value)

@@ -99,3 +99,28 @@ def test_lines_after_the_reader_has_gone_are_counted(output: io.StringIO) -> Non
     LOG.info("second")
     log.close()
     assert log.dropped_total == 2
+
+
+class AbsentReader(io.StringIO):
+    """Takes no line before it has refused some."""
+
+    def __init__(self, refusals: int) -> None:
+        super().__init__()
+        self._refusals = refusals
+
+    def write(self, text: str) -> int:
+        if self._refusals:
+            self._refusals -= 1
+            raise BrokenPipeError
+        return super().write(text)
+
+
+def test_a_report_that_the_reader_does_not_take_is_repeated_with_all_dropped_lines() -> None:
+    reader = AbsentReader(refusals=3)  # of the first line, of the report before the second, and of the second
+    log = ServerLog("text", "info", reader)
+    log.open()
+    LOG.info("first")
+    LOG.info("second")
+    log.close()
+    [line] = reader.getvalue().splitlines()
+    assert line.endswith("WARNING log_dropped count=2")

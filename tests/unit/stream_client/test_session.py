@@ -17,11 +17,15 @@ from aeron_spark.errors import (
     UsageError,
     WaitTimeout,
 )
+from aeron_spark.log.writing import Transaction
 from aeron_spark.protocol.rpc_dispatch import UNKNOWN_OBJECT
 from aeron_spark.stream_client.reader import StreamReader
 from aeron_spark.stream_client.session import RETRY_INTERVAL_S, StreamSession
+from aeron_spark.stream_client.transactions import ATTEMPT_TIMEOUT_S, commit_empty
 from aeron_spark.wire.stream_rpc import (
     METHOD,
+    CommitEmptyTransaction,
+    Committed,
     ListStreams,
     StreamList,
     decode_request,
@@ -137,6 +141,8 @@ class DrainingServer(Server):
     def handle(self, data: bytes) -> bytes:
         if self.now < self.drains_until:
             return encode_response(failure_of(RefusedError("the server is about to end", reason="draining")))
+        if isinstance(decode_request(data), CommitEmptyTransaction):
+            return encode_response(Committed(False, (), "stamp"))
         return super().handle(data)
 
 
@@ -144,6 +150,12 @@ def test_a_request_that_a_draining_server_refuses_is_repeated_until_it_has_resta
     server = DrainingServer(drains_until=5.0)
     assert session(server).call(ListStreams()) == StreamList(())
     assert 5.0 <= server.now < 5.0 + 2 * RETRY_INTERVAL_S
+
+
+def test_a_commit_waits_for_the_end_of_a_drain_that_lasts_longer_than_one_attempt() -> None:
+    server = DrainingServer(drains_until=2 * ATTEMPT_TIMEOUT_S)
+    assert commit_empty(session(server), "s", Transaction("writer", "run", 1)).stamp == "stamp"
+    assert server.now >= server.drains_until
 
 
 def test_a_drain_that_lasts_longer_than_the_call_is_raised_as_refusal() -> None:
