@@ -354,7 +354,7 @@ def test_the_commands_for_a_node_do_what_the_page_says(machine: Machine, site: O
 
 @pytest.fixture
 def upgraded(machine: Machine, aeron_dir: Path, shared: Path) -> Iterator[OperatedServer]:
-    """A server with a node of its own, and everything in the folders of the page."""
+    """A server that starts its node, with all files in the folders that the page names."""
     machine.configuration.mkdir()
     machine.data_home.mkdir(parents=True)
     one = OperatedServer(machine.configuration, machine.data_home, aeron_dir, shared, run, WATCHDOG_S)

@@ -255,7 +255,7 @@ class OperatedServer:
         )  # fmt: skip
 
     def single(self, name: str) -> WritingClient:
-        """Return a client with the key of this name that writes on its own."""
+        """Return a client in this process with the key of this name."""
         self._singles += 1
         return WritingClient(self, name, FIRST_OF_SINGLE + self._singles)
 
@@ -363,7 +363,7 @@ class Clients(Protocol):
 
 
 class CrowdProcesses:
-    """Crowds in processes of their own."""
+    """Crowds, each in a separate process."""
 
     def __init__(self, crowds: list[CrowdSettings]) -> None:
         self._processes: Final = [
@@ -427,7 +427,7 @@ class Disk(Protocol):
 
 
 class SmallDisk:
-    """A file system of its own, which another program fills; its space is freed by the deletion of a stream."""
+    """A separate file system. Another program fills it, and the deletion of a stream frees its space."""
 
     def __init__(self, place: Path) -> None:
         self.old_mib = 32

@@ -1,7 +1,7 @@
 """With processes: the life of a server, from the check of its configuration to its restarts, as its operator sees it.
 
 Each step asserts what the operator, a client or the service manager sees. The long form has forty clients of four
-processes, a disk of its own, a media driver that is killed, and restarts; the short form has the other steps.
+processes, a separate disk, a media driver that is killed, and restarts; the short form has the other steps.
 """
 
 from __future__ import annotations

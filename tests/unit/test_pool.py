@@ -188,7 +188,7 @@ def test_a_session_whose_entry_was_closed_connects_again_and_is_closed_again() -
 
 
 def test_an_idle_connection_that_loses_its_link_is_closed_and_the_next_use_connects() -> None:
-    """Regression: it connected again by itself, and started a media driver that somebody had stopped."""
+    """Regression: it connected again by itself, and started a media driver that had been stopped."""
     world = World()
     use(world, route_to())
     session = world.pool.sessions(route_to())["host:1"]

@@ -240,7 +240,7 @@ def _backlog(stream: tuple[str, int, int], by_type: dict[int, list[tuple[int, in
 
 
 def _allocated(cnc: Cnc) -> Iterator[tuple[int, int]]:
-    """Yield the ids and types of the allocated counters. A driver may have thousands: no Python for unused ones."""
+    """Yield the ids and types of the allocated counters. The columns are copied at once: there may be thousands."""
     numbers = cnc.counters_meta[: len(cnc.counters) // COUNTER_LENGTH * META_LENGTH].cast("i")
     stride = META_LENGTH // STATE.size
     states: list[int] = numbers[::stride].tolist()

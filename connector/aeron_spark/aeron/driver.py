@@ -79,7 +79,7 @@ def aeron_version() -> str:
 
 @dataclass(frozen=True, slots=True)
 class DriverUsage:
-    """Who uses a driver.
+    """The use of a driver: its clients and its recordings.
 
     ``clients``: Aeron clients that the driver knows, without the archive's own. It knows one only after its first
     request. ``recordings``: active recordings and network channels that are recorded without a publisher; without a
@@ -121,7 +121,7 @@ class EmbeddedDriver:
         self._archive_threads = _threads("archive-")
 
     def usage(self) -> DriverUsage:
-        """Return who uses the driver now."""
+        """Return the use of the driver now."""
         counters = self._counters()
         active = [_name_of_recording(one.label) for one in counters if one.type_id == RECORDING_POSITION_TYPE]
         channels = [

@@ -104,7 +104,7 @@ class ClientRunner:
         self._reopening: Future[ClientTransport] | None = None
         self._storing: Future[None] | None = None  # of the server's key
         self.report_unused: Callable[[], object] = lambda: None
-        """Called on a thread of the pool when the client has stopped while nobody uses it."""
+        """Called on a thread of the pool after a client without use has lost its link and stopped."""
         self._waiting: Future[Connection] = Future()  # of the threads that connect
         self._waiting.cancel()
 

@@ -407,7 +407,7 @@ class ReopenTransport:
 
 @dataclass(frozen=True, slots=True)
 class ReportUnused:
-    """Tell the program that the client has stopped while nobody uses it."""
+    """Tell the program that the client has lost its link without use, and has stopped."""
 
 
 ClientEffect = (

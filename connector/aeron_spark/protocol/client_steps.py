@@ -464,10 +464,13 @@ class ClientSteps:
         return self.is_connect_pending or self._reconnects
 
     def _end_unused(self, cause: AeronSparkError | None = None) -> _Step:
-        """End the session of a client that has lost its link, and that nobody uses."""
+        """Stop a client that has lost its link without use, and end its session."""
         reason = cause or self.failure
         # Not the server's refusal: a call that begins now can be repeated over another connection.
-        error = TransportError(f"the link with {self._server} was lost" if reason is None else reason.what)
+        if reason is None:
+            error = TransportError(f"the link with {self._server} was lost")
+        else:
+            error = TransportError(reason.what, remedy=reason.remedy)
         effects = self._close_attempt() + self._forget_candidate()
         if self.session is not None:
             effects += self._end_session(self.session, error)

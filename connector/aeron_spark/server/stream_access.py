@@ -62,7 +62,7 @@ class StreamAccess:
         grant = self._grant_of(self._connection)
         if any(grant.may_use(name, action) for action in actions):
             return None
-        if not grant.may_see(name) and actions != ("create",):  # who may create a stream need not see it
+        if not grant.may_see(name) and actions != ("create",):  # a key may create a stream that it may not see
             return unknown_stream(name, self._visible_names(grant))
         return RefusedError(
             f"your key may not {' or '.join(actions)} stream {name!r}",

@@ -145,7 +145,7 @@ def stopped_dir(run_name: str) -> Iterator[Path]:
 def test_an_idle_connection_does_not_start_a_stopped_media_driver_and_the_next_use_connects(
     stopped_dir: Path, tmp_path: Path
 ) -> None:
-    """Regression: for a minute, a worker whose server had ended started the media driver that somebody stopped."""
+    """Regression: an idle worker whose server had ended started the media driver again after it was stopped."""
     key = public_text(ensure_identity(tmp_path / "server.key").public)
     server = ServerProcess(str(stopped_dir), tmp_path)
     server.start()

@@ -260,7 +260,7 @@ class ClientWorld:
                 assert not self.is_in_use
                 self.unused += 1
             case e.ReopenTransport():
-                assert self.is_in_use or self.pending_connects, "nobody needs the transport"
+                assert self.is_in_use or self.pending_connects, "a client without use opened a transport"
                 self.reopenings += 1
                 assert self.reopenings == 1, "the transport is opened twice"
             case _:

@@ -1,4 +1,4 @@
-"""The client machine in virtual time: a client that nobody uses does not connect again, and opens no transport."""
+"""The client machine in virtual time: a client without use does not connect again, and opens no transport."""
 
 from __future__ import annotations
 
