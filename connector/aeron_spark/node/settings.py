@@ -32,6 +32,12 @@ RECEIVE_WINDOW: Final = MIB
 
 RECEIVE_BUFFER: Final = 2 * RECEIVE_WINDOW  # of a socket; many senders share it
 
+# A receiver sends a NAK after this time, and repeats it after 100 times as long: 20 ms. After a retransmission, a
+# sender ignores NAKs for 10 ms. Aeron's default of 1 us sends up to 100 NAKs for each one that has an effect: when a
+# machine with 400 images lost packets once, 100,000 NAKs a second filled the socket buffers, and no image recovered.
+NAK_DELAY_NS: Final = 200_000
+
+NAK_PROPERTIES: Final = ("aeron.nak.unicast.delay", "aeron.nak.unicast.retry.delay.ratio")
 RECEIVE_PROPERTIES: Final = ("aeron.socket.so_rcvbuf", "aeron.rcv.initial.window.length")
 
 TERM_RANGE: Final = (64 * KIB, 1024 * MIB)
@@ -154,6 +160,8 @@ def driver_context(settings: NodeSettings, aeron_dir: str, receive_buffer: int) 
         chosen["initialWindowLength"] = min(RECEIVE_WINDOW, receive_buffer)  # Aeron refuses a larger one
     if "aeron.timer.interval" not in named:
         chosen["timerIntervalNs"] = TIMER_INTERVAL_NS
+    if not any(name in named for name in NAK_PROPERTIES):
+        chosen["nakUnicastDelayNs"] = NAK_DELAY_NS
     if settings.threading == "shared" and "aeron.shared.idle.strategy" not in named:
         chosen["sharedIdleStrategy"] = SHARED_IDLE
     return {

@@ -8,6 +8,8 @@ from aeron_spark.errors import OptionError
 from aeron_spark.node.settings import (
     KIB,
     MIB,
+    NAK_DELAY_NS,
+    NAK_PROPERTIES,
     RECEIVE_PROPERTIES,
     SHARED_IDLE,
     TIMER_INTERVAL_NS,
@@ -132,6 +134,19 @@ def test_a_receive_window_is_at_most_the_granted_buffer_of_a_socket(granted: int
 def test_a_property_of_receive_buffer_or_window_leaves_both_to_aeron(name: str) -> None:
     driver = driver_context(parse_settings({"properties": {name: "1m"}}, 2), "/dev/shm/x", 2 * MIB)
     assert not {"socketRcvbufLength", "initialWindowLength"} & set(driver)
+
+
+def test_a_nak_is_repeated_after_the_time_in_which_a_sender_ignores_it() -> None:
+    driver = driver_context(parse_settings({}, 2), "/dev/shm/x", 2 * MIB)
+    assert driver["nakUnicastDelayNs"] == NAK_DELAY_NS
+    ratio, ignored_ns = 100, 10_000_000  # Aeron's nak.unicast.retry.delay.ratio and retransmit.unicast.linger
+    assert NAK_DELAY_NS * ratio > ignored_ns
+
+
+@pytest.mark.parametrize("name", NAK_PROPERTIES)
+def test_a_property_of_nak_delays_leaves_them_to_aeron(name: str) -> None:
+    driver = driver_context(parse_settings({"properties": {name: "50"}}, 2), "/dev/shm/x", 2 * MIB)
+    assert "nakUnicastDelayNs" not in driver
 
 
 def test_a_control_endpoint_opens_a_control_channel() -> None:
