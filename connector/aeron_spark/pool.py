@@ -103,7 +103,7 @@ class ConnectionPool:
         return {entry.name: entry.session for entry in entries}
 
     def sweep(self, now: float) -> float | None:
-        """Close the entries that were idle for the timeout, and idle bulk links of the others.
+        """Close the entries that were idle for the timeout.
 
         Return the seconds until the next sweep, or None if no entry is open and no shared client remains.
         """
@@ -112,10 +112,6 @@ class ConnectionPool:
             self._forget_unused(now - timeout_s)
             idle = [entry for entry in self._open if not entry.is_busy and now - entry.idle_since >= timeout_s]
         self._close_idle(idle, now - timeout_s)
-        with self._changed:
-            in_use = list(self._open)
-        for entry in in_use:
-            _close_quietly(f"bulk links with {entry.address}", entry.session.close_idle)
         with self._changed:
             wait_s = min((self._wait_s(entry, now) for entry in self._open), default=None)
         return self._sweep_shared() if wait_s is None else wait_s

@@ -76,7 +76,8 @@ class Client:
 
     def bulk_link(self, timeout: float | None = None) -> SimpleNamespace:
         self.connect()
-        link = SimpleNamespace(closed=False)
+        link = SimpleNamespace(closed=False, close_after=lambda seconds: None)
+        link.keep_open = lambda: not link.closed
         link.close = lambda: setattr(link, "closed", True)
         self.links.append(link)
         return link
@@ -168,7 +169,7 @@ def test_an_entry_is_not_idle_while_a_call_runs_or_a_bulk_link_is_borrowed() -> 
     world.clients[0].during = lambda: world.after(10 * IDLE_TIMEOUT_S)
     assert call(session) == "host:1"
     assert world.open == 1
-    with session.bulk_link("key"):
+    with session.bulk_link():
         world.after(10 * IDLE_TIMEOUT_S)
         assert world.open == 1
     assert world.clients[0].links[0].closed is False
@@ -192,7 +193,7 @@ def test_an_idle_connection_that_loses_its_link_is_closed_and_the_next_use_conne
     world = World()
     use(world, route_to())
     session = world.pool.sessions(route_to())["host:1"]
-    with session.bulk_link("key"):
+    with session.bulk_link():
         pass
     world.clients[0].lose_link()
     assert (world.open, world.clients[0].links[0].closed) == (0, True)
@@ -224,7 +225,7 @@ def test_a_connection_in_use_that_loses_its_link_stays() -> None:
     session = world.pool.sessions(route_to())["host:1"]
     world.clients[0].during = world.clients[0].lose_link
     assert call(session) == "host:1"
-    with session.bulk_link("key"):
+    with session.bulk_link():
         world.clients[0].lose_link()
     assert (len(world.clients), world.open) == (1, 1)
     world.clients[0].lose_link()
@@ -322,7 +323,7 @@ def test_attempts_at_a_full_server_end_after_300_seconds(monkeypatch: pytest.Mon
 Use = Callable[[Any], object]
 SHORT_USES: dict[str, Use] = {
     "call": lambda session: call(session, 0.2),
-    "bulk link": lambda session: session.bulk_link("key", 0.2).__enter__(),
+    "bulk link": lambda session: session.bulk_link(0.2).__enter__(),
     "connect": lambda session: session.client.connect(0.2),
 }
 
@@ -376,18 +377,6 @@ def test_a_short_call_tries_a_full_server_only_until_its_timeout(monkeypatch: py
     assert (times[0], max(times), min(times)) == (2.0, 2.0, MIN_CONNECT_TIMEOUT_S)
 
 
-def test_an_idle_bulk_link_is_closed_after_60_seconds_while_its_connection_is_in_use() -> None:
-    world = World()
-    with world.pool.borrow(route_to()) as sessions:
-        with sessions["host:1"].bulk_link("key"):
-            world.after(10 * IDLE_TIMEOUT_S)
-        world.after(IDLE_TIMEOUT_S - 1)
-        (link,) = world.clients[0].links
-        assert not link.closed
-        world.after(1)
-        assert (link.closed, world.open) == (True, 1)
-
-
 @contextmanager
 def ended(pool: ConnectionPool) -> Iterator[None]:
     try:
@@ -427,7 +416,7 @@ def test_an_error_at_closing_an_entry_does_not_keep_others_open(
     world = World()
     for address in ("host:1", "host:2", "host:3"):
         session = world.pool.sessions(route_to("worker", address))[address]
-        with session.bulk_link("key"):
+        with session.bulk_link():
             pass
     broken, without_links, _ = world.clients
     broken.close = failing  # type: ignore[method-assign]
@@ -436,24 +425,6 @@ def test_an_error_at_closing_an_entry_does_not_keep_others_open(
     assert [client.closed for client in world.clients] == [False, True, True]
     assert sorted(record.message for record in caplog.records) == [
         "closing a connection with host:1 failed",
-        "closing bulk links with host:2 failed",
-    ]
-
-
-def test_an_error_at_closing_a_bulk_link_does_not_keep_others_open(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """Regression: an error at closing an idle bulk link ended the sweep before the links of other entries."""
-    world = World()
-    with world.pool.borrow(route_to("worker", "host:1", "host:2")) as sessions:
-        for session in sessions.values():
-            with session.bulk_link("key"):
-                pass
-        first, second = (client.links[0] for client in world.clients)
-        first.close = second.close = failing
-        assert world.after(IDLE_TIMEOUT_S) == IDLE_TIMEOUT_S / 10
-    assert sorted(record.message for record in caplog.records) == [
-        "closing bulk links with host:1 failed",
         "closing bulk links with host:2 failed",
     ]
 

@@ -72,6 +72,7 @@ class BulkLink:
         self._is_sending_held = False  # the endpoint sends no data to its connection for now
         self._has_offered_open = False
         self._is_open_sent = False
+        self._closes_at: float | None = None  # monotonic seconds
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else "open" if self.is_open else "opening"
@@ -149,6 +150,17 @@ class BulkLink:
         """Close both ends."""
         self._owner.close_link(self)
 
+    def close_after(self, seconds: float) -> None:
+        """Have the event loop close both ends after ``seconds``, unless :meth:`keep_open` is called before."""
+        with self._changed:
+            self._closes_at = time.monotonic() + seconds
+
+    def keep_open(self) -> bool:
+        """Undo :meth:`close_after`; return False if the bulk link is closed."""
+        with self._changed:
+            self._closes_at = None
+            return not self.closed
+
     # For BulkLinks, on the event loop unless noted.
 
     def hold(self, is_held: bool) -> None:
@@ -225,10 +237,14 @@ class BulkLink:
                 )
 
     def tick(self, now: float) -> None:
-        """Check the expiry, and send a keep-alive when it is due."""
+        """Check the expiry, and send a keep-alive or close when it is due."""
         if self.connection.closed:
             self.end(TransportError(f"{self.label} ended with its connection", remedy="Connect again."))
             return
+        with self._changed:  # a keep_open() comes before this check, or finds the bulk link closed
+            if self._closes_at is not None and now >= self._closes_at:
+                self.close()
+                return
         if self.link.expiry.observe(self.link.connected, now) is Liveness.EXPIRED:
             self.end(TransportError(f"{self.label} was silent for its expiry time", remedy=OPEN_ANOTHER))
         elif self.is_open and self.link.keep_alive.is_due(now) and self._send_lock.acquire(blocking=False):

@@ -253,7 +253,7 @@ class _RangeRead:
             return message.payload
 
     def _start(self) -> BulkLink:
-        borrowed = self._session.bulk_link((self._stream, self._partition))
+        borrowed = self._session.bulk_link()
         self._link = link = borrowed.__enter__()
         self._borrowed = borrowed
         self._request = self._session.request_number()

@@ -26,7 +26,7 @@ from aeron_spark.waiting import Deadline
 from aeron_spark.wire import stream_rpc
 from aeron_spark.wire.stream_rpc import Request, Response
 
-IDLE_TIMEOUT_S: Final = 60.0  # a bulk link that is idle for longer is closed
+IDLE_TIMEOUT_S: Final = 15.0  # after which an idle bulk link is closed; it costs as much as an idle connection
 # The connection or its session was lost before the response arrived: the request can be repeated on another one.
 LOSSES: Final = (ConnectError, EndedError, SessionLost, TransportError)
 DRAINING: Final = "draining"  # the reason of a server that is about to end
@@ -78,7 +78,7 @@ class StreamSession:
         self.opened = 0  # bulk links, in total
         self._ensure_connected = ensure_connected
         self._lock = threading.Lock()
-        self._idle: dict[object, list[tuple[float, BulkLink]]] = {}  # by key: since when, and the link
+        self._idle: list[BulkLink] = []  # the one that was used last is last
         self._requests = itertools.count(1)
         self._parents: list[object] = []  # keeps the parent's links from being finalized, see after_fork
 
@@ -153,36 +153,28 @@ class StreamSession:
         return next(self._requests)
 
     @contextmanager
-    def bulk_link(self, key: object, timeout: float | None = None) -> Iterator[BulkLink]:
-        """Borrow a bulk link: the one that was used last for ``key``, or a new one. An error in the block closes it.
+    def bulk_link(self, timeout: float | None = None) -> Iterator[BulkLink]:
+        """Borrow a bulk link: the idle one that was used last, or a new one. An error in the block closes it.
 
         ``timeout`` bounds the opening of a link, in seconds.
         """
         with self._using():
-            link = self._take(key, timeout)
+            link = self._take(timeout)
             try:
                 yield link
             except GeneratorExit:
-                self._return(key, link)
+                self._return(link)
                 raise
             except BaseException:
                 link.close()
                 raise
-            self._return(key, link)
+            self._return(link)
 
     def close(self) -> None:
         """Close the bulk links that are not borrowed."""
         with self._lock:
-            idle = [link for found in self._idle.values() for _, link in found]
-            self._idle.clear()
-        for link in idle:
-            link.close()
-
-    def close_idle(self) -> None:
-        """Close the bulk links that have been idle for ``IDLE_TIMEOUT_S``."""
-        with self._lock:
-            expired = self._remove_idle_since(self.clock() - IDLE_TIMEOUT_S)
-        for link in expired:
+            closing, self._idle = self._idle, []
+        for link in closing:
             link.close()
 
     def send(self, request: Request[Any]) -> None:
@@ -195,7 +187,7 @@ class StreamSession:
         """In a forked child: forget the bulk links, which belong to the parent."""
         self._parents.append(self._idle)
         self._lock = threading.Lock()
-        self._idle = {}
+        self._idle = []
         self.running = 0
 
     @contextmanager
@@ -209,16 +201,13 @@ class StreamSession:
                 self.running -= 1
                 self.last_used = self.clock()
 
-    def _take(self, key: object, timeout: float | None) -> BulkLink:
+    def _take(self, timeout: float | None) -> BulkLink:
         with self._lock:
-            expired = self._remove_idle_since(self.clock() - IDLE_TIMEOUT_S)
-            idle = self._idle.get(key, [])
-            found = next((link for _, link in reversed(idle) if not link.closed), None)
-            if found is not None:
-                self._idle[key] = [entry for entry in idle if entry[1] is not found]
-        for link in expired:
-            link.close()
-        return self._open_link(timeout) if found is None else found
+            while self._idle:
+                link = self._idle.pop()
+                if link.keep_open():
+                    return link
+        return self._open_link(timeout)
 
     def _open_link(self, timeout: float | None) -> BulkLink:
         deadline = self.deadline(self.timeout_s if timeout is None else timeout, "a bulk link of the connection")
@@ -227,37 +216,18 @@ class StreamSession:
                 client, remaining_s = self._connected_client(timeout, deadline)
                 link = client.bulk_link(remaining_s)
             except RemoteError as error:
-                with self._lock:
-                    idle = self._remove_idle_since(self.clock())
-                for one in idle:
-                    one.close()
-                if idle:  # the server may have refused because of their number
-                    deadline.idle(error.what)
-                else:
-                    self._pause_after(error, error.raised or error, deadline)
+                self._pause_after(error, error.raised or error, deadline)
             except LOSSES as error:
                 self._reconnect_after(error, deadline)
             else:
                 self.opened += 1
                 return link
 
-    def _return(self, key: object, link: BulkLink) -> None:
-        if link.closed:
-            return
+    def _return(self, link: BulkLink) -> None:
+        link.close_after(IDLE_TIMEOUT_S)
         with self._lock:
-            self._idle.setdefault(key, []).append((self.clock(), link))
-
-    def _remove_idle_since(self, time_s: float) -> list[BulkLink]:
-        """Remove the bulk links that have been idle since ``time_s`` and return them; the caller holds the lock."""
-        removed = []
-        for key, found in list(self._idle.items()):
-            removed += [link for since, link in found if since <= time_s]
-            remaining = [entry for entry in found if entry[0] > time_s]
-            if remaining:
-                self._idle[key] = remaining
-            else:
-                del self._idle[key]
-        return removed
+            self._idle = [one for one in self._idle if not one.closed]
+            self._idle.append(link)
 
 
 def _call_once(client: SessionClient, request: bytes, name: str, timeout_s: float) -> tuple[bytes, str]:

@@ -205,9 +205,7 @@ class ServerAppender:
 
     def _open(self, schema: pa.Schema | None) -> _Stage | None:
         if self._stage is None and not self.committed:
-            opened, self._stage = _Stage.open(
-                self._session, (self._stream, self._partition), partial(self._request, schema), self._deadline
-            )
+            opened, self._stage = _Stage.open(self._session, partial(self._request, schema), self._deadline)
             self.committed = self._stage is None
             self._limit = self._max_message_bytes or opened.max_message_bytes
             self._deadline.progress()
@@ -265,16 +263,16 @@ class _Stage:
 
     @classmethod
     def open(
-        cls, session: StreamSession, key: object, make_request: Callable[[int, int], OpenStage], deadline: Deadline
+        cls, session: StreamSession, make_request: Callable[[int, int], OpenStage], deadline: Deadline
     ) -> tuple[StageOpened, _Stage | None]:
         """Open a stage; return the server's response, and the stage, or None if the transaction is committed already.
 
-        ``make_request`` takes the numbers of a bulk link and of the stage's messages; ``key`` chooses the link. A
-        reconnection ends all bulk links, so that a repeated request can name a link that the server does not know. No
-        row was sent over it: another link takes its place until the deadline. Raises the EndedError then.
+        ``make_request`` takes the numbers of a bulk link and of the stage's messages. A reconnection ends all bulk
+        links, so that a repeated request can name a link that the server does not know. No row was sent over it:
+        another link takes its place until the deadline. Raises the EndedError then.
         """
         while True:
-            borrowed = session.bulk_link(key, deadline.remaining())
+            borrowed = session.bulk_link(deadline.remaining())
             link = borrowed.__enter__()
             try:
                 request = make_request(link.number, session.request_number())

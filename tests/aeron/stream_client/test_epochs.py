@@ -66,7 +66,7 @@ def test_a_read_is_refused_if_its_epoch_is_of_another_history(server: Server, se
     assert state.epochs.at(state.end) not in (FIRST, UNKNOWN)
     with (
         pytest.raises(DataLossError, match=r"partition 0 of stream '\S+' diverged: the reader is at 999") as caught,
-        session.bulk_link("x") as link,
+        session.bulk_link() as link,
     ):
         session.call(StartRead(name, 0, 0, state.end, link.number, session.request_number(), UNKNOWN, 999))
     assert caught.value.reason == DIVERGED

@@ -49,6 +49,35 @@ def test_a_bulk_link_needs_no_second_handshake_and_has_separate_ids(world: World
     wait_for(lambda: len(server._runtime.bulk_links) == len(client._runtime.bulk_links) == 0, "both ends of both")
 
 
+def test_a_bulk_link_that_is_to_close_later_closes_at_both_ends(world: World) -> None:
+    _, _, mine, theirs = both_ends(world)
+    mine.close_after(0.05)
+    wait_for(lambda: mine.closed and theirs.closed, "both ends to close")
+    assert not mine.keep_open()
+
+
+def test_a_bulk_link_that_is_kept_open_does_not_close(world: World) -> None:
+    _, client, mine, theirs = both_ends(world)
+    mine.close_after(0.2)
+    assert mine.keep_open()
+    other = client.bulk_link(5.0)
+    other.close_after(0.3)
+    wait_for(lambda: other.closed, "a bulk link that closes later than the first one would")
+    assert not mine.closed
+    mine.send(b"still open", timeout=5.0)
+    assert theirs.receive(5.0) is not None
+
+
+def test_an_idle_client_closes_the_bulk_links_of_its_streams(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    server, client, first, _ = both_ends(world)
+    first.close()
+    monkeypatch.setattr("aeron_spark.stream_client.session.IDLE_TIMEOUT_S", 0.05)
+    with client._stream_session().bulk_link():
+        assert len(client._runtime.bulk_links) >= 1
+    wait_for(lambda: len(server._runtime.bulk_links) == len(client._runtime.bulk_links) == 0, "the idle link to close")
+    assert client.connected
+
+
 def test_a_receiver_that_takes_nothing_makes_the_sender_wait(world: World) -> None:
     _, _, mine, theirs = both_ends(world)
     message = bytes(mine.room)

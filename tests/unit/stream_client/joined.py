@@ -6,6 +6,7 @@ the real ones; the server can be killed, stopped and restarted.
 
 from __future__ import annotations
 
+import math
 import shutil
 import threading
 from collections import deque
@@ -121,6 +122,7 @@ class MemoryBulkLink:
     session: Session
     closed: bool = False
     waiting: deque[bytes] = field(default_factory=deque)
+    closes_at: float = math.inf
     room = ROOM
     label = "a bulk link of the test"
 
@@ -136,6 +138,15 @@ class MemoryBulkLink:
         if not self.closed:
             self.closed = True
             self.session.world.resume_link(self)
+
+    def close_after(self, seconds: float) -> None:
+        self.closes_at = self.session.world.time.now + seconds
+
+    def keep_open(self) -> bool:
+        if self.session.world.time.now >= self.closes_at:
+            self.close()
+        self.closes_at = math.inf
+        return not self.closed
 
 
 class Session:

@@ -20,7 +20,7 @@ from aeron_spark.errors import (
 from aeron_spark.log.writing import Transaction
 from aeron_spark.protocol.rpc_dispatch import UNKNOWN_OBJECT
 from aeron_spark.stream_client.reader import StreamReader
-from aeron_spark.stream_client.session import RETRY_INTERVAL_S, StreamSession
+from aeron_spark.stream_client.session import IDLE_TIMEOUT_S, RETRY_INTERVAL_S, StreamSession
 from aeron_spark.stream_client.transactions import ATTEMPT_TIMEOUT_S, commit_empty
 from aeron_spark.wire.stream_rpc import (
     METHOD,
@@ -225,8 +225,8 @@ class BusyServer(Server):
             raise RemoteError("the call failed at the peer", code="RefusedError", raised=raised)
         return self
 
-    def close(self) -> None:
-        """Close the bulk link, which is this object as well."""
+    def close_after(self, seconds: float) -> None:
+        """Close the bulk link, which is this object as well, after so many seconds."""
 
 
 @pytest.mark.parametrize("code", sorted(ADVICE))
@@ -234,20 +234,78 @@ def test_a_bulk_link_is_requested_again_after_a_retriable_refusal_only(code: str
     server = BusyServer(code, refusals=3)
     server.connects = 3
     if ADVICE[code] is Retry.NEVER:
-        with pytest.raises(RefusedError) as caught, session(server).bulk_link("a partition"):
+        with pytest.raises(RefusedError) as caught, session(server).bulk_link():
             pass
         assert (caught.value.reason, server.opened) == (code, 1)
         return
-    with session(server).bulk_link("a partition") as link:
+    with session(server).bulk_link() as link:
         assert link is server
     assert server.opened == 4
     assert server.now == pytest.approx(3 * RETRY_INTERVAL_S, abs=0.1)
 
 
+class Link:
+    """An open bulk link."""
+
+    closed = False
+    closes_after: float | None = None
+
+    def close(self) -> None:
+        self.closed = True
+
+    def close_after(self, seconds: float) -> None:
+        self.closes_after = seconds
+
+    def keep_open(self) -> bool:
+        self.closes_after = None
+        return not self.closed
+
+
+class LinkServer(Server):
+    """A server that opens bulk links."""
+
+    def __init__(self) -> None:
+        super().__init__("", 0)
+        self.links: list[Link] = []
+
+    def bulk_link(self, timeout: float) -> Link:
+        self.links.append(Link())
+        return self.links[-1]
+
+
+def test_one_bulk_link_serves_borrowers_that_follow_each_other() -> None:
+    """Regression: each partition had its own, so that a writer with four partitions kept four bulk links open."""
+    server = LinkServer()
+    borrower = session(server)
+    for _ in range(4):
+        with borrower.bulk_link():
+            pass
+    assert len(server.links) == 1
+    with borrower.bulk_link() as first, borrower.bulk_link() as second:
+        assert (first, second) == tuple(server.links)
+    server.links[0].close()
+    with borrower.bulk_link() as third:
+        assert third is server.links[1]
+
+
+def test_a_bulk_link_is_closed_after_its_idle_time_unless_it_is_borrowed_again() -> None:
+    server = LinkServer()
+    borrower = session(server)
+    for _ in range(2):
+        with borrower.bulk_link():
+            assert server.links[0].closes_after is None
+        assert server.links[0].closes_after == IDLE_TIMEOUT_S
+    server.links[0].close()
+    with borrower.bulk_link() as link:
+        assert link is server.links[1]
+    borrower.close()
+    assert server.links[1].closed
+
+
 def test_a_bulk_link_that_is_refused_for_too_long_fails_with_the_reason() -> None:
     server = BusyServer("ids", refusals=1000)
     server.connects = 1000
-    with pytest.raises(RefusedError) as caught, session(server).bulk_link("a partition", 5.0):
+    with pytest.raises(RefusedError) as caught, session(server).bulk_link(5.0):
         pass
     assert (caught.value.reason, caught.value.retriable) == ("ids", True)
     assert 4.0 < server.now <= 5.0
