@@ -147,12 +147,14 @@ def test_client(
         raise OptionError(f"action {action!r} {problem}", remedy="Correct the command line.")
     path = _path(authorized_keys, config)
     entry = _entry(_good(path), name, path)
-    reason = _reason(entry, test, action, target)
+    reason, conditions = _reason(entry, test, action, target), conditions_text(entry.grant)
     is_allowed = reason.startswith("line ")
     if as_json:
-        print_json({"allowed": is_allowed, "reason": reason})
+        print_json({"allowed": is_allowed, "reason": reason, "conditions": conditions})
+    elif is_allowed:
+        click.echo(f"allowed by {reason}" + (f" under the conditions {conditions}" if conditions else ""))
     else:
-        click.echo(f"allowed by {reason}" if is_allowed else f"refused: {reason}")
+        click.echo(f"refused: {reason}")
     return 0 if is_allowed else REFUSED
 
 

@@ -58,19 +58,19 @@ def test_the_list_has_names_grants_conditions_and_limits(capsys: pytest.CaptureF
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
-        (["desk-7", "read", "prices.eu"], 0, "allowed by line 3 (role prices)"),
-        ([KEYS[0], "read", "prices.eu"], 0, "allowed by line 3 (role prices)"),
+        (["desk-7", "read", "prices.eu"], 0, "allowed by line 3 (role prices) under the conditions tag=desk-*"),
+        ([KEYS[0], "read", "prices.eu"], 0, "allowed by line 3 (role prices) under the conditions tag=desk-*"),
         (["desk-7", "write", "prices.eu"], 1, "refused: no grant of desk-7 allows write prices.eu"),
         (["edge", "write", "orders"], 0, "allowed by line 4"),
         (["edge", "writer", "edge-1"], 0, "allowed by line 4"),
         (["edge", "writer", "other"], 1, "refused: no grant of edge allows writer other"),
-        (["desk-7", "writer", "any"], 0, "allowed by line 3"),
+        (["desk-7", "writer", "any"], 0, "allowed by line 3 under the conditions tag=desk-*"),
         (["edge", "call", "a.b"], 0, "allowed by line 4"),
         (["edge", "call", "b.a"], 1, "refused: no grant of edge allows call b.a"),
         (["edge", "message-send"], 0, "allowed by line 4"),
         (["edge", "message-receive"], 1, "refused: no grant of edge allows message-receive"),
         (["edge", "file-send"], 0, "allowed by line 4"),
-        (["desk-7", "connect"], 0, "allowed by line 3"),
+        (["desk-7", "connect"], 0, "allowed by line 3 under the conditions tag=desk-*"),
         (["old", "connect"], 1, "refused: the key old expired at 2020-01-01"),
     ],
 )
@@ -80,6 +80,9 @@ def test_an_action_is_tested_with_the_reason(
     assert run("test", *arguments, capsys=capsys)[:2] == (code, f"{text}\n")
     as_json = json.loads(run("test", *arguments, "--json", capsys=capsys)[1])
     assert as_json["allowed"] == (code == 0)
+    assert as_json["conditions"] == {"desk-7": "tag=desk-*", KEYS[0]: "tag=desk-*", "old": "expires=2020-01-01"}.get(
+        arguments[0], ""
+    )
 
 
 @pytest.mark.parametrize(
