@@ -7,6 +7,7 @@ The program prints ``connected`` when all are connected. Then it executes the li
 from __future__ import annotations
 
 import json
+import logging
 import sys
 import threading
 import time
@@ -181,6 +182,7 @@ def arguments_of(settings: CrowdSettings) -> str:
 
 def main(settings: str) -> None:
     """Connect, then execute the lines of the input."""
+    logging.getLogger("aeron_spark").setLevel(logging.ERROR)  # each killed server makes each client log a lost session
     crowd = Crowd(CrowdSettings(**json.loads(settings)))
     crowd.connect()
     print("connected", flush=True)

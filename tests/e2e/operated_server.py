@@ -36,6 +36,7 @@ from tests.cli.test_server_lifecycle import HELD_COMMITS
 from tests.e2e.crowd import MAX_ROWS, PAUSE_S, CrowdSettings, Ledger, arguments_of, keys_of
 from tests.e2e.processes import ROOT, environment
 from tests.e2e.stream_program import rows
+from tests.priority import lower_priority
 from tests.waiting import poll_until
 
 TIMEOUT_S: Final = 120.0  # of an action of the server or a client; it has two cores with many clients
@@ -363,16 +364,18 @@ class Clients(Protocol):
 
 
 class CrowdProcesses:
-    """Crowds, each in a separate process."""
+    """Crowds, each in a separate process of the lowest priority, as if on other machines."""
 
     def __init__(self, crowds: list[CrowdSettings]) -> None:
         self._processes: Final = [
             subprocess.Popen(
                 [sys.executable, "-m", "tests.e2e.crowd", arguments_of(one)], env=environment(), cwd=ROOT,
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
             )
             for one in crowds
         ]  # fmt: skip
+        for process in self._processes:
+            lower_priority(process.pid)
 
     def connect(self) -> None:
         self._await("connected")

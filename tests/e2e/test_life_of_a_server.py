@@ -1,6 +1,6 @@
 """With processes: the life of a server, from the check of its configuration to its restarts, as its operator sees it.
 
-Each step asserts what the operator, a client or the service manager sees. The long form has forty clients of four
+Each step asserts what the operator, a client or the service manager sees. The long form has two hundred clients of four
 processes, a separate disk, a media driver that is killed, and restarts; the short form has the other steps.
 """
 
@@ -47,7 +47,7 @@ from tests.waiting import poll_until
 REACTION_S: Final = 2.0  # in which a change of the clients file applies
 DELAY_FACTOR: Final = 10.0  # a process of a busy machine is late several times until a change applies
 PROCESSES: Final = 4
-CLIENTS_EACH: Final = 10
+CLIENTS_EACH: Final = 50
 BUSY_EACH: Final = 3  # clients of each process that write continuously
 DISK_MIB: Final = 512
 WATCHDOG_S: Final = 30.0  # as in deploy/aeron-spark.service
@@ -317,8 +317,8 @@ def test_a_day_of_a_server_with_few_clients(few: OperatedServer) -> None:
         drain(few, clients.round)
 
 
-@pytest.mark.full("forty clients and twenty starts of a server take minutes; the test above has three and one")
-def test_the_life_of_a_server_with_forty_clients(tmp_path: Path, aeron_dir: Path, client_dir: Path) -> None:
+@pytest.mark.full("two hundred clients and twenty starts of a server take minutes; the test above has three and one")
+def test_the_life_of_a_server_with_two_hundred_clients(tmp_path: Path, aeron_dir: Path, client_dir: Path) -> None:
     with ExitStack() as stack:
         place = tmp_path / "disk"
         is_own_disk = stack.enter_context(small_file_system(place, DISK_MIB))
@@ -338,7 +338,7 @@ def test_the_life_of_a_server_with_forty_clients(tmp_path: Path, aeron_dir: Path
         report = Report()
         clients.connect()
         see_clients(site, clients, PROCESSES * CLIENTS_EACH)
-        report.done("forty clients")
+        report.done("two hundred clients")
         narrowed = change_clients_file(site, clients)
         report.done("changes of the clients file")
         kick_and_ban(site, clients, "desk-1-3", narrowed)
