@@ -104,12 +104,14 @@ def run(
     For example, for the clients whose keys a file authorises:
       aeron-spark server 0.0.0.0:20121 --authorized-keys /etc/aeron-spark/authorized_keys
     """
+    from aeron_spark.server.freed_memory import return_large_buffers
     from aeron_spark.server.relay import Relay
     from aeron_spark.server.reloading import Reloader
     from aeron_spark.server.server import Server
 
     _refuse_command_name(address)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    return_large_buffers()
     given_address = address
     address, options = _merged_options(address, config, flags)
     with catch_stop_signals() as stopped, _hang_up_requests() as hang_ups:
