@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -15,10 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-import psutil
 import pyarrow as pa
 
-import aeron_spark
 from aeron_spark.client.client import Client
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.keys.identity import ensure_identity
@@ -26,13 +23,11 @@ from aeron_spark.node import NodeHandle
 from aeron_spark.protocol.keypair import public_text
 from aeron_spark.waiting import wait_for
 from tests.aeron.attacks.attacker import STREAM
-from tests.aeron.endpoint.drivers import free_ports
+from tests.aeron.attacks.measured_server import ENVIRON, TIMEOUT_S, MeasuredServer
+from tests.priority import lower_priority
 
-ROOT: Final = Path(__file__).resolve().parents[3]
-ENVIRON: Final = {**os.environ, "PYTHONPATH": f"{ROOT / 'connector'}{os.pathsep}{ROOT}"}
-TIMEOUT_S: Final = 60.0
 MIB: Final = 1 << 20
-OPERATIONS: Final = ("ping", "list", "commit", "follow")
+ENOUGH_FOR_P99: Final = 500
 ROWS: Final = pa.record_batch({"n": pa.array(range(100), pa.int64())})
 
 
@@ -43,12 +38,23 @@ class Timings:
     seconds: dict[str, list[float]] = field(
         default_factory=lambda: {"ping": [], "list": [], "commit": [], "follow": []}
     )
-    errors: list[AeronSparkError] = field(default_factory=list)
+    errors: list[Exception] = field(default_factory=list)
 
     def p99(self, name: str) -> float:
         """Return the 99th percentile of an operation; the largest value of fewer than 100."""
+        return self._percentile(name, 0.99)
+
+    def slow(self, name: str) -> float:
+        """Return the 99th percentile, or the 90th of fewer than 500 values, whose 99th depends on a few of them."""
+        return self._percentile(name, 0.99 if len(self.seconds[name]) >= ENOUGH_FOR_P99 else 0.9)
+
+    def median(self, name: str) -> float:
+        """Return the median of an operation."""
+        return statistics.median(self.seconds[name])
+
+    def _percentile(self, name: str, share: float) -> float:
         ordered = sorted(self.seconds[name])
-        return ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))]
+        return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
     def __str__(self) -> str:
         return " ".join(
@@ -59,19 +65,20 @@ class Timings:
 
 
 class GoodClient:
-    """Pings each 20 ms, lists streams each 250 ms, commits 100 rows a second, and follows a stream, all at once."""
+    """Pings each 20 ms, lists streams each 50 ms, commits 100 rows a second, and follows a stream, all at once."""
 
     def __init__(self, connect: Callable[[], Client]) -> None:
         self._clients = [connect() for _ in range(2)]
         self._timings = Timings()
         self._ending = threading.Event()
         self._sent_at: dict[int, float] = {}
+        self._failed: list[Exception] = []  # errors that ended a thread
         writer, reader = self._clients
         self._threads = [
             threading.Thread(target=self._repeat, args=("ping", 0.02, lambda: reader.ping(TIMEOUT_S)), daemon=True),
-            threading.Thread(target=self._repeat, args=("list", 0.25, reader.streams), daemon=True),
-            threading.Thread(target=self._commit, args=(writer,), daemon=True),
-            threading.Thread(target=self._follow, args=(reader,), daemon=True),
+            threading.Thread(target=self._repeat, args=("list", 0.05, reader.streams), daemon=True),
+            threading.Thread(target=self._run, args=(self._commit, writer), daemon=True),
+            threading.Thread(target=self._run, args=(self._follow, reader), daemon=True),
         ]
         for thread in self._threads:
             thread.start()
@@ -80,7 +87,11 @@ class GoodClient:
         """Measure for so long, but at least until each operation has ended once more."""
         self._timings = timings = Timings()
         self._ending.wait(seconds)
-        wait_for(lambda: all(timings.seconds.values()), TIMEOUT_S, "each operation of the good client to end")
+        wait_for(
+            lambda: all(timings.seconds.values()), TIMEOUT_S, "each operation of the good client to end",
+            state=lambda: f"{timings} {timings.errors[:3]} {self._failed}",
+        )  # fmt: skip
+        timings.errors += self._failed
         return timings
 
     def close(self) -> None:
@@ -105,6 +116,13 @@ class GoodClient:
         else:
             timings.seconds[name].append(time.monotonic() - begin)
 
+    def _run(self, operations: Callable[[Client], None], client: Client) -> None:
+        try:
+            operations(client)
+        except Exception as error:
+            if not self._ending.is_set():
+                self._failed.append(error)
+
     def _commit(self, client: Client) -> None:
         with client.writer("good", writer_id="good") as writer:
             number = 0
@@ -120,20 +138,16 @@ class GoodClient:
 
     def _follow(self, client: Client) -> None:
         seen = 0
-        try:
-            with client.reader("good", follow=True) as reader:
-                for batch in reader:
-                    seen += batch.num_rows
-                    number = seen // 100 - 1
-                    if number in self._sent_at:
-                        self._timings.seconds["follow"].append(time.monotonic() - self._sent_at.pop(number))
-        except AeronSparkError as error:
-            if not self._ending.is_set():
-                self._timings.errors.append(error)
+        with client.reader("good", follow=True) as reader:
+            for batch in reader:
+                seen += batch.num_rows
+                number = seen // 100 - 1
+                if number in self._sent_at:
+                    self._timings.seconds["follow"].append(time.monotonic() - self._sent_at.pop(number))
 
 
 class AttackedServer:
-    """``aeron-spark server`` on its own node, with keys for a good client and for an attacker.
+    """A server with keys for a good client and for an attacker.
 
     The good client and the attacker have a node each. The attacker's processes get processor time that no other process
     wants, as if they ran on another machine: the test measures what the attacker takes from the server, and not from
@@ -141,33 +155,16 @@ class AttackedServer:
     """
 
     def __init__(self, node: NodeHandle, clients_node: NodeHandle, attackers_node: NodeHandle, folder: Path) -> None:
-        data, control = free_ports()
-        self.address = f"127.0.0.1:{data}:{control}"
-        self._folder, self._clients_node = folder, clients_node
-        self.log = folder / "server.log"
-        good, attacker = self._key("good"), self._key("attacker")
-        clients = folder / "clients"
-        clients.write_text(
-            f"streams=*:all name=good {good}\nstreams={STREAM}:read messages=send name=attacker {attacker}\n"
+        attacker = public_text(ensure_identity(folder / "attacker").public)
+        self.server = MeasuredServer(
+            node, clients_node, folder, f"streams={STREAM}:read messages=send name=attacker {attacker}\n"
         )
-        clients.chmod(0o600)
-        command = [
-            sys.executable, "-m", "aeron_spark", "server", self.address, "--aeron-dir", node.aeron_dir,
-            "--identity", str(folder / "server.key"), "--authorized-keys", str(clients), "--json",
-        ]  # fmt: skip
-        with self.log.open("w") as errors:
-            self.process = subprocess.Popen(
-                command, env=ENVIRON, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True
-            )
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        assert line, f"the server ended: {self.log.read_text()}"
-        with self.connect() as client:
+        with self.server.connect() as client:
             for name in (STREAM, "good"):
                 client.create_stream(name)
         self._attacker = subprocess.Popen(
             [
-                sys.executable, "-m", "tests.aeron.attacks.attacker", self.address, str(folder / "attacker"),
+                sys.executable, "-m", "tests.aeron.attacks.attacker", self.server.address, str(folder / "attacker"),
                 attackers_node.aeron_dir,
             ],
             env={**ENVIRON, "XDG_CONFIG_HOME": str(folder / "attackers-config")},
@@ -176,19 +173,8 @@ class AttackedServer:
         assert self._answer() == "ready"
         for session in (self._attacker.pid, attackers_node.pid):
             lower_priority(session)
-        self.good = GoodClient(self.connect)
+        self.good = GoodClient(self.server.connect)
         self.good.measure(0.0)  # each operation once
-
-    def connect(self) -> Client:
-        """Connect as the good client."""
-        return aeron_spark.connect(
-            self.address, identity=str(self._folder / "good"), aeron_dir=self._clients_node.aeron_dir,
-            trust_first_use=True, known_servers=str(self._folder / "known"),
-        )  # fmt: skip
-
-    def memory(self) -> int:
-        """Return the resident bytes of the server's process."""
-        return int(psutil.Process(self.process.pid).memory_info().rss)
 
     @contextmanager
     def attacked_by(self, attack: str) -> Iterator[dict[str, int]]:
@@ -212,29 +198,8 @@ class AttackedServer:
         return line
 
     def close(self) -> None:
-        """End the good client and the server."""
+        """End the good client, the attacker and the server."""
         self.good.close()
-        self.process.terminate()
-        try:
-            self.process.wait(TIMEOUT_S)
-        finally:
-            for one in (self._attacker, self.process):
-                one.kill()
-                one.communicate()
-
-    def _key(self, name: str) -> str:
-        return public_text(ensure_identity(self._folder / name).public)
-
-
-def lower_priority(session: int) -> None:
-    """Give a process that leads its own session, and its threads, the lowest priority.
-
-    Where Linux groups processes by session (``sched_autogroup_enabled``), a process' nice value counts only among the
-    processes of its session, and the session has its own.
-    """
-    assert os.getsid(session) == session
-    for thread in Path(f"/proc/{session}/task").iterdir():
-        os.setpriority(os.PRIO_PROCESS, int(thread.name), 19)
-    group = Path(f"/proc/{session}/autogroup")
-    if group.exists():
-        group.write_text("19")
+        self._attacker.kill()
+        self._attacker.communicate()
+        self.server.close()

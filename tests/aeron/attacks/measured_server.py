@@ -1,0 +1,88 @@
+"""``aeron-spark server`` in a process whose memory is measured."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+import aeron_spark
+from aeron_spark import node
+from aeron_spark.client.client import Client
+from aeron_spark.keys.identity import ensure_identity
+from aeron_spark.node import NodeHandle
+from aeron_spark.protocol.keypair import public_text
+from tests.aeron.endpoint.drivers import free_ports
+from tests.leaks import SHARED_MEMORY
+
+ROOT: Final = Path(__file__).resolve().parents[3]
+ENVIRON: Final = {**os.environ, "PYTHONPATH": f"{ROOT / 'connector'}{os.pathsep}{ROOT}"}
+TIMEOUT_S: Final = 60.0
+
+
+@contextmanager
+def separate_nodes(run_name: str, count: int) -> Iterator[list[NodeHandle]]:
+    """Start so many nodes, and stop them at the end of the ``with`` block."""
+    directories = [SHARED_MEMORY / f"{run_name}-{secrets.token_hex(3)}" for _ in range(count)]
+    with ExitStack() as stack:
+        yield [stack.enter_context(node.ensure(directory)) for directory in directories]
+    for directory in directories:
+        node.stop(directory, force=True, timeout=20)
+
+
+class MeasuredServer:
+    """A server on ``own_node``, with files in ``folder``, and a key for good clients, which use ``clients_node``.
+
+    ``clients`` has further lines of its clients file.
+    """
+
+    def __init__(self, own_node: NodeHandle, clients_node: NodeHandle, folder: Path, clients: str = "") -> None:
+        data, control = free_ports()
+        self.address = f"127.0.0.1:{data}:{control}"
+        self._folder, self._clients_node = folder, clients_node
+        log, file = folder / "server.log", folder / "clients"
+        file.write_text(f"streams=*:all name=good {public_text(ensure_identity(folder / 'good').public)}\n{clients}")
+        file.chmod(0o600)
+        command = [
+            sys.executable, "-m", "aeron_spark", "server", self.address, "--aeron-dir", own_node.aeron_dir,
+            "--identity", str(folder / "server.key"), "--authorized-keys", str(file), "--json",
+        ]  # fmt: skip
+        with log.open("w") as errors:
+            self.process = subprocess.Popen(
+                command, env=ENVIRON, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True
+            )
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, f"the server ended: {log.read_text()}"
+
+    def connect(self) -> Client:
+        """Connect as the good client."""
+        return aeron_spark.connect(
+            self.address, identity=str(self._folder / "good"), aeron_dir=self._clients_node.aeron_dir,
+            trust_first_use=True, known_servers=str(self._folder / "known"),
+        )  # fmt: skip
+
+    def memory(self) -> int:
+        """Return the resident bytes of the server's process."""
+        return memory_of(self.process.pid)
+
+    def close(self) -> None:
+        """End the server."""
+        self.process.terminate()
+        try:
+            self.process.wait(TIMEOUT_S)
+        finally:
+            self.process.kill()
+            self.process.communicate()
+
+
+def memory_of(pid: int) -> int:
+    """Return the resident bytes of a process."""
+    return int(psutil.Process(pid).memory_info().rss)
