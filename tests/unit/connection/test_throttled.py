@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from dataclasses import replace
 
 from aeron_spark.connection.rate_limits import Rates
@@ -13,7 +12,8 @@ from aeron_spark.protocol.keypair import new_keypair
 from aeron_spark.server.settings import ServerSettings
 from tests.unit.connection.endpoints import LINK, NO_LIMITS, TIMEOUT_S, World, wait_for
 
-RATE: int = 200_000
+RATE: int = 25_000  # at which ten messages take three seconds, in which the test sees that their client is held
+SIZE: int = 10_000
 
 
 def test_a_client_that_sends_faster_than_its_key_may_waits_and_loses_nothing(world: World) -> None:
@@ -21,14 +21,12 @@ def test_a_client_that_sends_faster_than_its_key_may_waits_and_loses_nothing(wor
     fast = world.client()
     sizes: list[int] = []
     server.on_message(bytes, lambda _, message: sizes.append(len(message)))
-    begin = time.monotonic()
-    fast.send(bytes(50_000), acknowledge=True)
+    fast.send(bytes(SIZE), acknowledge=True)
     for _ in range(9):
-        fast.send(bytes(50_000), timeout=TIMEOUT_S)
+        fast.send(bytes(SIZE), timeout=TIMEOUT_S)
     wait_for(lambda: bool(server.runtime.holds.throttled))
     fast.send(b"end", timeout=TIMEOUT_S, acknowledge=True)
-    assert sizes == [50_000] * 10 + [3]
-    assert time.monotonic() - begin >= 500_000 / RATE - 1.5  # one second of burst, and one review
+    assert sizes == [SIZE] * 10 + [3]
     wait_for(lambda: not server.runtime.holds.throttled)
 
 
@@ -54,19 +52,17 @@ def test_the_limit_in_the_line_of_a_key_replaces_that_of_all_keys_and_others_do_
     assert counted[limited.public] == 21
 
 
-def test_a_server_sends_to_a_key_at_its_rate(world: World) -> None:
+def test_a_server_that_sends_faster_than_its_key_may_get_waits_and_loses_nothing(world: World) -> None:
     server = world.server(ServerSettings(link=LINK, limits=NO_LIMITS, rates=Rates(bytes_out=RATE)))
     client = world.client()
     received: list[int] = []
     client.on_message(bytes, lambda message: received.append(len(message)))
     (connection,) = server.connections
-    begin = time.monotonic()
     for _ in range(10):
-        connection.send(bytes(50_000), timeout=TIMEOUT_S)
+        connection.send(bytes(SIZE), timeout=TIMEOUT_S)
     wait_for(lambda: connection in server.runtime.holds.throttled)
     connection.send(b"end", timeout=TIMEOUT_S, acknowledge=True)
-    assert time.monotonic() - begin >= 500_000 / RATE - 1.5  # one second of burst, and one review
-    assert received == [50_000] * 10 + [3]
+    assert received == [SIZE] * 10 + [3]
 
 
 def test_a_client_that_gets_data_later_gets_acknowledgements_and_pongs_at_once(world: World) -> None:

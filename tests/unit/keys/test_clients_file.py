@@ -13,6 +13,7 @@ from aeron_spark.errors import DataFormatError, SetupError
 from aeron_spark.keys.clients_file import default_name, parse_clients, read_clients
 from aeron_spark.protocol.grants import STREAM_ACTIONS, Grant, KeyLimits
 from aeron_spark.protocol.keypair import new_keypair, public_text
+from tests.budget import slowness
 
 DAY_S = 86_400.0
 JUNE_30 = 1_814_313_600.0  # 2027-06-30 at midnight in UTC
@@ -230,4 +231,4 @@ def test_ten_thousand_keys_are_parsed_in_half_a_second_of_processor_time() -> No
     parsed = parse_clients("\n".join([role, *lines]))
     seconds = time.process_time() - started
     assert len(parsed.grants("file")) == 10_000
-    assert seconds < 1.5, seconds  # the target is 0.5 on an idle machine
+    assert seconds < 1.5 * max(1.0, slowness()), seconds  # the target is 0.5 on an idle machine
