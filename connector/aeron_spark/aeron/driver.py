@@ -22,6 +22,9 @@ CHECKSUM: Final = "org.agrona.checksum.Crc32c"
 LOCAL_CHANNEL: Final = "aeron:udp?endpoint=localhost:0"
 DRIVER_JVM_ARGUMENTS: Final = (
     jvm.OWN_SIGNALS,  # the node process handles SIGTERM
+    # The same as jvm.HEAP, but with room for the archive and many more objects of short life.
+    "-Xmn80m",
+    "-Xms96m",
     "-Xmx256m",
     # Any host can send packets to a driver, and Aeron 1.51 does not check the offsets in them. Without bounds checks a
     # packet can crash the process or corrupt its memory.
