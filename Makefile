@@ -29,7 +29,7 @@ AERON_SUITES := $(foreach suite,aeron net cli,$(wildcard tests/$(suite)))
 # half of the time these tests wait for something; a module's tests share what they started, and stay together
 PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
 ALL_SUITES := '-q $(PARALLEL) tests/unit' '$(SPARK_SUITES)' '$(PARALLEL) $(AERON_SUITES)'
-# which tests run; test-full takes those marked `full`, too
+# which tests run; test-full takes those marked `full`, too, and check leaves out those marked `slow`
 MARKS := not soak and not full
 # the CPU seconds of all tests together have a limit; --any has none
 CPU_SUM :=
@@ -84,8 +84,9 @@ lint: $(PYTHON_READY)  ## format, style and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-check: lint  ## the fast loop: lint, and the tests that need no JVM
-	$(PYTEST) -q $(PARALLEL) --hypothesis-profile=quick tests/unit
+check: MARKS := not soak and not full and not slow
+check: lint  ## the fast loop: lint, and the quick tests that need no JVM
+	$(PYTEST) -q $(PARALLEL) --hypothesis-profile=quick --cpu-limit=0.5 tests/unit
 
 java-test: $(JARS_READY)  ## the tests of the Java helper and of the guard, without a driver
 	$(MAVEN) -P tests test

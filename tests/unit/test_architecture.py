@@ -264,6 +264,7 @@ def test_a_circle_of_imports_is_found() -> None:
     assert circles({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
 
 
+@pytest.mark.slow
 def test_modules_and_functions_are_short() -> None:
     paths = [path for folder in MEASURED for path in sorted((ROOT / folder).rglob("*.py"))]
     assert Path(__file__).resolve() in paths

@@ -6,6 +6,8 @@ from collections import Counter
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 from tests.behaviours import BEHAVIOURS, FoundTest, all_tests, group_by_row, markdown, rows_in
 
 PAGE = Path(__file__).parents[2] / "docs" / "behaviours.md"
@@ -21,6 +23,7 @@ def test_the_table_has_rows_1_to_100_once() -> None:
     assert [behaviour.row for behaviour in BEHAVIOURS] == list(range(1, 101))
 
 
+@pytest.mark.slow
 def test_every_test_named_by_an_entry_exists_once() -> None:
     names = Counter(test.name for test in project_tests())
     named = [name for behaviour in BEHAVIOURS for name in behaviour.tests]
@@ -28,16 +31,19 @@ def test_every_test_named_by_an_entry_exists_once() -> None:
     assert len(named) == len(set(named)), "two entries name the same test: put the rows into the test's name"
 
 
+@pytest.mark.slow
 def test_no_test_names_a_row_that_is_not_in_the_table() -> None:
     assert [test for test in project_tests() if not all(1 <= row <= 100 for row in rows_in(test.name))] == []
 
 
+@pytest.mark.slow
 def test_every_row_is_shown_by_a_test() -> None:
     shown = group_by_row(iter(project_tests()))
     missing = [f"{one.row}: {one.text}" for one in BEHAVIOURS if not shown[one.row]]
     assert not missing, "no test shows these rows:\n" + "\n".join(missing)
 
 
+@pytest.mark.slow
 def test_the_page_equals_the_generated_page() -> None:
     assert PAGE.read_text(encoding="utf-8") == markdown(iter(project_tests())), "run: make docs"
 

@@ -129,6 +129,7 @@ def test_a_stat_line_is_parsed_with_blanks_and_brackets_in_the_command() -> None
     assert parse_stat(line) == ProcessTime(12, 3, 14 + 15 + 16 + 17, 22, 16 + 17)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="no /proc on this system")
 def test_the_meter_counts_a_child_and_a_detached_process(run_name: str) -> None:
     meter = Meter(run_name)
@@ -156,6 +157,8 @@ def test_a_test_over_the_limit_fails_unless_it_is_marked() -> None:
     assert over_limit(14.9, 10, 0.5, lambda: 1.0) is None
     assert "the limit is 15" in (over_limit(15.1, 10, 0.5, lambda: 1.0) or "")
     assert over_limit(10.1, 0) is None
+    assert "mark.full" in (over_limit(10.1, 10, 0.0, lambda: 1.0) or "")
+    assert "mark.slow" in (over_limit(0.6, 0.5, 0.0, lambda: 2.0) or over_limit(1.6, 0.5, 0.0, lambda: 2.0) or "")
 
 
 def test_a_shared_fixture_over_its_limit_is_an_error_unless_a_larger_limit_is_listed() -> None:
@@ -270,6 +273,7 @@ LOW_LIMIT = ("--cpu-limit=0.4", "--cpu-limit-exact")  # seconds; BURN uses more
 SKIPPED_MODULE = "import pytest\npytest.skip('no time', allow_module_level=True)\n"
 
 
+@pytest.mark.slow
 def test_a_run_fails_for_a_skip_without_a_listed_reason_and_for_a_test_over_the_limit(
     tmp_path: Path,
 ) -> None:
@@ -286,6 +290,7 @@ def test_a_run_fails_for_a_skip_without_a_listed_reason_and_for_a_test_over_the_
     check_rows_of_shared_set_up(done.text)  # and is not counted for the first test
 
 
+@pytest.mark.slow
 def test_with_a_worker_shared_set_up_is_not_counted_for_the_first_test(tmp_path: Path) -> None:
     done = run_inner(tmp_path, {"test_inner.py": TESTS}, "-k", "shares", *LOW_LIMIT, "-n", "1")
     assert done.code == 1

@@ -68,6 +68,7 @@ def test_a_lazy_name_is_loaded_at_its_first_use_and_starts_no_jvm(name: str) -> 
     assert output_of(code) == f"False aeron_spark.{name} False"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(ENDPOINT))
 def test_an_endpoint_name_is_loaded_at_its_first_use_and_starts_no_jvm(name: str) -> None:
     code = (

@@ -29,6 +29,7 @@ def logged(folder: Path, tests: str, *arguments: str) -> list[str]:
     return log.read_text().splitlines() if log.exists() else []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [[], ["-n", "1"]], ids=["one process", "a worker"])
 def test_the_log_names_each_failed_test_with_its_error(tmp_path: Path, arguments: list[str]) -> None:
     lines = logged(tmp_path, TESTS, *arguments)
@@ -41,11 +42,13 @@ def test_the_log_names_each_failed_test_with_its_error(tmp_path: Path, arguments
     assert len(lines) <= 2 * (1 + MAX_LINES)  # of two failed tests
 
 
+@pytest.mark.slow
 def test_the_log_has_errors_of_collecting(tmp_path: Path) -> None:
     lines = logged(tmp_path, "import a_module_that_does_not_exist")
     assert lines[0] == "failed (collect): test_given.py"
     assert "    ModuleNotFoundError: No module named 'a_module_that_does_not_exist'" in lines
 
 
+@pytest.mark.slow
 def test_without_a_failure_the_log_is_empty(tmp_path: Path) -> None:
     assert logged(tmp_path, "def test_passes(): pass") == []

@@ -19,6 +19,7 @@ def test_a_fixture_of_package_scope_is_in_a_package() -> None:
     assert [str(path) for path in shared if not path.with_name("__init__.py").exists()] == []
 
 
+@pytest.mark.slow
 def test_a_quiet_run_prints_its_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Regression: a random order could not be repeated, because `make test` runs tests/unit with -q."""
     monkeypatch.delenv("AERON_SPARK_SEED", raising=False)

@@ -279,6 +279,7 @@ def test_with_a_shared_fixture(of_the_module): pass
 """
 
 
+@pytest.mark.slow
 def test_resources_of_a_fixture_with_a_failed_set_up_are_reported_and_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -518,6 +518,7 @@ assert made[0].closed
 """
 
 
+@pytest.mark.slow
 def test_a_forked_child_does_not_use_the_parents_connections() -> None:
     root = Path(__file__).parents[2]
     done = subprocess.run(

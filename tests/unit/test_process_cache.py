@@ -153,6 +153,7 @@ sys.exit(f"the child ended with status {{status}}" if status else 0)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", CASES)
 def test_a_forked_child_does_not_wait_for_a_lock_that_a_thread_of_its_parent_holds(module: str) -> None:
     """Regression: a child that was forked while another thread held a lock waited for that lock for ever."""

@@ -199,6 +199,7 @@ def test_the_error_for_an_unknown_command_names_the_nearest_one() -> None:
         run("forgot", "host:4000")
 
 
+@pytest.mark.slow
 def test_the_passphrase_of_an_identity_can_be_set_changed_and_removed(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -158,6 +158,7 @@ def test_a_wrong_command_line_is_refused_before_a_jvm_starts(
     assert "Traceback" not in output.err
 
 
+@pytest.mark.slow
 def test_importing_the_commands_loads_neither_jpype_nor_arrow_nor_rich() -> None:
     modules = ", ".join(f"aeron_spark.cli.{name}" for name in sorted({one.module for one in COMMANDS.values()}))
     code = f"import sys, {modules}; print(sorted({{'jpype', 'pyarrow', 'pyspark', 'rich'}} & set(sys.modules)))"

@@ -22,10 +22,12 @@ def run(command: str, count: int) -> None:
     assert (done.returncode, done.stdout.strip()) == (0, str(count)), done.stderr[-4000:]
 
 
+@pytest.mark.slow
 def test_a_hundred_clients_of_one_process_connect_for_the_first_time_at_once() -> None:
     run("connections", 100)
 
 
+@pytest.mark.slow
 def test_two_hundred_connections_register_and_receive_a_message_class_at_once() -> None:
     run("messages", 200)
 
@@ -36,6 +38,7 @@ def test_two_hundred_clients_of_one_process_connect_for_the_first_time_at_once(r
     run("connections", 200)
 
 
+@pytest.mark.slow
 def test_no_function_makes_msgspec_analyse_a_class_at_its_first_use() -> None:
     package = Path(aeron_spark.__file__).parent
     found = set()

@@ -302,6 +302,7 @@ def test_messages_and_calls_arrive_exactly_once_and_in_order_over_random_outages
     assert world.recorded[server].count("disconnect") == 0
 
 
+@pytest.mark.slow
 def test_no_message_overtakes_the_first_frame_of_a_resumed_link(world: World) -> None:
     """A message that is sent during a resume must not overtake OPEN."""
     server, client = world.pair(close_seconds=0.05)

@@ -64,6 +64,7 @@ def test_row_48_a_ping_without_a_response_ends_at_its_timeout_and_does_not_delay
     assert time.monotonic() - started < 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [0, 1, 1_375, 1_376, 1_377, 65_536, 98_000, 100_000, 32 << 20])
 def test_row_61_messages_of_every_size_arrive_unchanged(world: World, size: int) -> None:
     server, client = world.pair()
@@ -85,6 +86,7 @@ def test_row_49_each_acknowledged_send_returns_after_its_delivery(world: World) 
     assert client.connection.usage["acknowledgements"] == 0
 
 
+@pytest.mark.slow
 def test_row_59_a_hundred_thousand_messages_arrive_in_order(world: World) -> None:
     server, client = world.pair()
     received: list[object] = []

@@ -204,6 +204,7 @@ def test_row_71_a_forged_response_of_another_connection_has_no_effect(world: Wor
     assert results == ["waited"]
 
 
+@pytest.mark.slow
 def test_row_72_ten_thousand_calls_all_get_their_responses(world: World) -> None:
     server, client = world.pair()
     things = Things()

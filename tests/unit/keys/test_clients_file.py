@@ -224,6 +224,7 @@ def test_a_file_that_another_user_can_change_is_refused(tmp_path: Path) -> None:
         read_clients(path)
 
 
+@pytest.mark.slow
 def test_ten_thousand_keys_are_parsed_in_half_a_second_of_processor_time() -> None:
     role = "role prices streams=prices.*:read"
     lines = [f"role=prices name=desk-{number} {public_text(public_key(number))}" for number in range(10_000)]

@@ -141,6 +141,7 @@ def test_a_change_of_any_character_of_an_identity_is_detected(tmp_path: Path, rn
         assert IDENTITY_FILE.index(PRIVATE_BASE64) <= at < IDENTITY_FILE.index(PRIVATE_BASE64) + len(PRIVATE_BASE64), at
 
 
+@pytest.mark.slow
 def test_an_encrypted_identity_needs_its_passphrase(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AERON_SPARK_PASSPHRASE", "correct horse")
     path = tmp_path / "identity"

@@ -222,6 +222,7 @@ def trust_ten_servers(path: Path, first: int) -> None:
         known.trust(network_server("host", number), public_key(1))
 
 
+@pytest.mark.slow
 def test_concurrent_writers_do_not_lose_lines(path: Path) -> None:
     processes = [
         subprocess.Popen(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -231,5 +232,5 @@ class ClientAndServer(RuleBasedStateMachine):
             self.world.shut_down()
 
 
-TestClientAndServer = ClientAndServer.TestCase
+TestClientAndServer = pytest.mark.slow(ClientAndServer.TestCase)
 TestClientAndServer.settings = settings(stateful_step_count=60)

@@ -388,7 +388,7 @@ def others(records: list[Sent]) -> list[Sent]:
     return [record for record in records if record[0] not in MESSAGES]
 
 
-TestTwoMachines = TwoMachines.TestCase
+TestTwoMachines = pytest.mark.slow(TwoMachines.TestCase)
 TestTwoMachines.settings = settings(stateful_step_count=60)
 
 
@@ -429,6 +429,7 @@ def run_history(rng: random.Random, steps: int) -> TwoMachines:
     return world
 
 
+@pytest.mark.slow
 def test_no_record_is_lost_or_repeated_in_long_histories(rng: random.Random) -> None:
     worlds = [run_history(rng, 400) for _ in range(40)]
     unbroken = [world for world in worlds if world.are_open()]

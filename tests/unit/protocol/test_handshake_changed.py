@@ -66,6 +66,7 @@ def test_every_flipped_bit_of_hello_is_refused_or_fails_at_hello_ack() -> None:
         assert isinstance(reject, server_side.Reject)
 
 
+@pytest.mark.slow
 def test_every_flipped_bit_of_hello_over_ipc_fails_at_the_client() -> None:
     hello = Joined(address=None).hello
     # in the padding, which must be 0, every seventh bit is enough
@@ -86,6 +87,7 @@ def test_every_flipped_bit_of_hello_over_ipc_fails_at_the_client() -> None:
             assert isinstance(answer, client_side.Abandoned)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("psk", [None, PSK], ids=["XX", "XXpsk3"])
 def test_every_flipped_bit_of_done_is_refused(psk: bytes | None) -> None:
     # one machine is enough, because an invalid message does not change its state

@@ -100,6 +100,7 @@ def test_a_second_release_is_an_error(reuse_delay_s: float, rng: random.Random) 
     assert ids.in_use == 0
 
 
+@pytest.mark.slow
 def test_the_last_free_id_of_many_is_found(rng: random.Random) -> None:
     ids = IdAllocator(1, 65535, rng.randbytes, reuse_delay_s=0)
     mine = {allocated(ids.take(0.0)) for _ in range(65535)}
@@ -120,6 +121,7 @@ def test_an_invalid_reuse_delay_is_an_error(reuse_delay_s: float, rng: random.Ra
         IdAllocator(1, 4, rng.randbytes, reuse_delay_s=reuse_delay_s)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 7, 8, 255, 256, 257])
 def test_draws_are_uniformly_distributed(size: int, rng: random.Random) -> None:
     draws = [draw_below(size, rng.randbytes) for _ in range(200 * size)]
@@ -186,4 +188,4 @@ class IdsAndModel(RuleBasedStateMachine):
             assert self.ids.in_use == len(self.allocated)
 
 
-TestIdsAgainstModel = IdsAndModel.TestCase
+TestIdsAgainstModel = pytest.mark.slow(IdsAndModel.TestCase)

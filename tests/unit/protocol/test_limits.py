@@ -368,7 +368,7 @@ class AdmissionAndItsModel(RuleBasedStateMachine):
         assert self.admission.addresses == addresses
 
 
-TestAdmissionAgainstItsModel = AdmissionAndItsModel.TestCase
+TestAdmissionAgainstItsModel = pytest.mark.slow(AdmissionAndItsModel.TestCase)
 
 
 def test_a_refusal_names_the_option_of_its_limit_and_only_a_client_that_proved_its_key_gets_the_value() -> None:

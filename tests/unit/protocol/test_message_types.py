@@ -88,6 +88,7 @@ def equal_with_types(one: object, other: object) -> bool:
     return one == other
 
 
+@pytest.mark.slow
 @given(VALUES)
 def test_every_value_can_be_encoded_and_decoded_with_its_type(value: object) -> None:
     encoded = TYPES.encode(value)

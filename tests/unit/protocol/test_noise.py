@@ -151,6 +151,7 @@ def test_row_35_keys_and_shared_secret_are_those_of_rfc_7748() -> None:
     assert shared_secret(bob, alice.public).hex() == secret
 
 
+@pytest.mark.slow
 def test_row_35_ten_thousand_keys_are_different_and_have_32_bytes_and_a_valid_encoding() -> None:
     entropy = seeded_entropy(35)
     publics = set()

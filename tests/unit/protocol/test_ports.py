@@ -121,4 +121,4 @@ class PortsAndModel(RuleBasedStateMachine):
             assert self.ports.in_use + len(self.free) == len({*self.ports.allocated(), *self.free})
 
 
-TestPortsAgainstModel = PortsAndModel.TestCase
+TestPortsAgainstModel = pytest.mark.slow(PortsAndModel.TestCase)

@@ -223,6 +223,7 @@ def test_row_69_a_nested_call_that_times_out_ends_the_outer_call_with_its_error(
     assert caught.value.code == "WaitTimeout"
 
 
+@pytest.mark.slow
 def test_row_72_twenty_thousand_one_way_calls_and_a_thousand_calls_all_run() -> None:
     client, service = connect()
     proxy = client.remote("service")

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final, get_args
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -277,7 +278,7 @@ class ServerAndClients(RuleBasedStateMachine):
         assert statistics["sessions"] <= POLICY.max_sessions
 
 
-TestServerAndClients = ServerAndClients.TestCase
+TestServerAndClients = pytest.mark.slow(ServerAndClients.TestCase)
 TestServerAndClients.settings = settings(stateful_step_count=60)
 
 
@@ -325,6 +326,7 @@ def walk(chance: random.Random, steps: int) -> Counter[str]:
     return world.server.seen + Counter(refused)
 
 
+@pytest.mark.slow
 def test_long_histories_leave_nothing_behind(rng: random.Random) -> None:
     seen: Counter[str] = Counter()
     for _ in range(30):

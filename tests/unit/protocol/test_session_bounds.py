@@ -36,6 +36,7 @@ def test_row_58_the_buffer_is_bounded_and_keeps_all_accepted_records() -> None:
     assert len(transmit_all(one, other, 1.0)) == 100
 
 
+@pytest.mark.slow
 def test_row_58_the_memory_of_small_messages_is_bounded() -> None:
     limits = SessionLimits(buffer_bytes=2_000_000, max_record_bytes=1_000_000)
     one = Session(limits, 0.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import deque
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -173,7 +174,7 @@ class TwoSessions(RuleBasedStateMachine):
         assert (one.session.pending, other.session.pending) == (0, 0)
 
 
-TestTwoSessions = TwoSessions.TestCase
+TestTwoSessions = pytest.mark.slow(TwoSessions.TestCase)
 TestTwoSessions.settings = settings(stateful_step_count=60)
 
 
@@ -206,6 +207,7 @@ def run_history(rng: random.Random, steps: int) -> TwoSessions:
     return world
 
 
+@pytest.mark.slow
 def test_row_57_no_record_is_lost_or_repeated_in_long_histories(rng: random.Random) -> None:
     worlds = [run_history(rng, 400) for _ in range(40)]
     unbroken = [world for world in worlds if world.are_open()]

@@ -294,5 +294,5 @@ class TicketStoreMachine(RuleBasedStateMachine):
         assert reachable == kept
 
 
-TestTickets = TicketStoreMachine.TestCase
+TestTickets = pytest.mark.slow(TicketStoreMachine.TestCase)
 TestTickets.settings = settings(stateful_step_count=40)

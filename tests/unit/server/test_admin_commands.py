@@ -267,6 +267,7 @@ def test_a_key_that_no_connection_has_can_be_banned_and_found_by_its_name(operat
     assert operated.run("bans.remove", key=ban["name"])["ban"]["key"] == public_text(stranger.public)
 
 
+@pytest.mark.slow
 def test_the_reports_of_1000_connections_take_less_time_than_their_copies(world: World) -> None:
     """The target is 20 ms; the yardstick, which takes longer on an idle core, is measured in the same run."""
     server = world.server()

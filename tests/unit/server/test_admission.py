@@ -341,6 +341,7 @@ def test_a_closing_server_disconnects_all_clients_and_ends_all_sessions(world: W
     assert server.closed
 
 
+@pytest.mark.slow
 def test_a_closing_server_waits_a_limited_time_for_many_stuck_clients(world: World) -> None:
     server = server_of(world, link=link(close_seconds=1.0))
     clients = [client_of(world, number) for number in range(20)]

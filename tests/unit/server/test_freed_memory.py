@@ -46,11 +46,13 @@ def growth_mib(how: str, **variables: str) -> int:
     return int(subprocess.check_output(command, text=True, env=environment, timeout=60))
 
 
+@pytest.mark.slow
 def test_freed_large_buffers_do_not_stay_in_the_process() -> None:
     assert growth_mib("returning") <= IN_USE_MIB + 5
     assert growth_mib("by default") >= IN_USE_MIB + 10
 
 
+@pytest.mark.slow
 def test_glibcs_own_variable_has_precedence() -> None:
     assert growth_mib("returning", **{VARIABLE: str(32 << 20)}) >= IN_USE_MIB + 10
 

@@ -144,6 +144,7 @@ def test_the_locks_of_a_killed_server_are_free_while_its_subprocess_lives(tmp_pa
                 owned.pop().release()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "second", [(ADDRESS, OTHER_ADDRESS), (OTHER_ADDRESS, ADDRESS)], ids=["same order", "opposite order"]
 )

@@ -129,6 +129,7 @@ def test_a_good_clients_file_does_not_hide_a_wrong_configuration() -> None:
     assert counts.is_reload_successful
 
 
+@pytest.mark.slow
 def test_ten_thousand_streams_make_less_than_four_thousand_series() -> None:
     counts = MetricCounts()
     names = [f"stream-{number}" for number in range(10_000)]

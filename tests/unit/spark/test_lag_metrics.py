@@ -96,6 +96,7 @@ def test_close_ends_the_server_and_its_thread(listener: LagListener) -> None:
         urlopen(f"http://{address}/metrics", timeout=TIMEOUT_S)
 
 
+@pytest.mark.slow
 def test_a_process_ends_although_its_listener_was_not_closed() -> None:
     program = "from aeron_spark.spark import LagListener\nprint(LagListener(prometheus=':0').metrics_address)"
     ended = subprocess.run([sys.executable, "-c", program], text=True, capture_output=True, timeout=TIMEOUT_S)

@@ -67,6 +67,7 @@ def online_writer(world: World, folder: Path) -> BufferedWriter:
     return BufferedWriter(client, StreamSession(client, 20.0), "s", folder, writer_id="w", payload="raw", partition=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("step", "committed"), [("sync", False), ("rename", False), ("sync of the folder", True), ("return", True)]
 )

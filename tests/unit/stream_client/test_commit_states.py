@@ -421,6 +421,7 @@ def run(part: int, histories: int, folder: Path) -> None:
     assert not few, f"{histories} histories had too few of these: {few}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))
 def test_the_result_of_commit_stays_true_after_every_failure(part: int, tmp_path: Path) -> None:
     run(part, HISTORIES, tmp_path)

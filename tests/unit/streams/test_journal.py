@@ -85,6 +85,7 @@ def test_each_record_is_one_write_and_one_fsync(path: Path, monkeypatch: pytest.
     made.close()
 
 
+@pytest.mark.slow
 def test_the_system_call_of_fsync_precedes_the_return_of_append(path: Path, tmp_path: Path) -> None:
     """With the real system calls, if the machine has strace."""
     strace = "/usr/bin/strace"

@@ -175,6 +175,7 @@ def test_a_file_at_its_size_limit_ends_with_a_complete_record(path: Path, limit:
     made.close()
 
 
+@pytest.mark.slow
 def test_a_full_file_system_leaves_complete_records(tmp_path: Path) -> None:
     """On a file system of 64 KiB, if this machine permits mounting one."""
     script = (
@@ -202,6 +203,7 @@ def test_a_full_file_system_leaves_complete_records(tmp_path: Path) -> None:
     made.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 def test_a_journal_killed_at_any_moment_has_every_acknowledged_record(path: Path, seed: int) -> None:
     Journal.create(path).close()

@@ -377,5 +377,5 @@ class AgainstModel(RuleBasedStateMachine):
             assert self.ledger.committed_at(at, begin) is None
 
 
-TestAgainstModel = AgainstModel.TestCase
+TestAgainstModel = pytest.mark.slow(AgainstModel.TestCase)
 TestAgainstModel.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

@@ -232,6 +232,7 @@ def _common(received: tuple[int, ...], present: list[int]) -> int:
     return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
+@pytest.mark.slow
 class TestRestores(Restores.TestCase):
     """A restored store accepts only positions and acknowledgements that it has (500 histories)."""
 

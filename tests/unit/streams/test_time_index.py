@@ -82,6 +82,7 @@ def test_recent_entries_stay_and_old_ones_are_joined() -> None:
     assert index.find(times[1] + 1) == 64
 
 
+@pytest.mark.slow
 def test_the_index_of_a_year_is_small() -> None:
     index = TimeIndex()
     for at in range(0, YEAR, 20):

@@ -199,6 +199,7 @@ def test_any_values_can_be_encoded_and_decoded(values: list[bytes], room: int, f
     assert rows == list(range(first_row, first_row + len(values)))
 
 
+@pytest.mark.slow
 def test_many_values_at_once_are_faster_than_single_messages() -> None:
     """Compares a ratio, which does not depend on the load of the machine. On an idle machine it is about 3.5."""
     column = pa.array([bytes(100)] * 20_000, pa.binary())
