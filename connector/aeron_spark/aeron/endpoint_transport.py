@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import secrets
+import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import jpype
 import pyarrow as pa
@@ -370,12 +371,13 @@ class AeronServerTransport:
             self._driver_server = None
 
     def _find_sender(self, image: int) -> tuple[int, ServerAddress]:
-        token = self.inbox.image_tokens.get(image)
-        if token is None:
+        sender = self.inbox.senders.get(image)
+        address = sender and (self.inbox.listeners.get(sender.token) or self.inbox.links.get(sender.token))
+        if sender is None or address is None:
             raise SenderUnavailable(
                 "the sender of a handshake is not available any more", remedy="Wait until it connects again."
             )
-        return token, self.inbox.listeners.get(token) or self.inbox.links[token]
+        return sender.token, address
 
     def _register_owner(
         self, image: int, address: ServerAddress, *, received: tuple[int, int] | None = None,
@@ -386,9 +388,10 @@ class AeronServerTransport:
         Does not wait: a driver executes commands in order, so the rules are in force when the publication or
         subscription that is opened next is ready.
         """
-        host = self.inbox.image_hosts.get(image)
-        if address.media == "ipc" or host is None:
+        sender = self.inbox.senders.get(image)
+        if sender is None or sender.host is None:
             return []
+        host = sender.host
         owners = []
         if received is not None:
             owners.append(
@@ -414,38 +417,57 @@ class AeronServerTransport:
         return publication
 
 
+class _Sender(NamedTuple):
+    """The sender of an available image: the token of the subscription that has it, and its host, or None over IPC."""
+
+    token: int
+    host: str | None
+
+
 class _ServerInbox(AeronInbox):
-    """An inbox that also stores the listener or link, and the host, of each available image."""
+    """An inbox that also stores the listener or link, and the sender, of each available image. Thread-safe."""
 
     listeners: dict[int, ServerAddress]  # by token
     links: dict[int, ServerAddress]  # by token
-    image_tokens: dict[int, int]
-    image_hosts: dict[int, str]
+    senders: dict[int, _Sender]  # by image
 
     def __init__(self, client: Client, *, idle: str, max_message: int) -> None:
         super().__init__(client, idle=idle, max_message=max_message)
         self.listeners = {}
         self.links = {}
-        self.image_tokens = {}
-        self.image_hosts = {}
+        self.senders = {}
+        self._images: dict[int, set[int]] = {}  # of each subscription, by token
+        self._lock = threading.Lock()
 
     def poll(self, timeout: float) -> list[TransportEvent]:
         """Poll, and store the images that became available or unavailable."""
         events = super().poll(timeout)
         for event in events:
-            if isinstance(event, ImageAvailable) and (event.token in self.listeners or event.token in self.links):
-                self.image_tokens[event.image] = event.token
-                if event.source != IPC:
-                    self.image_hosts[event.image] = HostPort.parse(event.source).host
+            if isinstance(event, ImageAvailable):
+                self._add_image(event)
             elif isinstance(event, ImageUnavailable):
-                self.image_tokens.pop(event.image, None)
-                self.image_hosts.pop(event.image, None)
+                self._remove_image(event)
         return events
 
     def close_subscription(self, token: int) -> None:
-        """Close a subscription, and remove its link."""
+        """Close a subscription, and remove its link and its images, which no further event names."""
         super().close_subscription(token)
-        self.links.pop(token, None)
+        with self._lock:
+            self.links.pop(token, None)
+            for image in self._images.pop(token, ()):
+                del self.senders[image]
+
+    def _add_image(self, event: ImageAvailable) -> None:
+        host = None if event.source == IPC else HostPort.parse(event.source).host
+        with self._lock:
+            if event.token in self.listeners or event.token in self.links:
+                self.senders[event.image] = _Sender(event.token, host)
+                self._images.setdefault(event.token, set()).add(event.image)
+
+    def _remove_image(self, event: ImageUnavailable) -> None:
+        with self._lock:
+            if self.senders.pop(event.image, None) is not None:
+                self._images[event.token].remove(event.image)
 
 
 def _cannot_listen(address: ServerAddress, error: TransportError) -> AeronSparkError:

@@ -22,6 +22,7 @@ from aeron_spark.transport.api import (
     LinkIds,
     OfferResult,
     PublicationRejected,
+    SenderUnavailable,
     ServerAddress,
 )
 from aeron_spark.transport.endpoint_channels import ClientPorts
@@ -251,6 +252,20 @@ def test_the_logs_of_closed_publications_and_images_are_released(world: AeronWor
     opened.close()
     logs = (world.server, "publications"), (world.client, "publications"), (world.client, "images")
     wait_for(lambda: sum(at.logs(folder) for at, folder in logs) == 0, 15.0, "the logs to be freed")
+
+
+def test_the_server_forgets_the_images_of_a_closed_link(world: AeronWorld) -> None:
+    """Regression: each connection left two entries in the server's process, because no event follows its close."""
+    opened = Open(world)
+    until(lambda: opened.server.available(opened.at_server.token), opened.server, opened.client)
+    link = opened.server.available(opened.at_server.token)[0].image
+    inbox = opened.server_transport.inbox
+    assert link in inbox.senders
+    inbox.close_subscription(opened.at_server.token)
+    assert link not in inbox.senders
+    with pytest.raises(SenderUnavailable):
+        opened.server_transport.open_link(link, some_ids(), SETTINGS)
+    opened.close()
 
 
 def test_a_driver_that_died_is_reported_once_and_closes_everything(dialling: Driver, run_name: str) -> None:
