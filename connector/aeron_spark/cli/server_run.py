@@ -41,6 +41,7 @@ NODE_USE_TIMEOUT_S: Final = 3.0  # for the media driver to notice that this proc
 # delayed the pings of others by 40 ms.
 SWITCH_INTERVAL_S: Final = 0.0005
 POLL_INTERVAL_S: Final = 0.1  # interval at which the main thread checks for a signal
+RETURN_INTERVAL_S: Final = 60.0  # after which freed memory is returned to the system
 
 
 class HangUps:
@@ -184,7 +185,13 @@ def _close(running: Server, *, is_complete: bool) -> None:
 
 def _await_end(running: Server, stopped: StopRequest, reloader: Reloader, hang_ups: HangUps) -> None:
     """Wait for a signal to end, or until the server is closed. SIGHUP reloads."""
+    from aeron_spark.server.freed_memory import return_free_pages
+
+    return_at = time.monotonic() + RETURN_INTERVAL_S
     while not stopped() and not running.closed:
+        if time.monotonic() >= return_at:
+            return_free_pages()
+            return_at = time.monotonic() + RETURN_INTERVAL_S
         running.state.report_ready_once()
         if hang_ups.take():
             with suppress(AeronSparkError):  # it is reported as an event

@@ -1,8 +1,11 @@
-"""Has the C library return freed memory of large buffers to the system.
+"""Has the C library return freed memory to the system: large buffers at once, and free pages of its heaps.
 
 glibc maps a large buffer separately, and returns its memory when it is freed. But the first such free raises the size
 from which a buffer is large, up to 32 MiB; later buffers of that size come from its heaps and stay there. Some calls of
 15 MB then left 100 MiB in a server's process. See mallopt(3).
+
+glibc has several heaps, and each keeps the free memory below its last used byte. What threads needed once, such as
+Java's compiler, stays in their heaps. See malloc_trim(3).
 """
 
 from __future__ import annotations
@@ -25,3 +28,9 @@ def return_large_buffers() -> None:
     if VARIABLE not in os.environ:
         with suppress(AttributeError, OSError, TypeError):
             ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, LARGE_BYTES)
+
+
+def return_free_pages() -> None:
+    """Return the free pages of all heaps of the C library to the system. Does nothing with another one than glibc."""
+    with suppress(AttributeError, OSError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)

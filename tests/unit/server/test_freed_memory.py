@@ -6,29 +6,49 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from aeron_spark.cli import server_run
 from aeron_spark.cli.main import main
 from aeron_spark.server.freed_memory import VARIABLE
 
 # Each buffer of 15 MB is freed while smaller ones that were allocated after it remain, as those of a server's calls.
 PROGRAM = """
 import sys
+import threading
 from pathlib import Path
 
-from aeron_spark.server.freed_memory import return_large_buffers
+from aeron_spark.server.freed_memory import return_free_pages, return_large_buffers
 
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 >> 20
 
-if sys.argv[1] == "returning":
-    return_large_buffers()
 before, remaining = resident(), []
-for _ in range(12):
-    large = b"x" * 15_000_000
-    remaining.append([b"y" * 100_000 for _ in range(3)])
-    del large
+
+def use_large_buffers():
+    for _ in range(12):
+        large = b"x" * 15_000_000
+        remaining.append([b"y" * 100_000 for _ in range(3)])
+        del large
+
+def use_heap():
+    used = [b"x" * 60_000 for _ in range(400)]
+    remaining.append(b"y" * 60_000)
+    del used
+
+how = sys.argv[1]
+if how.endswith("heaps"):
+    thread = threading.Thread(target=use_heap)
+    thread.start()
+    thread.join()
+    if how == "trimmed heaps":
+        return_free_pages()
+else:
+    if how == "returning":
+        return_large_buffers()
+    use_large_buffers()
 print(resident() - before)
 """
 IN_USE_MIB = 4
@@ -57,9 +77,29 @@ def test_glibcs_own_variable_has_precedence() -> None:
     assert growth_mib("returning", **{VARIABLE: str(32 << 20)}) >= IN_USE_MIB + 10
 
 
+@pytest.mark.slow
+def test_freed_pages_of_the_heaps_return_to_the_system() -> None:
+    """As after Java's compiler: a thread frees nearly all that it has used, but not the last buffer of its heap."""
+    assert growth_mib("heaps") >= IN_USE_MIB + 15
+    assert growth_mib("trimmed heaps") <= IN_USE_MIB + 2
+
+
 def test_the_command_of_the_server_has_the_setting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     calls: list[bool] = []
     monkeypatch.setattr("aeron_spark.server.freed_memory.return_large_buffers", lambda: calls.append(True))
     monkeypatch.setattr("sys.setswitchinterval", lambda seconds: None)
     assert main(["server", "--config", str(tmp_path / "missing.toml")]) != 0
     assert calls == [True]
+
+
+def test_a_running_server_returns_free_pages_from_time_to_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[bool] = []
+    polls = iter(range(100))
+    monkeypatch.setattr("aeron_spark.server.freed_memory.return_free_pages", lambda: calls.append(True))
+    monkeypatch.setattr(server_run, "RETURN_INTERVAL_S", 0.005)
+    monkeypatch.setattr(server_run, "POLL_INTERVAL_S", 0.001)
+    running = SimpleNamespace(closed=False, state=SimpleNamespace(report_ready_once=lambda: None))
+    server_run._await_end(
+        running, lambda: next(polls, None) is None, SimpleNamespace(), SimpleNamespace(take=lambda: False)
+    )
+    assert 1 < len(calls) <= 50
