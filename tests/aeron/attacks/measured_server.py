@@ -31,10 +31,12 @@ TIMEOUT_S: Final = 60.0
 def separate_nodes(run_name: str, count: int) -> Iterator[list[NodeHandle]]:
     """Start so many nodes, and stop them at the end of the ``with`` block."""
     directories = [SHARED_MEMORY / f"{run_name}-{secrets.token_hex(3)}" for _ in range(count)]
-    with ExitStack() as stack:
-        yield [stack.enter_context(node.ensure(directory)) for directory in directories]
-    for directory in directories:
-        node.stop(directory, force=True, timeout=20)
+    try:
+        with ExitStack() as stack:
+            yield [stack.enter_context(node.ensure(directory)) for directory in directories]
+    finally:
+        for directory in directories:
+            node.stop(directory, force=True, timeout=20)
 
 
 class MeasuredServer:
