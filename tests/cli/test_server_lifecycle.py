@@ -13,6 +13,9 @@ from pathlib import Path
 import pytest
 
 from aeron_spark import node
+from aeron_spark.node.locks import FileLock
+from aeron_spark.node.paths import make_private
+from aeron_spark.node.starting import local_node_paths
 from aeron_spark.waiting import wait_for
 from tests.cli.conftest import CONNECTOR, run
 from tests.cli.supervisor import Supervisor
@@ -66,16 +69,20 @@ def test_a_server_reports_to_its_service_manager_and_stops_the_node_that_it_star
         assert node.status(own_dir).state == "absent"
 
 
-def test_sigterm_during_the_start_of_the_node_ends_the_server_with_0_before_it_listens(
+def test_sigterm_before_the_node_runs_ends_the_server_with_0_before_it_listens(
     tmp_path: Path, own_dir: Path, address: str, supervisor: Supervisor
 ) -> None:
-    with running_server(tmp_path / "server", own_dir, address) as server:
-        supervisor.wait("STATUS=starting")
-        assert server.stop() == 0
-        supervisor.wait("STOPPING=1")
-        assert "READY=1" not in supervisor.lines
-        assert (server.printed, server.named("ready"), server.errors) == ([], [], [])
-    wait_for(lambda: node.status(own_dir).state == "absent", TIMEOUT_S, "the node to stop")
+    paths = local_node_paths(own_dir)
+    make_private(paths.folder)
+    with FileLock(paths.start_lock) as start:
+        assert start.try_acquire()  # so that the server waits
+        with running_server(tmp_path / "server", own_dir, address) as server:
+            supervisor.wait("STATUS=starting")
+            assert server.stop() == 0
+            supervisor.wait("STOPPING=1")
+            assert "READY=1" not in supervisor.lines
+            assert (server.printed, server.named("ready"), server.errors) == ([], [], [])
+    assert node.status(own_dir).state == "absent"
 
 
 def test_a_node_that_another_process_uses_stays(tmp_path: Path, own_dir: Path, address: str) -> None:
