@@ -23,12 +23,8 @@ PACKAGE_JARS := connector/aeron_spark/jars
 JARS_READY := $(PACKAGE_JARS)/aeron-spark-helper.jar
 DELTA_READY := jars/target/delta.verified
 JAVA_SOURCES := $(shell find jars/src/main -name '*.java' 2>/dev/null)
-# Spark, with what its tests start beside it, takes all of a small machine: its tests run one at a time
-SPARK_SUITES := $(foreach suite,e2e spark,$(wildcard tests/$(suite)))
-AERON_SUITES := $(foreach suite,aeron net cli,$(wildcard tests/$(suite)))
-# half of the time these tests wait for something; a module's tests share what they started, and stay together
-PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
-ALL_SUITES := '-q $(PARALLEL) tests/unit' '$(SPARK_SUITES)' '$(PARALLEL) $(AERON_SUITES)'
+# `make test PARALLEL=` runs one test after the other
+PARALLEL := yes
 # which tests run; test-full takes those marked `full`, too, and check leaves out those marked `slow`
 MARKS := not soak and not full
 # the CPU seconds of all tests together have a limit; --any has none
@@ -37,7 +33,8 @@ CPU_SUM :=
 TESTS ?=
 ORDER ?= written
 ARGS ?=
-PYTEST = $(BIN)/python -m pytest -m '$(MARKS)' $(if $(filter random,$(ORDER)),-p randomly) $(ARGS)
+OPTIONS = -m '$(MARKS)' $(if $(filter random,$(ORDER)),-p randomly) $(ARGS)
+SUITES = $(BIN)/python -m tests.suites $(if $(PARALLEL),,--serial)
 
 .PHONY: help setup jars check lint java-test test test-full demo soak bench docs wheel test-matrix clean
 
@@ -86,18 +83,14 @@ lint: $(PYTHON_READY)  ## format, style and types
 
 check: MARKS := not soak and not full and not slow
 check: lint  ## the fast loop: lint, and the quick tests that need no JVM
-	$(PYTEST) -q $(PARALLEL) --hypothesis-profile=quick --cpu-limit=0.5 tests/unit
+	@$(SUITES) --any --first -- $(OPTIONS) --hypothesis-profile=quick --cpu-limit=0.5
 
 java-test: $(JARS_READY)  ## the tests of the Java helper and of the guard, without a driver
 	$(MAVEN) -P tests test
 
 test: $(if $(TESTS),,lint java-test) setup  ## what CI runs: lint, the Java tests, the tests without a JVM, and those with real Aeron and Spark
 	@.ci/require namespaces
-	@failed=0; used=$$(mktemp); failures=$$(mktemp); for tests in $(if $(TESTS),'$(TESTS)',$(ALL_SUITES)); do \
-		$(PYTEST) --cpu-log=$$used --failure-log=$$failures $$tests \
-			|| { failed=$$?; test $$failed = 1 || { cat $$failures; exit $$failed; }; }; done; \
-		echo "the tests took $$SECONDS s"; $(BIN)/python -m tests.budget $$used $(CPU_SUM) || failed=1; \
-		cat $$failures; rm -f $$used $$failures; exit $$failed
+	@$(SUITES) $(CPU_SUM) $(if $(TESTS),--only '$(TESTS)') -- $(OPTIONS)
 
 test-full: MARKS := not soak
 test-full: CPU_SUM := --any
@@ -150,7 +143,7 @@ matrix-one: $(JARS_READY) $(DELTA_READY)
 	@if [ $(spark) = 4.2.0 ]; then extras='dev'; else extras='spark,demo,notebooks,test'; fi; \
 		.matrix/bin/python -m pip --disable-pip-version-check -q install -c .matrix/constraints.txt -e ".[$$extras]"
 	@if [ $(spark) = 4.2.0 ]; then only='$(MARKS)'; else only='$(MARKS) and not delta'; fi; \
-		.matrix/bin/python -m pytest -q -m "$$only" tests/unit $(SPARK_SUITES) $(AERON_SUITES)
+		.matrix/bin/python -m pytest -q -m "$$only" tests
 	@rm -rf .matrix
 
 clean:  ## remove what was built, and the virtual environment

@@ -1,0 +1,110 @@
+"""Runs the suites of ``make test``, and lists their failed tests together at the end.
+
+The tests without a JVM run first. Then those of Spark run beside all others: each of both waits for half of its time.
+Spark's tests run one at a time, in one process, because they share a Spark session. Their output is printed at the end.
+
+``python -m tests.suites [--any] [--serial] [--first | --only TESTS] -- OPTIONS`` passes ``OPTIONS`` to each pytest.
+``--any`` disables the limit for the sum of CPU seconds. ``--serial`` runs one test after the other. ``--first`` runs
+only the tests without a JVM, ``--only`` only the given ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO, Final
+
+from tests import budget
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+# A module's tests share what they have started, and stay together.
+PARALLEL: Final = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
+FIRST: Final = ("-q", *PARALLEL, "tests/unit")
+SPARK: Final = ("tests/spark",)
+OTHERS: Final = (*PARALLEL, "tests/e2e", "tests/aeron", "tests/net", "tests/cli")
+ENDING_TIMEOUT_S: Final = 120.0
+TESTS_FAILED: Final = 1  # the exit code of pytest; larger ones mean that it did not run the tests
+
+
+class Run:
+    """Runs pytest for each suite, as ``command`` with more arguments; collects failures and costs in ``folder``."""
+
+    def __init__(self, command: Sequence[str], folder: Path, *, serial: bool = False) -> None:
+        self._command = command
+        self._serial = serial
+        self._costs = folder / "costs"
+        self._failures = folder / "failures"
+        self.exit_code = 0
+
+    def together(self, *suites: Sequence[str]) -> bool:
+        """Run suites at the same time; return whether pytest could run all their tests.
+
+        The output of the first one is printed at once, that of the others after the end of all.
+        """
+        if not self._serial:
+            return self._run(suites)
+        return all(self._run([suite]) for suite in suites)
+
+    def _run(self, suites: Sequence[Sequence[str]]) -> bool:
+        with ExitStack() as stack:
+            outputs = [stack.enter_context(tempfile.TemporaryFile("w+")) for _ in suites[1:]]
+            processes = [self._start(suite, output) for suite, output in zip(suites, [None, *outputs], strict=True)]
+            try:
+                codes = [process.wait() for process in processes]
+            except KeyboardInterrupt:  # the suites got it, too: they end what their tests have started
+                for process in processes:
+                    process.wait(ENDING_TIMEOUT_S)
+                raise
+            finally:
+                for output in outputs:
+                    output.seek(0)
+                    print(output.read(), end="", flush=True)
+        self.exit_code = max(self.exit_code, *codes)
+        return max(codes) <= TESTS_FAILED
+
+    def _start(self, suite: Sequence[str], output: IO[str] | None) -> subprocess.Popen[str]:
+        if self._serial:
+            suite = [argument for argument in suite if argument not in PARALLEL]
+        command = [*self._command, f"--cpu-log={self._costs}", f"--failure-log={self._failures}", *suite]
+        return subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output and subprocess.STDOUT, text=True)
+
+    def finish(self, *limits: str) -> None:
+        """Print the CPU seconds, which fail the run if they exceed their limit, and then the failed tests."""
+        if self._costs.exists() and (error := budget.main(str(self._costs), *limits)):
+            print(error)
+            self.exit_code = max(self.exit_code, TESTS_FAILED)
+        if self._failures.exists():
+            print(self._failures.read_text(), end="")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the suites; return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.suites")
+    parser.add_argument("--any", action="store_true")
+    parser.add_argument("--serial", action="store_true")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--first", action="store_true")
+    which.add_argument("--only", default="")
+    parser.add_argument("options", nargs="*")
+    given = parser.parse_args(arguments)
+    begin = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        run = Run([sys.executable, "-m", "pytest", *given.options], Path(folder), serial=given.serial)
+        if given.only:
+            run.together(shlex.split(given.only))
+        elif run.together(FIRST) and not given.first:
+            run.together(OTHERS, SPARK)
+        print(f"the tests took {time.monotonic() - begin:.0f} s", flush=True)
+        run.finish(*(["--any"] if given.any else []))
+    return run.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,111 @@
+"""How ``make test`` runs its suites (``tests/suites.py``)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from aeron_spark.waiting import wait_for
+from tests.suites import PARALLEL, Run
+
+# Stands for pytest: prints its name, logs what it cost, fails or waits as its arguments say.
+PROGRAM = """
+import pathlib, sys, time
+costs, failures, name, code = sys.argv[1].partition("=")[2], sys.argv[2].partition("=")[2], sys.argv[3], sys.argv[4]
+pathlib.Path(name).touch()
+for other in sys.argv[5:]:
+    while not pathlib.Path(other).exists():
+        time.sleep(0.01)
+open(costs, "a").write("10.0 1.0\\n")
+print(f"output of {name}")
+if code != "0":
+    open(failures, "a").write(f"failed (call): {name}\\n")
+sys.exit(int(code))
+"""
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.setattr("tests.suites.ROOT", tmp_path)
+    return Run([sys.executable, "-c", PROGRAM], tmp_path)
+
+
+def test_suites_run_at_the_same_time_and_their_outputs_are_not_mixed(
+    run: Run, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run.together(["one", "0", "two"], ["two", "0", "one"])  # each waits until the other one has begun
+    assert run.exit_code == 0
+    assert capfd.readouterr().out == "output of one\noutput of two\n"
+
+
+def test_failed_tests_of_all_suites_are_listed_at_the_end(run: Run, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run.together(["one", "1"])
+    assert run.together(["two", "0"], ["three", "1"])
+    assert run.exit_code == 1
+    run.finish()
+    lines = capfd.readouterr().out.splitlines()
+    assert lines[-2:] == ["failed (call): one", "failed (call): three"]
+    assert lines[-3].startswith("the tests took 30 CPU seconds")
+
+
+def test_a_suite_that_pytest_could_not_run_is_reported(run: Run) -> None:
+    assert not run.together(["one", "1"], ["two", "4"])
+    assert run.exit_code == 4
+
+
+def test_too_many_cpu_seconds_fail_the_run(run: Run, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run.together(["one", "0"])
+    (tmp_path / "costs").write_text("99999.0 1.0\n")
+    run.finish()
+    assert run.exit_code == 1
+    assert "the limit of `make test`" in capfd.readouterr().out
+
+
+def test_an_interrupt_ends_when_all_suites_have_ended(tmp_path: Path) -> None:
+    suite = """
+import pathlib, sys, time
+try:
+    pathlib.Path(sys.argv[3]).touch()
+    time.sleep(60)
+except KeyboardInterrupt:
+    time.sleep(0.3)
+    pathlib.Path(sys.argv[3] + " has ended").touch()
+"""
+    program = f"""
+import pathlib, sys
+import tests.suites
+tests.suites.ROOT = pathlib.Path({str(tmp_path)!r})
+run = tests.suites.Run([sys.executable, "-c", {suite!r}], tests.suites.ROOT)
+try:
+    run.together(["one"], ["two"])
+except KeyboardInterrupt:
+    assert (tests.suites.ROOT / "one has ended").exists()
+    assert (tests.suites.ROOT / "two has ended").exists()
+    print("all have ended")
+"""
+    root = str(Path(__file__).parents[2])
+    with subprocess.Popen(
+        [sys.executable, "-c", program], cwd=root, start_new_session=True, stdout=subprocess.PIPE, text=True
+    ) as process:
+        wait_for(lambda: all((tmp_path / name).exists() for name in ("one", "two")), 60, "both suites to begin")
+        os.killpg(process.pid, signal.SIGINT)
+        out, _ = process.communicate(timeout=60)
+    assert out == "all have ended\n"
+
+
+def test_with_serial_a_suite_begins_after_the_end_of_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("tests.suites.ROOT", tmp_path)
+    run = Run([sys.executable, "-c", PROGRAM], tmp_path, serial=True)
+    assert run.together(
+        ["one", "0", *PARALLEL], ["two", "0", "one"]
+    )  # with its options "one" would wait for a file "-n"
+    assert capfd.readouterr().out == "output of one\noutput of two\n"
+    assert not run.together(["three", "4"], ["four", "0"])
+    assert not (tmp_path / "four").exists()
