@@ -118,8 +118,12 @@ def parse_clients(text: str) -> ClientsFile:
 
 
 def default_name(key: bytes) -> str:
-    """Return the name of a key whose line has none: ``key-`` and 8 hex digits of its SHA-256."""
-    return f"key-{hashlib.sha256(key).hexdigest()[:8]}"
+    """Return the name of a key whose line has none: ``key-`` and 16 hex digits of its SHA-256.
+
+    With 8 digits, anybody could find a key with the name of another one in some hours, and an operator could ban the
+    wrong one.
+    """
+    return f"key-{hashlib.sha256(key).hexdigest()[:16]}"
 
 
 def key_name(key: bytes, grant: Grant | None) -> str:
