@@ -27,7 +27,10 @@ VAGUE_NAMES: Final = {"utils", "util", "common", "helpers", "helper", "manager",
 # A part imports only parts of rows above its own, and itself. Parts of one row do not import each other.
 LAYERS: Final = (
     {"errors", "version"},
-    {"waiting", "process_cache", "process_end", "disk", "units", "text_safety", "toml_file", "unix_sockets"},
+    {
+        *("waiting", "process_cache", "process_end", "disk", "freed_memory"),
+        *("units", "text_safety", "toml_file", "unix_sockets"),
+    },
     {"wire", "protocol", "transport"},
     {"options", "keys", "aeron"},
     {"node"},

@@ -27,6 +27,7 @@ from aeron_spark.cli.main import FAILED
 from aeron_spark.cli.output import format_time, json_option, print_json
 from aeron_spark.cli.signals import StopRequest, catch_stop_signals
 from aeron_spark.errors import AeronSparkError, OptionError, RefusedError
+from aeron_spark.freed_memory import FreePages, return_large_buffers
 from aeron_spark.options import ServerOptions
 
 if TYPE_CHECKING:
@@ -41,7 +42,6 @@ NODE_USE_TIMEOUT_S: Final = 3.0  # for the media driver to notice that this proc
 # delayed the pings of others by 40 ms.
 SWITCH_INTERVAL_S: Final = 0.0005
 POLL_INTERVAL_S: Final = 0.1  # interval at which the main thread checks for a signal
-RETURN_INTERVAL_S: Final = 60.0  # after which freed memory is returned to the system
 
 
 class HangUps:
@@ -105,7 +105,6 @@ def run(
     For example, for the clients whose keys a file authorises:
       aeron-spark server 0.0.0.0:20121 --authorized-keys /etc/aeron-spark/authorized_keys
     """
-    from aeron_spark.server.freed_memory import return_large_buffers
     from aeron_spark.server.relay import Relay
     from aeron_spark.server.reloading import Reloader
     from aeron_spark.server.server import Server
@@ -185,13 +184,9 @@ def _close(running: Server, *, is_complete: bool) -> None:
 
 def _await_end(running: Server, stopped: StopRequest, reloader: Reloader, hang_ups: HangUps) -> None:
     """Wait for a signal to end, or until the server is closed. SIGHUP reloads."""
-    from aeron_spark.server.freed_memory import return_free_pages
-
-    return_at = time.monotonic() + RETURN_INTERVAL_S
+    free_pages = FreePages()
     while not stopped() and not running.closed:
-        if time.monotonic() >= return_at:
-            return_free_pages()
-            return_at = time.monotonic() + RETURN_INTERVAL_S
+        free_pages.return_if_due()
         running.state.report_ready_once()
         if hang_ups.take():
             with suppress(AeronSparkError):  # it is reported as an event

@@ -25,6 +25,7 @@ from typing import Final
 from aeron_spark.aeron import driver as aeron
 from aeron_spark.disk import replace_file
 from aeron_spark.errors import AeronSparkError, SetupError, TransportError
+from aeron_spark.freed_memory import FreePages
 from aeron_spark.node import locks, paths, settings, start_progress, state_files
 from aeron_spark.node.archive_repair import repair_recordings
 from aeron_spark.node.liveness import driver_liveness
@@ -106,7 +107,9 @@ class NodeProcess:
 
     def _serve(self) -> None:
         last_used = time.time()
+        free_pages = FreePages()
         while not self._stop.wait(POLL_INTERVAL_S):
+            free_pages.return_if_due()
             self._check_health()
             if self._update_state():
                 last_used = time.time()

@@ -30,3 +30,21 @@ def test_a_signal_stops_a_node_whose_record_cannot_be_removed(stopped: keeper.No
     stopped._on_signal(signal.SIGTERM, None)
     assert stopped._stop.number == signal.SIGTERM
     assert stopped._stop.wait(0.0)
+
+
+def test_a_node_in_use_returns_free_pages(stopped: keeper.NodeProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    returned: list[bool] = []
+    updates = iter(range(100))
+
+    def update_state() -> bool:
+        if next(updates, None) is None:
+            stopped._on_signal(signal.SIGTERM, None)
+        return True  # it is used
+
+    monkeypatch.setattr("aeron_spark.freed_memory.return_free_pages", lambda: returned.append(True))
+    monkeypatch.setattr("aeron_spark.freed_memory.RETURN_INTERVAL_S", 0.005)
+    monkeypatch.setattr(keeper, "POLL_INTERVAL_S", 0.001)
+    monkeypatch.setattr(stopped, "_check_health", lambda: None)
+    monkeypatch.setattr(stopped, "_update_state", update_state)
+    stopped._serve()
+    assert 1 < len(returned) <= 50

@@ -12,7 +12,7 @@ import pytest
 
 from aeron_spark.cli import server_run
 from aeron_spark.cli.main import main
-from aeron_spark.server.freed_memory import VARIABLE
+from aeron_spark.freed_memory import VARIABLE, FreePages
 
 # Each buffer of 15 MB is freed while smaller ones that were allocated after it remain, as those of a server's calls.
 PROGRAM = """
@@ -20,7 +20,7 @@ import sys
 import threading
 from pathlib import Path
 
-from aeron_spark.server.freed_memory import return_free_pages, return_large_buffers
+from aeron_spark.freed_memory import return_free_pages, return_large_buffers
 
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 >> 20
@@ -60,7 +60,7 @@ pytestmark = pytest.mark.skipif(
 
 def growth_mib(how: str, **variables: str) -> int:
     """Return by how many MiB a process has grown that has used buffers of 15 MB."""
-    root = Path(__file__).parents[3]
+    root = Path(__file__).parents[2]
     environment = {**os.environ, "PYTHONPATH": str(root / "connector"), **variables}
     command = [sys.executable, "-c", PROGRAM, how]
     return int(subprocess.check_output(command, text=True, env=environment, timeout=60))
@@ -86,20 +86,35 @@ def test_freed_pages_of_the_heaps_return_to_the_system() -> None:
 
 def test_the_command_of_the_server_has_the_setting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     calls: list[bool] = []
-    monkeypatch.setattr("aeron_spark.server.freed_memory.return_large_buffers", lambda: calls.append(True))
+    monkeypatch.setattr(server_run, "return_large_buffers", lambda: calls.append(True))
     monkeypatch.setattr("sys.setswitchinterval", lambda seconds: None)
     assert main(["server", "--config", str(tmp_path / "missing.toml")]) != 0
     assert calls == [True]
 
 
-def test_a_running_server_returns_free_pages_from_time_to_time(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def returned(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """An entry for each time that free pages were returned."""
     calls: list[bool] = []
+    monkeypatch.setattr("aeron_spark.freed_memory.return_free_pages", lambda: calls.append(True))
+    return calls
+
+
+def test_free_pages_are_returned_once_a_minute(returned: list[bool]) -> None:
+    times = iter(range(0, 301, 5))
+    now = [float(next(times))]
+    free_pages = FreePages(lambda: now[0])
+    for now[0] in times:
+        free_pages.return_if_due()
+    assert len(returned) == 5
+
+
+def test_a_running_server_returns_free_pages(returned: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
     polls = iter(range(100))
-    monkeypatch.setattr("aeron_spark.server.freed_memory.return_free_pages", lambda: calls.append(True))
-    monkeypatch.setattr(server_run, "RETURN_INTERVAL_S", 0.005)
+    monkeypatch.setattr("aeron_spark.freed_memory.RETURN_INTERVAL_S", 0.005)
     monkeypatch.setattr(server_run, "POLL_INTERVAL_S", 0.001)
     running = SimpleNamespace(closed=False, state=SimpleNamespace(report_ready_once=lambda: None))
     server_run._await_end(
         running, lambda: next(polls, None) is None, SimpleNamespace(), SimpleNamespace(take=lambda: False)
     )
-    assert 1 < len(calls) <= 50
+    assert 1 < len(returned) <= 50

@@ -12,10 +12,13 @@ from __future__ import annotations
 
 import ctypes
 import os
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
 LARGE_BYTES: Final = 1 << 20
+RETURN_INTERVAL_S: Final = 60.0
 M_MMAP_THRESHOLD: Final = -3  # of malloc.h
 VARIABLE: Final = "MALLOC_MMAP_THRESHOLD_"  # with which a user sets it in glibc
 
@@ -28,6 +31,20 @@ def return_large_buffers() -> None:
     if VARIABLE not in os.environ:
         with suppress(AttributeError, OSError, TypeError):
             ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, LARGE_BYTES)
+
+
+class FreePages:
+    """Returns the free pages of the C library's heaps to the system from time to time. For one thread."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._due_at = clock() + RETURN_INTERVAL_S
+
+    def return_if_due(self) -> None:
+        """Return them if that was not done for ``RETURN_INTERVAL_S``."""
+        if self._clock() >= self._due_at:
+            return_free_pages()
+            self._due_at = self._clock() + RETURN_INTERVAL_S
 
 
 def return_free_pages() -> None:
