@@ -253,9 +253,10 @@ class StreamReader:
             self._columns = pa.schema([*own, *metadata])
 
     def _states(self) -> list[RecordingState]:
-        if self._content is None:
-            self._set_content(self._log.content([]))
-        return sorted(self._log.states(), key=lambda state: state.recording_id)
+        states = sorted(self._log.states(), key=lambda state: state.recording_id)
+        if self._content is None:  # read after the states, so that it is known if they have rows
+            self._set_content(self._log.content(states))
+        return states
 
     def _await_commits(self, timeout_s: float) -> None:
         """Wait until rows after the consumer positions are committed, or for ``timeout_s``."""

@@ -1,0 +1,42 @@
+"""A reader without Aeron: what it asks the server, and in which order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aeron_spark.stream_client.reader import StreamReader
+from aeron_spark.stream_client.session import StreamSession
+from aeron_spark.stream_client.writer import StreamWriter
+from tests.unit.stream_client.joined import World
+
+
+def committing_after(world: World, requests: int, monkeypatch: pytest.MonkeyPatch) -> StreamSession:
+    """Return a session of a reader; after so many of its requests another client commits the stream's first row."""
+    session = world.stream_session()
+    call, answered = session.call, 0
+
+    def call_then_commit(request: Any, **named: Any) -> Any:
+        nonlocal answered
+        answer = call(request, **named)
+        answered += 1
+        if answered == requests:
+            with StreamWriter(world.stream_session(), "s", writer_id="w", payload="raw") as out:
+                out.write([b"first"])
+        return answer
+
+    monkeypatch.setattr(session, "call", call_then_commit)
+    return session
+
+
+@pytest.mark.parametrize("requests", range(1, 5))
+def test_a_reader_that_sees_the_first_rows_knows_their_payload(
+    world: World, monkeypatch: pytest.MonkeyPatch, requests: int
+) -> None:
+    """Regression: a reader asked for the payload before the ends; with the first commit in between it failed."""
+    session = committing_after(world, requests, monkeypatch)
+    readers = [StreamReader(session, "s", start="latest", follow=True) for _ in range(3)]
+    assert any(readers[-1].positions.values())
+    for reader in readers:
+        assert reader.payload == "raw" or not any(reader.positions.values())
