@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -156,25 +156,23 @@ class AttackedServer:
 
     def __init__(self, node: NodeHandle, clients_node: NodeHandle, attackers_node: NodeHandle, folder: Path) -> None:
         attacker = public_text(ensure_identity(folder / "attacker").public)
-        self.server = MeasuredServer(
-            node, clients_node, folder, f"streams={STREAM}:read messages=send name=attacker {attacker}\n"
-        )
-        with self.server.connect() as client:
-            for name in (STREAM, "good"):
-                client.create_stream(name)
-        self._attacker = subprocess.Popen(
-            [
-                sys.executable, "-m", "tests.aeron.attacks.attacker", self.server.address, str(folder / "attacker"),
-                attackers_node.aeron_dir,
-            ],
-            env={**ENVIRON, "XDG_CONFIG_HOME": str(folder / "attackers-config")},
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
-        )  # fmt: skip
-        assert self._answer() == "ready"
-        for session in (self._attacker.pid, attackers_node.pid):
-            lower_priority(session)
-        self.good = GoodClient(self.server.connect)
-        self.good.measure(0.0)  # each operation once
+        with ExitStack() as parts:
+            self.server = MeasuredServer(
+                node, clients_node, folder, f"streams={STREAM}:read messages=send name=attacker {attacker}\n"
+            )
+            parts.callback(self.server.close)
+            with self.server.connect() as client:
+                for name in (STREAM, "good"):
+                    client.create_stream(name)
+            self._attacker = start_attacker(self.server.address, folder, attackers_node.aeron_dir)
+            parts.callback(end, self._attacker)
+            assert self._answer() == "ready"
+            for session in (self._attacker.pid, attackers_node.pid):
+                lower_priority(session)
+            self.good = GoodClient(self.server.connect)
+            parts.callback(self.good.close)
+            self.good.measure(0.0)  # each operation once
+            self._parts = parts.pop_all()
 
     @contextmanager
     def attacked_by(self, attack: str) -> Iterator[dict[str, int]]:
@@ -199,7 +197,17 @@ class AttackedServer:
 
     def close(self) -> None:
         """End the good client, the attacker and the server."""
-        self.good.close()
-        self._attacker.kill()
-        self._attacker.communicate()
-        self.server.close()
+        self._parts.close()
+
+
+def start_attacker(address: str, folder: Path, aeron_dir: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.aeron.attacks.attacker", address, str(folder / "attacker"), aeron_dir],
+        env={**ENVIRON, "XDG_CONFIG_HOME": str(folder / "attackers-config")},
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.communicate()
