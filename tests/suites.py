@@ -1,6 +1,6 @@
 """Runs the suites of ``make test``, and lists their failed tests together at the end.
 
-The tests without a JVM run first. Then those of Spark run beside all others: each of both waits for half of its time.
+The tests without a JVM run first. Then those of Spark run beside all others, because both wait for half of their time.
 Spark's tests run one at a time, in one process, because they share a Spark session. Their output is printed at the end.
 
 ``python -m tests.suites [--any] [--serial] [--first | --only TESTS] -- OPTIONS`` passes ``OPTIONS`` to each pytest.
@@ -31,6 +31,7 @@ SPARK: Final = ("tests/spark",)
 OTHERS: Final = (*PARALLEL, "tests/e2e", "tests/aeron", "tests/net", "tests/cli")
 ENDING_TIMEOUT_S: Final = 120.0
 TESTS_FAILED: Final = 1  # the exit code of pytest; larger ones mean that it did not run the tests
+KILLED: Final = 128  # the exit code for a pytest that a signal ended
 
 
 class Run:
@@ -66,8 +67,9 @@ class Run:
                 for output in outputs:
                     output.seek(0)
                     print(output.read(), end="", flush=True)
-        self.exit_code = max(self.exit_code, *codes)
-        return max(codes) <= TESTS_FAILED
+        worst = max(code if code >= 0 else KILLED for code in codes)
+        self.exit_code = max(self.exit_code, worst)
+        return worst <= TESTS_FAILED
 
     def _start(self, suite: Sequence[str], output: IO[str] | None) -> subprocess.Popen[str]:
         if self._serial:

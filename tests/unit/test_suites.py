@@ -58,6 +58,12 @@ def test_a_suite_that_pytest_could_not_run_is_reported(run: Run) -> None:
     assert run.exit_code == 4
 
 
+def test_a_suite_that_was_killed_fails_the_run(tmp_path: Path) -> None:
+    run = Run([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"], tmp_path)
+    assert not run.together(["one"])
+    assert run.exit_code == 128
+
+
 def test_too_many_cpu_seconds_fail_the_run(run: Run, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert run.together(["one", "0"])
     (tmp_path / "costs").write_text("99999.0 1.0\n")
