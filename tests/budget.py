@@ -106,17 +106,14 @@ def has_no_limit(item: pytest.Item) -> bool:
 
 def over_limit(cost: float, limit: float, others: float = 0.0, slowness: Callable[[], float] = slowness) -> str | None:
     """Return an error if a test used more CPU seconds than its limit; 0 for none."""
-    is_quick = limit < LIMIT_S  # of `make check`
+    mark = '@pytest.mark.full("the reason"), so that only `make test-full` runs it'
+    if limit < LIMIT_S:  # of `make check`
+        mark = "@pytest.mark.slow, so that `make check` does not run it"
     if not limit or cost <= limit or cost <= (limit := raised_limit(limit, others, slowness)):
         return None
     return (
         f"this test used {cost:.1f} CPU seconds with the processes it started, and the limit is {limit:g}. "
-        "Make it cheaper, or mark it "
-        + (
-            "@pytest.mark.slow, so that `make check` does not run it."
-            if is_quick
-            else '@pytest.mark.full("the reason"), so that only `make test-full` runs it.'
-        )
+        f"Make it cheaper, or mark it {mark}."
     )
 
 

@@ -22,7 +22,7 @@ CHECKSUM: Final = "org.agrona.checksum.Crc32c"
 LOCAL_CHANNEL: Final = "aeron:udp?endpoint=localhost:0"
 DRIVER_JVM_ARGUMENTS: Final = (
     jvm.OWN_SIGNALS,  # the node process handles SIGTERM
-    # The same as jvm.HEAP, but with room for the archive and many more objects of short life.
+    # As jvm.HEAP, but larger: for the archive, and for more objects of short life.
     "-Xmn80m",
     "-Xms96m",
     "-Xmx256m",
