@@ -1,4 +1,4 @@
-"""Polls slow conditions in tests: of another process, a Spark query, or a file."""
+"""Polls slow conditions in tests, of another process, a Spark query or a file; and how busy the machine is."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ T = TypeVar("T")
 # A poll calls a JVM or another process, or reads a file. A thousand polls per second, as in the package's own waits,
 # cost more processor time than the awaited work.
 POLL_INTERVAL_S: Final = 0.03
+MEASURED_S: Final = 0.1
 
 
 def poll_until(
@@ -36,3 +37,17 @@ def poll_until(
             found = state()
             raise WaitTimeout(f"waited {seconds:g} s for {what}{f' ({found})' if found else ''}")
         time.sleep(interval_s)
+
+
+def stretch(
+    clock: Callable[[], float] = time.monotonic, processor_clock: Callable[[], float] = time.thread_time
+) -> float:
+    """Return how many times longer than on an idle machine a computation takes now, at least 1.
+
+    Computes for ``MEASURED_S`` of processor time. A thread that only waits does not notice other programs: the kernel
+    prefers it.
+    """
+    begin, begin_computing = clock(), processor_clock()
+    while (computed := processor_clock() - begin_computing) < MEASURED_S:
+        pass
+    return max(1.0, (clock() - begin) / computed)

@@ -42,10 +42,9 @@ from tests.e2e.operated_server import (
 )
 from tests.e2e.processes import remove_node
 from tests.leaks import SHARED_MEMORY
-from tests.waiting import poll_until
+from tests.waiting import poll_until, stretch
 
-REACTION_S: Final = 2.0  # in which a change of the clients file applies
-DELAY_FACTOR: Final = 10.0  # a process of a busy machine is late several times until a change applies
+REACTION_S: Final = 2.0  # in which a change of the clients file applies, on a machine that is not busy
 PROCESSES: Final = 4
 CLIENTS_EACH: Final = 50
 BUSY_EACH: Final = 3  # clients of each process that write continuously
@@ -142,9 +141,9 @@ def change_clients_file(site: OperatedServer, clients: Clients) -> WritingClient
     site.write_clients()
     changed_at = time.monotonic()
     for client, reason in ((narrowed, "not-permitted"), (removed, "key")):
-        error, seconds, late_s = client.await_error(changed_at)
+        error, seconds = client.await_error(changed_at)
         assert (type(error), error.reason) == (RefusedError, reason), error
-        assert seconds <= REACTION_S + DELAY_FACTOR * late_s
+        assert seconds <= REACTION_S * stretch()
     assert narrowed.client.stream(STREAM).partitions
     [added, changed] = site.process.named("clients_changed")
     assert added["added"] == ["narrowed", "removed"]
