@@ -193,7 +193,9 @@ def test_a_server_relays_messages(tmp_path: Path, shared: Path, address: str, cl
                 if receiving.poll() is None:
                     receiving.kill()
         assert receiving.returncode == 0
-        assert received.read_bytes() == lines
+        # It may subscribe in the middle of an attempt, and then takes its other messages from the next one.
+        assert received.read_bytes() in lines * 2
+        assert received.stat().st_size == len(lines)
         assert server.stop() == 0
 
 
