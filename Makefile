@@ -83,7 +83,7 @@ lint: $(PYTHON_READY)  ## format, style and types
 
 check: MARKS := not soak and not full and not slow
 check: lint  ## the fast loop: lint, and the quick tests that need no JVM
-	@$(SUITES) --any --first -- $(OPTIONS) --hypothesis-profile=quick --cpu-limit=0.5
+	@$(SUITES) --any --unit -- $(OPTIONS) --hypothesis-profile=quick --cpu-limit=0.5
 
 java-test: $(JARS_READY)  ## the tests of the Java helper and of the guard, without a driver
 	$(MAVEN) -P tests test
@@ -143,7 +143,7 @@ matrix-one: $(JARS_READY) $(DELTA_READY)
 	@if [ $(spark) = 4.2.0 ]; then extras='dev'; else extras='spark,demo,notebooks,test'; fi; \
 		.matrix/bin/python -m pip --disable-pip-version-check -q install -c .matrix/constraints.txt -e ".[$$extras]"
 	@if [ $(spark) = 4.2.0 ]; then only='$(MARKS)'; else only='$(MARKS) and not delta'; fi; \
-		.matrix/bin/python -m pytest -q -m "$$only" tests
+		.matrix/bin/python -m pytest -q -m "$$only" tests/unit tests/e2e tests/spark tests/aeron tests/net tests/cli
 	@rm -rf .matrix
 
 clean:  ## remove what was built, and the virtual environment

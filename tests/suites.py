@@ -3,8 +3,8 @@
 The tests without a JVM run first. Then those of Spark run beside all others, because both wait for half of their time.
 Spark's tests run one at a time, in one process, because they share a Spark session. Their output is printed at the end.
 
-``python -m tests.suites [--any] [--serial] [--first | --only TESTS] -- OPTIONS`` passes ``OPTIONS`` to each pytest.
-``--any`` disables the limit for the sum of CPU seconds. ``--serial`` runs one test after the other. ``--first`` runs
+``python -m tests.suites [--any] [--serial] [--unit | --only TESTS] -- OPTIONS`` passes ``OPTIONS`` to each pytest.
+``--any`` disables the limit for the sum of CPU seconds. ``--serial`` runs one test after the other. ``--unit`` runs
 only the tests without a JVM, ``--only`` only the given ones.
 """
 
@@ -26,7 +26,7 @@ from tests import budget
 ROOT: Final = Path(__file__).resolve().parents[1]
 # A module's tests share what they have started, and stay together.
 PARALLEL: Final = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
-FIRST: Final = ("-q", *PARALLEL, "tests/unit")
+UNIT: Final = ("-q", *PARALLEL, "tests/unit")
 SPARK: Final = ("tests/spark",)
 OTHERS: Final = (*PARALLEL, "tests/e2e", "tests/aeron", "tests/net", "tests/cli")
 ENDING_TIMEOUT_S: Final = 120.0
@@ -92,7 +92,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--any", action="store_true")
     parser.add_argument("--serial", action="store_true")
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--first", action="store_true")
+    which.add_argument("--unit", action="store_true")
     which.add_argument("--only", default="")
     parser.add_argument("options", nargs="*")
     given = parser.parse_args(arguments)
@@ -101,7 +101,7 @@ def main(arguments: Sequence[str]) -> int:
         run = Run([sys.executable, "-m", "pytest", *given.options], Path(folder), serial=given.serial)
         if given.only:
             run.together(shlex.split(given.only))
-        elif run.together(FIRST) and not given.first:
+        elif run.together(UNIT) and not given.unit:
             run.together(OTHERS, SPARK)
         print(f"the tests took {time.monotonic() - begin:.0f} s", flush=True)
         run.finish(*(["--any"] if given.any else []))

@@ -39,7 +39,7 @@ def poll_until(
         time.sleep(interval_s)
 
 
-def stretch(
+def slowdown(
     clock: Callable[[], float] = time.monotonic, processor_clock: Callable[[], float] = time.thread_time
 ) -> float:
     """Return how many times longer than on an idle machine a computation takes now, at least 1.

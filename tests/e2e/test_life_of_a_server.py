@@ -42,7 +42,7 @@ from tests.e2e.operated_server import (
 )
 from tests.e2e.processes import remove_node
 from tests.leaks import SHARED_MEMORY
-from tests.waiting import poll_until, stretch
+from tests.waiting import poll_until, slowdown
 
 REACTION_S: Final = 2.0  # in which a change of the clients file applies, on a machine that is not busy
 PROCESSES: Final = 4
@@ -143,7 +143,7 @@ def change_clients_file(site: OperatedServer, clients: Clients) -> WritingClient
     for client, reason in ((narrowed, "not-permitted"), (removed, "key")):
         error, seconds = client.await_error(changed_at)
         assert (type(error), error.reason) == (RefusedError, reason), error
-        assert seconds <= REACTION_S * stretch()
+        assert seconds <= REACTION_S * slowdown()
     assert narrowed.client.stream(STREAM).partitions
     [added, changed] = site.process.named("clients_changed")
     assert added["added"] == ["narrowed", "removed"]

@@ -1,4 +1,4 @@
-"""Freed memory of large buffers goes back to the system."""
+"""Freed memory goes back to the system: large buffers, and free pages of the C library's heaps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aeron_spark.cli import server_run
 from aeron_spark.cli.main import main
 from aeron_spark.freed_memory import VARIABLE, FreePages
 
-# Each buffer of 15 MB is freed while smaller ones that were allocated after it remain, as those of a server's calls.
+# Frees most of what it used, but not what it allocated last: buffers of 15 MB, as of a server's calls, or a heap.
 PROGRAM = """
 import sys
 import threading
@@ -59,7 +59,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def growth_mib(how: str, **variables: str) -> int:
-    """Return by how many MiB a process has grown that has used buffers of 15 MB."""
+    """Return by how many MiB the process of ``PROGRAM`` has grown that has used and freed memory in this way."""
     root = Path(__file__).parents[2]
     environment = {**os.environ, "PYTHONPATH": str(root / "connector"), **variables}
     command = [sys.executable, "-c", PROGRAM, how]

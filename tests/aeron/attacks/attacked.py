@@ -84,12 +84,12 @@ class GoodClient:
             thread.start()
 
     def measure(self, seconds: float) -> Timings:
-        """Measure for so long, but at least until each operation has ended once more."""
+        """Measure for so long, but at least until each operation has ended once more, or a thread has failed."""
         self._timings = timings = Timings()
         self._ending.wait(seconds)
         wait_for(
-            lambda: all(timings.seconds.values()), TIMEOUT_S, "each operation of the good client to end",
-            state=lambda: f"{timings} {timings.errors[:3]} {self._failed}",
+            lambda: self._failed or all(timings.seconds.values()), TIMEOUT_S,
+            "each operation of the good client to end", state=lambda: f"{timings} {timings.errors[:3]}",
         )  # fmt: skip
         timings.errors += self._failed
         return timings
@@ -165,13 +165,13 @@ class AttackedServer:
                 for name in (STREAM, "good"):
                     client.create_stream(name)
             self._attacker = start_attacker(self.server.address, folder, attackers_node.aeron_dir)
-            parts.callback(end, self._attacker)
+            parts.callback(kill, self._attacker)
             assert self._answer() == "ready"
             for session in (self._attacker.pid, attackers_node.pid):
                 lower_priority(session)
             self.good = GoodClient(self.server.connect)
             parts.callback(self.good.close)
-            self.good.measure(0.0)  # each operation once
+            assert self.good.measure(0.0).errors == []  # each operation once
             self._parts = parts.pop_all()
 
     @contextmanager
@@ -208,6 +208,6 @@ def start_attacker(address: str, folder: Path, aeron_dir: str) -> subprocess.Pop
     )  # fmt: skip
 
 
-def end(process: subprocess.Popen[str]) -> None:
+def kill(process: subprocess.Popen[str]) -> None:
     process.kill()
     process.communicate()

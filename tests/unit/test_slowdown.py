@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.waiting import stretch
+from tests.waiting import slowdown
 
 
 @pytest.mark.parametrize(("share", "expected"), [(1.0, 1.0), (0.25, 4.0)])
@@ -16,8 +16,8 @@ def test_a_computation_takes_longer_if_it_has_a_share_of_a_processor(share: floa
         now += 0.001
         return now * share
 
-    assert stretch(lambda: now, processor_clock) == pytest.approx(expected, rel=0.05)
+    assert slowdown(lambda: now, processor_clock) == pytest.approx(expected, rel=0.05)
 
 
 def test_the_result_for_this_machine_is_at_least_1() -> None:
-    assert stretch() >= 1
+    assert slowdown() >= 1
