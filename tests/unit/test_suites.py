@@ -18,8 +18,11 @@ PROGRAM = """
 import pathlib, sys, time
 costs, failures, name, code = sys.argv[1].partition("=")[2], sys.argv[2].partition("=")[2], sys.argv[3], sys.argv[4]
 pathlib.Path(name).touch()
+end = time.monotonic() + 30
 for other in sys.argv[5:]:
     while not pathlib.Path(other).exists():
+        if time.monotonic() > end:
+            sys.exit(f"waited 30 s for {other}")
         time.sleep(0.01)
 open(costs, "a").write("10.0 1.0\\n")
 print(f"output of {name}")

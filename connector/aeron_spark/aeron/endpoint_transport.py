@@ -418,7 +418,7 @@ class AeronServerTransport:
 
 
 class _Sender(NamedTuple):
-    """The sender of an available image: the token of the subscription that has it, and its host, or None over IPC."""
+    """The sender of an available image: the token of the image's subscription, and its host, or None over IPC."""
 
     token: int
     host: str | None
@@ -436,7 +436,6 @@ class _ServerInbox(AeronInbox):
         self.listeners = {}
         self.links = {}
         self.senders = {}
-        self._images: dict[int, set[int]] = {}  # of each subscription, by token
         self._lock = threading.Lock()
 
     def poll(self, timeout: float) -> list[TransportEvent]:
@@ -444,9 +443,10 @@ class _ServerInbox(AeronInbox):
         events = super().poll(timeout)
         for event in events:
             if isinstance(event, ImageAvailable):
-                self._add_image(event)
+                self._add_sender(event)
             elif isinstance(event, ImageUnavailable):
-                self._remove_image(event)
+                with self._lock:
+                    self.senders.pop(event.image, None)
         return events
 
     def close_subscription(self, token: int) -> None:
@@ -454,20 +454,14 @@ class _ServerInbox(AeronInbox):
         super().close_subscription(token)
         with self._lock:
             self.links.pop(token, None)
-            for image in self._images.pop(token, ()):
+            for image in [image for image, sender in self.senders.items() if sender.token == token]:
                 del self.senders[image]
 
-    def _add_image(self, event: ImageAvailable) -> None:
+    def _add_sender(self, event: ImageAvailable) -> None:
         host = None if event.source == IPC else HostPort.parse(event.source).host
         with self._lock:
             if event.token in self.listeners or event.token in self.links:
                 self.senders[event.image] = _Sender(event.token, host)
-                self._images.setdefault(event.token, set()).add(event.image)
-
-    def _remove_image(self, event: ImageUnavailable) -> None:
-        with self._lock:
-            if self.senders.pop(event.image, None) is not None:
-                self._images[event.token].remove(event.image)
 
 
 def _cannot_listen(address: ServerAddress, error: TransportError) -> AeronSparkError:

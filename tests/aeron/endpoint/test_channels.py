@@ -254,7 +254,7 @@ def test_the_logs_of_closed_publications_and_images_are_released(world: AeronWor
     wait_for(lambda: sum(at.logs(folder) for at, folder in logs) == 0, 15.0, "the logs to be freed")
 
 
-def test_the_server_forgets_the_images_of_a_closed_link(world: AeronWorld) -> None:
+def test_the_server_forgets_the_senders_of_a_closed_link_and_of_a_client_that_left(world: AeronWorld) -> None:
     """Regression: each connection left two entries in the server's process, because no event follows its close."""
     opened = Open(world)
     until(lambda: opened.server.available(opened.at_server.token), opened.server, opened.client)
@@ -265,6 +265,9 @@ def test_the_server_forgets_the_images_of_a_closed_link(world: AeronWorld) -> No
     assert link not in inbox.senders
     with pytest.raises(SenderUnavailable):
         opened.server_transport.open_link(link, some_ids(), SETTINGS)
+    assert inbox.senders  # of the client's handshake
+    opened.client_transport.close()
+    until(lambda: not inbox.senders, opened.server)
     opened.close()
 
 
