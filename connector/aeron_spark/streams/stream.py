@@ -30,16 +30,14 @@ from aeron_spark.streams.definition import Definition
 from aeron_spark.streams.figures import StreamFigures, figures_of
 from aeron_spark.streams.journal import JournaledLedger, StoreOpening
 from aeron_spark.streams.ledger import NO_TRANSACTION
-from aeron_spark.streams.model import CommitOutcome, Shape, StreamSettings
+from aeron_spark.streams.model import CommitOutcome, StreamSettings
 from aeron_spark.streams.observer import CommittedTransaction, StreamObserver, StreamRecovery
-from aeron_spark.streams.reader_leases import ReaderLeases
 from aeron_spark.streams.reads import ReadableStream
 from aeron_spark.streams.recordings import Recordings, free_nothing
-from aeron_spark.streams.retention import Layout, purge_to, retention_starts
 from aeron_spark.streams.schema_changes import merge
+from aeron_spark.streams.space import StreamSpace
 from aeron_spark.streams.stage_files import StageSpace
 from aeron_spark.streams.stages import Stage, StageRef, Stages, by_partition
-from aeron_spark.streams.time_index import SECOND_NS
 
 STAGES: Final = "stages"
 MARK_INTERVAL_S: Final = 10.0  # between two updates of the archive's mark, each of which calls fsync
@@ -78,9 +76,6 @@ class Stream(ReadableStream):
         )
         self._commit_loss: DataLossError | None = None  # found by the last commit
         self._mark_updated_at = clock()
-        self._leases = ReaderLeases()
-        self.lease_overrides = 0
-        """Leases whose rows the retention deleted, since the stream was opened."""
         self._journal = JournaledLedger(
             folder, definition.partitions, opening, ArchiveMark(address.archive_dir, definition)
         )
@@ -101,6 +96,10 @@ class Stream(ReadableStream):
         except BaseException:
             self._journal.close()
             raise
+        self.space = StreamSpace(
+            definition, self._journal, self._recordings, self._observer, self._state, self._renew_view, clock=clock,
+            wall=wall,
+        )  # fmt: skip
         super().__init__(definition, address, settings, self._recordings.view(self._ledger))
 
     @property
@@ -142,12 +141,12 @@ class Stream(ReadableStream):
         """
         with self._state:
             self._refuse_closed()
-            self._leases.renew(reader, positions, seconds, self._clock(), owner)
+            self.space.lease(reader, positions, seconds, owner)
 
     def end_leases(self, owner: str) -> None:
         """End all leases of a client's key."""
         with self._state:
-            self._leases.end_of_owner(owner)
+            self.space.end_leases(owner)
 
     # For writers
 
@@ -337,14 +336,8 @@ class Stream(ReadableStream):
         """
         self._check_partition(partition or 0)
         with self._lock_writing():
-            with self._state:
-                self._refuse_unwritable()
-                wanted = [before_position or 0] * self.definition.partitions
-                if before_time_ns is not None:
-                    wanted = list(map(max, wanted, self._ledger.position_at(before_time_ns)))
-                indexes = range(len(wanted)) if partition is None else [partition]
-                moved = self._move_starts({index: wanted[index] for index in indexes}, {})
-            self._recordings.purge(moved)
+            self._refuse_unwritable()
+            self.space.purge(partition, before_position, before_time_ns)
         return [state.start for state in self._view.states]
 
     def recover(self, recordings: Mapping[int, Recording] | None = None) -> None:
@@ -356,7 +349,7 @@ class Stream(ReadableStream):
         with self._lock_writing():
             recovered = self._recordings.recover(recordings, self._ledger.starts, self._ledger.ends)
             self._recovery_loss = recovered.loss
-            self._replace_view(self._recordings.view(self._ledger))
+            self._renew_view()
         self._observer.recovered(
             StreamRecovery(
                 self.definition.name, self.definition.partitions, self._journal.torn_bytes, recovered.truncated,
@@ -367,7 +360,7 @@ class Stream(ReadableStream):
     def figures(self) -> StreamFigures:
         """Return the sizes of the stream and the lag of its readers, for metrics."""
         with self._state:
-            leases = self._leases.live(self._clock()).values()
+            leases = self.space.live_leases()
             return figures_of(self._view.states, leases, len(self._stages), self._ledger.committed_at, self._wall())
 
     def release_slots(self) -> bool:
@@ -391,16 +384,13 @@ class Stream(ReadableStream):
                 return []
             self._recordings.close_idle(self._publication_idle_s)
             self._recordings.truncate_abandoned(self._stages, self._ledger.ends)
-            moved: dict[int, int] = {}
             with self._state:
                 self._stages.expire(self._clock())
-                self._leases.expire(self._clock())
-                if self._recovery_loss is None:
-                    overdue = self._retention_starts(lease_delay_s)
-                    moved = self._move_starts(self._retention_starts(), overdue)
-                    self._journal.compact(self._wall())
                 self._update_mark()
-            self._recordings.purge(moved)
+            if self._recovery_loss is None:
+                self.space.apply_retention(lease_delay_s)
+                with self._state:
+                    self._journal.compact(self._wall())
         except AeronSparkError as error:
             return [error]
         finally:
@@ -419,6 +409,9 @@ class Stream(ReadableStream):
             self._recordings.close_idle(0.0)
 
     # Steps of the methods above
+
+    def _renew_view(self) -> None:
+        self._replace_view(self._recordings.view(self._ledger))
 
     def _update_mark(self) -> None:
         """Update the mark in the archive's folder at intervals. The caller holds ``_state``."""
@@ -462,7 +455,7 @@ class Stream(ReadableStream):
                     token=token,
                 )
                 self._journal.write(record)
-                self._replace_view(self._recordings.view(self._ledger))
+                self._renew_view()
         except BaseException:
             self._recordings.mark_uncommitted(stages)
             raise
@@ -536,48 +529,6 @@ class Stream(ReadableStream):
             self._journal.write(started)
             if fences:
                 self._observer.fenced(self.definition.name, writer)
-
-    def _retention_starts(self, delay_s: float = 0.0) -> dict[int, int]:
-        """Return, by partition, the position from which the retention kept rows ``delay_s`` ago; empty without one."""
-        now_ns = self._wall() - int(delay_s * SECOND_NS)
-        ends = self._ledger.position_at(now_ns) if delay_s else self._ledger.ends
-        return retention_starts(
-            ends, self._ledger.position_at, now_ns, retention_bytes=self.definition.retention_bytes,
-            retention_seconds=self.definition.retention_seconds,
-        )  # fmt: skip
-
-    def _move_starts(self, wanted: Mapping[int, int], overdue: Mapping[int, int]) -> dict[int, int]:
-        """Raise the starts of partitions towards these positions, by whole unleased segments; return the raised ones.
-
-        Leases do not protect the rows before the positions ``overdue``. The caller holds ``_state``.
-        """
-        now, ledger = self._clock(), self._ledger
-        starts = {}
-        for index, position in wanted.items():
-            shape = self._shape(index)
-            starts[index] = purge_to(
-                position,
-                Layout(0, shape.term_length, shape.segment_length),
-                start=ledger.starts[index],
-                end=ledger.ends[index],
-                leased=self._leases.lowest_position(index, now),
-                overdue=overdue.get(index, 0),
-            )
-        record = ledger.prepare_purge(starts)
-        if record is None:
-            return {}
-        overridden = self._leases.overridden(dict(record.starts), now)
-        self.lease_overrides += len(overridden)
-        trimmed = sum(start - ledger.starts[index] for index, start in record.starts.items())
-        self._journal.write(record)
-        self._observer.trimmed(self.definition.name, trimmed)
-        if overridden:
-            self._observer.lease_overridden(self.definition.name, overridden)
-        self._replace_view(self._recordings.view(self._ledger))
-        return dict(record.starts)
-
-    def _shape(self, partition: int) -> Shape:
-        return self._recordings.partitions[partition].shape
 
     @contextmanager
     def _lock_writing(self, seconds: float | None = None) -> Iterator[None]:

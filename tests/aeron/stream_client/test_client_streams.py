@@ -325,9 +325,9 @@ def test_a_reader_holds_a_lease_while_it_reads(client: Client, name: str, server
     stream = server.streams.get(name)
     rows = iter(client.reader(name))
     next(rows)
-    assert len(stream._leases) == 1
+    assert len(stream.space._leases) == 1
     assert list(rows) == []
-    assert len(stream._leases) == 0
+    assert len(stream.space._leases) == 0
 
 
 def test_a_purge_deletes_whole_segments(client: Client, name: str) -> None:

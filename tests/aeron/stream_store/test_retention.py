@@ -199,11 +199,11 @@ def test_retention_wins_over_a_lease_that_delays_it_for_too_long(streams: Stream
 
     last_commit = clock.now
     renew_leases_until(last_commit + SETTINGS.lease_delay_s - 200)
-    assert [(stream.states()[0].start, stream.lease_overrides) for stream in (by_bytes, by_time)] == [(0, 0)] * 2
+    assert [(stream.states()[0].start, stream.space.lease_overrides) for stream in (by_bytes, by_time)] == [(0, 0)] * 2
     renew_leases_until(last_commit + SETTINGS.lease_delay_s + 200)
     for stream, limit in ((by_bytes, 4 * SEGMENT), (by_time, SEGMENT)):
         assert ends(stream)[0] - stream.states()[0].start <= limit
-        assert stream.lease_overrides >= 1
+        assert stream.space.lease_overrides >= 1
 
 
 def test_a_shorter_delay_by_leases_applies_to_open_streams(streams: StreamStore, clock: Clock) -> None:
@@ -212,11 +212,11 @@ def test_a_shorter_delay_by_leases_applies_to_open_streams(streams: StreamStore,
     clock.now += 100
     stream.lease("slow", {0: 0}, 300)
     assert streams.tick() == []
-    assert (stream.states()[0].start, stream.lease_overrides) == (0, 0)
+    assert (stream.states()[0].start, stream.space.lease_overrides) == (0, 0)
     streams.set_limits(SETTINGS.max_stage_bytes, SETTINGS.max_partitions, 50.0)
     assert streams.tick() == []
     assert ends(stream)[0] - stream.states()[0].start <= 4 * SEGMENT
-    assert stream.lease_overrides == 1
+    assert stream.space.lease_overrides == 1
 
 
 def test_streams_have_a_limit_of_partitions_in_all_and_for_each_creator(node: NodeHandle, tmp_path: Path) -> None:
