@@ -244,12 +244,15 @@ class Recordings:
             partition.await_recording_ended()
         return bool(closed)
 
-    def purge(self, starts: Mapping[int, int]) -> None:
-        """Delete the segments before these positions, and those of earlier calls that failed.
+    def schedule_purge(self, starts: Mapping[int, int]) -> None:
+        """Let the next :meth:`purge` delete the segments before these positions."""
+        self._to_purge.update(starts)
+
+    def purge(self) -> None:
+        """Delete the segments that were scheduled, and those of earlier calls that failed.
 
         Raises TransportError if the archive fails; the next call retries.
         """
-        self._to_purge.update(starts)
         last_error: AeronSparkError | None = None
         for index, start in list(self._to_purge.items()):
             try:

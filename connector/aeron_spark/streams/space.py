@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Mapping
 
 from aeron_spark.streams.definition import Definition
+from aeron_spark.streams.deletion_holds import DeletionHolds
 from aeron_spark.streams.journal import JournaledLedger
 from aeron_spark.streams.observer import StreamObserver
 from aeron_spark.streams.reader_leases import ReaderLease, ReaderLeases
@@ -19,7 +20,10 @@ from aeron_spark.streams.time_index import SECOND_NS
 
 
 class StreamSpace:
-    """The space of the stream with this ``definition``. ``renew_view`` is called after the starts have changed."""
+    """The space of the stream with this ``definition``. ``renew_view`` is called after the starts have changed.
+
+    While ``holds`` has a hold, rows become unreadable, and their files stay.
+    """
 
     def __init__(
         self,
@@ -27,6 +31,7 @@ class StreamSpace:
         journal: JournaledLedger,
         recordings: Recordings,
         observer: StreamObserver,
+        holds: DeletionHolds,
         state: threading.Lock,
         renew_view: Callable[[], object],
         *,
@@ -40,6 +45,7 @@ class StreamSpace:
         self._ledger = journal.ledger
         self._recordings = recordings
         self._observer = observer
+        self._holds = holds
         self._state = state
         self._renew_view = renew_view
         self._clock = clock
@@ -69,16 +75,20 @@ class StreamSpace:
             if before_time_ns is not None:
                 wanted = list(map(max, wanted, self._ledger.position_at(before_time_ns)))
             indexes = range(len(wanted)) if partition is None else [partition]
-            moved = self._move_starts({index: wanted[index] for index in indexes}, {})
-        self._recordings.purge(moved)
+            self._move_starts({index: wanted[index] for index in indexes}, {})
+        self._delete_files()
 
     def apply_retention(self, lease_delay_s: float) -> None:
         """Raise the starts by the retention. Leases delay it by ``lease_delay_s`` at most."""
         with self._state:
             self._leases.expire(self._clock())
             overdue = self._retention_starts(lease_delay_s)
-            moved = self._move_starts(self._retention_starts(), overdue)
-        self._recordings.purge(moved)
+            self._move_starts(self._retention_starts(), overdue)
+        self._delete_files()
+
+    def _delete_files(self) -> None:
+        if not self._holds.holder:
+            self._recordings.purge()
 
     def _retention_starts(self, delay_s: float = 0.0) -> dict[int, int]:
         """Return, by partition, the position from which the retention kept rows ``delay_s`` ago; empty without one."""
@@ -89,8 +99,8 @@ class StreamSpace:
             retention_seconds=self._definition.retention_seconds,
         )  # fmt: skip
 
-    def _move_starts(self, wanted: Mapping[int, int], overdue: Mapping[int, int]) -> dict[int, int]:
-        """Raise the starts of partitions towards these positions, by whole unleased segments; return the raised ones.
+    def _move_starts(self, wanted: Mapping[int, int], overdue: Mapping[int, int]) -> None:
+        """Raise the starts of partitions towards these positions, by whole unleased segments.
 
         Leases do not protect the rows before the positions ``overdue``. The caller holds ``state``.
         """
@@ -108,7 +118,7 @@ class StreamSpace:
             )
         record = ledger.prepare_purge(starts)
         if record is None:
-            return {}
+            return
         overridden = self._leases.overridden(dict(record.starts), now)
         self.lease_overrides += len(overridden)
         trimmed = sum(start - ledger.starts[index] for index, start in record.starts.items())
@@ -117,4 +127,4 @@ class StreamSpace:
         if overridden:
             self._observer.lease_overridden(self._definition.name, overridden)
         self._renew_view()
-        return dict(record.starts)
+        self._recordings.schedule_purge(record.starts)

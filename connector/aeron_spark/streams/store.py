@@ -37,6 +37,7 @@ from aeron_spark.log.epochs import RANDOM_BITS
 from aeron_spark.node.locks import FileLock, current_owner_text
 from aeron_spark.streams.archive_mark import ArchiveMark
 from aeron_spark.streams.definition import Definition, check_name, read_definition, unknown_stream, write_definition
+from aeron_spark.streams.deletion_holds import DeletionHolds
 from aeron_spark.streams.journal import StoreOpening, create_ledger
 from aeron_spark.streams.model import Shape, StreamSettings
 from aeron_spark.streams.observer import StreamObserver
@@ -140,6 +141,8 @@ class StreamStore:
         self._address = address
         self._settings = settings or StreamSettings()
         self._space = StageSpace(self._settings.max_stage_bytes)
+        self.holds = DeletionHolds(clock)
+        """Holds on the deletion of recordings and segments, of all streams."""
         self._clock = clock
         self._observer = observer or StreamObserver()
         self._wall = wall
@@ -265,7 +268,8 @@ class StreamStore:
     def delete(self, name: str) -> None:
         """Delete a stream with all its rows. Calls fail at once; then its recordings and files are deleted.
 
-        A later :meth:`tick` or start deletes the rest if that fails now. Raises OptionError for an unknown name.
+        A later :meth:`tick` or start deletes the rest if that fails now, or is held back. Raises OptionError for an
+        unknown name.
         """
         with self._changing:
             self._refuse_closed()
@@ -363,7 +367,7 @@ class StreamStore:
             )
         opening = StoreOpening(self._opened_ns, self._random(RANDOM_BITS))
         stream = Stream(
-            folder, definition, self._address, self._settings, self._space, opening,
+            folder, definition, self._address, self._settings, self._space, opening, self.holds,
             clock=self._clock, wall=self._wall, free_slots=self._free_slots, observer=self._observer,
         )  # fmt: skip
         try:
@@ -407,8 +411,11 @@ class StreamStore:
         return [path for path in self.folder.iterdir() if path.name.startswith((CREATING, DELETED))]
 
     def _remove_folder(self, folder: Path) -> list[AeronSparkError]:
-        """Delete a folder and the recordings of its stream; return an error that prevents it now."""
-        if not folder.exists():
+        """Delete a folder and the recordings of its stream; return an error that prevents it now.
+
+        A hold on deletions delays it.
+        """
+        if not folder.exists() or self.holds.holder:
             return []
         try:
             definition = read_definition(folder)

@@ -27,6 +27,7 @@ from aeron_spark.errors import (
 from aeron_spark.streams.archive_mark import ArchiveMark
 from aeron_spark.streams.commit_checks import check_rows_named, check_token
 from aeron_spark.streams.definition import Definition
+from aeron_spark.streams.deletion_holds import DeletionHolds
 from aeron_spark.streams.figures import StreamFigures, figures_of
 from aeron_spark.streams.journal import JournaledLedger, StoreOpening
 from aeron_spark.streams.ledger import NO_TRANSACTION
@@ -58,6 +59,7 @@ class Stream(ReadableStream):
         settings: StreamSettings,
         space: StageSpace,
         opening: StoreOpening,
+        holds: DeletionHolds,
         *,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], int] = time.time_ns,
@@ -97,8 +99,8 @@ class Stream(ReadableStream):
             self._journal.close()
             raise
         self.space = StreamSpace(
-            definition, self._journal, self._recordings, self._observer, self._state, self._renew_view, clock=clock,
-            wall=wall,
+            definition, self._journal, self._recordings, self._observer, holds, self._state, self._renew_view,
+            clock=clock, wall=wall,
         )  # fmt: skip
         super().__init__(definition, address, settings, self._recordings.view(self._ledger))
 

@@ -268,6 +268,30 @@ def test_a_failed_purge_is_finished_after_a_restart(
         wait_until_purged(node, reopened.get("a"))
 
 
+def test_a_hold_delays_the_deletion_of_files_and_not_of_rows(
+    streams: StreamStore, clock: Clock, node: NodeHandle
+) -> None:
+    kept, deleted = streams.create("kept", 1, term_bytes=TERM), streams.create("deleted", 1, term_bytes=TERM)
+    begins = commit_each_second(kept, clock)
+    write(deleted, 0, {0: [b"x"]})
+    archive, recording_id = archive_of(embedded(node)), deleted.states()[0].recording_id
+    with streams.holds.hold("backup", 60):
+        before = segment_positions(node, kept)
+        assert kept.purge(before_position=begins[5]) != [0]
+        streams.delete("deleted")
+        assert streams.tick() == []
+        with pytest.raises(DataLossError):
+            kept.blocks(0, 0, 100, 100)
+        with pytest.raises(OptionError):
+            streams.get("deleted")
+        assert segment_positions(node, kept) == before
+        assert archive.recording(recording_id) is not None
+    assert streams.tick() == []
+    wait_until_purged(node, kept)
+    assert archive.recording(recording_id) is None
+    assert sorted(path.name for path in streams.folder.iterdir()) == ["kept", "lock"]
+
+
 def test_an_idle_publication_is_closed_and_its_recording_is_extended_later(streams: StreamStore, clock: Clock) -> None:
     stream = streams.create("a", 2, term_bytes=TERM)
     write(stream, 0, {0: [b"x"], 1: [b"x"]})
