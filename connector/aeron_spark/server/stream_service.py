@@ -28,12 +28,13 @@ from aeron_spark.errors import (
     encode_error,
 )
 from aeron_spark.options import ServerOptions
-from aeron_spark.protocol.grants import STREAM_ACTIONS, Grant
+from aeron_spark.protocol.grants import Grant
 from aeron_spark.server.incoming_stage import IncomingStage
 from aeron_spark.server.leased_streams import LeasedStreams
 from aeron_spark.server.observer import ServerObserver
 from aeron_spark.server.running_commits import RunningCommits
 from aeron_spark.server.stream_access import StreamAccess
+from aeron_spark.server.stream_administration import StreamAdministration
 from aeron_spark.streams.ledger import AlreadyCommitted
 from aeron_spark.streams.model import CommitOutcome
 from aeron_spark.streams.stages import StageRef
@@ -118,6 +119,12 @@ class StreamService:
         handler = self._handlers.get(id(connection))
         return [] if handler is None else handler.recent_streams()
 
+    def check_write(self) -> None:
+        """Raise RefusedError if nothing may be written now."""
+        refusal = self.refuse_write()
+        if refusal is not None:
+            raise refusal
+
     def check_draining(self) -> None:
         """Raise RefusedError if the server is about to end."""
         if self.is_draining:
@@ -139,6 +146,9 @@ class StreamRequestHandler:
         self._service = service
         self._connection = connection
         self._access = StreamAccess(connection, service.store, service.grant_of)
+        self._administration = StreamAdministration(
+            self._access, service.store, service.check_write, lambda: service.limits.partitions
+        )
         self._lock = threading.Lock()
         self._reads: dict[int, int] = {}  # by bulk link: request number of the running read
         self._stages: dict[str, IncomingStage] = {}  # by id: stages that are not finished
@@ -171,15 +181,15 @@ class StreamRequestHandler:
         """Execute a request, and return its response or the future of it. Raises AeronSparkError if it fails."""
         match request:
             case rpc.ListStreams():
-                return self._list_streams()
+                return self._administration.list_streams()
             case rpc.DescribeStream():
-                return self._describe(request)
+                return self._administration.describe(request)
             case rpc.CreateStream():
-                return self._create(request)
+                return self._administration.create(request)
             case rpc.DeleteStream():
-                return self._delete(request)
+                return self._administration.delete(request)
             case rpc.PurgeStream():
-                return self._purge(request)
+                return self._administration.purge(request)
             case rpc.PartitionStates():
                 return self._states(request)
             case rpc.FindBoundary():
@@ -249,46 +259,8 @@ class StreamRequestHandler:
     def _stream_to_write(self, name: str, writer: str) -> Stream:
         """Return a stream to which the client may write now. Raises RefusedError if nothing may be written."""
         self._access.check(name, "write")
-        self._check_write()
+        self._service.check_write()
         return self._access.written_stream(name, writer)
-
-    def _check_write(self) -> None:
-        refusal = self._service.refuse_write()
-        if refusal is not None:
-            raise refusal
-
-    def _list_streams(self) -> rpc.StreamList:
-        store = self._service.store()
-        return rpc.StreamList(tuple(self._inspect(name) for name in store.names if self._access.may_see(name)))
-
-    def _describe(self, request: rpc.DescribeStream) -> rpc.StreamDescription:
-        if request.accept_damaged:
-            self._access.check(request.stream, *STREAM_ACTIONS)
-            return self._inspect(request.stream)
-        return self._description(self._access.stream(request.stream, *STREAM_ACTIONS))
-
-    def _create(self, request: rpc.CreateStream) -> rpc.StreamDescription:
-        self._access.check(request.stream, "create")
-        self._check_write()
-        term_length = {"term_bytes": request.term_bytes} if request.term_bytes else {}
-        created = self._service.store().create(
-            request.stream, request.partitions, retention_bytes=request.retention_bytes,
-            retention_seconds=request.retention_seconds, created_by=self._access.owner,
-            creator_partitions=self._access.limit_of(lambda limits: limits.partitions, self._service.limits.partitions),
-            **term_length,
-        )  # fmt: skip
-        return self._description(created)
-
-    def _delete(self, request: rpc.DeleteStream) -> rpc.Done:
-        self._access.check(request.stream, "purge")
-        self._service.store().delete(request.stream)
-        return rpc.Done()
-
-    def _purge(self, request: rpc.PurgeStream) -> rpc.PartitionPositions:
-        starts = self._access.stream(request.stream, "purge").purge(
-            partition=request.partition, before_position=request.before_position, before_time_ns=request.before_time_ns
-        )
-        return rpc.PartitionPositions(tuple(starts))
 
     def _states(self, request: rpc.PartitionStates) -> rpc.CommittedPartitions:
         states = self._access.stream(request.stream, "read", "write").states()
@@ -531,43 +503,6 @@ class StreamRequestHandler:
                 self._failed[stage_id] = error
                 while len(self._failed) > MAX_FAILED_STAGES:
                     del self._failed[next(iter(self._failed))]
-
-    def _inspect(self, name: str) -> rpc.StreamDescription:
-        """Describe a stream, also a damaged one."""
-        store = self._service.store()
-        condition = store.condition(name)
-        if name not in store.failed:
-            return self._description(store.get(name))
-        definition = store.definition(name)
-        return rpc.StreamDescription(
-            name=name,
-            state=condition.state,
-            problem=condition.problem,
-            content="",
-            schema=b"",
-            created_ns=0 if definition is None else definition.created_ns,
-            retention_bytes=0 if definition is None else definition.retention_bytes,
-            retention_seconds=0.0 if definition is None else definition.retention_seconds,
-            term_bytes=0 if definition is None else definition.term_bytes,
-            partitions=(),
-        )
-
-    def _description(self, stream: Stream) -> rpc.StreamDescription:
-        definition = stream.definition
-        content, schema = stream.content()
-        condition = self._service.store().condition(definition.name)
-        return rpc.StreamDescription(
-            name=definition.name,
-            state=condition.state,
-            problem=condition.problem,
-            content=content,
-            schema=schema or b"",
-            created_ns=definition.created_ns,
-            retention_bytes=definition.retention_bytes,
-            retention_seconds=definition.retention_seconds,
-            term_bytes=definition.term_bytes,
-            partitions=tuple(rpc.PartitionRange(one.partition, one.start, one.end) for one in stream.states()),
-        )
 
 
 def _encode(response: Callable[[], rpc.Response]) -> bytes:
