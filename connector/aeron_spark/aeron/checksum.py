@@ -10,6 +10,7 @@ from typing import Final
 import jpype
 import pyarrow as pa
 
+from aeron_spark.aeron.attached_threads import enter_java
 from aeron_spark.aeron.jvm import jclass, started
 
 Data = bytes | bytearray | memoryview | pa.Buffer
@@ -23,6 +24,7 @@ def crc32(data: Data, value: int = 0, /) -> int:
     update = _update() if buffer.size >= MIN_JAVA_BYTES and started() else None
     if update is None:
         return zlib.crc32(buffer, value)
+    enter_java()
     # Java's int is signed, zlib's is unsigned.
     return int(update(value - 2**32 if value >= 2**31 else value, buffer.address, buffer.size)) & 0xFFFFFFFF
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
+from aeron_spark.aeron.attached_threads import enter_java
 from aeron_spark.aeron.exceptions import CORRECT_CHANNEL, describe, java_errors
 from aeron_spark.aeron.interruptible import interruptible
 from aeron_spark.aeron.jvm import jclass
@@ -43,9 +44,15 @@ class Client:
         context.clientName(f"aeron-spark {os.getpid()}")
         with java_errors(f"connecting to the media driver in {aeron_dir}"):
             connect = jclass("io.aeron.Aeron").connect
-            self.aeron: Any = interruptible(connect, context, discard=lambda late: late.close())
+            self._aeron: Any = interruptible(connect, context, discard=lambda late: late.close())
         self._endings = jclass("io.aeronspark.client.ClientShutdown")
         self._endings.add(self.aeron)
+
+    @property
+    def aeron(self) -> Any:
+        """Aeron's own client."""
+        enter_java()
+        return self._aeron
 
     @property
     def closed(self) -> bool:

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 import jpype
 import pyarrow as pa
 
+from aeron_spark.aeron.attached_threads import enter_java
 from aeron_spark.aeron.client import Client
 from aeron_spark.aeron.driver_server import DriverServer, IsLocked
 from aeron_spark.aeron.exceptions import describe, java_errors
@@ -82,6 +83,7 @@ class AeronPublication:
     @property
     def ready(self) -> bool:
         """Whether the driver has opened the publication."""
+        enter_java()
         if self._publication is None and not self.closed:
             self._check_registration()
         return self._publication is not None and not self._closed and not self.inbox.lost
@@ -96,6 +98,7 @@ class AeronPublication:
         """Whether the publication was closed, failed to open, or lost its driver."""
         if self._closed or self._failure or self.inbox.lost:
             return True
+        enter_java()
         if self._publication is not None and not bool(self._publication.isClosed()):
             return False
         return self._publication is not None or bool(self.client.aeron.isClosed())

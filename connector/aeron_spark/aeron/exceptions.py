@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import jpype
 
+from aeron_spark.aeron.attached_threads import enter_java
 from aeron_spark.errors import AeronSparkError, ConnectError, TransportError
 
 UNKNOWN_HOST: Final = "the host name"
@@ -56,6 +57,7 @@ def java_errors(action: str, *, unknown_host: str = "") -> Iterator[None]:
 
     ``unknown_host`` is the remedy for a host name that cannot be resolved.
     """
+    enter_java()
     try:
         yield
     except AeronSparkError:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import jpype
 
+from aeron_spark.aeron.attached_threads import enter_java
 from aeron_spark.aeron.client import Client
 from aeron_spark.aeron.exceptions import describe, java_errors, plain_message
 from aeron_spark.aeron.jvm import jclass
@@ -80,7 +81,7 @@ class AeronInbox:
         self.max_message = max_message
         strategy = idle_strategy(idle)
         with java_errors(f"preparing to receive from the media driver in {client.aeron_dir}"):
-            self.java = jclass("io.aeronspark.inbox.Inbox")(
+            self._java = jclass("io.aeronspark.inbox.Inbox")(
                 client.aeron, max_message + event_bytes, strategy, SLEEP_AFTER_NS.get(idle, 0), client.idle_inbox_poller
             )  # fmt: skip
         self._memory = memoryview(self.java.memory()).cast("B").toreadonly()
@@ -89,6 +90,12 @@ class AeronInbox:
         self._driver_checked_at = time.monotonic()
         self.lost = False
         self._closed = False
+
+    @property
+    def java(self) -> Any:
+        """The inbox of the Java helper."""
+        enter_java()
+        return self._java
 
     @property
     def dropped(self) -> int:
@@ -119,6 +126,7 @@ class AeronInbox:
         if self._closed or self.lost:
             time.sleep(max(0.0, timeout))
             return []
+        enter_java()
         try:
             used = self._poll(int(timeout * 1e9))
         except jpype.JException as error:  # the client ended during the poll, or is about to end

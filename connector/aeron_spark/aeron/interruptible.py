@@ -16,6 +16,7 @@ from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
 from aeron_spark.aeron import jvm
+from aeron_spark.aeron.attached_threads import enter_java
 from aeron_spark.aeron.jvm import jclass
 from aeron_spark.waiting import Deadline, result_within
 
@@ -33,6 +34,7 @@ def interruptible(call: Callable[..., T], *args: Any, discard: Callable[[T], obj
     The Java call then continues until its own timeout, and ``discard`` gets its result.
     """
     if threading.current_thread() is not threading.main_thread():
+        enter_java()
         return call(*args)
     done: Future[T] = Future()
     try:
@@ -52,6 +54,7 @@ class Interruptible:
         self._non_blocking = non_blocking
 
     def __getattr__(self, name: str) -> Any:
+        enter_java()
         method = getattr(self._java, name)
         return method if name in self._non_blocking else lambda *args: interruptible(method, *args)
 

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from aeron_spark.aeron.attached_threads import enter_java
 from aeron_spark.errors import SetupError, UsageError
 from aeron_spark.process_cache import ProcessLock
 from aeron_spark.process_end import run_exit_hooks
@@ -153,6 +154,7 @@ def started() -> bool:
 def jclass(name: str) -> Any:
     """Return the Java class ``name``; start the JVM if it does not run."""
     start()
+    enter_java()
     found = _classes.get(name)
     if found is None:
         import jpype

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import jpype
 
+from aeron_spark.aeron.attached_threads import enter_java
 from aeron_spark.aeron.client import Client, require_open
 from aeron_spark.aeron.exceptions import java_errors
 from aeron_spark.aeron.jvm import jclass
@@ -40,6 +41,7 @@ class PolledImage:
 
     def poll(self, fragments: int) -> list[bytes | None]:
         """Return the messages that up to ``fragments`` fragments complete; None for a message above the limit."""
+        enter_java()
         self._image.poll(self._handler, fragments)
         found = list(self._messages)
         self._messages.clear()
@@ -92,6 +94,7 @@ class PolledSubscription:
 
         Raises TransportError after the subscription was closed.
         """
+        enter_java()
         if self._subscription.isClosed():
             require_open(self.client, "receiving")
             raise TransportError("the subscription is closed", remedy="Try again, with a new subscription.")

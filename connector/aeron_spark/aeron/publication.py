@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from aeron_spark.aeron.attached_threads import enter_java
 from aeron_spark.aeron.client import Client, require_open
 from aeron_spark.aeron.jvm import jclass
 from aeron_spark.errors import TransportError
@@ -27,16 +28,19 @@ class BatchPublication:
     @property
     def connected(self) -> bool:
         """Whether a subscriber is connected."""
+        enter_java()
         return bool(self.publication.isConnected())
 
     @property
     def closed(self) -> bool:
         """Whether the publication is closed."""
+        enter_java()
         return bool(self.publication.isClosed())
 
     @property
     def position(self) -> int:
         """The position after the last accepted message. Raises TransportError when the publication is closed."""
+        enter_java()
         position = int(self.publication.position())
         if position < 0:  # CLOSED; as a position, every recording would seem to have reached it
             raise self._closed("requesting its position")
@@ -49,6 +53,7 @@ class BatchPublication:
 
         ``values`` is a binary array without nulls, ``reserved`` an int64 array of its length or None.
         """
+        enter_java()
         _, offsets, data = values.buffers()
         accepted = int(
             self._helper.offerValues(
@@ -64,6 +69,7 @@ class BatchPublication:
 
     def offer_gathered(self, header: bytes | pa.Buffer, payload: pa.Buffer, reserved: int = 0) -> OfferResult | None:
         """Offer one message of a header and a payload. Return None on success, else the reason."""
+        enter_java()
         head = header if isinstance(header, pa.Buffer) else pa.py_buffer(header)
         is_accepted = self._helper.offerGathered(
             head.address, head.size, payload.address, payload.size, reserved, OFFER_TIMEOUT_NS
@@ -72,6 +78,7 @@ class BatchPublication:
 
     def close(self) -> None:
         """Close the publication."""
+        enter_java()
         self.publication.close()
 
     def _result(self) -> OfferResult:

@@ -12,6 +12,7 @@ import jpype
 import pyarrow as pa
 
 from aeron_spark.aeron.archive import Recording
+from aeron_spark.aeron.attached_threads import enter_java
 from aeron_spark.aeron.exceptions import describe
 from aeron_spark.aeron.jvm import jclass
 from aeron_spark.aeron.replay import Replay
@@ -109,6 +110,7 @@ def drain(
             rows = int(helper.rows())
             if rows:
                 yield memory.take(rows)
+                enter_java()  # another thread may request the next batch
                 source.consumed()
             # One message that fills the memory needs a larger one.
             partial = int(helper.partialLength())
