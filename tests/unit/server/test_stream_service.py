@@ -121,8 +121,9 @@ class Service:
     def store(self) -> Any:
         return self._store
 
-    def refuse_write(self) -> RefusedError | None:
-        return self.refusal
+    def check_write(self) -> None:
+        if self.refusal is not None:
+            raise self.refusal
 
     def check_draining(self) -> None:
         if self.is_draining:
