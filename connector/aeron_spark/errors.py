@@ -86,6 +86,7 @@ REFUSALS: Final[dict[str, Advice]] = {
         Retry.WHEN_FREED, "Ask the server's operator to free space, to purge streams, or to lower diskReserve."
     ),
     "limit": Advice(Retry.NEVER, "Use less of what the error names, or ask the server's operator to raise the limit."),
+    "ended": Advice(Retry.NEVER, "Write to another stream, or ask the server's operator to reopen this one."),
     "proof": Advice(Retry.NEVER, _SAME_SECRET),
     "tag": Advice(Retry.NEVER, "Use a tag that the server allows for your key."),
     "not-permitted": Advice(Retry.NEVER, "Ask the server's operator to permit your address, tag and key."),

@@ -58,4 +58,6 @@ def open_writer(
     from aeron_spark.stream_client.server_writer import ServerWriter
 
     with POOL.borrow(route, partition) as sessions:
-        yield ServerWriter(sessions, route.stream, max_message_bytes=options.max_message_bytes)
+        yield ServerWriter(
+            sessions, route.stream, max_message_bytes=options.max_message_bytes, evolve_schema=options.evolve_schema
+        )

@@ -59,7 +59,8 @@ ADVICE = {
     "session-lost": Retry.NEVER,
 }
 CODES = sorted(get_args(Code))
-OF_CALLS = {"disk-full", "draining", "stage-full", "busy", "kicked", "limit", "memory"}  # reasons after the handshake
+# Reasons after the handshake.
+OF_CALLS = {"busy", "disk-full", "draining", "ended", "kicked", "limit", "memory", "stage-full"}
 TEXTS = st.text(max_size=400)
 
 

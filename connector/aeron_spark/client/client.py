@@ -25,12 +25,12 @@ from aeron_spark.protocol.rpc_objects import Proxy
 from aeron_spark.stream_client.session import StreamSession
 from aeron_spark.transport.api import ClientTransport
 from aeron_spark.waiting import result_within
-from aeron_spark.wire.stream_rpc import DescribeStream
+from aeron_spark.wire.stream_admin_rpc import DescribeStream
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from aeron_spark.stream_client.admin import StreamInfo
+    from aeron_spark.stream_client.admin import StreamAlteration, StreamInfo, StreamLease, StreamWriterId
     from aeron_spark.stream_client.buffered_writer import BufferedWriter
     from aeron_spark.stream_client.reader import StartOrEnd, StreamReader
     from aeron_spark.stream_client.writer import StreamWriter
@@ -329,16 +329,81 @@ class Client(Endpoint):
         return inspect_stream(self._stream_session(), name)
 
     def create_stream(
-        self, name: str, partitions: int = 1, *, retention: str | int | timedelta | None = None, term_bytes: int = 0
-    ) -> StreamInfo:
+        self, name: str, partitions: int = 1, *, retention: str | int | timedelta | None = None, term_bytes: int = 0,
+        schema_policy: str = "strict", schema: pa.Schema | None = None,
+    ) -> StreamInfo:  # fmt: skip
         """Create a stream. ``retention``: bytes of a partition (``"10GiB"``), a time (``"7d"``), or both.
 
         Without ``retention`` the server deletes nothing. ``term_bytes``, a power of two, is eight times the longest
-        ``raw`` value; 0 is the server's choice, 16 MiB. Raises OptionError if a stream of that name exists.
+        ``raw`` value; 0 is the server's choice, 16 MiB. With the ``schema_policy`` ``strict`` the first transaction, or
+        ``schema``, fixes the columns; ``additive`` lets every writer add nullable columns. With ``schema`` the stream
+        takes only ``arrow`` rows. Raises OptionError if a stream of that name exists.
         """
         from aeron_spark.stream_client.admin import create_stream, parse_retention
 
-        return create_stream(self._stream_session(), name, partitions, parse_retention(retention), term_bytes)
+        return create_stream(
+            self._stream_session(), name, partitions, parse_retention(retention), term_bytes, schema_policy, schema
+        )
+
+    def alter_stream(
+        self, name: str, *, retention: str | int | timedelta | None = None,
+        schema_policy: str | None = None, dry_run: bool = False,
+    ) -> StreamAlteration:  # fmt: skip
+        """Change the retention or the schema policy of a stream; return both before and after the change.
+
+        ``retention`` is as in :meth:`create_stream`, and ``"none"`` for no limit; None leaves it unchanged. It replaces
+        both limits. The server applies it within some seconds. With ``dry_run`` nothing changes.
+        """
+        from aeron_spark.stream_client.admin import alter_stream, parse_new_retention
+
+        new_retention = parse_new_retention(retention)
+        return alter_stream(self._stream_session(), name, new_retention, schema_policy, dry_run=dry_run)
+
+    def rename_stream(self, name: str, new_name: str) -> StreamInfo:
+        """Rename a stream. Readers, writers and Spark queries continue with the new name where they were.
+
+        Requests under the former name fail, and their error has the new name, until another stream gets the former
+        name. Raises OptionError if a stream has the new name.
+        """
+        from aeron_spark.stream_client.admin import rename_stream
+
+        return rename_stream(self._stream_session(), name, new_name)
+
+    def end_stream(self, name: str) -> StreamInfo:
+        """End a stream: it takes no more rows, and readers that follow it end after its last row."""
+        from aeron_spark.stream_client.admin import end_stream
+
+        return end_stream(self._stream_session(), name)
+
+    def reopen_stream(self, name: str) -> StreamInfo:
+        """Let an ended stream take rows again."""
+        from aeron_spark.stream_client.admin import reopen_stream
+
+        return reopen_stream(self._stream_session(), name)
+
+    def stream_writers(self, name: str) -> list[StreamWriterId]:
+        """Return the writer ids of a stream, with their last transactions and the keys that own them."""
+        from aeron_spark.stream_client.admin import list_writers
+
+        return list_writers(self._stream_session(), name)
+
+    def release_writer(self, name: str, writer_id: str) -> None:
+        """Take a writer id from its key: the next key that writes under the id owns it, and continues its numbers."""
+        from aeron_spark.stream_client.admin import release_writer
+
+        release_writer(self._stream_session(), name, writer_id)
+
+    def stream_leases(self, name: str) -> list[StreamLease]:
+        """Return the leases of a stream's readers, which delay its retention."""
+        from aeron_spark.stream_client.admin import list_leases
+
+        return list_leases(self._stream_session(), name)
+
+    def release_lease(self, name: str, reader: str) -> None:
+        """End the leases of a reader. A reader that still runs takes another one within 15 s."""
+        from aeron_spark.stream_client.admin import release_lease
+
+        release_lease(self._stream_session(), name, reader)
 
     def delete_stream(self, name: str) -> None:
         """Delete a stream with all its rows."""
@@ -359,19 +424,20 @@ class Client(Endpoint):
     @overload
     def writer(
         self, stream: str, *, writer_id: str | None = None, partition: int | None = None, payload: str = "auto",
-        buffer: None = None, timeout: float = 60.0,
+        buffer: None = None, timeout: float = 60.0, evolve_schema: bool = False,
     ) -> StreamWriter: ...  # fmt: skip
 
     @overload
     def writer(
         self, stream: str, *, writer_id: str | None = None, partition: int | None = None, payload: str = "auto",
         buffer: str | Path, buffer_bytes: int = 1 << 30, keep_sent: float | str = 0.0, timeout: float = 60.0,
+        evolve_schema: bool = False,
     ) -> BufferedWriter: ...  # fmt: skip
 
     def writer(
         self, stream: str, *, writer_id: str | None = None, partition: int | None = None, payload: str = "auto",
         buffer: str | Path | None = None, buffer_bytes: int = 1 << 30, keep_sent: float | str = 0.0,
-        timeout: float = 60.0,
+        timeout: float = 60.0, evolve_schema: bool = False,
     ) -> StreamWriter | BufferedWriter:  # fmt: skip
         """Return a writer of transactions. A ``with`` block is one transaction; each ``commit()`` in it ends one.
 
@@ -389,21 +455,23 @@ class Client(Endpoint):
         an older copy, the writer sends the transactions again that the copy lacks.
 
         ``timeout`` is how many seconds a call waits for a silent server, or with ``buffer`` for room in the folder. A
-        call waits up to ten minutes for a commit that the server reports as running.
+        call waits up to ten minutes for a commit that the server reports as running. With ``evolve_schema`` the writer
+        may add nullable columns to a ``strict`` schema, if its key has the grant ``manage``.
         """
         if buffer is None:
             from aeron_spark.stream_client.writer import StreamWriter
 
             return StreamWriter(
                 self._stream_session(), stream, writer_id=writer_id, partition=partition, payload=payload,
-                timeout=timeout,
+                timeout=timeout, evolve_schema=evolve_schema,
             )  # fmt: skip
         from aeron_spark.stream_client.buffered_writer import BufferedWriter
 
-        self._check_stream(stream)
+        former_names = self._check_stream(stream)
         writer = BufferedWriter(
             self, self._stream_session(), stream, buffer, writer_id=writer_id, partition=partition, payload=payload,
             max_bytes=buffer_bytes, timeout=timeout, keep_seconds=_parse_seconds("keep_sent", keep_sent),
+            evolve_schema=evolve_schema, former_names=former_names,
         )  # fmt: skip
         self._buffered_writers.add(writer)
         return writer
@@ -433,16 +501,19 @@ class Client(Endpoint):
                 self._streams = StreamSession(self, STREAM_CALL_TIMEOUT_S)
             return self._streams
 
-    def _check_stream(self, stream: str) -> None:
-        """Raise the server's error for a stream that cannot be written, if the client is connected."""
+    def _check_stream(self, stream: str) -> tuple[str, ...]:
+        """Raise the server's error for a stream that cannot be written, if the client is connected.
+
+        Returns the stream's former names, none if they are not known now.
+        """
         if not self.connected:
-            return
+            return ()
         try:
-            self._stream_session().call(DescribeStream(stream), timeout=STREAM_CHECK_TIMEOUT_S)
+            return self._stream_session().call(DescribeStream(stream), timeout=STREAM_CHECK_TIMEOUT_S).former_names
         except (OptionError, RefusedError):
             raise
         except AeronSparkError:
-            return
+            return ()
 
 
 def _parse_seconds(name: str, duration: float | str) -> float:

@@ -19,7 +19,7 @@ from aeron_spark.log.lag import ReadLag, unread_bytes
 from aeron_spark.log.losses import Finding, check_recordings
 from aeron_spark.log.offsets import Offset, advance, begin, finish
 from aeron_spark.log.planning import backlogs, cap, due, plan_end, ranges_between, resolve
-from aeron_spark.log.source_stream import DirectStream
+from aeron_spark.log.source_stream import DirectStream, ServerStream
 from aeron_spark.options import DirectRoute, ReadOptions, WantedOffsets
 
 LOG: Final = logging.getLogger("aeron_spark.spark")
@@ -145,6 +145,8 @@ class QueryPlanner:
     def _of_stream(self, offset: Offset) -> Offset:
         """Return ``offset`` with the stream of this query. Raises OptionError for an offset of another stream."""
         log = self._open()
+        if isinstance(offset.stream, ServerStream) and offset.stream.title != log.stream.title:
+            log.states()  # the stream may have been renamed: with the states the server gives its former names
         offset = offset.of_stream(log.stream)
         known = offset.archives() if isinstance(log.stream, DirectStream) else set()
         if known and not known.intersection(log.archives):

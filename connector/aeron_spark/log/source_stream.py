@@ -10,7 +10,7 @@ interface, not by text.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from aeron_spark.errors import OptionError
 from aeron_spark.transport.channel import ChannelUri
@@ -42,10 +42,15 @@ class DirectStream:
 
 @dataclass(frozen=True, slots=True)
 class ServerStream:
-    """A stream of one or several servers: their public keys, as text, by ``host:port``."""
+    """A stream of one or several servers: their public keys, as text, by ``host:port``.
+
+    ``former_names`` are those that the stream had before it was renamed, as far as they are known. They are no part of
+    an offset.
+    """
 
     name: str
     servers: Mapping[str, str]
+    former_names: frozenset[str] = field(default=frozenset(), compare=False)
 
     @property
     def label(self) -> str:
@@ -107,9 +112,9 @@ def parse_stream(value: object) -> SourceStream:
 def joined_stream(known: SourceStream | None, read: SourceStream) -> SourceStream:
     """Return the stream of an offset that continues an offset of ``known``, while the query reads ``read``.
 
-    Servers may be added; servers that the query omits are kept. Returns ``known`` itself without a change. Raises
-    OptionError for two different streams: another channel, stream id or name, no common server, or a server with
-    another key.
+    Servers may be added; servers that the query omits are kept. The stream may have been renamed. Returns ``known``
+    itself without a change. Raises OptionError for two different streams: another channel, stream id or name, no common
+    server, or a server with another key.
     """
     if known is None:
         return read
@@ -118,7 +123,7 @@ def joined_stream(known: SourceStream | None, read: SourceStream) -> SourceStrea
             return known
         raise _other_stream(known, read)
     common = known.servers.keys() & read.servers.keys()
-    if known.name != read.name or not common:
+    if known.name not in {read.name, *read.former_names} or not common:
         raise _other_stream(known, read)
     for server in sorted(common):
         if known.servers[server] != read.servers[server]:
@@ -128,7 +133,8 @@ def joined_stream(known: SourceStream | None, read: SourceStream) -> SourceStrea
                 remedy=_REMEDY,
             )
     together = {**known.servers, **read.servers}
-    return known if together == dict(known.servers) else replace(known, servers=together)
+    is_unchanged = known.name == read.name and together == dict(known.servers)
+    return known if is_unchanged else replace(known, name=read.name, servers=together)
 
 
 def _same_direct(known: SourceStream, read: SourceStream) -> bool:

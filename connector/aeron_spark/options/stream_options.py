@@ -338,6 +338,13 @@ class WriteOptions(OptionSet, where=WRITING):
         example="true",
         only=(STREAMING_WRITE, Route.SERVER),
     )
+    evolve_schema: bool = option(
+        False,
+        "`true`: the query may add nullable columns to a stream whose schema policy is `strict`. Its key needs the "
+        "grant `manage`. `false`: a new column fails the query, unless the stream's schema policy is `additive`.",
+        example="true",
+        only=Route.SERVER,
+    )
     record: Literal["auto", "never"] = option(
         "never",
         "`auto`: ask the archive to record the target stream before writing, if it is not recorded yet.",

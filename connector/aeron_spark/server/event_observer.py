@@ -19,15 +19,17 @@ from aeron_spark.server.clients_watcher import CLIENTS, RELOAD_FAILED
 from aeron_spark.server.event_table import Level
 from aeron_spark.server.events import ServerEvents
 from aeron_spark.server.observer import ServerObserver
-from aeron_spark.wire.stream_rpc import (
-    AnyRequest,
-    CommitEmptyTransaction,
-    CommitTransaction,
+from aeron_spark.wire.stream_admin_rpc import (
+    AlterStream,
     CreateStream,
     DeleteStream,
-    OpenStage,
-    PurgeStream,
+    EndStream,
+    ReleaseLease,
+    ReleaseWriter,
+    RenameStream,
+    ReopenStream,
 )
+from aeron_spark.wire.stream_rpc import AnyRequest, CommitEmptyTransaction, CommitTransaction, OpenStage, PurgeStream
 
 ENDINGS: Final = {
     Ending.CLOSED_BY_SERVER: "closed-by-server",
@@ -35,6 +37,7 @@ ENDINGS: Final = {
     Ending.NOT_RESUMED: "not-resumed",
     Ending.NEVER_CONNECTED: "never-connected",
 }
+SCHEMA: Final = "schema"  # the reason of an error about columns that a stream does not take
 DETACHED: Final = "detached"  # the client left or was silent, and may resume its session
 _NOTICES: Final = {"connect": "connected", "resume": "resumed", "disconnect": "disconnected"}
 
@@ -107,6 +110,21 @@ class EventObserver(ServerObserver):
                 self._events.report("stream_created", stream=request.stream, partitions=request.partitions, name=name)
             case DeleteStream() if error is None:
                 self._events.report("stream_deleted", stream=request.stream, name=name)
+            case AlterStream(dry_run=False) if error is None:
+                self._events.report(
+                    "stream_altered", stream=request.stream, retention_bytes=request.retention_bytes,
+                    retention_seconds=request.retention_seconds, schema_policy=request.schema_policy, name=name,
+                )  # fmt: skip
+            case RenameStream() if error is None:
+                self._events.report("stream_renamed", stream=request.stream, new_name=request.new_name, name=name)
+            case EndStream() if error is None:
+                self._events.report("stream_ended", stream=request.stream, name=name)
+            case ReopenStream() if error is None:
+                self._events.report("stream_reopened", stream=request.stream, name=name)
+            case ReleaseWriter() if error is None:
+                self._events.report("writer_released", stream=request.stream, writer=request.writer, name=name)
+            case ReleaseLease() if error is None:
+                self._events.report("lease_released", stream=request.stream, reader=request.reader, name=name)
             case PurgeStream() if error is None:
                 self._events.report("purged", stream=request.stream, name=name)
             case CommitTransaction() | CommitEmptyTransaction() if error is not None:
@@ -114,8 +132,13 @@ class EventObserver(ServerObserver):
                     "commit_failed", stream=request.stream, writer=request.writer, transaction=request.transaction,
                     name=name, reason=error.reason or code_of(error), error=error.what,
                 )  # fmt: skip
-            case OpenStage() if isinstance(error, DataFormatError):
-                self._events.report("schema_refused", stream=request.stream, name=name, error=error.what)
+                if error.reason == SCHEMA:  # another transaction has changed the schema since the stage was opened
+                    self._report_schema(request.stream, name, error)
+            case OpenStage() if isinstance(error, DataFormatError) or (error is not None and error.reason == SCHEMA):
+                self._report_schema(request.stream, name, error)
+
+    def _report_schema(self, stream: str, name: str, error: AeronSparkError) -> None:
+        self._events.report("schema_refused", stream=stream, name=name, error=error.what)
 
     def driver_back(self) -> None:
         """Report that the server uses a media driver again."""

@@ -108,7 +108,9 @@ class MetricReader:
 
     def _streams(self) -> State:
         store = self._store()
-        found: State = {"streams": dict.fromkeys((("ok",), ("read-only",), ("damaged",), ("recovering",)), 0.0)}
+        found: State = {
+            "streams": dict.fromkeys((("ok",), ("read-only",), ("damaged",), ("recovering",), ("ended",)), 0.0)
+        }
         if store is None:
             return found
         names = store.names

@@ -64,7 +64,7 @@ _ALL: Final = (
         "queued_bytes", "bytes that wait: `received` for threads, `sent` for the client's acknowledgement, `bulk` of "
         "bulk links for threads", "queue",
     ),
-    _gauge("streams", "streams: `ok`, `read-only`, `damaged` or `recovering`", "state"),
+    _gauge("streams", "streams: `ok`, `read-only`, `damaged`, `recovering` or `ended`", "state"),
     _gauge("memory_limit_bytes", "the option memoryLimit"),
     _gauge("paused_connections", "connections whose client must wait until the server has room"),
     _gauge("throttled_connections", "connections whose key exceeds its rate"),

@@ -11,7 +11,7 @@ from aeron_spark.connection.connection import Connection
 from aeron_spark.errors import AeronSparkError, RefusedError
 from aeron_spark.protocol.grants import Grant, KeyLimits, StreamAction
 from aeron_spark.protocol.keypair import fingerprint
-from aeron_spark.streams.definition import unknown_stream
+from aeron_spark.streams.definition import renamed_stream, unknown_stream
 from aeron_spark.streams.store import StreamStore
 from aeron_spark.streams.stream import Stream
 
@@ -48,6 +48,10 @@ class StreamAccess:
         """Return whether the client may learn that a stream of this name exists."""
         return self._grant_of(self._connection).may_see(name)
 
+    def may_use(self, name: str, action: StreamAction) -> bool:
+        """Return whether the client may use the action on the stream of this name."""
+        return self._grant_of(self._connection).may_use(name, action)
+
     def check(self, name: str, *actions: StreamAction) -> None:
         """Raise the error of :meth:`refusal`, if any."""
         error = self.refusal(name, *actions)
@@ -72,12 +76,20 @@ class StreamAccess:
 
     def stream(self, name: str, *actions: StreamAction) -> Stream:
         """Return a stream on which the client may use one of the actions. Raises as :meth:`check`."""
-        self.check(name, *actions)
-        store = self._store()
-        if name not in store:
-            raise unknown_stream(name, self._visible_names(self._grant_of(self._connection)))
+        self.check_exists(name, *actions)
         self.note_use(name)
-        return store.get(name)
+        return self._store().get(name)
+
+    def check_exists(self, name: str, *actions: StreamAction) -> None:
+        """Raise OptionError if no stream has the name, also the error of :meth:`refusal`, if any."""
+        self.check(name, *actions)
+        store, grant = self._store(), self._grant_of(self._connection)
+        if name in store:
+            return
+        new_name = store.renamed_to(name)
+        if new_name is not None and grant.may_see(new_name):
+            raise renamed_stream(name, new_name)
+        raise unknown_stream(name, self._visible_names(grant))
 
     def note_use(self, name: str) -> None:
         """Note that the client uses a stream now."""

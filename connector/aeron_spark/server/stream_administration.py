@@ -1,15 +1,21 @@
-"""Executes the requests of one client that administer streams: list, describe, create, delete and purge them."""
+"""Executes the requests of one client that administer streams, such as to create, alter, rename, end or purge them."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Final
 
 from aeron_spark.protocol.grants import STREAM_ACTIONS
 from aeron_spark.server.stream_access import StreamAccess
-from aeron_spark.streams.store import StreamStore
+from aeron_spark.streams.definition import Definition
+from aeron_spark.streams.store import TERM_BYTES, StreamStore
 from aeron_spark.streams.stream import Stream
+from aeron_spark.wire import stream_admin_rpc as admin_rpc
 from aeron_spark.wire import stream_rpc as rpc
+
+COMMIT_TIMEOUT_S: Final = 15.0  # longest wait of a request for a commit of the stream; clients wait for 20 s
+MAX_WRITERS: Final = 1_000  # in one response
 
 
 class StreamAdministration:
@@ -28,36 +34,139 @@ class StreamAdministration:
         self._check_write: Final = check_write
         self._max_partitions: Final = max_partitions
 
-    def list_streams(self) -> rpc.StreamList:
+    def execute(self, request: admin_rpc.AdminRequest) -> admin_rpc.Response:
+        """Execute a request, and return its response."""
+        match request:
+            case admin_rpc.ListStreams():
+                return self.list_streams()
+            case admin_rpc.DescribeStream():
+                return self.describe(request)
+            case admin_rpc.CreateStream():
+                return self.create(request)
+            case admin_rpc.AlterStream():
+                return self.alter(request)
+            case admin_rpc.RenameStream():
+                return self.rename(request)
+            case admin_rpc.EndStream():
+                return self.end(request)
+            case admin_rpc.ReopenStream():
+                return self.reopen(request)
+            case admin_rpc.DeleteStream():
+                return self.delete(request)
+            case admin_rpc.ListWriters():
+                return self.list_writers(request)
+            case admin_rpc.ReleaseWriter():
+                return self.release_writer(request)
+            case admin_rpc.ListLeases():
+                return self.list_leases(request)
+            case admin_rpc.ReleaseLease():
+                return self.release_lease(request)
+
+    def list_streams(self) -> admin_rpc.StreamList:
         """Return all streams that the client may see."""
         store = self._store()
-        return rpc.StreamList(tuple(self._inspect(name) for name in store.names if self._access.may_see(name)))
+        return admin_rpc.StreamList(tuple(self._inspect(name) for name in store.names if self._access.may_see(name)))
 
-    def describe(self, request: rpc.DescribeStream) -> rpc.StreamDescription:
+    def describe(self, request: admin_rpc.DescribeStream) -> admin_rpc.StreamDescription:
         """Describe a stream."""
         if request.accept_damaged:
-            self._access.check(request.stream, *STREAM_ACTIONS)
+            self._access.check_exists(request.stream, *STREAM_ACTIONS)
             return self._inspect(request.stream)
         return self._description(self._access.stream(request.stream, *STREAM_ACTIONS))
 
-    def create(self, request: rpc.CreateStream) -> rpc.StreamDescription:
+    def create(self, request: admin_rpc.CreateStream) -> admin_rpc.StreamDescription:
         """Create a stream that belongs to the client's key."""
         self._access.check(request.stream, "create")
         self._check_write()
-        term_length = {"term_bytes": request.term_bytes} if request.term_bytes else {}
         created = self._store().create(
             request.stream, request.partitions, retention_bytes=request.retention_bytes,
             retention_seconds=request.retention_seconds, created_by=self._access.owner,
             creator_partitions=self._access.limit_of(lambda limits: limits.partitions, self._max_partitions()),
-            **term_length,
+            term_bytes=request.term_bytes or TERM_BYTES, schema_policy=request.schema_policy,
+            schema=request.schema or None,
         )  # fmt: skip
         return self._description(created)
 
-    def delete(self, request: rpc.DeleteStream) -> rpc.Done:
+    def alter(self, request: admin_rpc.AlterStream) -> admin_rpc.StreamAltered:
+        """Change the retention and the schema policy of a stream, or with ``dry_run`` compute the effect."""
+        stream = self._access.stream(request.stream, "manage")
+
+        def change(definition: Definition) -> Definition:
+            return definition.altered(
+                retention_bytes=request.retention_bytes, retention_seconds=request.retention_seconds,
+                schema_policy=request.schema_policy,
+            )  # fmt: skip
+
+        if request.dry_run:
+            before, after = stream.definition, change(stream.definition)
+        else:
+            before, after = self._store().alter(request.stream, change, COMMIT_TIMEOUT_S)
+        return admin_rpc.StreamAltered(
+            _properties(before), _properties(after), tuple(one.start for one in stream.states()),
+            tuple(stream.retention_starts(after)),
+        )  # fmt: skip
+
+    def rename(self, request: admin_rpc.RenameStream) -> admin_rpc.StreamDescription:
+        """Rename a stream. A repeated request has the same result."""
+        store = self._store()
+        self._access.check(request.stream, "manage")
+        self._access.check(request.new_name, "create")
+        if store.renamed_to(request.stream) == request.new_name:
+            return self._description(store.get(request.new_name))
+        self._access.check_exists(request.stream, "manage")
+        return self._description(store.rename(request.stream, request.new_name, COMMIT_TIMEOUT_S))
+
+    def end(self, request: admin_rpc.EndStream) -> admin_rpc.StreamDescription:
+        """End a stream; an ended one keeps the time of its end."""
+        now_ns = time.time_ns()
+        return self._change(request.stream, lambda definition: definition.ended(now_ns))
+
+    def reopen(self, request: admin_rpc.ReopenStream) -> admin_rpc.StreamDescription:
+        """Let a stream take rows again."""
+        return self._change(request.stream, Definition.reopened)
+
+    def list_writers(self, request: admin_rpc.ListWriters) -> admin_rpc.WriterList:
+        """Return the next writer ids of a stream."""
+        known = self._access.stream(request.stream, "manage").writers()
+        following = [one for one in known if one.id > request.after]
+        return admin_rpc.WriterList(
+            tuple(
+                admin_rpc.WriterEntry(one.id, one.last, one.time_ns, one.owner, one.single_use)
+                for one in following[:MAX_WRITERS]
+            ),
+            len(following) > MAX_WRITERS,
+        )
+
+    def release_writer(self, request: admin_rpc.ReleaseWriter) -> admin_rpc.Done:
+        """Let any key use a writer id."""
+        self._access.stream(request.stream, "manage").release_writer(request.writer)
+        return admin_rpc.Done()
+
+    def list_leases(self, request: admin_rpc.ListLeases) -> admin_rpc.LeaseList:
+        """Return the leases of a stream's readers."""
+        found = self._access.stream(request.stream, "manage").live_leases()
+        return admin_rpc.LeaseList(
+            tuple(
+                admin_rpc.LeaseEntry(reader, owner, dict(lease.positions), lease.until)
+                for (owner, reader), lease in sorted(found.items())
+            )
+        )
+
+    def release_lease(self, request: admin_rpc.ReleaseLease) -> admin_rpc.Done:
+        """End the leases of a reader."""
+        self._access.stream(request.stream, "manage").release_lease(request.reader)
+        return admin_rpc.Done()
+
+    def _change(self, name: str, change: Callable[[Definition], Definition]) -> admin_rpc.StreamDescription:
+        stream = self._access.stream(name, "manage")
+        self._store().alter(name, change, COMMIT_TIMEOUT_S)
+        return self._description(stream)
+
+    def delete(self, request: admin_rpc.DeleteStream) -> admin_rpc.Done:
         """Delete a stream."""
-        self._access.check(request.stream, "purge")
+        self._access.check_exists(request.stream, "purge")
         self._store().delete(request.stream)
-        return rpc.Done()
+        return admin_rpc.Done()
 
     def purge(self, request: rpc.PurgeStream) -> rpc.PartitionPositions:
         """Purge a stream, and return the new starts of its partitions."""
@@ -66,14 +175,14 @@ class StreamAdministration:
         )
         return rpc.PartitionPositions(tuple(starts))
 
-    def _inspect(self, name: str) -> rpc.StreamDescription:
+    def _inspect(self, name: str) -> admin_rpc.StreamDescription:
         """Describe a stream, also a damaged one."""
         store = self._store()
         condition = store.condition(name)
         if name not in store.failed:
             return self._description(store.get(name))
         definition = store.definition(name)
-        return rpc.StreamDescription(
+        return admin_rpc.StreamDescription(
             name=name,
             state=condition.state,
             problem=condition.problem,
@@ -84,13 +193,16 @@ class StreamAdministration:
             retention_seconds=0.0 if definition is None else definition.retention_seconds,
             term_bytes=0 if definition is None else definition.term_bytes,
             partitions=(),
+            schema_policy="" if definition is None else definition.schema_policy,
+            former_names=() if definition is None else definition.names_before,
+            ended_ns=0 if definition is None else definition.ended_ns,
         )
 
-    def _description(self, stream: Stream) -> rpc.StreamDescription:
+    def _description(self, stream: Stream) -> admin_rpc.StreamDescription:
         definition = stream.definition
         content, schema = stream.content()
         condition = self._store().condition(definition.name)
-        return rpc.StreamDescription(
+        return admin_rpc.StreamDescription(
             name=definition.name,
             state=condition.state,
             problem=condition.problem,
@@ -100,5 +212,14 @@ class StreamAdministration:
             retention_bytes=definition.retention_bytes,
             retention_seconds=definition.retention_seconds,
             term_bytes=definition.term_bytes,
-            partitions=tuple(rpc.PartitionRange(one.partition, one.start, one.end) for one in stream.states()),
+            partitions=tuple(admin_rpc.PartitionRange(one.partition, one.start, one.end) for one in stream.states()),
+            schema_policy=definition.schema_policy,
+            former_names=definition.names_before,
+            ended_ns=definition.ended_ns,
         )
+
+
+def _properties(definition: Definition) -> admin_rpc.StreamProperties:
+    return admin_rpc.StreamProperties(
+        definition.retention_bytes, float(definition.retention_seconds), definition.schema_policy
+    )

@@ -37,10 +37,12 @@ from aeron_spark.server.stream_access import StreamAccess
 from aeron_spark.server.stream_administration import StreamAdministration
 from aeron_spark.streams.ledger import AlreadyCommitted
 from aeron_spark.streams.model import CommitOutcome
+from aeron_spark.streams.schema_changes import Evolution
 from aeron_spark.streams.stages import StageRef
 from aeron_spark.streams.store import StreamStore
 from aeron_spark.streams.stream import Stream
 from aeron_spark.waiting import fail, map_future
+from aeron_spark.wire import stream_admin_rpc as admin_rpc
 from aeron_spark.wire import stream_rpc as rpc
 
 MAX_TRANSFERS: Final = 512  # of all clients: reads, and bulk links that receive stages; further ones wait for a thread
@@ -177,17 +179,11 @@ class StreamRequestHandler:
             return map_future(response, lambda ended: _encode(ended.result))
         return _encode(lambda: response)
 
-    def execute(self, request: rpc.AnyRequest) -> rpc.Response | Future[rpc.CommitsSeen]:
+    def execute(self, request: rpc.AnyRequest) -> admin_rpc.Response | Future[rpc.CommitsSeen]:
         """Execute a request, and return its response or the future of it. Raises AeronSparkError if it fails."""
+        if isinstance(request, admin_rpc.AdminRequest):
+            return self._administration.execute(request)
         match request:
-            case rpc.ListStreams():
-                return self._administration.list_streams()
-            case rpc.DescribeStream():
-                return self._administration.describe(request)
-            case rpc.CreateStream():
-                return self._administration.create(request)
-            case rpc.DeleteStream():
-                return self._administration.delete(request)
             case rpc.PurgeStream():
                 return self._administration.purge(request)
             case rpc.PartitionStates():
@@ -225,7 +221,7 @@ class StreamRequestHandler:
             case rpc.AbortTransaction():
                 stream = self._access.written_stream(request.stream, request.writer)
                 stream.abort(request.writer, request.run, request.transaction)
-                return rpc.Done()
+                return admin_rpc.Done()
 
     def recent_streams(self) -> list[str]:
         """Return the sorted names of the streams that the client has used in the last minute."""
@@ -263,7 +259,8 @@ class StreamRequestHandler:
         return self._access.written_stream(name, writer)
 
     def _states(self, request: rpc.PartitionStates) -> rpc.CommittedPartitions:
-        states = self._access.stream(request.stream, "read", "write").states()
+        stream = self._access.stream(request.stream, "read", "write")
+        definition = stream.definition  # before the states: after the end of the stream no rows follow
         return rpc.CommittedPartitions(
             tuple(
                 rpc.CommittedPartition(
@@ -271,8 +268,10 @@ class StreamRequestHandler:
                     start=one.start, end=one.end, term_length=one.term_length, initial_term_id=one.initial_term_id,
                     mtu=one.mtu, stream_id=one.stream_id, session_id=one.session_id, epochs=one.epochs.to_bytes(),
                 )
-                for one in states
-            )
+                for one in stream.states()
+            ),
+            definition.is_ended,
+            definition.names_before,
         )  # fmt: skip
 
     def _find_boundary(self, request: rpc.FindBoundary) -> rpc.BoundaryFound:
@@ -296,17 +295,17 @@ class StreamRequestHandler:
         self._service.deadlines.add(beyond, False, min(request.seconds, MAX_WAIT_S))
         return map_future(beyond, lambda ended: rpc.CommitsSeen(ended.result()))
 
-    def _renew_lease(self, request: rpc.RenewLease) -> rpc.Done:
+    def _renew_lease(self, request: rpc.RenewLease) -> admin_rpc.Done:
         stream = self._access.stream(request.stream, "read")
         self._service.leased.add(stream)
         stream.lease(request.reader, request.positions, request.seconds, self._access.owner)
-        return rpc.Done()
+        return admin_rpc.Done()
 
     def _forget_wait(self, ended: Future[bool]) -> None:
         with self._lock:
             self._waits.pop(ended, None)
 
-    def _start_read(self, request: rpc.StartRead) -> rpc.Done:
+    def _start_read(self, request: rpc.StartRead) -> admin_rpc.Done:
         stream = self._access.stream(request.stream, "read")
         if request.epoch is not None:
             stream.check_epoch(request.partition, request.epoch, request.position)
@@ -316,13 +315,13 @@ class StreamRequestHandler:
         self._service.pool.submit(
             self._send, stream, request.partition, request.start, request.end, link, request.request
         )
-        return rpc.Done()
+        return admin_rpc.Done()
 
-    def _stop_read(self, request: rpc.StopRead) -> rpc.Done:
+    def _stop_read(self, request: rpc.StopRead) -> admin_rpc.Done:
         with self._lock:
             if self._reads.get(request.link) == request.request:
                 del self._reads[request.link]
-        return rpc.Done()
+        return admin_rpc.Done()
 
     def _last_transaction(self, request: rpc.LastTransaction) -> rpc.LastCommitted:
         stream = self._access.written_stream(request.stream, request.writer)
@@ -378,6 +377,7 @@ class StreamRequestHandler:
                 owner_bytes=self._access.limit_of(
                     lambda limits: limits.stage_bytes, self._service.limits.stage_bytes
                 ),
+                evolution=self._evolution(request),
             )  # fmt: skip
         except AlreadyCommitted:
             return ""
@@ -389,6 +389,12 @@ class StreamRequestHandler:
         if start:
             self._service.pool.submit(self._receive, link)
         return stage.id
+
+    def _evolution(self, request: rpc.OpenStage) -> Evolution:
+        if not request.evolve_schema:
+            return Evolution.NOT_REQUESTED
+        may_manage = self._access.may_use(request.stream, "manage")
+        return Evolution.PERMITTED if may_manage else Evolution.NOT_PERMITTED
 
     def _finish_stage(self, request: rpc.FinishStage) -> rpc.StageFinished:
         """Wait until all bytes of a stage have arrived, and finish it. A repeated request has the same result or error.
@@ -422,7 +428,7 @@ class StreamRequestHandler:
         def commit() -> CommitOutcome:
             return stream.commit(
                 request.writer, request.run, request.transaction, refs, producer=request.producer, rows=request.rows,
-                seconds=seconds, token=request.token,
+                seconds=seconds, token=request.token, may_evolve=self._access.may_use(request.stream, "manage"),
             )  # fmt: skip
 
         key = (request.stream, request.writer, request.run, request.transaction, refs)
@@ -505,7 +511,7 @@ class StreamRequestHandler:
                     del self._failed[next(iter(self._failed))]
 
 
-def _encode(response: Callable[[], rpc.Response]) -> bytes:
+def _encode(response: Callable[[], admin_rpc.Response]) -> bytes:
     try:
         return rpc.encode_response(response())
     except AeronSparkError as error:

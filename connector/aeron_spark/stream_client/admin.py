@@ -1,4 +1,4 @@
-"""Requests that list, describe, create, delete and purge the streams of a server."""
+"""Requests that administer the streams of a server: list, create, alter, rename, end, purge and delete them."""
 
 from __future__ import annotations
 
@@ -16,14 +16,24 @@ from aeron_spark.errors import OptionError
 from aeron_spark.options import values
 from aeron_spark.stream_client.session import StreamSession
 from aeron_spark.units import INT64_MAX, NANOS
-from aeron_spark.wire.stream_rpc import (
+from aeron_spark.wire import stream_admin_rpc
+from aeron_spark.wire.stream_admin_rpc import (
+    AlterStream,
     CreateStream,
     DeleteStream,
     DescribeStream,
+    EndStream,
+    ListLeases,
     ListStreams,
-    PurgeStream,
+    ListWriters,
+    ReleaseLease,
+    ReleaseWriter,
+    RenameStream,
+    ReopenStream,
     StreamDescription,
+    WriterEntry,
 )
+from aeron_spark.wire.stream_rpc import PurgeStream
 
 RETENTION_REMEDY: Final = "Give a size such as 10GiB or 512MiB, a time such as 7d, 12h or 30min, or both: 10GiB,7d."
 _AMBIGUOUS: Final = re.compile(r"\d+(?:\.\d+)?\s*m?", re.ASCII)  # megabytes or minutes, bytes or seconds
@@ -45,7 +55,8 @@ class StreamInfo:
     ``content`` is ``raw``, ``framed``, ``arrow``, or empty before the first rows; ``schema`` that of ``arrow`` rows.
     Retention keeps at least ``retention_bytes`` of each partition and ``retention_seconds``; 0: no limit. ``state`` is
     ``ok``, ``read-only``, ``damaged``, ``recovering`` (the server tries to open it again) or ``ended``; ``problem`` has
-    the cause and the remedy. A damaged stream has no partitions here.
+    the cause and the remedy. A damaged stream has no partitions here. ``schema_policy`` is ``strict`` or ``additive``.
+    ``former_names`` are the names before it was renamed. ``ended`` is the time from which it takes no more rows.
     """
 
     name: str
@@ -57,11 +68,64 @@ class StreamInfo:
     created: datetime
     state: str = "ok"
     problem: str = ""
+    schema_policy: str = "strict"
+    former_names: tuple[str, ...] = ()
+    ended: datetime | None = None
 
     @property
     def bytes(self) -> int:
         """The size of all partitions, as bytes of the log."""
         return sum(partition.end - partition.start for partition in self.partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamProperties:
+    """The properties of a stream that ``alter_stream`` changes; a retention of 0 is no limit."""
+
+    retention_bytes: int
+    retention_seconds: float
+    schema_policy: str
+
+
+@dataclass(frozen=True, slots=True)
+class StreamAlteration:
+    """A change of a stream: its properties before and after.
+
+    ``unreadable_bytes`` has by partition the bytes that the retention afterwards does not keep now. Readers with leases
+    can delay their deletion.
+    """
+
+    before: StreamProperties
+    after: StreamProperties
+    unreadable_bytes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamWriterId:
+    """A writer id of a stream: the number of its last transaction (-1: none), and the time of its last change.
+
+    ``owner`` is the fingerprint of the key to which the id belongs, or empty. A ``single_use`` id is forgotten a day
+    after its last change.
+    """
+
+    id: str
+    last: int
+    changed: datetime
+    owner: str
+    single_use: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StreamLease:
+    """The lease of a reader: by partition the first position that it keeps, and the seconds until it expires.
+
+    ``owner`` is the fingerprint of the reader's key.
+    """
+
+    reader: str
+    owner: str
+    positions: dict[int, int]
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +152,71 @@ def inspect_stream(session: StreamSession, name: str) -> StreamInfo:
 
 
 def create_stream(
-    session: StreamSession, name: str, partitions: int, retention: Retention, term_bytes: int = 0
-) -> StreamInfo:
+    session: StreamSession, name: str, partitions: int, retention: Retention, term_bytes: int = 0,
+    schema_policy: str = "strict", schema: pa.Schema | None = None,
+) -> StreamInfo:  # fmt: skip
     """Create a stream. Raises OptionError for invalid values, or if a stream has this name."""
-    return _info(session.call(CreateStream(name, partitions, retention.bytes, float(retention.seconds), term_bytes)))
+    _check_counts(partitions=partitions, term_bytes=term_bytes)
+    encoded = b"" if schema is None else bytes(_checked_schema(schema).serialize())
+    request = CreateStream(
+        name, partitions, retention.bytes, float(retention.seconds), term_bytes, schema_policy, encoded
+    )
+    return _info(session.call(request))
+
+
+def alter_stream(
+    session: StreamSession, name: str, retention: Retention | None, schema_policy: str | None, *, dry_run: bool = False
+) -> StreamAlteration:
+    """Change the properties that are given, or with ``dry_run`` return the effect of the change."""
+    size, seconds = (None, None) if retention is None else (retention.bytes, retention.seconds)
+    found = session.call(AlterStream(name, size, seconds, schema_policy, dry_run))
+    sizes = (max(0, kept - start) for start, kept in zip(found.starts, found.kept_from, strict=True))
+    return StreamAlteration(_properties(found.before), _properties(found.after), tuple(sizes))
+
+
+def _properties(found: stream_admin_rpc.StreamProperties) -> StreamProperties:
+    return StreamProperties(found.retention_bytes, found.retention_seconds, found.schema_policy)
+
+
+def rename_stream(session: StreamSession, name: str, new_name: str) -> StreamInfo:
+    """Rename a stream. Raises OptionError for an unknown name, and for one that another stream has."""
+    return _info(session.call(RenameStream(name, new_name)))
+
+
+def end_stream(session: StreamSession, name: str) -> StreamInfo:
+    """End a stream: it takes no more rows."""
+    return _info(session.call(EndStream(name)))
+
+
+def reopen_stream(session: StreamSession, name: str) -> StreamInfo:
+    """Let an ended stream take rows again."""
+    return _info(session.call(ReopenStream(name)))
+
+
+def list_writers(session: StreamSession, name: str) -> list[StreamWriterId]:
+    """Return the writer ids of a stream, in their order."""
+    found: list[WriterEntry] = []
+    while True:
+        listed = session.call(ListWriters(name, found[-1].id if found else ""))
+        found += listed.writers
+        if not listed.has_more:
+            return [StreamWriterId(one.id, one.last, _time(one.time_ns), one.owner, one.single_use) for one in found]
+
+
+def release_writer(session: StreamSession, name: str, writer: str) -> None:
+    """Let any key use a writer id. Raises OptionError for an unknown id."""
+    session.call(ReleaseWriter(name, writer))
+
+
+def list_leases(session: StreamSession, name: str) -> list[StreamLease]:
+    """Return the leases of a stream's readers."""
+    leases = session.call(ListLeases(name)).leases
+    return [StreamLease(one.reader, one.owner, one.positions, one.seconds) for one in leases]
+
+
+def release_lease(session: StreamSession, name: str, reader: str) -> None:
+    """End the leases of a reader. Raises OptionError for a reader without a lease."""
+    session.call(ReleaseLease(name, reader))
 
 
 def delete_stream(session: StreamSession, name: str) -> None:
@@ -120,8 +245,10 @@ def parse_retention(value: str | int | timedelta | None) -> Retention:
         return Retention()
     if isinstance(value, timedelta):
         return Retention(seconds=_positive(value.total_seconds(), value))
-    if isinstance(value, int):
+    if isinstance(value, int) and not isinstance(value, bool):
         return Retention(bytes=int(_positive(value, value)))
+    if not isinstance(value, str):
+        raise OptionError(f"{value!r} is not a retention", remedy=RETENTION_REMEDY)
     size, seconds = 0, 0.0
     for part in (text.strip().lower() for text in value.split(",")):
         found = _parse_limit(part, value)
@@ -129,6 +256,13 @@ def parse_retention(value: str | int | timedelta | None) -> Retention:
             raise OptionError(f"the retention {value!r} has two limits of the same kind", remedy=RETENTION_REMEDY)
         size, seconds = size + found.bytes, seconds + found.seconds
     return Retention(size, seconds)
+
+
+def parse_new_retention(value: str | int | timedelta | None) -> Retention | None:
+    """Parse the retention of a change: as :func:`parse_retention`, None for no change, and ``none`` for no limit."""
+    if value is None:
+        return None
+    return Retention() if isinstance(value, str) and value.strip().lower() == "none" else parse_retention(value)
 
 
 def time_of(value: str | datetime, now_ns: int) -> int:
@@ -158,7 +292,7 @@ def _parse_limit(text: str, retention: str) -> Retention:
 
 
 def _positive(number: float, value: object) -> float:
-    if number <= 0:
+    if not number > 0:
         raise OptionError(f"a retention must be more than 0, not {value}", remedy="Give more than 0, or leave it out.")
     return number
 
@@ -171,7 +305,28 @@ def _info(found: StreamDescription) -> StreamInfo:
         partitions=tuple(StreamPartition(part.partition, part.start, part.end) for part in found.partitions),
         retention_bytes=found.retention_bytes,
         retention_seconds=found.retention_seconds,
-        created=datetime.fromtimestamp(found.created_ns / NANOS, tz=timezone.utc),
+        created=_time(found.created_ns),
         state=found.state,
         problem=found.problem,
+        schema_policy=found.schema_policy,
+        former_names=found.former_names,
+        ended=_time(found.ended_ns) if found.ended_ns else None,
     )
+
+
+def _time(time_ns: int) -> datetime:
+    return datetime.fromtimestamp(time_ns / NANOS, tz=timezone.utc)
+
+
+def _checked_schema(schema: object) -> pa.Schema:
+    if not isinstance(schema, pa.Schema):
+        raise OptionError(
+            f"a schema must be a pyarrow.Schema, not {type(schema).__name__}", remedy="Give pa.schema(…)."
+        )
+    return schema
+
+
+def _check_counts(**counts: object) -> None:
+    for name, count in counts.items():
+        if isinstance(count, bool) or not isinstance(count, int):
+            raise OptionError(f"{name} must be a whole number, not {count!r}", remedy="Give a number.")

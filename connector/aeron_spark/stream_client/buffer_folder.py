@@ -29,7 +29,7 @@ import struct
 import time
 import uuid
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,7 +90,7 @@ class BufferFolder:
     """
 
     def __init__(
-        self, path: Path, stream: str, writer: str, *, keep_seconds: float = 0.0,
+        self, path: Path, stream: str, writer: str, *, keep_seconds: float = 0.0, former_names: Sequence[str] = (),
         wall: Callable[[], float] = time.time,
     ) -> None:  # fmt: skip
         self.path = path
@@ -116,8 +116,10 @@ class BufferFolder:
         self._kept: set[int] = set()
         self.producer = f"buffer-{uuid.uuid4()}"  # of a new folder; each process that sends uses the same
         try:
-            self.writer, self.base = self._read_settings(stream, writer)
             self._stream = stream
+            self.writer, self.base, is_stored = self._read_settings(writer, former_names)
+            if not is_stored:
+                self._write_settings()
             self._pending, self._next, self.acknowledged = self._scan()
             self.confirmed = self._read_confirmed()
             self._note_absent()
@@ -343,7 +345,8 @@ class BufferFolder:
             self.drop()
         self._lock.release()
 
-    def _read_settings(self, stream: str, writer: str) -> tuple[str, int | None]:
+    def _read_settings(self, writer: str, former_names: Sequence[str]) -> tuple[str, int | None, bool]:
+        """Return the writer, ``base``, and whether the file has this stream: not in a new folder or after a rename."""
         path = self.path / SETTINGS
         try:
             settings: dict[str, Any] = json.loads(path.read_bytes())
@@ -352,22 +355,21 @@ class BufferFolder:
             self.absent = set(map(int, settings.get("absent", ())))
             self.lost = [(int(first), int(last)) for first, last in settings.get("lost", ())]
         except FileNotFoundError:
-            self.writer, self.base, self._stream = writer or f"buffer-{uuid.uuid4()}", None, stream
-            self._write_settings()
-            return self.writer, None
+            return writer or f"buffer-{uuid.uuid4()}", None, False
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise DataFormatError(
                 f"{path} is not a buffer's settings file: {error!r}", remedy="Name another folder."
             ) from error
         if found[0] != VERSION:
             raise DataFormatError(f"{path} has version {found[0]!r}, not {VERSION}", remedy="Use a newer release.")
-        for name, stored, wanted in (("stream", found[1], stream), ("writer", found[2], writer)):
-            if stored != wanted and wanted:
+        for name, stored, wanted in (("stream", found[1], self._stream), ("writer", found[2], writer)):
+            if stored != wanted and wanted and (name == "writer" or stored not in former_names):
                 raise OptionError(
                     f"the buffer {self.path} has transactions of {name} {stored!r}, not {wanted!r}",
-                    remedy="Give each stream and writer its own folder.",
+                    remedy="Give each stream and writer its own folder. If the stream was renamed, open its folder "
+                    "while the client is connected.",
                 )
-        return found[2], found[3]
+        return found[2], found[3], found[1] == self._stream
 
     def _write_settings(self, base: int | None = None) -> None:
         path = self.path / SETTINGS

@@ -15,6 +15,7 @@ import logging
 import threading
 import time
 import uuid
+from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
@@ -76,23 +77,29 @@ class BufferedWriter(Writer):
 
     One folder serves one stream and one ``writer_id`` (without one it makes its own), and one process at a time. Its
     unsent transactions have at most ``max_bytes``. ``timeout`` bounds a write's wait for space, in seconds. Files of
-    sent transactions stay for ``keep_seconds``, in case the server is restored from an older copy. Raises UsageError if
-    another process uses the folder, OptionError if it belongs to another stream or writer.
+    sent transactions stay for ``keep_seconds``, in case the server is restored from an older copy. With
+    ``evolve_schema`` its rows may add columns to a strict schema. A folder of one of the stream's ``former_names``
+    becomes one of ``stream``. Raises UsageError if another process uses the folder, OptionError if it belongs to
+    another stream or writer.
     """
 
     def __init__(
         self, client: BufferClient, session: StreamSession, stream: str, folder: str | Path, *,
         writer_id: str | None = None, partition: int | None = None, payload: str = "auto",
         max_bytes: int = MAX_BYTES, timeout: float = SPACE_TIMEOUT_S, keep_seconds: float = 0.0,
+        evolve_schema: bool = False, former_names: Sequence[str] = (),
     ) -> None:  # fmt: skip
         self.stream = stream
+        self._evolve_schema = evolve_schema
         self._payload = check_payload(payload)
         if partition is not None and partition < 0:
             raise OptionError(f"partition {partition} does not exist", remedy="Partitions are numbered from 0.")
         self._partition = partition
         self._max_bytes = max_bytes
         self._timeout = timeout
-        self._folder = BufferFolder(Path(folder), stream, writer_id or "", keep_seconds=keep_seconds)
+        self._folder = BufferFolder(
+            Path(folder), stream, writer_id or "", keep_seconds=keep_seconds, former_names=former_names
+        )
         self.writer_id = self._folder.writer
         self._client = client
         self._session = session
@@ -425,7 +432,9 @@ class BufferedWriter(Writer):
         assert base is not None
         number = base + transaction.number
         self._deadline.progress()
-        staged = StagedTransaction(self._session, self.stream, self._transaction(number), self._deadline)
+        staged = StagedTransaction(
+            self._session, self.stream, self._transaction(number), self._deadline, evolve_schema=self._evolve_schema
+        )
         try:
             for batch in self._folder.read(transaction):
                 staged.append(batch)

@@ -133,6 +133,8 @@ class StreamReader:
                     if self._stopped.is_set():
                         return
                 self._outage_since = None
+                if self._log.is_ended:
+                    return
                 timeout_s = AWAIT_TIMEOUT_S
                 if self._timeout_s is not None:
                     timeout_s = last_row + self._timeout_s - time.monotonic()

@@ -24,10 +24,10 @@ from aeron_spark.log.api import Boundary, PublishTimes, Range, RecordingState, S
 from aeron_spark.log.epochs import Epochs
 from aeron_spark.log.source_stream import ServerStream
 from aeron_spark.stream_client.session import StreamSession
+from aeron_spark.wire.stream_admin_rpc import DescribeStream
 from aeron_spark.wire.stream_rpc import (
     BulkMessageKind,
     CommittedPartition,
-    DescribeStream,
     FindBoundary,
     FindPosition,
     MeasureLags,
@@ -60,6 +60,9 @@ class ServerLog:
         self.framed = framed
         self.idle_timeout = idle_timeout
         self._states: dict[str, RecordingState] = {}  # by key
+        self._former_names: set[str] = set()  # those that the servers have given with the states
+        self.is_ended = False
+        """Whether all servers had ended the stream when the states were read: no rows follow them."""
         self._recording_ids: dict[str, int] = {}  # by key: the partition's recording in the server's archive
 
     @property
@@ -69,8 +72,8 @@ class ServerLog:
 
     @property
     def stream(self) -> ServerStream:
-        """The stream, as offsets name it."""
-        return ServerStream(self.name, self.keys)
+        """The stream, as offsets name it; with its former names after :meth:`states` was called."""
+        return ServerStream(self.name, self.keys, frozenset(self._former_names))
 
     def counting(self, *, framed: bool) -> ServerLog:
         """Return the same log, counting groups or single messages."""
@@ -93,10 +96,13 @@ class ServerLog:
 
     def states(self) -> list[RecordingState]:
         """Return every partition with its committed end; those of one server at one moment."""
+        responses = {server: session.call(PartitionStates(self.name)) for server, session in self.sessions.items()}
+        self.is_ended = all(response.is_ended for response in responses.values())
+        self._former_names.update(*(response.former_names for response in responses.values()))
         found = [
             (_state(server, self.name, partition), partition.recording_id)
-            for server, session in self.sessions.items()
-            for partition in session.call(PartitionStates(self.name)).partitions
+            for server, response in responses.items()
+            for partition in response.partitions
         ]
         self._states = {state.key: state for state, _ in found}
         self._recording_ids = {state.key: recording_id for state, recording_id in found}

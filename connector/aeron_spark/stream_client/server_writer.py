@@ -27,11 +27,13 @@ class ServerWriter:
     has_schema = True
 
     def __init__(
-        self, sessions: Mapping[str, StreamSession], stream: str, *, max_message_bytes: int | None = None
-    ) -> None:
+        self, sessions: Mapping[str, StreamSession], stream: str, *, max_message_bytes: int | None = None,
+        evolve_schema: bool = False,
+    ) -> None:  # fmt: skip
         self._sessions = sessions
         self._stream = stream
         self._max_message_bytes = max_message_bytes
+        self._evolve_schema = evolve_schema
 
     def check_other_host(self) -> None:
         """Do nothing: every host can reach the servers."""
@@ -51,6 +53,7 @@ class ServerWriter:
         return ServerAppender(
             self._sessions[self.server_of(transaction)], self._stream, transaction, task=max(0, source.partition),
             source=source, payload=payload, max_message_bytes=self._max_message_bytes,
+            evolve_schema=self._evolve_schema,
         )  # fmt: skip
 
     def commit(

@@ -24,7 +24,7 @@ from aeron_spark.errors import (
 from aeron_spark.protocol.rpc_objects import Proxy
 from aeron_spark.waiting import Deadline
 from aeron_spark.wire import stream_rpc
-from aeron_spark.wire.stream_rpc import Request, Response
+from aeron_spark.wire.stream_admin_rpc import Request, Response
 
 IDLE_TIMEOUT_S: Final = 15.0  # after which an idle bulk link is closed; it costs as much as an idle connection
 # The connection or its session was lost before the response arrived: the request can be repeated on another one.

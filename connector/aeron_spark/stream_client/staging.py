@@ -70,15 +70,15 @@ class ServerAppender:
     """Stages the rows of one task in one partition of ``stream``; see :class:`aeron_spark.log.writing.Appender`.
 
     Without ``partition`` the server takes the task's number modulo the number of partitions. Rows are numbered from 0.
-    A commit makes them visible. ``deadline`` bounds every wait: each message that Aeron takes, and each response,
-    extends it. A caller that shares one deadline over several appenders extends it before each operation. Without one,
-    each operation has ``SEND_TIMEOUT_S``.
+    A commit makes them visible. With ``evolve_schema`` they may add columns to a strict schema. ``deadline`` bounds
+    every wait: each message that Aeron takes, and each response, extends it. A caller that shares one deadline over
+    several appenders extends it before each operation. Without one, each operation has ``SEND_TIMEOUT_S``.
     """
 
     def __init__(
         self, session: StreamSession, stream: str, transaction: Transaction, *, task: int, source: Source, payload: str,
         partition: int | None = None, max_message_bytes: int | None = None, clock: Callable[[], int] = time.time_ns,
-        deadline: Deadline | None = None,
+        deadline: Deadline | None = None, evolve_schema: bool = False,
     ) -> None:  # fmt: skip
         self.committed = False  # whether the server had committed the transaction before; then rows are dropped
         self._session = session
@@ -88,6 +88,7 @@ class ServerAppender:
         self._partition = partition
         self._payload = payload
         self._max_message_bytes = max_message_bytes  # as the option says
+        self._evolve_schema = evolve_schema
         self._encoder = RowEncoder(source, clock=clock)
         self._shares_deadline = deadline is not None
         self._deadline = deadline or session.deadline(SEND_TIMEOUT_S, f"the server of stream {stream!r}")
@@ -219,6 +220,7 @@ class ServerAppender:
             task=self._task, content=self._payload, schema=b"" if schema is None else bytes(schema.serialize()),
             link=link, request=number, max_message_bytes=self._max_message_bytes or 0,
             acknowledged=transaction.acknowledged, stamp=transaction.stamp, replaced=transaction.replaced_run,
+            evolve_schema=self._evolve_schema,
         )  # fmt: skip
 
     def _check_values(self, values: pa.Array[Any]) -> None:
@@ -379,8 +381,12 @@ class StagedTransaction:
     extends it before each operation. If ``error`` is set, rows are lost, and a new object must stage all rows again.
     """
 
-    def __init__(self, session: StreamSession, stream: str, transaction: Transaction, deadline: Deadline) -> None:
+    def __init__(
+        self, session: StreamSession, stream: str, transaction: Transaction, deadline: Deadline, *,
+        evolve_schema: bool = False,
+    ) -> None:  # fmt: skip
         self.transaction = transaction
+        self._evolve_schema = evolve_schema
         self.rows = 0  # appended so far
         self.error: AeronSparkError | None = None
         self.stamp = ""  # of the transaction, when commit() has returned
@@ -494,6 +500,7 @@ class StagedTransaction:
         appender = ServerAppender(
             self._session, self._stream, transaction, task=task, partition=partition,
             source=Source(transaction.writer, transaction.id, task), payload=payload, deadline=self._deadline,
+            evolve_schema=self._evolve_schema,
         )  # fmt: skip
         self._appenders.append(appender)
         self._open[partition] = _OpenAppender(appender, payload, schema)

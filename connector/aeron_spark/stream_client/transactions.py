@@ -12,6 +12,7 @@ from aeron_spark.errors import ConnectError, RefusedError, SessionLost, StillWor
 from aeron_spark.log.writing import CommitResult, Transaction
 from aeron_spark.stream_client.session import DRAINING, MIN_TIMEOUT_S, RETRY_INTERVAL_S, StreamSession
 from aeron_spark.waiting import Deadline
+from aeron_spark.wire.stream_admin_rpc import Request
 from aeron_spark.wire.stream_rpc import (
     AbortTransaction,
     BeginTransaction,
@@ -21,7 +22,6 @@ from aeron_spark.wire.stream_rpc import (
     FindLostTransaction,
     LastCommitted,
     LastTransaction,
-    Request,
     StagedPart,
 )
 

@@ -134,12 +134,13 @@ class StreamWriter(Writer):
     the server says that it works on a commit, the call waits for up to ten minutes. Raises OptionError if the stream
     does not exist, RefusedError if the client's key is not granted it. If the server's store was restored from a copy
     without acknowledged transactions, ``write``, ``commit`` and ``abort`` raise RefusedError with the reason
-    ``diverged`` until ``accept_loss`` is called.
+    ``diverged`` until ``accept_loss`` is called. With ``evolve_schema`` its rows may add columns to a strict schema.
     """
 
     def __init__(
         self, session: StreamSession, stream: str, *, writer_id: str | None = None, partition: int | None = None,
         payload: str = "auto", timeout: float = OUTAGE_TIMEOUT_S, memory_bytes: int = MEMORY_BYTES,
+        evolve_schema: bool = False,
     ) -> None:  # fmt: skip
         self.stream = stream
         self.writer_id = writer_id or f"once-{uuid.uuid4()}"
@@ -147,6 +148,7 @@ class StreamWriter(Writer):
         self._partition = partition
         self._payload = check_payload(payload)
         self._memory_bytes = memory_bytes
+        self._evolve_schema = evolve_schema
         self._producer = self._run = uuid.uuid4().hex
         self._next_run = ""  # an abort has begun with this run, and the server has not confirmed it yet
         self._single_use = writer_id is None
@@ -297,7 +299,9 @@ class StreamWriter(Writer):
         return replace(found, replaced_run=self._run) if open_.commit_sent else found
 
     def _new_staged(self, transaction: Transaction) -> StagedTransaction:
-        return StagedTransaction(self._session, self.stream, transaction, self._deadline)
+        return StagedTransaction(
+            self._session, self.stream, transaction, self._deadline, evolve_schema=self._evolve_schema
+        )
 
     def _end_committed(self, open_: _OpenTransaction, stamp: str) -> int:
         self._last, self._stamp, self._next, self._open = open_.number, stamp, open_.number + 1, None

@@ -1,6 +1,6 @@
 """A mark of each stream's journal in the archive's folder, which detects a store and an archive of different times.
 
-    <archive folder>/aeron-spark-streams/<stream>-<created, hex>.json
+    <archive folder>/aeron-spark-streams/<original name of the stream>-<created, hex>.json
 
 An opening of the store begins an epoch in the journal. The mark is written before that, with the new epoch and the
 epoch before it, and again after the journal has the new epoch. A start with a journal of another time would truncate
@@ -53,7 +53,7 @@ class ArchiveMark:
     def __init__(self, archive_dir: str, definition: Definition) -> None:
         self._name = definition.name
         folder = Path(archive_dir)
-        self.path = folder / FOLDER / f"{definition.name}-{definition.created_ns:x}.json"
+        self.path = folder / FOLDER / f"{definition.original_name}-{definition.created_ns:x}.json"
         self._has_folder = folder.is_dir()
         self._mark: _Mark | None = None
 

@@ -1,18 +1,20 @@
-"""The definition of a stream: its name, partitions and retention, in a small file beside the journal."""
+"""The definition of a stream: its name, partitions, retention and policies, in a small file beside the journal."""
 
 from __future__ import annotations
 
 import difflib
 import json
+import math
 import re
 from collections.abc import Iterable
+from datetime import datetime, timezone
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Final
 
 import msgspec
 
 from aeron_spark.disk import replace_file, write_failed
-from aeron_spark.errors import DataFormatError, DataLossError, OptionError
+from aeron_spark.errors import DataFormatError, DataLossError, OptionError, RefusedError, UsageError
 
 FILE_NAME: Final = "definition.json"
 VERSION: Final = 1
@@ -20,29 +22,52 @@ MAX_MESSAGE_BYTES: Final = 16 << 20  # Aeron's limit for any term length
 MAX_PARTITIONS: Final = 10_000  # responses about positions have a number for each partition
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)  # also the name of the stream's folder
 
-_Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+STRICT: Final = "strict"  # writers add no columns, unless they may evolve the schema
+ADDITIVE: Final = "additive"  # each writer may add nullable columns
+SCHEMA_POLICIES: Final = (STRICT, ADDITIVE)
+MAX_RETENTION_BYTES: Final = 2**63 - 1
+MAX_RETENTION_SECONDS: Final = float(2**63 // 10**9)  # times are nanoseconds of 64 bits
+
+
+class FormerName(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A name that a stream had before it was renamed. ``is_reused``: another stream has had this name since."""
+
+    name: str
+    is_reused: bool = False
 
 
 class Definition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A stream as it was created.
+    """A stream as it was created, with its later changes.
 
     ``stream_ids`` are Aeron's, a different one for each partition. Segments that exceed ``retention_bytes`` in a
-    partition, or that are older than ``retention_seconds``, are deleted; 0 is no limit.
+    partition, or that are older than ``retention_seconds``, are deleted; 0 is no limit. ``ended_ns`` is the time since
+    1970 from which the stream takes no more rows; 0: it takes rows. ``recorded_as`` is the name at the creation, "" if
+    the stream still has it.
     """
 
     name: str
     partitions: int
     stream_ids: tuple[int, ...]
     term_bytes: int
-    retention_bytes: _Count = 0
-    retention_seconds: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    retention_bytes: int = 0
+    retention_seconds: float = 0.0
     created_ns: int = 0  # since 1970, UTC
     created_by: str = ""  # fingerprint of the client's key; "" for the server's own program
+    schema_policy: str = ADDITIVE  # that of definitions of earlier releases, which do not have the field
+    ended_ns: int = 0
+    former_names: tuple[FormerName, ...] = ()  # the latest one is last
+    recorded_as: str = ""
 
     def __post_init__(self) -> None:
         """Raise OptionError for invalid fields."""
         check_name(self.name)
-        if not 1 <= self.partitions <= MAX_PARTITIONS:
+        _check_retention(self.name, self.retention_bytes, self.retention_seconds)
+        if self.schema_policy not in SCHEMA_POLICIES:
+            raise OptionError(
+                f"stream {self.name!r} cannot have the schema policy {self.schema_policy!r}",
+                remedy=f"Choose one of: {', '.join(SCHEMA_POLICIES)}.",
+            )
+        if isinstance(self.partitions, bool) or not 1 <= self.partitions <= MAX_PARTITIONS:
             raise OptionError(
                 f"stream {self.name!r} cannot have {self.partitions} partitions",
                 remedy=f"Choose from 1 to {MAX_PARTITIONS}.",
@@ -58,6 +83,58 @@ class Definition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 f"stream {self.name!r} cannot have terms of {self.term_bytes} bytes",
                 remedy="Choose a power of two from 64 KiB to 1 GiB.",
             )
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether the stream takes no more rows."""
+        return self.ended_ns > 0
+
+    @property
+    def original_name(self) -> str:
+        """The name at the creation, which the recordings and the mark in the archive's folder have for good."""
+        return self.recorded_as or self.name
+
+    def is_former_name(self, name: str) -> bool:
+        """Whether requests for ``name`` mean this stream: it had this name, and no other stream has had it since."""
+        return any(one.name == name and not one.is_reused for one in self.former_names)
+
+    @property
+    def names_before(self) -> tuple[str, ...]:
+        """The names before it was renamed; another stream may have one of them now."""
+        return tuple(one.name for one in self.former_names)
+
+    def altered(
+        self, *, retention_bytes: int | None = None, retention_seconds: float | None = None,
+        schema_policy: str | None = None,
+    ) -> Definition:  # fmt: skip
+        """Return the definition with these values; None leaves one unchanged. Raises OptionError for invalid ones."""
+        return msgspec.structs.replace(
+            self,
+            retention_bytes=self.retention_bytes if retention_bytes is None else retention_bytes,
+            retention_seconds=self.retention_seconds if retention_seconds is None else retention_seconds,
+            schema_policy=self.schema_policy if schema_policy is None else schema_policy,
+        )
+
+    def ended(self, time_ns: int) -> Definition:
+        """Return the definition of the stream after its end; an ended stream keeps the time of its end."""
+        return self if self.is_ended else msgspec.structs.replace(self, ended_ns=time_ns)
+
+    def reopened(self) -> Definition:
+        """Return the definition of the stream that takes rows again."""
+        return msgspec.structs.replace(self, ended_ns=0)
+
+    def renamed(self, name: str) -> Definition:
+        """Return the definition under another name. Raises OptionError for an invalid name."""
+        check_name(name)
+        kept = tuple(one for one in self.former_names if one.name not in (name, self.name))
+        return msgspec.structs.replace(
+            self, name=name, former_names=(*kept, FormerName(self.name)), recorded_as=self.original_name
+        )
+
+    def with_reused_name(self, name: str) -> Definition:
+        """Return the definition after another stream got the former name ``name``."""
+        names = tuple(FormerName(one.name, one.is_reused or one.name == name) for one in self.former_names)
+        return msgspec.structs.replace(self, former_names=names)
 
     @property
     def max_message_bytes(self) -> int:
@@ -82,6 +159,46 @@ def check_name(name: str) -> str:
             remedy="Use at most 128 letters, digits, '.', '_' and '-', and begin with a letter or digit.",
         )
     return name
+
+
+def _check_retention(name: str, size: int, seconds: float) -> None:
+    """Raise OptionError for a retention that is not a number of 0 or more: a caller's types are not checked."""
+    if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size <= MAX_RETENTION_BYTES:
+        raise OptionError(
+            f"stream {name!r} cannot have a retention of {size!r} bytes",
+            remedy=f"Give a whole number of bytes from 0 (no limit) to {MAX_RETENTION_BYTES}.",
+        )
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool) and math.isfinite(seconds)
+    if not is_number or not 0 <= seconds <= MAX_RETENTION_SECONDS:
+        raise OptionError(
+            f"stream {name!r} cannot have a retention of {seconds!r} seconds",
+            remedy=f"Give a number of seconds from 0 (no limit) to {MAX_RETENTION_SECONDS:g}.",
+        )
+
+
+def ended_stream(definition: Definition) -> RefusedError:
+    """Return the error for rows that an ended stream does not take."""
+    ended = datetime.fromtimestamp(definition.ended_ns / 1e9, tz=timezone.utc)
+    return RefusedError(
+        f"stream {definition.name!r} was ended at {ended:%Y-%m-%dT%H:%M:%SZ} and takes no more rows",
+        remedy="Write to another stream, or ask the server's operator to reopen it (aeron-spark streams reopen).",
+        reason="ended",
+    )
+
+
+def closed_stream(name: str) -> UsageError:
+    """Return the error for a stream whose store was closed."""
+    return UsageError(f"stream {name!r} was closed", remedy="Restart the server.")
+
+
+def deleted_stream(name: str) -> UsageError:
+    """Return the error for a stream that was deleted during a request."""
+    return UsageError(f"stream {name!r} was deleted", remedy="Create it again.")
+
+
+def renamed_stream(name: str, new_name: str) -> OptionError:
+    """Return the error for the former name of a stream."""
+    return OptionError(f"stream {name!r} was renamed to {new_name!r}", remedy=f"Use the name {new_name!r}.")
 
 
 def unknown_stream(name: str, known: Iterable[str]) -> OptionError:

@@ -33,7 +33,7 @@ from typing import Final, NamedTuple
 from aeron_spark.disk import NO_SPACE_ERRNOS, replace_file, sync_folder, write_at, write_failed
 from aeron_spark.errors import DataFormatError, DataLossError, EndedError, TransportError, UsageError
 from aeron_spark.streams.archive_mark import ArchiveMark
-from aeron_spark.streams.journal_records import Record, Recorded, decode_record, encode_record
+from aeron_spark.streams.journal_records import ContentFixed, Record, Recorded, decode_record, encode_record
 from aeron_spark.streams.ledger import Ledger
 from aeron_spark.streams.model import Shape
 
@@ -353,7 +353,14 @@ class JournaledLedger:
         self._journal.close()
 
 
-def create_ledger(folder: Path, shapes: Sequence[Shape]) -> None:
-    """Create the journal of a new stream, whose partitions are recordings of these shapes from position 0 on."""
-    records = [Recorded(index, shape.recording_id, shape.fingerprint) for index, shape in enumerate(shapes)]
+def create_ledger(folder: Path, shapes: Sequence[Shape], schema: bytes | None = None) -> None:
+    """Create the journal of a new stream, whose partitions are recordings of these shapes from position 0 on.
+
+    With ``schema`` (Arrow IPC) the stream has Arrow rows of this schema from the beginning.
+    """
+    records: list[Record] = [
+        Recorded(index, shape.recording_id, shape.fingerprint) for index, shape in enumerate(shapes)
+    ]
+    if schema is not None:
+        records.append(ContentFixed("arrow", schema))
     Journal.create(folder / FILE_NAME, [encode_record(record) for record in records]).close()

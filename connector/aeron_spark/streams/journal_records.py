@@ -58,6 +58,13 @@ class Committed(msgspec.Struct, frozen=True, tag="committed", forbid_unknown_fie
     token: str = ""
 
 
+class ContentFixed(msgspec.Struct, frozen=True, tag="content", forbid_unknown_fields=True):
+    """The stream has this content and schema (Arrow IPC) before its first transaction."""
+
+    content: str
+    schema: bytes
+
+
 class Purged(msgspec.Struct, frozen=True, tag="retained", forbid_unknown_fields=True):
     """The named partitions begin at these positions. The segments before them are deleted after this record."""
 
@@ -81,6 +88,12 @@ class WriterOwned(msgspec.Struct, frozen=True, tag="owned", forbid_unknown_field
     writer: str
     owner: str
     time_ns: Time
+
+
+class WriterReleased(msgspec.Struct, frozen=True, tag="released", forbid_unknown_fields=True):
+    """A writer id belongs to no key any more: the next key that uses it owns it."""
+
+    writer: str
 
 
 class Writer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -139,7 +152,7 @@ class Snapshot(msgspec.Struct, frozen=True, tag="snapshot", forbid_unknown_field
     owned: tuple[WriterOwned, ...] = ()
 
 
-Record = Recorded | RunStarted | WriterOwned | Committed | Purged | Epoch | Snapshot
+Record = Recorded | ContentFixed | RunStarted | WriterOwned | WriterReleased | Committed | Purged | Epoch | Snapshot
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final = msgspec.msgpack.Decoder(Record)

@@ -28,6 +28,7 @@ from aeron_spark.log.epochs import DIVERGED, FIRST, Epochs, epoch_at, parse_stam
 from aeron_spark.streams.journal_records import (
     Committed,
     CommittedIn,
+    ContentFixed,
     Epoch,
     Purged,
     Record,
@@ -37,6 +38,7 @@ from aeron_spark.streams.journal_records import (
     Snapshot,
     Writer,
     WriterOwned,
+    WriterReleased,
 )
 from aeron_spark.streams.time_index import SECOND_NS, TimeIndex
 from aeron_spark.streams.writer_owners import WriterOwners
@@ -346,6 +348,10 @@ class Ledger:
                 self._update_writer(writer, run, time_ns, single_use)
             case WriterOwned():
                 self.owners.apply(record)
+            case WriterReleased(writer=writer):
+                self.owners.forget([writer])
+            case ContentFixed():
+                self._apply_content(record)
             case Committed():
                 self._apply_committed(record)
             case Purged(starts=starts):
@@ -415,6 +421,11 @@ class Ledger:
             )
         self.recordings[partition] = RecordingOf(record.recording_id, record.fingerprint)
         self.starts[partition] = self.ends[partition] = record.start
+
+    def _apply_content(self, record: ContentFixed) -> None:
+        if self.content or self.transactions:
+            raise _contradiction(f"the content {record.content!r} is fixed after rows of {self.content!r}")
+        self.content, self.schema = record.content, record.schema
 
     def _update_writer(self, writer: str, run: str, time_ns: int, single_use: bool) -> Writer:
         before = self._writers.get(writer)

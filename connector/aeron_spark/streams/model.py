@@ -54,6 +54,21 @@ class CommitOutcome:
 
 
 @dataclass(frozen=True, slots=True)
+class KnownWriter:
+    """A writer id of a stream.
+
+    ``last`` is its last transaction, -1 without one; ``time_ns`` the time since 1970 of its last change. ``owner`` is
+    the fingerprint of the key to which the id belongs, "" for none.
+    """
+
+    id: str
+    last: int
+    time_ns: int
+    owner: str
+    single_use: bool
+
+
+@dataclass(frozen=True, slots=True)
 class StreamSettings:
     """The settings of a store."""
 

@@ -371,7 +371,7 @@ class Partition:
 
 def alias_of(stream: Definition, index: int) -> str:
     """Return the alias of a partition's channel, which the archive lists; no other stream has it."""
-    return f"aeron-spark:{stream.name}:{index}:{stream.created_ns:x}"
+    return f"aeron-spark:{stream.original_name}:{index}:{stream.created_ns:x}"
 
 
 def delete_recording(archive: Archive, recording_id: int, timeout_s: float = RECORDING_TIMEOUT_S) -> None:

@@ -88,6 +88,16 @@ class ReaderLeases:
         """Return the leases that have not expired, by owner and reader id."""
         return {lease: found for lease, found in self._leases.items() if found.until > now}
 
+    def release(self, reader: str, now: float) -> None:
+        """End the live leases of a reader id. Raises OptionError if it has none."""
+        ended = [lease for lease in self.live(now) if lease[1] == reader]
+        if not ended:
+            raise OptionError(
+                f"no reader {reader[:64]!r} has a lease", remedy="Use one of the ids that 'streams leases' lists."
+            )
+        for lease in ended:
+            self._remove(lease)
+
     def end_of_owner(self, owner: str) -> None:
         """End all leases of an owner."""
         if owner not in self._owners:

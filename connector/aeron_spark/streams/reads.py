@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import threading
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from pathlib import Path
 from aeron_spark.aeron.archive import ArchiveAddress, Recording, archive_of
 from aeron_spark.aeron.boundary_walk import find_boundary
 from aeron_spark.aeron.row_sources import segment_at
-from aeron_spark.errors import DataLossError, OptionError, UsageError
+from aeron_spark.errors import AeronSparkError, DataLossError, OptionError, UsageError
 from aeron_spark.log.api import Boundary
 from aeron_spark.log.epochs import DIVERGED, diverged_sentence
 from aeron_spark.streams.definition import Definition
@@ -31,7 +32,7 @@ class ReadableStream:
         self._view = view
         self._view_lock = threading.Lock()
         self._waits: dict[Future[bool], list[int]] = {}  # for commits, each with the ends to exceed
-        self._closed = ""  # "closed" or "deleted": every call is refused
+        self._closed: AeronSparkError | None = None  # raised by every call
 
     def content(self) -> tuple[str, bytes | None]:
         """Return the content ("raw", "framed", "arrow", or "" before the first rows), and the Arrow schema."""
@@ -99,8 +100,9 @@ class ReadableStream:
     def when_beyond(self, ends: list[int]) -> Future[bool]:
         """Return a future that becomes True when a partition's committed end is after its position in ``ends``.
 
-        It raises UsageError when the stream is closed or deleted. The caller may cancel it, or set its result, to end
-        the wait. Its callbacks run in the thread that commits or closes, under the stream's locks: they must not wait.
+        It becomes False when the stream is ended, and raises the reason when it is closed, deleted or renamed. The
+        caller may cancel it, or set its result, to end the wait. Its callbacks run in the thread that commits, ends or
+        closes, some of them under the stream's locks: they must not wait.
         """
         if len(ends) != self.definition.partitions:
             raise UsageError(
@@ -129,26 +131,28 @@ class ReadableStream:
         for wait in ended:
             resolve(wait, True)
 
-    def _mark_closed(self, why: str) -> None:
-        """Refuse every later call, and end every wait for commits; ``why`` is "closed" or "deleted"."""
+    def _mark_closed(self, error: AeronSparkError) -> None:
+        """Raise ``error`` in every later call and every wait for commits."""
         with self._view_lock:
-            self._closed = why
+            self._closed = error
             ended, self._waits = self._waits, {}
         for wait in ended:
-            fail(wait, self._closed_error())
+            fail(wait, copy.copy(error))
+
+    def _end_waits(self) -> None:
+        """End every wait for commits with False: the stream has ended."""
+        with self._view_lock:
+            ended, self._waits = self._waits, {}
+        for wait in ended:
+            resolve(wait, False)
 
     def _forget_wait(self, wait: Future[bool]) -> None:
         with self._view_lock:
             self._waits.pop(wait, None)
 
     def _refuse_closed(self) -> None:
-        if self._closed:
-            raise self._closed_error()
-
-    def _closed_error(self) -> UsageError:
-        return UsageError(
-            f"stream {self.definition.name!r} was {self._closed}", remedy="Create it again, or restart the server."
-        )
+        if self._closed is not None:
+            raise copy.copy(self._closed)
 
     def _check_partition(self, partition: int) -> None:
         if not 0 <= partition < self.definition.partitions:

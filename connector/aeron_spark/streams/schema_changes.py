@@ -3,16 +3,48 @@
 Columns are matched by name. A new column must be nullable, because earlier rows do not have it. A column that the new
 data leaves out must be nullable, because the new rows do not have it. A type may change only if ``wire.arrow.conform``
 accepts it. A column that is not nullable stays so.
+
+The schema policy of the stream says who may add columns. With ``additive`` each writer may. With ``strict`` the first
+transaction fixes the schema, and only a writer that requests it and has the grant "manage" may add columns.
 """
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Any
 
 import pyarrow as pa
 
-from aeron_spark.errors import DataFormatError
+from aeron_spark.errors import DataFormatError, RefusedError
+from aeron_spark.streams.definition import ADDITIVE
 from aeron_spark.wire.arrow import conform
+
+
+class Evolution(Enum):
+    """Whether a writer may add columns to a strict schema."""
+
+    NOT_REQUESTED = "not requested"
+    NOT_PERMITTED = "not permitted"
+    """It requested that, and its key does not have the grant "manage"."""
+    PERMITTED = "permitted"
+
+
+def evolve(known: bytes | None, new: bytes, policy: str, evolution: Evolution) -> bytes:
+    """Return the schema as :func:`merge`. Raises RefusedError, reason "schema", if the policy refuses new columns."""
+    merged = merge(known, new)
+    if known is None or merged is known or policy == ADDITIVE or evolution is Evolution.PERMITTED:
+        return merged
+    known_schema, new_schema = read_schema(known), read_schema(new)
+    added = [name for name in new_schema.names if name not in known_schema.names]
+    is_requested = evolution is Evolution.NOT_PERMITTED
+    grant = ", and your key does not have the grant manage, which evolveSchema needs" if is_requested else ""
+    raise RefusedError(
+        f"the data adds the columns {', '.join(map(repr, added))}, but the stream's schema is strict{grant}"
+        f"{_both_schemas(known_schema, new_schema)}",
+        remedy="Leave these columns out. Or add them under a key with the grant manage and with evolveSchema=true (in "
+        "Python evolve_schema=True). Or ask the operator for the schema policy additive (aeron-spark streams alter).",
+        reason="schema",
+    )
 
 
 def merge(known: bytes | None, new: bytes) -> bytes:
@@ -80,10 +112,13 @@ def _check_column(known_field: pa.Field[Any], new_field: pa.Field[Any], known: p
 
 def _change_error(known: pa.Schema, new: pa.Schema, why: str) -> DataFormatError:
     return DataFormatError(
-        f"the data's schema does not fit the stream's: {why}\nthe data has:\n{_indented(new)}\nthe stream has:\n"
-        f"{_indented(known)}\n",
+        f"the data's schema does not fit the stream's: {why}{_both_schemas(known, new)}",
         remedy="Add or leave out only nullable columns: cast the data, or write to another stream.",
     )
+
+
+def _both_schemas(known: pa.Schema, new: pa.Schema) -> str:
+    return f"\nthe data has:\n{_indented(new)}\nthe stream has:\n{_indented(known)}\n"
 
 
 def _indented(schema: pa.Schema) -> str:

@@ -49,7 +49,10 @@ CHECK_BYTES: Final = 4 << 20  # read at a time for the checksum
 
 
 class Description(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The writer, transaction, partition and task of a stage; ``schema`` is Arrow IPC, for content "arrow" only."""
+    """The writer, transaction, partition and task of a stage; ``schema`` is Arrow IPC, for content "arrow" only.
+
+    ``evolves`` is whether the commit may add the stage's columns to a strict schema.
+    """
 
     id: str
     writer: str
@@ -60,6 +63,7 @@ class Description(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     content: str
     schema: bytes | None = None
     single_use: bool = msgspec.field(default=False, name="once")  # the name is the key in the file
+    evolves: bool = False
 
 
 # Built at import, by one thread: decoders of msgspec that threads build concurrently can crash the process.

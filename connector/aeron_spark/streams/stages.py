@@ -232,6 +232,7 @@ class Stages:
         now: float,
         single_use: bool = False,
         share: StageShare | None = None,
+        evolves: bool = False,
     ) -> Stage:
         """Open a stage with a random id, whose bytes ``share`` reserves.
 
@@ -239,7 +240,7 @@ class Stages:
         """
         share = share or self.space.share()
         description = Description(
-            self._new_id(), writer, run, transaction, partition, task, content, schema, single_use
+            self._new_id(), writer, run, transaction, partition, task, content, schema, single_use, evolves
         )
         head = encode_head(description)
         share.reserve(len(head) + FILE_BYTES)

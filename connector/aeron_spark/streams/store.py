@@ -36,13 +36,25 @@ from aeron_spark.errors import (
 from aeron_spark.log.epochs import RANDOM_BITS
 from aeron_spark.node.locks import FileLock, current_owner_text
 from aeron_spark.streams.archive_mark import ArchiveMark
-from aeron_spark.streams.definition import Definition, check_name, read_definition, unknown_stream, write_definition
+from aeron_spark.streams.definition import (
+    STRICT,
+    Definition,
+    check_name,
+    deleted_stream,
+    read_definition,
+    renamed_stream,
+    unknown_stream,
+    write_definition,
+)
 from aeron_spark.streams.deletion_holds import DeletionHolds
 from aeron_spark.streams.journal import StoreOpening, create_ledger
 from aeron_spark.streams.model import Shape, StreamSettings
 from aeron_spark.streams.observer import StreamObserver
 from aeron_spark.streams.partition import RECORDING_TIMEOUT_S, alias_of, create_recording, delete_recording
+from aeron_spark.streams.reader_leases import ReaderLeases
 from aeron_spark.streams.recordings import retry_for_slot
+from aeron_spark.streams.renaming import finish_rename, rename_files
+from aeron_spark.streams.schema_changes import merge
 from aeron_spark.streams.stage_files import StageSpace
 from aeron_spark.streams.stream import Stream
 from aeron_spark.transport.channel import ChannelUri
@@ -52,12 +64,14 @@ CREATING: Final = ".creating-"
 DELETED: Final = ".deleted-"
 # Far from ids that programs choose, and from 10, 20 and 100, which Aeron's archives and clusters use.
 FIRST_STREAM_ID: Final = 1_100_000_000
+REUSE_TIMEOUT_S: Final = 1.0  # longest wait for a commit of a stream whose former name is in use again
 TERM_BYTES: Final = 16 << 20  # a message has at most an eighth of a term: 2 MiB
 
 # The states of a stream.
 OK: Final = "ok"
 READ_ONLY: Final = "read-only"  # committed rows can be read
 DAMAGED: Final = "damaged"  # its files are damaged: every request fails
+ENDED: Final = "ended"  # committed rows can be read, and it takes no more rows
 RECOVERING: Final = "recovering"  # opening it failed; the server retries
 
 
@@ -168,20 +182,22 @@ class StreamStore:
         retention_seconds: float = 0.0,
         created_by: str = "",
         creator_partitions: int = 0,
+        schema_policy: str = STRICT,
+        schema: bytes | None = None,
     ) -> Stream:
         """Create a stream, atomically: after a crash it exists completely or not at all.
 
         The retention applies to each partition; 0 is no limit. ``created_by`` is the client's key, whose streams have
-        at most ``creator_partitions`` partitions; 0 is no limit. Raises OptionError for the name of an existing stream
-        or an invalid value, RefusedError above a limit of partitions, TransportError if the archive or the disk fails.
+        at most ``creator_partitions`` partitions; 0 is no limit. With ``schema`` (Arrow IPC), which the stream has from
+        the beginning, its rows are Arrow rows. Raises OptionError for the name of an existing stream or an invalid
+        value, DataFormatError for an invalid schema, RefusedError above a limit of partitions, TransportError if the
+        archive or the disk fails.
         """
         check_name(name)
+        fixed = None if schema is None else merge(None, schema)
         with self._changing:
             self._refuse_closed()
-            if name in self._streams or name in self.failed:
-                raise OptionError(
-                    f"stream {name!r} exists already", remedy="Choose another name, or delete that stream first."
-                )
+            self._check_new_name(name)
             definition = Definition(
                 name=name,
                 partitions=partitions,
@@ -191,15 +207,65 @@ class StreamStore:
                 retention_seconds=retention_seconds,
                 created_ns=self._wall(),
                 created_by=created_by,
+                schema_policy=schema_policy,
             )
             self._check_partitions(partitions, created_by, creator_partitions)
             draft = self.folder / f"{CREATING}{secrets.token_hex(4)}-{name}"
             try:
-                self._create_files(draft, definition)
+                self._create_files(draft, definition, fixed)
             except BaseException:
                 self._remove_folder(draft)
                 raise
-            return self._open_stream(name)
+            created = self._open_stream(name)
+            self._mark_reused(name)
+            return created
+
+    def alter(
+        self, name: str, change: Callable[[Definition], Definition], seconds: float | None = None
+    ) -> tuple[Definition, Definition]:
+        """Change the definition of a stream, atomically; return the definitions before and after.
+
+        The stream uses it from now on; its retention from the next ``tick``. ``seconds`` is the longest wait for a
+        commit. Raises OptionError for an unknown name or an invalid value, StillWorking after ``seconds``,
+        TransportError if the disk fails.
+        """
+        with self._changing:
+            stream = self.get(name)
+            before = stream.definition
+            return before, stream.redefine(change, seconds)
+
+    def rename(self, name: str, new_name: str, seconds: float | None = None) -> Stream:
+        """Rename a stream; return it. Running requests under the former name fail, its rows and writers stay.
+
+        After a crash it has either name. The former name is answered with the new one until another stream gets it.
+        ``seconds`` is the longest wait for a commit. Raises OptionError for an unknown name, or one that another stream
+        has, StillWorking after ``seconds``, TransportError if the disk fails.
+        """
+        check_name(new_name)
+        with self._changing:
+            self._refuse_closed()
+            stream = self.get(name)
+            self._check_new_name(new_name)
+            definition = stream.definition.renamed(new_name)
+            stream.close(renamed_stream(name, new_name), seconds)
+            self._streams = {key: one for key, one in self._streams.items() if key != name}
+            try:
+                rename_files(self.folder / name, definition)
+            except BaseException:
+                with suppress(AeronSparkError):
+                    self._open_stream(_present_folder(self.folder / name).name, leases=stream.space.leases)
+                raise
+            renamed = self._open_stream(new_name, leases=stream.space.leases)
+            self._mark_reused(new_name)
+            return renamed
+
+    def renamed_to(self, name: str) -> str | None:
+        """Return the present name of the stream that had the name ``name``, and that no other stream has; or None."""
+        if name in self:
+            return None
+        return next(
+            (one.definition.name for one in self._streams.values() if one.definition.is_former_name(name)), None
+        )
 
     def get(self, name: str) -> Stream:
         """Return a stream. Raises OptionError for an unknown name, or the error that prevents opening the stream."""
@@ -209,7 +275,8 @@ class StreamStore:
             error = self.failed.get(name)
             if error is not None:
                 raise error
-            raise unknown_stream(name, self.names)
+            new_name = self.renamed_to(name)
+            raise unknown_stream(name, self.names) if new_name is None else renamed_stream(name, new_name)
         return stream
 
     def __contains__(self, name: str) -> bool:
@@ -232,8 +299,11 @@ class StreamStore:
         error = self.failed.get(name)
         if error is not None:
             return Condition(RECOVERING if error.retriable else DAMAGED, str(error))
-        problem = self.get(name).problem
-        return Condition(OK) if problem is None else Condition(READ_ONLY, str(problem))
+        stream = self.get(name)
+        problem = stream.problem
+        if problem is not None:
+            return Condition(READ_ONLY, str(problem))
+        return Condition(ENDED if stream.definition.is_ended else OK)
 
     @property
     def unrecovered(self) -> dict[str, AeronSparkError]:
@@ -274,7 +344,7 @@ class StreamStore:
         with self._changing:
             self._refuse_closed()
             if name not in self.failed:
-                self.get(name).close(deleted=True)
+                self.get(name).close(deleted_stream(name))
             deleted = self.folder / f"{DELETED}{secrets.token_hex(4)}-{name}"
             try:
                 (self.folder / name).rename(deleted)
@@ -331,12 +401,27 @@ class StreamStore:
                     reason="limit",
                 )
 
+    def _check_new_name(self, name: str) -> None:
+        if name in self:
+            raise OptionError(
+                f"stream {name!r} exists already", remedy="Choose another name, or delete that stream first."
+            )
+
+    def _mark_reused(self, name: str) -> None:
+        """Note that the former name of another stream is in use again. The caller holds ``_changing``."""
+        for stream in self._streams.values():
+            if stream.definition.is_former_name(name):
+                # If it fails, requests for the name get the new name again after the other stream was deleted.
+                with suppress(AeronSparkError):
+                    stream.redefine(lambda before: before.with_reused_name(name), REUSE_TIMEOUT_S)
+
     def _recover(self, is_closing: Callable[[], bool], progress: Callable[[int, int], object]) -> None:
         recordings = {recording.id: recording for recording in archive_of(self._address).recordings()}
         for leftover in self._leftovers():
             _check_not_closing(is_closing)
             self._remove_folder(leftover)
-        names = sorted(one.name for one in self.folder.iterdir() if not one.name.startswith(".") and one.is_dir())
+        folders = sorted(one for one in self.folder.iterdir() if not one.name.startswith(".") and one.is_dir())
+        names = sorted(_present_folder(folder).name for folder in folders)
         progress(0, len(names))
         for number, name in enumerate(names, 1):
             _check_not_closing(is_closing)
@@ -344,10 +429,12 @@ class StreamStore:
                 self._open_stream(name, recordings)
             progress(number, len(names))
 
-    def _open_stream(self, name: str, recordings: dict[int, Recording] | None = None) -> Stream:
+    def _open_stream(
+        self, name: str, recordings: dict[int, Recording] | None = None, leases: ReaderLeases | None = None
+    ) -> Stream:
         """Open the stream in the folder ``name``. An error is reported, remembered in ``failed``, and raised."""
         try:
-            stream = self._load(self.folder / name, recordings)
+            stream = self._load(self.folder / name, recordings, leases)
         except AeronSparkError as error:
             before = self.failed.get(name)
             if before is None or str(before) != str(error):  # the same error of each retry is logged once
@@ -358,7 +445,7 @@ class StreamStore:
         self._streams = {**self._streams, name: stream}
         return stream
 
-    def _load(self, folder: Path, recordings: dict[int, Recording] | None = None) -> Stream:
+    def _load(self, folder: Path, recordings: dict[int, Recording] | None, leases: ReaderLeases | None) -> Stream:
         definition = read_definition(folder)
         if definition.name != folder.name:
             raise DataLossError(
@@ -369,6 +456,7 @@ class StreamStore:
         stream = Stream(
             folder, definition, self._address, self._settings, self._space, opening, self.holds,
             clock=self._clock, wall=self._wall, free_slots=self._free_slots, observer=self._observer,
+            leases=leases,
         )  # fmt: skip
         try:
             stream.recover(recordings)
@@ -381,7 +469,7 @@ class StreamStore:
         """Free the recording slots of streams that do not commit now, until one had some; return whether one had."""
         return any(stream.release_slots() for stream in self._streams.values())
 
-    def _create_files(self, draft: Path, definition: Definition) -> None:
+    def _create_files(self, draft: Path, definition: Definition, schema: bytes | None) -> None:
         """Create a stream's files in the folder ``draft``, and its recordings; then rename the folder to the name."""
         shapes: list[Shape] = []
         try:
@@ -394,7 +482,7 @@ class StreamStore:
                     self._settings.mtu,
                 )  # fmt: skip
                 shapes.append(retry_for_slot(begin, self._free_slots))
-            create_ledger(draft, shapes)
+            create_ledger(draft, shapes, schema)
             draft.rename(self.folder / definition.name)
             sync_folder(self.folder)
         except OSError as error:
@@ -442,6 +530,14 @@ class StreamStore:
     def _refuse_closed(self) -> None:
         if self._closed:
             raise EndedError(f"the store {self.folder} is closed", remedy="Open it again.")
+
+
+def _present_folder(folder: Path) -> Path:
+    """Finish a rename that a crash prevented, if the disk allows it; return the folder of the stream."""
+    try:
+        return finish_rename(folder)
+    except AeronSparkError:  # opening the stream reports that its folder has another name
+        return folder
 
 
 def _check_not_closing(is_closing: Callable[[], bool]) -> None:

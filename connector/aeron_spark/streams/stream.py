@@ -8,6 +8,7 @@ see the last view.
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -26,17 +27,19 @@ from aeron_spark.errors import (
 )
 from aeron_spark.streams.archive_mark import ArchiveMark
 from aeron_spark.streams.commit_checks import check_rows_named, check_token
-from aeron_spark.streams.definition import Definition
+from aeron_spark.streams.definition import Definition, closed_stream, ended_stream, write_definition
 from aeron_spark.streams.deletion_holds import DeletionHolds
 from aeron_spark.streams.figures import StreamFigures, figures_of
 from aeron_spark.streams.journal import JournaledLedger, StoreOpening
 from aeron_spark.streams.ledger import NO_TRANSACTION
+from aeron_spark.streams.ledger_stream import LedgerStream
 from aeron_spark.streams.model import CommitOutcome, StreamSettings
 from aeron_spark.streams.observer import CommittedTransaction, StreamObserver, StreamRecovery
-from aeron_spark.streams.reads import ReadableStream
+from aeron_spark.streams.reader_leases import ReaderLease, ReaderLeases
 from aeron_spark.streams.recordings import Recordings, free_nothing
-from aeron_spark.streams.schema_changes import merge
+from aeron_spark.streams.schema_changes import Evolution, evolve
 from aeron_spark.streams.space import StreamSpace
+from aeron_spark.streams.stage_checks import check_transaction, merge_content
 from aeron_spark.streams.stage_files import StageSpace
 from aeron_spark.streams.stages import Stage, StageRef, Stages, by_partition
 
@@ -44,11 +47,12 @@ STAGES: Final = "stages"
 MARK_INTERVAL_S: Final = 10.0  # between two updates of the archive's mark, each of which calls fsync
 
 
-class Stream(ReadableStream):
+class Stream(LedgerStream):
     """A stream with its files in ``folder``; :class:`StreamStore` creates it. Thread-safe.
 
     ``free_slots`` is called when the archive cannot record more publications at once. It closes publications of another
-    stream, and returns whether it closed one. Raises DataLossError or DataFormatError for a damaged journal.
+    stream, and returns whether it closed one. ``leases`` are those of the same stream before it was renamed. Raises
+    DataLossError or DataFormatError for a damaged journal.
     """
 
     def __init__(
@@ -65,26 +69,19 @@ class Stream(ReadableStream):
         wall: Callable[[], int] = time.time_ns,
         free_slots: Callable[[], bool] = free_nothing,
         observer: StreamObserver | None = None,
+        leases: ReaderLeases | None = None,
     ) -> None:
+        self._folder = folder
         self._observer = observer or StreamObserver()
-        self._clock = clock
-        self._wall = wall
         self._writing_timeout_s = settings.writing_timeout_s
         self._publication_idle_s = settings.publication_idle_s
         self._writing = threading.Lock()
-        self._state = threading.Lock()
-        self._recovery_loss: DataLossError | None = (
-            None  # found when the stream was opened; it makes the stream read-only
-        )
         self._commit_loss: DataLossError | None = None  # found by the last commit
         self._mark_updated_at = clock()
-        self._journal = JournaledLedger(
-            folder, definition.partitions, opening, ArchiveMark(address.archive_dir, definition)
-        )
-        self._ledger = self._journal.ledger
+        journal = JournaledLedger(folder, definition.partitions, opening, ArchiveMark(address.archive_dir, definition))
         try:
             self._recordings = Recordings(
-                definition, address, settings, self._ledger.recordings, self._observer, clock=clock,
+                definition, address, settings, journal.ledger.recordings, self._observer, clock=clock,
                 free_slots=free_slots,
             )  # fmt: skip
             self._stages = Stages(
@@ -96,44 +93,20 @@ class Stream(ReadableStream):
                 sync=settings.sync_stages,
             )
         except BaseException:
-            self._journal.close()
+            journal.close()
             raise
+        super().__init__(definition, address, settings, self._recordings.view(journal.ledger), journal, clock, wall)
         self.space = StreamSpace(
-            definition, self._journal, self._recordings, self._observer, holds, self._state, self._renew_view,
-            clock=clock, wall=wall,
+            definition, journal, self._recordings, self._observer, holds, self._state, self._renew_view, clock=clock,
+            wall=wall, leases=leases,
         )  # fmt: skip
-        super().__init__(definition, address, settings, self._recordings.view(self._ledger))
 
     @property
     def problem(self) -> AeronSparkError | None:
         """The error that makes the stream read-only, or None."""
         return self._recovery_loss or self._commit_loss or self._journal.failure
 
-    # For readers; ReadableStream has more methods for them
-
-    def position_at(self, time_ns: int) -> list[int]:
-        """Return, by partition, the start of the first transaction committed at or after ``time_ns``, or its end.
-
-        ``time_ns`` is ns since 1970 by this server's clock. Only the time index in the ledger is searched.
-        """
-        self._refuse_closed()
-        with self._state:
-            found = self._ledger.position_at(time_ns)
-            return [max(position, start) for position, start in zip(found, self._ledger.starts, strict=True)]
-
-    def lags_ns(self, positions: Mapping[int, int]) -> dict[int, int]:
-        """Return, by partition, how long ago the first byte from a reader's position on was committed, in ns.
-
-        0 without such a byte. By this server's clock. Only the time index in the ledger is searched. Raises OptionError
-        for an unknown partition.
-        """
-        self._refuse_closed()
-        for partition in positions:
-            self._check_partition(partition)
-        now_ns = self._wall()
-        with self._state:
-            times = {partition: self._ledger.committed_at(partition, at) for partition, at in positions.items()}
-        return {partition: 0 if at is None else max(0, now_ns - at) for partition, at in times.items()}
+    # For readers; LedgerStream has more methods for them
 
     def lease(self, reader: str, positions: Mapping[int, int], seconds: float, owner: str = "") -> None:
         """Lease the bytes from ``positions`` (by partition) on to ``reader`` for ``seconds``; replace its former lease.
@@ -150,27 +123,23 @@ class Stream(ReadableStream):
         with self._state:
             self.space.end_leases(owner)
 
+    def live_leases(self) -> dict[tuple[str, str], ReaderLease]:
+        """Return the leases that have not expired, by owner and reader id; ``until`` is in seconds from now."""
+        with self._state:
+            self._refuse_closed()
+            now = self._clock()
+            return {
+                who: dataclasses.replace(lease, until=lease.until - now)
+                for who, lease in self.space.leases.live(now).items()
+            }
+
+    def release_lease(self, reader: str) -> None:
+        """End the leases of a reader id. Raises OptionError for a reader without a lease."""
+        with self._state:
+            self._refuse_closed()
+            self.space.leases.release(reader, self._clock())
+
     # For writers
-
-    def claim_writer(self, writer: str, owner: str) -> None:
-        """Give a writer id that has no owner to a client's key. Raises RefusedError if it belongs to another key."""
-        with self._state:
-            self._refuse_unwritable()
-            record = self._ledger.owners.prepare(writer, owner, max(self._wall(), 0))
-            if record is not None:
-                self._journal.write(record)
-
-    def last_transaction(self, writer: str, producer: str = "") -> int:
-        """Return the last committed transaction of the writer, or of one of its producers; -1 for none."""
-        with self._state:
-            self._refuse_closed()
-            return self._ledger.last_transaction(writer, producer)
-
-    def last_transaction_with_token(self, writer: str, producer: str) -> tuple[int, str]:
-        """Return the producer's last committed transaction, or -1, and its token, or ""."""
-        with self._state:
-            self._refuse_closed()
-            return self._ledger.last_transaction(writer, producer), self._ledger.token(writer, producer)
 
     def begin(
         self, writer: str, run: str, transaction: int | None = None, *, single_use: bool = False, producer: str = "",
@@ -184,23 +153,16 @@ class Stream(ReadableStream):
         ``replaced`` is the run under which the same program began before.
 
         Raises RefusedError if a later run has fenced ``run`` or ``replaced``; if the writer is not known any more; if
-        the transaction belongs to another producer; and, with the reason "diverged" and no change, if the stream lacks
-        an acknowledged transaction. Raises DataLossError if the stream is read-only.
+        the transaction belongs to another producer; and, without a change, with the reason "diverged" if the stream
+        lacks an acknowledged transaction, and with the reason "ended" if it takes no more rows. Raises DataLossError if
+        the stream is read-only.
         """
         with self._state:
             self._refuse_unwritable()
+            self._refuse_ended(writer, transaction, producer)
             self._ledger.check_acknowledged(writer, acknowledged, stamp)
             self._begin_run(writer, run, single_use, transaction, producer, replaced)
             return self._ledger.last_transaction(writer), self._ledger.stamp(writer)
-
-    def first_lost(self, writer: str, acknowledged: int, stamp: str) -> int | None:
-        """Return the writer's first transaction up to ``acknowledged`` that this stream lacks, or None.
-
-        See :meth:`begin` for the arguments.
-        """
-        with self._state:
-            self._refuse_closed()
-            return self._ledger.first_lost(writer, acknowledged, stamp)
 
     def open_stage(
         self,
@@ -219,26 +181,30 @@ class Stream(ReadableStream):
         replaced: str = "",
         owner: str = "",
         owner_bytes: int = 0,
+        evolution: Evolution = Evolution.NOT_REQUESTED,
     ) -> Stage:
         """Open a stage for the rows of one task and partition; see :meth:`begin` for the other keyword arguments.
 
-        All stages of ``owner``, a client's key, have at most ``owner_bytes`` bytes; 0 is no limit.
+        All stages of ``owner``, a client's key, have at most ``owner_bytes`` bytes; 0 is no limit. ``evolution`` is
+        whether the stage may add columns to a strict schema.
 
-        Raises AlreadyCommitted; RefusedError as :meth:`begin`, or if the space for stages is full; DataFormatError for
-        another content than the stream's, or a schema that does not merge with the stream's.
+        Raises AlreadyCommitted; RefusedError as :meth:`begin`, if the space for stages is full, or with the reason
+        "schema" for columns that the schema policy refuses; DataFormatError for another content than the stream's, or a
+        schema that does not merge with the stream's.
         """
         self._check_partition(partition)
         with self._state:
             self._refuse_unwritable()
+            self._refuse_ended(writer, transaction, producer)
             self._ledger.check_acknowledged(writer, acknowledged, stamp)
             self._begin_run(writer, run, single_use, transaction, producer, replaced)
             self._ledger.check_open(writer, run, transaction, producer)
             self._ledger.check_content(content)
             if schema is not None:
-                merge(self._ledger.schema, schema)
+                evolve(self._ledger.schema, schema, self.definition.schema_policy, evolution)
             return self._stages.open(
                 writer, run, transaction, partition, task, content, schema, now=self._clock(), single_use=single_use,
-                share=self._stages.space.share(owner, owner_bytes),
+                share=self._stages.space.share(owner, owner_bytes), evolves=evolution is Evolution.PERMITTED,
             )  # fmt: skip
 
     def stage(self, stage_id: str) -> Stage:
@@ -248,7 +214,7 @@ class Stream(ReadableStream):
 
     def commit(
         self, writer: str, run: str, transaction: int, stages: Iterable[StageRef], *, producer: str = "",
-        rows: int | None = None, seconds: float | None = None, token: str = "",
+        rows: int | None = None, seconds: float | None = None, token: str = "", may_evolve: bool = True,
     ) -> CommitOutcome:  # fmt: skip
         """Make the rows of these stages visible, all at once. Do nothing for a transaction that is committed already.
 
@@ -256,12 +222,13 @@ class Stream(ReadableStream):
         transaction are removed. After an error no row of the transaction is visible; the caller may repeat the commit,
         unless it was refused. ``rows`` is the number of rows that the writer wrote in the transaction. ``seconds`` is
         the longest wait for another commit. ``token`` is the producer's own text, stored with its last transaction.
+        ``may_evolve`` is whether stages that evolve a strict schema may do so now.
 
         Raises UsageError for a token of more than 1,024 bytes of UTF-8. Raises RefusedError without stages, if the
-        stages have another number of rows, if one was removed, if the run is fenced, or if the transaction belongs to
-        another producer. Raises DataFormatError for a damaged stage or a schema that does not merge; TransportError or
-        WaitTimeout if the archive or the disk failed; StillWorking after ``seconds``; DataLossError if the stream is
-        read-only.
+        stages have another number of rows, if one was removed, if the run is fenced, if the transaction belongs to
+        another producer, if the stream has ended, or if the schema policy refuses the columns. Raises DataFormatError
+        for a damaged stage or a schema that does not merge; TransportError or WaitTimeout if the archive or the disk
+        failed; StillWorking after ``seconds``; DataLossError if the stream is read-only.
         """
 
         def get_stages() -> list[Stage]:
@@ -269,7 +236,7 @@ class Stream(ReadableStream):
             check_rows_named(writer, transaction, refs, rows)
             return self._named_stages(writer, run, transaction, refs)
 
-        return self._commit_unless_repeated(writer, run, transaction, producer, token, get_stages, seconds)
+        return self._commit_unless_repeated(writer, run, transaction, producer, token, get_stages, seconds, may_evolve)
 
     def commit_empty(
         self, writer: str, run: str, transaction: int, *, producer: str = "", seconds: float | None = None,
@@ -281,7 +248,7 @@ class Stream(ReadableStream):
     def _commit_unless_repeated(
         self, writer: str, run: str, transaction: int, producer: str, token: str,
         get_stages: Callable[[], list[Stage]],
-        seconds: float | None,
+        seconds: float | None, may_evolve: bool = True,
     ) -> CommitOutcome:  # fmt: skip
         check_token(writer, transaction, token)
         with self._lock_writing(seconds):
@@ -289,10 +256,11 @@ class Stream(ReadableStream):
                 self._refuse_unwritable()
                 is_repeated = self._ledger.is_committed(writer, transaction, producer)
                 if not is_repeated:
+                    self._refuse_ended(writer, transaction, producer)
                     self._ledger.check_open(writer, run, transaction, producer)
             if not is_repeated:
                 begun = self._clock()
-                self._commit(writer, run, transaction, get_stages(), producer, token, begun)
+                self._commit(writer, run, transaction, get_stages(), producer, token, begun, may_evolve)
             for stage in self._stages.of(writer):
                 if stage.description.transaction <= transaction:
                     stage.release()
@@ -341,6 +309,28 @@ class Stream(ReadableStream):
             self._refuse_unwritable()
             self.space.purge(partition, before_position, before_time_ns)
         return [state.start for state in self._view.states]
+
+    def redefine(self, change: Callable[[Definition], Definition], seconds: float | None = None) -> Definition:
+        """Replace the definition by ``change`` of it, in the file and here; return it. Ends waits if the stream ended.
+
+        ``seconds`` is the longest wait for a commit. Raises StillWorking after it, TransportError if the disk fails;
+        the definition is unchanged then.
+        """
+        with self._lock_writing(seconds), self._state:
+            self._refuse_closed()
+            changed = change(self.definition)
+            write_definition(self._folder, changed)
+            self.definition = self.space.definition = changed
+        if changed.is_ended:
+            self._end_waits()
+        return changed
+
+    def retention_starts(self, definition: Definition) -> list[int]:
+        """Return the first position of each partition that the retention of ``definition`` would keep now."""
+        with self._state:
+            self._refuse_closed()
+            wanted = self.space.retention_starts(definition)
+            return [max(start, wanted.get(index, 0)) for index, start in enumerate(self._ledger.starts)]
 
     def recover(self, recordings: Mapping[int, Recording] | None = None) -> None:
         """Truncate each recording at its committed end. ``recordings`` are the archive's by id, if they were listed.
@@ -399,13 +389,16 @@ class Stream(ReadableStream):
             self._writing.release()
         return []
 
-    def close(self, *, deleted: bool = False) -> None:
-        """Close the publications and files. Committed and staged rows stay on the disk."""
-        with self._lock_writing():
+    def close(self, error: AeronSparkError | None = None, seconds: float | None = None) -> None:
+        """Close the publications and files. Committed and staged rows stay on the disk. Later calls raise ``error``.
+
+        ``seconds`` is the longest wait for a commit. Raises StillWorking after it; the stream stays open then.
+        """
+        with self._lock_writing(seconds):
             with self._state:
                 if self._closed:
                     return
-                self._mark_closed("deleted" if deleted else "closed")
+                self._mark_closed(error or closed_stream(self.definition.name))
                 self._stages.close()
                 self._journal.close()
             self._recordings.close_idle(0.0)
@@ -422,11 +415,14 @@ class Stream(ReadableStream):
             self._journal.update_mark()
 
     def _commit(
-        self, writer: str, run: str, transaction: int, named: list[Stage], producer: str, token: str, begun: float
-    ) -> None:
+        self, writer: str, run: str, transaction: int, named: list[Stage], producer: str, token: str, begun: float,
+        may_evolve: bool,
+    ) -> None:  # fmt: skip
         with_rows = [stage for stage in named if stage.rows]
         with self._state:
-            content, schema = self._merge_content(with_rows)
+            content, schema = merge_content(
+                self._ledger, with_rows, self.definition.schema_policy, may_evolve=may_evolve
+            )
             changes_schema = schema != self._ledger.schema
             ends_before = list(self._ledger.ends)
         stages = by_partition(with_rows)
@@ -480,14 +476,7 @@ class Stream(ReadableStream):
                 remedy="Name the stages of the successful attempts, each once.",
             )
         stages = [self._take_stage(ref) for ref in refs]
-        for stage in stages:
-            found = stage.description
-            if (found.writer, found.run, found.transaction) != (writer, run, transaction):
-                raise UsageError(
-                    f"the commit of transaction {transaction} of writer {writer!r}, run {run!r}, names stage "
-                    f"{stage.id} of transaction {found.transaction} of writer {found.writer!r}, run {found.run!r}",
-                    remedy="Name the stages of the transaction itself.",
-                )
+        check_transaction(stages, writer, run, transaction)
         return stages
 
     def _take_stage(self, ref: StageRef) -> Stage:
@@ -496,23 +485,6 @@ class Stream(ReadableStream):
             return self._stages.take(ref, self._clock())
         except DataFormatError as error:
             raise RefusedError(error.what, remedy=error.remedy) from error
-
-    def _merge_content(self, stages: list[Stage]) -> tuple[str, bytes | None]:
-        """Return the content and schema of the stream with the rows of these stages."""
-        content, schema = self._ledger.content, self._ledger.schema
-        for stage in stages:
-            description = stage.description
-            self._ledger.check_content(description.content)
-            if content and content != description.content:
-                raise DataFormatError(
-                    f"tasks of transaction {description.transaction} of writer {description.writer!r} staged "
-                    f"{content} and {description.content} rows, expected one content",
-                    remedy="Write the whole transaction with one payload.",
-                )
-            content = description.content
-            if description.schema is not None:
-                schema = merge(schema, description.schema)
-        return content, schema
 
     def _begin_run(
         self, writer: str, run: str, single_use: bool, transaction: int | None, producer: str, replaced: str = ""
@@ -545,8 +517,9 @@ class Stream(ReadableStream):
         finally:
             self._writing.release()
 
-    def _refuse_unwritable(self) -> None:
-        self._refuse_closed()
-        if self._recovery_loss is not None:
-            raise self._recovery_loss
-        self._journal.check_writable()
+    def _refuse_ended(self, writer: str, transaction: int | None, producer: str) -> None:
+        """Raise RefusedError if the stream has ended, unless the transaction is committed."""
+        if not self.definition.is_ended:
+            return
+        if transaction is None or not self._ledger.is_committed(writer, transaction, producer):
+            raise ended_stream(self.definition)

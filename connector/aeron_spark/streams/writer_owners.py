@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
-from aeron_spark.errors import RefusedError
-from aeron_spark.streams.journal_records import WriterOwned
+from aeron_spark.errors import OptionError, RefusedError
+from aeron_spark.streams.journal_records import Writer, WriterOwned, WriterReleased
+from aeron_spark.streams.model import KnownWriter
 
 MAX_WRITERS: Final = 10_000  # ids with an owner; an owner has about 300 bytes
 
@@ -48,6 +50,27 @@ class WriterOwners:
             )
         return WriterOwned(writer, owner, time_ns)
 
+    def prepare_release(self, writer: str, writers: Mapping[str, Writer]) -> WriterReleased | None:
+        """Return the record that makes the id belong to no key, or None if it belongs to none.
+
+        ``writers`` are the writers that have a run. Raises OptionError for an unknown id.
+        """
+        if writer in self._owned:
+            return WriterReleased(writer)
+        if writer not in writers:
+            near = difflib.get_close_matches(writer, [*self._owned, *writers], n=1)
+            raise OptionError(
+                f"the stream does not know the writer id {writer[:255]!r}",
+                remedy=f"Did you mean {near[0]!r}?" if near else "Use one of the ids that 'streams writers' lists.",
+            )
+        return None
+
+    def known_writers(self, writers: Mapping[str, Writer]) -> list[KnownWriter]:
+        """Return the ids that have a run or an owner, in their order."""
+        return [
+            _known_writer(name, writers.get(name), self._owned.get(name)) for name in sorted({*writers, *self._owned})
+        ]
+
     def apply(self, record: WriterOwned) -> None:
         """Change the owner of a writer id."""
         self._owned[record.writer] = record
@@ -64,3 +87,10 @@ class WriterOwners:
     def records(self) -> tuple[WriterOwned, ...]:
         """Return the owners, for a snapshot."""
         return tuple(self._owned.values())
+
+
+def _known_writer(name: str, writer: Writer | None, owned: WriterOwned | None) -> KnownWriter:
+    owner = "" if owned is None else owned.owner
+    if writer is None:  # no run of the id has begun
+        return KnownWriter(name, Writer("").last, 0 if owned is None else owned.time_ns, owner, single_use=False)
+    return KnownWriter(name, writer.last, writer.time_ns, owner, writer.single_use)

@@ -35,28 +35,18 @@ from __future__ import annotations
 
 import struct
 from enum import IntEnum
-from typing import Annotated, Any, Final, Generic, NamedTuple, TypeVar, cast, get_args
+from typing import Annotated, Any, Final, NamedTuple, cast, get_args
 
 import msgspec
 
 from aeron_spark.errors import AeronSparkError, DataFormatError, OptionError, decode_error, encode_error
+from aeron_spark.wire.stream_admin_rpc import AdminRequest, AdminResponse, Done, Request, Response, ResponseT
 
 SERVICE: Final = 2**62 + 2  # 2**62 + 1 had one method for each request; see protocol.rpc_objects.FIRST_SERVICE
 METHOD: Final = "handle"
 _SAME_RELEASE: Final = "Use the same release of aeron-spark in the client and the server."
 
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
-
-
-class Response(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The base of all responses."""
-
-
-ResponseT = TypeVar("ResponseT", bound=Response)
-
-
-class Request(msgspec.Struct, Generic[ResponseT], frozen=True, forbid_unknown_fields=True):
-    """The base of all requests; ``ResponseT`` is the response to a request that succeeds."""
 
 
 class StagedPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -66,14 +56,6 @@ class StagedPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rows: int
     bytes: int
     crc: int
-
-
-class PartitionRange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A partition, its first position, and the position after its last committed row."""
-
-    partition: int
-    start: int
-    end: int
 
 
 class CommittedPartition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -98,35 +80,15 @@ class Failure(Response, frozen=True, tag="failure"):
     error: bytes
 
 
-class Done(Response, frozen=True, tag="done"):
-    """The request succeeded, and its response has no values."""
-
-
-class StreamDescription(Response, frozen=True, tag="stream"):
-    """A stream; see ``stream_client.directory.StreamInfo``. ``schema`` is empty for a stream without a schema."""
-
-    name: str
-    state: str
-    problem: str
-    content: str
-    schema: bytes
-    created_ns: int
-    retention_bytes: int
-    retention_seconds: float
-    term_bytes: int
-    partitions: tuple[PartitionRange, ...]
-
-
-class StreamList(Response, frozen=True, tag="streams"):
-    """The streams that the client's grant allows it to use, sorted by name."""
-
-    streams: tuple[StreamDescription, ...]
-
-
 class CommittedPartitions(Response, frozen=True, tag="partitions"):
-    """The states of all partitions at the same moment."""
+    """The states of all partitions at the same moment.
+
+    If ``is_ended``, no rows follow these ends. ``former_names`` are the stream's names before it was renamed.
+    """
 
     partitions: tuple[CommittedPartition, ...]
+    is_ended: bool
+    former_names: tuple[str, ...]
 
 
 class PartitionPositions(Response, frozen=True, tag="positions"):
@@ -203,33 +165,6 @@ class Committed(Response, frozen=True, tag="committed"):
     repeated: bool
     ends: tuple[int, ...]
     stamp: str
-
-
-class ListStreams(Request[StreamList], frozen=True, tag="list"):
-    """List the streams that the client may use, including damaged ones."""
-
-
-class DescribeStream(Request[StreamDescription], frozen=True, tag="describe"):
-    """Describe a stream. For a damaged stream, fails with the stream's error unless ``accept_damaged`` is true."""
-
-    stream: str
-    accept_damaged: bool = False
-
-
-class CreateStream(Request[StreamDescription], frozen=True, tag="create"):
-    """Create a stream. A retention of 0 means no limit; ``term_bytes`` 0 means the server's default."""
-
-    stream: str
-    partitions: int
-    retention_bytes: int
-    retention_seconds: float
-    term_bytes: int
-
-
-class DeleteStream(Request[Done], frozen=True, tag="delete"):
-    """Delete a stream with all its rows."""
-
-    stream: str
 
 
 class PurgeStream(Request[PartitionPositions], frozen=True, tag="purge"):
@@ -353,7 +288,8 @@ class OpenStage(Request[StageOpened], frozen=True, tag="open-stage"):
 
     The same request, sent again, returns the same stage. With ``partition`` None, the server chooses the partition:
     the task's number modulo the number of partitions. ``max_message_bytes`` is the longest message that the client
-    wants to stage; a value above the stream's limit is refused. 0 means the stream's limit.
+    wants to stage; a value above the stream's limit is refused. 0 means the stream's limit. With ``evolve_schema`` the
+    stage may add columns to the stream's schema, if the client's grant allows it.
     """
 
     stream: str
@@ -372,6 +308,7 @@ class OpenStage(Request[StageOpened], frozen=True, tag="open-stage"):
     acknowledged: int = -1
     stamp: str = ""
     replaced: str = ""
+    evolve_schema: bool = False
 
 
 class FinishStage(Request[StageFinished], frozen=True, tag="finish-stage"):
@@ -422,13 +359,13 @@ class AbortTransaction(Request[Done], frozen=True, tag="abort"):
 
 
 AnyRequest = (
-    ListStreams | DescribeStream | CreateStream | DeleteStream | PurgeStream | PartitionStates | FindBoundary
+    AdminRequest | PurgeStream | PartitionStates | FindBoundary
     | FindPosition | MeasureLags | AwaitCommits | RenewLease | StartRead | StopRead | LastTransaction
     | BeginTransaction | FindLostTransaction | OpenStage | FinishStage | CommitTransaction | CommitEmptyTransaction
     | AbortTransaction
 )  # fmt: skip
 AnyResponse = (
-    Failure | Done | StreamDescription | StreamList | CommittedPartitions | PartitionPositions | ReaderLags
+    AdminResponse | Failure | CommittedPartitions | PartitionPositions | ReaderLags
     | BoundaryFound | CommitsSeen | LastCommitted | Begun | LostTransaction | StageOpened | StageFinished | Committed
 )  # fmt: skip
 

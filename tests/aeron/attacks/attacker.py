@@ -19,6 +19,7 @@ from aeron_spark.client.client import Client
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.protocol.frames import RecordKind
 from aeron_spark.protocol.rpc_messages import CALL
+from aeron_spark.wire import stream_admin_rpc as admin_rpc
 from aeron_spark.wire import stream_rpc as rpc
 
 STREAM: Final = "prices"
@@ -38,7 +39,7 @@ def waits(client: Client) -> Iterator[None]:
 
 def one_way_calls(client: Client) -> Iterator[None]:
     """S1: one-way calls that the server cannot refuse."""
-    request = rpc.encode_request(rpc.ListStreams())
+    request = rpc.encode_request(admin_rpc.ListStreams())
     proxy = client.remote(rpc.SERVICE).oneway
     while True:
         proxy[rpc.METHOD](request)

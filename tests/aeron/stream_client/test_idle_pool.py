@@ -32,7 +32,7 @@ from aeron_spark.options import ServerRoute
 from aeron_spark.options.values import parse_public_key
 from aeron_spark.pool import ConnectionPool, _close_shared_clients
 from aeron_spark.waiting import wait_for
-from aeron_spark.wire.stream_rpc import ListStreams
+from aeron_spark.wire.stream_admin_rpc import ListStreams
 from tests.java_threads import java_threads
 
 address, key, aeron_dir, use = sys.argv[1:]

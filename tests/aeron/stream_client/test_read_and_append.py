@@ -20,7 +20,8 @@ from aeron_spark.stream_client.session import StreamSession
 from aeron_spark.stream_client.staging import ServerAppender
 from aeron_spark.stream_client.transactions import abort, begin, commit
 from aeron_spark.wire.arrow import decode_batches
-from aeron_spark.wire.stream_rpc import DescribeStream, FinishStage, OpenStage, Request
+from aeron_spark.wire.stream_admin_rpc import DescribeStream, Request
+from aeron_spark.wire.stream_rpc import FinishStage, OpenStage
 
 
 def new_stream(server: Server, partitions: int = 1) -> str:

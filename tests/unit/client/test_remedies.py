@@ -28,7 +28,7 @@ from aeron_spark.protocol.rpc_dispatch import REMEDIES
 from aeron_spark.server.observer import ServerObserver
 from aeron_spark.server.stream_service import StreamRequestHandler
 from aeron_spark.stream_client.session import StreamSession
-from aeron_spark.wire import stream_rpc
+from aeron_spark.wire import stream_admin_rpc, stream_rpc
 from tests.unit.connection.endpoints import ADDRESS, LINK, World, wait_for
 
 LOG = "aeron_spark.server"
@@ -164,7 +164,7 @@ def test_the_error_of_a_stream_request_has_the_name_of_its_call_in_the_servers_l
     session = StreamSession(world.client(), 20.0)
     for _ in range(2):
         with pytest.raises(AeronSparkError) as caught:
-            session.call(stream_rpc.DeleteStream("prices"))
+            session.call(stream_admin_rpc.DeleteStream("prices"))
         assert caught.value.call == failed[-1]
         assert str(caught.value).endswith(f" (call {failed[-1]} in the peer's log)")
         assert failed[-1] not in caught.value.what

@@ -53,7 +53,7 @@ PUBLIC = {
         "idleTimeout",
         "connectTimeout",
     ),
-    *("ack", "offerTimeout", "whenUnconnected", "maxMessageBytes", "writerId", "acceptGap"),
+    *("ack", "offerTimeout", "whenUnconnected", "maxMessageBytes", "writerId", "acceptGap", "evolveSchema"),
 }
 
 PUBLIC_AT_ENDPOINTS = {

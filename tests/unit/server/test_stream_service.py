@@ -15,6 +15,21 @@ from aeron_spark.server.observer import ServerObserver
 from aeron_spark.server.running_commits import RunningCommits
 from aeron_spark.server.stream_service import StreamLimits, StreamRequestHandler
 from aeron_spark.streams.store import Condition
+from aeron_spark.wire.stream_admin_rpc import (
+    AlterStream,
+    CreateStream,
+    DeleteStream,
+    DescribeStream,
+    EndStream,
+    ListLeases,
+    ListStreams,
+    ListWriters,
+    ReleaseLease,
+    ReleaseWriter,
+    RenameStream,
+    ReopenStream,
+    Request,
+)
 from aeron_spark.wire.stream_rpc import (
     RESPONSES,
     AbortTransaction,
@@ -22,28 +37,23 @@ from aeron_spark.wire.stream_rpc import (
     BeginTransaction,
     CommitEmptyTransaction,
     CommitTransaction,
-    CreateStream,
-    DeleteStream,
-    DescribeStream,
     FindBoundary,
     FindLostTransaction,
     FindPosition,
     FinishStage,
     LastTransaction,
-    ListStreams,
     MeasureLags,
     OpenStage,
     PartitionStates,
     PurgeStream,
     RenewLease,
-    Request,
     StartRead,
     StopRead,
     decode_response,
     encode_request,
 )
 
-READ, WRITE, CREATE, PURGE = "read", "write", "create", "purge"
+READ, WRITE, CREATE, MANAGE, PURGE = "read", "write", "create", "manage", "purge"
 ALL_ACTIONS: Final = frozenset(STREAM_ACTIONS)
 NAME: Final = "flights"
 STAGE: Final = OpenStage(NAME, "w", "run", 0, True, "producer", 0, 0, "raw", b"", 1, 1)
@@ -53,6 +63,14 @@ REQUESTS: Final[list[tuple[Request[Any], frozenset[str]]]] = [
     (DescribeStream(NAME), ALL_ACTIONS),
     (DescribeStream(NAME, accept_damaged=True), ALL_ACTIONS),
     (CreateStream(NAME, 1, 0, 0.0, 0), frozenset({CREATE})),
+    (AlterStream(NAME, retention_bytes=1), frozenset({MANAGE})),
+    (EndStream(NAME), frozenset({MANAGE})),
+    (ReopenStream(NAME), frozenset({MANAGE})),
+    (ListWriters(NAME), frozenset({MANAGE})),
+    (ReleaseWriter(NAME, "w"), frozenset({MANAGE})),
+    (ListLeases(NAME), frozenset({MANAGE})),
+    (ReleaseLease(NAME, "reader"), frozenset({MANAGE})),
+    (RenameStream(NAME, "new"), frozenset({MANAGE})),
     (DeleteStream(NAME), frozenset({PURGE})),
     (PurgeStream(NAME), frozenset({PURGE})),
     (PartitionStates(NAME), frozenset({READ, WRITE})),
@@ -95,6 +113,12 @@ class Store:
 
     def delete(self, name: str) -> NoReturn:
         raise Admitted
+
+    def rename(self, *_: object) -> NoReturn:
+        raise Admitted
+
+    def renamed_to(self, name: str) -> None:
+        return None
 
     def condition(self, name: str) -> Condition:
         return Condition("damaged", self.failed[name])
@@ -142,7 +166,9 @@ def handler(grant: Grant) -> StreamRequestHandler:
 
 
 def granted_to(name: str, *actions: Any) -> Grant:
-    return Grant(streams=(StreamGrant((name,), frozenset(actions)), StreamGrant(("another",), ALL_ACTIONS)))
+    """Return a grant of these actions; it allows to create ``new``, for the request that renames a stream to it."""
+    new = StreamGrant(("new",), frozenset({"create"}))
+    return Grant(streams=(StreamGrant((name,), frozenset(actions)), StreamGrant(("another",), ALL_ACTIONS), new))
 
 
 def name_of(value: object) -> str:

@@ -37,15 +37,8 @@ from aeron_spark.stream_client.session import StreamSession
 from aeron_spark.streams.journal import Journal
 from aeron_spark.streams.model import StreamSettings
 from aeron_spark.streams.store import StreamStore
-from aeron_spark.wire.stream_rpc import (
-    METHOD,
-    SERVICE,
-    CommitTransaction,
-    Request,
-    decode_request,
-    encode_response,
-    failure_of,
-)
+from aeron_spark.wire.stream_admin_rpc import Request
+from aeron_spark.wire.stream_rpc import METHOD, SERVICE, CommitTransaction, decode_request, encode_response, failure_of
 from tests.unit.stream_client.recorded import ADDRESS, Kept, MemoryArchive, messages_of, stand_in
 
 STEP = 0.001  # seconds that a request takes

@@ -27,7 +27,8 @@ from hypothesis.stateful import (
 
 from aeron_spark.errors import AeronSparkError, RefusedError
 from aeron_spark.stream_client.writer import StreamWriter
-from aeron_spark.wire.stream_rpc import CommitTransaction, FinishStage, Request
+from aeron_spark.wire.stream_admin_rpc import Request
+from aeron_spark.wire.stream_rpc import CommitTransaction, FinishStage
 from tests.unit.stream_client.joined import Copy, Done, Fault, Outage, World
 
 TIMEOUT_S = 4.0

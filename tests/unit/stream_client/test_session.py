@@ -22,12 +22,11 @@ from aeron_spark.protocol.rpc_dispatch import UNKNOWN_OBJECT
 from aeron_spark.stream_client.reader import StreamReader
 from aeron_spark.stream_client.session import IDLE_TIMEOUT_S, RETRY_INTERVAL_S, StreamSession
 from aeron_spark.stream_client.transactions import ATTEMPT_TIMEOUT_S, commit_empty
+from aeron_spark.wire.stream_admin_rpc import ListStreams, StreamList
 from aeron_spark.wire.stream_rpc import (
     METHOD,
     CommitEmptyTransaction,
     Committed,
-    ListStreams,
-    StreamList,
     decode_request,
     encode_response,
     failure_of,

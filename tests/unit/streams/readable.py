@@ -6,7 +6,7 @@ from typing import Final
 
 from aeron_spark.aeron.archive import ArchiveAddress
 from aeron_spark.log.epochs import Epochs
-from aeron_spark.streams.definition import Definition
+from aeron_spark.streams.definition import Definition, closed_stream, deleted_stream
 from aeron_spark.streams.model import PartitionState, StreamSettings, StreamView
 from aeron_spark.streams.reads import ReadableStream
 
@@ -37,7 +37,11 @@ class MemoryStream(ReadableStream):
         self._replace_view(view(*ends))
 
     def end(self, why: str) -> None:
-        self._mark_closed(why)
+        self._mark_closed(closed_stream(NAME) if why == "closed" else deleted_stream(NAME))
+
+    def end_waits(self) -> None:
+        """Stand for the end of the stream, which takes no more rows then."""
+        self._end_waits()
 
     @property
     def waits(self) -> int:

@@ -15,6 +15,7 @@ from aeron_spark.streams.definition import (
     MAX_PARTITIONS,
     Definition,
     check_name,
+    ended_stream,
     read_definition,
     unknown_stream,
     write_definition,
@@ -55,6 +56,16 @@ def test_invalid_names_are_refused(name: str) -> None:
         ({"term_bytes": 3 << 16}, "terms of 196608 bytes"),
         ({"term_bytes": 1 << 15}, "terms of"),
         ({"term_bytes": 1 << 31}, "terms of"),
+        ({"partitions": True}, "cannot have True partitions"),
+        ({"retention_bytes": -1}, "a retention of -1 bytes"),
+        ({"retention_bytes": True}, "a retention of True bytes"),
+        ({"retention_bytes": 1.5}, "a retention of 1.5 bytes"),
+        ({"retention_bytes": 2**63}, "a retention of 9223372036854775808 bytes"),
+        ({"retention_seconds": -0.5}, "a retention of -0.5 seconds"),
+        ({"retention_seconds": float("nan")}, "a retention of nan seconds"),
+        ({"retention_seconds": float("inf")}, "a retention of inf seconds"),
+        ({"retention_seconds": False}, "a retention of False seconds"),
+        ({"schema_policy": "loose"}, "the schema policy 'loose'"),
     ],
 )
 def test_invalid_definitions_are_refused(change: dict[str, Any], why: str) -> None:
@@ -77,6 +88,23 @@ def test_the_error_for_an_unknown_stream_suggests_similar_names(known: list[str]
     assert remedy in error.remedy
 
 
+def test_a_definition_of_an_earlier_release_is_additive_and_takes_rows(tmp_path: Path) -> None:
+    fields = {name: getattr(FLIGHTS, name) for name in ("name", "partitions", "stream_ids", "term_bytes")}
+    (tmp_path / FILE_NAME).write_bytes(msgspec.json.encode({"version": 1, "stream": fields}))
+    found = read_definition(tmp_path)
+    assert (found.schema_policy, found.is_ended, found.former_names) == ("additive", False, ())
+    assert found.original_name == "flights"
+
+
+def test_an_ended_definition_keeps_the_time_of_its_end_until_it_is_reopened() -> None:
+    ended = FLIGHTS.ended(5)
+    assert (ended.is_ended, ended.ended(9)) == (True, ended)
+    assert ended.reopened() == FLIGHTS
+    error = ended_stream(FLIGHTS.ended(1_700_000_000 * 10**9))
+    assert error.reason == "ended"
+    assert "stream 'flights' was ended at 2023-11-14T22:13:20Z" in error.what
+
+
 def test_invalid_files_of_definitions_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataLossError, match="cannot be read: No such file"):
         read_definition(tmp_path)
@@ -90,7 +118,7 @@ def test_invalid_files_of_definitions_are_refused(tmp_path: Path) -> None:
         ('{"version": 1}', "missing required field"),
         (whole.replace("1048576", "5"), "terms of 5 bytes"),
         (whole.replace("retention_bytes", "later_field"), "unknown field"),
-        (whole.replace(": 1073741824", ": -1"), ">= 0"),
+        (whole.replace(": 1073741824", ": -1"), "cannot have a retention of -1 bytes"),
         ("[" * 100_000, "does not define a stream"),
     ):
         path.write_text(text)

@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 from aeron_spark.errors import DataFormatError
 from aeron_spark.streams.journal_records import (
     Committed,
+    ContentFixed,
     Purged,
     Record,
     Recorded,
     RunStarted,
+    WriterReleased,
     decode_record,
     encode_record,
 )
@@ -26,6 +28,8 @@ RECORDS: list[Record] = [
     Committed("w", "r", 0, 1),
     Committed("w", "r", 0, 1, producer="query"),
     Purged({0: 4096}),
+    ContentFixed("arrow", b"\xff\0schema"),
+    WriterReleased("w"),
     Ledger(2).snapshot(),
 ]
 

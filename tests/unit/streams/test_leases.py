@@ -32,6 +32,20 @@ def test_a_lease_is_replaced_and_ended() -> None:
     assert len(leases) == 0
 
 
+def test_the_operator_ends_the_leases_of_a_reader() -> None:
+    leases = ReaderLeases()
+    for owner in ("alice", "bob"):
+        leases.renew("one", {0: 100}, 10, now=0, owner=owner)
+    leases.renew("two", {0: 200}, 10, now=0)
+    leases.release("one", now=0)
+    assert set(leases.live(0)) == {("", "two")}
+    for reader in ("one", "unknown"):
+        with pytest.raises(OptionError, match=f"no reader '{reader}' has a lease"):
+            leases.release(reader, now=0)
+    with pytest.raises(OptionError):
+        leases.release("two", now=11)
+
+
 def test_expired_leases_are_removed_before_a_lease_is_refused() -> None:
     leases = ReaderLeases(max_leases=2)
     leases.renew("one", {0: 1}, 1, now=0)

@@ -13,11 +13,14 @@ from aeron_spark.errors import DataFormatError, RefusedError, UsageError
 from aeron_spark.streams import ledger as ledger_module
 from aeron_spark.streams.journal_records import (
     Committed,
+    ContentFixed,
     Purged,
     Record,
     Recorded,
     RecordingOf,
     RunStarted,
+    WriterOwned,
+    WriterReleased,
     decode_record,
     encode_record,
 )
@@ -42,6 +45,29 @@ def test_a_new_stream_is_empty() -> None:
         "",
         None,
     )
+
+
+def test_a_schema_can_be_fixed_before_the_first_transaction_only() -> None:
+    ledger = Ledger(1)
+    ledger.apply(ContentFixed("arrow", b"schema"))
+    assert (ledger.content, ledger.schema, ledger.transactions) == ("arrow", b"schema", 0)
+    with pytest.raises(DataFormatError, match="arrow rows, and the new rows are raw"):
+        ledger.check_content("raw")
+    assert Ledger.replay(1, [ledger.snapshot()]).snapshot() == ledger.snapshot()
+    with pytest.raises(DataFormatError, match="contradict each other"):
+        ledger.apply(ContentFixed("arrow", b"other"))
+    begun = Ledger(1)
+    commit(begun, 0)
+    with pytest.raises(DataFormatError, match="contradict each other"):
+        begun.apply(ContentFixed("arrow", b"schema"))
+
+
+def test_a_released_writer_id_stays_without_an_owner_after_a_restart() -> None:
+    records: list[Record] = [WriterOwned("w", "alice", 1), RunStarted("w", "run", 2), WriterReleased("w")]
+    ledger = Ledger.replay(1, records)
+    assert ledger.owners.records() == ()
+    assert ledger.current_run("w") == "run"
+    assert Ledger.replay(1, [ledger.snapshot()]).owners.records() == ()
 
 
 def test_a_transaction_is_committed_once() -> None:

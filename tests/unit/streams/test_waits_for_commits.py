@@ -53,6 +53,18 @@ def test_the_end_of_a_stream_ends_each_wait_with_an_error(why: str) -> None:
         stream.when_beyond([0])
 
 
+def test_the_end_of_a_stream_for_writers_ends_each_wait_without_rows() -> None:
+    stream = MemoryStream(64)
+    waits = [stream.when_beyond([64]) for _ in range(3)]
+    stream.end_waits()
+    assert [wait.result(0) for wait in waits] == [False] * 3
+    assert stream.waits == 0
+    later = stream.when_beyond([64])  # the stream may be reopened
+    assert not later.done()
+    stream.publish(128)
+    assert later.result(0) is True
+
+
 def test_a_wait_that_its_caller_ends_is_forgotten() -> None:
     stream = MemoryStream(64)
     cancelled, timed_out, waiting = (stream.when_beyond([64]) for _ in range(3))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from aeron_spark.errors import RefusedError, Retry
-from aeron_spark.streams.journal_records import WriterOwned
+from aeron_spark.errors import OptionError, RefusedError, Retry
+from aeron_spark.streams.journal_records import Writer, WriterOwned, WriterReleased
+from aeron_spark.streams.model import KnownWriter
 from aeron_spark.streams.writer_owners import MAX_WRITERS, WriterOwners
 
 
@@ -39,6 +40,25 @@ def test_an_id_that_never_wrote_is_forgotten_after_a_time() -> None:
     owners.forget([*unused, "unknown"])
     assert owners.prepare("old", "b", 10) == WriterOwned("old", "b", 10)
     assert [one.writer for one in owners.records()] == ["used", "new"]
+
+
+def test_a_released_id_belongs_to_the_next_key_that_uses_it() -> None:
+    owners = WriterOwners([WriterOwned("w", "alice", 1)])
+    assert owners.prepare_release("w", {}) == WriterReleased("w")
+    owners.forget(["w"])
+    assert owners.prepare_release("w", {"w": Writer("run")}) is None
+    with pytest.raises(OptionError, match=r"does not know the writer id 'v'\. Did you mean 'v1'\?"):
+        owners.prepare_release("v", {"v1": Writer("run")})
+    assert owners.prepare("w", "bob", 2) == WriterOwned("w", "bob", 2)
+
+
+def test_the_list_has_ids_with_a_run_and_ids_with_an_owner() -> None:
+    owners = WriterOwners([WriterOwned("owned", "alice", 1), WriterOwned("both", "bob", 2)])
+    writers = {"both": Writer("run", last=7, time_ns=9), "free": Writer("run", time_ns=5, single_use=True)}
+    assert owners.known_writers(writers) == [
+        KnownWriter("both", 7, 9, "bob", False), KnownWriter("free", -1, 5, "", True),
+        KnownWriter("owned", -1, 1, "alice", False),
+    ]  # fmt: skip
 
 
 def test_a_stream_has_a_limit_of_ids() -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from aeron_spark.errors import DataFormatError, DataLossError, OptionError, RefusedError, StillWorking
 from aeron_spark.protocol.rpc_objects import FIRST_SERVICE, LAST_OBJECT_ID
 from aeron_spark.wire import stream_rpc
+from aeron_spark.wire.stream_admin_rpc import CreateStream, DeleteStream, Request, Response
 from aeron_spark.wire.stream_rpc import (
     RESPONSES,
     AnyRequest,
@@ -22,14 +23,10 @@ from aeron_spark.wire.stream_rpc import (
     BulkMessageKind,
     Committed,
     CommitTransaction,
-    CreateStream,
-    DeleteStream,
     Failure,
     FinishStage,
     LastCommitted,
     LastTransaction,
-    Request,
-    Response,
     StagedPart,
     decode_bulk_message,
     decode_request,

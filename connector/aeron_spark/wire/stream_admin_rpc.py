@@ -1,0 +1,205 @@
+"""The requests to a server's stream service that administer streams, and their responses; see ``wire.stream_rpc``."""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+import msgspec
+
+
+class Response(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The base of all responses."""
+
+
+ResponseT = TypeVar("ResponseT", bound=Response)
+
+
+class Request(msgspec.Struct, Generic[ResponseT], frozen=True, forbid_unknown_fields=True):
+    """The base of all requests; ``ResponseT`` is the response to a request that succeeds."""
+
+
+class Done(Response, frozen=True, tag="done"):
+    """The request succeeded, and its response has no values."""
+
+
+class PartitionRange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A partition, its first position, and the position after its last committed row."""
+
+    partition: int
+    start: int
+    end: int
+
+
+class StreamDescription(Response, frozen=True, tag="stream"):
+    """A stream; see ``stream_client.admin.StreamInfo``. ``schema`` is empty for a stream without a schema.
+
+    ``ended_ns`` is the time at which it was ended, 0 for a stream that takes rows.
+    """
+
+    name: str
+    state: str
+    problem: str
+    content: str
+    schema: bytes
+    created_ns: int
+    retention_bytes: int
+    retention_seconds: float
+    term_bytes: int
+    partitions: tuple[PartitionRange, ...]
+    schema_policy: str
+    former_names: tuple[str, ...]
+    ended_ns: int
+
+
+class StreamList(Response, frozen=True, tag="streams"):
+    """The streams that the client's grant allows it to use, sorted by name."""
+
+    streams: tuple[StreamDescription, ...]
+
+
+class StreamProperties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The properties of a stream that AlterStream changes."""
+
+    retention_bytes: int
+    retention_seconds: float
+    schema_policy: str
+
+
+class StreamAltered(Response, frozen=True, tag="altered"):
+    """The properties before and after; by partition its start, and the position from which the retention keeps rows."""
+
+    before: StreamProperties
+    after: StreamProperties
+    starts: tuple[int, ...]
+    kept_from: tuple[int, ...]
+
+
+class WriterEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A writer id of a stream; ``last`` is its last transaction, -1 for none, ``owner`` the fingerprint of a key."""
+
+    id: str
+    last: int
+    time_ns: int
+    owner: str
+    single_use: bool
+
+
+class WriterList(Response, frozen=True, tag="writer-list"):
+    """Writer ids, in their order; ``has_more`` if further ids follow the last one."""
+
+    writers: tuple[WriterEntry, ...]
+    has_more: bool
+
+
+class LeaseEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The lease of a reader: its first position by partition, its key's fingerprint, the seconds until it expires."""
+
+    reader: str
+    owner: str
+    positions: dict[int, int]
+    seconds: float
+
+
+class LeaseList(Response, frozen=True, tag="lease-list"):
+    """The leases of a stream that have not expired."""
+
+    leases: tuple[LeaseEntry, ...]
+
+
+class ListStreams(Request[StreamList], frozen=True, tag="list"):
+    """List the streams that the client may use, including damaged ones."""
+
+
+class DescribeStream(Request[StreamDescription], frozen=True, tag="describe"):
+    """Describe a stream. For a damaged stream, fails with the stream's error unless ``accept_damaged`` is true."""
+
+    stream: str
+    accept_damaged: bool = False
+
+
+class CreateStream(Request[StreamDescription], frozen=True, tag="create"):
+    """Create a stream. A retention of 0 means no limit; ``term_bytes`` 0 means the server's default.
+
+    With ``schema`` (Arrow IPC) the stream has Arrow rows of this schema from the beginning; empty: the first
+    transaction gives it content and schema.
+    """
+
+    stream: str
+    partitions: int
+    retention_bytes: int
+    retention_seconds: float
+    term_bytes: int
+    schema_policy: str = "strict"
+    schema: bytes = b""
+
+
+class AlterStream(Request[StreamAltered], frozen=True, tag="alter"):
+    """Change the retention and the schema policy of a stream; None leaves a value unchanged, a retention of 0 ends it.
+
+    With ``dry_run`` the server changes nothing, and responds as if it had.
+    """
+
+    stream: str
+    retention_bytes: int | None = None
+    retention_seconds: float | None = None
+    schema_policy: str | None = None
+    dry_run: bool = False
+
+
+class RenameStream(Request[StreamDescription], frozen=True, tag="rename"):
+    """Rename a stream."""
+
+    stream: str
+    new_name: str
+
+
+class EndStream(Request[StreamDescription], frozen=True, tag="end"):
+    """End a stream: it takes no more rows, and its followers end after its last row."""
+
+    stream: str
+
+
+class ReopenStream(Request[StreamDescription], frozen=True, tag="reopen"):
+    """Let an ended stream take rows again."""
+
+    stream: str
+
+
+class ListWriters(Request[WriterList], frozen=True, tag="writers"):
+    """List the writer ids of a stream after the id ``after``, in their order, up to a number that the server sets."""
+
+    stream: str
+    after: str = ""
+
+
+class ReleaseWriter(Request[Done], frozen=True, tag="release-writer"):
+    """Let any key use a writer id: the next one that writes under it owns it."""
+
+    stream: str
+    writer: str
+
+
+class ListLeases(Request[LeaseList], frozen=True, tag="leases"):
+    """List the leases of the readers of a stream."""
+
+    stream: str
+
+
+class ReleaseLease(Request[Done], frozen=True, tag="release-lease"):
+    """End the leases of a reader."""
+
+    stream: str
+    reader: str
+
+
+class DeleteStream(Request[Done], frozen=True, tag="delete"):
+    """Delete a stream with all its rows."""
+
+    stream: str
+
+
+AdminRequest = (
+    ListStreams | DescribeStream | CreateStream | AlterStream | RenameStream | EndStream | ReopenStream | DeleteStream
+    | ListWriters | ReleaseWriter | ListLeases | ReleaseLease
+)  # fmt: skip
+AdminResponse = Done | StreamDescription | StreamList | StreamAltered | WriterList | LeaseList
