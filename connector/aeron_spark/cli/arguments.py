@@ -20,7 +20,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 DIRECT_ROUTE_OPTIONS: Final = ("channel", "streamId", "archive")
 DIRECT_WRITE_OPTIONS: Final = ("ack", "record")
-STREAM_OPTIONS: Final = ("payload", "writerId")  # options of a reader or writer of a stream, not of its connection
+STREAM_OPTIONS: Final = ("payload", "writerId", "evolveSchema")  # of a reader or writer, not of its connection
 
 
 def endpoint_flags(endpoint: type[ClientOptions | ServerOptions]) -> Callable[[_Command], _Command]:

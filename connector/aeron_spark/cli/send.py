@@ -57,6 +57,10 @@ from aeron_spark.options import WriteOptions
     help="Name of the writer in the rows' metadata. With --stream, a newer run with the same ID fences an older one.  "
     "[default: a new id for this run]",
 )
+@click.option(
+    "--evolve-schema", is_flag=True,
+    help="With --stream: add the file's new columns to the stream's schema; needs the grant 'manage'.",
+)  # fmt: skip
 @json_option
 @click.pass_context
 def send(
@@ -65,6 +69,7 @@ def send(
     files: tuple[str, ...],
     commit_rows: int | None,
     writer_id: str | None,
+    evolve_schema: bool,
     payload: str | None,
     form: str | None,
     ack: str | None,
@@ -86,12 +91,15 @@ def send(
       echo hello | aeron-spark send --server feeds.example:20121
     """
     options = read_route_flags(
-        route_flags, writerId=writer_id, payload=payload, ack=ack, record="auto" if record else None
-    )
+        route_flags, writerId=writer_id, payload=payload, ack=ack, record="auto" if record else None,
+        evolveSchema="true" if evolve_schema else None,
+    )  # fmt: skip
     if "server" in options and "stream" in options:
         _send_to_stream(ctx, options, files, form, commit_rows, as_json)
         return
-    refuse_stream_options(stream=options.get("stream"), commit_rows=commit_rows)
+    refuse_stream_options(
+        stream=options.get("stream"), commit_rows=commit_rows, evolve_schema=options.get("evolveSchema")
+    )
     if "server" in options:
         refuse_stream_options(writer_id=options.get("writerId"))
         _relay_messages(ctx, options, files, form, as_json)

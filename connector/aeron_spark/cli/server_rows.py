@@ -47,11 +47,12 @@ def send_rows(
 
     address, stream, connection_options = split_server_and_stream(options)
     payload, writer_id = connection_options.pop("payload", "auto"), connection_options.pop("writerId", None)
+    evolve_schema = connection_options.pop("evolveSchema", "false") == "true"
     committed = CommittedRows()
     with connect(address, **connection_options) as client:
         client.stream(stream)  # raises for an unknown name, before input is read
         stopped.start_polling()
-        sender = _RowSender(client, stream, payload, writer_id, commit_rows, committed)
+        sender = _RowSender(client, stream, payload, writer_id, evolve_schema, commit_rows, committed)
         try:
             send_files(sources, form, payload, sender, stopped)
         except AeronSparkError:
@@ -66,13 +67,14 @@ class _RowSender:
     """Writes rows to a stream; commits after each file and every ``commit_rows`` rows. The first set the payload."""
 
     def __init__(
-        self, client: Client, stream: str, payload: str, writer_id: str | None, commit_rows: int | None,
-        committed: CommittedRows,
+        self, client: Client, stream: str, payload: str, writer_id: str | None, evolve_schema: bool,
+        commit_rows: int | None, committed: CommittedRows,
     ) -> None:  # fmt: skip
         self._client = client
         self._stream = stream
         self._payload = payload
         self._writer_id = writer_id
+        self._evolve_schema = evolve_schema
         self._commit_rows = commit_rows
         self._committed = committed
         self._uncommitted_rows = 0
@@ -139,7 +141,9 @@ class _RowSender:
         if payload == "auto":
             stream_payload = self._client.stream(self._stream).content
             payload = (stream_payload or "framed") if are_values(rows.schema) else "arrow"
-        return self._client.writer(self._stream, writer_id=self._writer_id, payload=payload)
+        return self._client.writer(
+            self._stream, writer_id=self._writer_id, payload=payload, evolve_schema=self._evolve_schema
+        )
 
 
 def receive_rows(

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from aeron_spark.cli.arguments import check_connection_options, check_stream_name, read_route_flags, split_server
+from aeron_spark.cli.formats import check_file, format_of
 from aeron_spark.cli.output import format_size, format_time, print_json, print_table
 from aeron_spark.cli.signals import catch_stop_signals, operation
 from aeron_spark.errors import DataLossError, OptionError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from aeron_spark.client.client import Client
     from aeron_spark.stream_client.admin import StreamInfo
 
@@ -36,7 +39,7 @@ def require_name(name: str | None) -> str:
 
 def list_all(options: Mapping[str, str], as_json: bool) -> None:
     """Print a line for each stream."""
-    with _client(options) as client:
+    with connected(options) as client:
         found = client.streams()
     if as_json:
         for stream in found:
@@ -52,7 +55,7 @@ def list_all(options: Mapping[str, str], as_json: bool) -> None:
                 stream.content or "nothing yet",
                 len(stream.partitions),
                 stream.bytes,
-                _retention_text(stream),
+                retention_text(stream.retention_bytes, stream.retention_seconds),
                 _created(stream),
             )
             for stream in found
@@ -66,7 +69,7 @@ def list_all(options: Mapping[str, str], as_json: bool) -> None:
 
 def describe(options: Mapping[str, str], name: str, as_json: bool) -> None:
     """Print the properties, columns and partitions of one stream."""
-    with _client(options) as client:
+    with connected(options) as client:
         stream = client.stream(name)
     if as_json:
         print_json(_summary(stream) | {"details": [_partition(part) for part in stream.partitions]})
@@ -82,8 +85,11 @@ def describe(options: Mapping[str, str], name: str, as_json: bool) -> None:
             ("payload", stream.content or "nothing yet"),
             *columns,
             ("bytes", f"{stream.bytes:,} ({format_size(stream.bytes)})"),
-            ("retention", _retention_text(stream)),
+            ("retention", retention_text(stream.retention_bytes, stream.retention_seconds)),
+            ("schema policy", stream.schema_policy),
             ("created", _created(stream)),
+            *([("ended", format_time(stream.ended.timestamp()))] if stream.ended else []),
+            *([("former names", ", ".join(stream.former_names))] if stream.former_names else []),
         ],
         empty="",
         kind="stream",
@@ -92,20 +98,51 @@ def describe(options: Mapping[str, str], name: str, as_json: bool) -> None:
     print_table("partitions", ("partition#", "start#", "end#"), rows, empty="", kind="partition")
 
 
-def create(options: Mapping[str, str], name: str, partitions: int, retention: str | None, as_json: bool) -> None:
-    """Create a stream. Checks the name and the retention before it connects."""
+def create(
+    options: Mapping[str, str], name: str, partitions: int, retention: str | None, schema_policy: str,
+    schema_file: str | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Create a stream. Checks the name, the retention and the file of the schema before it connects."""
     from aeron_spark.stream_client.admin import parse_retention
-    from aeron_spark.streams.definition import check_name
 
-    check_name(name)
+    check_stream_name(name)
     parse_retention(retention)
-    with _client(options) as client:
-        stream = client.create_stream(name, partitions, retention=retention)
+    schema = None if schema_file is None else _read_schema(schema_file)
+    with connected(options) as client:
+        stream = client.create_stream(name, partitions, retention=retention, schema_policy=schema_policy, schema=schema)
     if as_json:
         print_json(_summary(stream))
     else:
         counted = "1 partition" if partitions == 1 else f"{partitions:,} partitions"
-        click.echo(f"created stream {name} with {counted}, retention: {_retention_text(stream)}")
+        kept = retention_text(stream.retention_bytes, stream.retention_seconds)
+        click.echo(f"created stream {name} with {counted}, retention: {kept}, schema policy: {stream.schema_policy}")
+
+
+def _read_schema(name: str) -> pa.Schema:
+    """Return the schema of a Parquet or Arrow file. Raises OptionError for another file."""
+    check_file(name)
+    form = format_of(name, None)
+    if form not in ("parquet", "arrow"):
+        raise OptionError(
+            f"--schema {name} is not a Parquet or Arrow file by its suffix",
+            remedy="Give a file such as flights.parquet or flights.arrow; only its columns are used, not its rows.",
+        )
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    try:
+        if form == "parquet":
+            return pyarrow.parquet.read_schema(name)
+        try:
+            with pa.ipc.open_file(name) as file:
+                return file.schema
+        except pa.ArrowInvalid:  # the other form of an Arrow file
+            with open(name, "rb") as data, pa.ipc.open_stream(data) as stream:
+                return stream.schema
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise OptionError(
+            f"--schema {name} is not a complete {form} file: {error}", remedy="Give a Parquet or Arrow file."
+        ) from None
 
 
 def purge(
@@ -120,7 +157,7 @@ def purge(
 
     Raises OptionError for an unknown partition, and DataLossError for a stream whose state is not known.
     """
-    with _client(options) as client:
+    with connected(options) as client:
         stream = client.stream(name)
         if stream.state in ("damaged", "recovering"):
             raise DataLossError(
@@ -152,7 +189,7 @@ def purge(
 
 def delete(options: Mapping[str, str], name: str, as_json: bool) -> None:
     """Delete a stream with all its rows."""
-    with _client(options) as client:
+    with connected(options) as client:
         size_bytes = client.stream(name).bytes
         client.delete_stream(name)
     if as_json:
@@ -162,7 +199,8 @@ def delete(options: Mapping[str, str], name: str, as_json: bool) -> None:
 
 
 @contextmanager
-def _client(options: Mapping[str, str]) -> Iterator[Client]:
+def connected(options: Mapping[str, str]) -> Iterator[Client]:
+    """Connect to the server of the options; yield the client."""
     from aeron_spark.client.opening import connect
 
     address, connection_options = split_server(options)
@@ -171,12 +209,13 @@ def _client(options: Mapping[str, str]) -> Iterator[Client]:
         yield client
 
 
-def _retention_text(stream: StreamInfo) -> str:
+def retention_text(size: int, seconds: float) -> str:
+    """Return a retention in words."""
     limits = []
-    if stream.retention_bytes:
-        limits.append(f"{format_size(stream.retention_bytes)} of each partition")
-    if stream.retention_seconds:
-        limits.append(_duration(stream.retention_seconds))
+    if size:
+        limits.append(f"{format_size(size)} of each partition")
+    if seconds:
+        limits.append(_duration(seconds))
     return " and ".join(limits) or "everything"
 
 
@@ -205,7 +244,10 @@ def _summary(stream: StreamInfo) -> dict[str, Any]:
         "bytes": stream.bytes,
         "retention_bytes": stream.retention_bytes or None,
         "retention_seconds": stream.retention_seconds or None,
+        "schema_policy": stream.schema_policy or None,
         "created": _created(stream),
+        "ended": None if stream.ended is None else format_time(stream.ended.timestamp()),
+        "former_names": list(stream.former_names),
     }
 
 

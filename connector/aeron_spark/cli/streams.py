@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 
 from aeron_spark import units
-from aeron_spark.cli import server_streams
+from aeron_spark.cli import server_streams, stream_changes
 from aeron_spark.cli.arguments import (
     refuse_stream_options,
     require_stream,
@@ -176,9 +176,17 @@ def delete(name: str | None, recordings: tuple[int, ...], yes: bool, as_json: bo
     help="Delete the oldest rows of a partition beyond this size (10GiB) or age (7d), or both (10GiB,7d).  [default: "
     "keep all rows]",
 )  # fmt: skip
+@stream_changes.policy_option
+@click.option(
+    "--schema", "schema_file", metavar="FILE",
+    help="Give the stream the columns of this Parquet or Arrow file.  [default: those of the first transaction]",
+)  # fmt: skip
 @json_option
-def create(name: str, partitions: int, retention: str | None, as_json: bool, **route_flags: Any) -> None:
-    """Create the durable stream NAME on a server; needs --server.
+def create(
+    name: str, partitions: int, retention: str | None, schema_policy: str | None, schema_file: str | None,
+    as_json: bool, **route_flags: Any,
+) -> None:  # fmt: skip
+    """Create the durable stream NAME on a server; needs --server. The schema policy is strict by default.
 
     \b
     For example:
@@ -191,7 +199,14 @@ def create(name: str, partitions: int, retention: str | None, as_json: bool, **r
             remedy="Add --server HOST:PORT. On the direct route, 'aeron-spark send --record --channel aeron:ipc "
             "--stream-id 1001' starts a stream.",
         )
-    server_streams.create(options, name, partitions, retention, as_json)
+    server_streams.create(options, name, partitions, retention, schema_policy or "strict", schema_file, as_json)
+
+
+for command in (
+    stream_changes.alter, stream_changes.rename, stream_changes.end, stream_changes.reopen, stream_changes.writers,
+    stream_changes.leases,
+):  # fmt: skip
+    streams.add_command(command)
 
 
 def _require_stream(route_flags: dict[str, Any], name: str | None) -> None:
