@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from aeron_spark.client.opening import connect as connect
     from aeron_spark.connection.connection import Connection as Connection
     from aeron_spark.connection.spill import ReceivedFile as ReceivedFile
+    from aeron_spark.connection.unconfirmed import UnconfirmedTransfer as UnconfirmedTransfer
     from aeron_spark.server.server import Server as Server
 
     __version__: str
@@ -46,6 +47,7 @@ _ENDPOINT = {
     "Connection": "connection.connection",
     "ReceivedFile": "connection.spill",
     "Server": "server.server",
+    "UnconfirmedTransfer": "connection.unconfirmed",
     "connect": "client.opening",
 }
 
@@ -70,6 +72,7 @@ __all__ = [
     "StillWorking",
     "TamperedError",
     "TransportError",
+    "UnconfirmedTransfer",
     "UsageError",
     "WaitTimeout",
     "__version__",

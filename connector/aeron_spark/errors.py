@@ -109,6 +109,8 @@ class AeronSparkError(Exception):
 
     call: str = ""
     """The id of the remote call that failed, under which the peer has logged it; or ""."""
+    unconfirmed: tuple[object, ...] = ()
+    """With ``Client.on_lost``: the messages that were sent in the lost session and not confirmed, in order."""
     fault: ClassVar[Fault] = "transport"
     _class_retriable: ClassVar[bool] = False
 

@@ -21,7 +21,7 @@ ERRORS = {
     *("StillWorking", "TamperedError", "TransportError", "UsageError", "WaitTimeout"),
 }
 LAZY = {"__version__", "node", "spark"}
-ENDPOINT = {"Client", "Connection", "ReceivedFile", "Server", "connect"}
+ENDPOINT = {"Client", "Connection", "ReceivedFile", "Server", "UnconfirmedTransfer", "connect"}
 HEAVY = ("pyspark", "jpype", "pyarrow", "numpy", "click", "rich", "aeron_spark.node", "aeron_spark.options")
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, overload
 
 from aeron_spark.client.bulk_link_opening import open_bulk_link
 from aeron_spark.client.runner import ClientRunner
@@ -36,6 +36,10 @@ if TYPE_CHECKING:
     from aeron_spark.stream_client.writer import StreamWriter
 
 ClientState = Literal["connecting", "connected", "reconnecting", "stopped", "closed"]
+
+OnLost = TypeVar("OnLost", bound=Callable[[Connection, AeronSparkError], object])
+OnReconnect = TypeVar("OnReconnect", bound=Callable[[Connection, bool], object])
+OnStopped = TypeVar("OnStopped", bound=Callable[[AeronSparkError], object])
 
 CONNECT_GRACE_S: Final = 5.0  # beyond the time of a connect, for the event loop to say how it ended
 CLOSE_POLL_S: Final = 0.002  # between two checks whether a connection has closed
@@ -267,6 +271,28 @@ class Client(Endpoint):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    # Listeners of the state. They are called one at a time, in the order of the events.
+
+    def on_lost(self, listener: OnLost) -> OnLost:
+        """Call ``listener(connection, error)`` when a session has ended that the program did not close.
+
+        ``error.unconfirmed`` has the messages that were sent and that the server has not confirmed to have received, in
+        order: it has received the first some of them, or none. A large message or a file is an
+        :class:`UnconfirmedTransfer`. Also called after a close that ended before all messages were confirmed.
+        """
+        return self._runtime.listeners.add("lost", listener)
+
+    def on_reconnect(self, listener: OnReconnect) -> OnReconnect:
+        """Call ``listener(connection, resumed)`` when the client is connected again after an outage.
+
+        ``resumed``: with the same session. Otherwise ``connection`` is a new one, after ``on_lost`` with the last one.
+        """
+        return self._runtime.listeners.add("reconnect", listener)
+
+    def on_stopped(self, listener: OnStopped) -> OnStopped:
+        """Call ``listener(error)`` once when the client gives up; :meth:`connect` tries again."""
+        return self._runtime.listeners.add("stopped", listener)
 
     # Messages and calls.
 

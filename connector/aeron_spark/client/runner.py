@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 
 from aeron_spark.client.handshake_path import HandshakePath, PathPublication
 from aeron_spark.client.settings import ClientSettings
+from aeron_spark.client.state_listeners import StateListeners
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.link import LinkEnds
 from aeron_spark.connection.loop import IDLE_WAIT_S
@@ -93,6 +94,7 @@ class ClientRunner:
         self.transport = dial()
         """The transport that is open now."""
         self._runtime: Final = runtime
+        self._state_listeners: Final = StateListeners(runtime)
         self._dial: Final = dial
         self._connection_class: Final = connection_class
         self._is_ipc: Final = is_ipc
@@ -220,9 +222,14 @@ class ClientRunner:
             case e.RefuseSending(session, error):
                 self._by_session[session].sender.refuse(error)
             case e.EndConnection(session, error):
-                self._by_session[session].end(error)
+                connection = self._by_session[session]
+                self._state_listeners.lost(connection, error, connection.end(error))
             case e.Notify():
                 self._notify(effect)
+            case e.NotifyReconnect(session, resumed):
+                self._state_listeners.reconnected(self._by_session[session], resumed=resumed)
+            case e.NotifyStopped(error):
+                self._state_listeners.stopped(error)
             case e.Report(session, error):
                 self._runtime.report(self._by_session[session], error)
             case e.Resolve(outcome):

@@ -19,6 +19,7 @@ from aeron_spark.connection.rpc import GRACE_S, STUCK_REMEDY, RpcRunner
 from aeron_spark.connection.spill import content_of
 from aeron_spark.connection.traffic import Traffic
 from aeron_spark.connection.transfers import TransferRunner
+from aeron_spark.connection.unconfirmed import messages_of
 from aeron_spark.errors import AeronSparkError, ConnectError, RefusedError, UsageError, WaitTimeout
 from aeron_spark.protocol.connection_machine import (
     NUMBER_BYTES,
@@ -38,7 +39,7 @@ from aeron_spark.protocol.connection_machine import (
     TakeTransferRecord,
     TransferRefused,
 )
-from aeron_spark.protocol.frames import RecordKind, decode
+from aeron_spark.protocol.frames import OutgoingRecord, RecordKind, decode
 from aeron_spark.protocol.message_types import TYPE_ID, Buffer, BuiltIn
 from aeron_spark.protocol.rpc_dispatch import memory_refusal
 from aeron_spark.protocol.rpc_messages import Target
@@ -376,9 +377,12 @@ class Connection:
             except Exception as error:
                 self.owner.report(self, error)
 
-    def end(self, error: AeronSparkError) -> None:
-        """End the connection: threads that wait raise ``error``, and incomplete transfers are removed."""
-        self.sender.close(error)
+    def end(self, error: AeronSparkError) -> list[OutgoingRecord]:
+        """End the connection: threads that wait raise ``error``, and incomplete transfers are removed.
+
+        Returns the records that the peer has not acknowledged.
+        """
+        unconfirmed = self.sender.close(error)
         self._rpc.close(error.what)
         self._transfers.close()
         self._deliveries.fail_all(error)
@@ -386,6 +390,11 @@ class Connection:
             waiters, self._ping_waiters = self._ping_waiters, {}
         for waiter in waiters.values():
             waiter.set_exception(error)
+        return unconfirmed
+
+    def messages_of(self, records: Sequence[OutgoingRecord]) -> tuple[object, ...]:
+        """Return the messages and files of the records that ``end`` returned."""
+        return tuple(messages_of(records, self.owner.types, self._transfers.unconfirmed()))
 
     @property
     def is_awaiting(self) -> bool:

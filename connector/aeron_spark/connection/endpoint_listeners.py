@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 LOG: Final = logging.getLogger("aeron_spark.endpoint")
 
 F = TypeVar("F", bound=Callable[..., object])
-ListenerEvent = Literal["init", "connect", "resume", "disconnect", "error"]
+ListenerEvent = Literal["init", "connect", "resume", "disconnect", "error", "reconnect", "lost", "stopped"]
 
 
 class EndpointListeners:
@@ -36,11 +36,16 @@ class EndpointListeners:
         """Add ``listener(connection, message)`` for the messages of a class, of all connections."""
         self._messages.add(kind, listener)
 
-    def notify(self, event: ListenerEvent, connection: Connection) -> None:
-        """Call the listeners of an event."""
+    def has(self, event: ListenerEvent) -> bool:
+        """Whether an event has a listener."""
+        return event in self._by_event
+
+    def notify(self, event: ListenerEvent, connection: Connection | None, *more: object) -> None:
+        """Call the listeners of an event with the connection, unless it is None, and ``more``."""
+        arguments = more if connection is None else (connection, *more)
         for listener in self._by_event.get(event, ()):
             try:
-                listener(connection)
+                listener(*arguments)
             except Exception as error:
                 self.report(connection, error)
 

@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from aeron_spark.connection.link import OFFER_TIMEOUT_S, LinkEnds
-from aeron_spark.errors import AeronSparkError, WaitTimeout
+from aeron_spark.errors import AeronSparkError, ConnectError, WaitTimeout
 from aeron_spark.protocol.connection_machine import ConnectionMachine
-from aeron_spark.protocol.frames import Buffer
+from aeron_spark.protocol.frames import Buffer, OutgoingRecord
 from aeron_spark.protocol.session import Pushed
 from aeron_spark.transport.api import OfferResult
 
@@ -66,7 +66,8 @@ class FrameSender:
     def push(self, kind: int, payload: bytes, end: float) -> None:
         """Push a sequenced record and send it, waiting for room until ``end`` (monotonic seconds).
 
-        Raises WaitTimeout with the result that Aeron gave last, and as ``ConnectionMachine.push``.
+        Raises WaitTimeout with the result that Aeron gave last, ConnectError without buffering while no link is
+        connected, and as ``ConnectionMachine.push``.
         """
         while True:
             with self._state_lock:
@@ -74,7 +75,7 @@ class FrameSender:
             self.flush(OFFER_TIMEOUT_S)
             if pushed is Pushed.ACCEPTED:
                 return
-            self._wait_for_room(end)
+            self._wait_for_room(end, pushed)
 
     def push_many(self, kind: int, payloads: Sequence[Buffer], end: float) -> None:
         """Push records of one kind, many to a frame. Waits and raises as :meth:`push`."""
@@ -85,7 +86,7 @@ class FrameSender:
             done += accepted
             self.flush(OFFER_TIMEOUT_S)
             if pushed is not Pushed.ACCEPTED:
-                self._wait_for_room(end)
+                self._wait_for_room(end, pushed)
 
     def reply(self, kind: int, payload: bytes) -> None:
         """Send a sequenced record without waiting. Without room, the event loop sends it later."""
@@ -149,11 +150,15 @@ class FrameSender:
             self._machine.refuse(error)
             self.room.notify_all()
 
-    def close(self, error: AeronSparkError) -> None:
-        """End the connection for good: threads that wait for room raise ``error``."""
+    def close(self, error: AeronSparkError) -> list[OutgoingRecord]:
+        """End the connection for good: threads that wait for room raise ``error``.
+
+        Returns the records that the peer has not acknowledged.
+        """
         with self.room:
-            self._machine.close(error)
+            unconfirmed = self._machine.close(error)
             self.room.notify_all()
+        return unconfirmed
 
     def drain(self, end: float) -> bool:
         """Wait until the peer has received all records, or until ``end`` (monotonic seconds); return whether it has."""
@@ -166,8 +171,13 @@ class FrameSender:
                 self.room.wait(min(remaining, ROOM_POLL_S))
             return not machine.session.pending
 
-    def _wait_for_room(self, end: float) -> None:
+    def _wait_for_room(self, end: float, pushed: Pushed) -> None:
         machine = self._machine
+        if pushed is Pushed.NOT_CONNECTED:
+            raise ConnectError(
+                f"{self._label()} is not connected, and option 'buffering' is off",
+                remedy="Send again when it has reconnected (on_reconnect), or use buffering=true.",
+            )
         with self.room:
             machine.check()
             remaining = end - time.monotonic()

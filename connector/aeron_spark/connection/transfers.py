@@ -71,6 +71,7 @@ class TransferRunner:
         self._prepare = prepare
         self._report = report
         self._requests: dict[int, Future[Any]] = {}  # by transfer: requests that wait for their responses
+        self._sent: dict[int, tuple[TransferStart, int]] = {}  # by transfer: with the number of a record after its last
         self.assembly = TransferAssembly(
             spilling_to(settings.spill_folder),
             memory_limit=settings.transfer_memory_bytes,
@@ -88,6 +89,8 @@ class TransferRunner:
         with self._number() as number:
             start = TransferStart(number, Purpose.MESSAGE, len(encoded.body), type_id=encoded.type_id)
             self._send(start, send_buffer(start, encoded.body, chunk_bytes=self._chunk_bytes), seconds, acknowledged)
+            if acknowledged is None:
+                self._note_sent(start)
 
     def send_request(self, kind: int, payload: bytes, seconds: float, response: Future[Any]) -> None:
         """Send a request that is too large for a record. ``response`` fails if the peer refuses it after it was sent.
@@ -124,6 +127,19 @@ class TransferRunner:
         with file, self._number() as number:
             start = TransferStart(number, Purpose.FILE, size, name=path.name if name is None else name)
             self._send(start, send_from(start, file.read, chunk_bytes=self._chunk_bytes), seconds)
+            self._note_sent(start)
+
+    def unconfirmed(self) -> dict[int, TransferStart]:
+        """Return the messages and files that were sent completely, at least those that the peer has not confirmed."""
+        with self._state_lock:
+            return {number: start for number, (start, _) in self._sent.items()}
+
+    def _note_sent(self, start: TransferStart) -> None:
+        """Keep what was sent until a later transfer finds that the peer has confirmed it."""
+        session = self._machine.session
+        with self._state_lock:
+            kept = {number: one for number, one in self._sent.items() if one[1] > session.acknowledged}
+            self._sent = {**kept, start.transfer_id: (start, session.acknowledged + session.pending)}
 
     def take_record(self, kind: int, payload: Buffer) -> None:
         """Take a record that does not end its transfer. After an error the sender gets TRANSFER_FAILED."""

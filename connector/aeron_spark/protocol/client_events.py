@@ -42,6 +42,15 @@ class SessionRecord:
     detached_at: float | None = None  # when its link was lost, until the program is notified of that
 
 
+@dataclass(slots=True)
+class PendingConnect:
+    """A connect of the program without an outcome. ``stops_at_deadline``: make no attempt after the deadline."""
+
+    deadline: float | None
+    started_at: float
+    stops_at_deadline: bool
+
+
 # Events: requests of the program.
 
 
@@ -371,7 +380,10 @@ class RefuseSending:
 
 @dataclass(frozen=True, slots=True)
 class EndConnection:
-    """End the connection permanently: its calls and waits fail with ``error``."""
+    """End the connection permanently: its calls and waits fail with ``error``.
+
+    Tell the program which messages the server has not confirmed.
+    """
 
     session: int
     error: AeronSparkError
@@ -383,6 +395,21 @@ class Notify:
 
     session: int
     about: Literal["init", "connect", "resume", "disconnect"]
+
+
+@dataclass(frozen=True, slots=True)
+class NotifyReconnect:
+    """Tell the program that the client is connected again: with the same session (``resumed``), or with a new one."""
+
+    session: int
+    resumed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NotifyStopped:
+    """Tell the program that the client has stopped its attempts because of ``error``."""
+
+    error: AeronSparkError
 
 
 @dataclass(frozen=True, slots=True)
@@ -413,6 +440,6 @@ class ReportUnused:
 ClientEffect = (
     LookUpKey | RememberKey | OpenPath | OpenPublication | ClosePublication | ClosePath | Transmit
     | MakeConnection | ForgetConnection | OpenLink | CloseLink | Attach | Detach | RefuseSending | EndConnection
-    | Notify | Report | Resolve | ReopenTransport | ReportUnused
+    | Notify | NotifyReconnect | NotifyStopped | Report | Resolve | ReopenTransport | ReportUnused
 )  # fmt: skip
 Effects = tuple[ClientEffect, ...]

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from aeron_spark.errors import (
     AeronSparkError,
+    EndedError,
     IdentityError,
     RefusedError,
     Retry,
@@ -26,7 +26,7 @@ from aeron_spark.errors import (
 from aeron_spark.protocol import client_events as e
 from aeron_spark.protocol.access import ServerName
 from aeron_spark.protocol.client_attempt import Attempt, ClientPolicy, RetrySchedule
-from aeron_spark.protocol.client_events import ClientEvent, ClientState, Effects, SessionRecord
+from aeron_spark.protocol.client_events import ClientEvent, ClientState, Effects, PendingConnect, SessionRecord
 from aeron_spark.protocol.client_handshake import Abandoned, Actions, ClientHandshake, HandshakeAccepted
 from aeron_spark.protocol.connection_machine import closed_error
 from aeron_spark.protocol.handshake_payloads import TICKET_BYTES, ClientDone
@@ -39,15 +39,6 @@ CONNECT_AGAIN: Final = "client.connect() tries again"
 
 _Step = tuple[ClientState, Effects]
 S = ClientState
-
-
-@dataclass(slots=True)
-class _PendingConnect:
-    """A connect of the program without an outcome. ``stops_at_deadline``: make no attempt after the deadline."""
-
-    deadline: float | None
-    started_at: float
-    stops_at_deadline: bool
 
 
 class ClientSteps:
@@ -64,6 +55,7 @@ class ClientSteps:
         self.stopped: AeronSparkError | None = None
         self.failure: AeronSparkError | None = None
         self.is_reconnecting = False
+        self._has_lost_session = False  # without the program's close, and no other session has followed
         self.is_in_use: Callable[[], bool] = lambda: True
         self._server: Final = server
         self._policy: Final = policy
@@ -73,7 +65,7 @@ class ClientSteps:
         self._verifier: Final = ServerKeyVerifier(
             server, pinned=policy.server_key, first_use=policy.trust_first_use, validate=policy.validate
         )
-        self._connect: _PendingConnect | None = None
+        self._connect: PendingConnect | None = None
         self._attempt: Attempt | None = None
         self._link: int | None = None  # carries the session
         self._closing = (False, 0.0)  # whether the session is kept, and the deadline for unsent messages
@@ -127,7 +119,7 @@ class ClientSteps:
 
     def on_connect(self, event: e.Connect, now: float) -> _Step:
         self.stopped, self.failure, self.is_reconnecting = None, None, False
-        self._connect = _PendingConnect(event.until, now, event.reconnecting)
+        self._connect = PendingConnect(event.until, now, event.reconnecting)
         self._schedule.reset()
         resume_sending: Effects = () if self.session is None else (e.RefuseSending(self.session.session, None),)
         if self.state is S.CONNECTED and self.session is not None:
@@ -333,6 +325,9 @@ class ClientSteps:
         notices: Effects = (
             (e.Notify(number, "init"), e.Notify(number, "connect")) if is_first else (e.Notify(number, "resume"),)
         )
+        if self._has_lost_session or not is_first:
+            notices += (e.NotifyReconnect(number, resumed=not is_first),)
+        self._has_lost_session = False
         return S.CONNECTED, notices + self._resolve(number)
 
     def on_link_failed(self, event: e.LinkFailed, now: float) -> _Step:
@@ -518,10 +513,12 @@ class ClientSteps:
 
     def _stop_attempts(self, error: AeronSparkError) -> Effects:
         """Make no attempt until the next connect. Until then, calls that send fail with ``error``."""
+        gives_up = self.stopped is None and not isinstance(error, EndedError)  # that is the program's own close
         self.stopped = error.with_what(error.what)
         self.stopped.remedy = f"{error.remedy.rstrip('.')}. {CONNECT_AGAIN}" if error.remedy else CONNECT_AGAIN
         refusal: Effects = () if self.session is None else (e.RefuseSending(self.session.session, self.stopped),)
-        return refusal if self.is_in_use() else (*refusal, e.ReportUnused())
+        notice: Effects = (e.NotifyStopped(self.stopped),) if gives_up else ()
+        return refusal + notice + (() if self.is_in_use() else (e.ReportUnused(),))
 
     def _resolve(self, outcome: int | AeronSparkError) -> Effects:
         connect, self._connect = self._connect, None
@@ -557,7 +554,7 @@ class ClientSteps:
         effects = (*self._detach(session), e.EndConnection(session.session, error), *self._notify_disconnect(session))
         if isinstance(error, SessionLost):
             effects += (e.Report(session.session, error),)
-        self.session = None
+        self.session, self._has_lost_session = None, not isinstance(error, EndedError)
         return (*effects, e.ForgetConnection(session.session))
 
     def _notify_disconnect(self, session: SessionRecord) -> Effects:

@@ -357,8 +357,11 @@ class ConnectionMachine:
         """
         self._refusal = error
 
-    def close(self, error: AeronSparkError) -> None:
-        """End the connection permanently. Only the first call sets the error."""
+    def close(self, error: AeronSparkError) -> list[OutgoingRecord]:
+        """End the connection permanently; return the records that the peer has not acknowledged, in order.
+
+        Only the first call sets the error and returns records.
+        """
         if self.error is None:
             self.error = error
             self.session.close()
@@ -366,6 +369,7 @@ class ConnectionMachine:
         self._deferred_bytes = 0
         self._unsequenced.clear()
         self._pings.cancel()
+        return self.session.take_unconfirmed()
 
     def tick(self, link_connected: bool, now: float) -> Effects:
         """Return the effects that are due at ``now``: expired pings, a frame, the end of the link or the connection.

@@ -10,7 +10,8 @@ Rules:
 * A limit in bytes bounds the kept records: at the limit :meth:`Session.push` returns FULL, and the sender waits. A
   limit in time applies while the session has no link: after it the session is lost. Dropping a single record would
   break the order.
-* A lost or closed session keeps no records. Every later call raises its error.
+* A lost or closed session keeps its unacknowledged records only for :meth:`Session.take_unconfirmed`. Every other later
+  call raises its error.
 
 A session does not lock or read a clock: callers hold a lock during each call, and pass ``now`` in monotonic seconds.
 """
@@ -114,6 +115,7 @@ class Session:
         self._unacked_bytes = 0  # received since our last frame
         self._unacked_since: float | None = None
         self._end: tuple[type[AeronSparkError], str, str] | None = None  # error, text, remedy
+        self._unconfirmed: list[OutgoingRecord] = []  # of a session that has ended
 
     @property
     def attached(self) -> bool:
@@ -345,10 +347,19 @@ class Session:
         """End the session, and drop its unacknowledged records."""
         self._finish(EndedError, "the session is closed", "Connect again.")
 
+    def take_unconfirmed(self) -> list[OutgoingRecord]:
+        """Return the records that were unacknowledged when the session ended, in order, and forget them.
+
+        The peer may have received some of the first ones.
+        """
+        taken, self._unconfirmed = self._unconfirmed, []
+        return taken
+
     def _finish(self, error_class: type[AeronSparkError], text: str, remedy: str) -> AeronSparkError:
         if self._end is None:
             self._end = error_class, text, remedy
             self._attached = False
+            self._unconfirmed = [*(record for _, records in self._sent for record in records), *self._waiting]
             self._sent.clear()
             self._waiting.clear()
             self.buffered_bytes = 0

@@ -173,6 +173,9 @@ class ClientWorld:
         self.outcomes: list[int | AeronSparkError] = []
         self.trusted: list[bytes] = []
         self.reports: list[AeronSparkError] = []
+        self.reconnects: list[bool] = []  # whether the session was resumed
+        self.stops: list[AeronSparkError] = []
+        self.has_given_up = False  # since the last connect
         self.class_fails = self.attach_fails = self.link_fails = self.path_fails = False
         self._used: set[int] = set()  # numbers of paths, publications, links and sessions
 
@@ -196,6 +199,7 @@ class ClientWorld:
 
     def connect(self, seconds: float | None = None, *, reconnecting: bool = False) -> None:
         self.pending_connects += 1
+        self.has_given_up = False
         until = None if seconds is None else self.now + seconds
         self.do(self.machine.connect(until, self.now, reconnecting=reconnecting))
 
@@ -242,6 +246,15 @@ class ClientWorld:
                 self.connections[session].ended = error
             case e.Notify(session, about):
                 self._notify(self.connections[session], about)
+            case e.NotifyReconnect(session, resumed):
+                assert self.connections[session].is_attached
+                self.reconnects.append(resumed)
+            case e.NotifyStopped(error):
+                assert self.machine.state is ClientState.IDLE
+                assert self.machine.stopped is error
+                assert not self.has_given_up, "stopped twice without a connect"
+                self.has_given_up = True
+                self.stops.append(error)
             case e.Report(session, error):
                 assert session in self.connections
                 self.reports.append(error)

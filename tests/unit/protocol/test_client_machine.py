@@ -349,6 +349,7 @@ def test_a_session_is_resumed_after_each_outage_and_the_program_is_notified_once
     world.advance_to(S.CONNECTED)
     (connection,) = world.all
     assert connection.notices == ["init", "connect", "resume", "disconnect", "resume", "disconnect", "resume"]
+    assert world.reconnects == [True, True, True]
     assert len(world.outcomes) == 1
 
 
@@ -376,6 +377,32 @@ def test_a_client_begins_a_new_session_if_the_server_has_lost_the_old_one() -> N
     assert [connection.notices for connection in world.all] == [["init", "connect", "disconnect"], ["init", "connect"]]
     assert isinstance(world.all[0].ended, SessionLost)
     assert [type(error) for error in world.reports] == [SessionLost]
+    assert world.reconnects == [False]
+    end_link(world)
+    world.advance_to(S.CONNECTED)
+    assert world.reconnects == [False, True]
+
+
+def test_the_first_session_after_the_programs_own_close_is_no_reconnect() -> None:
+    world = in_state(S.CONNECTED)
+    world.close()
+    world.advance_to(S.IDLE)
+    world.connect(10.0)
+    world.advance_to(S.CONNECTED)
+    assert len(world.all) == 2
+    assert world.reconnects == []
+    assert world.stops == []
+
+
+def test_a_client_gives_up_once_and_again_after_another_connect() -> None:
+    world = in_state(S.CONNECTED)
+    end_link(world)
+    for _ in range(2):
+        world.connect(1.0, reconnecting=True)
+        world.wait(2.0)
+        assert world.machine.state is S.IDLE
+        world.close(keep_session=True)  # the client has stopped already
+    assert [type(error) for error in world.stops] == [WaitTimeout, WaitTimeout]
 
 
 def test_the_old_session_ends_before_the_new_one_is_attached() -> None:
