@@ -1,6 +1,7 @@
 """Connects Apache Spark with Aeron. Importing this package loads only its errors: no Spark, no Java, no Arrow.
 
 Other names are loaded at their first use: ``aeron_spark.connect`` and ``aeron_spark.Server`` (the secure endpoint),
+``aeron_spark.aio`` (its client for programs of asyncio),
 ``aeron_spark.node`` (this machine's media driver and archive), ``aeron_spark.spark`` (``register``, for a Spark session
 that listed its data sources before this package was installed) and ``aeron_spark.__version__``.
 """
@@ -31,6 +32,7 @@ from aeron_spark.errors import (
 )
 
 if TYPE_CHECKING:
+    from aeron_spark import aio as aio
     from aeron_spark import node as node
     from aeron_spark import spark as spark
     from aeron_spark.client.client import Client as Client
@@ -76,6 +78,7 @@ __all__ = [
     "UsageError",
     "WaitTimeout",
     "__version__",
+    "aio",
     "connect",
     "node",
     "spark",
@@ -87,7 +90,7 @@ def __getattr__(name: str) -> object:
         from aeron_spark.version import package_version
 
         return package_version()
-    if name in ("node", "spark"):
+    if name in ("aio", "node", "spark"):
         import importlib
 
         return importlib.import_module(f"aeron_spark.{name}")

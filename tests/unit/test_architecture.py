@@ -1,8 +1,8 @@
 """Checks the structure of the code by its imports and sizes.
 
 A part may import only the parts to the right of it:
-``cli → spark → log_factory → pool → client, server, echo → direct, stream_client, streams → connection, log → node →
-aeron, options, keys → wire, protocol, transport → waiting, disk and other small modules → errors, version``.
+``cli → spark → log_factory → pool, aio → client, server, echo → direct, stream_client, streams → connection, log →
+node → aeron, options, keys → wire, protocol, transport → waiting, disk and other small modules → errors, version``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LAYERS: Final = (
     {"connection", "log"},
     {"direct", "stream_client", "streams"},
     {"client", "server", "echo"},
-    {"pool"},
+    {"pool", "aio"},
     {"log_factory"},
     {"spark"},
     {"cli"},

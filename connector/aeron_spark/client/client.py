@@ -191,12 +191,14 @@ class Client(Endpoint):
         """
         return self._connect(timeout, reconnecting=False)
 
-    def begin_connecting(self) -> Future[Connection]:
+    def begin_connecting(self, timeout: float | None = 0.0) -> Future[Connection]:
         """Connect as soon as that is possible, without waiting; return the future of the connection.
 
-        A wrong key ends the attempts, and so does a refusal whose advice is not soon.
+        The future fails with the errors of :meth:`connect`, and ``timeout`` is as there: by default, the client tries
+        until it is closed. A wrong key ends the attempts, and so does a refusal whose advice is not soon.
         """
-        return self._runner.request_connect(None)
+        timeout_s = self._settings.connect_seconds if timeout is None else timeout
+        return self._runner.request_connect(time.monotonic() + timeout_s if timeout_s else None)
 
     def reconnect(self, timeout: float | None = None) -> Connection:
         """Close the link, keep the session, and resume it; ``timeout`` in seconds, as for :meth:`connect`.

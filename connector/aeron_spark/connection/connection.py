@@ -14,15 +14,15 @@ from aeron_spark.connection.frame_sender import FrameSender
 from aeron_spark.connection.inbound import Deliveries, SerialExecutor
 from aeron_spark.connection.link import LinkEnds
 from aeron_spark.connection.listeners import Listeners
+from aeron_spark.connection.message_sender import BegunMessage, MessageSender
 from aeron_spark.connection.owner import EndpointServices, PeerInfo
-from aeron_spark.connection.rpc import GRACE_S, STUCK_REMEDY, RpcRunner
+from aeron_spark.connection.rpc import GRACE_S, STUCK_REMEDY, BegunRequest, RpcRunner
 from aeron_spark.connection.spill import content_of
 from aeron_spark.connection.traffic import Traffic
 from aeron_spark.connection.transfers import TransferRunner
 from aeron_spark.connection.unconfirmed import messages_of
 from aeron_spark.errors import AeronSparkError, ConnectError, RefusedError, UsageError, WaitTimeout
 from aeron_spark.protocol.connection_machine import (
-    NUMBER_BYTES,
     ConfirmDelivery,
     ConnectionMachine,
     Deliver,
@@ -40,16 +40,14 @@ from aeron_spark.protocol.connection_machine import (
     TransferRefused,
 )
 from aeron_spark.protocol.frames import OutgoingRecord, RecordKind, decode
-from aeron_spark.protocol.message_types import TYPE_ID, Buffer, BuiltIn
+from aeron_spark.protocol.message_types import TYPE_ID, Buffer
 from aeron_spark.protocol.rpc_dispatch import memory_refusal
-from aeron_spark.protocol.rpc_messages import Target
+from aeron_spark.protocol.rpc_messages import Call, Create, Target
 from aeron_spark.protocol.rpc_objects import Origin, Proxy
 from aeron_spark.protocol.transfers import Purpose, ReceivedTransfer, TransferStart
 from aeron_spark.transport.api import OfferResult
-from aeron_spark.waiting import result_within
+from aeron_spark.waiting import fail, resolve, result_within
 
-BATCH_MESSAGES: Final = 2_000  # encoded at a time by send_many
-BYTES_HEAD: Final = TYPE_ID.pack(BuiltIn.BYTES)  # precedes the bytes of a message of type bytes
 PURPOSES: Final = {Purpose.CALL: RecordKind.CALL, Purpose.RETURN: RecordKind.RETURN, Purpose.OBJECT: RecordKind.OBJECT}
 REQUESTS: Final = (Purpose.CALL, Purpose.OBJECT)  # transfers that count as calls of the peer
 
@@ -132,6 +130,9 @@ class Connection:
             lambda data: types.decode(data, objects),
             lambda type_id, body: types.decode_body(type_id, body, objects), self._call_listeners, self._report,
         )  # fmt: skip
+        self._messages = MessageSender(
+            self.sender, self.machine, self._deliveries, self._transfers, types, objects, lambda: self.label
+        )
 
     @property
     def key(self) -> bytes:
@@ -203,36 +204,11 @@ class Connection:
         waits for that for ``timeout`` seconds, by default the endpoint's; 0 tries once. Raises WaitTimeout with Aeron's
         last result, OptionError for a value that cannot be sent, SessionLost or EndedError for a closed connection.
         """
-        seconds = self._seconds(timeout)
-        if type(message) is bytes and len(message) <= self.max_message - NUMBER_BYTES and not acknowledge:
-            self.sender.push(RecordKind.MESSAGE, BYTES_HEAD + message, time.monotonic() + seconds)
-            return
-        encoded = self.owner.types.encode(message, self._rpc.references)
-        if encoded.size + NUMBER_BYTES <= self.machine.session.limits.max_record_bytes:
-            data = b"".join(encoded.parts())
-            if acknowledge:
-                self._deliveries.send(data, seconds, self.label)
-            else:
-                self.sender.push(RecordKind.MESSAGE, data, time.monotonic() + seconds)
-            return
-        acknowledged = (lambda: self._deliveries.send(b"", seconds, self.label)) if acknowledge else None
-        self._transfers.send_message(encoded, seconds, acknowledged)
+        self._messages.send(message, self._seconds(timeout), acknowledge=acknowledge)
 
     def send_many(self, messages: Sequence[object], *, timeout: float | None = None) -> None:
         """Send messages with many in a frame, which is faster for small ones. Raises as ``send`` does."""
-        seconds = self._seconds(timeout)
-        max_record_bytes = self.machine.session.limits.max_record_bytes
-        encode, objects = self.owner.types.encode, self._rpc.references
-        for first in range(0, len(messages), BATCH_MESSAGES):
-            batch = messages[first : first + BATCH_MESSAGES]
-            payloads = [
-                BYTES_HEAD + one if type(one) is bytes else b"".join(encode(one, objects).parts()) for one in batch
-            ]
-            if max(map(len, payloads)) > max_record_bytes:
-                for one in batch:
-                    self.send(one, timeout=timeout)
-            else:
-                self.sender.push_many(RecordKind.MESSAGE, payloads, time.monotonic() + seconds)
+        self._messages.send_many(messages, self._seconds(timeout))
 
     def send_file(self, path: str | Path, *, name: str | None = None, timeout: float | None = None) -> None:
         """Send a file to the peer's listeners of ReceivedFile, reading it meanwhile. Raises as ``send`` does."""
@@ -281,6 +257,38 @@ class Connection:
         Raises WaitTimeout without a response within ``timeout`` seconds, ConnectError while no link is connected.
         """
         seconds = self.owner.settings.times.ping_seconds if timeout is None else timeout
+        # The event loop ends the ping at its deadline, and ``end`` after the end of the event loop.
+        what = f"the response of {self.label} to a ping"
+        return result_within(self.begin_ping(timeout), seconds + GRACE_S, what, remedy=STUCK_REMEDY)
+
+    def close(self, *, keep_session: bool = False) -> None:
+        """Close: send the unsent messages, for some seconds at most, then CLOSE.
+
+        With ``keep_session`` both ends keep the session with its unacknowledged messages, and the client can resume it.
+        """
+        self.owner.close_connection(self, keep_session)
+
+    # For a program's event loop of asyncio: these calls do not wait.
+
+    def begin_send(self, message: object, *, acknowledge: bool = False) -> BegunMessage | None:
+        """Send a message as soon as there is room; None if it is too large for a record."""
+        return self._messages.begin(message, acknowledge=acknowledge)
+
+    def begin_call(self, call: Call, timeout: float | None) -> BegunRequest | None:
+        """Call a remote method as soon as there is room; None if its arguments are too large for a record."""
+        return self._rpc.begin_request(RecordKind.CALL, call, timeout, self._begin_record)
+
+    def begin_one_way(self, call: Call) -> Future[None] | None:
+        """Call a remote method without a response; return the future of its acceptance, or None as ``begin_call``."""
+        return self._begin_record(RecordKind.CALL, self._rpc.encode_one_way(call))
+
+    def begin_create(self, create: Create, timeout: float | None) -> BegunRequest | None:
+        """Have the peer's factory create an object; as ``begin_call``."""
+        return self._rpc.begin_request(RecordKind.OBJECT, create, timeout, self._begin_record)
+
+    def begin_ping(self, timeout: float | None = None) -> Future[float]:
+        """Send a ping; return the future of its round-trip time. Raises as :meth:`ping`, and the future fails so."""
+        seconds = self.owner.settings.times.ping_seconds if timeout is None else timeout
         waiter: Future[float] = Future()
         with self.state_lock:
             self.machine.check()
@@ -291,16 +299,7 @@ class Connection:
                 raise UsageError("too many pings wait for their responses", remedy="Wait for some of them.")
             self._ping_waiters[number] = waiter
         self.sender.flush()
-        # The event loop ends the ping at its deadline, and ``end`` after the end of the event loop.
-        what = f"the response of {self.label} to a ping"
-        return result_within(waiter, seconds + GRACE_S, what, remedy=STUCK_REMEDY)
-
-    def close(self, *, keep_session: bool = False) -> None:
-        """Close: send the unsent messages, for some seconds at most, then CLOSE.
-
-        With ``keep_session`` both ends keep the session with its unacknowledged messages, and the client can resume it.
-        """
-        self.owner.close_connection(self, keep_session)
+        return waiter
 
     # For the endpoint.
 
@@ -314,7 +313,8 @@ class Connection:
             received = self.machine.receive(frame, now)
             if received.made_room:
                 self.sender.room.notify_all()
-        if received.frame_due:
+        has_pushed = received.made_room and self.sender.push_begun()
+        if received.frame_due or has_pushed:
             self.sender.flush()
         closed: PeerClosed | None = None
         requests: list[tuple[int, Buffer]] = []
@@ -389,7 +389,7 @@ class Connection:
         with self.state_lock:
             waiters, self._ping_waiters = self._ping_waiters, {}
         for waiter in waiters.values():
-            waiter.set_exception(error)
+            fail(waiter, error)
         return unconfirmed
 
     def messages_of(self, records: Sequence[OutgoingRecord]) -> tuple[object, ...]:
@@ -490,11 +490,9 @@ class Connection:
         if waiter is None:
             return
         if ended.round_trip is None:
-            waiter.set_exception(
-                WaitTimeout(f"no response to a ping of {self.label} in time", remedy="Check the network.")
-            )
+            fail(waiter, WaitTimeout(f"no response to a ping of {self.label} in time", remedy="Check the network."))
         else:
-            waiter.set_result(ended.round_trip)
+            resolve(waiter, ended.round_trip)
 
     def _pause_source(self, link: LinkEnds) -> None:
         """Pause acknowledgements when listeners or calls are too slow. The peer's buffer fills, and its senders wait.
@@ -567,6 +565,10 @@ class Connection:
             self.sender.reply(kind, payload)
         else:
             self.sender.push(kind, payload, end)
+
+    def _begin_record(self, kind: int, payload: bytes) -> Future[None] | None:
+        fits = len(payload) <= self.machine.session.limits.max_record_bytes
+        return self.sender.begin_push(kind, payload) if fits else None
 
     def _send_request(self, kind: int, payload: bytes, end: float, response: Future[Any]) -> None:
         if len(payload) > self.machine.session.limits.max_record_bytes:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import Final
 
 from aeron_spark.connection.link import OFFER_TIMEOUT_S, LinkEnds
@@ -18,6 +19,7 @@ from aeron_spark.protocol.connection_machine import ConnectionMachine
 from aeron_spark.protocol.frames import Buffer, OutgoingRecord
 from aeron_spark.protocol.session import Pushed
 from aeron_spark.transport.api import OfferResult
+from aeron_spark.waiting import fail, resolve
 
 DISCONNECTED_POLL_S: Final = 0.05  # between two checks of a sender without a link
 ROOM_POLL_S: Final = 0.002  # between two checks of a sender without room; an acknowledgement ends the wait
@@ -43,6 +45,9 @@ class FrameSender:
         self._send_lock = threading.Lock()
         self._label = label
         self._request_flush = request_flush
+        self._begun: dict[
+            Future[None], tuple[int, bytes]
+        ] = {}  # records of ``begin_push`` that wait for room, in order
 
     @property
     def last_result(self) -> OfferResult | None:
@@ -88,6 +93,63 @@ class FrameSender:
             if pushed is not Pushed.ACCEPTED:
                 self._wait_for_room(end, pushed)
 
+    def begin_push(self, kind: int, payload: bytes) -> Future[None]:
+        """Push a sequenced record as soon as there is room, and send it; return at once with a future of that.
+
+        The records of these calls are pushed in their order. The future fails with the errors of :meth:`push` but
+        WaitTimeout: the caller may :meth:`withdraw` the record instead.
+        """
+        accepted: Future[None] = Future()
+        with self._state_lock:
+            self._begun[accepted] = (kind, payload)
+        self.push_begun()
+        self.flush()
+        return accepted
+
+    def withdraw(self, accepted: Future[None]) -> bool:
+        """Drop the record of a ``begin_push`` if it was not pushed yet; return whether it was dropped."""
+        with self._state_lock:
+            return self._begun.pop(accepted, None) is not None
+
+    def push_begun(self) -> bool:
+        """Push the records of ``begin_push`` for which there is room, and end their futures; return whether any was.
+
+        The callbacks of the futures run on this thread, without a lock.
+        """
+        if not self._begun:  # read without the lock: who adds a record calls this afterwards
+            return False
+        ended: list[tuple[Future[None], AeronSparkError | None]] = []
+        with self._state_lock:
+            while self._begun:
+                accepted, (kind, payload) = next(iter(self._begun.items()))
+                error: AeronSparkError | None = None
+                try:
+                    pushed = self._machine.push(kind, payload, time.monotonic())
+                except AeronSparkError as raised:
+                    error = raised
+                else:
+                    if pushed is Pushed.FULL:
+                        break
+                    error = None if pushed is Pushed.ACCEPTED else self._not_connected_error()
+                del self._begun[accepted]
+                ended.append((accepted, error))
+        for accepted, error in ended:
+            if error is None:
+                resolve(accepted, None)
+            else:
+                fail(accepted, error)
+        return bool(ended)
+
+    def no_room_error(self) -> WaitTimeout:
+        """Return the error of a sender whose record was not accepted in time."""
+        last = self.last_result
+        cause = "the peer is slower than this sender" if self._machine.attached else "the peer is not connected"
+        return WaitTimeout(
+            f"{self._label()} did not accept a message before the timeout: {cause}"
+            f"{f' ({last.sentence})' if last is not None else ''}",
+            remedy="Send later or less, or increase the timeout.",
+        )
+
     def reply(self, kind: int, payload: bytes) -> None:
         """Send a sequenced record without waiting. Without room, the event loop sends it later."""
         with self._state_lock:
@@ -131,6 +193,7 @@ class FrameSender:
             self._machine.attach(peer_received, now)
             self.link = link
             self.room.notify_all()
+        self.push_begun()
 
     def detach(self, now: float) -> None:
         """Stop sending over the link, which its owner closes. Repeated calls do nothing."""
@@ -138,6 +201,7 @@ class FrameSender:
             self.link = None
             self._machine.detach(now)
             self.room.notify_all()
+        self.push_begun()
 
     def close_link(self, link: LinkEnds) -> None:
         """Close a link's publication when no thread offers on it; offers do not wait for long."""
@@ -149,6 +213,7 @@ class FrameSender:
         with self.room:
             self._machine.refuse(error)
             self.room.notify_all()
+        self.push_begun()
 
     def close(self, error: AeronSparkError) -> list[OutgoingRecord]:
         """End the connection for good: threads that wait for room raise ``error``.
@@ -158,6 +223,7 @@ class FrameSender:
         with self.room:
             unconfirmed = self._machine.close(error)
             self.room.notify_all()
+        self.push_begun()
         return unconfirmed
 
     def drain(self, end: float) -> bool:
@@ -174,22 +240,19 @@ class FrameSender:
     def _wait_for_room(self, end: float, pushed: Pushed) -> None:
         machine = self._machine
         if pushed is Pushed.NOT_CONNECTED:
-            raise ConnectError(
-                f"{self._label()} is not connected, and option 'buffering' is off",
-                remedy="Send again when it has reconnected (on_reconnect), or use buffering=true.",
-            )
+            raise self._not_connected_error()
         with self.room:
             machine.check()
             remaining = end - time.monotonic()
             if remaining > 0:
                 self.room.wait(min(remaining, ROOM_POLL_S if machine.attached else DISCONNECTED_POLL_S))
                 return
-        last = self.last_result
-        cause = "the peer is slower than this sender" if machine.attached else "the peer is not connected"
-        raise WaitTimeout(
-            f"{self._label()} did not accept a message before the timeout: {cause}"
-            f"{f' ({last.sentence})' if last is not None else ''}",
-            remedy="Send later or less, or increase the timeout.",
+        raise self.no_room_error()
+
+    def _not_connected_error(self) -> ConnectError:
+        return ConnectError(
+            f"{self._label()} is not connected, and option 'buffering' is off",
+            remedy="Send again when it has reconnected (on_reconnect), or use buffering=true.",
         )
 
     def _send_frame(self, link: LinkEnds, timeout_s: float) -> None:

@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,9 +20,11 @@ from aeron_spark.protocol.connection_machine import NUMBER_BYTES, refused_payloa
 from aeron_spark.protocol.frames import Record, RecordKind
 from aeron_spark.protocol.session import RECORD_COST
 from aeron_spark.protocol.transfers import Purpose, ReceivedTransfer
-from aeron_spark.waiting import result_within
+from aeron_spark.waiting import fail, resolve, result_within
 
 LOG: Final = logging.getLogger("aeron_spark.endpoint")
+CONFIRMS: Final = "to confirm that its listeners have returned"
+CONFIRM_REMEDY: Final = "Increase the timeout. The message may still be delivered."
 MESSAGE_ACK_WANTED: Final = int(RecordKind.MESSAGE_ACK_WANTED)  # an int, which compares faster
 
 Work = Callable[[], object]  # the result is dropped
@@ -131,43 +134,56 @@ class Deliveries:
 
     def send(self, message: bytes, seconds: float, label: str) -> None:
         """Send an encoded message and wait until the peer's listeners have returned."""
+        number, waiter = self._add_waiter()
+        end = time.monotonic() + seconds
+        try:
+            self._sender.push(RecordKind.MESSAGE_ACK_WANTED, number.to_bytes(NUMBER_BYTES, "big") + message, end)
+            result_within(waiter, end - time.monotonic(), f"{label} {CONFIRMS}", remedy=CONFIRM_REMEDY)
+        finally:
+            with self._state_lock:
+                self._waiters.pop(number, None)
+
+    def begin_send(self, message: bytes) -> tuple[Future[None], Future[None]]:
+        """Send an encoded message as soon as there is room.
+
+        Returns the future of its acceptance, for ``FrameSender.withdraw``, and that of its confirmation: the peer's
+        listeners have returned. The program may cancel the second one.
+        """
+        number, waiter = self._add_waiter()
+        waiter.add_done_callback(lambda _: self._waiters.pop(number, None))
+        accepted = self._sender.begin_push(
+            RecordKind.MESSAGE_ACK_WANTED, number.to_bytes(NUMBER_BYTES, "big") + message
+        )
+        accepted.add_done_callback(partial(_fail_with, waiter))
+        return accepted, waiter
+
+    def _add_waiter(self) -> tuple[int, Future[None]]:
         waiter: Future[None] = Future()
         with self._state_lock:
             number = next(self._numbers)
             self._waiters[number] = waiter
-        end = time.monotonic() + seconds
-        try:
-            self._sender.push(RecordKind.MESSAGE_ACK_WANTED, number.to_bytes(NUMBER_BYTES, "big") + message, end)
-            result_within(
-                waiter, end - time.monotonic(), f"{label} to confirm that its listeners have returned",
-                remedy="Increase the timeout. The message may still be delivered.",
-            )  # fmt: skip
-        finally:
-            with self._state_lock:
-                self._waiters.pop(number, None)
+        return number, waiter
 
     def confirm(self, number: int) -> None:
         """End the wait for the peer's listeners of the message with this number."""
         with self._state_lock:
             waiter = self._waiters.pop(number, None)
         if waiter is not None:
-            waiter.set_result(None)
+            resolve(waiter, None)
 
     def refuse(self, number: int, error: AeronSparkError) -> None:
         """End the wait for the message with this number by ``error``; report the error if no thread waits for it."""
         with self._state_lock:
             waiter = self._waiters.pop(number, None)
-        if waiter is None:
+        if waiter is None or not fail(waiter, error):
             self._report(error)
-        else:
-            waiter.set_exception(error)
 
     def fail_all(self, error: AeronSparkError) -> None:
         """Raise ``error`` in the threads that wait."""
         with self._state_lock:
             waiters, self._waiters = self._waiters, {}
         for waiter in waiters.values():
-            waiter.set_exception(error)
+            fail(waiter, error)
 
     def deliver(self, records: Sequence[Record]) -> None:
         """Decode and deliver messages after all earlier ones."""
@@ -235,3 +251,10 @@ class Deliveries:
             self._call_listeners(file)
         finally:
             file.path.unlink(missing_ok=True)
+
+
+def _fail_with(future: Future[None], failed: Future[None]) -> None:
+    """Fail a future with the error of another one, which has ended."""
+    error = None if failed.cancelled() else failed.exception()
+    if error is not None:
+        fail(future, error)

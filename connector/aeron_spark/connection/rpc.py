@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import nullcontext, suppress
+from dataclasses import dataclass
 from typing import Any, Final
 
 from aeron_spark.connection.call_observer import ServedCall, note_answer, take_noted_failure
@@ -40,17 +41,30 @@ from aeron_spark.protocol.rpc_messages import (
     encode_object,
 )
 from aeron_spark.protocol.rpc_objects import CALL_TIMEOUT, FIRST_SERVICE, ConnectionObjects, Mode, Proxy, remote_of
-from aeron_spark.waiting import result_within
+from aeron_spark.waiting import fail, resolve, result_within
 
 Send = Callable[[int, bytes, float | None], None]  # kind, payload, end of the wait for room (None: do not wait)
 SendRequest = Callable[[int, bytes, float, Future[Any]], None]  # kind, payload, end of the wait for room, response
 Permit = Callable[[Target, str], bool]
+BeginPush = Callable[[int, bytes], Future[None] | None]  # kind, payload -> future of its acceptance
 STUCK_REMEDY: Final = (
     "Connect again: this process has too much to do, or its connection has failed. The peer may still run the request."
 )
 PROGRAM: Final = 0  # in place of a service's number: the objects of the program
 LONG_BACKLOG: Final = 256  # requests; a worker takes them in some 30 ms
 GRACE_S: Final = 5.0  # after the deadline of a call, for the event loop to end it
+
+
+@dataclass(frozen=True, slots=True)
+class BegunRequest:
+    """A request that was begun: the futures of its acceptance and of its response, which ``result_of`` decodes.
+
+    A program that does not wait any more cancels ``response``.
+    """
+
+    accepted: Future[None]
+    response: Future[Response]
+    result_of: Callable[[Response], object]
 
 
 class RpcRunner:
@@ -247,8 +261,7 @@ class RpcRunner:
         if response is not None:
             waiter = response.token
             assert isinstance(waiter, Future)
-            if not waiter.done():
-                waiter.set_result(response)
+            resolve(waiter, response)
 
     def tick(self, now: float) -> None:
         """End the calls whose deadline has passed."""
@@ -283,9 +296,7 @@ class RpcRunner:
     ) -> Any:  # fmt: skip
         call = Call(target, method, args, kwargs)
         if mode is Mode.ONE_WAY:
-            with self._state_lock:
-                record = self.calls.encode_one_way(call)
-            self._send(RecordKind.CALL, record, self._until(None))
+            self._send(RecordKind.CALL, self.encode_one_way(call), self._until(None))
             return None
         return self._request(RecordKind.CALL, call, timeout)
 
@@ -301,12 +312,47 @@ class RpcRunner:
                 waiter, timeout_s, f"the response to {describe_request(request)}", remedy=STUCK_REMEDY
             )
         except BaseException:
-            with self._state_lock:
-                self.calls.withdraw(waiter)
+            self._withdraw(waiter)
             waiter.cancel()
             raise
         note_answer(call_name(self._number, response.call_id))
         return self.calls.result_of(response)
+
+    def begin_request(self, kind: int, request: Request, timeout: float | None, push: BeginPush) -> BegunRequest | None:
+        """Send a request as soon as there is room, without waiting; None if it is too large for a record.
+
+        ``push`` is ``FrameSender.begin_push``, or returns None for a record that is too large. The event loop ends the
+        request at its deadline, ``timeout`` seconds from now.
+        """
+        waiter: Future[Response] = Future()
+        with self._state_lock:
+            record = self.calls.begin(request, now=time.monotonic(), timeout=timeout, token=waiter)
+        accepted = push(kind, record)
+        if accepted is None:
+            self._withdraw(waiter)
+            return None
+        waiter.add_done_callback(self._withdraw_cancelled)
+        accepted.add_done_callback(lambda done: self._fail_with(waiter, done))
+        return BegunRequest(accepted, waiter, self.calls.result_of)
+
+    def encode_one_way(self, call: Call) -> bytes:
+        """Return the record of a call without a response."""
+        with self._state_lock:
+            return self.calls.encode_one_way(call)
+
+    def _fail_with(self, waiter: Future[Response], accepted: Future[None]) -> None:
+        error = None if accepted.cancelled() else accepted.exception()
+        if error is not None:
+            self._withdraw(waiter)
+            fail(waiter, error)
+
+    def _withdraw_cancelled(self, waiter: Future[Response]) -> None:
+        if waiter.cancelled():
+            self._withdraw(waiter)
+
+    def _withdraw(self, waiter: Future[Response]) -> None:
+        with self._state_lock:
+            self.calls.withdraw(waiter)
 
     def _until(self, timeout: float | None) -> float:
         return time.monotonic() + (timeout or self._owner.settings.send_seconds)
@@ -401,5 +447,4 @@ def _outcome_of(future: Future[Any]) -> Outcome:
 def _raise_in_caller(ended: EndedCall) -> None:
     waiter = ended.token
     assert isinstance(waiter, Future)
-    if not waiter.done():
-        waiter.set_exception(ended.error)
+    fail(waiter, ended.error)

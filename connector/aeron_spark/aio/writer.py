@@ -1,0 +1,170 @@
+"""Writes transactions to a server's stream in a program of asyncio."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Final, Generic, TypeVar
+
+from aeron_spark.aio.own_loop import OwnLoop
+from aeron_spark.aio.own_thread import OwnThread
+from aeron_spark.errors import AeronSparkError, RefusedError, UsageError
+from aeron_spark.stream_client import buffered_writer
+from aeron_spark.stream_client import writer as plain
+from aeron_spark.stream_client.buffer_folder import TransactionOutcome
+from aeron_spark.stream_client.write_batches import Data
+
+PlainWriter = TypeVar("PlainWriter", bound=plain.Writer)
+_W = TypeVar("_W", bound="Writer")  # type: ignore[type-arg]
+
+
+class Writer(Generic[PlainWriter]):
+    """Writes transactions. The end of an ``async with`` block commits, an exception in the block aborts.
+
+    The writer has one thread, from its first use until :meth:`close` or the close of the client, which executes its
+    calls in order. A cancellation ends the wait for a call, and not the call: a cancelled ``write`` is still written,
+    and a cancelled ``commit`` is still committed. The next ``commit()`` returns its outcome. For one task at a time.
+    """
+
+    def __init__(self, own_loop: OwnLoop, make: Callable[[], PlainWriter], stream: str) -> None:
+        self.stream: Final = stream
+        self._own_loop: Final = own_loop
+        self._thread: Final = OwnThread(own_loop, f"the writer of stream {stream!r}")
+        self._make: Final = make
+        self._made: PlainWriter | None = None  # by the thread
+        self._commit: Future[int] | None = None  # whose outcome the program has not got
+
+    @property
+    def _writer(self) -> PlainWriter:
+        if self._made is None:
+            raise UsageError(
+                f"the writer of stream {self.stream!r} is not open", remedy="Use it in an `async with` block."
+            )
+        return self._made
+
+    @property
+    def last(self) -> int:
+        """The number of the last durable transaction, -1 before the first one. Raises UsageError before it is open."""
+        last: int = self._writer.last  # type: ignore[attr-defined]
+        return last
+
+    async def open(self: _W) -> _W:
+        """Make the writer; ``async with`` and the first call do so. Raises as ``Client.writer``."""
+        await self._thread.run(self._opened)
+        return self
+
+    async def write(self, data: Data, *, partition: int | None = None) -> None:
+        """Add rows to the transaction, all or none; see ``StreamWriter.write`` without asyncio."""
+        writing = self._thread.begin(lambda: self._opened().write(data, partition=partition))
+        self._commit = None  # the rows are those of the next transaction, or the failed commit refuses them
+        await self._thread.result(writing)
+
+    async def commit(self) -> int:
+        """Commit the transaction and return its number, or -1 if it has no rows.
+
+        After a cancelled ``commit()``, without a ``write()`` since, it waits for that commit and returns its number; if
+        that commit failed, it commits again. So each transaction is committed once, and its outcome is known.
+        """
+        committing = self._commit = self._thread.begin(self._commit_after(self._commit))
+        await self._own_loop.wait(committing)  # a cancellation leaves the outcome to the next commit
+        self._commit = None
+        return committing.result()
+
+    def _commit_after(self, former: Future[int] | None) -> Callable[[], int]:
+        def commit() -> int:
+            if former is not None and former.exception() is None:
+                return former.result()  # it has ended: the thread executes the calls in order
+            return self._opened().commit()
+
+        return commit
+
+    async def abort(self) -> None:
+        """Drop the rows since the last successful commit.
+
+        Raises RefusedError if a cancelled ``commit()`` has committed them; :attr:`last` is the number then.
+        """
+        former, self._commit = self._commit, None
+
+        def abort() -> None:
+            if former is not None and former.exception() is None and former.result() >= 0:
+                raise RefusedError(
+                    f"transaction {former.result()} cannot be aborted: its cancelled commit() has committed it",
+                    remedy="Continue with the next transaction.",
+                )
+            self._opened().abort()
+
+        await self._thread.run(abort)
+
+    def stop(self) -> None:
+        """Do nothing: the close of the client ends the calls of its writers."""
+
+    async def close(self) -> None:
+        """Stop writing, drop uncommitted rows, and end the thread. A second call does nothing."""
+        await self._thread.close(self._close)
+
+    async def __aenter__(self: _W) -> _W:
+        try:
+            return await self.open()
+        except BaseException:
+            self._thread.begin_close(self._close)
+            raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            await self.commit()  # if it raises, the writer stays open: a further commit() or abort() gives the outcome
+        await self.close()
+
+    def join(self) -> None:
+        """Close, and wait until the thread has ended. For a thread that closes the client."""
+        self._thread.join(self._close)
+
+    def _opened(self) -> PlainWriter:
+        if self._made is None:
+            self._made = self._make()
+        return self._made
+
+    def _close(self) -> None:
+        if self._made is not None:
+            self._made.close()
+
+
+class StreamWriter(Writer[plain.StreamWriter]):
+    """Writes to a stream while its server can be reached; ``Client.writer`` makes it."""
+
+    async def accept_loss(self) -> int:
+        """See ``StreamWriter.accept_loss`` without asyncio."""
+        return await self._thread.run(lambda: self._opened().accept_loss())
+
+
+class BufferedWriter(Writer[buffered_writer.BufferedWriter]):
+    """Writes transactions to a folder, from which they are sent; ``Client.writer`` with ``buffer`` makes it."""
+
+    @property
+    def unsent(self) -> int:
+        """The number of transactions that are not sent yet."""
+        return self._writer.unsent
+
+    @property
+    def acknowledged(self) -> int:
+        """The number of the last transaction that the server has acknowledged."""
+        return self._writer.acknowledged
+
+    @property
+    def trouble(self) -> AeronSparkError | None:
+        """Why sending does not go on; None if it does."""
+        return self._writer.trouble
+
+    def outcome(self, number: int) -> TransactionOutcome:
+        """Return whether a transaction is acknowledged, buffered, absent or diverged."""
+        return self._writer.outcome(number)
+
+    async def flush(self, timeout: float = buffered_writer.SPACE_TIMEOUT_S) -> None:
+        """Wait until all transactions are acknowledged. Raises WaitTimeout after ``timeout`` seconds."""
+        await self._thread.run(lambda: self._opened().flush(timeout))
+
+    async def accept_loss(self) -> None:
+        """See ``BufferedWriter.accept_loss`` without asyncio."""
+        await self._thread.run(lambda: self._opened().accept_loss())

@@ -1,0 +1,16 @@
+"""A world for each test. The test fails if it leaves anything in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.unit.connection.endpoints import World
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    one = World()
+    yield one
+    one.close()
