@@ -330,11 +330,11 @@ class StreamRequestHandler:
     def _begin(self, request: rpc.BeginTransaction) -> rpc.Begun:
         self._service.check_draining()
         stream = self._stream_to_write(request.stream, request.writer)
-        last, stamp = stream.begin(
+        begun = stream.begin(
             request.writer, request.run, request.transaction, single_use=request.single_use, producer=request.producer,
             acknowledged=request.acknowledged, stamp=request.stamp, replaced=request.replaced,
         )  # fmt: skip
-        return rpc.Begun(last, stamp)
+        return rpc.Begun(*begun)
 
     def _open_stage(self, request: rpc.OpenStage) -> rpc.StageOpened:
         self._service.check_draining()

@@ -9,12 +9,14 @@
     <n>.unsent              committed to the folder; the server cannot have committed it
     <n>.sending             its commit request was sent: the server may have committed it
     <n>.sent                the last transaction that the server acknowledged: a JSON object with the writer's
-                            transaction of that response, and its stamp; empty in folders of earlier releases
+                            transaction of that response, its stamp, and the token; empty in folders of earlier releases
     <n>.kept                sent, and kept for some time in case the server's store is restored from an older copy
 
-A file consists of batches and a trailer. Numbers are little-endian; bodies are Arrow IPC streams.
+A file consists of batches, a token if the transaction has one, and a trailer. Numbers are little-endian; the body of a
+batch is an Arrow IPC stream.
 
     batch    ``ASP1``, payload (1 byte), zeros (3), partition or -1 (4), zeros (4), length (8), body, zeros to 8 bytes
+    token    ``ASPT``, zeros (4), -1 (4), zeros (4), length (8), UTF-8, zeros to 8 bytes
     trailer  ``ASPE``, CRC-32 of all bytes before (4), number of bytes before (8)
 """
 
@@ -54,6 +56,7 @@ HEAD: Final = struct.Struct(
 )
 TRAILER: Final = struct.Struct("<4sIQ")
 BATCH_MARK: Final = b"ASP1"
+TOKEN_MARK: Final = b"ASPT"
 END_MARK: Final = b"ASPE"
 PAYLOADS: Final = ("arrow", "raw", "framed", BYTES)  # by number
 ALIGNMENT: Final = 8
@@ -71,6 +74,39 @@ class BufferedTransaction:
     number: int
     bytes: int
     is_sending: bool
+
+
+class BufferedRows:
+    """The content of a transaction's file: an iterable of its batches, and its token."""
+
+    def __init__(self, path: Path) -> None:
+        """Read and check the file. Raises DataFormatError if it is damaged."""
+        self.token = ""
+        self._batches: list[tuple[str, int | None, memoryview]] = []  # payload, partition and body
+        with pa.memory_map(str(path)) as file:
+            data = memoryview(file.read_buffer())
+        length = len(data) - TRAILER.size
+        mark, crc, stored_length = TRAILER.unpack_from(data, length) if length >= 0 else (b"", 0, 0)
+        if mark != END_MARK or stored_length != length or zlib.crc32(data[:length]) != crc:
+            raise DataFormatError(
+                f"{path} is not the transaction that was written to it: length or checksum differ",
+                remedy="Check the disk. Move the file away to send the transactions after it.",
+            )
+        at = 0
+        while at < length:
+            mark, payload, partition, size = HEAD.unpack_from(data, at)
+            at += HEAD.size
+            body = data[at : at + size]
+            if mark == TOKEN_MARK:
+                self.token = bytes(body).decode()
+            else:
+                self._batches.append((PAYLOADS[payload], None if partition < 0 else partition, body))
+            at += size + -size % ALIGNMENT
+
+    def __iter__(self) -> Iterator[WriteBatch]:
+        for payload, partition, body in self._batches:
+            for batch in decode_batches(body):
+                yield WriteBatch(payload, batch, partition)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +150,7 @@ class BufferFolder:
         self.absent: set[int] = set()
         self.lost: list[tuple[int, int]] = []  # ranges, both ends included
         self._kept: set[int] = set()
+        self._last_token: str | None = None  # None: not read yet
         self.producer = f"buffer-{uuid.uuid4()}"  # of a new folder; each process that sends uses the same
         try:
             self._stream = stream
@@ -121,7 +158,7 @@ class BufferFolder:
             if not is_stored:
                 self._write_settings()
             self._pending, self._next, self.acknowledged = self._scan()
-            self.confirmed = self._read_confirmed()
+            self.confirmed, self._confirmed_token = self._read_confirmed()
             self._note_absent()
         except BaseException:
             self._lock.release()
@@ -144,6 +181,16 @@ class BufferFolder:
     def last(self) -> int:
         """The number of the last transaction that was committed to the folder, -1 before the first one."""
         return self._next - 1
+
+    @property
+    def last_token(self) -> str:
+        """The token of the transaction ``last``, "" for none. Raises DataFormatError if its file is damaged."""
+        if self._last_token is None:
+            if self._pending and self._pending[-1].number == self.last:
+                self._last_token = self.read(self._pending[-1]).token
+            else:
+                self._last_token = self._confirmed_token if self.acknowledged == self.last else ""
+        return self._last_token
 
     def outcome(self, number: int) -> TransactionOutcome:
         """Return the outcome of a transaction."""
@@ -173,10 +220,7 @@ class BufferFolder:
         partition = -1 if batch.partition is None else batch.partition
         head = HEAD.pack(BATCH_MARK, PAYLOADS.index(batch.payload), partition, body.size)
         try:
-            if self._draft is None:
-                self._draft = io.FileIO(self._file(self._next, "draft"), "w")
-            for data in (head, memoryview(body).cast("B"), bytes(-body.size % ALIGNMENT)):
-                self._write(data)
+            self._write_item(head, memoryview(body).cast("B"))
         except BaseException as error:  # also after an interrupt, half a batch may be in the file
             self.truncate_draft(mark)
             if isinstance(error, OSError):
@@ -199,18 +243,20 @@ class BufferFolder:
         else:
             self._written, self._crc = mark.written, mark.crc
 
-    def commit(self) -> int:
-        """Make the draft a transaction to send, synced to the disk; return its number, -1 without rows.
+    def commit(self, token: str = "") -> int:
+        """Make the draft a transaction to send, synced to the disk; return its number, -1 without rows and token.
 
         Raises TransportError if the disk is full or fails; then it is not committed. A further call commits the same
         rows or raises again, until :meth:`drop`.
         """
         self._refuse_lost_draft()
-        draft = self._draft
-        if draft is None or not self._written:
+        if not self._written and not token:
             return NO_NUMBER
         mark, number = self.mark(), self._next
         try:
+            if token:
+                data = token.encode()
+                self._write_item(HEAD.pack(TOKEN_MARK, 0, -1, len(data)), memoryview(data))
             self._write(TRAILER.pack(END_MARK, self._crc, self._written))
         except BaseException as error:
             self.truncate_draft(mark)
@@ -218,7 +264,8 @@ class BufferFolder:
                 raise _write_error(self.path, error) from error
             raise
         try:
-            os.fsync(draft.fileno())
+            assert self._draft is not None
+            os.fsync(self._draft.fileno())
             self._rename(number, "draft", "unsent")
         except BaseException as error:  # it is unknown how much of it is on the disk
             self._lose_draft(error)
@@ -227,6 +274,7 @@ class BufferFolder:
             raise
         self._pending.append(BufferedTransaction(number, self._written, is_sending=False))
         self._next += 1
+        self._last_token = token
         self._close_draft()
         return number
 
@@ -271,12 +319,15 @@ class BufferFolder:
             self._pending[0] = transaction
         return transaction
 
-    def mark_sent(self, transaction: BufferedTransaction, stamp: str) -> None:
-        """Store that the server acknowledged the first transaction, with this stamp, and free its space."""
+    def mark_sent(self, transaction: BufferedTransaction, stamp: str, token: str) -> None:
+        """Store that the server acknowledged the first transaction, with this stamp, and free its space.
+
+        ``token`` is that of the transaction.
+        """
         # After a crash or power cut between these steps it is sent again, and the server says that it has it. The file
         # is not truncated, because batches that were read from it are views of it.
         assert self.base is not None
-        self._confirm(transaction.number, self.base + transaction.number, stamp)
+        self._confirm(transaction.number, self.base + transaction.number, stamp, token)
         sending, kept = self._file(transaction.number, "sending"), self._file(transaction.number, "kept")
         if self._keep_seconds:
             os.utime(sending, (self._wall(), self._wall()))
@@ -313,28 +364,15 @@ class BufferFolder:
             self.lost = [*self.lost, *_ranges(missing)]
             self._write_settings()
         repeated = [one.number for one in self._pending if one.number <= self.acknowledged]
-        self._confirm(min(repeated) - 1 if repeated else self.acknowledged, last, stamp)
+        if repeated:  # the last transaction of the folder is among those to send, and its file has its token
+            self._confirm(min(repeated) - 1, last, stamp, "")
+        else:
+            self._confirm(self.acknowledged, last, stamp, self._confirmed_token)
         return len(repeated)
 
-    def read(self, transaction: BufferedTransaction) -> Iterator[WriteBatch]:
-        """Yield the batches of a transaction. Raises DataFormatError, before the first one, if the file is damaged."""
-        path = self._file(transaction.number, "sending" if transaction.is_sending else "unsent")
-        with pa.memory_map(str(path)) as file:
-            data = memoryview(file.read_buffer())
-            length = len(data) - TRAILER.size
-            mark, crc, stored_length = TRAILER.unpack_from(data, length) if length >= 0 else (b"", 0, 0)
-            if mark != END_MARK or stored_length != length or zlib.crc32(data[:length]) != crc:
-                raise DataFormatError(
-                    f"{path} is not the transaction that was written to it: length or checksum differ",
-                    remedy="Check the disk. Move the file away to send the transactions after it.",
-                )
-            at = 0
-            while at < length:
-                _, payload, partition, size = HEAD.unpack_from(data, at)
-                at += HEAD.size
-                for batch in decode_batches(data[at : at + size]):
-                    yield WriteBatch(PAYLOADS[payload], batch, None if partition < 0 else partition)
-                at += size + -size % ALIGNMENT
+    def read(self, transaction: BufferedTransaction) -> BufferedRows:
+        """Return the content of a transaction. Raises DataFormatError if its file is damaged."""
+        return BufferedRows(self._file(transaction.number, "sending" if transaction.is_sending else "unsent"))
 
     def close(self) -> None:
         """Release the folder for another process. A second call does nothing, as another process may own the files."""
@@ -407,26 +445,31 @@ class BufferFolder:
                 pending.append(BufferedTransaction(number, path.stat().st_size, match[2] == "sending"))
         return pending, following, sent
 
-    def _read_confirmed(self) -> tuple[int, str] | None:
-        """Return the writer's last acknowledged transaction and its stamp, None before the first one."""
+    def _read_confirmed(self) -> tuple[tuple[int, str] | None, str]:
+        """Return the writer's last acknowledged transaction and its stamp, None before the first one; and its token."""
         if self.acknowledged == NO_NUMBER or self.base is None:
-            return None
+            return None, ""
         text = self._file(self.acknowledged, "sent").read_bytes()
         try:
             found = json.loads(text)
-            return int(found["last"]), str(found["stamp"])
+            return (int(found["last"]), str(found["stamp"])), str(found.get("token", ""))
         except (ValueError, KeyError, TypeError):  # of an earlier release, or the program was killed while it wrote
-            return self.base + self.acknowledged, ""
+            return (self.base + self.acknowledged, ""), ""
 
-    def _confirm(self, number: int, last: int, stamp: str) -> None:
-        """Store that the server has all transactions up to ``number``, and its last response; remove older ones."""
+    def _confirm(self, number: int, last: int, stamp: str, token: str) -> None:
+        """Store that the server has all transactions up to ``number``, and its last response; remove older ones.
+
+        ``token`` is that of the transaction ``number``.
+        """
         path = self._file(number, "sent")
         if number != NO_NUMBER:
-            path.write_text(json.dumps({"last": last, "stamp": stamp}))
+            content = {"last": last, "stamp": stamp} | ({"token": token} if token else {})
+            # A token must be on the disk before the transaction's file, which has it, is removed.
+            replace_file(path, json.dumps(content).encode(), sync=bool(token))
         for old in self.path.glob("*.sent"):
             if old != path:
                 old.unlink(missing_ok=True)
-        self.acknowledged, self.confirmed = number, (last, stamp)
+        self.acknowledged, self.confirmed, self._confirmed_token = number, (last, stamp), token
 
     def _remove_expired(self) -> None:
         """Remove the kept files that are older than ``keep_seconds``."""
@@ -443,6 +486,13 @@ class BufferFolder:
         if not missing <= self.absent:
             self.absent |= missing
             self._write_settings()
+
+    def _write_item(self, head: bytes, body: memoryview) -> None:
+        """Write a batch or the token to the draft."""
+        if self._draft is None:
+            self._draft = io.FileIO(self._file(self._next, "draft"), "w")
+        for data in (head, body, bytes(-body.nbytes % ALIGNMENT)):
+            self._write(data)
 
     def _write(self, data: bytes | memoryview) -> None:
         draft = self._draft

@@ -51,6 +51,7 @@ from aeron_spark.stream_client.transactions import begin, first_lost, last_commi
 from aeron_spark.stream_client.write_batches import Data, WriteBatch, check_payload, write_batches_of
 from aeron_spark.stream_client.writer import FIRST_PAUSE_S, Writer
 from aeron_spark.wire.arrow import encoded_size
+from aeron_spark.wire.tokens import check_token
 
 LOG: Final = logging.getLogger("aeron_spark.remote")
 MAX_BYTES: Final = 1 << 30
@@ -132,6 +133,16 @@ class BufferedWriter(Writer):
             return self._folder.last
 
     @property
+    def last_token(self) -> str:
+        """The token of the transaction ``last``, "" if it has none, also of an earlier process.
+
+        A program that commits its position in a source as the token continues there after a restart. Raises
+        DataFormatError if the disk has damaged the file of that transaction.
+        """
+        with self._changed:
+            return self._folder.last_token
+
+    @property
     def acknowledged(self) -> int:
         """The number up to which the server has acknowledged all transactions; -1 before the first one."""
         with self._changed:
@@ -174,15 +185,17 @@ class BufferedWriter(Writer):
                 self._folder.truncate_draft(mark)
                 raise
 
-    def commit(self) -> int:
+    def commit(self, token: str = "") -> int:
         """See :meth:`Writer.commit`: the transaction is on this machine's disk then, and will be sent.
 
         Raises TransportError if the disk is full or fails. A further call commits the same rows or raises again, until
-        ``abort()``. After a commit that did not return, ``last`` gives the outcome.
+        ``abort()``. After a commit that did not return, ``last`` and ``last_token`` give the outcome. Raises UsageError
+        for a token that is too long.
         """
         with self._changed:
             self._refuse_ended()
-            number = self._folder.commit()
+            check_token(self.writer_id, self._folder.last + 1, token)
+            number = self._folder.commit(token)
             self._changed.notify_all()
             return number
 
@@ -349,7 +362,7 @@ class BufferedWriter(Writer):
     def _begin(self, first: BufferedTransaction) -> None:
         """Fence earlier runs, and check that no other program has used the writer's numbers."""
         try:
-            last, _ = begin(self._session, self.stream, self._transaction(-1))
+            last = begin(self._session, self.stream, self._transaction(-1)).last
             own_last = last_committed(self._session, self.stream, self._transaction(-1)).transaction
         except SessionLost:
             raise
@@ -384,9 +397,9 @@ class BufferedWriter(Writer):
             if not self._await_acceptance(lost, error):
                 return
         after_restore = replace(self._transaction(-1), acknowledged=-1, stamp="")
-        last, stamp = begin(self._session, self.stream, after_restore)
+        begun = begin(self._session, self.stream, after_restore)
         with self._changed:
-            again = self._folder.send_again_from(first, last, stamp)
+            again = self._folder.send_again_from(first, begun.last, begun.stamp)
             LOG.warning(
                 "stream %r was restored from an older copy: buffer %s sends %d transactions again and gives up %d",
                 self.stream, self._folder.path, again, len(lost),
@@ -436,7 +449,8 @@ class BufferedWriter(Writer):
             self._session, self.stream, self._transaction(number), self._deadline, evolve_schema=self._evolve_schema
         )
         try:
-            for batch in self._folder.read(transaction):
+            rows = self._folder.read(transaction)
+            for batch in rows:
                 staged.append(batch)
             if staged.committed and not transaction.is_sending:
                 raise self._foreign_use(transaction, number)
@@ -444,14 +458,14 @@ class BufferedWriter(Writer):
             with self._changed:
                 sending = self._folder.mark_sending(transaction)
             self._deadline.progress()
-            staged.commit()
+            staged.commit(rows.token)
         except BaseException as error:
             staged.discard()
             if isinstance(error, RefusedError) and not isinstance(error, SessionLost):
                 self._has_begun = False  # the next begin request tells whether another run has taken over
             raise
         with self._changed:
-            self._folder.mark_sent(sending, staged.stamp)
+            self._folder.mark_sent(sending, staged.stamp, rows.token)
             self._trouble = None
             self._changed.notify_all()
 

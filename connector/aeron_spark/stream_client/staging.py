@@ -35,7 +35,15 @@ from aeron_spark.errors import (
 from aeron_spark.log.writing import RowEncoder, Source, Transaction, values_of
 from aeron_spark.stream_client.admin import describe_stream
 from aeron_spark.stream_client.session import MIN_TIMEOUT_S, RETRY_INTERVAL_S, StreamSession
-from aeron_spark.stream_client.transactions import SERVER_SHARE, UNANSWERED, abort, attempt_timeout, commit
+from aeron_spark.stream_client.transactions import (
+    SERVER_SHARE,
+    UNANSWERED,
+    abort,
+    attempt_timeout,
+    begin,
+    commit,
+    commit_empty,
+)
 from aeron_spark.stream_client.write_batches import BYTES, WriteBatch
 from aeron_spark.waiting import Deadline
 from aeron_spark.wire.chunk import Header, Payload
@@ -446,11 +454,18 @@ class StagedTransaction:
             raise
         return parts
 
-    def commit(self) -> bool:
-        """Make all rows visible; return whether an earlier request did. Can be repeated after an error."""
+    def commit(self, token: str = "") -> bool:
+        """Make all rows visible; return whether an earlier request did. Can be repeated after an error.
+
+        The server keeps ``token`` with the transaction, which can be without rows.
+        """
         parts = self.finish()
         try:
-            result = commit(self._session, self._stream, self.transaction, parts, self.rows, self._deadline)
+            if self.rows:
+                result = commit(self._session, self._stream, self.transaction, parts, self.rows, self._deadline, token)
+            else:  # no stage was opened, which begins the transaction, too
+                begin(self._session, self._stream, self.transaction, timeout_s=self._deadline.remaining())
+                result = commit_empty(self._session, self._stream, self.transaction, self._deadline, token)
         except SessionLost:
             raise
         except RefusedError as error:  # for example, a stage has expired

@@ -16,6 +16,7 @@ from aeron_spark.wire.stream_admin_rpc import Request
 from aeron_spark.wire.stream_rpc import (
     AbortTransaction,
     BeginTransaction,
+    Begun,
     CommitEmptyTransaction,
     Committed,
     CommitTransaction,
@@ -33,10 +34,8 @@ SERVER_SHARE: Final = 0.6  # of an attempt's time that the server may wait; the 
 UNANSWERED: Final = (ConnectError, SessionLost, WaitTimeout)
 
 
-def begin(
-    session: StreamSession, stream: str, transaction: Transaction, *, timeout_s: float | None = None
-) -> tuple[int, str]:
-    """Begin a transaction and fence earlier runs; return the writer's last committed one, -1 for none, and its stamp.
+def begin(session: StreamSession, stream: str, transaction: Transaction, *, timeout_s: float | None = None) -> Begun:
+    """Begin a transaction and fence earlier runs; return the writer's last committed transaction.
 
     The id -1 stands for the writer's next transaction. Raises RefusedError if a later run fenced this one, if another
     producer has committed a transaction with this id, and, with the reason "diverged", if the server was restored from
@@ -47,8 +46,7 @@ def begin(
         transaction.single_use, transaction.producer, transaction.acknowledged, transaction.stamp,
         transaction.replaced_run,
     )  # fmt: skip
-    begun = session.call(request, timeout=timeout_s)
-    return begun.last, begun.stamp
+    return session.call(request, timeout=timeout_s)
 
 
 def commit(

@@ -23,6 +23,8 @@ from aeron_spark.stream_client.staging import OUTAGE, STAGE_AGAIN, StagedTransac
 from aeron_spark.stream_client.transactions import begin, last_committed
 from aeron_spark.stream_client.write_batches import Data, WriteBatch, check_payload, write_batches_of
 from aeron_spark.waiting import Deadline
+from aeron_spark.wire.stream_rpc import Begun
+from aeron_spark.wire.tokens import check_token
 
 MEMORY_BYTES: Final = 64 << 20  # of a transaction's rows; a larger transaction fails if an outage destroys its stages
 OUTAGE_TIMEOUT_S: Final = 60.0  # long enough for a restart of the server
@@ -47,10 +49,12 @@ class Writer(ABC):
         """
 
     @abstractmethod
-    def commit(self) -> int:
-        """Commit the transaction and return its number, or -1 if it has no rows: then no transaction is made.
+    def commit(self, token: str = "") -> int:
+        """Commit the transaction and return its number, or -1 without rows and token: then no transaction is made.
 
-        The next write begins another transaction, with a higher number.
+        ``token`` is the program's own text of at most 1 KiB, for example its position in the source of the rows. It is
+        stored together with the transaction: ``last_token`` has it also after a restart of the program. The next write
+        begins another transaction, with a higher number.
         """
 
     @abstractmethod
@@ -89,6 +93,7 @@ class _OpenTransaction:
         self.staged = staged
         self.rows = 0
         self.bytes = 0
+        self.token = ""  # set by commit()
         self.batches: list[WriteBatch] | None = []  # all rows, to stage them again; None: they need too much memory
         self.phase = _Phase.OPEN
         self.commit_sent = False  # then the server may have committed the transaction, or may commit it later
@@ -158,18 +163,28 @@ class StreamWriter(Writer):
         self._partitions = len(found.partitions)
         if partition is not None:
             check_partition(stream, partition, self._partitions)
-        self._last, self._stamp = -1, ""  # the last acknowledged transaction: its number and its stamp
+        self._last = Begun(-1, "")  # the last acknowledged transaction
         if not self._single_use:
-            self._last, self._stamp = begin(
-                session, stream, self._transaction(-1), timeout_s=self._deadline.remaining()
-            )
-        self._next = self._last + 1
+            self._last = begin(session, stream, self._transaction(-1), timeout_s=self._deadline.remaining())
+        self._next = self._last.last + 1
         self._open: _OpenTransaction | None = None
 
     @property
     def last(self) -> int:
-        """The number of the last committed transaction; -1 before the first one."""
-        return self._last
+        """The number of the last committed transaction of this writer id, also of an earlier run; -1 before the first.
+
+        After a ``commit()`` that raised it is the number of the transaction before, until the outcome is known.
+        """
+        return self._last.last
+
+    @property
+    def last_token(self) -> str:
+        """The token of the transaction ``last``, "" if it has none.
+
+        A program that commits its position in a source as the token continues there after a restart: the rows up to
+        this position are in the stream, once, and no others.
+        """
+        return self._last.token
 
     def write(self, data: Data, *, partition: int | None = None) -> None:
         """See :meth:`Writer.write`. Raises DataFormatError for rows that the stream cannot store.
@@ -201,21 +216,19 @@ class StreamWriter(Writer):
             raise
         open_.add(batches, self._memory_bytes)
 
-    def commit(self) -> int:
+    def commit(self, token: str = "") -> int:
         """See :meth:`Writer.commit`. Raises RefusedError if another writer with this id has taken over.
 
-        It can be called again after an error: the transaction keeps its number and is committed once, or the call fails
-        again. Until a call of ``commit()`` or ``abort()`` succeeds, the transaction may be in the stream or not.
+        It can be called again after an error: the transaction keeps its number and its token and is committed once, or
+        the call fails again. Until a call of ``commit()`` or ``abort()`` succeeds, the transaction may be in the stream
+        or not. Raises UsageError for a token that is too long, and for another token in a repeated call.
         """
         self._refuse_closed()
-        open_ = self._open
-        if open_ is None or not open_.rows:
+        check_token(self.writer_id, self._next if self._open is None else self._open.number, token)
+        open_ = self._open_for_commit(token)
+        if open_ is None:
             self.abort()
             return NO_NUMBER
-        if open_.phase is _Phase.FAILED:
-            assert open_.error is not None
-            raise copy.copy(open_.error)
-        open_.phase = _Phase.SEALED
         self._deadline.progress()
 
         def attempt() -> None:
@@ -227,7 +240,7 @@ class StreamWriter(Writer):
                 raise _Final(self._foreign_commit(open_))
             open_.staged.finish()
             open_.commit_sent = True
-            open_.staged.commit()
+            open_.staged.commit(open_.token)
 
         try:
             stamp = self._repeat(open_, attempt) or open_.staged.stamp
@@ -240,6 +253,26 @@ class StreamWriter(Writer):
                 )
             raise
         return self._end_committed(open_, stamp)
+
+    def _open_for_commit(self, token: str) -> _OpenTransaction | None:
+        """Let the open transaction take no more rows, and set its token; None if there is nothing to commit."""
+        open_ = self._open
+        if (open_ is None or not open_.rows) and token:
+            open_ = self._open = open_ or _OpenTransaction(self._new_staged(self._transaction(self._next)))
+        elif open_ is None or not (open_.rows or open_.token):
+            return None
+        if open_.phase is _Phase.FAILED:
+            assert open_.error is not None
+            raise copy.copy(open_.error)
+        if open_.phase is _Phase.SEALED and token not in ("", open_.token):
+            raise UsageError(
+                f"transaction {open_.number} cannot get the token {token!r}: its commit() was called with "
+                f"{open_.token!r} and failed, and the server may have committed it",
+                remedy="Call commit() again, without a token.",
+            )
+        if open_.phase is _Phase.OPEN:
+            open_.phase, open_.token = _Phase.SEALED, token
+        return open_
 
     def abort(self) -> None:
         """See :meth:`Writer.abort`.
@@ -281,16 +314,15 @@ class StreamWriter(Writer):
         if self._next_run:  # an abort() had no response: the server may know this run, and have fenced the one before
             self._run, self._next_run = self._next_run, ""
         transaction = Transaction(self.writer_id, self._run, -1, self._single_use, self._producer)
-        last, self._stamp = begin(self._session, self.stream, transaction, timeout_s=self._deadline.remaining())
-        self._last = last
-        self._next = max(self._next, last + 1)
+        self._last = begin(self._session, self.stream, transaction, timeout_s=self._deadline.remaining())
+        self._next = max(self._next, self._last.last + 1)
         if self._open is not None:  # its rows are staged again, with the state that the server has now
             self._open.staged.fail(UsageError("a loss was accepted", remedy=STAGE_AGAIN))
-        return last
+        return self._last.last
 
     def _transaction(self, number: int) -> Transaction:
         return Transaction(
-            self.writer_id, self._run, number, self._single_use, self._producer, self._last, self._stamp
+            self.writer_id, self._run, number, self._single_use, self._producer, self._last.last, self._last.stamp
         )  # fmt: skip
 
     def _transaction_of(self, open_: _OpenTransaction) -> Transaction:
@@ -304,7 +336,7 @@ class StreamWriter(Writer):
         )
 
     def _end_committed(self, open_: _OpenTransaction, stamp: str) -> int:
-        self._last, self._stamp, self._next, self._open = open_.number, stamp, open_.number + 1, None
+        self._last, self._next, self._open = Begun(open_.number, stamp, open_.token), open_.number + 1, None
         return open_.number
 
     def _drop(self, open_: _OpenTransaction) -> None:
@@ -350,18 +382,18 @@ class StreamWriter(Writer):
                     self._deadline.progress()
             if end is None:
                 end = self._session.deadline(self._deadline.remaining(), "the server")
-            last, stamp = self._await_server(open_, cause, end, pause_s)
+            found = self._await_server(open_, cause, end, pause_s)
             pause_s = min(2 * pause_s, MAX_PAUSE_S)
-            if last < open_.number:
+            if found.last < open_.number:
                 continue
             if open_.commit_sent:
-                return stamp
+                return found.stamp
             raise self._foreign_commit(open_)
 
     def _await_server(
         self, open_: _OpenTransaction, cause: AeronSparkError, end: Deadline, pause_s: float
-    ) -> tuple[int, str]:  # fmt: skip
-        """Wait for the server; return the writer's last committed transaction and its stamp.
+    ) -> Begun:  # fmt: skip
+        """Wait for the server; return the writer's last committed transaction.
 
         Raises ``cause``, or a later error, at the deadline. Raises RefusedError if another run has taken over, and if
         the stream lacks acknowledged transactions.
@@ -400,7 +432,7 @@ class StreamWriter(Writer):
         # Use the same run again after a missing response: two new runs could fence each other.
         self._next_run = self._next_run or uuid.uuid4().hex
         fence = replace(self._transaction(-1), run=self._next_run, replaced_run=self._run)
-        _, stamp = begin(self._session, self.stream, fence, timeout_s=self._deadline.remaining())
+        stamp = begin(self._session, self.stream, fence, timeout_s=self._deadline.remaining()).stamp
         last = last_committed(self._session, self.stream, fence, timeout_s=self._deadline.remaining()).transaction
         self._run, self._next_run = self._next_run, ""
         if last >= open_.number:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -59,6 +59,14 @@ class AlreadyCommitted(AeronSparkError):
     """The transaction was committed before; rows that were staged again for it are dropped."""
 
     fault = "caller"
+
+
+class BeginOutcome(NamedTuple):
+    """A writer's last committed transaction when a run begins, -1 for none, with its stamp and its token."""
+
+    last: int
+    stamp: str  # see Ledger.stamp
+    token: str
 
 
 class Ledger:
@@ -105,6 +113,12 @@ class Ledger:
         """Return the token of the producer's last transaction under the writer id, or ""."""
         known = self._writers.get(writer)
         return "" if known is None else known.tokens.get(producer, "")
+
+    def begun(self, writer: str) -> BeginOutcome:
+        """Return the writer's last committed transaction, of whichever producer, with its stamp and its token."""
+        known = self._writers.get(writer)
+        committer = known.producers[-1][0] if known is not None and known.producers else ANY_PRODUCER
+        return BeginOutcome(self.last_transaction(writer), self.stamp(writer), self.token(writer, committer))
 
     def current_run(self, writer: str) -> str | None:
         """Return the writer's current run, or None for an unknown writer."""

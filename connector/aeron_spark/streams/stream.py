@@ -26,12 +26,12 @@ from aeron_spark.errors import (
     UsageError,
 )
 from aeron_spark.streams.archive_mark import ArchiveMark
-from aeron_spark.streams.commit_checks import check_rows_named, check_token
+from aeron_spark.streams.commit_checks import check_rows_named
 from aeron_spark.streams.definition import Definition, closed_stream, ended_stream, write_definition
 from aeron_spark.streams.deletion_holds import DeletionHolds
 from aeron_spark.streams.figures import StreamFigures, figures_of
 from aeron_spark.streams.journal import JournaledLedger, StoreOpening
-from aeron_spark.streams.ledger import NO_TRANSACTION
+from aeron_spark.streams.ledger import NO_TRANSACTION, BeginOutcome
 from aeron_spark.streams.ledger_stream import LedgerStream
 from aeron_spark.streams.model import CommitOutcome, StreamSettings
 from aeron_spark.streams.observer import CommittedTransaction, StreamObserver, StreamRecovery
@@ -42,6 +42,7 @@ from aeron_spark.streams.space import StreamSpace
 from aeron_spark.streams.stage_checks import check_transaction, merge_content
 from aeron_spark.streams.stage_files import StageSpace
 from aeron_spark.streams.stages import Stage, StageRef, Stages, by_partition
+from aeron_spark.wire.tokens import check_token
 
 STAGES: Final = "stages"
 MARK_INTERVAL_S: Final = 10.0  # between two updates of the archive's mark, each of which calls fsync
@@ -144,10 +145,10 @@ class Stream(LedgerStream):
     def begin(
         self, writer: str, run: str, transaction: int | None = None, *, single_use: bool = False, producer: str = "",
         acknowledged: int = NO_TRANSACTION, stamp: str = "", replaced: str = "",
-    ) -> tuple[int, str]:  # fmt: skip
+    ) -> BeginOutcome:  # fmt: skip
         """Begin ``transaction``, or an unnamed one, as ``run`` of ``writer``. A new run fences the run before it.
 
-        Returns the writer's last committed transaction, or -1, and its stamp; see ``Ledger.stamp``. ``producer`` is the
+        Returns the writer's last committed transaction, or -1, with its stamp and its token. ``producer`` is the
         producer id, the same for all runs; without it, each transaction of the writer counts as the caller's own.
         ``acknowledged`` is the last transaction that was acknowledged to the writer, ``stamp`` came with it.
         ``replaced`` is the run under which the same program began before.
@@ -162,7 +163,7 @@ class Stream(LedgerStream):
             self._refuse_ended(writer, transaction, producer)
             self._ledger.check_acknowledged(writer, acknowledged, stamp)
             self._begin_run(writer, run, single_use, transaction, producer, replaced)
-            return self._ledger.last_transaction(writer), self._ledger.stamp(writer)
+            return self._ledger.begun(writer)
 
     def open_stage(
         self,

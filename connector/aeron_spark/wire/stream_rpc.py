@@ -124,10 +124,11 @@ class LastCommitted(Response, frozen=True, tag="last"):
 
 
 class Begun(Response, frozen=True, tag="begun"):
-    """The writer's last committed transaction, -1 for none, and its stamp."""
+    """The writer's last committed transaction, -1 for none, its stamp, and its token, "" for none."""
 
     last: int
     stamp: str
+    token: str = ""
 
 
 class LostTransaction(Response, frozen=True, tag="lost"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -61,7 +62,7 @@ def test_files_pass_through_their_states_and_numbers_continue_after_a_restart(tm
     assert file_names(tmp_path) == [".sending", "1.unsent"]
     for _ in range(2):
         buffer.mark_sending(first(buffer))
-        buffer.mark_sent(first(buffer), "a stamp")
+        buffer.mark_sent(first(buffer), "a stamp", "")
     assert file_names(tmp_path) == ["1.sent"]
     buffer.close()
     again = folder_with(tmp_path, 1)
@@ -97,7 +98,7 @@ def test_a_transaction_is_sent_again_after_a_crash_before_its_file_was_removed(t
     buffer.close()
     again = open_folder(tmp_path)
     assert first(again) == BufferedTransaction(0, first(again).bytes, is_sending=True)
-    again.mark_sent(first(again), "a stamp")
+    again.mark_sent(first(again), "a stamp", "")
     assert file_names(tmp_path) == [".sent"]
     again.close()
 
@@ -159,4 +160,100 @@ def test_a_failed_commit_loses_only_the_draft(tmp_path: Path, monkeypatch: pytes
     buffer.add(BATCHES[1])
     assert buffer.commit() == 1
     assert file_names(tmp_path) == [".unsent", "1.unsent"]
+    buffer.close()
+
+
+def commit(buffer: BufferFolder, token: str, *batches: WriteBatch) -> int:
+    for batch in batches:
+        buffer.add(batch)
+    return buffer.commit(token)
+
+
+def send_first(buffer: BufferFolder) -> None:
+    buffer.mark_sending(first(buffer))
+    buffer.mark_sent(first(buffer), "a stamp", buffer.read(first(buffer)).token)
+
+
+def reopened(buffer: BufferFolder) -> BufferFolder:
+    buffer.close()
+    return open_folder(buffer.path)
+
+
+def test_the_last_token_is_known_before_and_after_its_transaction_was_sent(tmp_path: Path) -> None:
+    buffer = open_folder(tmp_path)
+    assert buffer.last_token == ""
+    assert commit(buffer, "row 3", *BATCHES) == 0
+    assert commit(buffer, "row 7 ö", BATCHES[0]) == 1
+    buffer = reopened(buffer)
+    buffer.set_base(0)
+    found = buffer.read(first(buffer))
+    assert (found.token, list(found)) == ("row 3", BATCHES)
+    for _ in range(2):
+        assert (buffer.last, buffer.last_token) == (1, "row 7 ö")
+        send_first(buffer)
+        buffer = reopened(buffer)
+    assert (file_names(tmp_path), len(buffer)) == (["1.sent"], 0)
+    assert (buffer.last, buffer.last_token) == (1, "row 7 ö")
+    assert commit(buffer, "", BATCHES[0]) == 2
+    assert buffer.last_token == ""
+    assert reopened(buffer).last_token == ""
+
+
+def test_a_token_without_rows_makes_a_transaction(tmp_path: Path) -> None:
+    buffer = open_folder(tmp_path)
+    assert [buffer.commit(), buffer.commit("end"), buffer.commit()] == [-1, 0, -1]
+    buffer = reopened(buffer)
+    assert (buffer.last_token, list(buffer.read(first(buffer)))) == ("end", [])
+    buffer.close()
+
+
+def test_a_token_is_on_the_disk_before_its_transactions_file_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut may lose what was not synced, but not the removal."""
+    buffer = open_folder(tmp_path)
+    commit(buffer, "row 3", BATCHES[0])
+    buffer.set_base(0)
+    events, sync, unlink = [], os.fsync, Path.unlink
+
+    def note_sync(descriptor: int) -> None:
+        events.append(os.readlink(f"/proc/self/fd/{descriptor}").removeprefix(str(tmp_path)).lstrip("/0"))
+        sync(descriptor)
+
+    def note_removal(path: Path, missing_ok: bool = False) -> None:
+        events.append(f"removed {path.name.lstrip('0')}")
+        unlink(path, missing_ok)
+
+    buffer.mark_sending(first(buffer))
+    monkeypatch.setattr("os.fsync", note_sync)
+    monkeypatch.setattr(Path, "unlink", note_removal)
+    buffer.mark_sent(first(buffer), "a stamp", "row 3")
+    assert events == [".sent.new", "", "removed .sending"]
+    buffer.close()
+
+
+def test_the_token_of_a_damaged_file_is_not_given(tmp_path: Path) -> None:
+    buffer = open_folder(tmp_path)
+    commit(buffer, "row 3", BATCHES[0])
+    path = tmp_path / f"{0:020d}.unsent"
+    path.write_bytes(path.read_bytes().replace(b"row 3", b"row 4"))
+    again = reopened(buffer)
+    with pytest.raises(DataFormatError, match="is not the transaction that was written"):
+        _ = again.last_token
+    again.close()
+
+
+def test_a_loss_on_the_server_does_not_change_the_last_token(tmp_path: Path) -> None:
+    buffer = BufferFolder(tmp_path, "flights", "edge-7", keep_seconds=60.0)
+    buffer.set_base(0)
+    for number in range(2):
+        commit(buffer, f"row {number}", BATCHES[0])
+        send_first(buffer)
+    assert buffer.send_again_from(1, 0, "another stamp") == 1
+    buffer = reopened(buffer)
+    assert (len(buffer), buffer.last, buffer.last_token) == (1, 1, "row 1")
+    send_first(buffer)
+    assert buffer.send_again_from(1, 0, "another stamp") == 0  # it is lost now
+    buffer = reopened(buffer)
+    assert (buffer.outcome(1), buffer.last, buffer.last_token) == ("diverged", 1, "row 1")
     buffer.close()

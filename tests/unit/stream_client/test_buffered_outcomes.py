@@ -13,11 +13,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from aeron_spark.errors import ConnectError, TransportError
+from aeron_spark.errors import ConnectError, TransportError, UsageError
 from aeron_spark.stream_client.buffer_folder import BufferFolder
 from aeron_spark.stream_client.buffered_writer import BufferedWriter
 from aeron_spark.stream_client.session import StreamSession
 from aeron_spark.stream_client.write_batches import WriteBatch
+from aeron_spark.stream_client.writer import StreamWriter
 from tests.unit.stream_client.joined import Client, World
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -32,7 +33,7 @@ from tests.unit.stream_client.test_buffered_outcomes import offline_writer
 step, out = sys.argv[1], offline_writer(Path(sys.argv[2]))
 for n in range(2):
     out.write(b"%d" % n)
-    assert out.commit() == n
+    assert out.commit(f"row {n}") == n
 out.write(b"2")
 
 def kill(*_, **__):
@@ -46,7 +47,7 @@ match step:
     case "return":  # not in the sender's thread, which reports that it cannot connect
         main, notify = threading.main_thread(), out._changed.notify_all
         out._changed.notify_all = lambda: kill() if threading.current_thread() is main else notify()
-out.commit()
+out.commit("row 2")
 """
 
 
@@ -78,7 +79,7 @@ def test_the_outcome_of_a_killed_commit_is_known_after_a_restart(step: str, comm
     )  # fmt: skip
     assert killed.returncode == -9, killed.stderr
     out = offline_writer(tmp_path)
-    assert out.last == (2 if committed else 1)
+    assert (out.last, out.last_token) == ((2, "row 2") if committed else (1, "row 1"))
     assert out.acknowledged == -1
     assert [out.outcome(n) for n in range(-1, 4)] == [
         "absent", "buffered", "buffered", "buffered" if committed else "absent", "absent",
@@ -92,14 +93,18 @@ def test_outcomes_change_with_the_servers_acknowledgement_and_survive_a_restart(
     out = offline_writer(tmp_path / "b")
     for n in range(3):
         out.write(b"%d" % n)
-        assert out.commit() == n
+        assert out.commit(f"row {n}") == n
     assert out.commit() == -1
     out.close()
     out = online_writer(world, tmp_path / "b")
     out.flush(TIMEOUT_S)
-    assert (out.last, out.acknowledged) == (2, 2)
+    assert (out.last, out.last_token, out.acknowledged) == (2, "row 2", 2)
     out.close()
+    direct = StreamWriter(world.stream_session(), "s", writer_id="w", payload="raw")
+    assert (direct.last, direct.last_token) == (2, "row 2")  # the server has the token, too
+    direct.close()
     out = offline_writer(tmp_path / "b")
+    assert out.last_token == "row 2"
     out.write(b"3")
     assert out.commit() == 3
     assert (out.last, out.acknowledged) == (3, 2)
@@ -228,3 +233,14 @@ def test_a_folder_is_closed_once(tmp_path: Path) -> None:
     assert len(other) == 1
     assert (tmp_path / "b" / f"{0:020d}.unsent").exists()
     other.close()
+
+
+def test_a_token_without_rows_is_sent(world: World, tmp_path: Path) -> None:
+    out = online_writer(world, tmp_path)
+    assert out.commit("nothing before row 9") == 0
+    out.flush(TIMEOUT_S)
+    assert (out.outcome(0), out.last_token) == ("acknowledged", "nothing before row 9")
+    with pytest.raises(UsageError, match="has 1025 bytes of UTF-8, expected at most 1024"):
+        out.commit("x" * 1025)
+    out.close()
+    assert world.committed() == [[], []]

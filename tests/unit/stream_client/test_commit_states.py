@@ -44,6 +44,7 @@ MIN_COUNTS: dict[str, int] = {
     "abort() after a commit was sent": 80,
     "abort() refused because it is committed": 6,
     "another writer fenced one in doubt": 6,
+    "a new writer got the token of the last transaction": 40,
 }
 faults = st.lists(st.sampled_from([Fault.NONE, Fault.NONE, *Fault]), max_size=6)
 downtimes = st.sampled_from([0.5, 3.0, 120.0])
@@ -55,6 +56,11 @@ class Rows:
 
     rows: list[tuple[bytes, int | None]] = field(default_factory=list)
     number: int | None = None
+
+    @property
+    def token(self) -> str:
+        """The position of the program after these rows; "" without rows."""
+        return f"after row {self.rows[-1][0].decode()}" if self.rows else ""
 
     def check(self, stream: list[list[bytes]], *, committed: bool) -> None:
         """Check that each row is in the stream once, in order, with no other row between; or that none is there."""
@@ -183,7 +189,7 @@ class WritingProgram(RuleBasedStateMachine):
         doubt, stream = self.in_doubt, self.world.committed()
         done = stream is not None and self.current.is_in(stream)
         try:
-            number = self.writer.commit()
+            number = self.writer.commit("" if doubt else self.current.token)
         except AeronSparkError:
             self.counts["commit() failed"] += bool(self.current.rows)
             self.in_doubt = True
@@ -199,7 +205,7 @@ class WritingProgram(RuleBasedStateMachine):
 
     def note_commit(self, number: int) -> None:
         assert self.writer is not None
-        assert self.writer.last == number
+        assert (self.writer.last, self.writer.last_token) == (number, self.current.token)
         assert all(number > one for one in self.numbers), "a number was used twice"
         self.numbers.append(number)
         self.acknowledged.append(self.current)
@@ -234,6 +240,7 @@ class WritingProgram(RuleBasedStateMachine):
         self.current, self.in_doubt = Rows(), False
         self.open()
         self.settle_unknown()
+        self.check_last_token()
 
     def settle_unknown(self) -> None:
         """Note the outcome of transactions in doubt: it is final after another writer has fenced their writer."""
@@ -244,6 +251,16 @@ class WritingProgram(RuleBasedStateMachine):
             self.counts["another writer fenced one in doubt"] += 1
             (self.committed if one.is_in(stream) else self.absent).append(one)
         self.unknown = []
+
+    def check_last_token(self) -> None:
+        """A program that starts again learns after which row it must continue."""
+        stream = self.world.committed()
+        if self.writer is None or not self.has_id or stream is None:
+            return
+        there = [one for one in self.committed if one.is_in(stream)]
+        newest = max(there, key=lambda one: one.rows[-1][0], default=Rows())
+        assert self.writer.last_token == newest.token
+        self.counts["a new writer got the token of the last transaction"] += bool(newest.token)
 
     @rule(
         rows=st.integers(1, 3), request=st.sampled_from([CommitTransaction, FinishStage]), done=st.sampled_from(Done),
@@ -338,6 +355,7 @@ class WritingProgram(RuleBasedStateMachine):
         except AeronSparkError:
             return
         assert self.writer.last == last
+        self.check_last_token()
         self.acknowledged = [one for one in self.acknowledged if not any(one is lost for lost in self.lost)]
 
     @rule(downtime_s=downtimes)
@@ -391,6 +409,7 @@ class WritingProgram(RuleBasedStateMachine):
             if "is fenced" not in error.what and "not by this writer" not in error.what:
                 raise
         else:
+            self.committed += [self.current] if self.current.rows else []
             self.current, self.in_doubt = Rows(), False
 
     def commit_again(self) -> None:

@@ -170,7 +170,7 @@ def test_a_commit_without_parts_is_refused(world: World) -> None:
     for rows in (0, 3):
         with pytest.raises(RefusedError, match=f"names 0 stages with 0 rows, but its writer wrote {rows} rows"):
             commit(session, "s", ONE, [], rows)
-    assert begin(session, "s", ONE)[0] == -1
+    assert begin(session, "s", ONE).last == -1
 
 
 def test_a_commit_with_a_wrong_number_of_rows_is_refused(world: World) -> None:
@@ -189,7 +189,7 @@ def test_a_transaction_without_rows_is_committed_by_a_separate_request(world: Wo
     begin(session, "s", ONE)
     assert commit_empty(session, "s", ONE).repeated is False
     assert commit_empty(session, "s", ONE).repeated is True
-    assert begin(session, "s", ONE)[0] == 0
+    assert begin(session, "s", ONE).last == 0
 
 
 def test_a_failed_write_adds_no_rows_to_the_transaction(world: World) -> None:

@@ -72,3 +72,13 @@ def test_the_number_of_producers_is_limited(monkeypatch: pytest.MonkeyPatch) -> 
     assert ledger.writers["writer"].producers == (("c", 2), ("b", 3))
     with pytest.raises(RefusedError):
         ledger.check_open("writer", "run", 0, "a")
+
+
+def test_a_writers_token_is_that_of_its_last_transaction_whoever_committed_it() -> None:
+    ledger = Ledger(1)
+    assert ledger.begun("writer")[::2] == (NO_TRANSACTION, "")
+    for number, (producer, token) in enumerate((("A", "a0"), ("B", "b1"), ("A", "a2"), ("B", ""), ("", "none"))):
+        commit(ledger, number, producer=producer, token=token)
+        expected = (number, ledger.stamp("writer"), token)
+        assert ledger.begun("writer") == expected
+        assert Ledger.replay(1, [ledger.snapshot()]).begun("writer") == expected
