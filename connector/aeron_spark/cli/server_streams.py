@@ -104,8 +104,9 @@ def create(
 ) -> None:  # fmt: skip
     """Create a stream. Checks the name, the retention and the file of the schema before it connects."""
     from aeron_spark.stream_client.admin import parse_retention
+    from aeron_spark.streams.definition import check_name
 
-    check_stream_name(name)
+    check_name(name)
     parse_retention(retention)
     schema = None if schema_file is None else _read_schema(schema_file)
     with connected(options) as client:

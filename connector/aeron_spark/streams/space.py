@@ -22,8 +22,8 @@ from aeron_spark.streams.time_index import SECOND_NS
 class StreamSpace:
     """The space of the stream with this ``definition``, which may change.
 
-    ``renew_view`` is called after the starts have changed.
-    While ``holds`` has a hold, rows become unreadable, and their files stay.
+    ``renew_view`` is called after the starts have changed. While ``holds`` has a hold, rows become unreadable, and
+    their files stay.
     """
 
     def __init__(

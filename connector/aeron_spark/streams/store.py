@@ -32,6 +32,7 @@ from aeron_spark.errors import (
     OptionError,
     RefusedError,
     SetupError,
+    StillWorking,
 )
 from aeron_spark.log.epochs import RANDOM_BITS
 from aeron_spark.node.locks import FileLock, current_owner_text
@@ -239,13 +240,18 @@ class StreamStore:
 
         After a crash it has either name. The former name is answered with the new one until another stream gets it.
         ``seconds`` is the longest wait for a commit. Raises OptionError for an unknown name, or one that another stream
-        has, StillWorking after ``seconds``, TransportError if the disk fails.
+        has, StillWorking after ``seconds`` or while a backup copies files, TransportError if the disk fails.
         """
         check_name(new_name)
         with self._changing:
             self._refuse_closed()
             stream = self.get(name)
             self._check_new_name(new_name)
+            if self.holds.holder:
+                raise StillWorking(
+                    f"stream {name!r} cannot be renamed now: its files are in use for a {self.holds.holder}",
+                    remedy="Rename it again later.",
+                )
             definition = stream.definition.renamed(new_name)
             stream.close(renamed_stream(name, new_name), seconds)
             self._streams = {key: one for key, one in self._streams.items() if key != name}
