@@ -31,7 +31,7 @@ LAYERS: Final = (
         *("waiting", "process_cache", "process_end", "disk", "freed_memory"),
         *("units", "text_safety", "toml_file", "unix_sockets"),
     },
-    {"wire", "protocol", "transport"},
+    {"rows", "wire", "protocol", "transport"},
     {"options", "keys", "aeron"},
     {"node"},
     {"connection", "log"},
@@ -58,7 +58,7 @@ HOMES: Final = {
 
 # Modules without a clock, entropy and I/O: these are arguments, which tests can choose.
 PURE: Final = {
-    *("wire", "protocol", "log.epochs", "log.losses", "log.offsets", "log.planning"),
+    *("rows", "wire", "protocol", "log.epochs", "log.losses", "log.offsets", "log.planning"),
     *("streams.journal_records", "streams.ledger", "streams.model", "streams.reader_leases"),
     *("streams.retention", "streams.schema_changes", "streams.writer_owners"),
     *("streams.time_index", "text_safety"),

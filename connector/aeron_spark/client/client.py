@@ -25,7 +25,6 @@ from aeron_spark.protocol.rpc_objects import Proxy
 from aeron_spark.stream_client.session import StreamSession
 from aeron_spark.transport.api import ClientTransport
 from aeron_spark.waiting import result_within
-from aeron_spark.wire.stream_admin_rpc import DescribeStream
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -452,28 +451,29 @@ class Client(Endpoint):
     @overload
     def writer(
         self, stream: str, *, writer_id: str | None = None, partition: int | None = None, payload: str = "auto",
-        buffer: None = None, timeout: float = 60.0, evolve_schema: bool = False,
+        schema: pa.Schema | None = None, buffer: None = None, timeout: float = 60.0, evolve_schema: bool = False,
     ) -> StreamWriter: ...  # fmt: skip
 
     @overload
     def writer(
         self, stream: str, *, writer_id: str | None = None, partition: int | None = None, payload: str = "auto",
-        buffer: str | Path, buffer_bytes: int = 1 << 30, keep_sent: float | str = 0.0, timeout: float = 60.0,
-        evolve_schema: bool = False,
+        schema: pa.Schema | None = None, buffer: str | Path, buffer_bytes: int = 1 << 30,
+        keep_sent: float | str = 0.0, timeout: float = 60.0, evolve_schema: bool = False,
     ) -> BufferedWriter: ...  # fmt: skip
 
     def writer(
         self, stream: str, *, writer_id: str | None = None, partition: int | None = None, payload: str = "auto",
-        buffer: str | Path | None = None, buffer_bytes: int = 1 << 30, keep_sent: float | str = 0.0,
-        timeout: float = 60.0, evolve_schema: bool = False,
+        schema: pa.Schema | None = None, buffer: str | Path | None = None, buffer_bytes: int = 1 << 30,
+        keep_sent: float | str = 0.0, timeout: float = 60.0, evolve_schema: bool = False,
     ) -> StreamWriter | BufferedWriter:  # fmt: skip
         """Return a writer of transactions. A ``with`` block is one transaction; each ``commit()`` in it ends one.
 
         A transaction becomes visible completely or not at all, and exactly once. Its rows go to ``partition``. Without
         ``partition``, all rows of a transaction go to one partition, and each transaction to the next one. With
-        ``payload`` ``auto``, record batches and tables are ``arrow`` rows; bytes are ``raw`` messages if the stream has
-        such, else ``framed`` values of any size. A ``writer_id`` continues the numbering of that writer's transactions,
-        and fences an earlier run with the same id.
+        ``payload`` ``auto``, bytes are ``raw`` messages if the stream has such, else ``framed`` values of any size; all
+        other data is ``arrow`` rows. ``schema`` gives the columns of a stream that has none yet, or adds nullable ones.
+        A ``writer_id`` continues the numbering of that writer's transactions, and fences an earlier run with the same
+        id.
 
         With ``buffer``, a folder, ``commit`` writes the transaction to the folder and returns when it is on disk. The
         writer sends the transactions whenever the server can be reached; the next program that opens the folder sends
@@ -491,15 +491,16 @@ class Client(Endpoint):
 
             return StreamWriter(
                 self._stream_session(), stream, writer_id=writer_id, partition=partition, payload=payload,
-                timeout=timeout, evolve_schema=evolve_schema,
+                schema=schema, timeout=timeout, evolve_schema=evolve_schema,
             )  # fmt: skip
         from aeron_spark.stream_client.buffered_writer import BufferedWriter
 
-        former_names = self._check_stream(stream)
+        known = self._check_stream(stream)
         writer = BufferedWriter(
             self, self._stream_session(), stream, buffer, writer_id=writer_id, partition=partition, payload=payload,
-            max_bytes=buffer_bytes, timeout=timeout, keep_seconds=_parse_seconds("keep_sent", keep_sent),
-            evolve_schema=evolve_schema, former_names=former_names,
+            schema=schema or (None if known is None else known.schema), max_bytes=buffer_bytes, timeout=timeout,
+            keep_seconds=_parse_seconds("keep_sent", keep_sent), evolve_schema=evolve_schema,
+            former_names=() if known is None else known.former_names,
         )  # fmt: skip
         self._buffered_writers.add(writer)
         return writer
@@ -529,19 +530,21 @@ class Client(Endpoint):
                 self._streams = StreamSession(self, STREAM_CALL_TIMEOUT_S)
             return self._streams
 
-    def _check_stream(self, stream: str) -> tuple[str, ...]:
-        """Raise the server's error for a stream that cannot be written, if the client is connected.
+    def _check_stream(self, stream: str) -> StreamInfo | None:
+        """Return the stream, None if it cannot be described now.
 
-        Returns the stream's former names, none if they are not known now.
+        Raises the server's error for a stream that cannot be written, if the client is connected.
         """
+        from aeron_spark.stream_client.admin import describe_stream
+
         if not self.connected:
-            return ()
+            return None
         try:
-            return self._stream_session().call(DescribeStream(stream), timeout=STREAM_CHECK_TIMEOUT_S).former_names
+            return describe_stream(self._stream_session(), stream, timeout_s=STREAM_CHECK_TIMEOUT_S)
         except (OptionError, RefusedError):
             raise
         except AeronSparkError:
-            return ()
+            return None
 
 
 def _parse_seconds(name: str, duration: float | str) -> float:

@@ -4,7 +4,7 @@
     buffer.json             stream, writer, author (the producer id), and ``base``: the writer's transaction
                             <base + n> has the number n in the folder; ``absent``: numbers whose files were removed
                             before they were sent; ``lost``: ranges of numbers that were acknowledged, and given up
-                            after the server's store was restored
+                            after the server's store was restored; ``schema``: Arrow schema of the rows, as base64
     <n>.draft               a transaction that is being written; after a crash it counts as never committed
     <n>.unsent              committed to the folder; the server cannot have committed it
     <n>.sending             its commit request was sent: the server may have committed it
@@ -31,6 +31,7 @@ import struct
 import time
 import uuid
 import zlib
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -149,6 +150,7 @@ class BufferFolder:
         self._draft_error: AeronSparkError | None = None  # rows of the draft are lost: it can only be dropped
         self.absent: set[int] = set()
         self.lost: list[tuple[int, int]] = []  # ranges, both ends included
+        self.schema: pa.Schema | None = None  # of the stream's rows, None while it is not known
         self._kept: set[int] = set()
         self._last_token: str | None = None  # None: not read yet
         self.producer = f"buffer-{uuid.uuid4()}"  # of a new folder; each process that sends uses the same
@@ -211,6 +213,16 @@ class BufferFolder:
         """
         self._write_settings(base)
         self.base = base
+
+    def keep_schema(self, schema: pa.Schema | None) -> None:
+        """Store the schema of the rows, for programs that start offline. Raises TransportError if the disk fails."""
+        if schema is not None and schema != self.schema:
+            before, self.schema = self.schema, schema
+            try:
+                self._write_settings()
+            except BaseException:
+                self.schema = before
+                raise
 
     def add(self, batch: WriteBatch) -> None:
         """Write a batch to the draft. Raises TransportError if the disk is full or fails; the draft is unchanged."""
@@ -392,9 +404,11 @@ class BufferFolder:
             self.producer = settings.get("author", f"buffer of {found[2]}")  # earlier releases stored no producer
             self.absent = set(map(int, settings.get("absent", ())))
             self.lost = [(int(first), int(last)) for first, last in settings.get("lost", ())]
+            schema = b64decode(settings.get("schema", ""))
+            self.schema = pa.ipc.read_schema(pa.py_buffer(schema)) if schema else None
         except FileNotFoundError:
             return writer or f"buffer-{uuid.uuid4()}", None, False
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
             raise DataFormatError(
                 f"{path} is not a buffer's settings file: {error!r}", remedy="Name another folder."
             ) from error
@@ -420,6 +434,8 @@ class BufferFolder:
             "absent": sorted(self.absent),
             "lost": self.lost,
         }
+        if self.schema is not None:
+            settings["schema"] = b64encode(self.schema.serialize()).decode()
         try:
             replace_file(path, json.dumps(settings).encode())
         except OSError as error:

@@ -15,12 +15,14 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, Protocol
+
+import pyarrow as pa
 
 from aeron_spark.connection.connection import Connection
 from aeron_spark.errors import (
@@ -45,10 +47,11 @@ from aeron_spark.stream_client.buffer_folder import (
     BufferFolder,
     TransactionOutcome,
 )
+from aeron_spark.stream_client.row_input import RowInput, Stage
 from aeron_spark.stream_client.session import SessionClient, StreamSession
 from aeron_spark.stream_client.staging import SEND_TIMEOUT_S, StagedTransaction
 from aeron_spark.stream_client.transactions import begin, first_lost, last_committed
-from aeron_spark.stream_client.write_batches import Data, WriteBatch, check_payload, write_batches_of
+from aeron_spark.stream_client.write_batches import WriteBatch, check_payload
 from aeron_spark.stream_client.writer import FIRST_PAUSE_S, Writer
 from aeron_spark.wire.arrow import encoded_size
 from aeron_spark.wire.tokens import check_token
@@ -82,17 +85,21 @@ class BufferedWriter(Writer):
     ``evolve_schema`` its rows may add columns to a strict schema. A folder of one of the stream's ``former_names``
     becomes one of ``stream``. Raises UsageError if another process uses the folder, OptionError if it belongs to
     another stream or writer.
+
+    ``write`` also raises WaitTimeout if the folder stays full, and the error that stopped sending. After an error the
+    transaction is as it was before. If the disk lost its rows as well, each further call raises that error until
+    ``abort()``. The folder keeps the ``schema`` of the stream: a writer that starts offline takes it from there.
     """
 
     def __init__(
         self, client: BufferClient, session: StreamSession, stream: str, folder: str | Path, *,
         writer_id: str | None = None, partition: int | None = None, payload: str = "auto",
-        max_bytes: int = MAX_BYTES, timeout: float = SPACE_TIMEOUT_S, keep_seconds: float = 0.0,
-        evolve_schema: bool = False, former_names: Sequence[str] = (),
+        schema: pa.Schema | None = None, max_bytes: int = MAX_BYTES, timeout: float = SPACE_TIMEOUT_S,
+        keep_seconds: float = 0.0, evolve_schema: bool = False, former_names: Sequence[str] = (),
     ) -> None:  # fmt: skip
         self.stream = stream
         self._evolve_schema = evolve_schema
-        self._payload = check_payload(payload)
+        check_payload(payload)
         if partition is not None and partition < 0:
             raise OptionError(f"partition {partition} does not exist", remedy="Partitions are numbered from 0.")
         self._partition = partition
@@ -102,6 +109,7 @@ class BufferedWriter(Writer):
             Path(folder), stream, writer_id or "", keep_seconds=keep_seconds, former_names=former_names
         )
         self.writer_id = self._folder.writer
+        self._rows = RowInput(payload, schema or self._folder.schema)
         self._client = client
         self._session = session
         self._run = uuid.uuid4().hex
@@ -167,13 +175,13 @@ class BufferedWriter(Writer):
         """
         return self._failure or self._trouble
 
-    def write(self, data: Data, *, partition: int | None = None) -> None:
-        """See :meth:`Writer.write`. Raises WaitTimeout if the folder stays full, and the error that stopped sending.
+    def _add(self, partition: int | None, add: Callable[[int | None, Stage], None]) -> None:
+        with self._changed:
+            self._refuse_ended()
+        add(self._partition if partition is None else partition, self._add_batches)
 
-        After an error the transaction is as it was before. If the disk lost its rows as well, each further call raises
-        that error until ``abort()``.
-        """
-        batches = list(write_batches_of(data, self._payload, self._partition if partition is None else partition))
+    def _add_batches(self, batches: Sequence[WriteBatch]) -> None:
+        """Write batches to the transaction's file, all or none."""
         with self._changed:
             mark = self._folder.mark()
             try:
@@ -192,10 +200,13 @@ class BufferedWriter(Writer):
         ``abort()``. After a commit that did not return, ``last`` and ``last_token`` give the outcome. Raises UsageError
         for a token that is too long.
         """
+        self._rows.flush(self._add_batches)
         with self._changed:
             self._refuse_ended()
             check_token(self.writer_id, self._folder.last + 1, token)
+            self._folder.keep_schema(self._rows.arrow_schema)
             number = self._folder.commit(token)
+            self._rows.commit()
             self._changed.notify_all()
             return number
 
@@ -206,6 +217,7 @@ class BufferedWriter(Writer):
         """
         with self._changed:
             self._folder.drop()
+            self._rows.abort()
 
     def flush(self, timeout: float = SPACE_TIMEOUT_S) -> None:
         """Wait until the server has acknowledged every committed transaction.
@@ -246,6 +258,7 @@ class BufferedWriter(Writer):
         with self._changed:
             if self._closed:
                 return
+            self._rows.abort()
             with suppress(TransportError):
                 self._folder.drop()
             self._changed.wait_for(lambda: not len(self._folder) or self.trouble is not None, CLOSE_TIMEOUT_S)

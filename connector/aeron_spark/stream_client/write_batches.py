@@ -14,6 +14,12 @@ from aeron_spark.errors import DataFormatError, OptionError
 PAYLOADS: Final = ("auto", "arrow", "raw", "framed")
 BYTES: Final = "bytes"  # of a batch: raw if the stream has raw values, else framed
 
+VALUE_FIELDS: Final[list[pa.Field[Any]]] = [
+    pa.field("value", pa.binary(), nullable=False),
+    pa.field("reservedValue", pa.int64()),
+]
+VALUE_SCHEMA: Final = pa.schema(VALUE_FIELDS)
+
 Data = pa.RecordBatch | pa.Table | bytes | bytearray | memoryview | Sequence[bytes]
 
 
@@ -78,12 +84,14 @@ def _of_bytes(data: object) -> Iterator[pa.RecordBatch]:
     if not isinstance(values, list | tuple):
         raise DataFormatError(
             f"{type(data).__name__} cannot be written",
-            remedy="Write a pyarrow RecordBatch or Table, bytes, or a list of bytes.",
+            remedy="Write dicts, a pandas DataFrame, a structured numpy array, a pyarrow RecordBatch or Table, bytes, "
+            "or a list of bytes. write_columns() takes a dict of arrays, and write_json() JSON.",
         )
     for value in values:
         if not isinstance(value, bytes | bytearray | memoryview):
             raise DataFormatError(
-                f"a list of values has a {type(value).__name__}, which is not bytes", remedy="Encode each value."
+                f"a list of values has a {type(value).__name__}, which is not bytes",
+                remedy="Encode each value, or write a list of dicts.",
             )
     binary: Any = pa.array([bytes(value) if isinstance(value, memoryview) else value for value in values], pa.binary())
     for array in binary.chunks if isinstance(binary, pa.ChunkedArray) else [binary]:

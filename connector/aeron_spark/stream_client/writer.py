@@ -9,19 +9,23 @@ from __future__ import annotations
 import copy
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
 from types import TracebackType
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
+
+import pyarrow as pa
 
 from aeron_spark.errors import AeronSparkError, RefusedError, StillWorking, TransportError, UsageError
 from aeron_spark.log.writing import Transaction
+from aeron_spark.rows.json_rows import Text
 from aeron_spark.stream_client.admin import describe_stream
+from aeron_spark.stream_client.row_input import RowInput, Rows, Stage
 from aeron_spark.stream_client.session import StreamSession
 from aeron_spark.stream_client.staging import OUTAGE, STAGE_AGAIN, StagedTransaction, check_partition
 from aeron_spark.stream_client.transactions import begin, last_committed
-from aeron_spark.stream_client.write_batches import Data, WriteBatch, check_payload, write_batches_of
+from aeron_spark.stream_client.write_batches import WriteBatch, check_payload
 from aeron_spark.waiting import Deadline
 from aeron_spark.wire.stream_rpc import Begun
 from aeron_spark.wire.tokens import check_token
@@ -40,13 +44,37 @@ _W = TypeVar("_W", bound="Writer")
 class Writer(ABC):
     """Writes transactions. The end of a ``with`` block commits, an exception in the block aborts. For one thread."""
 
-    @abstractmethod
-    def write(self, data: Data, *, partition: int | None = None) -> None:
-        """Add rows to the transaction, all or none: a pyarrow RecordBatch or Table, bytes (a value), a list of bytes.
+    _rows: RowInput
+
+    def write(self, data: Rows, *, partition: int | None = None) -> None:
+        """Add rows to the transaction, all or none.
+
+        ``data`` is a dict (one row), an iterable of dicts, a pandas DataFrame, a structured numpy array, a pyarrow
+        RecordBatch or Table, bytes (a value), or a list of bytes. Without rows it adds nothing. An iterable is in
+        memory until its last row. The stream's schema decides what a column can have; without one, the argument
+        ``schema`` of ``Client.writer``, else the rows themselves, up to the first 65,536 or 8 MiB of them.
 
         Without ``partition`` all rows of a transaction go to the same partition, in order; the next transaction takes
-        the next partition.
+        the next partition. Raises DataFormatError with the number of the row, from 0, and the name of the column, for a
+        value that the stream cannot store unchanged; an exception of an iterable is raised unchanged.
         """
+        self._add(partition, lambda to, stage: self._rows.write(data, to, stage))
+
+    def write_columns(self, columns: Mapping[str, Any], *, partition: int | None = None) -> None:
+        """Add rows as :meth:`write` does. ``columns`` has lists, or numpy, pandas or pyarrow arrays, of one length."""
+        self._add(partition, lambda to, stage: self._rows.write_columns(columns, to, stage))
+
+    def write_json(self, text: Text | Iterable[Text], *, partition: int | None = None) -> None:
+        """Add rows as :meth:`write` does. ``text`` has JSON objects or an array of them; or it is an iterable of lines.
+
+        Times are texts in ISO 8601, bytes are base64, and decimals are numbers or texts. The schema says so: without
+        one, a text is a text.
+        """
+        self._add(partition, lambda to, stage: self._rows.write_json(text, to, stage))
+
+    @abstractmethod
+    def _add(self, partition: int | None, add: Callable[[int | None, Stage], None]) -> None:
+        """Call ``add`` with the partition of the rows and a function that stages batches."""
 
     @abstractmethod
     def commit(self, token: str = "") -> int:
@@ -140,18 +168,23 @@ class StreamWriter(Writer):
     does not exist, RefusedError if the client's key is not granted it. If the server's store was restored from a copy
     without acknowledged transactions, ``write``, ``commit`` and ``abort`` raise RefusedError with the reason
     ``diverged`` until ``accept_loss`` is called. With ``evolve_schema`` its rows may add columns to a strict schema.
+
+    After an error of ``write`` the transaction is as it was before the call, also after an outage. Only if the server
+    lost the stages of a transaction that is larger than the writer keeps in memory (64 MiB), every further call raises
+    that error until ``abort()``. After a failed ``commit()``, ``write`` raises its error until that transaction is
+    committed or aborted.
     """
 
     def __init__(
         self, session: StreamSession, stream: str, *, writer_id: str | None = None, partition: int | None = None,
-        payload: str = "auto", timeout: float = OUTAGE_TIMEOUT_S, memory_bytes: int = MEMORY_BYTES,
-        evolve_schema: bool = False,
+        payload: str = "auto", schema: pa.Schema | None = None, timeout: float = OUTAGE_TIMEOUT_S,
+        memory_bytes: int = MEMORY_BYTES, evolve_schema: bool = False,
     ) -> None:  # fmt: skip
         self.stream = stream
         self.writer_id = writer_id or f"once-{uuid.uuid4()}"
         self._session = session
         self._partition = partition
-        self._payload = check_payload(payload)
+        check_payload(payload)
         self._memory_bytes = memory_bytes
         self._evolve_schema = evolve_schema
         self._producer = self._run = uuid.uuid4().hex
@@ -161,6 +194,7 @@ class StreamWriter(Writer):
         self._deadline = session.deadline(timeout, f"the server of stream {stream!r}")
         found = describe_stream(session, stream, timeout_s=self._deadline.remaining())
         self._partitions = len(found.partitions)
+        self._rows = RowInput(payload, schema or found.schema)
         if partition is not None:
             check_partition(stream, partition, self._partitions)
         self._last = Begun(-1, "")  # the last acknowledged transaction
@@ -186,21 +220,17 @@ class StreamWriter(Writer):
         """
         return self._last.token
 
-    def write(self, data: Data, *, partition: int | None = None) -> None:
-        """See :meth:`Writer.write`. Raises DataFormatError for rows that the stream cannot store.
-
-        After an error the transaction is as it was before the call, also after an outage. Only if the server lost the
-        stages of a transaction that is larger than the writer keeps in memory (64 MiB), every further call raises that
-        error until ``abort()``. After a failed ``commit()``, raises its error until that transaction is committed or
-        aborted.
-        """
+    def _add(self, partition: int | None, add: Callable[[int | None, Stage], None]) -> None:
         self._refuse_closed()
         target = self._partition if partition is None else partition
         if target is not None:
             check_partition(self.stream, target, self._partitions)
-        batches = list(write_batches_of(data, self._payload, target))
-        if not batches:
-            return
+        if self._open is not None:
+            self._refuse_unwritable(self._open)
+        add(target, self._add_batches)
+
+    def _add_batches(self, batches: Sequence[WriteBatch]) -> None:
+        """Stage batches as rows of the open transaction, all or none."""
         if self._open is None:
             self._open = _OpenTransaction(self._new_staged(self._transaction(self._next)))
         open_ = self._open
@@ -225,6 +255,7 @@ class StreamWriter(Writer):
         """
         self._refuse_closed()
         check_token(self.writer_id, self._next if self._open is None else self._open.number, token)
+        self._rows.flush(self._add_batches)  # if it raises, the transaction still takes rows
         open_ = self._open_for_commit(token)
         if open_ is None:
             self.abort()
@@ -283,6 +314,7 @@ class StreamWriter(Writer):
         """
         open_ = self._open
         if open_ is None:
+            self._rows.abort()
             return
         if open_.commit_sent and not self._closed:
             self._refuse_committed(open_)
@@ -337,10 +369,12 @@ class StreamWriter(Writer):
 
     def _end_committed(self, open_: _OpenTransaction, stamp: str) -> int:
         self._last, self._next, self._open = Begun(open_.number, stamp, open_.token), open_.number + 1, None
+        self._rows.commit()
         return open_.number
 
     def _drop(self, open_: _OpenTransaction) -> None:
         self._open = None
+        self._rows.abort()
         if not open_.staged.abort(min(ABORT_TIMEOUT_S, self._deadline.seconds)):
             # The server may discard the stages of this number at any later time: the next transaction has another.
             self._next = open_.number + 1

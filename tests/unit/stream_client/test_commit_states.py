@@ -27,6 +27,7 @@ from hypothesis.stateful import (
 
 from aeron_spark.errors import AeronSparkError, RefusedError
 from aeron_spark.stream_client.writer import StreamWriter
+from aeron_spark.stream_client.writer import _Phase as TransactionPhase
 from aeron_spark.wire.stream_admin_rpc import Request
 from aeron_spark.wire.stream_rpc import CommitTransaction, FinishStage
 from tests.unit.stream_client.joined import Copy, Done, Fault, Outage, World
@@ -43,6 +44,7 @@ MIN_COUNTS: dict[str, int] = {
     "commit() repeated after the server had not committed": 40,
     "abort() after a commit was sent": 80,
     "abort() refused because it is committed": 6,
+    "commit() failed before it was sent": 20,
     "another writer fenced one in doubt": 6,
     "a new writer got the token of the last transaction": 40,
 }
@@ -137,19 +139,23 @@ class WritingProgram(RuleBasedStateMachine):
         self.world.downtime_s = downtime_s
         self.world.faults.extend(planned)
 
-    @rule(partitions=st.lists(st.sampled_from([None, None, 0, 1]), min_size=1, max_size=2), rows=st.integers(1, 3))
-    def write(self, partitions: list[int | None], rows: int) -> None:
+    @rule(
+        partitions=st.lists(st.sampled_from([None, None, 0, 1]), min_size=1, max_size=2), rows=st.integers(1, 3),
+        as_dicts=st.booleans(),
+    )  # fmt: skip
+    def write(self, partitions: list[int | None], rows: int, as_dicts: bool) -> None:
         for partition in partitions:
-            self.write_once(partition, rows)
+            self.write_once(partition, rows, as_dicts)
 
-    def write_once(self, partition: int | None, rows: int) -> None:
+    def write_once(self, partition: int | None, rows: int, as_dicts: bool = False) -> None:
+        """Write rows; those that are ``as_dicts`` wait in the writer until its next commit, or until other rows."""
         if self.writer is None:
             return
         values = [b"%06d" % n for n in range(self.value_count, self.value_count + rows)]
         self.value_count += rows
         added = [(value, partition) for value in values]
         try:
-            self.writer.write(values, partition=partition)
+            self.writer.write([{"value": value} for value in values] if as_dicts else values, partition=partition)
         except AeronSparkError:
             self.absent.append(Rows(added))
         else:
@@ -159,14 +165,16 @@ class WritingProgram(RuleBasedStateMachine):
     @rule(
         rows=st.integers(1, 3), at_write=faults, at_commit=faults, downtime_s=downtimes,
         then=st.lists(st.sampled_from(["commit", "abort", "write", "wait", "restart"]), min_size=1, max_size=4),
+        as_dicts=st.booleans(),
     )  # fmt: skip
     def transaction(
-        self, rows: int, at_write: list[Fault], at_commit: list[Fault], downtime_s: float, then: list[str]
-    ) -> None:
+        self, rows: int, at_write: list[Fault], at_commit: list[Fault], downtime_s: float, then: list[str],
+        as_dicts: bool,
+    ) -> None:  # fmt: skip
         """A transaction with failures, and the actions of a program after them."""
         self.world.downtime_s = downtime_s
         self.plan_faults(at_write)
-        self.write_once(None, rows)
+        self.write_once(None, rows, as_dicts)
         self.plan_faults(at_commit)
         self.commit()
         for action in then:
@@ -192,7 +200,10 @@ class WritingProgram(RuleBasedStateMachine):
             number = self.writer.commit("" if doubt else self.current.token)
         except AeronSparkError:
             self.counts["commit() failed"] += bool(self.current.rows)
-            self.in_doubt = True
+            if self.writer._open is None or self.writer._open.phase is TransactionPhase.OPEN:
+                self.counts["commit() failed before it was sent"] += 1
+            else:
+                self.in_doubt = True
             return
         if doubt and stream is not None:
             self.counts[f"commit() repeated after the server had {'' if done else 'not '}committed"] += 1
