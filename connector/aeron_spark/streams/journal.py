@@ -33,9 +33,11 @@ from typing import Final, NamedTuple
 from aeron_spark.disk import NO_SPACE_ERRNOS, replace_file, sync_folder, write_at, write_failed
 from aeron_spark.errors import DataFormatError, DataLossError, EndedError, TransportError, UsageError
 from aeron_spark.streams.archive_mark import ArchiveMark
+from aeron_spark.streams.cut import PartitionCut, StreamCut
+from aeron_spark.streams.definition import Definition
 from aeron_spark.streams.journal_records import ContentFixed, Record, Recorded, decode_record, encode_record
 from aeron_spark.streams.ledger import Ledger
-from aeron_spark.streams.model import Shape
+from aeron_spark.streams.model import Shape, StreamView
 
 FILE_NAME: Final = "journal"
 FILE_HEAD: Final = b"AsFJ" + (1).to_bytes(4, "little")
@@ -186,6 +188,11 @@ class Journal:
         return self._size
 
     @property
+    def inode(self) -> int:
+        """The inode of the file, which a rewrite changes."""
+        return os.fstat(self._descriptor).st_ino
+
+    @property
     def is_worth_rewriting(self) -> bool:
         """Whether the file has at least doubled, and grown by 1 MiB, since it was opened or rewritten."""
         return self._size - self._rewritten_size > max(MIN_REWRITE_BYTES, self._rewritten_size)
@@ -297,6 +304,17 @@ class JournaledLedger:
     def torn_bytes(self) -> int:
         """The size of the incomplete record that was removed from the journal, in bytes."""
         return self._journal.torn_bytes
+
+    def cut(self, definition: Definition, view: StreamView) -> StreamCut:
+        """Return the present state for a backup; ``view`` is the present one."""
+        partitions = tuple(
+            PartitionCut(
+                one.recording_id, one.fingerprint, one.start, one.end, one.term_length, one.segment_length
+            )
+            for one in view.states
+        )  # fmt: skip
+        journal, ledger = self._journal, self.ledger
+        return StreamCut(definition, journal.inode, journal.size, ledger.epoch, ledger.transactions, partitions)
 
     @property
     def failure(self) -> TransportError | None:

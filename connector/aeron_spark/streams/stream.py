@@ -27,6 +27,7 @@ from aeron_spark.errors import (
 )
 from aeron_spark.streams.archive_mark import ArchiveMark
 from aeron_spark.streams.commit_checks import check_rows_named
+from aeron_spark.streams.cut import StreamCut
 from aeron_spark.streams.definition import Definition, closed_stream, ended_stream, write_definition
 from aeron_spark.streams.deletion_holds import DeletionHolds
 from aeron_spark.streams.figures import StreamFigures, figures_of
@@ -74,6 +75,7 @@ class Stream(LedgerStream):
     ) -> None:
         self._folder = folder
         self._observer = observer or StreamObserver()
+        self._holds = holds
         self._writing_timeout_s = settings.writing_timeout_s
         self._publication_idle_s = settings.publication_idle_s
         self._writing = threading.Lock()
@@ -356,6 +358,12 @@ class Stream(LedgerStream):
             leases = self.space.live_leases()
             return figures_of(self._view.states, leases, len(self._stages), self._ledger.committed_at, self._wall())
 
+    def cut(self) -> StreamCut:
+        """Return the committed state, for a backup. The caller holds back deletions, so that the files stay."""
+        with self._state:
+            self._refuse_closed()
+            return self._journal.cut(self.definition, self._recordings.view(self._ledger))
+
     def release_slots(self) -> bool:
         """Close this stream's publications, which frees recording slots of the archive; return whether any was open.
 
@@ -383,7 +391,8 @@ class Stream(LedgerStream):
             if self._recovery_loss is None:
                 self.space.apply_retention(lease_delay_s)
                 with self._state:
-                    self._journal.compact(self._wall())
+                    if not self._holds.holder:  # a backup copies the journal's file
+                        self._journal.compact(self._wall())
         except AeronSparkError as error:
             return [error]
         finally:

@@ -1,0 +1,197 @@
+"""Reads an archive's catalog, and writes one that has some of its recordings. Pure.
+
+The entry of a recording is a header and a descriptor, with numbers and three texts. Offsets are those of the archive's
+SBE schema (Aeron 1.51.0); a test compares each with the Java classes. A recording that is being written has no stop
+position in the catalog. A copy of it ends at the position up to which its bytes were copied.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from aeron_spark.errors import DataLossError
+from aeron_spark.node.archive_repair import (
+    CATALOG_HEADER,
+    CATALOG_HEADER_LENGTH,
+    CATALOG_MAJOR_VERSION,
+    ENTRY_HEADER,
+    ENTRY_HEADER_LENGTH,
+    NULL_POSITION,
+    STOP_POSITION_OFFSET,
+    STOP_TIMESTAMP_OFFSET,
+    VALID,
+)
+
+FILE_NAME: Final = "archive.catalog"
+SIZE_UNIT: Final = 1 << 20  # the archive's smallest catalog, and its step
+NUMBERS: Final = struct.Struct(
+    "<"
+    "q"  # control session
+    "q"  # correlation
+    "q"  # recording
+    "q"  # start, ms
+    "q"  # stop, ms
+    "q"  # start position
+    "q"  # stop position
+    "i"  # initial term id
+    "i"  # length of a segment file
+    "i"  # length of a term
+    "i"  # MTU
+    "i"  # Aeron session id
+    "i"  # stream id
+)
+START_POSITION_OFFSET: Final = 40
+CHECKSUM_OFFSET: Final = 8  # in the header of an entry
+TEXTS: Final = 3  # channel, channel as it was given, source
+_LENGTH: Final = struct.Struct("<I")
+_POLYNOMIAL: Final = 0x82F63B78  # of CRC-32C, reversed
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogEntry:
+    """A recording in the catalog. ``stop_position`` is None while it is written; ``data`` are the entry's bytes."""
+
+    recording_id: int
+    start_timestamp: int
+    start_position: int
+    stop_position: int | None
+    initial_term_id: int
+    segment_length: int
+    term_length: int
+    mtu: int
+    stream_id: int
+    original_channel: str
+    is_checksum_right: bool
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """The valid entries by recording id. ``faults`` are the errors in the bytes of others."""
+
+    next_recording_id: int
+    alignment: int
+    entries: Mapping[int, CatalogEntry]
+    faults: tuple[str, ...] = ()
+
+
+def parse_catalog(data: bytes, name: str) -> Catalog:
+    """Parse the bytes of a catalog, the file ``name``. Raises DataLossError if its header is damaged."""
+    if len(data) < CATALOG_HEADER_LENGTH:
+        raise _damaged(name, f"it has only {len(data)} bytes")
+    version, header_length, next_id, alignment = CATALOG_HEADER.unpack_from(data)
+    if version >> 16 & 0xFF != CATALOG_MAJOR_VERSION or version >> 24:
+        raise _damaged(name, f"its version is {version:#x}, expected major version {CATALOG_MAJOR_VERSION}")
+    if header_length != CATALOG_HEADER_LENGTH or alignment < 1 or alignment & (alignment - 1):
+        raise _damaged(name, f"its header has {header_length} bytes and the alignment {alignment}")
+    entries: dict[int, CatalogEntry] = {}
+    faults = []
+    for at, length, state, checksum in _entries(data, alignment):
+        if state != VALID:
+            continue
+        entry = _parse_entry(data[at : at + ENTRY_HEADER_LENGTH + length], checksum)
+        if entry is None:
+            faults.append(f"the entry at byte {at} is not a recording's")
+        elif entry.recording_id in entries or not 0 <= entry.recording_id < next_id:
+            faults.append(f"the entry at byte {at} has the recording id {entry.recording_id}, which cannot be")
+        else:
+            entries[entry.recording_id] = entry
+    return Catalog(next_id, alignment, entries, tuple(faults))
+
+
+def _entries(data: bytes, alignment: int) -> Iterator[tuple[int, int, int, int]]:
+    """Yield offset, length of the descriptor, state and checksum of each entry."""
+    at = CATALOG_HEADER_LENGTH
+    while at + ENTRY_HEADER_LENGTH <= len(data):
+        length, state, checksum = ENTRY_HEADER.unpack_from(data, at)
+        if length <= 0:
+            return
+        yield at, length, state, checksum
+        at += _aligned(ENTRY_HEADER_LENGTH + length, alignment)
+
+
+def _parse_entry(data: bytes, checksum: int) -> CatalogEntry | None:
+    descriptor = data[ENTRY_HEADER_LENGTH:]
+    if len(descriptor) < NUMBERS.size:
+        return None
+    (_, _, recording_id, started, _, start, stop, initial, segment, term, mtu, _, stream_id) = NUMBERS.unpack_from(
+        descriptor
+    )
+    texts = []
+    at = NUMBERS.size
+    for _ in range(TEXTS):
+        if at + _LENGTH.size > len(descriptor):
+            return None
+        (length,) = _LENGTH.unpack_from(descriptor, at)
+        at += _LENGTH.size + length
+        if at > len(descriptor):
+            return None
+        texts.append(descriptor[at - length : at].decode("latin-1"))
+    return CatalogEntry(
+        recording_id=recording_id,
+        start_timestamp=started,
+        start_position=start,
+        stop_position=None if stop == NULL_POSITION else stop,
+        initial_term_id=initial,
+        segment_length=segment,
+        term_length=term,
+        mtu=mtu,
+        stream_id=stream_id,
+        original_channel=texts[1],
+        is_checksum_right=not checksum or checksum == signed_crc32c(descriptor),
+        data=data,
+    )
+
+
+def encode_catalog(source: Catalog, ranges: Mapping[int, tuple[int, int]], stopped_ms: int) -> bytes:
+    """Return a catalog with the recordings of ``ranges``, which has the start and stop position of each by id.
+
+    Ids of recordings stay, and the next id. ``stopped_ms`` is the time of the stop, since 1970. Raises KeyError for an
+    unknown recording.
+    """
+    version = CATALOG_MAJOR_VERSION << 16 | 1 << 8
+    parts = [CATALOG_HEADER.pack(version, CATALOG_HEADER_LENGTH, source.next_recording_id, source.alignment)]
+    parts[0] = parts[0].ljust(CATALOG_HEADER_LENGTH, b"\0")
+    for recording_id in sorted(ranges):
+        start, stop = ranges[recording_id]
+        data = bytearray(source.entries[recording_id].data)
+        for offset, value in (
+            (START_POSITION_OFFSET, start), (STOP_TIMESTAMP_OFFSET, stopped_ms), (STOP_POSITION_OFFSET, stop),
+        ):  # fmt: skip
+            struct.pack_into("<q", data, ENTRY_HEADER_LENGTH + offset, value)
+        struct.pack_into("<i", data, CHECKSUM_OFFSET, signed_crc32c(data[ENTRY_HEADER_LENGTH:]))
+        parts.append(bytes(data).ljust(_aligned(len(data), source.alignment), b"\0"))
+    catalog = b"".join(parts)
+    return catalog.ljust(_aligned(len(catalog) + 1, SIZE_UNIT), b"\0")
+
+
+def signed_crc32c(data: bytes | bytearray) -> int:
+    """Return the CRC-32C of ``data`` as a signed 32-bit number, the archive's checksum of an entry."""
+    value = 0xFFFFFFFF
+    for byte in data:
+        value = _TABLE[(value ^ byte) & 0xFF] ^ value >> 8
+    value ^= 0xFFFFFFFF
+    return value - (1 << 32) if value >> 31 else value
+
+
+def _table_entry(value: int) -> int:
+    for _ in range(8):
+        value = value >> 1 ^ (_POLYNOMIAL if value & 1 else 0)
+    return value
+
+
+_TABLE: Final = tuple(map(_table_entry, range(256)))
+
+
+def _aligned(length: int, alignment: int) -> int:
+    return (length + alignment - 1) // alignment * alignment
+
+
+def _damaged(name: str, why: str) -> DataLossError:
+    return DataLossError(
+        f"the archive's catalog {name} is damaged: {why}",
+        remedy="Restore the store and the archive's folder from copies of one time.",
+    )

@@ -1,0 +1,52 @@
+"""The committed state of a stream at one moment, from which a backup copies the stream's files. Pure.
+
+The files change while they are copied. The cut says which of their bytes belong to the copy: a journal grows after
+``journal_bytes``, and a recording after the ``end`` of its partition. Bytes before these limits never change.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from aeron_spark.errors import DataFormatError
+from aeron_spark.streams.definition import Definition
+
+
+class PartitionCut(msgspec.Struct, frozen=True, array_like=True):
+    """The committed range of a partition, with its recording. Positions and lengths are in bytes."""
+
+    recording_id: int
+    fingerprint: str
+    start: int
+    end: int
+    term_length: int
+    segment_length: int
+
+
+class StreamCut(msgspec.Struct, frozen=True):
+    """A stream at the moment of the cut. ``journal_inode`` is the inode of the journal's file."""
+
+    definition: Definition
+    journal_inode: int
+    journal_bytes: int
+    epoch: int
+    transactions: int
+    partitions: tuple[PartitionCut, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return an object of JSON."""
+        found: dict[str, Any] = msgspec.to_builtins(self)
+        return found
+
+    @classmethod
+    def from_json(cls, value: object) -> StreamCut:
+        """Return the cut of an object of :meth:`to_json`. Raises DataFormatError."""
+        try:
+            return msgspec.convert(value, cls)
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise DataFormatError(
+                f"the server described a stream in an unknown way: {error}",
+                remedy="Use the aeron-spark command of the server's release.",
+            ) from error
