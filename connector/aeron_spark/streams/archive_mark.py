@@ -10,13 +10,14 @@ the rows that this journal does not have. So the server refuses such a journal b
 from __future__ import annotations
 
 import logging
+import zlib
 from pathlib import Path
 from typing import Annotated, Final
 
 import msgspec
 
 from aeron_spark.disk import replace_file, write_failed
-from aeron_spark.errors import DataLossError
+from aeron_spark.errors import DataFormatError, DataLossError
 from aeron_spark.log.epochs import epoch_text
 from aeron_spark.streams.definition import Definition
 
@@ -27,10 +28,11 @@ LOG: Final = logging.getLogger("aeron_spark.streams")
 _Number = Annotated[int, msgspec.Meta(ge=0)]
 
 
-class _Mark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Mark(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The content of the file. The journal had at least ``transactions`` transactions in the newest begun epoch.
 
-    The newest begun epoch is ``epoch`` if ``begun``, else ``epoch`` or ``before``.
+    The newest begun epoch is ``epoch`` if ``begun``, else ``epoch`` or ``before``. After the store was closed, and
+    before the next change, ``journal_bytes`` and ``journal_crc`` are the size and the CRC-32 of the journal's file.
     """
 
     v: int
@@ -38,10 +40,26 @@ class _Mark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     before: _Number
     begun: bool
     transactions: _Number
+    journal_bytes: _Number = 0
+    journal_crc: _Number = 0
 
 
 # Built at import, by one thread: decoders of msgspec that threads build concurrently can crash the process.
-_DECODER: Final = msgspec.json.Decoder(_Mark)
+_DECODER: Final = msgspec.json.Decoder(Mark)
+
+
+def read_mark(path: Path) -> Mark | None:
+    """Return the mark in a file; None if it is missing or of another version. Raises DataFormatError."""
+    try:
+        found = _DECODER.decode(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.MsgspecError, ValueError) as error:
+        raise DataFormatError(
+            f"the mark {path} cannot be read: {error}",
+            remedy="Restore the file, or remove it: the server writes another one at the stream's next change.",
+        ) from error
+    return found if found.v == VERSION else None
 
 
 class ArchiveMark:
@@ -55,7 +73,7 @@ class ArchiveMark:
         folder = Path(archive_dir)
         self.path = folder / FOLDER / f"{definition.original_name}-{definition.created_ns:x}.json"
         self._has_folder = folder.is_dir()
-        self._mark: _Mark | None = None
+        self._mark: Mark | None = None
 
     def check(self, epoch: int, transactions: int) -> None:
         """Compare the mark with the journal's newest epoch and number of transactions.
@@ -87,11 +105,11 @@ class ArchiveMark:
 
     def announce(self, epoch: int, before: int, transactions: int) -> None:
         """Write that ``epoch`` is about to begin in the journal, after epoch ``before``. Raises TransportError."""
-        self._write(_Mark(VERSION, epoch, before, begun=False, transactions=transactions))
+        self._write(Mark(VERSION, epoch, before, begun=False, transactions=transactions))
 
     def confirm(self, epoch: int, transactions: int) -> None:
         """Write that the journal has the epoch. Raises TransportError."""
-        self._write(_Mark(VERSION, epoch, epoch, begun=True, transactions=transactions))
+        self._write(Mark(VERSION, epoch, epoch, begun=True, transactions=transactions))
 
     def update(self, transactions: int) -> None:
         """Write the journal's number of transactions, if it changed. Raises TransportError."""
@@ -99,21 +117,42 @@ class ArchiveMark:
         if mark is not None and mark.begun and mark.transactions != transactions:
             self._write(msgspec.structs.replace(mark, transactions=transactions))
 
+    def close(self, transactions: int, journal: Path) -> None:
+        """Write the journal's number of transactions, its size and its checksum, if they changed.
+
+        The journal is complete, and is not changed before the next ``announce``. Raises TransportError.
+        """
+        mark = self._mark
+        is_complete = mark is not None and mark.journal_bytes and mark.transactions == transactions
+        if mark is None or not mark.begun or is_complete:
+            return
+        try:
+            data = journal.read_bytes()
+        except OSError as error:
+            raise write_failed(self.path, error) from error
+        self._write(
+            msgspec.structs.replace(
+                mark, transactions=transactions, journal_bytes=len(data), journal_crc=zlib.crc32(data)
+            )
+        )
+
+    @property
+    def found(self) -> Mark | None:
+        """The mark that ``check`` has read, or that was written since."""
+        return self._mark
+
     def remove(self) -> None:
         """Remove the file, after its stream was deleted."""
         self.path.unlink(missing_ok=True)
 
-    def _read(self) -> _Mark | None:
+    def _read(self) -> Mark | None:
         try:
-            found = _DECODER.decode(self.path.read_bytes())
-        except FileNotFoundError:
+            return read_mark(self.path)
+        except DataFormatError as error:
+            LOG.warning("stream %r: its mark is ignored: %s", self._name, error.what)
             return None
-        except (OSError, msgspec.MsgspecError, ValueError) as error:
-            LOG.warning("stream %r: the mark %s cannot be read, and is ignored: %s", self._name, self.path, error)
-            return None
-        return found if found.v == VERSION else None
 
-    def _write(self, mark: _Mark) -> None:
+    def _write(self, mark: Mark) -> None:
         self._mark = mark
         if not self._has_folder:
             return

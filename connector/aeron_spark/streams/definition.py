@@ -6,6 +6,7 @@ import difflib
 import json
 import math
 import re
+import zlib
 from collections.abc import Iterable
 from datetime import datetime, timezone
 from pathlib import Path
@@ -145,6 +146,7 @@ class Definition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     version: int
     stream: Definition
+    crc: int | None = None  # CRC-32 of the members of ``stream``; earlier releases wrote none
 
 
 # Built at import, by one thread: decoders of msgspec that threads build concurrently can crash the process.
@@ -219,7 +221,8 @@ def write_definition(folder: Path, definition: Definition) -> None:
     """Write the file of the definition into ``folder`` atomically, with fsync. Raises TransportError."""
     path = folder / FILE_NAME
     try:
-        replace_file(path, msgspec.json.format(msgspec.json.encode(_Stored(VERSION, definition)), indent=2) + b"\n")
+        stored = _Stored(VERSION, definition, _crc_of(msgspec.to_builtins(definition)))
+        replace_file(path, msgspec.json.format(msgspec.json.encode(stored), indent=2) + b"\n")
     except OSError as error:
         raise write_failed(path, error) from error
 
@@ -242,8 +245,16 @@ def read_definition(folder: Path) -> Definition:
                 f"{path} has version {version!r}, expected {VERSION}",
                 remedy="Start the release of aeron-spark that wrote it, or a newer one.",
             )
-        return _STORED.decode(data).stream
+        stored = _STORED.decode(data)
+        if stored.crc is not None and stored.crc != _crc_of(found["stream"]):
+            raise DataFormatError(f"{path} is damaged: its checksum is wrong", remedy="Restore the file from a copy.")
+        return stored.stream
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise DataFormatError(
             f"{path} does not define a stream: {error}", remedy="Restore the file from a copy."
         ) from error
+
+
+def _crc_of(members: object) -> int:
+    """Return the CRC-32 of a definition's members, independent of the spaces in the file."""
+    return zlib.crc32(json.dumps(members, sort_keys=True, separators=(",", ":")).encode())

@@ -365,9 +365,10 @@ class JournaledLedger:
         self._mark.update(self.ledger.transactions)
 
     def close(self) -> None:
-        """Update the mark, and close the journal."""
+        """Complete the mark, and close the journal."""
         with suppress(TransportError):
-            self.update_mark()
+            if self.failure is None:
+                self._mark.close(self.ledger.transactions, self._journal.path)
         self._journal.close()
 
 

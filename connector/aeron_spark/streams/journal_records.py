@@ -71,15 +71,17 @@ class Purged(msgspec.Struct, frozen=True, tag="retained", forbid_unknown_fields=
     starts: dict[Partition, Position]
 
 
-class Epoch(msgspec.Struct, frozen=True, tag="epoch", forbid_unknown_fields=True):
+class Epoch(msgspec.Struct, frozen=True, tag="epoch", forbid_unknown_fields=True, omit_defaults=True):
     """An epoch begins: the records after this one, up to the next epoch, belong to one opening of the store.
 
     ``ends`` are the committed ends of all partitions at this moment, ``transactions`` the number of committed ones.
+    ``copied_ns``: the epoch is that of a restore, and this is the time of the backup; 0 for an opening.
     """
 
     epoch: EpochNumber
     ends: tuple[Position, ...]
     transactions: Count
+    copied_ns: Time = 0
 
 
 class WriterOwned(msgspec.Struct, frozen=True, tag="owned", forbid_unknown_fields=True):

@@ -155,6 +155,11 @@ class Ledger:
         """The newest epoch, or FIRST before the first one."""
         return self._epochs[-1].epoch
 
+    @property
+    def restored_from_ns(self) -> int:
+        """The time of the backup from which the state was restored, if nothing was changed since; else 0."""
+        return self._epochs[-1].copied_ns
+
     def epochs(self, partition: int) -> Epochs:
         """Return the remembered epochs of a partition."""
         found = self._epochs_of.get(partition)
@@ -199,9 +204,12 @@ class Ledger:
 
     # Checks and records of changes; these methods change nothing
 
-    def prepare_epoch(self, time_ns: int, random: int) -> Epoch:
-        """Return the record that begins the epoch of an opening of the store; see ``log.epochs.epoch_at``."""
-        return Epoch(epoch_at(time_ns, random, self.epoch), tuple(self.ends), self.transactions)
+    def prepare_epoch(self, time_ns: int, random: int, copied_ns: int = 0) -> Epoch:
+        """Return the record that begins the epoch of an opening of the store; see ``log.epochs.epoch_at``.
+
+        ``copied_ns``: it is the epoch of a restore from a backup of this time.
+        """
+        return Epoch(epoch_at(time_ns, random, self.epoch), tuple(self.ends), self.transactions, copied_ns)
 
     def check_acknowledged(self, writer: str, acknowledged: int, stamp: str) -> None:
         """Raise RefusedError, reason "diverged", if the stream lacks a transaction acknowledged to the writer."""

@@ -14,7 +14,8 @@ class StreamRecovery:
 
     ``torn_bytes`` is the incomplete record at the end of the journal, which was removed. ``truncated`` has by partition
     the end of the recording before, and the committed end at which it was truncated. ``loss`` is why the stream is
-    read-only, or None.
+    read-only, or None. ``restored_from_ns`` is the time of the backup from which the stream was restored, in ns since
+    1970, if nothing was changed since; else 0.
     """
 
     stream: str
@@ -23,6 +24,7 @@ class StreamRecovery:
     truncated: Mapping[int, tuple[int, int]]
     loss: AeronSparkError | None
     seconds: float
+    restored_from_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)

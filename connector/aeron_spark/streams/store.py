@@ -5,8 +5,9 @@
     <folder>/<stream>/                   definition, journal, stages
     <folder>/.creating-<random>-<stream> a stream that is being created; the rename of this folder creates it
     <folder>/.deleted-<random>-<stream>  a deleted stream, whose recordings and files are not all deleted yet
+    <folder>/.restoring/                 files of a restore that has not finished; the store cannot be opened
 
-The next start removes folders of the last two kinds, with their recordings.
+The next start removes folders of the kinds ``.creating-`` and ``.deleted-``, with their recordings.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ from aeron_spark.transport.channel import ChannelUri
 LOCK: Final = "lock"
 CREATING: Final = ".creating-"
 DELETED: Final = ".deleted-"
+RESTORING: Final = ".restoring"
 # Far from ids that programs choose, and from 10, 20 and 100, which Aeron's archives and clusters use.
 FIRST_STREAM_ID: Final = 1_100_000_000
 REUSE_TIMEOUT_S: Final = 1.0  # longest wait for a commit of a stream whose former name is in use again
@@ -127,7 +129,8 @@ class StreamStore:
     each stream, and returns whether the server is being closed. ``progress`` is called with the numbers of recovered
     streams and of all streams, before the recovery and after each stream.
 
-    Raises InUseError if another server uses the folder; SetupError if this machine does not have the archive's files;
+    Raises InUseError if another server uses the folder; SetupError if this machine does not have the archive's files,
+    or if a restore into the folder did not finish;
     ConnectError or TransportError if the archive does not respond; EndedError if the server is being closed.
     """
 
@@ -422,6 +425,11 @@ class StreamStore:
                     stream.redefine(lambda before: before.with_reused_name(name), REUSE_TIMEOUT_S)
 
     def _recover(self, is_closing: Callable[[], bool], progress: Callable[[int, int], object]) -> None:
+        if (self.folder / RESTORING).exists():
+            raise SetupError(
+                f"a restore into {self.folder} did not finish",
+                remedy="Empty this folder and the archive's folder, and restore again.",
+            )
         recordings = {recording.id: recording for recording in archive_of(self._address).recordings()}
         for leftover in self._leftovers():
             _check_not_closing(is_closing)

@@ -348,7 +348,7 @@ class Stream(LedgerStream):
         self._observer.recovered(
             StreamRecovery(
                 self.definition.name, self.definition.partitions, self._journal.torn_bytes, recovered.truncated,
-                recovered.loss, self._clock() - begun,
+                recovered.loss, self._clock() - begun, self._ledger.restored_from_ns,
             )
         )  # fmt: skip
 

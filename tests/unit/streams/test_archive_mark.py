@@ -92,7 +92,7 @@ def test_an_unreadable_mark_is_logged_and_ignored(
     mark(tmp_path).path.write_bytes(text)
     with caplog.at_level(logging.WARNING, "aeron_spark.streams"):
         mark(tmp_path).check(0, 0)
-    assert "cannot be read, and is ignored" in caplog.text
+    assert "its mark is ignored: " in caplog.text
 
 
 def test_no_mark_is_written_without_the_archives_folder(tmp_path: Path) -> None:
