@@ -1,8 +1,8 @@
 """Checks the structure of the code by its imports and sizes.
 
 A part may import only the parts to the right of it:
-``cli → spark → log_factory → pool, aio → client, server, echo → direct, stream_client, streams → connection, log →
-node → aeron, options, keys → wire, protocol, transport → waiting, disk and other small modules → errors, version``.
+``cli → spark → log_factory → pool, aio → client, server, echo → backup → direct, stream_client, streams → connection,
+log → node → aeron, options, keys → wire, protocol, transport → waiting, disk and other small modules → errors, version``.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ LAYERS: Final = (
     {"node"},
     {"connection", "log"},
     {"direct", "stream_client", "streams"},
+    {"backup"},
     {"client", "server", "echo"},
     {"pool", "aio"},
     {"log_factory"},
@@ -51,13 +52,14 @@ HOMES: Final = {
     "py4j": {"spark"},
     "delta": {"spark"},
     "cryptography": {"protocol"},
-    "msgspec": {"protocol", "streams", "wire"},
+    "msgspec": {"backup", "protocol", "streams", "wire"},
     "click": {"cli"},
     "rich": {"cli"},
 }
 
 # Modules without a clock, entropy and I/O: these are arguments, which tests can choose.
 PURE: Final = {
+    *("backup.catalog", "backup.findings", "backup.frames", "backup.manifest", "streams.cut"),
     *("rows", "wire", "protocol", "log.epochs", "log.losses", "log.offsets", "log.planning"),
     *("streams.journal_records", "streams.ledger", "streams.model", "streams.reader_leases"),
     *("streams.retention", "streams.schema_changes", "streams.writer_owners"),

@@ -72,6 +72,7 @@ class CatalogEntry:
 class Catalog:
     """The valid entries by recording id. ``faults`` are the errors in the bytes of others."""
 
+    version: int
     next_recording_id: int
     alignment: int
     entries: Mapping[int, CatalogEntry]
@@ -99,7 +100,7 @@ def parse_catalog(data: bytes, name: str) -> Catalog:
             faults.append(f"the entry at byte {at} has the recording id {entry.recording_id}, which cannot be")
         else:
             entries[entry.recording_id] = entry
-    return Catalog(next_id, alignment, entries, tuple(faults))
+    return Catalog(version, next_id, alignment, entries, tuple(faults))
 
 
 def _entries(data: bytes, alignment: int) -> Iterator[tuple[int, int, int, int]]:
@@ -152,9 +153,10 @@ def encode_catalog(source: Catalog, ranges: Mapping[int, tuple[int, int]], stopp
     Ids of recordings stay, and the next id. ``stopped_ms`` is the time of the stop, since 1970. Raises KeyError for an
     unknown recording.
     """
-    version = CATALOG_MAJOR_VERSION << 16 | 1 << 8
-    parts = [CATALOG_HEADER.pack(version, CATALOG_HEADER_LENGTH, source.next_recording_id, source.alignment)]
-    parts[0] = parts[0].ljust(CATALOG_HEADER_LENGTH, b"\0")
+    header = CATALOG_HEADER.pack(
+        source.version, CATALOG_HEADER_LENGTH, source.next_recording_id, source.alignment
+    )  # fmt: skip
+    parts = [header.ljust(CATALOG_HEADER_LENGTH, b"\0")]
     for recording_id in sorted(ranges):
         start, stop = ranges[recording_id]
         data = bytearray(source.entries[recording_id].data)

@@ -1,0 +1,73 @@
+"""Reads the segment files of a recording and checks their frames, term by term."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+from aeron_spark.backup.catalog import CatalogEntry
+from aeron_spark.backup.frames import Fault, Layout, check_term
+from aeron_spark.streams.retention import Layout as Segments
+
+READ_BYTES: Final = 8 << 20  # at a time
+
+
+def check_segments(
+    archive_dir: Path, entry: CatalogEntry, start: int, end: int, content: str, *, is_quick: bool,
+    progress: Callable[[int], object],
+) -> Iterator[Fault]:  # fmt: skip
+    """Yield the faults of a recording from ``start`` to ``end``; with ``is_quick`` only missing and short files."""
+    layout = Layout(entry.initial_term_id, entry.term_length, entry.mtu, entry.stream_id, content)
+    segments = Segments(entry.start_position, entry.term_length, entry.segment_length)
+    buffer = bytearray()
+    for base in range(segments.segment_base(start), end, entry.segment_length):
+        first, last = max(start, base), min(end, base + entry.segment_length)
+        path = archive_dir / f"{entry.recording_id}-{base}.rec"
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            yield Fault(first, last, f"the segment {path} cannot be read: {error.strerror}")
+            continue
+        try:
+            size = os.fstat(descriptor).st_size
+            if size < last - base:
+                yield Fault(max(first, base + size), last, f"the segment {path} has only {size} bytes")
+                last = max(first, base + size - size % 32)
+            if is_quick:
+                continue
+            if not buffer:
+                buffer = bytearray(min(entry.term_length, end - start))
+            yield from _check_terms(descriptor, path, base, first, last, layout, memoryview(buffer), progress)
+        finally:
+            os.close(descriptor)
+
+
+def _check_terms(
+    descriptor: int, path: Path, base: int, first: int, last: int, layout: Layout, buffer: memoryview,
+    progress: Callable[[int], object],
+) -> Iterator[Fault]:  # fmt: skip
+    at = first
+    while at < last:
+        term_end = at - at % layout.term_length + layout.term_length
+        data = buffer[: min(term_end, last) - at]
+        try:
+            _read_fully(descriptor, data, at - base, progress)
+        except OSError as error:
+            yield Fault(at, at + len(data), f"the segment {path} cannot be read: {error.strerror or error}")
+        else:
+            fault = check_term(data, at, layout)
+            if fault is not None:
+                yield Fault(fault.position, fault.end, f"{fault.what} (in {path.name})")
+        at += len(data)
+
+
+def _read_fully(descriptor: int, data: memoryview, offset: int, progress: Callable[[int], object]) -> None:
+    done = 0
+    while done < len(data):
+        count = os.preadv(descriptor, [data[done : done + READ_BYTES]], offset + done)
+        if not count:
+            raise OSError("it ended while it was read")
+        done += count
+        progress(count)

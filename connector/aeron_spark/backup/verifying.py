@@ -1,0 +1,260 @@
+"""Checks a store with its archive, both not in use: definitions, journals, marks, stages, catalog, segments, frames.
+
+Changes nothing. Reads the files of the archive directly, without a JVM.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from aeron_spark.backup import catalog
+from aeron_spark.backup.catalog import Catalog, CatalogEntry
+from aeron_spark.backup.file_copies import ignore_progress
+from aeron_spark.backup.findings import DAMAGE, RESTORE, WARNING, Finding, stream_damage
+from aeron_spark.backup.segments import check_segments
+from aeron_spark.errors import AeronSparkError, DataLossError
+from aeron_spark.log.api import fingerprint
+from aeron_spark.streams import archive_mark, journal, stage_files, stages
+from aeron_spark.streams.archive_mark import ArchiveMark, Mark
+from aeron_spark.streams.definition import Definition, read_definition
+from aeron_spark.streams.journal_records import decode_record
+from aeron_spark.streams.ledger import Ledger
+from aeron_spark.streams.partition import alias_of
+from aeron_spark.streams.store import RESTORING
+from aeron_spark.streams.stream import STAGES
+from aeron_spark.transport.channel import ChannelUri
+
+Progress = Callable[[int], object]
+REMOVE_STAGE: Final = "Remove the file; the writer stages the rows again"
+
+
+@dataclass(slots=True)
+class Checked:
+    """How much was checked."""
+
+    streams: int = 0
+    partitions: int = 0
+    bytes: int = 0
+
+
+def verify_store(
+    streams_dir: Path, archive_dir: Path, checked: Checked, *, is_quick: bool = False,
+    progress: Progress = ignore_progress,
+) -> Iterator[Finding]:  # fmt: skip
+    """Yield the findings, and count in ``checked``. With ``is_quick``, the frames of the segments are not read."""
+    found: Catalog | None = None
+    path = archive_dir / catalog.FILE_NAME
+    names = sorted(one.name for one in streams_dir.iterdir() if one.is_dir() and not one.name.startswith("."))
+    if (streams_dir / RESTORING).exists():
+        yield Finding(
+            DAMAGE, "", f"a restore into {streams_dir} did not finish", "Readers lose all rows",
+            "Empty this folder and the archive's folder, and restore again",
+        )  # fmt: skip
+    try:
+        found = catalog.parse_catalog(path.read_bytes(), str(path))
+    except OSError as error:
+        if names:
+            yield Finding(DAMAGE, "", f"{path} cannot be read: {error.strerror}", "Readers lose all rows", RESTORE)
+    except DataLossError as error:
+        yield Finding(DAMAGE, "", error.what, "Readers lose all rows", error.remedy)
+    for fault in () if found is None else found.faults:
+        yield Finding(DAMAGE, "", f"the archive's catalog is damaged: {fault}", "", RESTORE)
+    known: set[Path] = set()
+    for name in names:
+        check = _StateCheck(streams_dir / name, archive_dir)
+        checked.streams += 1
+        yield from check.check()
+        if check.definition is None:
+            continue
+        known.add(ArchiveMark(str(archive_dir), check.definition).path)
+        if check.ledger is not None and found is not None:
+            recordings = _RecordingsCheck(check.definition, check.ledger, found, archive_dir, checked)
+            yield from recordings.check(is_quick, progress)
+    yield from _missing_streams(streams_dir, archive_dir, known, set(names))
+
+
+def _missing_streams(streams_dir: Path, archive_dir: Path, known: set[Path], names: set[str]) -> Iterator[Finding]:
+    """Yield a finding for each mark in the archive's folder whose stream is not in the store."""
+    pending = {path.name.split("-", 2)[-1] for path in streams_dir.iterdir() if path.name.startswith(".deleted-")}
+    for path in sorted((archive_dir / archive_mark.FOLDER).glob("*.json")):
+        name = path.stem.rpartition("-")[0]
+        if path not in known and name not in names and name not in pending:
+            yield stream_damage(name, f"{path} is the mark of a stream that the store does not have")
+
+
+class _StateCheck:
+    """The check of a stream's definition, journal, mark and stages. It finds ``definition`` and ``ledger``."""
+
+    def __init__(self, folder: Path, archive_dir: Path) -> None:
+        self.definition: Definition | None = None
+        self.ledger: Ledger | None = None
+        self._folder = folder
+        self._name = folder.name
+        self._archive_dir = archive_dir
+
+    def check(self) -> Iterator[Finding]:
+        """Yield the findings."""
+        try:
+            definition = read_definition(self._folder)
+        except AeronSparkError as error:
+            yield stream_damage(self._name, error.what, error.remedy)
+            return
+        if definition.name != self._name:
+            yield stream_damage(
+                self._name, f"its folder has the stream {definition.name!r}", "Rename the folder to its stream's name"
+            )
+            return
+        self.definition = definition
+        yield from self._check_journal(definition, ArchiveMark(str(self._archive_dir), definition))
+        yield from self._check_stages(definition)
+
+    def _check_journal(self, definition: Definition, mark: ArchiveMark) -> Iterator[Finding]:
+        path = self._folder / journal.FILE_NAME
+        try:
+            data = path.read_bytes()
+            payloads, end = journal.read_entries(data, path)
+            ledger = Ledger.replay(definition.partitions, map(decode_record, payloads))
+            mark.check(ledger.epoch, ledger.transactions)
+        except OSError as error:
+            yield stream_damage(self._name, f"{path} cannot be read: {error.strerror}")
+            return
+        except AeronSparkError as error:
+            yield stream_damage(self._name, error.what, error.remedy)
+            return
+        missing = [index for index in range(definition.partitions) if index not in ledger.recordings]
+        if missing:
+            yield stream_damage(self._name, f"the journal names no recording of the partitions {missing}")
+            return
+        self.ledger = ledger
+        yield from self._check_mark(mark, ledger, data)
+        if end < len(data):
+            yield Finding(
+                WARNING, self._name, f"the last record of {path} is incomplete ({len(data) - end} bytes)", "",
+                "Start the server, which removes it: the server was killed before the record was acknowledged",
+            )  # fmt: skip
+
+    def _check_mark(self, mark: ArchiveMark, ledger: Ledger, data: bytes) -> Iterator[Finding]:
+        """Compare the journal with the mark that was written when the store was closed."""
+        try:
+            found = archive_mark.read_mark(mark.path)
+        except AeronSparkError as error:
+            yield Finding(DAMAGE, self._name, error.what, "", error.remedy)
+            return
+        if found is None and ledger.epoch:
+            yield Finding(
+                DAMAGE, self._name, f"the mark {mark.path} is missing", "",
+                "Check that this is the archive of the store. The server writes the mark at the stream's next change",
+            )  # fmt: skip
+        if found is not None and found.journal_bytes and not _fits(found, ledger, data):
+            yield Finding(
+                DAMAGE, self._name, "the journal is not the one that the server closed: its size or its checksum is "
+                "wrong", "Rows that were committed last may be lost", RESTORE,
+            )  # fmt: skip
+
+    def _check_stages(self, definition: Definition) -> Iterator[Finding]:
+        folder = self._folder / STAGES
+        for path in sorted(folder.glob(f"*{stages.FINISHED}")) if folder.is_dir() else ():
+            try:
+                head = stage_files.read_head(path)
+                if head is not None:
+                    stage_files.check_items(path, head[1], definition.max_message_bytes)
+                    continue
+                what = "it is not a stage"
+            except (AeronSparkError, OSError) as error:
+                what = error.what if isinstance(error, AeronSparkError) else str(error.strerror)
+            yield Finding(
+                WARNING, self._name, f"the stage {path} is damaged: {what}", "No committed row is lost", REMOVE_STAGE
+            )
+
+
+class _RecordingsCheck:
+    """The check of a stream's recordings and their segments."""
+
+    def __init__(
+        self, definition: Definition, ledger: Ledger, found: Catalog, archive_dir: Path, checked: Checked
+    ) -> None:
+        self._definition = definition
+        self._ledger = ledger
+        self._catalog = found
+        self._archive_dir = archive_dir
+        self._checked = checked
+
+    def check(self, is_quick: bool, progress: Progress) -> Iterator[Finding]:
+        """Yield the findings."""
+        for index in range(self._definition.partitions):
+            self._checked.partitions += 1
+            entry = self._catalog.entries.get(self._ledger.recordings[index].recording_id)
+            fault = self._find_fault(index, entry)
+            if entry is None or fault:
+                start, end = self._ledger.starts[index], self._ledger.ends[index]
+                yield self._damage(index, start, end, fault, "Readers lose all rows of the partition")
+                continue
+            yield from self._check_ends(index, entry)
+            yield from self._check_range(index, entry, is_quick, progress)
+
+    def _check_ends(self, index: int, entry: CatalogEntry) -> Iterator[Finding]:
+        """Compare the recording's first and last position with the committed range."""
+        start, end = self._ledger.starts[index], self._ledger.ends[index]
+        name, first, stop = f"recording {entry.recording_id}", entry.start_position, entry.stop_position
+        if first > start:
+            what = f"{name} begins at position {first}"
+            yield self._damage(index, start, min(first, end), what, "Readers lose these rows")
+        if stop is not None and stop < end:
+            yield self._damage(index, stop, end, f"{name} ends at position {stop}", "Readers lose these rows")
+        if stop is not None and stop > end:
+            yield Finding(
+                WARNING, self._definition.name, f"{name} has {stop - end} bytes after the committed rows", "",
+                "Start the server, which removes them: their commit was not acknowledged, unless the journal is an "
+                "older copy", index, end, stop,
+            )  # fmt: skip
+
+    def _check_range(self, index: int, entry: CatalogEntry, is_quick: bool, progress: Progress) -> Iterator[Finding]:
+        start, end = max(self._ledger.starts[index], entry.start_position), self._ledger.ends[index]
+        if entry.stop_position is not None:
+            end = min(end, entry.stop_position)
+        if start >= end:
+            return
+        self._checked.bytes += 0 if is_quick else end - start
+        for fault in check_segments(
+            self._archive_dir, entry, start, end, self._ledger.content, is_quick=is_quick, progress=progress
+        ):
+            yield self._damage(index, fault.position, fault.end, fault.what, "Readers lose these rows")
+
+    def _damage(self, index: int, start: int, end: int, what: str, lost: str) -> Finding:
+        return Finding(DAMAGE, self._definition.name, what, lost, RESTORE, index, start, end)
+
+    def _find_fault(self, index: int, entry: CatalogEntry | None) -> str:
+        """Return why a catalog's entry is not the partition's recording, or ""."""
+        expected = self._ledger.recordings[index]
+        number = expected.recording_id
+        if entry is None:
+            return f"recording {number} is missing in the archive's catalog"
+        found = fingerprint(
+            initial_term_id=entry.initial_term_id, stream_id=entry.stream_id, term_length=entry.term_length,
+            mtu=entry.mtu, start_timestamp=entry.start_timestamp,
+        )  # fmt: skip
+        if found != expected.fingerprint:
+            return f"recording {number} is not the one that was created for the partition"
+        lengths = entry.term_length, entry.segment_length
+        if entry.term_length != self._definition.term_bytes or lengths[1] < lengths[0] or lengths[1] % lengths[0]:
+            return f"recording {number} has terms of {lengths[0]} bytes and segments of {lengths[1]} bytes"
+        if entry.stream_id != self._definition.stream_ids[index] or not self._has_alias(entry, index):
+            return f"recording {number} is of another channel: {entry.original_channel}"
+        return "" if entry.is_checksum_right else f"the entry of recording {number} in the archive's catalog is damaged"
+
+    def _has_alias(self, entry: CatalogEntry, index: int) -> bool:
+        try:
+            alias = ChannelUri.parse(entry.original_channel, foreign=True).get("alias")
+        except AeronSparkError:
+            return False
+        return alias == alias_of(self._definition, index)
+
+
+def _fits(mark: Mark, ledger: Ledger, data: bytes) -> bool:
+    """Whether a journal is the one of a mark that was written when the store was closed."""
+    expected = (mark.epoch, mark.transactions, mark.journal_bytes, mark.journal_crc)
+    return expected == (ledger.epoch, ledger.transactions, len(data), zlib.crc32(data))
