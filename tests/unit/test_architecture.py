@@ -2,7 +2,8 @@
 
 A part may import only the parts to the right of it:
 ``cli → spark → log_factory → pool, aio → client, server, echo → backup → direct, stream_client, streams → connection,
-log → node → aeron, options, keys → wire, protocol, transport → waiting, disk and other small modules → errors, version``.
+log → node → aeron, options, keys → wire, protocol, transport → waiting, disk and other small modules → errors,
+version``.
 """
 
 from __future__ import annotations

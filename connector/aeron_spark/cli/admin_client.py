@@ -51,7 +51,7 @@ def admin_options(command: _Command) -> _Command:
 
 def socket_path(config: Path | None, streams_dir: Path | None, admin_socket: Path | None) -> Path:
     """Return the path of a server's admin socket. Raises OptionError for a wrong configuration file."""
-    configured = {} if config is None else _configured(config)
+    configured = {} if config is None else read_admin_options(config)
     if admin_socket is not None:
         return admin_socket
     if streams_dir is None and "adminsocket" in configured:
@@ -134,7 +134,7 @@ def _ended(path: Path, cause: str) -> TransportError:
     )
 
 
-def _configured(config: Path) -> dict[str, str]:
+def read_admin_options(config: Path) -> dict[str, str]:
     """Return the options of a TOML file, by their names in lower case without separators."""
     from aeron_spark.toml_file import read_toml
 

@@ -16,7 +16,7 @@ from aeron_spark.errors import ConnectError, OptionError
 
 RUN: Final = "run"  # the command of a line without the name of one; no line can name it
 RELOAD_TIMEOUT_S: Final = 60.0  # a large clients file takes a second
-TIMES: Final = ("started", "clients_read_at")  # properties of the status, in seconds since 1970
+TIMES: Final = ("started", "clients_read_at", "last_backup")  # properties of the status, in seconds since 1970
 HELP_FLAGS: Final = ("-h", "--help")
 
 
@@ -125,6 +125,78 @@ def reload(config: Path | None, streams_dir: Path | None, admin_socket: Path | N
     lines += [f"restart needed for {name}" for name in changes["restart_needed"]]
     lines += [f"{what} client {name}" for what, names in changes["clients"].items() for name in names]
     click.echo("\n".join(lines) if lines else "nothing changed")
+
+
+@server.command()
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--incremental", is_flag=True, help="Link the unchanged segments of the newest backup beside DIR.")
+@click.option("--with-identity", is_flag=True, help="Copy the server's private key, too: protect the backup like it.")
+@click.option("--skip-damaged", is_flag=True, help="Back up the other streams if some are damaged.")
+@admin_options
+@json_option
+def backup(
+    directory: Path, incremental: bool, with_identity: bool, skip_damaged: bool, config: Path | None,
+    streams_dir: Path | None, admin_socket: Path | None, as_json: bool,
+) -> int:  # fmt: skip
+    """Copy all streams of the running server to the new folder DIR.
+
+    The copy has the state of one moment. Clients write and read on meanwhile; segments that retention deletes stay
+    until the copy is complete. DIR appears when it is complete, with its manifest.json.
+
+    \b
+    For example, each night, with links to the segments of the night before:
+      aeron-spark server backup --incremental /backup/$(date +%F)
+    """
+    loaded = importlib.import_module("aeron_spark.cli.server_backup")
+    code: int = loaded.back_up(
+        socket_path(config, streams_dir, admin_socket), directory, incremental=incremental,
+        with_identity=with_identity, skip_damaged=skip_damaged, as_json=as_json,
+    )  # fmt: skip
+    return code
+
+
+@server.command()
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--streams-dir", metavar="PATH", required=True, type=click.Path(path_type=Path), help="An empty folder.")
+@click.option(
+    "--archive-dir", metavar="PATH", required=True, type=click.Path(path_type=Path),
+    help="An empty folder: that of the archive of the node on which the server will run.",
+)  # fmt: skip
+@json_option
+def restore(directory: Path, streams_dir: Path, archive_dir: Path, as_json: bool) -> int:
+    """Restore the backup DIR into two empty folders. Compares each file with its SHA-256 before any is visible.
+
+    Clients that have seen later rows find that they diverged, and take the remedies of docs/backup.md. The clients
+    file, the configuration and the server's key of the backup stay in DIR; the command names them.
+    """
+    loaded = importlib.import_module("aeron_spark.cli.server_restore")
+    code: int = loaded.restore(directory, streams_dir, archive_dir, as_json=as_json)
+    return code
+
+
+@server.command()
+@click.option("--streams-dir", metavar="PATH", type=click.Path(path_type=Path), help="The server's folder of streams.")
+@click.option(
+    "--archive-dir", metavar="PATH", type=click.Path(path_type=Path), help="The folder of the node's archive."
+)
+@click.option(
+    "--config", metavar="FILE", type=click.Path(path_type=Path),
+    help="The server's TOML file, whose streamsDir and aeronDir name the folders.  [default: those of this user's "
+    "node]",
+)  # fmt: skip
+@click.option("--quick", is_flag=True, help="Do not read the segments; check that they exist.")
+@json_option
+def verify(
+    streams_dir: Path | None, archive_dir: Path | None, config: Path | None, quick: bool, as_json: bool
+) -> int:  # fmt: skip
+    """Check the files of a stopped server for damage. Changes nothing.
+
+    Prints one finding a line: what is damaged, the rows that readers lose, and what to do. The exit code is 0, or 1 if
+    something is damaged. It is 3 while a server or its node uses the folders.
+    """
+    loaded = importlib.import_module("aeron_spark.cli.server_verify")
+    code: int = loaded.verify(config, streams_dir, archive_dir, quick=quick, as_json=as_json)
+    return code
 
 
 def _rows(found: dict[str, Any]) -> list[tuple[str, object]]:

@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from aeron_spark.server.reloading import Reloader
     from aeron_spark.server.server import Server
 
-COMMAND_NAMES: Final = ("check", "reload", "status")
-RESERVED_NAMES: Final = ("backup", "restore", "verify")  # no address, so that these commands can be added later
+COMMAND_NAMES: Final = ("backup", "check", "reload", "restore", "status", "verify")
 CUT_OFF_TIMEOUT_S: Final = 5.0  # for the end of a server whose work was cut off
 NODE_USE_TIMEOUT_S: Final = 3.0  # for the media driver to notice that this process does not use it any more
 # Each thread that computes delays the event loop by this time; with Python's 5 ms, eight threads of one client's calls
@@ -121,6 +120,7 @@ def run(
             Relay(running)
             reloader = Reloader(running, lambda: ServerOptions.parse(*_merged_options(given_address, config, flags)))
             running.add_admin_command("reload", reloader.run)
+            running.backups.config_file = "" if config is None else str(config)
             is_complete = _serve(running, reloader, stopped, hang_ups, as_json=as_json)
         except KeyboardInterrupt:
             is_starting = not stopped.is_polled
@@ -230,12 +230,7 @@ def _stop_node(running: Server) -> None:
 
 
 def _refuse_command_name(address: str | None) -> None:
-    """Raise OptionError for an address that is, or resembles, the name of another command of the server."""
-    if address in RESERVED_NAMES:
-        raise OptionError(
-            f"{address!r} is not an address, and this release has no command of that name",
-            remedy=f"An address is HOST:PORT. The commands are: {', '.join(COMMAND_NAMES)}.",
-        )
+    """Raise OptionError for an address that resembles the name of another command of the server."""
     nearest = difflib.get_close_matches(address or "", COMMAND_NAMES, n=1, cutoff=0.7)
     if nearest:
         raise OptionError(

@@ -88,6 +88,20 @@ def catch_stop_signals() -> Iterator[StopRequest]:
 
 
 @contextmanager
+def catch_termination() -> Iterator[None]:
+    """Let SIGTERM raise KeyboardInterrupt as SIGINT does, so that a command that writes files removes them."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
 def _handled(request: StopRequest, *numbers: signal.Signals) -> Iterator[StopRequest]:
     before = [signal.getsignal(number) for number in numbers]
     for number in numbers:

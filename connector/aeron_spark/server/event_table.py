@@ -1,6 +1,6 @@
 """The events that a server logs: their names, levels and fields, from which docs/events.md is made.
 
-Backup, restore, and the change, renaming and end of streams have no events: the server does not have these commands.
+The change, renaming and end of streams have no events: the server does not have these commands.
 """
 
 from __future__ import annotations
@@ -112,6 +112,8 @@ FIELDS: Final[Mapping[str, Field]] = MappingProxyType(
         "version": Field("version of aeron-spark"),
         "pid": Field("id of the process"),
         "aeron_dir": Field("folder of the media driver"),
+        "directory": Field("folder of the backup"),
+        "copied_at": Field("time of the backup"),
         "count": Field("number of them"),
         "event": Field(
             "name of the suppressed event; in JSON `suppressed_event`", json_name="suppressed_event"
@@ -161,6 +163,16 @@ GROUPS: Final[Mapping[str, tuple[EventType, ...]]] = MappingProxyType(
                 "The media driver's file system has less than 256 MiB free.",
             ),
             EventType("memory_high", _W, ("used_bytes", "limit_bytes", "name"), "Clients use most of `memoryLimit`."),
+            EventType(
+                "backup_done", _I, ("directory", "bytes", "streams", "seconds"), "A backup of the streams is complete."
+            ),
+            EventType("backup_failed", _E, ("directory", "error"), "A backup failed. Nothing of it was kept."),
+            EventType(
+                "restored",
+                _W,
+                ("stream", "copied_at"),
+                "The server has opened a stream that was restored from a backup, and not changed since.",
+            ),
             EventType("error", _W, ("id", "name", "error_type", "error", "remedy", "stack"), "Another error."),
             EventType(
                 "log_suppressed",

@@ -59,15 +59,19 @@ class EventWatch:
     def __init__(
         self, events: ServerEvents, volumes: Callable[[], Mapping[str, Measured]], reserve_bytes: Callable[[], int],
         shared_memory: Callable[[], Measured], memory: Callable[[], tuple[int, int]],
-        driver_errors: Callable[[], Iterable[DriverError]],
+        driver_errors: Callable[[], Iterable[DriverError]], check_backups: Callable[[], object],
     ) -> None:  # fmt: skip
-        """``memory`` returns the bytes that clients make the server hold, and their limit; 0: no limit."""
+        """``memory`` returns the bytes that clients make the server hold, and their limit; 0: no limit.
+
+        ``check_backups`` reports a backup that has ended without a word.
+        """
         self._events: Final = events
         self._volumes: Final = volumes
         self._reserve_bytes: Final = reserve_bytes
         self._shared_memory: Final = shared_memory
         self._memory: Final = memory
         self._driver_errors: Final = driver_errors
+        self._check_backups: Final = check_backups
         self._low: Final = LowStates(events)
         self._known_errors: set[int] | None = None  # None: the errors from before the start are not read yet
         self._ending: Final = threading.Event()
@@ -87,7 +91,10 @@ class EventWatch:
     def check(self) -> None:
         """Look once."""
         self._events.report_suppressed_when_due()
-        for look in (self._look_at_volumes, self._look_at_shared_memory, self._look_at_memory, self._look_at_driver):
+        for look in (
+            self._look_at_volumes, self._look_at_shared_memory, self._look_at_memory, self._look_at_driver,
+            self._check_backups,
+        ):  # fmt: skip
             try:
                 with suppress(AeronSparkError, OSError):  # a folder or the media driver is missing for a while
                     look()

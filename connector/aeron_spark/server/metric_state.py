@@ -12,6 +12,7 @@ from aeron_spark.aeron.counters import read_counters
 from aeron_spark.aeron.guard import DROP_LABEL, DROP_TYPE
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.node.space import space_of
+from aeron_spark.server.backups import Backups
 from aeron_spark.server.disk_reserve import DiskReserve
 from aeron_spark.server.event_watch import SHM_RESERVE_BYTES
 from aeron_spark.server.message_server import MessageServer
@@ -37,6 +38,7 @@ class MetricReader:
         self, server: MessageServer, counts: MetricCounts, store: Callable[[], StreamStore | None],
         disk_reserve: DiskReserve, aeron_dir: Callable[[], str], is_ready: Callable[[], bool],
         authorized_keys: Callable[[], int], dropped_events: Callable[[], int], versions: tuple[str, str],
+        backups: Backups,
     ) -> None:  # fmt: skip
         """``store`` returns the open store, or None; ``versions`` are those of aeron-spark and of Aeron."""
         self._server: Final = server
@@ -48,10 +50,13 @@ class MetricReader:
         self._authorized_keys: Final = authorized_keys
         self._dropped_events: Final = dropped_events
         self._versions: Final = versions
+        self._backups: Final = backups
 
     def read(self) -> State:
         """Return the values by metric and labels."""
+        last_backup = self._backups.last
         found: State = {
+            "backup_last_success_timestamp_seconds": {(): 0.0 if last_backup is None else last_backup.time},
             "build_info": {self._versions: 1.0},
             "ready": {(): float(self._is_ready())},
             "config_last_reload_successful": {(): float(self._counts.is_reload_successful)},

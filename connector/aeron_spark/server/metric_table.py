@@ -96,6 +96,7 @@ _ALL: Final = (
     _counter("driver_errors_total", "errors of the media driver"),
     _counter("driver_naks_total", "NAK messages that the media driver sent"),
     _counter("driver_retransmits_total", "retransmissions of the media driver"),
+    _gauge("backup_last_success_timestamp_seconds", "when the last backup was made; 0 without one"),
     _counter("log_lines_suppressed_total", "log lines that the limits suppressed"),
     _counter("log_events_dropped_total", "log lines that were dropped, because the reader of the log was too slow"),
 )  # fmt: skip

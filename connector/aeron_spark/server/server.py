@@ -25,6 +25,7 @@ from aeron_spark.protocol.grants import Grant
 from aeron_spark.protocol.keypair import fingerprint
 from aeron_spark.server.admin_commands import BanCommands, ConnectionCommands, ServerClients
 from aeron_spark.server.admin_socket import AdminCommand, AdminSocket
+from aeron_spark.server.backups import Backups, file_paths
 from aeron_spark.server.ban_file import StoredBans
 from aeron_spark.server.clients_watcher import ClientsWatcher
 from aeron_spark.server.connection_report import ConnectionReporter
@@ -39,7 +40,7 @@ from aeron_spark.server.metric_counts import MetricCounts
 from aeron_spark.server.metric_state import MetricReader, State
 from aeron_spark.server.metrics import require_prometheus_client
 from aeron_spark.server.monitoring import Monitoring
-from aeron_spark.server.peer_store import peer_store_of
+from aeron_spark.server.peer_store import is_from_environment, key_paths_of, peer_store_of
 from aeron_spark.server.readiness import Readiness
 from aeron_spark.server.reloading import Reloader
 from aeron_spark.server.runner import ConnectionService
@@ -102,8 +103,10 @@ class Server(Endpoint):
             raise
         super().__init__(self._server.runtime)
         self._node.observers.add(StreamEvents(self.events))
-        self._event_watch: Final = self._make_event_watch()
         self._housekeeper: Final = StoreHousekeeper(self._node.open_streams, self._runtime.report)
+        self.backups: Final = Backups(lambda: self._housekeeper.opened, self._backup_files, self.events)
+        """The backups of the streams."""
+        self._event_watch: Final = self._make_event_watch()
         self.disk_reserve: Final = DiskReserve(lambda: self._node.folders, parsed.disk_reserve)
         """The free space of the server's disks, and how much of it must stay free."""
         self._stream_service: Final = StreamService(
@@ -116,7 +119,7 @@ class Server(Endpoint):
         self._clients_watcher.observe = self._server.event_observer.clients_changed
         self.state: Final = ServerState(
             self._server, self._housekeeper, self.disk_reserve, lambda: self._options, lambda: self.aeron_dir,
-            clients,
+            clients, self.backups,
         )  # fmt: skip
         """Whether the server starts, is ready or drains."""
         self._monitoring: Final = (
@@ -335,8 +338,17 @@ class Server(Endpoint):
         return EventWatch(
             self.events, lambda: self.disk_reserve.volumes(), lambda: self.disk_reserve.reserve_bytes,
             lambda: space_of(Path(self.aeron_dir)), lambda: (memory.held, memory.limit),
-            lambda: read_errors(self.aeron_dir),
+            lambda: read_errors(self.aeron_dir), self.backups.check,
         )  # fmt: skip
+
+    def _backup_files(self) -> dict[str, str]:
+        options, paths = self._options, key_paths_of(self._options)
+        return file_paths(
+            str(self._node.folders.get("archive", "")),
+            None if options.allow_any_key else paths.authorized_keys,
+            None if is_from_environment(options) else paths.identity,
+            self.backups.config_file,
+        )
 
     def _make_monitoring(self, max_streams: int, clients: ClientTable | None) -> Monitoring:
         def read_state(counts: MetricCounts) -> State:
@@ -344,7 +356,7 @@ class Server(Endpoint):
                 self._server, counts, lambda: self.streams if self._housekeeper.is_open else None, self.disk_reserve,
                 lambda: self.aeron_dir, lambda: self.state.readiness.is_ready,
                 lambda: 0 if clients is None else len(clients), lambda: self._log.dropped_total,
-                (package_version(), aeron_version()),
+                (package_version(), aeron_version()), self.backups,
             ).read()  # fmt: skip
 
         return Monitoring(self._server, self._node.observers, self.state.readiness, max_streams, read_state)
@@ -368,6 +380,7 @@ class Server(Endpoint):
         clients = ServerClients(self._server, peers, self._bans, reporter)
         return {
             "streams.list": StreamCommands(lambda: self._housekeeper.opened).list_streams,
+            **self.backups.commands,
             **ConnectionCommands(clients).commands,
             **BanCommands(clients).commands,
         }

@@ -11,6 +11,7 @@ from typing import Any, Final
 from aeron_spark.keys.client_table import ClientTable
 from aeron_spark.options import ServerOptions
 from aeron_spark.protocol.keypair import fingerprint
+from aeron_spark.server.backups import Backups
 from aeron_spark.server.disk_reserve import DiskReserve
 from aeron_spark.server.memory_formula import Load, node_terms, server_terms, shared_memory_terms, total
 from aeron_spark.server.message_server import MessageServer
@@ -30,6 +31,7 @@ class ServerState:
     def __init__(
         self, server: MessageServer, housekeeper: StoreHousekeeper, disk_reserve: DiskReserve,
         options: Callable[[], ServerOptions], aeron_dir: Callable[[], str], clients: ClientTable | None,
+        backups: Backups,
     ) -> None:  # fmt: skip
         self.is_recovered = False
         self.is_draining = False
@@ -50,6 +52,7 @@ class ServerState:
         self._options: Final = options
         self._aeron_dir: Final = aeron_dir
         self._clients: Final = clients
+        self._backups: Final = backups
         self._started: Final = time.time()
         self._started_at: Final = time.monotonic()
         self._is_ready_reported = False
@@ -67,7 +70,7 @@ class ServerState:
 
     def status(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the state of the server; a command of the admin socket, without arguments."""
-        reasons = self.readiness.reasons
+        reasons, last_backup = self.readiness.reasons, self._backups.last
         return {
             "pid": os.getpid(),
             "version": package_version(),
@@ -79,6 +82,8 @@ class ServerState:
             "aeron_dir": self._aeron_dir(),
             "clients_file": None if self._clients is None else str(self._clients.path),
             "clients_read_at": None if self._clients is None else self._clients.read_at,
+            "last_backup": None if last_backup is None else last_backup.time,
+            "last_backup_directory": None if last_backup is None else last_backup.directory,
             "restart_needed": list(self.restart_needed),
             "limits": self._limits(),
             "streams": self._streams_by_state(),

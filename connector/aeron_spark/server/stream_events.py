@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import datetime, timezone
 from typing import Final
 
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.server.event_table import Level
 from aeron_spark.server.events import ServerEvents
 from aeron_spark.streams.observer import CommittedTransaction, StreamObserver, StreamRecovery
+from aeron_spark.streams.time_index import SECOND_NS
 
 SLOW_COMMIT_S: Final = 1.0
 
@@ -29,6 +31,9 @@ class StreamEvents(StreamObserver):
             partitions=recovery.partitions, seconds=recovery.seconds,
             cut=tuple(where for where, _ in cut) or None, cut_bytes=sum(size for _, size in cut),
         )  # fmt: skip
+        if recovery.restored_from_ns:
+            copied = datetime.fromtimestamp(recovery.restored_from_ns // SECOND_NS, timezone.utc)
+            self._events.report("restored", stream=recovery.stream, copied_at=f"{copied:%Y-%m-%dT%H:%M:%SZ}")
         if recovery.loss is not None:
             self.read_only(recovery.stream, recovery.loss)
 

@@ -11,7 +11,7 @@ import pytest
 
 from aeron_spark.cli.main import main
 from aeron_spark.cli.server import server
-from aeron_spark.cli.server_run import COMMAND_NAMES, RESERVED_NAMES
+from aeron_spark.cli.server_run import COMMAND_NAMES
 
 
 @pytest.mark.parametrize("line", ["server --allow-any-key status", "server sttus"])
@@ -22,16 +22,6 @@ def test_the_name_of_a_command_is_never_an_address(line: str, capsys: pytest.Cap
 
 def test_each_command_of_the_server_is_refused_as_an_address() -> None:
     assert set(COMMAND_NAMES) == set(server.commands)
-
-
-@pytest.mark.parametrize("name", RESERVED_NAMES)
-def test_a_reserved_name_is_no_address_and_no_command_is_suggested_for_it(
-    name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["server", name]) == 2
-    error = capsys.readouterr().err
-    assert f"{name!r} is not an address, and this release has no command of that name" in error
-    assert "Did you mean" not in error
 
 
 def test_a_line_without_a_command_runs_a_server_and_its_errors_name_the_command_server(

@@ -40,8 +40,9 @@ class World:
         events = ServerEvents()
         events.observe(self._observe)
         return EventWatch(
-            events, lambda: self.volumes, lambda: 100, lambda: self.shared_memory, lambda: self.memory, self._read
-        )
+            events, lambda: self.volumes, lambda: 100, lambda: self.shared_memory, lambda: self.memory, self._read,
+            lambda: None,
+        )  # fmt: skip
 
     def _observe(self, name: str, fields: Mapping[str, Any]) -> None:
         self.seen.append((name, dict(fields)))

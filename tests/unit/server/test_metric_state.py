@@ -40,6 +40,7 @@ def reader() -> MetricReader:
         statistics={"sessions": CONNECTIONS + 3, "handshakes": 7}, events=SimpleNamespace(suppressed_total=11),
     )  # fmt: skip
     reserve: Any = SimpleNamespace(volumes=lambda: {"store": SimpleNamespace(free=100)}, reserve_bytes=50)
+    backups: Any = SimpleNamespace(last=SimpleNamespace(time=17.0))
     return MetricReader(
         server,
         MetricCounts(),
@@ -50,6 +51,7 @@ def reader() -> MetricReader:
         lambda: 9,
         lambda: 13,
         ("1", "2"),
+        backups,
     )
 
 

@@ -22,7 +22,8 @@ def state_of(world: World, clients: ClientTable | None) -> ServerState:
     housekeeper: Any = SimpleNamespace(is_open=False, problem="")
     disk: Any = SimpleNamespace(problem=lambda: "", volumes=dict)
     options = ServerOptions.parse("127.0.0.1:1")
-    return ServerState(world.server(), housekeeper, disk, lambda: options, lambda: "/dev/shm/x", clients)
+    backups: Any = SimpleNamespace(last=None)
+    return ServerState(world.server(), housekeeper, disk, lambda: options, lambda: "/dev/shm/x", clients, backups)
 
 
 def test_the_status_has_the_clients_file_and_when_its_version_in_use_was_read(
