@@ -22,7 +22,7 @@ from aeron_spark.streams.journal import JournaledLedger, StoreOpening, create_le
 from aeron_spark.streams.ledger import Ledger
 from aeron_spark.streams.model import PartitionState, Shape, StreamView
 from aeron_spark.streams.partition import alias_of
-from aeron_spark.wire.chunk import Content, Header, encode_header
+from aeron_spark.wire.chunk import Content, Header, decode, encode_header
 
 TERM_BYTES: Final = 1 << 16
 SEGMENT_BYTES: Final = 2 * TERM_BYTES
@@ -251,3 +251,26 @@ def shape_of(entry: CatalogEntry) -> Shape:
         entry.recording_id, found, entry.stream_id, entry.initial_term_id, entry.term_length, entry.mtu,
         entry.segment_length,
     )  # fmt: skip
+
+
+def read_values(store: FakeStore, stream: FakeStream, partition: int) -> list[tuple[int, bytes]]:
+    """Return the committed values of a framed stream's partition, each after the position at which it ends.
+
+    Reads the files without the product's code for frames.
+    """
+    found = []
+    position, end = stream.ledger.starts[partition], stream.ledger.ends[partition]
+    recording = stream.ledger.recordings[partition].recording_id
+    data, base, message = b"", -1, b""
+    while position < end:
+        if position - position % SEGMENT_BYTES != base:
+            base = position - position % SEGMENT_BYTES
+            data = (store.archive_dir / f"{recording}-{base}.rec").read_bytes()
+        at = position - base
+        length, _, flags, kind, *_ = FRAME.unpack_from(data, at)
+        position += -(-length // 32) * 32
+        if kind:
+            message = (b"" if flags & 0x80 else message) + data[at + 32 : at + length]
+            if flags & 0x40:
+                found.append((position, bytes(decode(message).payload)))
+    return found
