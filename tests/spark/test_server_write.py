@@ -9,7 +9,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 
-from aeron_spark.errors import AeronSparkError, DataFormatError, OptionError, ServerKeyChanged
+from aeron_spark.errors import AeronSparkError, DataFormatError, OptionError, RefusedError, ServerKeyChanged
 from aeron_spark.keys.identity import ensure_identity
 from aeron_spark.protocol.keypair import public_text
 from tests.spark.simulated_engine import make_batch, make_numbered_batch, read_table, save
@@ -79,7 +79,11 @@ def test_rows_that_do_not_fit_the_streams_schema_are_refused_and_the_error_shows
     not_nullable = pa.schema(
         [pa.field("id", pa.int64(), nullable=False), pa.field("more", pa.string(), nullable=False)]
     )
-    save(options, [pa.record_batch({"id": [3], "more": ["new"]}, schema=not_nullable)])
+    more = pa.record_batch({"id": [3], "more": ["new"]}, schema=not_nullable)
+    with pytest.raises(RefusedError, match="the data adds the columns 'more'") as error:
+        save(options, [more])
+    assert error.value.reason == "schema"
+    save(options, [more], evolveSchema=True)
     save(options, [pa.record_batch({"id": pa.array([None], pa.int64())})])
     found = read_table(options, payload="arrow").to_pylist()
     assert [row["id"] for row in found] == [0, 1, 2, 3, None]
@@ -97,9 +101,10 @@ def test_spark_shows_the_error_for_rows_that_do_not_fit_the_streams_schema(
     with pytest.raises(PySparkException, match=r"(?s)id.*string"):
         write_frame(spark.range(3).selectExpr("cast(id as string) as id"), server.options(stream))
     # Spark marks literals and ids as not nullable, which the stream ignores.
-    write_frame(
-        spark.range(3, 4).selectExpr("id", "'new' as more", "array(struct(1 as x)) as a"), server.options(stream)
-    )
+    wider = spark.range(3, 4).selectExpr("id", "'new' as more", "array(struct(1 as x)) as a")
+    with pytest.raises(PySparkException, match="the data adds the columns 'more', 'a'"):
+        write_frame(wider, server.options(stream))
+    write_frame(wider, server.options(stream), evolveSchema="true")
     write_frame(spark.createDataFrame([(None,)], "id bigint"), server.options(stream))
     found = read_frame(spark, server.options(stream)).select("id", "more", "a").collect()
     assert [row.id for row in found] == [0, 1, 2, 3, None]

@@ -261,8 +261,10 @@ class StreamStore:
             try:
                 rename_files(self.folder / name, definition)
             except BaseException:
+                folder = self.folder / name
+                left = folder if folder.exists() else self.folder / new_name
                 with suppress(AeronSparkError):
-                    self._open_stream(_present_folder(self.folder / name).name, leases=stream.space.leases)
+                    self._open_stream(_present_folder(left).name, leases=stream.space.leases)
                 raise
             renamed = self._open_stream(new_name, leases=stream.space.leases)
             self._mark_reused(new_name)

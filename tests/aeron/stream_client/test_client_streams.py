@@ -211,7 +211,7 @@ def test_a_following_reader_gets_added_columns(client: Client, name: str) -> Non
     rows = iter(following)
     for _ in range(3):
         assert next(rows).schema.names == ["n", "city"]
-    with client.writer(name, partition=0) as out:
+    with client.writer(name, partition=0, evolve_schema=True) as out:
         out.write(pa.record_batch({"n": [4], "zip": ["0150"]}))
     assert next(rows).to_pylist() == [{"n": 4, "city": None, "zip": "0150"}]
     following.stop()
