@@ -12,6 +12,7 @@ from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.holds import Reason
 from aeron_spark.errors import REFUSALS, AeronSparkError, DataFormatError, RefusedError, TamperedError, code_of
 from aeron_spark.keys.client_table import ClientsChange
+from aeron_spark.log.epochs import DIVERGED
 from aeron_spark.protocol.server_effects import Ending, HandshakeEnded, Notice
 from aeron_spark.protocol.server_machine import DRIVER_LOST
 from aeron_spark.protocol.sources import UdpSource
@@ -103,8 +104,10 @@ class EventObserver(ServerObserver):
         )  # fmt: skip
 
     def request_ended(self, connection: Connection, request: AnyRequest, error: AeronSparkError | None) -> None:
-        """Report changes of streams, and commits that failed."""
+        """Report changes of streams, commits that failed, and clients that have diverged."""
         name = self.name(connection)
+        if error is not None and error.reason == DIVERGED:
+            self._events.report("diverged", stream=getattr(request, "stream", None), name=name, error=error.what)
         match request:
             case CreateStream() if error is None:
                 self._events.report("stream_created", stream=request.stream, partitions=request.partitions, name=name)

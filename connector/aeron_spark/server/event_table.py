@@ -339,6 +339,13 @@ GROUPS: Final[Mapping[str, tuple[EventType, ...]]] = MappingProxyType(
             ),
             EventType("stream_damaged", _E, ("stream", "error", "remedy"), "A stream is damaged and not served."),
             EventType(
+                "diverged",
+                _W,
+                ("stream", "name", "error"),
+                "A client has seen rows or acknowledgements that the stream lacks: it was restored from an older copy.",
+                is_caused_by_peer=True,
+            ),
+            EventType(
                 "lease_overridden",
                 _W,
                 ("stream", "reader"),

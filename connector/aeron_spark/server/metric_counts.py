@@ -116,6 +116,8 @@ class MetricCounts(ServerObserver, StreamObserver):
         match name:
             case "commit_failed":
                 self.add("commit_failures_total", (str(fields.get("reason", "unknown")),))
+            case "diverged":
+                self.add("diverged_total", ())
             case "reloaded":  # reads all files
                 self.reloaded_at = self._wall()
                 self._unused_files.clear()

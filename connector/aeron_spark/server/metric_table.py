@@ -85,6 +85,7 @@ _ALL: Final = (
     _counter("commit_failures_total", "failed commits", "reason"),
     _counter("transactions_aborted_total", "aborted transactions"),
     _counter("writers_fenced_total", "runs of writers that a newer run fenced"),
+    _counter("diverged_total", "requests of clients that have seen rows or acknowledgements that a restore lacks"),
     _counter("lease_overrides_total", "leases that retention has overridden"),
     _gauge("disk_free_bytes", "free bytes", "volume"),
     _gauge("disk_reserve_bytes", "the option diskReserve", "volume"),

@@ -14,6 +14,7 @@ from aeron_spark.server.metrics import ServerMetrics
 from tests.promql import Scrape
 
 # Prometheus adds these labels to every series, and the metric ``up`` for every target.
+EPOCH_S: Final = 1_700_000_000.0  # of the scrapes, since 1970
 TARGET: Final = {"instance": "10.0.0.7:9464", "job": "aeron-spark"}
 MAX_STREAMS: Final = 200
 Durations = Mapping[float, int]  # seconds, and how often they were observed
@@ -52,9 +53,9 @@ def scrape(at_s: float, state: State, turns: Durations, commits: Mapping[str, Du
         for family in text_string_to_metric_families(text)
         for sample in family.samples
     }
-    return Scrape(1_700_000_000.0 + at_s, samples | {("up", frozenset(TARGET.items())): 1.0})
+    return Scrape(EPOCH_S + at_s, samples | {("up", frozenset(TARGET.items())): 1.0})
 
 
 def down(at_s: float) -> Scrape:
     """Return what Prometheus has of a server that it cannot read."""
-    return Scrape(1_700_000_000.0 + at_s, {("up", frozenset(TARGET.items())): 0.0})
+    return Scrape(EPOCH_S + at_s, {("up", frozenset(TARGET.items())): 0.0})

@@ -12,7 +12,7 @@ import yaml
 
 from aeron_spark.server.event_watch import SHM_RESERVE_BYTES
 from tests.promql import Scrape, evaluate, parse, references
-from tests.unit.deploy.exposed import TARGET, down, exposed, scrape
+from tests.unit.deploy.exposed import EPOCH_S, TARGET, down, exposed, scrape
 
 ROOT: Final = Path(__file__).resolve().parents[3]
 RULES: Final[list[dict[str, Any]]] = [
@@ -22,7 +22,7 @@ ALERTS: Final = {rule["alert"]: rule for rule in RULES}
 RUNBOOK: Final = (ROOT / "docs" / "operations.md").read_text()
 EXPECTED: Final = {
     "ServerDown", "NotReady", "ReloadFailed", "EventLoopStalled", "CommitSlow", "StreamDamaged", "DiskLow", "ShmLow",
-    "DriverLost", "MemoryHigh", "RefusalsHigh", "ReaderLag",
+    "DriverLost", "MemoryHigh", "RefusalsHigh", "ReaderLag", "Diverged", "BackupOld",
 }  # fmt: skip
 GIB: Final = 1024.0**3
 
@@ -46,6 +46,8 @@ def healthy(at_s: int, changes: Mapping[str, Any] | None = None) -> Scrape:
         "queued_bytes": {("received",): 0.1 * GIB, ("sent",): 0.2 * GIB},
         "memory_limit_bytes": {(): 0.5 * GIB},
         "refusals_total": {("rate",): 0.1 * at_s, ("full",): 5.0},
+        "diverged_total": {(): 2.0},
+        "backup_last_success_timestamp_seconds": {(): EPOCH_S + at_s - 25 * 3600},
     }
     changes = dict(changes or {})
     turns = changes.pop("turns", {0.002: 10 * at_s})
@@ -68,6 +70,8 @@ TROUBLE: Final[list[tuple[str, dict[str, Any], dict[str, str], float]]] = [
     ("DriverLost", {"driver_up": {(): 0.0}}, {}, 0.0),
     ("MemoryHigh", {"queued_bytes": {("received",): 0.25 * GIB, ("sent",): 0.25 * GIB}}, {}, 0.5 * GIB),
     ("RefusalsHigh", {"refusals_total": {("rate",): 66.0, ("full",): 65.0}}, {}, 2.0),
+    ("Diverged", {"diverged_total": {(): 5.0}}, {}, 3.0),
+    ("BackupOld", {"backup_last_success_timestamp_seconds": {(): 0.0}}, {}, EPOCH_S + 120.0),
     ("ReaderLag", {"stream_reader_lag_seconds": {("quotes",): 700.0}}, {"stream": "quotes"}, 700.0),
 ]  # fmt: skip
 
