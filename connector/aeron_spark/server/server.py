@@ -233,7 +233,8 @@ class Server(Endpoint):
         ``addresses`` replace those of the options. Reports a media driver without the guard to the error listeners,
         once. Raises InUseError if another process uses one of the ports or the admin socket, TransportError if
         listening on an address fails for another reason, SetupError if the media driver cannot start, and the errors
-        of opening the store and the file of the bans. A stream that is damaged does not end the start.
+        of opening the store and the file of the bans. A stream that is damaged does not end the start; a store whose
+        streams are all of another time than the archive does: DataLossError.
         """
         addresses = addresses or self._addresses
         self._server.require_startable(addresses)
@@ -245,6 +246,7 @@ class Server(Endpoint):
         self._open_pages()
         if self._node.has_streams:
             self._housekeeper.recover()
+            self._housekeeper.store.check_one_time()
             self._apply_store_limits()  # a reload during the recovery has changed the options only
         self.state.is_recovered = True
         self._server.start(addresses)

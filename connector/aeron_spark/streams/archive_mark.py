@@ -23,6 +23,7 @@ from aeron_spark.streams.definition import Definition
 
 FOLDER: Final = "aeron-spark-streams"
 VERSION: Final = 1
+OTHER_TIME: Final = "other-time"  # reason of the error about a journal and an archive of different times
 LOG: Final = logging.getLogger("aeron_spark.streams")
 
 _Number = Annotated[int, msgspec.Meta(ge=0)]
@@ -90,6 +91,7 @@ class ArchiveMark:
                 f"the archive of stream {self._name!r} is older than its journal: the archive's folder has epoch "
                 f"{epoch_text(found.epoch)}, the journal has epoch {epoch_text(epoch)}",
                 remedy="Restore the store and the archive's folder from copies of one time.",
+                reason=OTHER_TIME,
             )
         else:
             is_older = True
@@ -101,6 +103,7 @@ class ArchiveMark:
                 remedy="Restore the store and the archive's folder from copies of one time. To give up the "
                 f"transactions that the journal lacks, remove {self.path} and restart the server, which truncates the "
                 "recordings.",
+                reason=OTHER_TIME,
             )
 
     def announce(self, epoch: int, before: int, transactions: int) -> None:

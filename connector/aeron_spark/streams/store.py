@@ -35,9 +35,9 @@ from aeron_spark.errors import (
     SetupError,
     StillWorking,
 )
-from aeron_spark.log.epochs import RANDOM_BITS
+from aeron_spark.log.epochs import FIRST, RANDOM_BITS
 from aeron_spark.node.locks import FileLock, current_owner_text
-from aeron_spark.streams.archive_mark import ArchiveMark
+from aeron_spark.streams.archive_mark import OTHER_TIME, ArchiveMark
 from aeron_spark.streams.definition import (
     STRICT,
     Definition,
@@ -320,6 +320,21 @@ class StreamStore:
     def unrecovered(self) -> dict[str, AeronSparkError]:
         """The streams that could not be opened yet, by name; ``tick`` tries again. Not the damaged ones."""
         return {name: error for name, error in list(self.failed.items()) if error.retriable}
+
+    def check_one_time(self) -> None:
+        """Raise DataLossError if the store and the archive are copies of different times: no stream fits its archive.
+
+        If some streams fit, the others are damaged, and the store serves those that fit.
+        """
+        others = [(name, error) for name, error in self.failed.items() if error.reason == OTHER_TIME]
+        if others and all(stream.cut().epoch == FIRST for stream in self.all()):
+            name, error = others[0]
+            raise DataLossError(
+                f"the store {self.folder} and the archive {self._address.archive_dir} are of different times; "
+                f"of {len(others)} streams the first is {name!r}: {error.what}",
+                remedy=error.remedy,
+                reason=OTHER_TIME,
+            )
 
     @property
     def staged_bytes(self) -> int:
