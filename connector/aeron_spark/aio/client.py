@@ -7,13 +7,13 @@ import time
 import weakref
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 from aeron_spark import client as plain
+from aeron_spark.aio.administration import StreamAdministration
 from aeron_spark.aio.own_loop import OwnLoop
 from aeron_spark.aio.proxy import Proxy
 from aeron_spark.aio.reader import StreamReader
@@ -29,7 +29,6 @@ from aeron_spark.waiting import fail, resolve
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from aeron_spark.stream_client.admin import StreamInfo
     from aeron_spark.stream_client.reader import StartOrEnd
 
 T = TypeVar("T")
@@ -60,7 +59,7 @@ def connect(
     return Client(make, timeout, wait=wait)
 
 
-class Client:
+class Client(StreamAdministration):
     """A client of one server, for the coroutines of the event loop in which it was opened; :func:`connect` makes it.
 
     Its methods are those of the client without asyncio, with the same arguments and errors; those that wait are
@@ -265,39 +264,17 @@ class Client:
 
     # Streams.
 
-    async def streams(self) -> list[StreamInfo]:
-        """Return the server's streams that this client may use; see ``Client.streams``."""
-        return await self._on_thread(self._opened().streams)
-
-    async def stream(self, name: str) -> StreamInfo:
-        """Return one stream."""
-        return await self._on_thread(partial(self._opened().stream, name))
-
-    async def create_stream(
-        self, name: str, partitions: int = 1, *, retention: str | int | timedelta | None = None, term_bytes: int = 0
-    ) -> StreamInfo:
-        """Create a stream; see ``Client.create_stream``."""
-        create = self._opened().create_stream
-        return await self._on_thread(partial(create, name, partitions, retention=retention, term_bytes=term_bytes))
-
-    async def delete_stream(self, name: str) -> None:
-        """Delete a stream with all its rows."""
-        await self._on_thread(partial(self._opened().delete_stream, name))
-
-    async def purge_stream(self, name: str, before: int | str | datetime, *, partition: int | None = None) -> list[int]:
-        """Delete old segments; see ``Client.purge_stream``."""
-        return await self._on_thread(partial(self._opened().purge_stream, name, before, partition=partition))
-
     @overload
     def writer(
         self, stream: str, *, writer_id: str | None = None, partition: int | None = None, payload: str = "auto",
-        buffer: None = None, timeout: float = 60.0,
+        schema: pa.Schema | None = None, buffer: None = None, timeout: float = 60.0, evolve_schema: bool = False,
     ) -> StreamWriter: ...  # fmt: skip
 
     @overload
     def writer(
         self, stream: str, *, writer_id: str | None = None, partition: int | None = None, payload: str = "auto",
-        buffer: str | Path, buffer_bytes: int = 1 << 30, keep_sent: float | str = 0.0, timeout: float = 60.0,
+        schema: pa.Schema | None = None, buffer: str | Path, buffer_bytes: int = 1 << 30,
+        keep_sent: float | str = 0.0, timeout: float = 60.0, evolve_schema: bool = False,
     ) -> BufferedWriter: ...  # fmt: skip
 
     def writer(

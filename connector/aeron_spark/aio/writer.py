@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from aeron_spark.aio.own_loop import OwnLoop
 from aeron_spark.aio.own_thread import OwnThread
 from aeron_spark.errors import AeronSparkError, RefusedError, UsageError
+from aeron_spark.rows.json_rows import Text
 from aeron_spark.stream_client import buffered_writer
 from aeron_spark.stream_client import writer as plain
 from aeron_spark.stream_client.buffer_folder import TransactionOutcome
-from aeron_spark.stream_client.write_batches import Data
+from aeron_spark.stream_client.row_input import Rows
 
 PlainWriter = TypeVar("PlainWriter", bound=plain.Writer)
 _W = TypeVar("_W", bound="Writer")  # type: ignore[type-arg]
 
 
-class Writer(Generic[PlainWriter]):
+class Writer(ABC, Generic[PlainWriter]):
     """Writes transactions. The end of an ``async with`` block commits, an exception in the block aborts.
 
     The writer has one thread, from its first use until :meth:`close` or the close of the client, which executes its
@@ -44,38 +46,56 @@ class Writer(Generic[PlainWriter]):
         return self._made
 
     @property
+    @abstractmethod
     def last(self) -> int:
         """The number of the last durable transaction, -1 before the first one. Raises UsageError before it is open."""
-        last: int = self._writer.last  # type: ignore[attr-defined]
-        return last
+
+    @property
+    @abstractmethod
+    def last_token(self) -> str:
+        """The token of the last durable transaction, or "". Raises UsageError before it is open."""
 
     async def open(self: _W) -> _W:
         """Make the writer; ``async with`` and the first call do so. Raises as ``Client.writer``."""
         await self._thread.run(self._opened)
         return self
 
-    async def write(self, data: Data, *, partition: int | None = None) -> None:
-        """Add rows to the transaction, all or none; see ``StreamWriter.write`` without asyncio."""
-        writing = self._thread.begin(lambda: self._opened().write(data, partition=partition))
+    async def write(self, data: Rows, *, partition: int | None = None) -> None:
+        """Add rows to the transaction, all or none; see ``StreamWriter.write`` without asyncio.
+
+        The writer's thread iterates over an iterable.
+        """
+        await self._add(lambda: self._opened().write(data, partition=partition))
+
+    async def write_columns(self, columns: Mapping[str, Any], *, partition: int | None = None) -> None:
+        """Add rows as :meth:`write` does, given by columns."""
+        await self._add(lambda: self._opened().write_columns(columns, partition=partition))
+
+    async def write_json(self, text: Text | Iterable[Text], *, partition: int | None = None) -> None:
+        """Add rows as :meth:`write` does, given as JSON."""
+        await self._add(lambda: self._opened().write_json(text, partition=partition))
+
+    async def _add(self, add: Callable[[], None]) -> None:
+        writing = self._thread.begin(add)
         self._commit = None  # the rows are those of the next transaction, or the failed commit refuses them
         await self._thread.result(writing)
 
-    async def commit(self) -> int:
-        """Commit the transaction and return its number, or -1 if it has no rows.
+    async def commit(self, token: str = "") -> int:
+        """Commit the transaction with ``token`` and return its number, or -1 without rows and token.
 
         After a cancelled ``commit()``, without a ``write()`` since, it waits for that commit and returns its number; if
         that commit failed, it commits again. So each transaction is committed once, and its outcome is known.
         """
-        committing = self._commit = self._thread.begin(self._commit_after(self._commit))
+        committing = self._commit = self._thread.begin(self._commit_after(self._commit, token))
         await self._own_loop.wait(committing)  # a cancellation leaves the outcome to the next commit
         self._commit = None
         return committing.result()
 
-    def _commit_after(self, former: Future[int] | None) -> Callable[[], int]:
+    def _commit_after(self, former: Future[int] | None, token: str) -> Callable[[], int]:
         def commit() -> int:
             if former is not None and former.exception() is None:
                 return former.result()  # it has ended: the thread executes the calls in order
-            return self._opened().commit()
+            return self._opened().commit(token)
 
         return commit
 
@@ -134,6 +154,21 @@ class Writer(Generic[PlainWriter]):
 class StreamWriter(Writer[plain.StreamWriter]):
     """Writes to a stream while its server can be reached; ``Client.writer`` makes it."""
 
+    @property
+    def last(self) -> int:
+        """The number of the last committed transaction, -1 before the first one."""
+        return self._writer.last
+
+    @property
+    def last_token(self) -> str:
+        """The token of the last committed transaction, or ""; see ``StreamWriter.last_token`` without asyncio."""
+        return self._writer.last_token
+
+    @property
+    def writer_id(self) -> str:
+        """The writer id, or the one that was made for this writer."""
+        return self._writer.writer_id
+
     async def accept_loss(self) -> int:
         """See ``StreamWriter.accept_loss`` without asyncio."""
         return await self._thread.run(lambda: self._opened().accept_loss())
@@ -141,6 +176,21 @@ class StreamWriter(Writer[plain.StreamWriter]):
 
 class BufferedWriter(Writer[buffered_writer.BufferedWriter]):
     """Writes transactions to a folder, from which they are sent; ``Client.writer`` with ``buffer`` makes it."""
+
+    @property
+    def last(self) -> int:
+        """The number of the last transaction in the folder, -1 before the first one."""
+        return self._writer.last
+
+    @property
+    def last_token(self) -> str:
+        """The token of the last transaction in the folder, or ""; see ``BufferedWriter.last_token`` without asyncio."""
+        return self._writer.last_token
+
+    @property
+    def writer_id(self) -> str:
+        """The writer id of the folder."""
+        return self._writer.writer_id
 
     @property
     def unsent(self) -> int:
