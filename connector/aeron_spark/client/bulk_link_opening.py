@@ -1,68 +1,146 @@
-"""Opens the client's end of a bulk link."""
+"""Opens the client's end of a bulk link, with the largest packets that the network carries."""
 
 from __future__ import annotations
 
 import secrets
 import time
-from typing import Any
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Any, Final
 
 from aeron_spark.client.runner import ClientRunner
 from aeron_spark.connection.bulk_links import SERVICE, BulkLink
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.link import LinkEnds
+from aeron_spark.connection.packet_watch import PacketWatch, alive_times
 from aeron_spark.connection.runtime import Runtime
+from aeron_spark.errors import AeronSparkError, RemoteError, WaitTimeout
 from aeron_spark.protocol.bulk import RANDOM_BYTES, bulk_link_keys
 from aeron_spark.protocol.frame_cipher import FrameDecryptor, FrameEncryptor
-from aeron_spark.transport.api import LinkIds
+from aeron_spark.protocol.rpc_dispatch import UNKNOWN_METHOD
+from aeron_spark.transport.api import MTU_BYTES, LinkIds
+from aeron_spark.transport.network_paths import network_path
+from aeron_spark.transport.packet_sizes import NetworkPath, PacketSizes, open_bytes
 from aeron_spark.waiting import result_within
+
+ANSWER_S: Final = 2.0
+"""How long a full packet and the server's answer may take. Aeron sends a lost packet again after 20 ms."""
+
+SIZES: Final = PacketSizes()
+"""The packet sizes of this process."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Response:
+    """What the server has opened. ``mtu_bytes`` is its MTU; None: its release does not fill OPEN up."""
+
+    content: dict[str, Any]
+    own_part: bytes
+    mtu_bytes: int | None
 
 
 def open_bulk_link(runtime: Runtime, runner: ClientRunner, connection: Connection, timeout_s: float) -> BulkLink:
     """Request a bulk link from the server, open its publication and subscription, and wait until it is verified.
 
+    If ``mtu`` is ``auto``, a full packet of each direction must arrive: if it does not, a smaller size takes its place.
     Raises WaitTimeout, RefusedError or TransportError.
     """
     end = time.monotonic() + timeout_s
-    own_part = secrets.token_bytes(RANDOM_BYTES)
-    response = connection.remote(SERVICE).with_timeout(timeout_s).open(own_part)
-    bulk_link: BulkLink = result_within(
-        runtime.call_on_loop(lambda: _open_link(runtime, runner, connection, own_part, response)),
+    settings = runtime.settings.channel_settings
+    while True:
+        path = network_path(runner.server.host) if settings.finds_mtu and not connection.is_ipc else None
+        size = settings.mtu_bytes if path is None else SIZES.choose(path, time.monotonic())
+        bulk_link = _begin(runtime, runner, connection, size, path, end)
+        if _passes(bulk_link, path, size, end):
+            return bulk_link
+
+
+def _passes(bulk_link: BulkLink, path: NetworkPath | None, size: int, end: float) -> bool:
+    """Wait until a bulk link is verified; False: it is closed, because packets of ``size`` bytes do not pass.
+
+    Raises the error of a bulk link for which a smaller size is no help.
+    """
+    may_shrink = path is not None and size > MTU_BYTES
+    try:
+        bulk_link.wait_open(max(0.0, end - time.monotonic()), ANSWER_S if may_shrink else inf)
+    except BaseException as error:
+        bulk_link.close()
+        if path is None or not may_shrink or not _is_of_packets(bulk_link, error) or time.monotonic() >= end:
+            raise
+        SIZES.add_lost(path, size, time.monotonic())
+        return False
+    # A router may have reported that OPEN is too large. Linux then sent it again in fragments.
+    found = None if path is None else network_path(path.target)
+    if found is not None and bulk_link.watch is not None and found.mtu_bytes < bulk_link.watch.mtu_bytes:
+        bulk_link.close()
+        return False
+    return True
+
+
+def _is_of_packets(bulk_link: BulkLink, error: BaseException) -> bool:
+    """Whether OPEN was not answered, or the media driver refused packets of this size."""
+    if isinstance(error, WaitTimeout):
+        return bulk_link.is_open_sent
+    return isinstance(error, AeronSparkError) and bool(bulk_link.link.pair.publication.failure)
+
+
+def _begin(
+    runtime: Runtime, runner: ClientRunner, connection: Connection, size: int, path: NetworkPath | None, end: float
+) -> BulkLink:
+    response = _request(connection, size, end - time.monotonic())
+    opened: BulkLink = result_within(
+        runtime.call_on_loop(lambda: _open_link(runtime, runner, connection, response, size, path)),
         end - time.monotonic(),
         "the client's event loop to open a bulk link",
         remedy="Try again.",
     )
+    return opened
+
+
+def _request(connection: Connection, size: int, timeout_s: float) -> _Response:
+    own_part, service = secrets.token_bytes(RANDOM_BYTES), connection.remote(SERVICE).with_timeout(timeout_s)
+    if connection.is_ipc:
+        return _Response(service.open(own_part), own_part, None)
     try:
-        bulk_link.wait_open(max(0.0, end - time.monotonic()))
-    except BaseException:
-        bulk_link.close()
-        raise
-    return bulk_link
+        content = service.open_with_mtu(own_part, size)
+    except RemoteError as error:
+        if error.code != UNKNOWN_METHOD:
+            raise
+        return _Response(service.open(own_part), own_part, None)  # an older server
+    return _Response(content, own_part, int(content["mtu"]))
 
 
 def _open_link(
-    runtime: Runtime, runner: ClientRunner, connection: Connection, own_part: bytes, response: dict[str, Any]
-) -> BulkLink:
-    settings, now = runtime.settings, time.monotonic()
+    runtime: Runtime, runner: ClientRunner, connection: Connection, response: _Response, size: int,
+    path: NetworkPath | None,
+) -> BulkLink:  # fmt: skip
+    settings, now, content = runtime.settings, time.monotonic(), response.content
     ids = LinkIds(
-        response["session_in"],
-        response["stream_in"],
-        response["session_out"],
-        response["stream_out"],
-        response["port"] or None,
+        content["session_in"],
+        content["stream_in"],
+        content["session_out"],
+        content["stream_out"],
+        content["port"] or None,
     )
     own_key, peer_key = bulk_link_keys(
-        own_part, response["part"], (ids.session_in, ids.stream_in, ids.session_out, ids.stream_out)
+        response.own_part, content["part"], (ids.session_in, ids.stream_in, ids.session_out, ids.stream_out)
     )
-    channel_settings = settings.channel_settings.for_bulk_link(is_ipc=connection.is_ipc)
+    is_filled = response.mtu_bytes is not None
+    mtu_bytes = settings.channel_settings.mtu_bytes
+    if path is not None and response.mtu_bytes is not None:
+        mtu_bytes = max(MTU_BYTES, min(size, response.mtu_bytes))
+    channel_settings = replace(settings.channel_settings.for_bulk_link(is_ipc=connection.is_ipc), mtu_bytes=mtu_bytes)
     link = LinkEnds(
         runner.transport.open_link(ids, channel_settings),
         FrameEncryptor(own_key, settings.keys),
         FrameDecryptor(peer_key, settings.keys),
-        settings.times,
-        min(channel_settings.max_message, response["max_message"]),
+        alive_times(settings.times) if is_filled else settings.times,
+        min(channel_settings.max_message, content["max_message"]),
         now,
+        open_bytes=open_bytes(mtu_bytes) if is_filled else 0,
     )
     label = f"bulk link {ids.session_in:08x} of {connection.label}"
-    bulk_link = BulkLink(runtime.bulk_links, connection, link, ids.session_in, label, begins=True)
+    watch = None if path is None else PacketWatch.of(path.target, mtu_bytes, now)
+    bulk_link = BulkLink(runtime.bulk_links, connection, link, ids.session_in, label, begins=True, watch=watch)
     runtime.bulk_links.add(bulk_link)
     return bulk_link

@@ -11,10 +11,12 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable
+from math import inf
 from typing import Final, Protocol
 
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.link import OFFER_TIMEOUT_S, LinkEnds
+from aeron_spark.connection.packet_watch import PacketWatch
 from aeron_spark.connection.traffic import EndpointTraffic
 from aeron_spark.errors import AeronSparkError, DataFormatError, EndedError, TamperedError, TransportError, WaitTimeout
 from aeron_spark.protocol.bulk import BulkFrameKind
@@ -34,7 +36,7 @@ from aeron_spark.transport.api import (
 
 MAX_RECEIVED_BYTES: Final = 4 << 20  # received and not delivered, until the image is paused and Aeron's window fills
 SERVICE: Final = FIRST_SERVICE  # number of the server's object through which a client requests a bulk link
-METHODS: Final = ("open",)
+METHODS: Final = ("open", "open_with_mtu")
 FOREIGN_IMAGE: Final = "aeron-spark/1 FAILED not-permitted This link belongs to another client"
 OPEN_ANOTHER: Final = "Open another one."
 
@@ -47,12 +49,13 @@ class BulkLink:
     """One end of a bulk link. ``number`` is the same at both ends.
 
     One thread may call :meth:`send` while another one calls :meth:`receive`. ``begins``: this end sends OPEN first, and
-    the other end replies with OPEN.
+    the other end replies with OPEN. ``watch``: of packets whose size the network may not carry any more.
     """
 
     def __init__(
-        self, owner: BulkLinks, connection: Connection, link: LinkEnds, number: int, label: str, *, begins: bool
-    ) -> None:
+        self, owner: BulkLinks, connection: Connection, link: LinkEnds, number: int, label: str, *, begins: bool,
+        watch: PacketWatch | None = None,
+    ) -> None:  # fmt: skip
         self.connection = connection
         self.number = number
         self.label = label
@@ -61,6 +64,9 @@ class BulkLink:
         """Why it is closed; None while it is not."""
         self.is_open = False
         """Whether the peer's OPEN has arrived."""
+        self.is_open_sent = False
+        """Whether Aeron has taken this end's OPEN."""
+        self.watch = watch
         self._owner = owner
         self._begins = begins
         self._send_lock = threading.Lock()
@@ -71,7 +77,6 @@ class BulkLink:
         self._is_held = False  # the endpoint reads nothing from its connection for now
         self._is_sending_held = False  # the endpoint sends no data to its connection for now
         self._has_offered_open = False
-        self._is_open_sent = False
         self._closes_at: float | None = None  # monotonic seconds
 
     def __repr__(self) -> str:
@@ -88,11 +93,18 @@ class BulkLink:
         """Bytes of the longest message for :meth:`send`."""
         return self.link.room - len(DATA)
 
-    def wait_open(self, timeout_s: float) -> None:
-        """Wait until the peer is verified. Raises WaitTimeout, or the error that closed the bulk link."""
+    def wait_open(self, timeout_s: float, answer_s: float = inf) -> None:
+        """Wait until the peer is verified, after this end's OPEN for at most ``answer_s``.
+
+        Raises WaitTimeout, or the error that closed the bulk link.
+        """
+        start = time.monotonic()
         with self._changed:
-            if not self._changed.wait_for(lambda: self.is_open or self.closed, timeout_s):
-                raise WaitTimeout(f"waited {timeout_s:g} s for {self.label} to open", remedy="Check the network.")
+            self._changed.wait_for(lambda: self.is_open_sent or self.closed, timeout_s)
+            remaining_s = min(answer_s, max(0.0, start + timeout_s - time.monotonic()))
+            if not self._changed.wait_for(lambda: self.is_open or self.closed, remaining_s):
+                waited_s = time.monotonic() - start
+                raise WaitTimeout(f"waited {waited_s:.3g} s for {self.label} to open", remedy="Check the network.")
         self.check()
 
     def send(self, *parts: Buffer, timeout: float) -> None:
@@ -186,7 +198,7 @@ class BulkLink:
     @property
     def is_established(self) -> bool:
         """Whether both ends' OPEN was sent and received."""
-        return self.is_open and self._is_open_sent
+        return self.is_open and self.is_open_sent
 
     def work_opening(self, now: float) -> bool:
         """Send OPEN, or offer it again; return whether it is still to be sent and may be at any moment.
@@ -194,21 +206,21 @@ class BulkLink:
         The end that begins sends OPEN when publication and subscription are connected. Before that, its subscription
         may be opened again to repeat the set-up, and would lose frames that the other end had sent.
         """
-        if self._is_open_sent or self.closed:
+        if self.is_open_sent or self.closed:
             return False
         if self._has_offered_open:
             if self._send_lock.acquire(blocking=False):  # otherwise a sender offers OPEN before its own frame
                 try:
-                    self._is_open_sent = self.link.retry(now)
+                    self._note_open_sent(self.link.retry(now))
                 finally:
                     self._send_lock.release()
-            return not self._is_open_sent
+            return not self.is_open_sent
         failure = self.link.pair.publication.failure
         if failure:
             self.end(TransportError(f"{self.label} could not be opened: {failure}", remedy=SEE_DRIVER))
         elif self._begins and self.link.connected:
             self._send_open(now)
-        return self._begins and not self._is_open_sent
+        return self._begins and not self.is_open_sent
 
     def take_frame(self, payload: memoryview, now: float) -> None:
         """Take a frame. Raises TamperedError or DataFormatError for a frame that is not the peer's."""
@@ -254,6 +266,12 @@ class BulkLink:
             finally:
                 self._send_lock.release()
 
+    def check_packets(self, now: float) -> TransportError | None:
+        """Return the error of a network that does not carry this bulk link's packets any more, or None."""
+        if self.watch is None or self.closed or not self.is_established:
+            return None
+        return self.watch.check(self.link.received_bytes, now, is_reading=not (self._is_paused or self._is_held))
+
     def send_close(self) -> None:
         """Send CLOSE, if Aeron takes it at once. Thread-safe."""
         with self._send_lock:
@@ -276,7 +294,13 @@ class BulkLink:
 
     def _send_open(self, now: float) -> None:
         self._has_offered_open = True
-        self._is_open_sent = self.link.send_open(0, now)
+        self._note_open_sent(self.link.send_open(0, now))
+
+    def _note_open_sent(self, is_sent: bool) -> None:
+        if is_sent:
+            with self._changed:
+                self.is_open_sent = True
+                self._changed.notify_all()
 
     def _add_received(self, message: memoryview) -> None:
         with self._changed:
@@ -437,9 +461,12 @@ class BulkLinks:
         return sum(bulk_link.work_opening(now) for bulk_link in opening) > 0
 
     def tick(self, now: float) -> None:
-        """Check expiries and keep-alives."""
+        """Check expiries, keep-alives and packet sizes."""
         for bulk_link in list(self._by_token.values()):
             bulk_link.tick(now)
+            lost = bulk_link.check_packets(now)
+            if lost is not None:
+                self._end_watched(bulk_link.connection, lost)
 
     def fail_all(self, error: AeronSparkError) -> None:
         """End all bulk links: the media driver is lost, or the endpoint is closed."""
@@ -466,6 +493,12 @@ class BulkLinks:
     def schedule_removal(self, bulk_link: BulkLink) -> None:
         """Have the event loop close the publication and the subscription."""
         self._owner.run_on_loop(lambda: self._remove(bulk_link))
+
+    def _end_watched(self, connection: Connection, error: TransportError) -> None:
+        """End the bulk links of a connection whose packets take the same way: the idle ones, too, would lose data."""
+        for bulk_link in list(self._by_token.values()):
+            if bulk_link.connection is connection and bulk_link.watch is not None and not bulk_link.closed:
+                bulk_link.end(error.with_what(f"{bulk_link.label}: {error.what}"))
 
     def _remove(self, bulk_link: BulkLink) -> None:
         with self._lock:

@@ -25,7 +25,8 @@ class LinkEnds:
     """The transport half of a link. A connection that resumes gets another link.
 
     One thread at a time may send; the event loop receives. ``source_address`` is the only IP address from which the
-    link's image may come; empty: any.
+    link's image may come; empty: any. ``open_bytes``: OPEN is filled up with zeros to this number of bytes, so that its
+    arrival proves that the network carries such a message; 0: it is not.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class LinkEnds:
         max_message: int,
         now: float,
         source_address: str = "",
+        open_bytes: int = 0,
     ) -> None:
         self.pair = pair
         self.source_address = source_address
@@ -53,6 +55,7 @@ class LinkEnds:
         self.sent_bytes = 0
         """Bytes of the frames that Aeron took. Counted by the thread that sends."""
         self._encryptor = encryptor
+        self._open_bytes = open_bytes
         self._own_max_message = self._max_message = max_message  # of this end, and of both ends
         self._unsent_frame: memoryview | None = None  # encrypted, and not taken by Aeron: it precedes any other frame
 
@@ -105,7 +108,9 @@ class LinkEnds:
 
     def prepare_open(self, received: int) -> None:
         """Make OPEN the frame that waits for :meth:`retry`, so that no other frame is sent before it."""
-        self._prepare(encode(0, 0, [(RecordKind.OPEN, 0, OPEN.pack(received, self._own_max_message))]))
+        content = OPEN.pack(received, self._own_max_message)
+        filled = self._open_bytes - OVERHEAD_BYTES - FRAME_HEAD.size - RECORD_HEAD.size
+        self._prepare(encode(0, 0, [(RecordKind.OPEN, 0, content.ljust(filled, bytes(1)))]))
 
     def decrypt(self, payload: memoryview) -> memoryview:
         """Return the plaintext of the peer's next frame. Raises TamperedError for anything else."""
@@ -120,8 +125,8 @@ class LinkEnds:
         """
         records = decode(self.decrypt(payload)).records
         match records:
-            case [(RecordKind.OPEN, _, data)] if len(data) == OPEN.size:
-                received, peer_max_message = OPEN.unpack(data)
+            case [(RecordKind.OPEN, _, data)] if len(data) == OPEN.size or (self._open_bytes and len(data) > OPEN.size):
+                received, peer_max_message = OPEN.unpack_from(data)
                 if peer_max_message >= MIN_MESSAGE_BYTES:
                     self._max_message = min(self._max_message, peer_max_message)
                     self.is_verified = True

@@ -13,7 +13,7 @@ from aeron_spark.protocol.frame_cipher import OVERHEAD_BYTES, KeyLimits
 from aeron_spark.protocol.frames import FRAME_HEAD, RECORD_HEAD
 from aeron_spark.protocol.liveness import Times
 from aeron_spark.protocol.session import SessionLimits
-from aeron_spark.transport.api import MAX_MESSAGE_BYTES, ChannelSettings
+from aeron_spark.transport.api import MAX_MESSAGE_BYTES, MTU_BYTES, ChannelSettings
 
 RECORD_BYTES: Final = 96 * 1024  # of the longest record: a chunk of a transfer, or a message of 64 KiB with its type
 
@@ -91,7 +91,13 @@ class LinkSettings:
                 max_record_bytes=RECORD_BYTES,
                 buffering=options.buffering,
             ),
-            channel_settings=ChannelSettings(options.term_length, options.mtu, options.reliable, options.max_message),
+            channel_settings=ChannelSettings(
+                options.term_length,
+                options.mtu or MTU_BYTES,
+                options.reliable,
+                options.max_message,
+                finds_mtu=options.mtu is None,
+            ),
             send_seconds=options.send_timeout,
             close_seconds=options.close_timeout,
             queue_bytes=options.queue_bytes,

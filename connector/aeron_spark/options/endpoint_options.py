@@ -12,6 +12,7 @@ from aeron_spark.options.reader import OptionReader
 from aeron_spark.options.values import (
     INT32_MAX,
     Bytes,
+    BytesOrAuto,
     OwnAddress,
     PathText,
     PublicKey,
@@ -30,7 +31,7 @@ from aeron_spark.transport.api import LINK_TERM_BYTES, MAX_MESSAGE_BYTES, MTU_BY
 from aeron_spark.transport.channel_parameters import FRAME_ALIGNMENT, MTU_MAX_BYTES, TERM_MAX_BYTES, TERM_MIN_BYTES
 from aeron_spark.transport.endpoint_channels import EndpointAddress, server_address
 
-MIN_MTU_BYTES: Final = 1184  # HELLO needs 1132
+MIN_MTU_BYTES: Final = MTU_BYTES  # HELLO needs 1132
 MIN_MESSAGE_BYTES: Final = 128 << 10
 MAX_AERON_MESSAGE_BYTES: Final = 16 << 20  # Aeron's own limit
 MIN_MESSAGES_PER_TERM: Final = 8  # Aeron's longest message is an eighth of a term
@@ -76,10 +77,13 @@ class TransportOptions(OptionSet, where=ENDPOINT):
         "breaks the link; the client resumes, and unacknowledged messages are sent again.",
         example="false",
     )
-    mtu: Bytes = option(
-        MTU_BYTES,
-        "Largest UDP payload in bytes, a multiple of 32. The default also fits through tunnels.",
+    mtu: BytesOrAuto | None = option(
+        None,
+        "Largest UDP payload in bytes, a multiple of 32. `auto`: 1184, which also fits through tunnels, for messages "
+        "and calls; for the rows of streams, the largest of up to 16,384 bytes that the network carries without "
+        "fragments. A number fixes both.",
         example="8KiB",
+        shown="`auto`",
         low=MIN_MTU_BYTES,
         high=MTU_MAX_BYTES,
     )
@@ -257,7 +261,7 @@ class EndpointOptions(ConnectionOptions, TransportOptions, where=ENDPOINT):
 
     def _check_sizes(self) -> None:
         mtu, term, message = self.mtu, self.term_length, self.max_message
-        if mtu % FRAME_ALIGNMENT:
+        if mtu is not None and mtu % FRAME_ALIGNMENT:
             raise OptionError(
                 f"option 'mtu' is {mtu} bytes, not a multiple of {FRAME_ALIGNMENT}",
                 remedy=f"Use {mtu - mtu % FRAME_ALIGNMENT}.",

@@ -34,6 +34,7 @@ from aeron_spark.units import (
 INT32_MIN: Final = -(2**31)
 INT32_MAX: Final = 2**31 - 1
 ENVIRONMENT: Final = "env:"
+AUTO: Final = "auto"
 
 _STREAM: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
 # A regular expression, because the texts that datetime.fromisoformat accepts depend on the Python version.
@@ -369,6 +370,11 @@ def _in_seconds(parse: Callable[[str], int]) -> Callable[[str, int, int], float]
     return lambda text, low, high: parse(text) / NANOS
 
 
+def parse_size_or_auto(text: str, low: int, high: int) -> int | None:
+    """Parse a size from ``low`` to ``high`` bytes, or ``auto`` into None."""
+    return None if text.lower() == AUTO else parse_size(text, low, high)
+
+
 # types of fields that are annotated with a plain Python type
 TEXT: Final = OptionType("TEXT", "text", _unbounded(str))
 WHOLE: Final = OptionType("WHOLE", "whole number", parse_whole)
@@ -386,6 +392,7 @@ PORT_PAIR: Final = OptionType("PORT-PAIR", "ports", _unbounded(port_pair), "{0[0
 
 PathText = Annotated[str, OptionType("PATH", "path", _unbounded(str))]
 Bytes = Annotated[int, SIZE]
+BytesOrAuto = Annotated[int, OptionType("SIZE-OR-AUTO", "size, or `auto`", parse_size_or_auto)]
 Seconds = Annotated[float, DURATION]
 SecondsOrZero = Annotated[float, DURATION_OR_ZERO]
 Nanoseconds = Annotated[int, OptionType("DURATION", "duration", _unbounded(parse_duration_ns))]

@@ -6,21 +6,37 @@ import secrets
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from aeron_spark.connection.bulk_links import METHODS, SERVICE, BulkLink, BulkLinks
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.link import LinkEnds
-from aeron_spark.errors import RefusedError, WaitTimeout
+from aeron_spark.connection.packet_watch import PacketWatch, alive_times
+from aeron_spark.errors import DataFormatError, RefusedError, WaitTimeout
 from aeron_spark.protocol.bulk import RANDOM_BYTES, bulk_link_keys
 from aeron_spark.protocol.frame_cipher import FrameDecryptor, FrameEncryptor
+from aeron_spark.protocol.liveness import Times
 from aeron_spark.protocol.refusals import Refusal
 from aeron_spark.server.runner import ServerRunner
-from aeron_spark.transport.api import ChannelPair, LinkIds
+from aeron_spark.transport.api import MTU_BYTES, ChannelPair, ChannelSettings, LinkIds
+from aeron_spark.transport.channel_parameters import FRAME_ALIGNMENT
+from aeron_spark.transport.network_paths import network_path
+from aeron_spark.transport.packet_sizes import open_bytes
 from aeron_spark.waiting import result_within
 
 RunOnLoop = Callable[[Callable[[], Any]], Future[Any]]
 READY_POLL_INTERVAL_S: Final = 0.0005  # until the driver has opened the publication and the subscription
+
+
+@dataclass(frozen=True, slots=True)
+class _Parameters:
+    """The parameters of one bulk link. ``open_bytes`` and ``watch``: see :class:`LinkEnds` and :class:`BulkLink`."""
+
+    channel_settings: ChannelSettings
+    times: Times
+    open_bytes: int = 0
+    watch: PacketWatch | None = None
 
 
 class BulkLinkHandler:
@@ -40,15 +56,45 @@ class BulkLinkHandler:
         connection.serve(BulkLinkService(self, connection), METHODS, SERVICE)
 
     def open(self, connection: Connection, part: bytes) -> dict[str, Any]:
-        """Open a bulk link. Return its ids, the server's part of its keys, and its longest message in bytes.
-
-        ``part`` is the client's part of the keys. Runs on a worker thread. Raises RefusedError if the connection or the
-        server has no bulk link left, WaitTimeout if the event loop or the media driver does not open it in time.
-        """
-        server_part = secrets.token_bytes(RANDOM_BYTES)
+        """Open a bulk link for a client that does not fill OPEN up, or in shared memory; see :meth:`open_with_mtu`."""
         settings = self._runner.settings.link
-        timeout_s = settings.times.setup_seconds
-        opening = self._run_on_loop(lambda: self._begin(connection, part, server_part))
+        channel_settings = settings.channel_settings.for_bulk_link(is_ipc=connection.is_ipc)
+        return self._open(connection, part, _Parameters(channel_settings, settings.times))
+
+    def open_with_mtu(self, connection: Connection, part: bytes, mtu: int) -> dict[str, Any]:
+        """Open a bulk link. Return its ids, the server's part of its keys, its longest message and MTU in bytes.
+
+        ``part`` is the client's part of the keys, and ``mtu`` is the Aeron MTU that the client would use. Runs on a
+        worker thread. Raises RefusedError if the connection or the server has no bulk link left, WaitTimeout if the
+        event loop or the media driver does not open it in time.
+        """
+        if not isinstance(mtu, int):
+            raise DataFormatError(
+                f"the MTU of a bulk link is {type(mtu).__name__}, expected a whole number",
+                remedy="Use the same release of aeron-spark at both ends.",
+            )
+        settings, watch = self._runner.settings.link, None
+        channel_settings, address = settings.channel_settings, connection.peer.address
+        if channel_settings.finds_mtu:
+            path = network_path(address)
+            allowed = MTU_BYTES if path is None else path.mtu_bytes
+            own_mtu = max(MTU_BYTES, min(allowed, mtu - mtu % FRAME_ALIGNMENT))
+            channel_settings = replace(channel_settings, mtu_bytes=own_mtu)
+            watch = PacketWatch.of(address, own_mtu, time.monotonic())
+        own_mtu = channel_settings.mtu_bytes
+        parameters = _Parameters(channel_settings, alive_times(settings.times), open_bytes(own_mtu), watch)
+        return self._open(connection, part, parameters) | {"mtu": own_mtu}
+
+    def release_ids(self, bulk_link: BulkLink) -> None:
+        """Release the ids of a bulk link that ended; on the event loop."""
+        ids = self._ids.pop(bulk_link, None)
+        if ids is not None:
+            self._runner.release_bulk_ids(ids, time.monotonic())
+
+    def _open(self, connection: Connection, part: bytes, parameters: _Parameters) -> dict[str, Any]:
+        server_part = secrets.token_bytes(RANDOM_BYTES)
+        timeout_s = parameters.times.setup_seconds
+        opening = self._run_on_loop(lambda: self._begin(connection, part, server_part, parameters))
         bulk_link, ids = result_within(
             opening, timeout_s, "the server's event loop to open a bulk link",
             remedy="Connect again, or look at the server's load.",
@@ -65,19 +111,14 @@ class BulkLinkHandler:
             "stream_out": ids.stream_out,
             "port": ids.mdc_port or 0,
             "part": server_part,
-            "max_message": settings.channel_settings.for_bulk_link(is_ipc=connection.is_ipc).max_message,
+            "max_message": parameters.channel_settings.max_message,
         }
 
-    def release_ids(self, bulk_link: BulkLink) -> None:
-        """Release the ids of a bulk link that ended; on the event loop."""
-        ids = self._ids.pop(bulk_link, None)
-        if ids is not None:
-            self._runner.release_bulk_ids(ids, time.monotonic())
-
-    def _begin(self, connection: Connection, client_part: bytes, server_part: bytes) -> tuple[BulkLink, LinkIds]:
+    def _begin(
+        self, connection: Connection, client_part: bytes, server_part: bytes, parameters: _Parameters
+    ) -> tuple[BulkLink, LinkIds]:
         runner, now = self._runner, time.monotonic()
-        settings, limit = runner.settings.link, runner.settings.max_bulk_links
-        channel_settings = settings.channel_settings.for_bulk_link(is_ipc=connection.is_ipc)
+        keys, limit = runner.settings.link.keys, runner.settings.max_bulk_links
         if self._bulk_links.count(connection) >= limit:
             raise RefusedError(
                 f"{connection.label} has {limit} bulk links, and the server allows no more",
@@ -92,16 +133,19 @@ class BulkLinkHandler:
             client_keys, server_keys = bulk_link_keys(
                 client_part, server_part, (ids.session_in, ids.stream_in, ids.session_out, ids.stream_out)
             )
-            pair = runner.transport.open_link(image, ids, channel_settings)
+            pair = runner.transport.open_link(image, ids, parameters.channel_settings)
         except BaseException:
             runner.release_bulk_ids(ids, now)
             raise
         link = LinkEnds(
-            pair, FrameEncryptor(server_keys, settings.keys), FrameDecryptor(client_keys, settings.keys),
-            settings.times, channel_settings.max_message, now, source_address=connection.peer.address,
+            pair, FrameEncryptor(server_keys, keys), FrameDecryptor(client_keys, keys), parameters.times,
+            parameters.channel_settings.max_message, now, source_address=connection.peer.address,
+            open_bytes=parameters.open_bytes,
         )  # fmt: skip
         label = f"bulk link {ids.session_in:08x} of {connection.label}"
-        bulk_link = BulkLink(self._bulk_links, connection, link, ids.session_in, label, begins=False)
+        bulk_link = BulkLink(
+            self._bulk_links, connection, link, ids.session_in, label, begins=False, watch=parameters.watch
+        )
         self._ids[bulk_link] = ids
         self._bulk_links.add(bulk_link)
         return bulk_link, ids
@@ -127,3 +171,7 @@ class BulkLinkService:
     def open(self, part: bytes) -> dict[str, Any]:
         """Open a bulk link; ``part`` is the client's part of its keys."""
         return self._handler.open(self._connection, part)
+
+    def open_with_mtu(self, part: bytes, mtu: int) -> dict[str, Any]:
+        """Open a bulk link whose first frames fill packets of up to ``mtu`` bytes."""
+        return self._handler.open_with_mtu(self._connection, part, mtu)

@@ -218,12 +218,17 @@ class ServerAddress:
 
 @dataclass(frozen=True, slots=True)
 class ChannelSettings:
-    """Parameters of a channel. Both ends use the publisher's term length and MTU."""
+    """Parameters of a channel. Both ends use the publisher's term length and MTU.
+
+    ``finds_mtu``: ``mtu_bytes`` is that of links, and a bulk link over UDP uses the largest one that the network
+    carries.
+    """
 
     term_bytes: int = LINK_TERM_BYTES
     mtu_bytes: int = MTU_BYTES
     reliable: bool = True
     max_message: int = MAX_MESSAGE_BYTES  # a subscription drops and counts longer messages
+    finds_mtu: bool = True
 
     def for_bulk_link(self, *, is_ipc: bool) -> ChannelSettings:
         """Return the settings of a bulk link.

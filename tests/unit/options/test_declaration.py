@@ -189,7 +189,7 @@ def test_an_option_set_has_its_own_options_and_those_of_its_bases() -> None:
 def test_a_default_is_a_text_or_a_constant_of_another_package() -> None:
     assert (ClientOptions.first_pause, ClientOptions.declared["first_pause"].default) == (0.1, "100ms")
     assert (ServerOptions.max_sessions, ServerOptions.declared["max_sessions"].default) == (MAX_SESSIONS, "10000")
-    assert (ServerOptions.mtu, ServerOptions.options()["mtu"].default) == (1184, "1184")
+    assert (ServerOptions.max_message, ServerOptions.options()["max_message"].default) == (131072, "128KiB")
     assert ServerOptions.options()["session_id_range"].default == f"{FIRST_SESSION_ID}-{LAST_SESSION_ID}"
 
 

@@ -1,0 +1,48 @@
+"""Asks Linux for the largest packet that passes to a host."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from pathlib import Path
+from typing import Final
+
+from aeron_spark.transport.api import MTU_BYTES
+from aeron_spark.transport.packet_sizes import NetworkPath, packet_bytes
+
+# of <linux/in.h> and <linux/in6.h>: the known MTU of a connected socket's path
+IP_MTU: Final = 14
+
+IPV6_MTU: Final = 24
+
+ANY_PORT: Final = 9  # a connected UDP socket sends nothing
+
+NO_DISCOVERY: Final = Path("/proc/sys/net/ipv4/ip_no_pmtu_disc")
+
+WITHOUT_DISCOVERY: Final = ("1", "2")  # values with which routers may cut the packets of a UDP socket into fragments
+
+
+def network_path(host: str) -> NetworkPath | None:
+    """Return the network path to a host, by its address or name; None if it is unknown.
+
+    A name may need a request to a name server. The target of the result is an address.
+    """
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, ANY_PORT, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as unused:
+            unused.connect(address)
+            is_ipv6 = family == socket.AF_INET6
+            level, option = (socket.IPPROTO_IPV6, IPV6_MTU) if is_ipv6 else (socket.IPPROTO_IP, IP_MTU)
+            mtu = unused.getsockopt(level, option)
+            source, target = str(unused.getsockname()[0]), str(address[0])
+    except OSError:
+        return None
+    is_cut = not is_ipv6 and not ipaddress.ip_address(target).is_loopback and _may_be_fragmented()
+    return NetworkPath(source, target, MTU_BYTES if is_cut else packet_bytes(mtu, is_ipv6=is_ipv6))
+
+
+def _may_be_fragmented() -> bool:
+    try:
+        return NO_DISCOVERY.read_text().strip() in WITHOUT_DISCOVERY
+    except OSError:
+        return True

@@ -1,0 +1,76 @@
+"""Chooses the packet size of bulk links: the largest MTU that the network carries, without fragments of IP.
+
+Linux knows the MTU of the way to a host: that of its own network device, or less after a router has said so. Nothing
+says what a host on the way drops silently. Thus a size is only used after a full packet has arrived; one that did not
+is remembered for a while, and a smaller one takes its place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from aeron_spark.process_cache import ProcessLock
+from aeron_spark.transport.api import MTU_BYTES
+from aeron_spark.transport.channel_parameters import FRAME_ALIGNMENT
+
+MAX_PACKET_BYTES: Final = 16_384  # larger ones were not faster over loopback
+
+SMALLER_SIZES: Final = (8_192, 1_408, MTU_BYTES)  # of networks with jumbo frames, of Ethernet, and of most tunnels
+
+RETRY_LOST_S: Final = 600.0  # RFC 8899, too, tries a larger size again after ten minutes
+
+IPV4_HEADER_BYTES: Final = 28  # of IP and UDP
+
+IPV6_HEADER_BYTES: Final = 48
+
+FRAME_HEADER_BYTES: Final = 32  # of Aeron
+
+
+def packet_bytes(network_mtu: int, *, is_ipv6: bool) -> int:
+    """Return the Aeron MTU of the largest packet that fits the MTU of a network, both in bytes.
+
+    It is a multiple of 32 from ``MTU_BYTES``, which handshakes need anyway, to ``MAX_PACKET_BYTES``.
+    """
+    room = network_mtu - (IPV6_HEADER_BYTES if is_ipv6 else IPV4_HEADER_BYTES)
+    return max(MTU_BYTES, min(MAX_PACKET_BYTES, room - room % FRAME_ALIGNMENT))
+
+
+def open_bytes(mtu_bytes: int) -> int:
+    """Return the length of the message that fills one packet of this Aeron MTU."""
+    return mtu_bytes - FRAME_HEADER_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkPath:
+    """The way of packets from an address of this machine to a host, and the Aeron MTU that fits it, in bytes."""
+
+    source: str
+    target: str
+    mtu_bytes: int
+
+
+class PacketSizes:
+    """The sizes that did not pass each network path, for all clients of the process. Thread-safe.
+
+    ``now`` is in monotonic seconds.
+    """
+
+    def __init__(self) -> None:
+        self._lock = ProcessLock()
+        self._lost: dict[tuple[str, str], tuple[int, float]] = {}  # the smallest lost size, and when it may be retried
+
+    def choose(self, path: NetworkPath, now: float) -> int:
+        """Return the Aeron MTU to try next."""
+        with self._lock:
+            lost, retry_at = self._lost.get((path.source, path.target), (0, 0.0))
+        if path.mtu_bytes < lost or now >= retry_at:
+            return path.mtu_bytes
+        return next((size for size in SMALLER_SIZES if size < lost), MTU_BYTES)
+
+    def add_lost(self, path: NetworkPath, size: int, now: float) -> None:
+        """Remember that packets of ``size`` bytes did not arrive."""
+        with self._lock:
+            key = (path.source, path.target)
+            lost, retry_at = self._lost.get(key, (size, 0.0))
+            self._lost[key] = (min(lost, size) if now < retry_at else size, now + RETRY_LOST_S)
