@@ -27,9 +27,10 @@ DELETE_CONNECTIONS: Final = 2
 NESTED: Final = 0x8000
 
 INET, IPV4 = 1, 2  # NFPROTO_INET, NFPROTO_IPV4
-FORWARD, POSTROUTING = 2, 4  # hooks
+INPUT, FORWARD, POSTROUTING = 1, 2, 4  # hooks
 DROP, ACCEPT = 0, 1
 INPUT_NAME, OUTPUT_NAME = 6, 7  # NFT_META_IIFNAME, NFT_META_OIFNAME
+PROTOCOL, ICMP = 16, 1  # NFT_META_L4PROTO, IPPROTO_ICMP
 EQUAL, DIFFERENT = 0, 1
 ESTABLISHED_OR_RELATED: Final = 2 | 4  # of NFT_CT_STATE
 REGISTER, SECOND_REGISTER = 1, 2
@@ -65,6 +66,12 @@ def interface(which: int, name: str, how: int = EQUAL) -> list[bytes]:
     loaded = _expression("meta", _number(1, REGISTER), _number(2, which))
     compared = _expression("cmp", _number(1, REGISTER), _number(2, how), _data(3, name.encode().ljust(16, b"\0")))
     return [loaded, compared]
+
+
+def protocol(number: int) -> list[bytes]:
+    """Return an expression: the packet has this protocol above IP."""
+    loaded = _expression("meta", _number(1, REGISTER), _number(2, PROTOCOL))
+    return [loaded, _expression("cmp", _number(1, REGISTER), _number(2, EQUAL), _data(3, bytes([number])))]
 
 
 def established() -> list[bytes]:

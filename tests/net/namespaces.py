@@ -12,9 +12,11 @@ The namespaces have no other network, so each test can use the same addresses.
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import secrets
 import socket
+from pathlib import Path
 from typing import Final
 
 import psutil
@@ -40,6 +42,7 @@ class Site:
 
     def __init__(self) -> None:
         self._namespaces: list[Namespace] = []
+        self._devices: list[tuple[Namespace, str]] = []
         stem = f"{PREFIX}{os.getpid()}-{secrets.token_hex(3)}"
         try:
             self.server, self.router = self._make(f"{stem}-server"), self._make(f"{stem}-router")
@@ -101,6 +104,30 @@ class Site:
         change.no_table(nf.INET, "cut")
         change.make(self.router.run)
 
+    def set_mtu(self, mtu: int) -> None:
+        """Set the MTU of all devices, which the programs' machines know."""
+        for namespace, device in self._devices:
+            namespace.ip("link", "set", device, "mtu", str(mtu))
+
+    def limit_forwarding(self, mtu: int) -> None:
+        """Have the router forward no larger packets, between server and first client; their devices keep their MTU."""
+        for device, network in ((OUTSIDE, f"{SERVER}/24"), ("r1", "10.77.1.0/24")):
+            network = str(ipaddress.ip_network(network, strict=False))
+            self.router.ip("route", "replace", network, "dev", device, "mtu", str(mtu))
+
+    def drop_icmp(self) -> None:
+        """Drop the reports of routers that a packet is too large, at server and clients."""
+        for namespace in (self.server, *self.clients):
+            change = nf.Change()
+            change.table(nf.INET, "silence")
+            change.chain(nf.INET, "silence", "in", nf.INPUT, "filter", 0, nf.ACCEPT)
+            change.rule(nf.INET, "silence", "in", nf.protocol(nf.ICMP), nf.verdict(nf.DROP))
+            change.make(namespace.run)
+
+    def fragments(self) -> int:
+        """Return how many fragments of IPv4 packets server, router and clients have made."""
+        return sum(namespace.run(_fragments_of_thread) for namespace in self._namespaces)
+
     def close(self) -> None:
         """Remove the namespaces. Fails afterwards if processes were still running in them."""
         running: list[str] = []
@@ -142,9 +169,17 @@ class Site:
             (namespace, device, v4, v6),
             (self.router, other, other4, other6),
         ):
+            self._devices.append((end, name))
             end.ip("addr", "add", f"{address}/24", "dev", name)
             end.ip("addr", "add", f"{address6}/64", "dev", name, "nodad")
             end.ip("link", "set", name, "up")
+
+
+def _fragments_of_thread() -> int:
+    names, values = (
+        line.split() for line in Path("/proc/thread-self/net/snmp").read_text().splitlines() if line.startswith("Ip:")
+    )
+    return int(values[names.index("FragCreates")])
 
 
 def remains(pid: int) -> list[str]:

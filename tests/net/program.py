@@ -23,6 +23,7 @@ from aeron_spark.aeron.counters import read_counters
 from aeron_spark.aeron.driver import DRIVER_JVM_ARGUMENTS, EmbeddedDriver
 from aeron_spark.aeron.guard import read_drops
 from aeron_spark.aeron.jvm import jclass
+from aeron_spark.transport.api import MTU_BYTES
 from aeron_spark.waiting import wait_for
 from tests.net import endpoints
 
@@ -180,6 +181,9 @@ class ServerProgram:
                 for connection in connections:
                     send_all(connection.send_many, request)
                 return {"to": len(connections)}
+            case "create_stream":
+                self.server.streams.create(request["name"], 1)
+                return {}
             case "ping":
                 to = self._to(request["tag"])
                 return {"seconds": [to.ping(request.get("timeout", 10)) for _ in range(request.get("count", 1))]}
@@ -198,6 +202,49 @@ class ServerProgram:
         return next(one for one in self.server.connections if one.tag == tag)
 
 
+def mtus_of(client: Any) -> list[int]:
+    """Return the MTU of each open bulk link of a client that has searched for the largest one."""
+    bulk_links = list(client._runtime.bulk_links._by_token.values())
+    return [MTU_BYTES if one.watch is None else one.watch.mtu_bytes for one in bulk_links if not one.closed]
+
+
+class RowReading:
+    """Reads the numbered rows of a stream, and waits in the middle until it is told to go on."""
+
+    def __init__(self, client: Any, stream: str, pause_after: int) -> None:
+        self._rows = Sequence()
+        self._pause_after = pause_after
+        self._error = ""
+        self._paused, self._may_continue = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._read, args=(client, stream))
+        self._thread.start()
+
+    def await_pause(self, timeout: float) -> int:
+        """Wait until the reader waits; return how many rows it has read."""
+        assert self._paused.wait(timeout), f"{self._rows.next} rows after {timeout:g} s: {self._error}"
+        return self._rows.next
+
+    def finish(self, timeout: float) -> dict[str, Any]:
+        """Let the reader go on, and wait until it has read all rows."""
+        start = time.monotonic()
+        self._may_continue.set()
+        self._thread.join(timeout)
+        assert not self._thread.is_alive(), f"reading hangs after {self._rows.next} rows"
+        taken = time.monotonic() - start
+        return {"rows": self._rows.next, "wrong": self._rows.wrong, "error": self._error, "seconds": taken}
+
+    def _read(self, client: Any, stream: str) -> None:
+        try:
+            for batch in client.reader(stream):
+                for row in batch.column("value").to_pylist():
+                    self._rows.add(row)
+                if self._rows.next >= self._pause_after and not self._paused.is_set():
+                    self._paused.set()
+                    self._may_continue.wait()
+        except Exception as error:
+            self._error = f"{type(error).__name__}: {error}"
+
+
 class Clients:
     """Clients on one driver, each with its tag and keys."""
 
@@ -212,6 +259,7 @@ class Clients:
             client.on_message(bytes, self.journal.received[tag].add)
         self._round_trips: list[float] = []
         self._stop = threading.Event()
+        self._reading: Any = None
         self._pinging: threading.Thread | None = None
 
     def do(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -236,6 +284,18 @@ class Clients:
                 bulk_link = client.bulk_link(request.get("timeout", 10))
                 bulk_link.close()
                 return {"number": bulk_link.number}
+            case "write_rows":
+                with client.writer(request["stream"], payload="raw") as out:
+                    for first in range(0, request["count"], BATCH):
+                        out.write(numbered(first, BATCH, request["size"], ""))
+                return {"mtus": mtus_of(client)}
+            case "begin_read":
+                self._reading = RowReading(client, request["stream"], request["pause_after"])
+                return {}
+            case "await_pause":
+                return {"rows": self._reading.await_pause(request.get("timeout", 30)), "mtus": mtus_of(client)}
+            case "end_read":
+                return self._reading.finish(request.get("timeout", 60)) | {"mtus": mtus_of(client)}
             case "begin_pings":
                 self._round_trips, self._stop = [], threading.Event()
                 self._pinging = threading.Thread(target=self._ping, args=(client, request.get("pause", 0.01)))
