@@ -258,7 +258,7 @@ def install(walk: Walk, machine: Machine, site: OperatedServer) -> None:
         "install -d -m 0700 -o aeron-spark -g aeron-spark /var/lib/aeron-spark",
         "install -D -m 0644 deploy/server.toml /etc/aeron-spark/server.toml",
         "install -D -m 0644 deploy/aeron-spark.service /etc/systemd/system/aeron-spark.service",
-        "echo net.core.rmem_max=2097152 > /etc/sysctl.d/60-aeron-spark.conf",
+        "echo net.core.rmem_max=3145728 > /etc/sysctl.d/60-aeron-spark.conf",
     )
     assert (machine.configuration / "server.toml").read_text() == (ROOT / "deploy" / "server.toml").read_text()
     made = walk.remotely("keys new", "--json")

@@ -30,7 +30,10 @@ TIMER_INTERVAL_NS: Final = 100_000_000
 # millisecond: the sender then stood still for a third of the time.
 RECEIVE_WINDOW: Final = MIB
 
-RECEIVE_BUFFER: Final = 2 * RECEIVE_WINDOW  # of a socket; many senders share it
+# Several senders share the buffer of a socket. In a small packet's place, Linux counts up to three times its length.
+WINDOWS_PER_BUFFER: Final = 3
+
+RECEIVE_BUFFER: Final = WINDOWS_PER_BUFFER * RECEIVE_WINDOW
 
 # A receiver sends a NAK after this time, and repeats it after 100 times as long: 20 ms. After a retransmission, a
 # sender ignores NAKs for 10 ms. Aeron's default of 1 us sends up to 100 NAKs for each one that has an effect: when a
@@ -147,6 +150,11 @@ def parse_size(name: str, value: object) -> int:
     return int(match.group(1)) * {"": 1, "k": KIB, "m": MIB, "g": 1024 * MIB}[match.group(2)]
 
 
+def receive_window(receive_buffer: int) -> int:
+    """Return how many bytes a sender may be ahead, for the receive buffer that the system grants a socket."""
+    return min(RECEIVE_WINDOW, receive_buffer // WINDOWS_PER_BUFFER)
+
+
 def driver_context(settings: NodeSettings, aeron_dir: str, receive_buffer: int) -> dict[str, object]:
     """Return the methods of io.aeron.driver.MediaDriver.Context to call, with their arguments.
 
@@ -157,7 +165,7 @@ def driver_context(settings: NodeSettings, aeron_dir: str, receive_buffer: int) 
     chosen: dict[str, object] = {}
     if not any(name in named for name in RECEIVE_PROPERTIES):
         chosen["socketRcvbufLength"] = receive_buffer
-        chosen["initialWindowLength"] = min(RECEIVE_WINDOW, receive_buffer)  # Aeron refuses a larger one
+        chosen["initialWindowLength"] = receive_window(receive_buffer)
     if "aeron.timer.interval" not in named:
         chosen["timerIntervalNs"] = TIMER_INTERVAL_NS
     if not any(name in named for name in NAK_PROPERTIES):

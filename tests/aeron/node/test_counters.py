@@ -18,7 +18,7 @@ from aeron_spark.aeron.client import Client
 from aeron_spark.aeron.jvm import jclass
 from aeron_spark.errors import ConnectError, TransportError
 from aeron_spark.node import archive_repair, liveness
-from aeron_spark.node.settings import RECEIVE_BUFFER, RECEIVE_WINDOW, granted_buffer
+from aeron_spark.node.settings import RECEIVE_BUFFER, granted_buffer, receive_window
 from aeron_spark.waiting import wait_for
 from tests.aeron.endpoint.drivers import free_ports
 
@@ -152,8 +152,8 @@ def test_losses_are_reported_by_stream(node_dir: Path) -> None:
     assert loss.channel.startswith("aeron:udp?endpoint=localhost:")
 
 
-def test_a_receivers_window_is_the_largest_that_the_system_grants(node_dir: Path) -> None:
-    window = min(RECEIVE_WINDOW, granted_buffer(socket.SO_RCVBUF, RECEIVE_BUFFER))
+def test_a_receivers_window_is_a_third_of_the_buffer_that_the_system_grants(node_dir: Path) -> None:
+    window = receive_window(granted_buffer(socket.SO_RCVBUF, RECEIVE_BUFFER))
     with node.ensure(node_dir, archive=False), closing(Client(str(node_dir))) as client:
         port, _ = free_ports()
         channel = f"aeron:udp?endpoint=127.0.0.1:{port}|term-length=4m"

@@ -124,8 +124,10 @@ def test_the_only_thread_polls_rarely_unless_a_property_sets_its_idle_strategy()
     assert not {"sharedIdleStrategy", "timerIntervalNs"} & set(driver)
 
 
-@pytest.mark.parametrize(("granted", "window"), [(2 * MIB, MIB), (208 * KIB, 208 * KIB)])
-def test_a_receive_window_is_at_most_the_granted_buffer_of_a_socket(granted: int, window: int) -> None:
+@pytest.mark.parametrize(
+    ("granted", "window"), [(8 * MIB, MIB), (3 * MIB, MIB), (2 * MIB, 2 * MIB // 3), (208 * KIB, 208 * KIB // 3)]
+)
+def test_three_receive_windows_fit_the_granted_buffer_of_a_socket(granted: int, window: int) -> None:
     driver = driver_context(parse_settings({}, 2), "/dev/shm/x", granted)
     assert (driver["socketRcvbufLength"], driver["initialWindowLength"]) == (granted, window)
 
