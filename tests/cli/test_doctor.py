@@ -41,9 +41,23 @@ def test_a_broken_verdict_has_a_remedy_and_exit_code_1(
 def test_a_socket_buffer_below_the_requested_size_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "granted_buffer", lambda which, wanted: min(wanted, 208 * 1024))
     receive, send = doctor._socket_buffers()
-    assert (receive.verdict, receive.remedy) == ("warning", "sysctl -w net.core.rmem_max=2097152")
-    assert "208.0 KiB of the 2.0 MiB" in receive.what
+    assert (receive.verdict, receive.remedy) == ("warning", "sysctl -w net.core.rmem_max=3145728")
+    assert "208.0 KiB of the 3.0 MiB" in receive.what
+    assert receive.what.endswith("each sender may be 69.3 KiB ahead")
     assert (send.verdict, send.remedy) == ("ok", "")
+
+
+def test_the_packet_size_of_each_network_is_shown() -> None:
+    (packets,) = doctor._packets()
+    assert packets.verdict == "ok"
+    assert "16,384 bytes on lo" in packets.what
+
+
+def test_a_machine_whose_packets_may_be_cut_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "may_be_fragmented", lambda: True)
+    _, warning = doctor._packets()
+    assert (warning.verdict, warning.remedy) == ("warning", "sysctl -w net.ipv4.ip_no_pmtu_disc=0")
+    assert "1,184 bytes" in warning.what
 
 
 def test_files_of_an_ended_driver_are_found(own_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,10 @@ from aeron_spark.errors import AeronSparkError
 from aeron_spark.node import NodePaths, local_node_paths, paths, space, status
 from aeron_spark.node.liveness import driver_liveness
 from aeron_spark.node.paths import SHARED_MEMORY
-from aeron_spark.node.settings import RECEIVE_BUFFER, granted_buffer, machine_cores, parse_settings
+from aeron_spark.node.settings import RECEIVE_BUFFER, granted_buffer, machine_cores, parse_settings, receive_window
+from aeron_spark.transport.api import MTU_BYTES
+from aeron_spark.transport.network_paths import device_mtus, may_be_fragmented
+from aeron_spark.transport.packet_sizes import packet_bytes
 
 OPEN_FILES: Final = 4096  # each publication, image and segment needs one
 SEND_BUFFER: Final = 128 * 1024  # bytes that Aeron requests for a socket by default
@@ -70,6 +73,7 @@ def examine(node_paths: NodePaths) -> Iterator[Finding]:
     yield from _stale()
     yield _udp()
     yield from _socket_buffers()
+    yield from _packets()
     yield _open_files()
 
 
@@ -228,9 +232,27 @@ def _socket_buffers() -> Iterator[Finding]:
     ):
         granted = granted_buffer(option, wanted)
         is_enough = granted == wanted
-        remedy = "" if is_enough else f"sysctl -w net.core.{limit}=2097152"
+        remedy = "" if is_enough else f"sysctl -w net.core.{limit}={wanted}"
         what = f"a socket's {name} buffer gets {format_size(granted)} of the {format_size(wanted)} that a node requests"
+        if option == socket.SO_RCVBUF:
+            what += f"; each sender may be {format_size(receive_window(granted))} ahead"
         yield Finding("limits", "ok" if is_enough else "warning", what, remedy)
+
+
+def _packets() -> Iterator[Finding]:
+    """Yield the packet size of rows on each network of this machine."""
+    sizes = {name: packet_bytes(mtu, is_ipv6=False) for name, mtu in device_mtus().items()}
+    shown = ", ".join(f"{size:,} bytes on {name}" for name, size in sorted(sizes.items()))
+    yield Finding(
+        "packets", "ok", f"by mtu=auto the rows of streams take packets of up to {shown or MTU_BYTES}, if they arrive"
+    )
+    if may_be_fragmented():
+        yield Finding(
+            "packets",
+            "warning",
+            f"routers may cut IPv4 packets of this machine into fragments, so rows take packets of {MTU_BYTES:,} bytes",
+            "sysctl -w net.ipv4.ip_no_pmtu_disc=0",
+        )
 
 
 def _open_files() -> Finding:

@@ -19,6 +19,10 @@ ANY_PORT: Final = 9  # a connected UDP socket sends nothing
 
 NO_DISCOVERY: Final = Path("/proc/sys/net/ipv4/ip_no_pmtu_disc")
 
+DEVICES: Final = Path("/sys/class/net")
+
+IS_UP: Final = 1  # IFF_UP of <linux/if.h>
+
 WITHOUT_DISCOVERY: Final = ("1", "2")  # values with which routers may cut the packets of a UDP socket into fragments
 
 
@@ -37,11 +41,24 @@ def network_path(host: str) -> NetworkPath | None:
             source, target = str(unused.getsockname()[0]), str(address[0])
     except OSError:
         return None
-    is_cut = not is_ipv6 and not ipaddress.ip_address(target).is_loopback and _may_be_fragmented()
+    is_cut = not is_ipv6 and not ipaddress.ip_address(target).is_loopback and may_be_fragmented()
     return NetworkPath(source, target, MTU_BYTES if is_cut else packet_bytes(mtu, is_ipv6=is_ipv6))
 
 
-def _may_be_fragmented() -> bool:
+def device_mtus() -> dict[str, int]:
+    """Return the MTU of each network device of this machine that is up, in bytes."""
+    found = {}
+    for device in DEVICES.glob("*"):
+        try:
+            if int((device / "flags").read_text(), 16) & IS_UP:
+                found[device.name] = int((device / "mtu").read_text())
+        except (OSError, ValueError):  # it was just removed
+            continue
+    return found
+
+
+def may_be_fragmented() -> bool:
+    """Whether Linux lets routers cut the IPv4 packets of this machine's UDP sockets into fragments."""
     try:
         return NO_DISCOVERY.read_text().strip() in WITHOUT_DISCOVERY
     except OSError:

@@ -89,5 +89,5 @@ def test_a_machine_that_lets_routers_cut_packets_uses_small_ones(
     if content is not None:
         setting.write_text(content)
     monkeypatch.setattr(network_paths, "NO_DISCOVERY", setting)
-    assert network_paths._may_be_fragmented() is not is_whole
+    assert network_paths.may_be_fragmented() is not is_whole
     assert network_path("127.0.0.1") == NetworkPath("127.0.0.1", "127.0.0.1", MAX_PACKET_BYTES), "without a router"
