@@ -12,6 +12,7 @@ from aeron_spark.client.client import Client
 from aeron_spark.connection.bulk_links import BulkLink
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.server.message_server import MessageServer
+from aeron_spark.transport.packet_sizes import MAX_PACKET_BYTES
 from aeron_spark.waiting import wait_for
 from tests.aeron.secure.endpoints import TIMEOUT_S, World
 
@@ -57,6 +58,9 @@ def test_a_bulk_link_carries_data_in_both_directions(world: World, host: str) ->
     server = world.server(address)
     client = world.connected(address)
     mine, theirs = open_bulk_link(server, client)
+    for one in (mine, theirs):
+        found = None if one.watch is None else one.watch.mtu_bytes
+        assert found == (None if host == "ipc" else MAX_PACKET_BYTES), "loopback carries the largest packets"
     for sender, receiver in ((mine, theirs), (theirs, mine)):
         seconds = transfer(sender, receiver, 64 * MIB)
         print(f"{host}: {64 / seconds:.0f} MiB/s")
@@ -108,6 +112,8 @@ def test_with_mdc_each_bulk_link_has_a_separate_control_port(world: World) -> No
     client = world.connected(address)
     mine, theirs = open_bulk_link(server, client)
     transfer(theirs, mine, 4 * MIB)
+    assert mine.watch is not None
+    assert mine.watch.mtu_bytes == MAX_PACKET_BYTES
     assert server.statistics["ports"] == 2
     mine.close()
     wait_for(lambda: server.statistics["ports"] == 1, TIMEOUT_S, "its port to be released")

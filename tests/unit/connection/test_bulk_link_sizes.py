@@ -11,10 +11,10 @@ import pytest
 from aeron_spark.client import bulk_link_opening
 from aeron_spark.connection import packet_watch
 from aeron_spark.connection.bulk_links import BulkLink
-from aeron_spark.errors import RemoteError, WaitTimeout
+from aeron_spark.errors import RemoteError, TransportError, WaitTimeout
 from aeron_spark.protocol.rpc_objects import FIRST_SERVICE
 from aeron_spark.server import bulk_link_service
-from aeron_spark.transport.api import MTU_BYTES, ChannelSettings
+from aeron_spark.transport.api import MTU_BYTES, ChannelPair, ChannelSettings, LinkIds
 from aeron_spark.transport.memory import MemoryPublication
 from aeron_spark.transport.packet_sizes import NetworkPath, PacketSizes
 from tests.unit.connection.endpoints import World, wait_for
@@ -92,6 +92,38 @@ def test_a_network_that_carries_nothing_ends_the_wait_in_time(world: World, netw
     with pytest.raises(WaitTimeout, match=r"waited 0\.\d+ s for bulk link"):
         client.bulk_link(1.0)
     assert time.monotonic() - start < 3.0
+
+
+def test_a_media_driver_that_refuses_large_packets_gets_smaller_ones(
+    world: World, network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, client = world.pair()
+    transport = client._runner.transport
+    open_link = transport.open_link
+
+    def refuse(ids: LinkIds, channel_settings: ChannelSettings) -> ChannelPair:
+        pair = open_link(ids, channel_settings)
+        if channel_settings.mtu_bytes > 4_096:
+            pair.publication.failure = "MTU greater than SO_SNDBUF"  # type: ignore[misc]
+        return pair
+
+    monkeypatch.setattr(transport, "open_link", refuse)
+    assert mtu_of(client.bulk_link(5.0)) == 1_408
+
+
+def test_a_connection_that_ends_meanwhile_says_nothing_about_sizes(
+    world: World, network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, client = world.pair()
+    ended = TransportError("the bulk link ended with its connection")
+
+    def fail(bulk_link: BulkLink, *arguments: float) -> None:
+        raise ended
+
+    with monkeypatch.context() as patch, pytest.raises(TransportError, match="ended with its connection"):
+        patch.setattr(BulkLink, "wait_open", fail)
+        client.bulk_link(5.0)
+    assert mtu_of(client.bulk_link(5.0)) == 8_960
 
 
 def test_a_report_of_a_router_while_it_opens_leads_to_a_smaller_size(
