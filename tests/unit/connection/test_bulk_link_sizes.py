@@ -10,7 +10,8 @@ import pytest
 
 from aeron_spark.client import bulk_link_opening
 from aeron_spark.connection import packet_watch
-from aeron_spark.connection.bulk_links import BulkLink
+from aeron_spark.connection.bulk_links import MAX_RECEIVED_BYTES, BulkLink
+from aeron_spark.connection.packet_watch import ALIVE_SECONDS, PacketWatch
 from aeron_spark.errors import RemoteError, TransportError, WaitTimeout
 from aeron_spark.protocol.rpc_objects import FIRST_SERVICE
 from aeron_spark.server import bulk_link_service
@@ -67,6 +68,8 @@ def test_both_ends_use_the_smaller_of_their_sizes_and_fill_a_packet_first(
     mine, theirs = ends_of(world)
     assert (mtu_of(mine), mtu_of(theirs)) == (found, found)
     assert network.messages.count(found - 32) == 2
+    for one in (mine, theirs):
+        assert one.link.keep_alive.deadline() <= time.monotonic() + ALIVE_SECONDS, "the other end listens for it"
     mine.send(b"to the server", timeout=5.0)
     theirs.send(b"to the client", timeout=5.0)
     assert (theirs.receive(5.0), mine.receive(5.0)) == (b"to the server", b"to the client")
@@ -92,6 +95,15 @@ def test_a_network_that_carries_nothing_ends_the_wait_in_time(world: World, netw
     with pytest.raises(WaitTimeout, match=r"waited 0\.\d+ s for bulk link"):
         client.bulk_link(1.0)
     assert time.monotonic() - start < 3.0
+
+
+def test_a_wait_that_ends_early_says_nothing_about_sizes(world: World, network: Network) -> None:
+    _, client = world.pair()
+    network.passes = 600
+    with pytest.raises(WaitTimeout):
+        client.bulk_link(bulk_link_opening.ANSWER_S / 2)
+    network.passes = 65_536
+    assert mtu_of(client.bulk_link(5.0)) == 8_960
 
 
 def test_a_media_driver_that_refuses_large_packets_gets_smaller_ones(
@@ -120,9 +132,10 @@ def test_a_connection_that_ends_meanwhile_says_nothing_about_sizes(
     def fail(bulk_link: BulkLink, *arguments: float) -> None:
         raise ended
 
-    with monkeypatch.context() as patch, pytest.raises(TransportError, match="ended with its connection"):
+    with monkeypatch.context() as patch:
         patch.setattr(BulkLink, "wait_open", fail)
-        client.bulk_link(5.0)
+        with pytest.raises(TransportError, match="ended with its connection"):
+            client.bulk_link(5.0)
     assert mtu_of(client.bulk_link(5.0)) == 8_960
 
 
@@ -191,3 +204,45 @@ def test_all_bulk_links_of_a_connection_end_when_its_network_carries_less(world:
     wait_for(lambda: mine.closed and theirs.closed, "both ends to close")
     errors = [str(one.error) for one in (mine, theirs)]
     assert any("the network carries packets of 1472 bytes now, and no more of 8960" in error for error in errors)
+
+
+def test_the_idle_bulk_links_of_a_connection_end_with_the_one_whose_packets_are_lost(
+    world: World, network: Network
+) -> None:
+    _, client = world.pair()
+    idle, used = client.bulk_link(5.0), client.bulk_link(5.0)
+    used.watch = RecordingWatch()
+    used.watch.error = TransportError("nothing arrived")
+    wait_for(lambda: used.closed and idle.closed, "both to end")
+    assert "nothing arrived" in str(idle.error)
+
+
+class RecordingWatch(PacketWatch):
+    """Records whether the bulk link reads. ``error`` is what it finds."""
+
+    error: TransportError | None = None
+
+    def __init__(self) -> None:
+        super().__init__(8_960, lambda: 8_960, time.monotonic())
+        self.is_reading: bool | None = None
+
+    def check(self, received_bytes: int, now: float, *, is_reading: bool) -> TransportError | None:
+        self.is_reading = is_reading
+        return self.error
+
+
+def test_a_bulk_link_does_not_read_while_its_program_is_slow_or_its_endpoint_holds_it(
+    world: World, network: Network
+) -> None:
+    mine, theirs = ends_of(world)
+    world.network.change = None
+    watch = mine.watch = RecordingWatch()
+    wait_for(lambda: watch.is_reading is True, "a check while it reads")
+    for _ in range(MAX_RECEIVED_BYTES // theirs.room + 1):
+        theirs.send(bytes(theirs.room), timeout=5.0)
+    wait_for(lambda: watch.is_reading is False, "a check while too much is received")
+    while mine.receive(0.1) is not None:
+        pass
+    wait_for(lambda: watch.is_reading is True, "a check after the program has caught up")
+    mine._owner.hold(mine.connection, True)
+    wait_for(lambda: watch.is_reading is False, "a check while the endpoint reads nothing")
