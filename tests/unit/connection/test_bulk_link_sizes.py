@@ -11,8 +11,11 @@ import pytest
 from aeron_spark.client import bulk_link_opening
 from aeron_spark.connection import packet_watch
 from aeron_spark.connection.bulk_links import MAX_RECEIVED_BYTES, BulkLink
+from aeron_spark.connection.link import LinkEnds
 from aeron_spark.connection.packet_watch import ALIVE_SECONDS, PacketWatch
-from aeron_spark.errors import RemoteError, TransportError, WaitTimeout
+from aeron_spark.errors import DataFormatError, RemoteError, TransportError, WaitTimeout
+from aeron_spark.protocol.frame_cipher import FrameDecryptor, FrameEncryptor
+from aeron_spark.protocol.liveness import Times
 from aeron_spark.protocol.rpc_objects import FIRST_SERVICE
 from aeron_spark.server import bulk_link_service
 from aeron_spark.transport.api import MTU_BYTES, ChannelPair, ChannelSettings, LinkIds
@@ -158,6 +161,34 @@ def test_a_fixed_size_is_not_changed(world: World, network: Network) -> None:
     mine, theirs = ends_of(world, channel_settings=fixed)
     assert (mine.watch, theirs.watch) == (None, None)
     assert network.messages.count(2_048 - 32) == 2
+
+
+@pytest.mark.parametrize("fills", [False, True])
+def test_only_a_link_that_fills_its_open_up_takes_one_with_zeros(fills: bool) -> None:
+    key = bytes(32)
+
+    def ends(open_bytes: int) -> LinkEnds:
+        unused: Any = None  # nothing is sent
+        return LinkEnds(
+            ChannelPair(1, unused),
+            FrameEncryptor(key),
+            FrameDecryptor(key),
+            Times(),
+            1 << 17,
+            0.0,
+            open_bytes=open_bytes,
+        )
+
+    sender, receiver = ends(2_048), ends(1_184 if fills else 0)
+    sender.prepare_open(7)
+    frame = sender._unsent_frame
+    assert frame is not None
+    assert frame.nbytes == 2_048
+    if fills:
+        assert receiver.verify(frame) == 7
+    else:
+        with pytest.raises(DataFormatError, match="not OPEN alone"):
+            receiver.verify(frame)
 
 
 def test_a_server_of_an_older_release_gets_links_as_before(

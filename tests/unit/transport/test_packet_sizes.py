@@ -79,6 +79,28 @@ def test_an_unknown_host_has_no_network_path() -> None:
     assert network_path("no-such-host.invalid") is None
 
 
+def test_a_host_with_several_addresses_has_the_smallest_packets_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    mtus = {"10.0.0.2": 9_000, "2001:db8::2": 1_500, "10.0.0.3": None}
+
+    def path_of(family: int, address: tuple[str, int]) -> NetworkPath | None:
+        mtu = mtus[address[0]]
+        return None if mtu is None else NetworkPath("own", address[0], packet_bytes(mtu, is_ipv6=":" in address[0]))
+
+    monkeypatch.setattr("socket.getaddrinfo", lambda *_, **__: [(0, 0, 0, "", (one, 9)) for one in mtus])
+    monkeypatch.setattr(network_paths, "_path_of", path_of)
+    assert network_path("feeds.example") == NetworkPath("own", "2001:db8::2", 1_440)
+
+
+def test_devices_that_are_down_or_gone_are_not_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, flags, mtu in (("up", "0x1003", "9000"), ("down", "0x1002", "1500"), ("odd", "", "1500")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "flags").write_text(flags)
+        (tmp_path / name / "mtu").write_text(mtu)
+    (tmp_path / "gone").mkdir()
+    monkeypatch.setattr(network_paths, "DEVICES", tmp_path)
+    assert network_paths.device_mtus() == {"up": 9_000}
+
+
 @pytest.mark.parametrize(
     ("content", "is_whole"), [("0\n", True), ("1\n", False), ("2\n", False), ("3\n", True), (None, False)]
 )
