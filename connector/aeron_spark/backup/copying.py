@@ -247,7 +247,8 @@ class _Copy:
         for cut, ledger in zip(self._source.cuts, self._ledgers, strict=True):
             for index, one in enumerate(cut.partitions):
                 linked_end = self._unchanged_end(cut, index, ledger)
-                for begin in range(self._bases[one.recording_id], one.end, one.segment_length):
+                first = self._bases[one.recording_id] if one.start < one.end else one.end
+                for begin in range(first, one.end, one.segment_length):
                     end = min(one.end, begin + one.segment_length)
                     self._copy_segment(f"{one.recording_id}-{begin}.rec", end - begin, one, end <= linked_end)
 

@@ -170,10 +170,11 @@ class StreamAdministration:
 
     def purge(self, request: rpc.PurgeStream) -> rpc.PartitionPositions:
         """Purge a stream, and return the new starts of its partitions."""
-        starts = self._access.stream(request.stream, "purge").purge(
+        stream = self._access.stream(request.stream, "purge")
+        stream.purge(
             partition=request.partition, before_position=request.before_position, before_time_ns=request.before_time_ns
         )
-        return rpc.PartitionPositions(tuple(starts))
+        return rpc.PartitionPositions(tuple(state.start for state in stream.states()))
 
     def _inspect(self, name: str) -> admin_rpc.StreamDescription:
         """Describe a stream, also a damaged one."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from aeron_spark.streams.model import PartitionState
 from aeron_spark.streams.reader_leases import ReaderLease
+from aeron_spark.streams.retention import Layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +45,10 @@ def figures_of(
 
 def _disk_bytes(state: PartitionState) -> int:
     """Return the bytes of the segments from that of ``start`` to that of ``end``."""
-    first = (state.start - state.start_position) // state.segment_length
-    return (-(-(state.end - state.start_position) // state.segment_length) - first) * state.segment_length
+    if state.start_position == state.end:
+        return 0
+    layout = Layout(state.start_position, state.term_length, state.segment_length)
+    return layout.segment_base(state.end - 1) + state.segment_length - layout.purge_base(state.start, state.end)
 
 
 def _lag_bytes(states: Sequence[PartitionState], lease: ReaderLease) -> int:

@@ -307,13 +307,14 @@ class JournaledLedger:
 
     def cut(self, definition: Definition, view: StreamView) -> StreamCut:
         """Return the present state for a backup; ``view`` is the present one."""
+        journal, ledger = self._journal, self.ledger
         partitions = tuple(
             PartitionCut(
-                one.recording_id, one.fingerprint, one.start, one.end, one.term_length, one.segment_length
+                one.recording_id, ledger.recordings[one.partition].fingerprint, one.start, one.end, one.term_length,
+                one.segment_length,
             )
             for one in view.states
         )  # fmt: skip
-        journal, ledger = self._journal, self.ledger
         return StreamCut(definition, journal.inode, journal.size, ledger.epoch, ledger.transactions, partitions)
 
     @property
@@ -353,11 +354,15 @@ class JournaledLedger:
             self._apply_error = repr(error)
             raise
 
-    def compact(self, now_ns: int) -> None:
-        """Rewrite the journal as one snapshot if it has grown enough; ``now_ns`` is since 1970."""
+    def compact(self, now_ns: int, max_joined_bytes: int = 0) -> None:
+        """Rewrite the journal as one snapshot if it has grown enough; ``now_ns`` is since 1970.
+
+        ``max_joined_bytes`` limits the transactions that the time index joins; see ``TimeIndex.thin``.
+        """
         if self._journal.is_worth_rewriting and not self._journal.broken:
             self.ledger.forget_single_use_writers(now_ns)
-            self.ledger.thin_time_index(now_ns)
+            for index in self.ledger.times:
+                index.thin(now_ns, max_joined_bytes)
             self._journal.rewrite([encode_record(self.ledger.snapshot())])
 
     def update_mark(self) -> None:

@@ -21,7 +21,11 @@ EpochNumber = Annotated[int, msgspec.Meta(ge=0)]  # below 2**64, see log.epochs
 
 
 class Recorded(msgspec.Struct, frozen=True, tag="recorded", forbid_unknown_fields=True):
-    """A recording is assigned to a partition for good; its first position is ``start``."""
+    """A recording is assigned to a partition that has no rows; its first position is ``start``.
+
+    A later record of the same partition replaces it: the new recording continues at the position at which the partition
+    ended.
+    """
 
     partition: Partition
     recording_id: int
@@ -65,10 +69,14 @@ class ContentFixed(msgspec.Struct, frozen=True, tag="content", forbid_unknown_fi
     schema: bytes
 
 
-class Purged(msgspec.Struct, frozen=True, tag="retained", forbid_unknown_fields=True):
-    """The named partitions begin at these positions. The segments before them are deleted after this record."""
+class Purged(msgspec.Struct, frozen=True, tag="retained", forbid_unknown_fields=True, omit_defaults=True):
+    """The named partitions begin at these positions. The segments before them are deleted after this record.
+
+    ``pending`` are positions to which a purge is to raise the starts when leases allow it.
+    """
 
     starts: dict[Partition, Position]
+    pending: dict[Partition, Position] = {}
 
 
 class Epoch(msgspec.Struct, frozen=True, tag="epoch", forbid_unknown_fields=True, omit_defaults=True):
@@ -124,18 +132,29 @@ class CommittedIn(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
     count: Count
 
 
-class RecordingOf(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The recording of a partition."""
+class RecordingOf(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The recording of a partition; its first position is ``start``.
+
+    ``first_fingerprint`` is that of the partition's first recording, "" if this is the first one.
+    """
 
     recording_id: int
     fingerprint: str
+    start: Position = 0
+    first_fingerprint: str = ""
+
+    @property
+    def identity(self) -> str:
+        """The fingerprint that names the partition in offsets; another recording does not change it."""
+        return self.first_fingerprint or self.fingerprint
 
 
 class Snapshot(msgspec.Struct, frozen=True, tag="snapshot", forbid_unknown_fields=True, omit_defaults=True):
     """The whole state of a ledger; ``times`` and ``begins`` are its time index, int64 little-endian.
 
     ``epochs`` are the remembered epochs, oldest first. ``committed_in`` has, by writer, the epochs in which the writer
-    committed. ``owned`` has the owners of writer ids. Snapshots of earlier releases do not have these three.
+    committed. ``owned`` has the owners of writer ids. ``joined`` marks the entries of the time index that are several
+    transactions. ``pending`` is as in Purged. Snapshots of earlier releases do not have these five.
     """
 
     time_ns: Time
@@ -152,6 +171,8 @@ class Snapshot(msgspec.Struct, frozen=True, tag="snapshot", forbid_unknown_field
     epochs: tuple[Epoch, ...] = ()
     committed_in: dict[str, tuple[CommittedIn, ...]] = {}
     owned: tuple[WriterOwned, ...] = ()
+    joined: list[bytes] = []
+    pending: dict[Partition, Position] = {}
 
 
 Record = Recorded | ContentFixed | RunStarted | WriterOwned | WriterReleased | Committed | Purged | Epoch | Snapshot

@@ -82,9 +82,10 @@ class Ledger:
         self.ends = [0] * partitions  # position after the last committed byte
         self.rows = [0] * partitions  # number of committed rows
         self.recordings: dict[int, RecordingOf] = {}
+        self.pending: dict[int, int] = {}  # by partition: the start that a purge requested, and a lease prevents
         self.owners = WriterOwners()
         self._writers: dict[str, Writer] = {}
-        self._times = [TimeIndex() for _ in range(partitions)]
+        self.times = [TimeIndex() for _ in range(partitions)]  # by partition
         self._epochs: deque[Epoch] = deque([self._first_epoch()])
         self._epochs_of: dict[int, Epochs] = {}  # a cache, by partition or TRANSACTIONS
         # By writer: its last transaction in each epoch, with the number of the stream's transactions up to it.
@@ -136,7 +137,7 @@ class Ledger:
         A partition without such a transaction has its committed end. For times of more than an hour ago the position
         may be earlier than necessary, but never later; see ``time_index.THINNING``.
         """
-        found = (index.find(time_ns) for index in self._times)
+        found = (index.find(time_ns) for index in self.times)
         return [end if begin is None else begin for begin, end in zip(found, self.ends, strict=True)]
 
     def committed_at(self, partition: int, position: int) -> int | None:
@@ -144,11 +145,7 @@ class Ledger:
 
         Of bytes from more than an hour ago the time may be too late; see ``TimeIndex.time_of``.
         """
-        return self._times[partition].time_of(position) if position < self.ends[partition] else None
-
-    def time_index_size(self) -> int:
-        """Return the number of entries of the time indexes of all partitions."""
-        return sum(map(len, self._times))
+        return self.times[partition].time_of(position) if position < self.ends[partition] else None
 
     @property
     def epoch(self) -> int:
@@ -324,10 +321,11 @@ class Ledger:
             )
         return record
 
-    def prepare_purge(self, starts: Mapping[int, int]) -> Purged | None:
-        """Return the record that raises the starts of partitions, or None if no start rises.
+    def prepare_purge(self, starts: Mapping[int, int], pending: Mapping[int, int] | None = None) -> Purged | None:
+        """Return the record that raises the starts of partitions, or None if it would change nothing.
 
-        Raises UsageError for a start after the committed end.
+        ``pending`` are the starts to which a purge is to raise them later. Raises UsageError for a start after the
+        committed end.
         """
         moved = {partition: start for partition, start in starts.items() if start > self.starts[partition]}
         for partition, start in moved.items():
@@ -337,11 +335,16 @@ class Ledger:
                     f"{self.ends[partition]}",
                     remedy="Purge at most up to the committed end.",
                 )
-        return Purged(moved) if moved else None
+        later = {
+            partition: start
+            for partition, start in (pending or {}).items()
+            if start > max(starts.get(partition, 0), self.starts[partition], self.pending.get(partition, 0))
+        }
+        return Purged(moved, later) if moved or later else None
 
     def snapshot(self) -> Snapshot:
         """Return the whole state as one record, which can replace all records so far."""
-        indexes = [index.to_bytes() for index in self._times]
+        indexes = [index.to_bytes() for index in self.times]
         return Snapshot(
             self.time_ns,
             self.transactions,
@@ -351,12 +354,14 @@ class Ledger:
             list(self.starts),
             list(self.ends),
             list(self.rows),
-            [times for times, _ in indexes],
-            [begins for _, begins in indexes],
+            [times for times, _, _ in indexes],
+            [begins for _, begins, _ in indexes],
             dict(self._writers),
             () if self.epoch == FIRST else tuple(self._epochs),
             dict(self._committed_in),
             self.owners.records(),
+            [joined for _, _, joined in indexes] if any(joined for _, _, joined in indexes) else [],
+            dict(self.pending),
         )
 
     # Changes
@@ -376,16 +381,12 @@ class Ledger:
                 self._apply_content(record)
             case Committed():
                 self._apply_committed(record)
-            case Purged(starts=starts):
-                self._apply_purged(starts)
+            case Purged():
+                self._apply_purged(record)
             case Epoch():
                 self._apply_epoch(record)
             case Snapshot():
                 self._apply_snapshot(record)
-
-    def thin_time_index(self, now_ns: int) -> int:
-        """Join old entries of the time indexes; return the number of removed entries. Needs no record."""
-        return sum(index.thin(now_ns) for index in self._times)
 
     def forget_single_use_writers(self, now_ns: int) -> list[str]:
         """Forget single-use writers a day after their last record; return their ids. Needs no record.
@@ -432,7 +433,7 @@ class Ledger:
 
     def _apply_recorded(self, record: Recorded) -> None:
         partition = record.partition
-        # A partition with rows cannot move to another recording: its positions would have other bytes.
+        # A partition with rows cannot move to another recording, which does not have their bytes.
         if (
             partition >= self.partitions
             or self.ends[partition] > self.starts[partition]
@@ -441,7 +442,9 @@ class Ledger:
             raise _contradiction(
                 f"partition {partition} gets another recording, which begins at position {record.start}"
             )
-        self.recordings[partition] = RecordingOf(record.recording_id, record.fingerprint)
+        before = self.recordings.get(partition)
+        first = "" if before is None else before.identity
+        self.recordings[partition] = RecordingOf(record.recording_id, record.fingerprint, record.start, first)
         self.starts[partition] = self.ends[partition] = record.start
 
     def _apply_content(self, record: ContentFixed) -> None:
@@ -483,7 +486,7 @@ class Ledger:
         )
         for partition, end in record.ends.items():
             if end > self.ends[partition]:
-                self._times[partition].add(record.time_ns, self.ends[partition])
+                self.times[partition].add(record.time_ns, self.ends[partition])
                 self.ends[partition] = end
         for partition, rows in record.rows.items():
             self.rows[partition] += rows
@@ -509,30 +512,38 @@ class Ledger:
                 return f"partition {partition} would end at position {end}, before its end {self.ends[partition]}"
         return ""
 
-    def _apply_purged(self, starts: Mapping[int, int]) -> None:
-        for partition, start in starts.items():
+    def _apply_purged(self, record: Purged) -> None:
+        for partition, start in (*record.starts.items(), *record.pending.items()):
             if not 0 <= partition < self.partitions or not self.starts[partition] <= start <= self.ends[partition]:
                 raise _contradiction(
                     f"partition {partition} begins at position {start}, outside of its committed range"
                 )
-        for partition, start in starts.items():
+        for partition, start in record.starts.items():
             self.starts[partition] = start
-            self._times[partition].forget_before(start)
+            if start == self.ends[partition]:
+                self.times[partition].clear()
+            else:
+                self.times[partition].forget_before(start)
+        pending = {**self.pending, **record.pending}
+        self.pending = {partition: start for partition, start in pending.items() if start > self.starts[partition]}
 
     def _apply_snapshot(self, record: Snapshot) -> None:
-        lengths = {len(part) for part in (record.starts, record.ends, record.rows, record.times, record.begins)}
+        parts = (record.starts, record.ends, record.rows, record.times, record.begins, record.joined or record.times)
+        lengths = {len(part) for part in parts}
         if lengths != {self.partitions}:
             raise _contradiction(f"a snapshot has {sorted(lengths)} partitions, the stream has {self.partitions}")
         if any(len(one.ends) != self.partitions for one in record.epochs):
             raise _contradiction(f"an epoch of a snapshot does not have {self.partitions} partitions")
-        times = [TimeIndex.from_bytes(*both) for both in zip(record.times, record.begins, strict=True)]
+        joined = record.joined or [b""] * self.partitions
+        times = [TimeIndex.from_bytes(*parts) for parts in zip(record.times, record.begins, joined, strict=True)]
         self._keep_epochs(record.epochs or [self._first_epoch()])
         self._committed_in = dict(record.committed_in)
         self.owners = WriterOwners(record.owned)
         self.content, self.schema = record.content, record.schema
         self.time_ns, self.transactions = record.time_ns, record.transactions
         self.starts, self.ends, self.rows = list(record.starts), list(record.ends), list(record.rows)
-        self.recordings, self._writers, self._times = dict(record.recordings), dict(record.writers), times
+        self.recordings, self._writers, self.times = dict(record.recordings), dict(record.writers), times
+        self.pending = dict(record.pending)
 
     def _check_not_fenced(self, writer: str, run: str) -> None:
         known = self._writers.get(writer)

@@ -18,8 +18,8 @@ class PartitionState:
 
     partition: int
     recording_id: int
-    fingerprint: str
-    start: int  # the first position that is not purged
+    fingerprint: str  # of the partition's first recording: another recording does not change it
+    start: int  # the start of the first transaction that is not purged
     end: int  # the position after the last committed transaction
     term_length: int
     initial_term_id: int
@@ -42,6 +42,33 @@ class StreamView:
     def is_beyond(self, ends: list[int]) -> bool:
         """Whether the committed end of any partition is after its position in ``ends``."""
         return any(state.end > end for state, end in zip(self.states, ends, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBytes:
+    """Bytes that a purge did not free, and why they stay: ``segment``, ``lease`` or ``hold``.
+
+    ``segment``: a segment file also has readable rows, or the partition has no recording slot to continue in another
+    file. ``lease``: the rows are readable, because a reader has leased them; ``holder`` is the reader's key, ``reader``
+    its id, ``until_ns`` the end of its lease, since 1970. ``hold``: ``holder`` copies the files.
+    """
+
+    bytes: int
+    why: str
+    holder: str = ""
+    reader: str = ""
+    until_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PurgedPartition:
+    """A purge of one partition: its first position before and now, the bytes freed now, and those that are not."""
+
+    partition: int
+    before: int
+    start: int
+    freed: int
+    held: tuple[HeldBytes, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,18 +43,23 @@ class NoRoomToRecord(TransportError):
 
 def create_recording(address: ArchiveAddress, alias: str, stream_id: int, term_length: int, mtu: int) -> Shape:
     """Create the recording of a new partition, at position 0; return its shape. Raises TransportError."""
-    archive = archive_of(address)
     channel = ChannelUri("ipc").with_params(alias=alias, term_length=term_length, mtu=mtu, sparse=True)
+    return Shape.of(_create_recorded(address, channel, stream_id))
+
+
+def _create_recorded(address: ArchiveAddress, channel: ChannelUri, stream_id: int) -> Recording:
+    """Create an empty recording by a publication that is closed at once; return it. Raises TransportError."""
+    archive = archive_of(address)
     publication, recording_id = _open_recorded(archive, channel, stream_id, None)
-    with java_errors(f"closing the first publication of {alias}"):
+    with java_errors(f"closing the first publication of {channel}"):
         publication.close()
     found = archive.recording(recording_id)
     if found is None:
         raise TransportError(
-            f"the archive does not list the new recording {recording_id} of {alias}",
+            f"the archive does not list the new recording {recording_id} of {channel}",
             remedy="See the archive's errors: aeron-spark errors.",
         )
-    return Shape.of(found)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +90,11 @@ class Partition:
         timeout_s: float = RECORDING_TIMEOUT_S,
     ) -> None:
         self.shape = shape
+        self.first_position = 0
+        """The first position in the recording's files, once they are attached."""
         self.used_at = 0.0  # seconds by the clock of ``Recordings``
         self.name = f"partition {index} of stream {stream.name!r}"
-        self._alias = alias_of(stream, index)
+        self.alias = alias_of(stream, index)
         self._address = address
         self._timeout_s = timeout_s
         self._on_stopped = on_stopped
@@ -106,11 +113,17 @@ class Partition:
         """The Aeron session id of the open publication, or 0."""
         return 0 if self._publication is None else self._publication.session_id
 
+    @property
+    def is_published_ahead(self) -> bool:
+        """Whether bytes of a stage were published before their commit."""
+        return self._ahead is not None
+
     def attach(self, found: Recording | None, end: int) -> None:
         """Take over the shape that the archive reports. Raises DataLossError for a missing or another recording."""
         self._check_identity(found, end)
         if found is not None:
             self.shape = Shape.of(found)
+            self.first_position = found.start_position
 
     def prepare(self, end: int, stage_id: str) -> int:
         """Open a publication at the committed ``end``, or after the bytes of stage ``stage_id`` published ahead.
@@ -258,6 +271,21 @@ class Partition:
         found = archive.recording(self.shape.recording_id)
         if found is not None and found.start_position < position:
             archive.purge_segments(self.shape.recording_id, position)
+        self.first_position = position
+
+    def create_successor(self, end: int) -> Recording:
+        """Create an empty recording that begins at ``end``, for :meth:`move_to`. Closes the publication.
+
+        Raises NoRoomToRecord, TransportError.
+        """
+        self.close_publication()
+        return _create_recorded(self._address, self._channel(end), self.shape.stream_id)
+
+    def move_to(self, successor: Recording) -> None:
+        """Continue in another recording, which :meth:`create_successor` made."""
+        self.shape = Shape.of(successor)
+        self.first_position = successor.start_position
+        self._has_uncommitted = False
 
     def close_publication(self) -> None:
         """Close the publication, which stops its recording; the next :meth:`prepare` extends the recording."""
@@ -279,11 +307,12 @@ class Partition:
         self.close_publication()
         delete_recording(archive_of(self._address), self.shape.recording_id, self._timeout_s)
 
-    def _extend(self, end: int) -> None:
+    def _channel(self, end: int) -> ChannelUri:
+        """Return the channel of a publication that begins at ``end``."""
         shape = self.shape
         terms, offset = divmod(end, shape.term_length)
-        channel = ChannelUri("ipc").with_params(
-            alias=self._alias,
+        return ChannelUri("ipc").with_params(
+            alias=self.alias,
             term_length=shape.term_length,
             mtu=shape.mtu,
             sparse=True,
@@ -291,8 +320,12 @@ class Partition:
             term_id=_int32(shape.initial_term_id + terms),
             term_offset=offset,
         )
+
+    def _extend(self, end: int) -> None:
         archive = archive_of(self._address)
-        self._publication, _ = _open_recorded(archive, channel, shape.stream_id, shape.recording_id)
+        self._publication, _ = _open_recorded(
+            archive, self._channel(end), self.shape.stream_id, self.shape.recording_id
+        )
         self._is_stop_reported = False
         if self._publication.position != end:
             raise TransportError(
@@ -372,6 +405,11 @@ class Partition:
 def alias_of(stream: Definition, index: int) -> str:
     """Return the alias of a partition's channel, which the archive lists; no other stream has it."""
     return f"aeron-spark:{stream.original_name}:{index}:{stream.created_ns:x}"
+
+
+def has_alias(recording: Recording, alias: str) -> bool:
+    """Whether the channel of a recording has this alias."""
+    return ChannelUri.parse(recording.original_channel, foreign=True).get("alias") == alias
 
 
 def delete_recording(archive: Archive, recording_id: int, timeout_s: float = RECORDING_TIMEOUT_S) -> None:

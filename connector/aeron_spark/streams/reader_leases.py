@@ -9,7 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from aeron_spark.errors import OptionError, RefusedError
 
@@ -24,6 +24,14 @@ class ReaderLease:
 
     positions: Mapping[int, int]
     until: float  # seconds, monotonic
+
+
+class LeaseHolder(NamedTuple):
+    """The key and the id of a reader with a lease, and the seconds until the lease ends."""
+
+    owner: str
+    reader: str
+    seconds: float
 
 
 class ReaderLeases:
@@ -68,6 +76,14 @@ class ReaderLeases:
             if lease.until > now and partition in lease.positions
         ]
         return min(leased, default=None)
+
+    def holders(self, partition: int, before: int, now: float) -> list[LeaseHolder]:
+        """Return the holders of live leases of positions of ``partition`` before a position."""
+        return [
+            LeaseHolder(owner, reader, lease.until - now)
+            for (owner, reader), lease in self._leases.items()
+            if lease.until > now and lease.positions.get(partition, before) < before
+        ]
 
     def overridden(self, starts: Mapping[int, int], now: float) -> list[str]:
         """Return the readers with a live lease of a position before the new start of its partition."""

@@ -13,7 +13,8 @@ from aeron_spark.streams.journal_records import RecordingOf
 from aeron_spark.streams.ledger import Ledger
 from aeron_spark.streams.model import PartitionState, Shape, StreamSettings, StreamView
 from aeron_spark.streams.observer import StreamObserver
-from aeron_spark.streams.partition import NoRoomToRecord, Partition
+from aeron_spark.streams.partition import NoRoomToRecord, Partition, delete_recording, has_alias
+from aeron_spark.streams.retention import Layout
 from aeron_spark.streams.stages import Stage, StageItems
 from aeron_spark.waiting import Deadline
 
@@ -83,9 +84,10 @@ class Recordings:
         self.awaited_s = 0.0
         """Seconds for which the last ``publish`` waited for the archive."""
         self._free_slots = free_slots
-        self._to_purge: dict[
-            int, int
-        ] = {}  # by partition: the start of a segment, before which segments are still to be deleted
+        # By partition: the start of a segment, before which segments are still to be deleted.
+        self._to_purge: dict[int, int] = {}
+        # Recordings that no partition has any more, by id: the partition that had it, and its bytes.
+        self._retired: dict[int, tuple[int, int]] = {}
         self.partitions: Sequence[Partition] = [
             Partition(
                 definition,
@@ -110,11 +112,15 @@ class Recordings:
     def recover(self, known: Mapping[int, Recording] | None, starts: Sequence[int], ends: Sequence[int]) -> Recovered:
         """Truncate each recording at its committed end; return the truncated ones, and the first loss.
 
-        ``known`` are the archive's recordings by id, if the caller has listed them.
+        ``known`` are the archive's recordings by id, if the caller has listed them. Other recordings of a partition are
+        left from a move to another recording, before or after the journal had it; the next :meth:`purge` deletes them.
         """
         archive = archive_of(self._address)
         loss: DataLossError | None = None
         truncated: dict[int, tuple[int, int]] = {}
+        of_stream: dict[int, list[Recording]] = {}
+        for one in (known or {}).values():
+            of_stream.setdefault(one.stream_id, []).append(one)
         for index, partition in enumerate(self.partitions):
             recording_id = partition.shape.recording_id
             found = archive.recording(recording_id) if known is None else known.get(recording_id)
@@ -128,8 +134,10 @@ class Recordings:
             else:
                 if was > ends[index]:
                     truncated[index] = was, ends[index]
-                if found is not None and found.start_position < starts[index]:
-                    self._to_purge[index] = starts[index]
+                self.schedule_purge({index: starts[index]}, ends)
+                for one in of_stream.get(partition.shape.stream_id, ()):
+                    if one.id != recording_id and has_alias(one, partition.alias):
+                        self._retired[one.id] = index, (one.stop_position or one.start_position) - one.start_position
         return Recovered(loss, truncated)
 
     def publish(self, stages: Mapping[int, Sequence[Stage]], ends: Sequence[int]) -> dict[int, int]:
@@ -244,12 +252,59 @@ class Recordings:
             partition.await_recording_ended()
         return bool(closed)
 
-    def schedule_purge(self, starts: Mapping[int, int]) -> None:
-        """Let the next :meth:`purge` delete the segments before these positions."""
-        self._to_purge.update(starts)
+    def layout(self, index: int) -> Layout:
+        """Return the positions at which the segments of a partition begin."""
+        partition = self.partitions[index]
+        return Layout(partition.first_position, partition.shape.term_length, partition.shape.segment_length)
+
+    def schedule_purge(self, starts: Mapping[int, int], ends: Sequence[int]) -> None:
+        """Let the next :meth:`purge` delete the whole segments before these starts of partitions."""
+        for index, start in starts.items():
+            base = self.layout(index).purge_base(start, ends[index])
+            if base > self.partitions[index].first_position:
+                self._to_purge[index] = base
+
+    def frees_segment(self, index: int, start: int, end: int) -> bool:
+        """Whether a partition that begins at ``start`` and ends at ``end`` needs fewer segments than now."""
+        first = self._to_purge.get(index, self.partitions[index].first_position)
+        return self.layout(index).purge_base(start, end) > first
+
+    def unreadable_bytes(self, index: int, start: int) -> tuple[int, int]:
+        """Return the bytes before ``start`` that are still on the disk: those to be deleted, and those of a segment.
+
+        The latter are in the segment with ``start``.
+        """
+        first = self.partitions[index].first_position
+        base = max(first, self._to_purge.get(index, first))
+        retired = sum(size for owner, size in self._retired.values() if owner == index)
+        return retired + base - first, max(0, start - base)
+
+    def create_successor(self, index: int, end: int) -> Recording:
+        """Create an empty recording that begins at the ``end`` of a partition without rows, for :meth:`move_to`.
+
+        Raises NoRoomToRecord if other streams commit and use all recording slots, TransportError.
+        """
+        partition = self.partitions[index]
+        try:
+            return partition.create_successor(end)
+        except NoRoomToRecord:
+            if not (self.release_slots() or self._free_slots()):
+                raise
+            return partition.create_successor(end)
+
+    def move_to(self, index: int, successor: Recording, end: int) -> None:
+        """Continue a partition in another recording; the next :meth:`purge` deletes the one before."""
+        partition = self.partitions[index]
+        self._retired[partition.shape.recording_id] = index, end - partition.first_position
+        self._to_purge.pop(index, None)
+        partition.move_to(successor)
+
+    def retire(self, index: int, recording: Recording) -> None:
+        """Let the next :meth:`purge` delete a recording of a partition that its journal does not have."""
+        self._retired[recording.id] = index, 0
 
     def purge(self) -> None:
-        """Delete the segments that were scheduled, and those of earlier calls that failed.
+        """Delete the segments and recordings that are not needed, and those of earlier calls that failed.
 
         Raises TransportError if the archive fails; the next call retries.
         """
@@ -261,6 +316,13 @@ class Recordings:
                 last_error = error
             else:
                 del self._to_purge[index]
+        for recording_id in list(self._retired):
+            try:
+                delete_recording(archive_of(self._address), recording_id)
+            except AeronSparkError as error:
+                last_error = error
+            else:
+                del self._retired[recording_id]
         if last_error is not None:
             raise last_error
 
@@ -268,12 +330,12 @@ class Recordings:
         """Return the view of these recordings for readers, by the current ledger."""
         states = []
         for index, partition in enumerate(self.partitions):
-            shape = partition.shape
+            shape, recording = partition.shape, ledger.recordings[index]
             states.append(
                 PartitionState(
                     partition=index,
                     recording_id=shape.recording_id,
-                    fingerprint=shape.fingerprint,
+                    fingerprint=recording.identity,
                     start=ledger.starts[index],
                     end=ledger.ends[index],
                     term_length=shape.term_length,
@@ -282,7 +344,7 @@ class Recordings:
                     stream_id=shape.stream_id,
                     session_id=partition.session_id,
                     segment_length=shape.segment_length,
-                    start_position=0,
+                    start_position=recording.start,
                     epochs=ledger.epochs(index),
                 )
             )

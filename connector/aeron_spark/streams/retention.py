@@ -1,14 +1,25 @@
-"""Decides which segments of a partition are deleted: by retention, but not under a reader's lease. Pure.
+"""Decides from which transaction on a partition is readable: by retention, but not under a reader's lease. Pure.
+
+The *start* of a partition is the start of a transaction, or the committed end. The files follow in whole segments.
+
+The promise: a row beyond the retention is unreadable within 2 s and 0.2 % of the retention. The server decides each
+second. It writes a start to the journal, with an fsync, when rows of ``MOVE_PART`` of the retention are due, or a
+segment is free. Two rows that the time index has joined count as one: by time they are at most 0.14 % of their age
+apart (``time_index.THINNING``), by bytes they are at most ``JOIN_PART`` of the retention.
 
 All positions are in bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final, NamedTuple
 
-from aeron_spark.streams.time_index import SECOND_NS
+from aeron_spark.streams.definition import Definition
+from aeron_spark.streams.time_index import SECOND_NS, TimeIndex
+
+MOVE_PART: Final = 1 / 2_000
+JOIN_PART: Final = 1 / 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,43 +35,66 @@ class Layout:
         origin = self.start - self.start % self.term_length
         return position - (position - origin) % self.segment_length
 
+    def purge_base(self, start: int, end: int) -> int:
+        """Return the position before which segments may be deleted, of a recording to ``end``, readable from ``start``.
 
-def retention_start(end: int, *, retention_bytes: int, by_time: int | None) -> int:
-    """Return the position from which the retention keeps rows of a partition that ends at ``end``.
-
-    ``retention_bytes`` 0 is no limit by size. ``by_time`` is the start of the first transaction within the retention
-    time, or None for no limit by time.
-    """
-    by_bytes = end - retention_bytes if retention_bytes else 0
-    return max(0, by_bytes, by_time or 0)
+        The archive keeps the last segment with bytes.
+        """
+        return self.segment_base(min(start, max(self.start, end - 1)))
 
 
-def retention_starts(
-    ends: Sequence[int], position_at: Callable[[int], Sequence[int]], now_ns: int, *, retention_bytes: int,
-    retention_seconds: float,
-) -> dict[int, int]:  # fmt: skip
-    """Return, by partition, the position from which the retention keeps rows; empty without a retention.
+class Limits(NamedTuple):
+    """A retention: bytes of a partition, and seconds. 0 is no limit."""
 
-    ``ends`` are the ends of the partitions at ``now_ns`` (since 1970), ``position_at`` returns their positions at a
-    time in nanoseconds. 0 is no limit.
-    """
-    if not retention_bytes and not retention_seconds:
-        return {}
-    times = position_at(now_ns - int(retention_seconds * SECOND_NS)) if retention_seconds else [0] * len(ends)
-    return {
-        index: retention_start(end, retention_bytes=retention_bytes, by_time=by_time)
-        for index, (end, by_time) in enumerate(zip(ends, times, strict=True))
-    }
+    bytes: int
+    seconds: float
+
+    @classmethod
+    def of(cls, definition: Definition) -> Limits:
+        """Return the retention of a stream."""
+        return cls(definition.retention_bytes, definition.retention_seconds)
+
+    @property
+    def max_joined_bytes(self) -> int:
+        """The bytes of transactions that the time index may join at most; 0 is no limit."""
+        return max(1, int(self.bytes * JOIN_PART)) if self.bytes else 0
+
+    def start(self, times: TimeIndex, end: int, now_ns: int, *, end_then: int | None = None) -> int:
+        """Return the position from which the retention keeps rows at ``now_ns`` (since 1970); 0 without a limit.
+
+        ``end`` is the committed end, ``end_then`` that at ``now_ns`` if this is in the past. The last transaction stays
+        by bytes alone; by time it goes.
+        """
+        by_bytes = by_time = 0
+        size = end if end_then is None else end_then
+        if self.bytes and size > self.bytes:
+            by_bytes = times.begin_after(size - self.bytes) or 0
+        if self.seconds:
+            found = times.find(now_ns - int(self.seconds * SECOND_NS))
+            by_time = end if found is None else found
+        return max(by_bytes, by_time)
+
+    def is_due(self, times: TimeIndex, start: int, wanted: int, now_ns: int) -> bool:
+        """Whether rows of ``MOVE_PART`` of the retention are between ``start`` and ``wanted``, and may go."""
+        if self.bytes and wanted - start >= self.bytes * MOVE_PART:
+            return True
+        committed_ns = times.time_of(start)
+        return bool(
+            self.seconds
+            and committed_ns is not None
+            and now_ns - committed_ns >= self.seconds * (1 + MOVE_PART) * SECOND_NS
+        )
 
 
-def purge_to(
-    wanted: int, layout: Layout, *, start: int, end: int, leased: int | None = None, overdue: int = 0
+def allowed_start(
+    times: TimeIndex, wanted: int, *, start: int, end: int, leased: int | None = None, overdue: int = 0
 ) -> int:  # fmt: skip
-    """Return the partition's new start: the start of the last segment that is not after ``wanted`` and ``leased``.
+    """Return the start of the last transaction up to ``wanted`` and ``leased``, or ``end``; never before ``start``.
 
     ``start`` and ``end`` are the committed ones, ``leased`` is the lowest position under a live lease. Rows before
-    ``overdue`` are not protected by leases. The segment with the committed end always stays. Returns ``start`` if no
-    segment can be deleted.
+    ``overdue`` are not protected by leases.
     """
-    limit = min(wanted, end) if leased is None else min(wanted, end, max(leased, overdue))
-    return max(start, layout.segment_base(limit)) if limit > start else start
+    limit = wanted if leased is None else min(wanted, max(leased, overdue))
+    if limit >= end:
+        return end
+    return max(start, times.begin_before(limit) or 0)

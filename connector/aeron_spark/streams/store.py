@@ -52,14 +52,19 @@ from aeron_spark.streams.deletion_holds import DeletionHolds
 from aeron_spark.streams.journal import StoreOpening, create_ledger
 from aeron_spark.streams.model import Shape, StreamSettings
 from aeron_spark.streams.observer import StreamObserver
-from aeron_spark.streams.partition import RECORDING_TIMEOUT_S, alias_of, create_recording, delete_recording
+from aeron_spark.streams.partition import (
+    RECORDING_TIMEOUT_S,
+    alias_of,
+    create_recording,
+    delete_recording,
+    has_alias,
+)
 from aeron_spark.streams.reader_leases import ReaderLeases
 from aeron_spark.streams.recordings import retry_for_slot
 from aeron_spark.streams.renaming import finish_rename, rename_files
 from aeron_spark.streams.schema_changes import merge
 from aeron_spark.streams.stage_files import StageSpace
 from aeron_spark.streams.stream import Stream
-from aeron_spark.transport.channel import ChannelUri
 
 LOCK: Final = "lock"
 CREATING: Final = ".creating-"
@@ -390,9 +395,12 @@ class StreamStore:
         with self._changing:
             for leftover in self._leftovers():
                 errors += self._remove_folder(leftover)
-            for name in self.unrecovered:
-                with suppress(AeronSparkError):
-                    self._open_stream(name)
+            unrecovered = self.unrecovered
+            with suppress(AeronSparkError):
+                recordings = self._recordings() if unrecovered else {}
+                for name in unrecovered:
+                    with suppress(AeronSparkError):
+                        self._open_stream(name, recordings)
         return errors
 
     def close(self) -> None:
@@ -447,7 +455,7 @@ class StreamStore:
                 f"a restore into {self.folder} did not finish",
                 remedy="Empty this folder and the archive's folder, and restore again.",
             )
-        recordings = {recording.id: recording for recording in archive_of(self._address).recordings()}
+        recordings = self._recordings()
         for leftover in self._leftovers():
             _check_not_closing(is_closing)
             self._remove_folder(leftover)
@@ -459,6 +467,9 @@ class StreamStore:
             with suppress(AeronSparkError):
                 self._open_stream(name, recordings)
             progress(number, len(names))
+
+    def _recordings(self) -> dict[int, Recording]:
+        return {recording.id: recording for recording in archive_of(self._address).recordings()}
 
     def _open_stream(
         self, name: str, recordings: dict[int, Recording] | None = None, leases: ReaderLeases | None = None
@@ -546,7 +557,7 @@ class StreamStore:
             aliases = {id_: alias_of(definition, index) for index, id_ in enumerate(definition.stream_ids)}
             for stream_id, alias in aliases.items():
                 for found in archive.recordings(stream_id):
-                    if ChannelUri.parse(found.original_channel, foreign=True).get("alias") == alias:
+                    if has_alias(found, alias):
                         delete_recording(archive, found.id, RECORDING_TIMEOUT_S)
         except AeronSparkError as error:
             return [error]

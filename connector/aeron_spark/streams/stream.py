@@ -34,7 +34,7 @@ from aeron_spark.streams.figures import StreamFigures, figures_of
 from aeron_spark.streams.journal import JournaledLedger, StoreOpening
 from aeron_spark.streams.ledger import NO_TRANSACTION, BeginOutcome
 from aeron_spark.streams.ledger_stream import LedgerStream
-from aeron_spark.streams.model import CommitOutcome, StreamSettings
+from aeron_spark.streams.model import CommitOutcome, PurgedPartition, StreamSettings
 from aeron_spark.streams.observer import CommittedTransaction, StreamObserver, StreamRecovery
 from aeron_spark.streams.reader_leases import ReaderLease, ReaderLeases
 from aeron_spark.streams.recordings import Recordings, free_nothing
@@ -302,16 +302,16 @@ class Stream(LedgerStream):
 
     def purge(
         self, *, partition: int | None = None, before_position: int | None = None, before_time_ns: int | None = None
-    ) -> list[int]:
-        """Delete whole segments of one or all partitions before a position or a commit time; return the new starts.
+    ) -> list[PurgedPartition]:
+        """Make the transactions of one or all partitions before a position or a commit time unreadable.
 
-        Segments with leased positions stay.
+        The transaction with the position stays. Transactions that a reader has leased go when the lease ends. Returns
+        for each partition what was freed now, and what is not.
         """
         self._check_partition(partition or 0)
         with self._lock_writing():
             self._refuse_unwritable()
-            self.space.purge(partition, before_position, before_time_ns)
-        return [state.start for state in self._view.states]
+            return self.space.purge(partition, before_position, before_time_ns)
 
     def redefine(self, change: Callable[[Definition], Definition], seconds: float | None = None) -> Definition:
         """Replace the definition by ``change`` of it, in the file and here; return it. Ends waits if the stream ended.
@@ -332,8 +332,7 @@ class Stream(LedgerStream):
         """Return the first position of each partition that the retention of ``definition`` would keep now."""
         with self._state:
             self._refuse_closed()
-            wanted = self.space.retention_starts(definition)
-            return [max(start, wanted.get(index, 0)) for index, start in enumerate(self._ledger.starts)]
+            return self.space.retention_starts(definition)
 
     def recover(self, recordings: Mapping[int, Recording] | None = None) -> None:
         """Truncate each recording at its committed end. ``recordings`` are the archive's by id, if they were listed.
@@ -392,7 +391,7 @@ class Stream(LedgerStream):
                 self.space.apply_retention(lease_delay_s)
                 with self._state:
                     if not self._holds.holder:  # a backup copies the journal's file
-                        self._journal.compact(self._wall())
+                        self._journal.compact(self._wall(), self.space.limits.max_joined_bytes)
         except AeronSparkError as error:
             return [error]
         finally:

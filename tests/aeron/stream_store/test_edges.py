@@ -81,7 +81,8 @@ def test_all_rows_can_be_purged_if_the_end_is_the_end_of_a_segment(
     assert ends(stream) == [2 * SEGMENT]
     if extended:
         stream.release_slots()
-    assert stream.purge(before_position=2**60) == [2 * SEGMENT]
+    (purged,) = stream.purge(before_position=2**60)
+    assert (purged.start, purged.freed, purged.held) == (2 * SEGMENT, 2 * SEGMENT, ())
     assert list(stream.blocks(0, 2 * SEGMENT, 2**60, 100)) == []
     stream.release_slots()
     write(stream, 1, {0: [b"after"]})
@@ -157,7 +158,8 @@ def test_an_archive_without_local_files_is_refused(streams: StreamStore, node: N
 
 def test_segments_are_counted_from_position_0_after_a_purge(streams: StreamStore, node: NodeHandle) -> None:
     stream = streams.create("a", 1, term_bytes=TERM)
-    write(stream, 0, {0: FULL_TERM * 4})
+    for transaction in range(2):
+        write(stream, transaction, {0: FULL_TERM * 2})
     stream.purge(before_position=2 * SEGMENT + 5)
     recording = archive_of(embedded(node)).recording(stream.states()[0].recording_id)
     assert recording is not None

@@ -15,6 +15,7 @@ from aeron_spark.direct.archives import embedded
 from aeron_spark.errors import DataLossError, InUseError, OptionError, RefusedError, TransportError, UsageError
 from aeron_spark.node import NodeHandle
 from aeron_spark.streams import store as stores
+from aeron_spark.streams.model import HeldBytes, PurgedPartition
 from aeron_spark.streams.partition import NoRoomToRecord
 from aeron_spark.streams.recordings import SLOT_TIMEOUT_S
 from aeron_spark.streams.store import StreamStore
@@ -78,7 +79,9 @@ def wait_until_purged(node: NodeHandle, stream: Stream) -> None:
     """Wait until the first segment has the partition's start: the archive responds before it deletes files."""
     start = stream.states()[0].start
     wait_for(
-        lambda: segment_positions(node, stream)[0] == start, TIMEOUT_S, f"the segments before {start} to be deleted"
+        lambda: segment_positions(node, stream)[0] == start - start % SEGMENT,
+        TIMEOUT_S,
+        f"the segments before {start} to be deleted",
     )
 
 
@@ -114,29 +117,34 @@ def test_the_lag_of_a_reader_is_the_age_of_its_first_unread_row(streams: StreamS
         stream.lags_ns({2: 0})
 
 
+def starts(report: list[PurgedPartition]) -> list[int]:
+    """Return the first positions of the partitions after a purge."""
+    return [one.start for one in report]
+
+
 def test_a_purge_deletes_whole_segments_and_reads_before_it_fail(
     streams: StreamStore, clock: Clock, node: NodeHandle
 ) -> None:
     stream = streams.create("a", 2, term_bytes=TERM)
     begins = commit_each_second(stream, clock)
     assert len(segment_positions(node, stream)) > 8
-    (start, other) = stream.purge(partition=0, before_position=begins[5])
-    assert begins[5] - SEGMENT < start <= begins[5]
-    assert (start % SEGMENT, other) == (0, 0)
+    start = begins[5]
+    freed = start - start % SEGMENT
+    assert stream.purge(partition=0, before_position=start + 100) == [
+        PurgedPartition(0, 0, start, freed, (HeldBytes(start % SEGMENT, "segment"),))
+    ]
     wait_until_purged(node, stream)
-    assert stream.states()[0].start == start
+    assert [state.start for state in stream.states()] == [start, 0]
     with pytest.raises(DataLossError, match=f"purged up to position {start}"):
         stream.blocks(0, 0, 100, 100)
     with pytest.raises(DataLossError):
         stream.boundary(0, 0, 100, 100, None, framed=False)
     assert sum(len(data) for _, data in stream.blocks(0, start, 2**40, 1 << 16)) == ends(stream)[0] - start
     assert stream.position_at(0) == [start, 0]
-    by_time = stream.purge(before_time_ns=clock.wall_ns())
-    assert start < by_time[0] <= begins[9]
-    assert stream.purge(before_position=begins[2])[0] == by_time[0]
+    assert starts(stream.purge(before_time_ns=clock.wall_ns())) == [begins[9], 0]
+    assert starts(stream.purge(before_position=begins[2])) == [begins[9], 0]
     commit_each_second(stream, clock, 2)
-    assert stream.purge(before_position=2**60)[0] <= ends(stream)[0]
-    assert segment_positions(node, stream)
+    assert starts(stream.purge(before_position=2**60)) == ends(stream)
 
 
 def test_a_purge_during_a_read_is_a_data_loss(streams: StreamStore, clock: Clock, node: NodeHandle) -> None:
@@ -155,12 +163,17 @@ def test_a_lease_keeps_the_segments_of_its_reader(streams: StreamStore, clock: C
     begins = commit_each_second(stream, clock)
     stream.lease("slow", {0: begins[3]}, 60)
     stream.lease("fast", {0: begins[8]}, 60)
-    (start,) = stream.purge(before_position=begins[9])
-    assert begins[3] - SEGMENT < start <= begins[3]
-    stream.lease("slow", {0: begins[6]}, 60)
-    assert begins[6] - SEGMENT < stream.purge(before_position=begins[9])[0] <= begins[6]
+    (found,) = stream.purge(before_position=begins[9])
+    assert found.start == begins[3]
+    assert found.held == (
+        HeldBytes(begins[3] % SEGMENT, "segment"),
+        HeldBytes(begins[9] - begins[3], "lease", "", "slow", clock.wall_ns() + 60 * NS_PER_S),
+    )
+    stream.lease("slow", {0: begins[6] + 100}, 60)
+    assert starts(stream.purge(before_position=begins[8])) == [begins[6]]
     clock.now += 61
-    assert stream.purge(before_position=begins[9])[0] > begins[6]
+    assert streams.tick() == []
+    assert stream.states()[0].start == begins[9], "a purge goes on when the lease has ended"
 
 
 def test_housekeeping_applies_the_retention_by_bytes_and_by_time(
@@ -168,20 +181,20 @@ def test_housekeeping_applies_the_retention_by_bytes_and_by_time(
 ) -> None:
     by_bytes = streams.create("bytes", 1, term_bytes=TERM, retention_bytes=3 * SEGMENT)
     by_time = streams.create("time", 1, term_bytes=TERM, retention_seconds=4.5)
-    commit_each_second(by_bytes, clock)
+    of_bytes = commit_each_second(by_bytes, clock)
     begins = commit_each_second(by_time, clock)
     assert streams.tick() == []
-    for stream, oldest in ((by_bytes, ends(by_bytes)[0] - 3 * SEGMENT), (by_time, begins[5])):
-        start = stream.states()[0].start
-        assert oldest - SEGMENT < start <= oldest
+    for stream, first in ((by_bytes, of_bytes[7]), (by_time, begins[5])):
+        assert stream.states()[0].start == first
         wait_until_purged(node, stream)
-    by_time.lease("reader", {0: by_time.states()[0].start}, 300)
+    by_time.lease("reader", {0: begins[5]}, 300)
     clock.now += 100
     assert streams.tick() == []
-    assert by_time.states()[0].start < begins[6]
+    assert by_time.states()[0].start == begins[5]
     clock.now += 300
     streams.tick()
-    assert ends(by_time)[0] - by_time.states()[0].start <= SEGMENT
+    assert by_time.states()[0].start == ends(by_time)[0]
+    assert by_bytes.states()[0].start == of_bytes[7]
 
 
 def test_retention_wins_over_a_lease_that_delays_it_for_too_long(streams: StreamStore, clock: Clock) -> None:
@@ -201,7 +214,7 @@ def test_retention_wins_over_a_lease_that_delays_it_for_too_long(streams: Stream
     renew_leases_until(last_commit + SETTINGS.lease_delay_s - 200)
     assert [(stream.states()[0].start, stream.space.lease_overrides) for stream in (by_bytes, by_time)] == [(0, 0)] * 2
     renew_leases_until(last_commit + SETTINGS.lease_delay_s + 200)
-    for stream, limit in ((by_bytes, 4 * SEGMENT), (by_time, SEGMENT)):
+    for stream, limit in ((by_bytes, 3 * SEGMENT), (by_time, 0)):
         assert ends(stream)[0] - stream.states()[0].start <= limit
         assert stream.space.lease_overrides >= 1
 
@@ -215,7 +228,7 @@ def test_a_shorter_delay_by_leases_applies_to_open_streams(streams: StreamStore,
     assert (stream.states()[0].start, stream.space.lease_overrides) == (0, 0)
     streams.set_limits(SETTINGS.max_stage_bytes, SETTINGS.max_partitions, 50.0)
     assert streams.tick() == []
-    assert ends(stream)[0] - stream.states()[0].start <= 4 * SEGMENT
+    assert ends(stream)[0] - stream.states()[0].start <= 3 * SEGMENT
     assert stream.space.lease_overrides == 1
 
 
@@ -277,7 +290,8 @@ def test_a_hold_delays_the_deletion_of_files_and_not_of_rows(
     archive, recording_id = archive_of(embedded(node)), deleted.states()[0].recording_id
     with streams.holds.hold("backup", 60):
         before = segment_positions(node, kept)
-        assert kept.purge(before_position=begins[5]) != [0]
+        (found,) = kept.purge(before_position=begins[5])
+        assert (found.start, found.freed, found.held[0].why, found.held[0].holder) == (begins[5], 0, "hold", "backup")
         streams.delete("deleted")
         assert streams.tick() == []
         with pytest.raises(DataLossError):

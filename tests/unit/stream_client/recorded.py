@@ -5,6 +5,7 @@ Ledger, journal and stages are the store's own, on the disk; only the recordings
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
@@ -44,6 +45,8 @@ class MemoryArchive:
         self.address = ADDRESS
         self.kept: dict[int, Kept] = {}
         self.refuses = 0  # messages that are not taken from now on
+        self.fails: set[str] = set()  # names of methods that fail from now on
+        self._ids = itertools.count()
 
     def recordings(self, stream_id: int | None = None, from_id: int = 0) -> list[Recording]:
         return [one.described for one in self.kept.values() if stream_id in (None, one.described.stream_id)]
@@ -59,6 +62,8 @@ class MemoryArchive:
         return self.kept[recording_id].described.stop_position
 
     def stop_recording_by_id(self, recording_id: int, seconds: float) -> int | None:
+        if recording_id not in self.kept:
+            return None
         self.stop(recording_id)
         return self.find_stop_position(recording_id)
 
@@ -73,6 +78,26 @@ class MemoryArchive:
         one.messages = [message for message in one.messages if message[1] <= position]
         assert one.end == position
         one.described = replace(one.described, stop_position=position)
+
+    def purge_segments(self, recording_id: int, position: int) -> int:
+        self._check("purge_segments")
+        one = self.kept[recording_id]
+        size = one.described.segment_length
+        start, stop = one.described.start_position, one.described.stop_position
+        assert position % size == 0
+        assert start < position < (one.end if stop is None else stop), "the archive keeps the last segment with bytes"
+        one.messages = [message for message in one.messages if message[1] > position]
+        one.described = replace(one.described, start_position=position)
+        return (position - start) // size
+
+    def delete(self, recording_id: int) -> None:
+        self._check("delete")
+        assert self.kept[recording_id].described.stop_position is not None
+        del self.kept[recording_id]
+
+    def _check(self, method: str) -> None:
+        if method in self.fails:
+            raise TransportError(f"the archive of the test does not {method}")
 
     def keep_alive(self) -> None:
         pass
@@ -93,14 +118,17 @@ class MemoryArchive:
 
     def opened(self, channel: ChannelUri, stream_id: int, recording_id: int | None) -> tuple[Offers, int]:
         """Stand in for ``partition._open_recorded``."""
+        self._check("opened")
+        terms = int(channel.get("term-id") or 0) - int(channel.get("init-term-id") or 0)
+        begin = terms * int(channel.get("term-length") or 0) + int(channel.get("term-offset") or 0)
         if recording_id is None:
-            recording_id = len(self.kept)
+            recording_id = next(self._ids)
             self.kept[recording_id] = Kept(
                 Recording(
                     id=recording_id,
                     start_timestamp=recording_id,
                     stop_timestamp=None,
-                    start_position=0,
+                    start_position=begin,
                     stop_position=None,
                     initial_term_id=0,
                     segment_length=1 << 16,
@@ -114,6 +142,7 @@ class MemoryArchive:
                 )
             )
         one = self.kept[recording_id]
+        assert one.end == begin
         one.described = replace(one.described, stop_position=None)
         return Offers(self, one), recording_id
 

@@ -95,7 +95,7 @@ def test_a_transaction_is_committed_once() -> None:
 def test_a_transaction_without_rows_is_committed() -> None:
     ledger = Ledger(1)
     commit(ledger, 0)
-    assert (ledger.ends, ledger.last_transaction("writer"), ledger.time_index_size()) == ([0], 0, 0)
+    assert (ledger.ends, ledger.last_transaction("writer"), len(ledger.times[0])) == ([0], 0, 0)
 
 
 def test_a_later_run_fences_the_earlier_ones() -> None:
@@ -192,14 +192,43 @@ def test_starts_only_rise() -> None:
 def test_a_partition_with_rows_keeps_its_recording() -> None:
     ledger = Ledger(2)
     ledger.apply(Recorded(1, 77, "f00", 4096))
-    assert (ledger.recordings, ledger.starts, ledger.ends) == ({1: RecordingOf(77, "f00")}, [0, 4096], [0, 4096])
+    assert (ledger.recordings, ledger.starts, ledger.ends) == ({1: RecordingOf(77, "f00", 4096)}, [0, 4096], [0, 4096])
     commit(ledger, 0, ends={1: 8192})
     for wrong in (Recorded(1, 78, "f01", 0), Recorded(1, 78, "f01", 8192), Recorded(2, 1, "", 0)):
         with pytest.raises(DataFormatError, match="gets another recording"):
             ledger.apply(wrong)
     ledger.apply(Purged({1: 8192}))
     ledger.apply(Recorded(1, 78, "f01", 8192))
-    assert ledger.recordings[1].recording_id == 78
+    assert ledger.recordings[1] == RecordingOf(78, "f01", 8192, "f00")
+    ledger.apply(Recorded(1, 79, "f02", 8192))
+    again = Ledger.replay(2, [decode_record(encode_record(ledger.snapshot()))])
+    # the first fingerprint names the partition in offsets for ever
+    assert [one.recordings[1].identity for one in (ledger, again)] == ["f00", "f00"]
+    assert again.recordings[1].fingerprint == "f02"
+
+
+def test_a_purge_that_a_lease_prevents_stays_pending_until_the_start_reaches_it() -> None:
+    ledger = Ledger(2)
+    commit(ledger, 0, ends={0: 1000, 1: 1000})
+    record = ledger.prepare_purge({0: 500}, {0: 800, 1: 0})
+    assert record == Purged({0: 500}, {0: 800})
+    ledger.apply(decode_record(encode_record(record)))
+    assert ledger.prepare_purge({}, {0: 700, 1: 0}) is None
+    again = Ledger.replay(2, [decode_record(encode_record(ledger.snapshot()))])
+    assert ledger.pending == again.pending == {0: 800}
+    for wrong in ({0: 400}, {0: 1001}, {7: 1}):
+        with pytest.raises(DataFormatError, match="contradict"):
+            ledger.apply(Purged({}, wrong))
+    ledger.apply(Purged({0: 800}))
+    assert ledger.pending == {}
+
+
+def test_a_purge_of_all_rows_leaves_no_entry_of_the_time_index() -> None:
+    ledger = Ledger(2)
+    commit(ledger, 0, ends={0: 1000, 1: 1000})
+    ledger.apply(Purged({0: 1000, 1: 0}))
+    assert [len(index) for index in ledger.times] == [0, 1]
+    assert ledger.position_at(0) == [1000, 0]
 
 
 @pytest.mark.parametrize(
@@ -258,13 +287,13 @@ def test_a_thinned_index_never_returns_a_later_position() -> None:
     for number in range(count):
         commit(ledger, number, now_ns=NOW + number * step, ends={0: 32 * (number + 1)})
     later = NOW + 2 * 3600 * SECOND_NS
-    assert ledger.thin_time_index(later) == count - count // 4
+    assert ledger.times[0].thin(later) == count - count // 4 - 1  # the last one is never joined
     for number in range(count):
         (found,) = ledger.position_at(NOW + number * step)
         assert 32 * (number - 3) <= found <= 32 * number
     assert ledger.position_at(NOW + count * step) == [32 * count]
     assert Ledger.replay(1, [ledger.snapshot()]).snapshot() == ledger.snapshot()
-    assert ledger.thin_time_index(later) == 0
+    assert ledger.times[0].thin(later) == 0
 
 
 class AgainstModel(RuleBasedStateMachine):

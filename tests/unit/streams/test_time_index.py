@@ -39,7 +39,7 @@ def test_the_commit_time_of_a_position_is_that_of_its_transaction() -> None:
 def test_the_commit_time_of_a_joined_transaction_is_too_late_by_less_than_the_step() -> None:
     times = [NOW - 7_200 * SECOND_NS + at * SECOND_NS // 4 for at in range(8)]
     index = index_of(*((time, 32 * at) for at, time in enumerate(times)))
-    assert index.thin(NOW) == 6
+    assert index.thin(NOW) == 5  # the last transaction is never joined
     for at, time in enumerate(times):
         found = index.time_of(32 * at)
         assert found is not None
@@ -89,7 +89,7 @@ def test_the_index_of_a_year_is_small() -> None:
         index.add(NOW + at * SECOND_NS, at)
     index.thin(NOW + YEAR * SECOND_NS)
     assert len(index) < 55_000
-    assert all(len(part) == 8 * len(index) for part in index.to_bytes())
+    assert [len(part) for part in index.to_bytes()] == [8 * len(index), 8 * len(index), len(index)]
 
 
 @given(
@@ -120,10 +120,45 @@ def test_a_thinned_index_returns_earlier_positions_but_never_later_ones(steps: l
 
 
 def test_numbers_are_little_endian() -> None:
-    assert index_of((1, 2)).to_bytes() == (b"\1" + bytes(7), b"\2" + bytes(7))
+    assert index_of((1, 2)).to_bytes() == (b"\1" + bytes(7), b"\2" + bytes(7), b"\0")
 
 
-@pytest.mark.parametrize(("times", "begins"), [(bytes(8), b""), (bytes(7), bytes(7))])
-def test_bytes_that_are_not_an_index_are_refused(times: bytes, begins: bytes) -> None:
+@pytest.mark.parametrize(
+    ("times", "begins", "joined"),
+    [(bytes(8), b"", b""), (bytes(7), bytes(7), b""), (bytes(8), bytes(8), bytes(2)), (b"", b"", b"\1")],
+)
+def test_bytes_that_are_not_an_index_are_refused(times: bytes, begins: bytes, joined: bytes) -> None:
     with pytest.raises(DataFormatError, match="a time index has"):
-        TimeIndex.from_bytes(times, begins)
+        TimeIndex.from_bytes(times, begins, joined)
+
+
+def test_the_first_transaction_at_or_after_a_position_is_found() -> None:
+    index = index_of((100, 32), (200, 64), (300, 160))
+    assert [index.begin_after(at) for at in (0, 32, 33, 64, 65, 160, 161, 999)] == [32, 32, 64, 64, 160, 160, 160, 160]
+    assert [index.begin_before(at) for at in (0, 31, 32, 63, 64, 159, 160, 999)] == [
+        None, None, 32, 32, 64, 64, 160, 160,
+    ]  # fmt: skip
+    assert (TimeIndex().begin_after(0), TimeIndex().begin_before(0)) == (None, None)
+    index.clear()
+    assert (len(index), index.begin_after(0)) == (0, None)
+
+
+def test_a_position_inside_of_joined_transactions_finds_the_first_of_them() -> None:
+    old = NOW - 7_200 * SECOND_NS
+    index = index_of((old, 0), (old + 1, 320), (old + 2, 640), (old + 2 * SECOND_NS, 960), (NOW, 1280))
+    assert index.thin(NOW) == 2
+    # 960 is not joined: rows of one transaction only
+    assert [index.begin_after(at) for at in (0, 1, 640, 959, 960, 961, 1280)] == [0, 0, 0, 0, 960, 1280, 1280]
+    again = TimeIndex.from_bytes(*index.to_bytes())
+    assert [again.begin_after(at) for at in (1, 961)] == [0, 1280]
+    of_earlier_release = TimeIndex.from_bytes(*index.to_bytes()[:2])
+    assert [of_earlier_release.begin_after(at) for at in (1, 961, 1281)] == [0, 960, 1280]
+
+
+def test_joined_transactions_have_at_most_the_bytes_of_the_limit() -> None:
+    old = NOW - 7_200 * SECOND_NS
+    entries = [(old + at, 320 * at) for at in range(10)]
+    index = index_of(*entries, (NOW, 3200))
+    assert index.thin(NOW, 960) == 6
+    assert [index.begin_before(at) for at in (0, 959, 960, 1920, 3199)] == [0, 0, 960, 1920, 2880]
+    assert index.thin(NOW, 960) == 0

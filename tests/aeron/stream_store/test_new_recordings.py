@@ -1,0 +1,210 @@
+"""A partition without rows continues in a new recording at the same position, and its old files go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from aeron_spark.aeron.archive import archive_of
+from aeron_spark.direct.archives import embedded
+from aeron_spark.errors import DataLossError, TransportError
+from aeron_spark.node import NodeHandle
+from aeron_spark.streams.space import EMPTY_S
+from aeron_spark.streams.store import StreamStore
+from aeron_spark.streams.stream import Stream
+from aeron_spark.waiting import wait_for
+from tests.aeron.stream_store.rows import SETTINGS, delete_streams, ends, read_values, stage_rows, write
+from tests.aeron.stream_store.test_retention import TERM, Clock, clock, segment_files
+from tests.aeron.streams import TIMEOUT_S, own_node
+
+__all__ = ["clock"]
+
+VALUES = [b"x" * 1_000] * 100  # more than one segment
+
+
+@pytest.fixture(scope="module")
+def node(run_name: str) -> Iterator[NodeHandle]:
+    """A node with the shortest segments, and three recording slots."""
+    with own_node(run_name, term_length="64k", ipc_term_length="64k", segment_length="64k", max_recordings=3) as handle:
+        yield handle
+
+
+@pytest.fixture
+def streams(node: NodeHandle, tmp_path: Path, clock: Clock) -> Iterator[StreamStore]:
+    """A store that uses the clock of the test."""
+    with StreamStore(tmp_path / "streams", embedded(node), SETTINGS, clock=clock, wall=clock.wall_ns) as store:
+        yield store
+    delete_streams(store, node)
+
+
+def recordings_of(node: NodeHandle, stream: Stream) -> set[int]:
+    """Return the archive's recordings of the stream."""
+    archive = archive_of(embedded(node))
+    return {one.id for id_ in stream.definition.stream_ids for one in archive.recordings(id_)}
+
+
+def assigned(stream: Stream) -> set[int]:
+    return {state.recording_id for state in stream.states()}
+
+
+def test_a_purge_of_all_rows_frees_all_files_and_positions_go_on(
+    streams: StreamStore, clock: Clock, node: NodeHandle
+) -> None:
+    stream = streams.create("a", 2, term_bytes=TERM)
+    write(stream, 0, {0: VALUES, 1: [b"kept"]})
+    (before, other) = stream.states()
+    assert before.end % TERM > 0  # the new recording begins inside of a term
+    (report, _) = stream.purge(before_position=before.end)
+    assert (report.start, report.freed, report.held) == (before.end, before.end, ())
+    (now, same) = stream.states()
+    assert (now.start, now.end, now.start_position) == (before.end,) * 3
+    assert now.recording_id != before.recording_id
+    assert replace(now, recording_id=0, start=0, start_position=0) == replace(before, recording_id=0, session_id=0)
+    assert same.recording_id != other.recording_id  # its one row was purged, too
+    wait_for(lambda: not segment_files(node, [before.recording_id]), TIMEOUT_S, "the old files to be deleted")
+    assert sum(path.stat().st_blocks for path in segment_files(node, [now.recording_id])) == 0
+    for transaction in (1, 2):
+        write(stream, transaction, {0: [b"%d" % transaction, *VALUES]})
+    assert read_values(stream, 0) == [b"1", *VALUES, b"2", *VALUES]
+    assert stream.boundary(0, before.end, 1 << 40, 1 << 40, 3, framed=False).rows == 3
+    with pytest.raises(DataLossError, match="purged up to"):
+        stream.blocks(0, 0, 1 << 40, 100)
+    assert recordings_of(node, stream) == assigned(stream)
+
+
+def test_uncommitted_rows_of_a_new_recording_are_truncated(
+    streams: StreamStore, clock: Clock, node: NodeHandle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = streams.create("a", 1, term_bytes=TERM)
+    write(stream, 0, {0: VALUES})
+    stream.purge(before_position=1 << 40)
+    before = ends(stream)
+
+    def fail_as_disk_full(record: object) -> None:
+        raise TransportError("the disk is full")
+
+    for transaction in (1, 2):
+        with monkeypatch.context() as patched:
+            patched.setattr(stream._journal, "write", fail_as_disk_full)
+            refs = stage_rows(stream, transaction, [(0, 0, VALUES)])
+            with pytest.raises(TransportError, match="disk is full"):
+                stream.commit("w", "r", transaction, refs)
+        assert ends(stream) == before
+    write(stream, 3, {0: [b"y"]})
+    assert read_values(stream, 0) == [b"y"]
+    streams.close()
+    with StreamStore(streams.folder, embedded(node), SETTINGS) as reopened:
+        assert read_values(reopened.get("a"), 0) == [b"y"]
+        write(reopened.get("a"), 4, {0: VALUES})
+        assert read_values(reopened.get("a"), 0) == [b"y", *VALUES]
+
+
+def test_a_silent_stream_with_a_retention_holds_nothing_within_a_minute(
+    streams: StreamStore, clock: Clock, node: NodeHandle
+) -> None:
+    stream = streams.create("a", 2, term_bytes=TERM, retention_seconds=60)
+    write(stream, 0, {0: VALUES, 1: VALUES})
+    first = assigned(stream)
+    clock.now += 61
+    assert streams.tick() == []
+    assert [state.start for state in stream.states()] == ends(stream)
+    assert assigned(stream) == first, "rows that come soon need no new recording"
+    clock.now += EMPTY_S
+    assert streams.tick() == []
+    assert not first & assigned(stream)
+    assert recordings_of(node, stream) == assigned(stream)
+    wait_for(lambda: not segment_files(node, sorted(first)), TIMEOUT_S, "the old files to be deleted")
+    second = assigned(stream)
+    clock.now += 2 * EMPTY_S
+    assert streams.tick() == []
+    assert assigned(stream) == second, "a recording without bytes stays"
+
+
+def test_new_recordings_take_the_slots_of_idle_streams(streams: StreamStore, clock: Clock) -> None:
+    stream, other = streams.create("a", 1, term_bytes=TERM), streams.create("b", 3, term_bytes=TERM)
+    write(stream, 0, {0: VALUES})
+    write(other, 0, {0: VALUES, 1: VALUES, 2: VALUES})  # all slots are in use
+    before = assigned(stream)
+    (report,) = stream.purge(before_position=1 << 40)
+    assert (report.held, before & assigned(stream)) == ((), set())
+    write(stream, 1, {0: [b"y"]})
+    write(other, 1, {0: VALUES, 1: VALUES, 2: VALUES})
+    with other._lock_writing():  # a commit of the other stream: its slots stay in use
+        (report,) = stream.purge(before_position=1 << 40)
+    assert [held.why for held in report.held] == ["segment"]
+    clock.now += EMPTY_S
+    assert streams.tick() == []
+    assert read_values(other, 2) == VALUES * 2
+    assert stream.space._recordings.unreadable_bytes(0, ends(stream)[0]) == (0, 0)
+
+
+class Crash(BaseException):
+    """The end of the server, in the middle of a step."""
+
+
+def test_a_recording_that_the_journal_did_not_take_is_deleted(
+    streams: StreamStore, node: NodeHandle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = streams.create("a", 1, term_bytes=TERM)
+    write(stream, 0, {0: VALUES})
+    before = assigned(stream)
+    append = stream._journal._journal.append
+
+    def fail_the_second(payload: bytes) -> None:
+        append(payload)
+        monkeypatch.setattr(stream._journal._journal, "append", fail_as_disk_full)
+
+    def fail_as_disk_full(payload: bytes) -> None:
+        raise TransportError("the disk is full")
+
+    monkeypatch.setattr(stream._journal._journal, "append", fail_the_second)
+    with pytest.raises(TransportError, match="disk is full"):
+        stream.purge(before_position=1 << 40)
+    assert recordings_of(node, stream) == assigned(stream) == before
+    monkeypatch.undo()
+    assert stream.purge(before_position=1 << 40)[0].held == ()
+    assert recordings_of(node, stream) == assigned(stream) != before
+
+
+@pytest.mark.parametrize("step", ["before the journal", "after the journal"])
+def test_a_crash_in_the_middle_leaves_one_recording(
+    streams: StreamStore, node: NodeHandle, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    stream = streams.create("a", 1, term_bytes=TERM)
+    write(stream, 0, {0: VALUES})
+    before = stream.states()[0]
+
+    def crash(*_: object) -> None:
+        raise Crash
+
+    with monkeypatch.context() as patched:
+        if step == "before the journal":
+            patched.setattr(stream._recordings.partitions[0], "create_successor", _create_and_crash(stream))
+        else:
+            patched.setattr(stream._recordings, "move_to", crash)
+        with pytest.raises(Crash):
+            stream.purge(before_position=1 << 40)
+    assert len(recordings_of(node, stream)) == 2
+    streams.close()
+    with StreamStore(streams.folder, embedded(node), SETTINGS) as reopened:
+        stream = reopened.get("a")
+        now = stream.states()[0]
+        assert (now.recording_id == before.recording_id) == (step == "before the journal")
+        assert (now.start, now.end, now.fingerprint) == (before.end, before.end, before.fingerprint)
+        assert reopened.tick() == []
+        assert recordings_of(node, stream) == {now.recording_id}
+        write(stream, 1, {0: [b"y"]})
+        assert read_values(stream, 0) == [b"y"]
+
+
+def _create_and_crash(stream: Stream) -> object:
+    create = stream._recordings.partitions[0].create_successor
+
+    def crash(end: int) -> None:
+        create(end)
+        raise Crash
+
+    return crash

@@ -1,0 +1,465 @@
+"""A reader sees exactly the transactions from the earliest one on, whatever fails, ends or is purged.
+
+The store, its ledger and its journal are the product's own; the archive is in memory, and can kill the server between
+any two of its operations. Time is virtual.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from aeron_spark.aeron.archive import Recording
+from aeron_spark.errors import TransportError
+from aeron_spark.streams.model import PurgedPartition, StreamSettings
+from aeron_spark.streams.retention import Layout
+from aeron_spark.streams.space import EMPTY_S
+from aeron_spark.streams.store import StreamStore
+from aeron_spark.streams.stream import Stream
+from aeron_spark.streams.time_index import SECOND_NS
+from aeron_spark.wire.staged_items import encode_values_item
+from tests.unit.stream_client.recorded import ADDRESS, MemoryArchive, Offers, stand_in
+
+SEGMENT = 1 << 16
+PARTITIONS = 2
+LEASE_DELAY_S = 600.0
+
+
+class Killed(BaseException):
+    """The server is killed."""
+
+
+class DeadlyArchive(MemoryArchive):
+    """An archive that kills the server before or after its operation number ``deadly``, if that is set."""
+
+    deadly: int | None = None
+
+    def opened(self, *given: Any) -> tuple[Offers, int]:
+        return self._do(super().opened, *given)
+
+    def recording(self, *given: Any) -> Recording | None:
+        return self._do(super().recording, *given)
+
+    def stop_recording_by_id(self, *given: Any) -> int | None:
+        return self._do(super().stop_recording_by_id, *given)
+
+    def truncate(self, *given: Any) -> None:
+        self._do(super().truncate, *given)
+
+    def purge_segments(self, *given: Any) -> int:
+        return self._do(super().purge_segments, *given)
+
+    def delete(self, *given: Any) -> None:
+        self._do(super().delete, *given)
+
+    def _do(self, operation: Callable[..., Any], *given: Any) -> Any:
+        self._pass()
+        result = operation(*given)
+        self._pass()
+        return result
+
+    def _pass(self) -> None:
+        if self.deadly is not None:
+            self.deadly -= 1
+            if self.deadly < 0:
+                raise Killed
+
+
+class Clock:
+    """The time of the test: in seconds for leases, in nanoseconds for commits."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def wall_ns(self) -> int:
+        return int(self.now * SECOND_NS)
+
+
+@dataclass(frozen=True)
+class Committed:
+    """A transaction in one partition."""
+
+    number: int
+    time_ns: int
+    begin: int
+    end: int
+    values: tuple[bytes, ...]
+
+
+@dataclass
+class Site:
+    """A store with one stream, in a folder that a restart finds again."""
+
+    retention_bytes: int = 0
+    retention_s: float = 0.0
+    partitions: int = PARTITIONS
+    clock: Clock = field(default_factory=Clock)
+    archive: DeadlyArchive = field(default_factory=DeadlyArchive)
+
+    def __post_init__(self) -> None:
+        self.patched = pytest.MonkeyPatch()
+        stand_in(self.archive, self.patched)
+        self.folder = Path(tempfile.mkdtemp(prefix="aeron-spark-space-"))
+        self.rows: list[list[Committed]] = [[] for _ in range(self.partitions)]
+        self.number = 0
+        self.open()
+        self.store.create(
+            "s", self.partitions, term_bytes=SEGMENT, retention_bytes=self.retention_bytes,
+            retention_seconds=self.retention_s,
+        )  # fmt: skip
+
+    def open(self) -> None:
+        settings = StreamSettings(timeout_s=1.0, writing_timeout_s=1.0, lease_delay_s=LEASE_DELAY_S)
+        self.store = StreamStore(self.folder, ADDRESS, settings, clock=self.clock, wall=self.clock.wall_ns)
+
+    @property
+    def stream(self) -> Stream:
+        return self.store.get("s")
+
+    def kill(self) -> None:
+        """Kill the server; nothing in its memory remains."""
+        self.archive.deadly = None
+        self.store.close()  # writes no rows and no starts
+        self.archive.end_publications()
+
+    def close(self) -> None:
+        self.store.close()
+        shutil.rmtree(self.folder)
+        self.patched.undo()
+
+    def tick(self) -> None:
+        """Do the housekeeping; no part of it fails."""
+        assert self.store.tick() == []
+
+    def pass_time(self, seconds: float, step: float = 1.0) -> None:
+        """Let time pass, with the housekeeping at each step."""
+        end = self.clock.now + seconds
+        while self.clock.now < end:
+            self.clock.now = min(end, self.clock.now + step)
+            self.tick()
+
+    def commit(self, sizes: dict[int, list[int]]) -> None:
+        """Commit values of these sizes in the partitions."""
+        number, stream = self.number, self.stream
+        self.number += 1
+        ends = [state.end for state in stream.states()]
+        values = {
+            partition: tuple(
+                b"%d/%d/%d" % (number, partition, at) + bytes(size) for at, size in enumerate(of_partition)
+            )
+            for partition, of_partition in sizes.items()
+        }
+        try:
+            refs = []
+            for partition, rows in values.items():
+                stage = stream.open_stage("w", "r", number, partition, 0, "raw")
+                for buffer in encode_values_item(pa.array(rows, pa.binary())):
+                    stage.append(buffer, stage.used_at)
+                refs.append(stage.finish())
+            stream.commit("w", "r", number, refs)
+        finally:
+            self._note(number, values, ends)
+
+    def _note(self, number: int, values: dict[int, tuple[bytes, ...]], ends: list[int]) -> None:
+        """Remember the transaction if the journal has it."""
+        ledger = self.stream._journal.ledger
+        if ledger.last_transaction("w") != number:
+            return
+        for partition, rows in values.items():
+            committed = Committed(number, ledger.time_ns, ends[partition], ledger.ends[partition], rows)
+            self.rows[partition].append(committed)
+
+    def readable(self, partition: int) -> list[bytes]:
+        """Return the rows that a reader from the earliest position on gets, from the partition's recording."""
+        state = self.stream.states()[partition]
+        kept = self.archive.kept[state.recording_id]
+        layout = Layout(kept.described.start_position, SEGMENT, SEGMENT)
+        assert layout.segment_base(kept.described.start_position) <= state.start
+        assert kept.described.start_position <= state.start
+        at, found = state.start, []
+        for begin, stop, value in kept.messages:
+            if state.start <= begin < state.end:
+                assert begin == at
+                at = stop
+                found.append(value)
+        assert at == state.end
+        return found
+
+    def held_bytes(self) -> list[int]:
+        """Return, by partition, the committed bytes in all recordings of the partition."""
+        found = [0] * self.partitions
+        for kept in self.archive.kept.values():
+            index = self.stream.definition.stream_ids.index(kept.described.stream_id)
+            first = kept.described.start_position
+            found[index] += max(0, min(kept.end, self.stream.states()[index].end) - first)
+        return found
+
+    def disk_bytes(self, partition: int | None = None) -> int:
+        """Return the bytes of the segment files of a partition, or of all."""
+        ids = [one for index, one in enumerate(self.stream.definition.stream_ids) if partition in (None, index)]
+        found = 0
+        for kept in self.archive.kept.values():
+            first, end = kept.described.start_position, kept.end
+            if kept.described.stream_id in ids and end > first:
+                layout = Layout(first, SEGMENT, SEGMENT)
+                found += layout.segment_base(end - 1) + SEGMENT - layout.segment_base(first)
+        return found
+
+
+class Spaces(RuleBasedStateMachine):
+    """Commits, purges, leases, holds, housekeeping, restarts and kills."""
+
+    counts: ClassVar[Counter[str]] = Counter()
+
+    @initialize(
+        retention_bytes=st.sampled_from([0, 1, 3_000, 3 * SEGMENT]),
+        retention_s=st.sampled_from([0.0, 5.0, 100.0, 4_000.0]),
+    )
+    def create(self, retention_bytes: int, retention_s: float) -> None:
+        self.site = Site(retention_bytes, retention_s)
+        self.fingerprints = [state.fingerprint for state in self.site.stream.states()]
+        self.starts = [0] * PARTITIONS
+        self.purged = [0] * PARTITIONS  # no request and no retention allowed starts beyond these
+        self.leases: dict[str, tuple[list[int], float]] = {}  # by reader: positions, and the end
+        self.hold: Any = None
+
+    def teardown(self) -> None:
+        if hasattr(self, "site"):
+            self.site.close()
+
+    # What may happen
+
+    @rule(
+        sizes=st.lists(st.lists(st.integers(0, 8_000), max_size=5), min_size=PARTITIONS, max_size=PARTITIONS).filter(
+            any
+        ),
+    )
+    def commit(self, sizes: list[list[int]]) -> None:
+        self.site.clock.now += 0.001
+        self.site.commit({partition: one for partition, one in enumerate(sizes) if one})
+
+    @rule(seconds=st.sampled_from([0.5, 1.0, 4.0, 31.0, 120.0, 3_700.0]))
+    def wait(self, seconds: float) -> None:
+        self.site.clock.now += seconds
+
+    @rule()
+    def keep_house(self) -> None:
+        self.expect_retention()
+        self.site.tick()
+        self.check_retention()
+
+    @rule(partition=st.sampled_from([None, 0, 1]), part=st.floats(0, 1.2))
+    def purge(self, partition: int | None, part: float) -> None:
+        self.site.clock.now += 0.001
+        ends = [state.end for state in self.site.stream.states()]
+        position = int(part * max(ends))
+        self.expect_purge(partition, position)
+        before = self.site.held_bytes()
+        report = self.site.stream.purge(partition=partition, before_position=position)
+        self.check_report(report, before)
+        for one in report:
+            if not self.live_leases():
+                wanted = [row.begin for row in self.site.rows[one.partition] if row.end > position]
+                assert one.start >= max([*wanted[:1], self.starts[one.partition]] if wanted else [ends[one.partition]])
+
+    @rule(back=st.sampled_from([0.0, 1.0, 100.0]))
+    def purge_by_time(self, back: float) -> None:
+        before_ns = self.site.clock.wall_ns() - int(back * SECOND_NS)
+        for partition, rows in enumerate(self.site.rows):
+            kept = [row.begin for row in rows if row.time_ns >= before_ns]
+            self.expect_purge(partition, kept[0] if kept else 1 << 60)
+        before = self.site.held_bytes()
+        self.check_report(self.site.stream.purge(before_time_ns=before_ns), before)
+
+    @rule(reader=st.sampled_from(["desk-7", "desk-8"]), parts=st.tuples(st.floats(0, 1), st.floats(0, 1)))
+    def lease(self, reader: str, parts: tuple[float, float]) -> None:
+        states = self.site.stream.states()
+        positions = [
+            int(state.start + part * (state.end - state.start)) for state, part in zip(states, parts, strict=True)
+        ]
+        self.site.stream.lease(reader, dict(enumerate(positions)), 60.0)
+        self.leases[reader] = positions, self.site.clock.now + 60.0
+
+    @rule(reader=st.sampled_from(["desk-7", "desk-8"]))
+    def end_lease(self, reader: str) -> None:
+        self.site.stream.lease(reader, {}, 0)
+        self.leases.pop(reader, None)
+
+    @rule(seconds=st.sampled_from([10.0, 3_600.0]))
+    def hold_deletions(self, seconds: float) -> None:
+        self.hold = self.site.store.holds.hold("backup", seconds)
+
+    @rule()
+    def release(self) -> None:
+        if self.hold is not None:
+            self.hold.release()
+
+    @rule()
+    def restart(self) -> None:
+        self.site.kill()
+        self.reopen()
+
+    @rule(
+        steps=st.integers(0, 25),
+        doing=st.sampled_from(["commit", "keep house", "purge"]),
+        size=st.integers(0, 8_000),
+    )
+    def kill_during(self, steps: int, doing: str, size: int) -> None:
+        self.site.archive.deadly = steps
+        try:
+            if doing == "commit":
+                self.site.commit({0: [size], 1: [size] * 3})
+            elif doing == "keep house":
+                self.expect_retention()
+                self.site.store.tick()
+            else:
+                for partition in range(PARTITIONS):
+                    self.expect_purge(partition, 1 << 60)
+                self.site.stream.purge(before_position=1 << 60)
+        except Killed:
+            self.counts[f"killed during {doing}"] += 1
+        self.site.kill()
+        self.reopen()
+
+    @rule(method=st.sampled_from(["opened", "delete", "purge_segments"]))
+    def fail_once(self, method: str) -> None:
+        """Do the housekeeping while the archive refuses an operation; the next one does what it left."""
+        self.expect_retention()
+        self.site.archive.fails = {method}
+        for error in self.site.store.tick():
+            assert isinstance(error, TransportError)
+            self.counts[f"{method} failed"] += 1
+        self.site.archive.fails = set()
+
+    def reopen(self) -> None:
+        self.leases.clear()
+        self.hold = None
+        self.site.open()
+        self.counts["restarts"] += 1
+
+    # What is allowed
+
+    def live_leases(self) -> list[list[int]]:
+        return [positions for positions, end in self.leases.values() if end > self.site.clock.now]
+
+    def expect_purge(self, partition: int | None, position: int) -> None:
+        for index in range(PARTITIONS):
+            if partition in (None, index):
+                self.purged[index] = max(self.purged[index], min(position, self.site.stream.states()[index].end))
+
+    def retained(self, partition: int, now_ns: int) -> int:
+        """Return the exact start by the retention, computed from all transactions."""
+        rows, site = self.site.rows[partition], self.site
+        end = rows[-1].end if rows else 0
+        start = 0
+        if site.retention_bytes and end > site.retention_bytes:
+            start = next((row.begin for row in rows if row.begin >= end - site.retention_bytes), rows[-1].begin)
+        if site.retention_s:
+            oldest = now_ns - int(site.retention_s * SECOND_NS)
+            start = max(start, next((row.begin for row in rows if row.time_ns >= oldest), end))
+        return start
+
+    def expect_retention(self) -> None:
+        now_ns = self.site.clock.wall_ns()
+        self.purged = [max(self.purged[one], self.retained(one, now_ns)) for one in range(PARTITIONS)]
+
+    def check_retention(self) -> None:
+        """After the housekeeping, rows beyond the retention are unreadable, and files follow."""
+        site = self.site
+        late_ns = site.clock.wall_ns() - int((site.retention_s * 0.002 + 1) * SECOND_NS)
+        for partition, state in enumerate(site.stream.states()):
+            if not self.live_leases():
+                assert state.start >= self.retained(partition, late_ns) or site.retention_bytes
+                excess = state.end - state.start - site.retention_bytes * 1.002
+                rows = site.rows[partition]
+                first = next((row for row in rows if row.begin == state.start), None)
+                if site.retention_bytes and first is not None and first is not rows[-1]:
+                    assert excess < first.end - first.begin
+            if not site.store.holds.holder:
+                assert site.disk_bytes(partition) <= state.end - state.start + 2 * SEGMENT
+        if not site.store.holds.holder:
+            assigned = {state.recording_id for state in site.stream.states()}
+            assert set(site.archive.kept) == assigned, "a recording remains that no partition has"
+
+    def check_report(self, report: list[PurgedPartition], before: list[int]) -> None:
+        """The numbers of a purge are those of the disk."""
+        for one in report:
+            state = self.site.stream.states()[one.partition]
+            assert (one.before, one.start) == (self.starts[one.partition], state.start)
+            for held in one.held:
+                assert held.bytes > 0
+                self.counts[f"held by {held.why}"] += 1
+                if held.why == "hold":
+                    assert (held.holder, self.site.store.holds.holder) == ("backup", "backup")
+                if held.why == "lease":
+                    assert held.reader in self.leases
+        for one, now in zip(report, [self.site.held_bytes()[one.partition] for one in report], strict=True):
+            assert before[one.partition] - now == one.freed
+            unreadable = now - (self.site.stream.states()[one.partition].end - one.start)
+            assert unreadable == sum(held.bytes for held in one.held if held.why != "lease")
+
+    # What always holds
+
+    @invariant()
+    def a_reader_sees_exactly_the_transactions_from_the_earliest_one_on(self) -> None:
+        if not hasattr(self, "site"):
+            return
+        for partition, state in enumerate(self.site.stream.states()):
+            rows = self.site.rows[partition]
+            begins = [row.begin for row in rows]
+            assert state.start in begins or state.start == state.end, "the start is no transaction's"
+            assert state.start >= self.starts[partition], "the start has moved back"
+            assert state.fingerprint == self.fingerprints[partition], "the partition has another identity"
+            expected = [value for row in rows if row.begin >= state.start for value in row.values]
+            assert self.site.readable(partition) == expected
+            assert state.start <= self.purged[partition], "rows are unreadable that nothing allowed to delete"
+            self.starts[partition] = state.start
+
+    @precondition(lambda self: hasattr(self, "site") and not self.site.store.holds.holder)
+    @rule()
+    def a_partition_without_rows_needs_no_space(self) -> None:
+        self.expect_retention()
+        self.site.tick()
+        self.site.clock.now += EMPTY_S
+        self.expect_retention()
+        self.site.tick()
+        for partition, state in enumerate(self.site.stream.states()):
+            if state.start == state.end and not self.site.store.holds.holder:
+                before = self.site.disk_bytes(partition)
+                self.site.clock.now += EMPTY_S
+                self.expect_retention()
+                self.site.tick()
+                assert self.site.disk_bytes(partition) == 0 or self.site.store.holds.holder
+                self.counts["empty"] += before > 0
+
+
+@pytest.mark.slow
+class TestSpaces(Spaces.TestCase):
+    """Many short histories."""
+
+    settings = settings(
+        max_examples=40, stateful_step_count=20, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
+
+
+@pytest.mark.full("2,000 long histories take ten minutes; `make test` runs 40 of the same kind")
+class TestManySpaces(Spaces.TestCase):
+    """Many long histories."""
+
+    settings = settings(
+        max_examples=2_000, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
