@@ -156,13 +156,31 @@ def test_follow_receives_new_rows_and_ends_at_a_signal(on_server: ServerCommands
     assert "received 0 of 1 rows" in early.err
 
 
-def test_rows_before_the_kept_size_are_purged(on_server: ServerCommands) -> None:
+def test_a_purge_says_what_it_freed_and_why_the_rest_stays(on_server: ServerCommands) -> None:
     on_server.done("streams", "create", "purged")
-    rows = b"x" * 1000 + b"\n"
-    assert on_server.piped(rows * 200_000, "send", "--stream", "purged", "--payload", "raw").code == 0
-    (cut,) = on_server.done("streams", "purge", "purged", "--keep", "1m", "--yes")
-    assert cut["partition"] == 0
-    assert cut["new_start"] > cut["start"] == 0
+    empty = on_server("streams", "purge", "purged", "--before", "-1h", "--yes")
+    assert (empty.code, empty.out) == (0, "nothing to purge: no partition has rows\n")
+    rows, ends = b"x" * 1000 + b"\n", [0]
+    for _ in range(2):
+        assert on_server.piped(rows * 20_000, "send", "--stream", "purged", "--payload", "raw").code == 0
+        (described,) = on_server.done("streams", "describe", "purged")
+        ends.append(described["details"][0]["end"])
+    for asked, why in (
+        (["--before", "-1h"], "no transaction was committed before -1h"),
+        (["--before", str(ends[1] - 32)], f"no transaction ends before position {ends[1] - 32:,}"),
+        (["--keep", "1GiB"], "no partition has a transaction before its last 1,073,741,824 bytes"),
+    ):
+        nothing = on_server("streams", "purge", "purged", *asked, "--yes")
+        assert (nothing.code, nothing.out) == (0, f"nothing to purge: {why}\n")
+    (cut,) = on_server.done("streams", "purge", "purged", "--keep", str(ends[2] - ends[1]), "--yes", "--wait")
+    in_segment = ends[1] % (16 << 20)
+    held = {"bytes": in_segment, "why": "segment", "holder": None, "reader": None, "until": None}
+    assert cut == {
+        "partition": 0, "start": 0, "new_start": ends[1], "bytes": ends[1], "freed": ends[1] - in_segment,
+        "held": [held],
+    }  # fmt: skip
+    (rest,) = on_server.done("streams", "purge", "purged", "--before", str(ends[2]), "--yes", "--wait", "1min")
+    assert (rest["start"], rest["new_start"], rest["held"]) == (ends[1], ends[2], [])
     lost = on_server("receive", "--stream", "purged", "--start", "0")
     assert lost.code == 1
     assert "was purged" in lost.err

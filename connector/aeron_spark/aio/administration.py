@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from aeron_spark.stream_client.admin import StreamAlteration, StreamInfo, StreamLease, StreamWriterId
+    from aeron_spark.stream_client.purging import PurgedPartition
 
 T = TypeVar("T")
 
@@ -90,6 +91,8 @@ class StreamAdministration(ABC):
         """Delete a stream with all its rows."""
         await self._on_thread(partial(self._opened().delete_stream, name))
 
-    async def purge_stream(self, name: str, before: int | str | datetime, *, partition: int | None = None) -> list[int]:
-        """Delete old segments; see ``Client.purge_stream``."""
-        return await self._on_thread(partial(self._opened().purge_stream, name, before, partition=partition))
+    async def purge_stream(
+        self, name: str, before: int | str | datetime, *, partition: int | None = None, wait: float = 0.0
+    ) -> list[PurgedPartition]:
+        """Make old rows unreadable and free their space; see ``Client.purge_stream``."""
+        return await self._on_thread(partial(self._opened().purge_stream, name, before, partition=partition, wait=wait))

@@ -12,7 +12,7 @@ from aeron_spark.cli.arguments import check_connection_options, check_stream_nam
 from aeron_spark.cli.formats import check_file, format_of
 from aeron_spark.cli.output import format_size, format_time, print_json, print_table
 from aeron_spark.cli.signals import catch_stop_signals, operation
-from aeron_spark.errors import DataLossError, OptionError
+from aeron_spark.errors import OptionError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -144,48 +144,6 @@ def _read_schema(name: str) -> pa.Schema:
         raise OptionError(
             f"--schema {name} is not a complete {form} file: {error}", remedy="Give a Parquet or Arrow file."
         ) from None
-
-
-def purge(
-    options: Mapping[str, str],
-    name: str,
-    before: int | str | None,
-    keep: int | None,
-    partition: int | None,
-    as_json: bool,
-) -> None:
-    """Delete whole segments at the beginning of partitions: before a position or time, or the last ``keep`` bytes.
-
-    Raises OptionError for an unknown partition, and DataLossError for a stream whose state is not known.
-    """
-    with connected(options) as client:
-        stream = client.stream(name)
-        if stream.state in ("damaged", "recovering"):
-            raise DataLossError(
-                f"stream {name!r} is {stream.state}: {stream.problem}",
-                remedy="See 'Damage' in docs/streams.md for what to do about this state.",
-            )
-        parts = [part for part in stream.partitions if partition in (None, part.number)]
-        if not parts:
-            raise OptionError(
-                f"stream {name!r} has no partition {partition}",
-                remedy=f"Give one of 0 to {len(stream.partitions) - 1}.",
-            )
-        new_starts = [part.start for part in stream.partitions]
-        if keep is not None:
-            for part in parts:
-                new_starts = client.purge_stream(name, max(0, part.end - keep), partition=part.number)
-        elif before is not None:
-            new_starts = client.purge_stream(name, before, partition=partition)
-    if as_json:
-        for part in parts:
-            start = new_starts[part.number]
-            print_json({"partition": part.number, "start": part.start, "new_start": start, "bytes": start - part.start})
-        return
-    rows = [
-        (str(part.number), part.start, new_starts[part.number], new_starts[part.number] - part.start) for part in parts
-    ]
-    print_table("purged", ("partition#", "start#", "new start#", "bytes#"), rows, empty="nothing to purge")
 
 
 def delete(options: Mapping[str, str], name: str, as_json: bool) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 
 from aeron_spark import units
-from aeron_spark.cli import server_streams, stream_changes
+from aeron_spark.cli import server_purge, server_streams, stream_changes
 from aeron_spark.cli.arguments import (
     refuse_stream_options,
     require_stream,
@@ -94,6 +94,11 @@ def describe(name: str | None, as_json: bool, **route_flags: Any) -> None:
     "--partition", type=click.IntRange(min=0), metavar="N",
     help="With --server: only this partition.  [default: all partitions]",
 )  # fmt: skip
+@click.option(
+    "--wait", "wait_text", is_flag=False, flag_value="2min", metavar="[DURATION]",
+    help="With --server: wait until the space is freed, except that of segments with readable rows; an error if this "
+    "takes longer.  [default without a duration: 2min]",
+)  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Direct route: only show what would be deleted.")
 @yes_option
 @json_option
@@ -103,6 +108,7 @@ def purge(
     keep: str | None,
     recordings: tuple[int, ...],
     partition: int | None,
+    wait_text: str | None,
     dry_run: bool,
     yes: bool,
     as_json: bool,
@@ -110,7 +116,11 @@ def purge(
 ) -> None:
     """Delete the oldest rows of a stream, to free disk space. NAME is as for 'streams describe'.
 
-    Rows are deleted in whole segments (files), so up to one segment more is kept. The last segment always stays.
+    On a server, the transactions before the position or time become unreadable at once, and the command says which of
+    their files are deleted now, which later, and why. The transaction with the position stays.
+
+    On the direct route, rows are deleted in whole segments (files), so up to one segment more is kept. The last segment
+    always stays.
 
     \b
     For example:
@@ -125,9 +135,12 @@ def purge(
         _refuse_with_server(recording=recordings, dry_run=dry_run)
         name = require_name(name)
         confirm(f"Purge stream {name} of {options['server']}?", yes, PREVIEW_HINT)
-        server_streams.purge(options, name, before if position is None else position, keep_bytes, partition, as_json)
+        server_purge.purge(
+            options, name, before if position is None else position, keep_bytes, partition, _parse_wait(wait_text),
+            as_json,
+        )  # fmt: skip
         return
-    refuse_stream_options(partition=partition)
+    refuse_stream_options(partition=partition, wait=wait_text)
     _require_stream(route_flags, name)
     if not dry_run:
         require_terminal(yes, "--dry-run shows what would be deleted.")
@@ -236,6 +249,14 @@ def _parse_before(text: str | None) -> tuple[int | None, int | None]:
         raise OptionError(
             f"--before is {text!r}, expected a position, {error}", remedy="Give a position, or a time such as -7d."
         ) from None
+
+
+def _parse_wait(text: str | None) -> float:
+    """Parse --wait. Return seconds; 0 without the option."""
+    try:
+        return 0.0 if text is None else units.parse_duration_ns(text) / units.NANOS
+    except ValueError as error:
+        raise OptionError(f"--wait is {text!r}, expected {error}", remedy="Give a duration such as 2min.") from None
 
 
 def _parse_keep(text: str | None) -> int | None:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from aeron_spark.stream_client.admin import StreamAlteration, StreamInfo, StreamLease, StreamWriterId
     from aeron_spark.stream_client.buffered_writer import BufferedWriter
+    from aeron_spark.stream_client.purging import PurgedPartition
     from aeron_spark.stream_client.reader import StartOrEnd, StreamReader
     from aeron_spark.stream_client.writer import StreamWriter
 
@@ -438,15 +439,19 @@ class Client(Endpoint):
 
         delete_stream(self._stream_session(), name)
 
-    def purge_stream(self, name: str, before: int | str | datetime, *, partition: int | None = None) -> list[int]:
-        """Delete the segments before a position, or with commits before a time (``"-7d"``, ISO).
+    def purge_stream(
+        self, name: str, before: int | str | datetime, *, partition: int | None = None, wait: float = 0.0
+    ) -> list[PurgedPartition]:
+        """Make the transactions before a position, or before a time (``"-7d"``, ISO), unreadable, and free their space.
 
-        It applies to one partition or to all, and keeps segments that a reader has leased. Returns the new start
-        position of each partition.
+        It applies to one partition or to all. Returns for each of them its first position before and now, the bytes
+        that were freed now, and those that are freed later, with the reason. Rows that a reader has leased become
+        unreadable when the lease ends. ``wait`` is the longest wait in seconds until everything is freed except bytes
+        whose segment has readable rows; raises WaitTimeout after it.
         """
-        from aeron_spark.stream_client.admin import purge_stream
+        from aeron_spark.stream_client.purging import purge_stream
 
-        return purge_stream(self._stream_session(), name, before, partition=partition)
+        return purge_stream(self._stream_session(), name, before, partition=partition, wait_s=wait)
 
     @overload
     def writer(

@@ -25,12 +25,13 @@ from aeron_spark.wire.stream_admin_rpc import (
     CreateStream,
     DeleteStream,
     EndStream,
+    PurgeStream,
     ReleaseLease,
     ReleaseWriter,
     RenameStream,
     ReopenStream,
 )
-from aeron_spark.wire.stream_rpc import AnyRequest, CommitEmptyTransaction, CommitTransaction, OpenStage, PurgeStream
+from aeron_spark.wire.stream_rpc import AnyRequest, CommitEmptyTransaction, CommitTransaction, OpenStage
 
 ENDINGS: Final = {
     Ending.CLOSED_BY_SERVER: "closed-by-server",

@@ -12,7 +12,6 @@ from aeron_spark.streams.definition import Definition
 from aeron_spark.streams.store import TERM_BYTES, StreamStore
 from aeron_spark.streams.stream import Stream
 from aeron_spark.wire import stream_admin_rpc as admin_rpc
-from aeron_spark.wire import stream_rpc as rpc
 
 COMMIT_TIMEOUT_S: Final = 15.0  # longest wait of a request for a commit of the stream; clients wait for 20 s
 MAX_WRITERS: Final = 1_000  # in one response
@@ -53,6 +52,8 @@ class StreamAdministration:
                 return self.reopen(request)
             case admin_rpc.DeleteStream():
                 return self.delete(request)
+            case admin_rpc.PurgeStream():
+                return self.purge(request)
             case admin_rpc.ListWriters():
                 return self.list_writers(request)
             case admin_rpc.ReleaseWriter():
@@ -168,13 +169,23 @@ class StreamAdministration:
         self._store().delete(request.stream)
         return admin_rpc.Done()
 
-    def purge(self, request: rpc.PurgeStream) -> rpc.PartitionPositions:
-        """Purge a stream, and return the new starts of its partitions."""
-        stream = self._access.stream(request.stream, "purge")
-        stream.purge(
+    def purge(self, request: admin_rpc.PurgeStream) -> admin_rpc.PurgeReport:
+        """Purge a stream. A repeated request reports what is freed since."""
+        purged = self._access.stream(request.stream, "purge").purge(
             partition=request.partition, before_position=request.before_position, before_time_ns=request.before_time_ns
         )
-        return rpc.PartitionPositions(tuple(state.start for state in stream.states()))
+        return admin_rpc.PurgeReport(
+            tuple(
+                admin_rpc.PurgedPartition(
+                    one.partition, one.before, one.start, one.freed,
+                    tuple(
+                        admin_rpc.HeldBytes(held.bytes, held.why, held.holder, held.reader, held.until_ns)
+                        for held in one.held
+                    ),
+                )
+                for one in purged
+            )
+        )  # fmt: skip
 
     def _inspect(self, name: str) -> admin_rpc.StreamDescription:
         """Describe a stream, also a damaged one."""

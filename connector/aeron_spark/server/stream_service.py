@@ -184,8 +184,6 @@ class StreamRequestHandler:
         if isinstance(request, admin_rpc.AdminRequest):
             return self._administration.execute(request)
         match request:
-            case rpc.PurgeStream():
-                return self._administration.purge(request)
             case rpc.PartitionStates():
                 return self._states(request)
             case rpc.FindBoundary():

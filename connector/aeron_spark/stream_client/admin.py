@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Final
@@ -33,7 +31,6 @@ from aeron_spark.wire.stream_admin_rpc import (
     StreamDescription,
     WriterEntry,
 )
-from aeron_spark.wire.stream_rpc import PurgeStream
 
 RETENTION_REMEDY: Final = "Give a size such as 10GiB or 512MiB, a time such as 7d, 12h or 30min, or both: 10GiB,7d."
 _AMBIGUOUS: Final = re.compile(r"\d+(?:\.\d+)?\s*m?", re.ASCII)  # megabytes or minutes, bytes or seconds
@@ -222,18 +219,6 @@ def release_lease(session: StreamSession, name: str, reader: str) -> None:
 def delete_stream(session: StreamSession, name: str) -> None:
     """Delete a stream with all its rows."""
     session.call(DeleteStream(name))
-
-
-def purge_stream(
-    session: StreamSession, name: str, before: int | str | datetime, *, partition: int | None = None,
-    now: Callable[[], int] = time.time_ns,
-) -> list[int]:  # fmt: skip
-    """Delete whole segments before a position or a commit time; return the new start of each partition."""
-    if isinstance(before, int):
-        request = PurgeStream(name, partition, before_position=before)
-    else:
-        request = PurgeStream(name, partition, before_time_ns=max(0, time_of(before, now())))
-    return list(session.call(request).positions)
 
 
 def parse_retention(value: str | int | timedelta | None) -> Retention:

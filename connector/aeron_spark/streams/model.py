@@ -46,11 +46,12 @@ class StreamView:
 
 @dataclass(frozen=True, slots=True)
 class HeldBytes:
-    """Bytes that a purge did not free, and why they stay: ``segment``, ``lease`` or ``hold``.
+    """Bytes that a purge did not free, and why they stay: ``segment``, ``recording``, ``lease`` or ``hold``.
 
-    ``segment``: a segment file also has readable rows, or the partition has no recording slot to continue in another
-    file. ``lease``: the rows are readable, because a reader has leased them; ``holder`` is the reader's key, ``reader``
-    its id, ``until_ns`` the end of its lease, since 1970. ``hold``: ``holder`` copies the files.
+    ``segment``: their segment file also has readable rows. ``recording``: the partition has no rows, and continues in
+    another recording soon. ``lease``: the rows are readable, because a reader has leased them; ``holder`` is the
+    reader's key, ``reader`` its id, ``until_ns`` the end of its lease, since 1970. ``hold``: ``holder``, such as a
+    backup, uses the files.
     """
 
     bytes: int

@@ -137,7 +137,7 @@ class StreamSpace:
         if deletable:
             held.append(HeldBytes(deletable, "hold", self._holds.holder))
         if in_segment:
-            held.append(HeldBytes(in_segment, "segment"))
+            held.append(HeldBytes(in_segment, "segment" if start < self._ledger.ends[index] else "recording"))
         if goal > start:
             with self._state:
                 holders = self.leases.holders(index, goal, self._clock())

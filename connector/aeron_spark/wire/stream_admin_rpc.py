@@ -192,14 +192,52 @@ class ReleaseLease(Request[Done], frozen=True, tag="release-lease"):
     reader: str
 
 
+class HeldBytes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Bytes that a purge did not free, and why; see ``streams.model.HeldBytes``."""
+
+    bytes: int
+    why: str
+    holder: str
+    reader: str
+    until_ns: int
+
+
+class PurgedPartition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A purge of one partition; see ``streams.model.PurgedPartition``."""
+
+    partition: int
+    before: int
+    start: int
+    freed: int
+    held: tuple[HeldBytes, ...]
+
+
+class PurgeReport(Response, frozen=True, tag="purged"):
+    """What a purge did in each partition for which it was requested."""
+
+    partitions: tuple[PurgedPartition, ...]
+
+
 class DeleteStream(Request[Done], frozen=True, tag="delete"):
     """Delete a stream with all its rows."""
 
     stream: str
 
 
+class PurgeStream(Request[PurgeReport], frozen=True, tag="purge"):
+    """Make the transactions before a position or a time unreadable, of one partition or of all, and free their space.
+
+    Rows under a lease follow when it ends.
+    """
+
+    stream: str
+    partition: int | None = None
+    before_position: int | None = None
+    before_time_ns: int | None = None
+
+
 AdminRequest = (
     ListStreams | DescribeStream | CreateStream | AlterStream | RenameStream | EndStream | ReopenStream | DeleteStream
-    | ListWriters | ReleaseWriter | ListLeases | ReleaseLease
+    | PurgeStream | ListWriters | ReleaseWriter | ListLeases | ReleaseLease
 )  # fmt: skip
-AdminResponse = Done | StreamDescription | StreamList | StreamAltered | WriterList | LeaseList
+AdminResponse = Done | StreamDescription | StreamList | StreamAltered | PurgeReport | WriterList | LeaseList

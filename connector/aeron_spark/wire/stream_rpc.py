@@ -168,15 +168,6 @@ class Committed(Response, frozen=True, tag="committed"):
     stamp: str
 
 
-class PurgeStream(Request[PartitionPositions], frozen=True, tag="purge"):
-    """Delete whole segments before a position or a time, of one partition or of all; returns the new starts."""
-
-    stream: str
-    partition: int | None = None
-    before_position: int | None = None
-    before_time_ns: int | None = None
-
-
 class PartitionStates(Request[CommittedPartitions], frozen=True, tag="states"):
     """Return the committed state of each partition."""
 
@@ -360,10 +351,9 @@ class AbortTransaction(Request[Done], frozen=True, tag="abort"):
 
 
 AnyRequest = (
-    AdminRequest | PurgeStream | PartitionStates | FindBoundary
-    | FindPosition | MeasureLags | AwaitCommits | RenewLease | StartRead | StopRead | LastTransaction
-    | BeginTransaction | FindLostTransaction | OpenStage | FinishStage | CommitTransaction | CommitEmptyTransaction
-    | AbortTransaction
+    AdminRequest | PartitionStates | FindBoundary | FindPosition | MeasureLags | AwaitCommits | RenewLease | StartRead
+    | StopRead | LastTransaction | BeginTransaction | FindLostTransaction | OpenStage | FinishStage | CommitTransaction
+    | CommitEmptyTransaction | AbortTransaction
 )  # fmt: skip
 AnyResponse = (
     AdminResponse | Failure | CommittedPartitions | PartitionPositions | ReaderLags

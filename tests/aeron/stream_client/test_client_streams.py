@@ -23,6 +23,7 @@ from aeron_spark.errors import (
 )
 from aeron_spark.log.epochs import NoEpochWarning
 from aeron_spark.server.server import Server
+from aeron_spark.stream_client.purging import HeldBytes, PurgedPartition
 from aeron_spark.stream_client.reader import StreamReader
 from aeron_spark.stream_client.writer import Writer
 from aeron_spark.waiting import wait_for
@@ -330,16 +331,21 @@ def test_a_reader_holds_a_lease_while_it_reads(client: Client, name: str, server
     assert len(stream.space._leases) == 0
 
 
-def test_a_purge_deletes_whole_segments(client: Client, name: str) -> None:
-    with client.writer(name, partition=0, payload="raw") as out:
-        out.write([bytes(1 << 20)] * 40)
-    end = client.stream(name).partitions[0].end
-    starts = client.purge_stream(name, end)
-    assert 0 < starts[0] <= end
-    assert starts == [one.start for one in client.stream(name).partitions]
-    assert client.purge_stream(name, "-1h") == starts
-    remaining = sum(batch.num_rows for batch in client.reader(name))
-    assert 0 < remaining < 40
+def test_a_purge_reports_what_is_freed_now_and_later(client: Client, name: str) -> None:
+    begins = []
+    for _ in range(4):
+        begins.append(client.stream(name).partitions[0].end)
+        with client.writer(name, partition=0, payload="raw") as out:
+            out.write([bytes(1 << 20)] * 10)
+    purged, other = client.purge_stream(name, begins[3] + 64)
+    start, segment = begins[3], 16 << 20
+    assert purged == PurgedPartition(0, 0, start, start - start % segment, (HeldBytes(start % segment, "segment"),))
+    assert (other, other.has_changed) == (PurgedPartition(1, 0, 0, 0), False)
+    assert (purged.unreadable_bytes, purged.held[0].sentence) == (start, "segment in use")
+    assert [one.start for one in client.stream(name).partitions] == [start, 0]
+    (again,) = client.purge_stream(name, "-1h", partition=0, wait=1.0)  # a segment in use needs no wait
+    assert (again.start, again.freed_bytes, again.held) == (start, 0, purged.held)
+    assert sum(batch.num_rows for batch in client.reader(name)) == 10
     with pytest.raises(DataLossError, match="was purged"):
         client.reader(name, start={0: 0})
 
