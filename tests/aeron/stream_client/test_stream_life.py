@@ -10,9 +10,11 @@ import pyarrow as pa
 import pytest
 
 from aeron_spark.client.client import Client
-from aeron_spark.errors import OptionError, RefusedError
+from aeron_spark.errors import DataFormatError, OptionError, RefusedError
 from aeron_spark.stream_client.reader import StreamReader
+from aeron_spark.stream_client.session import StreamSession
 from aeron_spark.waiting import wait_for
+from aeron_spark.wire.stream_admin_rpc import AlterStream, CreateStream, DescribeStream
 from tests.aeron.stream_client.conftest import Connect
 
 TIMEOUT_S = 30.0
@@ -159,6 +161,16 @@ def test_a_retention_that_is_no_size_or_time_is_refused(client: Client, value: o
     with pytest.raises(OptionError, match="retention"):
         client.create_stream("never", retention=value)  # type: ignore[arg-type]
     assert "never" not in [one.name for one in client.streams()]
+
+
+def test_the_server_refuses_retentions_that_another_client_might_send(session: StreamSession, name: str) -> None:
+    for size, seconds in ((-1, 0.0), (0, float("nan")), (0, float("inf")), (0, -1.0)):
+        for request in (CreateStream("never", 1, size, seconds, 0), AlterStream(name, size, seconds)):
+            with pytest.raises(OptionError, match="cannot have a retention of"):
+                session.call(request)
+    with pytest.raises(DataFormatError, match="these bytes are not a request"):
+        session.call(CreateStream("never", 1, True, 0.0, 0))
+    assert session.call(DescribeStream(name)).retention_seconds == 0
 
 
 def test_a_number_of_partitions_that_is_no_number_is_refused(client: Client) -> None:

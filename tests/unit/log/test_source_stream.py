@@ -122,6 +122,20 @@ def test_servers_may_be_added_to_a_stream_and_a_removed_server_is_remembered() -
         joined_stream(more, replace(more, servers={"a:1": "KeyA", "c:1": "KeyX"}))
 
 
+def test_an_offset_continues_under_the_new_name_of_its_stream() -> None:
+    renamed = ServerStream("departures", SERVERS.servers, frozenset({"flights"}))
+    joined = joined_stream(SERVERS, renamed)
+    assert joined.to_dict() == renamed.to_dict()
+    assert "flights" not in str(joined.to_dict())
+    assert joined_stream(joined, renamed) is joined
+    for other in (
+        ServerStream("departures", SERVERS.servers), ServerStream("departures", SERVERS.servers, frozenset({"other"})),
+        ServerStream("departures", {"z:1": "KeyZ"}, frozenset({"flights"})),
+    ):  # fmt: skip
+        with pytest.raises(OptionError, match="the checkpoint is of"):
+            joined_stream(SERVERS, other)
+
+
 @dataclass
 class NamedLog(FakeLog):
     """A log of ``name`` that notes each call that lists its recordings or requests recording."""

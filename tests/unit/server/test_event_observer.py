@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,14 @@ from typing import Any
 import pytest
 
 from aeron_spark.client.settings import ClientSettings
-from aeron_spark.errors import RefusedError, SetupError, TamperedError, TransportError
+from aeron_spark.errors import (
+    AeronSparkError,
+    DataFormatError,
+    RefusedError,
+    SetupError,
+    TamperedError,
+    TransportError,
+)
 from aeron_spark.keys.client_table import ClientTable
 from aeron_spark.keys.clients_file import default_name
 from aeron_spark.keys.stores import MemoryPeerStore
@@ -19,9 +27,19 @@ from aeron_spark.protocol.limits import Limits
 from aeron_spark.protocol.server_effects import Ending
 from aeron_spark.protocol.server_machine import DRIVER_LOST
 from aeron_spark.server.clients_watcher import ClientsWatcher
-from aeron_spark.server.event_observer import reason_of
+from aeron_spark.server.event_observer import EventObserver, reason_of
+from aeron_spark.server.events import ServerEvents
 from aeron_spark.server.message_server import MessageServer
 from aeron_spark.server.settings import ServerSettings
+from aeron_spark.wire.stream_admin_rpc import (
+    AlterStream,
+    EndStream,
+    ReleaseLease,
+    ReleaseWriter,
+    RenameStream,
+    ReopenStream,
+)
+from aeron_spark.wire.stream_rpc import AnyRequest, CommitTransaction, OpenStage
 from tests.unit.connection.endpoints import LINK, TIMEOUT_S, World, wait_for
 
 
@@ -176,3 +194,51 @@ def test_a_refusal_for_a_keys_limit_names_the_option_that_sets_it(
     refused = seen.wait("refused")
     assert (refused["reason"], refused["limit"], refused["value"]) == ("key-limit", limit, 1)
     assert refused.get("clients_file") == (None if own is None else "/etc/clients")
+
+
+class Client:
+    """A connection, of which only the key counts here."""
+
+    key = b"k" * 32
+
+
+def reported(request: AnyRequest, error: AeronSparkError | None = None) -> list[tuple[str, dict[str, Any]]]:
+    """Return the events that a request makes; fields that are None are left out, as in the log."""
+    found: list[tuple[str, dict[str, Any]]] = []
+    events = ServerEvents(logging.getLogger("tests.events"))
+    events.observe(lambda name, fields: found.append((name, dict(fields))))
+    EventObserver(events, lambda key: "desk-7").request_ended(Client(), request, error)  # type: ignore[arg-type]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("request_", "name", "fields"),
+    [
+        (AlterStream("s", retention_seconds=60.0), "stream_altered", {"retention_seconds": 60.0}),
+        (AlterStream("s", schema_policy="additive"), "stream_altered", {"schema_policy": "additive"}),
+        (RenameStream("s", "t"), "stream_renamed", {"new_name": "t"}),
+        (EndStream("s"), "stream_ended", {}),
+        (ReopenStream("s"), "stream_reopened", {}),
+        (ReleaseWriter("s", "w"), "writer_released", {"writer": "w"}),
+        (ReleaseLease("s", "r"), "lease_released", {"reader": "r"}),
+    ],
+)
+def test_each_change_of_a_stream_makes_an_event(request_: AnyRequest, name: str, fields: dict[str, Any]) -> None:
+    assert reported(request_) == [(name, {"stream": "s", "name": "desk-7", **fields})]
+    assert reported(request_, RefusedError("no")) == []
+
+
+def test_a_change_that_is_only_tried_makes_no_event() -> None:
+    assert reported(AlterStream("s", retention_seconds=60.0, dry_run=True)) == []
+
+
+def test_columns_that_a_stream_does_not_take_make_an_event_at_the_stage_and_at_the_commit() -> None:
+    refusal = RefusedError("the data adds the columns 'x'", reason="schema")
+    expected = ("schema_refused", {"stream": "s", "name": "desk-7", "error": refusal.what})
+    stage = OpenStage("s", "w", "r", 0, False, "p", 0, 0, "arrow", b"", 1, 1)
+    assert reported(stage, refusal) == [expected]
+    assert reported(stage, DataFormatError("the column 'x' is int64"))[0][0] == "schema_refused"
+    assert reported(stage, RefusedError("fenced")) == []
+    commit = CommitTransaction("s", "w", "r", 0, "p", (), 1, 1.0)
+    assert [name for name, _ in reported(commit, refusal)] == ["commit_failed", "schema_refused"]
+    assert [name for name, _ in reported(commit, RefusedError("fenced"))] == ["commit_failed"]
