@@ -20,6 +20,7 @@ from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.log.epochs import DIVERGED
 from aeron_spark.log.writing import Source, Transaction
 from aeron_spark.node import NodeHandle
+from aeron_spark.protocol.admin_messages import SOCKET_NAME
 from aeron_spark.server.server import Server
 from aeron_spark.stream_client.staging import ServerAppender
 from aeron_spark.stream_client.transactions import begin, commit
@@ -29,6 +30,7 @@ from tests.aeron.endpoint.drivers import free_ports
 from tests.aeron.stream_client.serving import ServerProcess
 from tests.aeron.stream_store.rows import remove_marks
 from tests.aeron.streams import own_node
+from tests.cli.conftest import run_program
 
 TIMEOUT_S = 120.0
 SETTINGS = {"term_length": "16m", "ipc_term_length": "16m", "segment_length": "16m"}
@@ -101,12 +103,35 @@ class WholeServer:
 
     def copy(self) -> None:
         for folder, kept in self._folders.items():
-            shutil.copytree(folder, kept)
+            shutil.copytree(folder, kept, ignore=shutil.ignore_patterns(SOCKET_NAME))  # a killed server leaves it
 
     def restore(self) -> None:
         for folder, kept in self._folders.items():
             shutil.rmtree(folder)
             shutil.copytree(kept, folder)
+
+
+class BackedUpServer(WholeServer):
+    """The same with 'server backup' while the server runs, and 'server restore'."""
+
+    def __init__(self, node: NodeHandle, folder: Path) -> None:
+        super().__init__(node, folder)
+        self._backup = str(folder / "backup")
+        self._archive, self._streams = (str(one) for one in self._folders)
+
+    def copy(self) -> None:
+        self.start()
+        self._run("backup", self._backup, "--streams-dir", self._streams)
+        self.stop()
+
+    def restore(self) -> None:
+        for folder in self._folders:
+            shutil.rmtree(folder)
+        self._run("restore", self._backup, "--streams-dir", self._streams, "--archive-dir", self._archive)
+
+    def _run(self, *arguments: str) -> None:
+        done = run_program("server", *arguments)
+        assert done.code == 0, done.err
 
 
 @contextmanager
@@ -125,7 +150,8 @@ def connected(machine: Machine, node: NodeHandle) -> Iterator[Client]:
 def commit_rows(client: Client, writer: str, numbers: range) -> tuple[int, str]:
     """Commit one transaction for each number, to partition 0; return the last one's number and stamp."""
     session = client._stream_session()
-    last, stamp = begin(session, "flights", Transaction(writer, "run", -1))
+    begun = begin(session, "flights", Transaction(writer, "run", -1))
+    last, stamp = begun.last, begun.stamp
     for number in numbers:
         last += 1
         one = Transaction(writer, "run", last)
@@ -181,12 +207,13 @@ def test_readers_and_writers_notice_a_restored_store(node: NodeHandle, tmp_path:
 
 
 @pytest.mark.full("a separate node is started three times, 20 CPU seconds; make test restores the store alone")
+@pytest.mark.parametrize("kind", [WholeServer, BackedUpServer], ids=["by cp", "by server restore"])
 def test_readers_and_writers_notice_a_server_restored_with_its_archive(
-    run_name: str, node: NodeHandle, tmp_path: Path
+    run_name: str, node: NodeHandle, tmp_path: Path, kind: type[WholeServer]
 ) -> None:
     """The same with the archive's folder, in processes that are killed."""
     with own_node(run_name, **SETTINGS) as handle:
-        machine = WholeServer(handle, tmp_path)
+        machine = kind(handle, tmp_path)
         with connected(machine, node) as client:
             restore_and_read_on(machine, client, 20)
 

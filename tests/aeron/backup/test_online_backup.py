@@ -1,0 +1,233 @@
+"""``aeron-spark server backup`` of a server that commits meanwhile, restored on another node, with real archives."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from aeron_spark import node as nodes
+from aeron_spark.backup.copying import Source, write_backup
+from aeron_spark.backup.findings import DAMAGE
+from aeron_spark.backup.verifying import Checked, verify_store
+from aeron_spark.direct.archives import embedded
+from aeron_spark.errors import DataLossError
+from aeron_spark.node import NodeHandle
+from aeron_spark.server.server import Server
+from aeron_spark.streams.archive_mark import OTHER_TIME
+from aeron_spark.streams.store import OK, StreamStore
+from aeron_spark.streams.stream import Stream
+from aeron_spark.waiting import wait_for
+from tests.aeron.backup.conftest import SETTINGS as NODE_SETTINGS
+from tests.aeron.endpoint.drivers import free_ports
+from tests.aeron.stream_store.rows import SETTINGS, read_values, remove_marks, write
+from tests.cli.conftest import run_program
+
+TERM: Final = 1 << 20
+TIMEOUT_S: Final = 120.0
+VALUE_BYTES: Final = 8_000
+VALUES: Final = 32  # in each partition of a transaction: 512 KB in two partitions
+SECONDS: Final = 3.0
+FULL_SECONDS: Final = 60.0
+
+
+@contextmanager
+def serving(node: NodeHandle, folder: Path) -> Iterator[Server]:
+    data, control = free_ports()
+    with Server(
+        f"127.0.0.1:{data}:{control}", aeron_dir=node.aeron_dir, identity=str(folder / "server.key"),
+        allow_any_key=True, streams_dir=str(folder / "streams"),
+    ) as server:  # fmt: skip
+        _ = server.streams
+        yield server
+
+
+class Load:
+    """Commits transactions of numbered values in a thread, to all partitions of a stream."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._commit)
+        self.committed = 0
+        self.longest_s = 0.0
+        self.error: BaseException | None = None
+        self._thread.start()
+
+    def _commit(self) -> None:
+        try:
+            while not self._ending.is_set():
+                number = self.committed
+                values = [b"%d." % number + b"x" * VALUE_BYTES] * VALUES
+                begun = time.monotonic()
+                write(self._stream, number, {0: values, 1: values})
+                self.longest_s = max(self.longest_s, time.monotonic() - begun)
+                self.committed = number + 1
+        except BaseException as error:
+            self.error = error
+
+    def await_transactions(self, count: int) -> None:
+        wait_for(lambda: self.committed >= count, TIMEOUT_S, f"{count} transactions", state=lambda: repr(self.error))
+
+    def end(self) -> None:
+        self._ending.set()
+        self._thread.join(TIMEOUT_S)
+        assert self.error is None
+
+
+def back_up(folder: Path, name: str, *options: str) -> dict[str, Any]:
+    """Run the command, and return its result."""
+    done = run_program(
+        "server", "backup", str(folder / name), "--streams-dir", str(folder / "streams"), "--json", *options
+    )
+    assert done.code == 0, done.err
+    found: dict[str, Any] = done.lines[0]
+    return found
+
+
+def restore(folder: Path, name: str, archive_dir: Path) -> Path:
+    """Restore a backup for a node with this archive; return the folder of its streams."""
+    streams = folder / f"restored {name}"
+    done = run_program(
+        "server", "restore", str(folder / name), "--streams-dir", str(streams), "--archive-dir", str(archive_dir)
+    )
+    assert done.code == 0, done.err
+    return streams
+
+
+def transactions_of(stream: Stream) -> list[int]:
+    """Return the numbers of the transactions in a stream; check that each has all its values in both partitions."""
+    found = []
+    for partition in (0, 1):
+        numbers = [int(value.partition(b".")[0]) for value in read_values(stream, partition)]
+        assert numbers == sorted(numbers)
+        assert all(numbers.count(one) == VALUES for one in set(numbers))
+        found.append(list(dict.fromkeys(numbers)))
+    assert found[0] == found[1]  # the cut is between two transactions
+    return found[0]
+
+
+def check_backups_under_load(node: NodeHandle, folder: Path, another_dir: Path, seconds: float) -> dict[str, float]:
+    """Back up a server that commits, twice, and restore the second backup; return figures."""
+    with serving(node, folder) as server:
+        server.streams.create("empty", 2, term_bytes=TERM)
+        load = Load(server.streams.create("loaded", 2, term_bytes=TERM))
+        begun = time.monotonic()
+        load.await_transactions(8)
+        first = back_up(folder, "first")
+        while time.monotonic() - begun < seconds:
+            time.sleep(0.1)
+        before = load.committed
+        second = back_up(folder, "second", "--incremental")
+        after = load.committed
+        load.end()
+        rate = load.committed * 2 * VALUES * VALUE_BYTES / (time.monotonic() - begun)
+        status = server.state.status({})
+        assert status["last_backup_directory"] == str(folder / "second")
+        server.streams.delete("empty")
+        server.streams.delete("loaded")
+    for done in (first, second):
+        assert done["streams"] == 2
+        assert done["cut_seconds"] < 1.0
+    assert second["linked_bytes"] > 0
+    assert second["bytes"] > first["bytes"]
+    archive_dir = nodes.local_node_paths(another_dir).archive_dir
+    streams_dir = restore(folder, "second", archive_dir)
+    checked = Checked()
+    assert list(verify_store(streams_dir, archive_dir, checked)) == []
+    assert checked.bytes > second["linked_bytes"]
+    shutil.rmtree(folder / "first")  # a link is as good as a copy
+    with (
+        nodes.ensure(another_dir, **NODE_SETTINGS) as handle,
+        StreamStore(streams_dir, embedded(handle), SETTINGS) as store,
+    ):
+        assert [store.condition(name).state for name in store.names] == [OK, OK]
+        stream = store.get("loaded")
+        numbers = transactions_of(stream)
+        assert numbers == list(range(len(numbers)))
+        assert before <= len(numbers) <= after
+        write(stream, len(numbers), {0: [b"%d." % len(numbers)] * VALUES, 1: [b"%d." % len(numbers)] * VALUES})
+        write(store.get("empty"), 0, {1: [b"first"]})
+        assert transactions_of(stream) == [*numbers, len(numbers)]
+        assert read_values(store.get("empty"), 1) == [b"first"]
+    return {"rate": rate, "longest_commit_s": load.longest_s, "cut_s": second["cut_seconds"], **second}
+
+
+def test_a_backup_under_load_has_whole_transactions_and_is_restored_on_another_node(
+    node: NodeHandle, tmp_path: Path, another_dir: Path
+) -> None:
+    check_backups_under_load(node, tmp_path, another_dir, SECONDS)
+
+
+@pytest.mark.full("it writes for a minute; make test does so for some seconds")
+def test_backups_under_a_minute_of_load(node: NodeHandle, tmp_path: Path, another_dir: Path) -> None:
+    figures = check_backups_under_load(node, tmp_path, another_dir, FULL_SECONDS)
+    print(figures)
+
+
+def test_a_backup_has_what_was_purged_deleted_and_rewritten_while_it_copied(node: NodeHandle, tmp_path: Path) -> None:
+    with serving(node, tmp_path) as server:
+        purged, deleted = (server.streams.create(name, 1, term_bytes=TERM) for name in ("purged", "deleted"))
+        for number in range(4):
+            write(purged, number, {0: [b"%d." % number + b"x" * VALUE_BYTES] * 200})
+        write(deleted, 0, {0: [b"kept"]})
+        begun, *cuts = server.backups.begin({"directory": "x"})
+        before = read_values(purged, 0)
+        purged.purge(before_position=purged.states()[0].end)
+        server.streams.delete("deleted")
+        write(purged, 4, {0: [b"later"]})
+        server.streams.tick()
+        source = Source(
+            Path(begun["streams_dir"]), Path(begun["archive_dir"]), [cut_of(cut) for cut in cuts], 10**18, "1"
+        )
+        write_backup(source, tmp_path / "copy")
+        server.backups.end({"id": begun["id"], "bytes": 1})
+        server.streams.tick()
+        checked = Checked()
+        found = verify_store(tmp_path / "copy" / "streams", tmp_path / "copy" / "archive", checked)
+        assert list(found) == []
+        assert checked.bytes > sum(map(len, before))
+        assert checked.streams == 2
+        server.streams.delete("purged")
+
+
+def cut_of(value: object) -> Any:
+    from aeron_spark.streams.cut import StreamCut
+
+    return StreamCut.from_json(value)
+
+
+def test_half_of_a_restored_copy_is_refused_by_name(node: NodeHandle, tmp_path: Path, another_dir: Path) -> None:
+    """The restored store with the original archive, although its mark is not behind, and the reverse."""
+    with serving(node, tmp_path) as server:
+        write(server.streams.create("half", 1, term_bytes=TERM), 0, {0: [b"a"]})
+        back_up(tmp_path, "copy")
+    archive_dir = nodes.local_node_paths(another_dir).archive_dir
+    restored = restore(tmp_path, "copy", archive_dir)
+    original = tmp_path / "streams"
+    for streams_dir, archive, older in (
+        (restored, Path(node.archive_dir), "archive of stream 'half' is older than its journal"),
+        (original, archive_dir, "journal of stream 'half' is older than its archive"),
+    ):
+        (finding,) = [one for one in verify_store(streams_dir, archive, Checked()) if one.level == DAMAGE]
+        assert older in finding.what
+    with StreamStore(restored, embedded(node), SETTINGS) as store:
+        with pytest.raises(DataLossError, match="are of different times; of 1 streams the first is 'half'") as caught:
+            store.check_one_time()
+        assert caught.value.reason == OTHER_TIME
+    done = run_program(
+        "server", "127.0.0.1:1", "--allow-any-key", "--aeron-dir", node.aeron_dir, "--streams-dir", str(restored),
+        "--identity", str(tmp_path / "server.key"),
+    )  # fmt: skip
+    assert done.code == 1
+    assert "are of different times; of 1 streams the first is 'half'" in done.err
+    remove_marks(node.archive_dir)
+    with StreamStore(original, embedded(node), SETTINGS) as store:
+        store.check_one_time()
+        store.delete("half")
