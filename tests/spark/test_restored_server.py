@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import shutil
 import warnings
 from collections.abc import Iterator
@@ -10,10 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from aeron_spark import node as nodes
 from aeron_spark.errors import DataLossError, RefusedError
 from aeron_spark.log.query import DataLossWarning
 from aeron_spark.node import NodeHandle
 from tests.aeron.stream_store.rows import remove_marks
+from tests.aeron.streams import close_client
+from tests.cli.conftest import run_program
+from tests.leaks import SHARED_MEMORY
 from tests.spark.simulated_engine import Query, Sink, make_numbered_batch, read_numbers
 from tests.spark.stream_server import StreamServer, find_free_address, run_server
 
@@ -59,8 +64,49 @@ class RestorableServer:
         remove_marks(self._node.archive_dir)
 
 
-def test_a_writing_query_fails_after_a_restore_until_its_user_accepts_the_gap(node: NodeHandle, tmp_path: Path) -> None:
-    restorable = RestorableServer(node, tmp_path)
+class BackedUpServer(RestorableServer):
+    """The same with 'server backup' and 'server restore': the restored server has another node."""
+
+    def __init__(self, node: NodeHandle, folder: Path, another_dir: Path) -> None:
+        super().__init__(node, folder)
+        self._another_dir = another_dir
+
+    def copy(self) -> None:
+        with self.running():
+            self._run("backup", "--streams-dir", str(self._streams))
+
+    def restore(self) -> None:
+        archive_dir = nodes.local_node_paths(self._another_dir).archive_dir
+        self._streams = self._folder / "restored"
+        self._run("restore", "--streams-dir", str(self._streams), "--archive-dir", str(archive_dir))
+        self._node = nodes.ensure(self._another_dir, term_length="1m", ipc_term_length="1m")
+
+    def _run(self, command: str, *options: str) -> None:
+        done = run_program("server", command, str(self._folder / "backup"), *options)
+        assert done.code == 0, done.err
+
+
+@pytest.fixture(
+    params=[
+        "the store copied",
+        pytest.param("by server restore", marks=pytest.mark.full("each starts another node")),
+    ]
+)
+def restorable(
+    request: pytest.FixtureRequest, node: NodeHandle, tmp_path: Path, run_name: str
+) -> Iterator[RestorableServer]:
+    if request.param == "the store copied":
+        yield RestorableServer(node, tmp_path)
+        return
+    another_dir = SHARED_MEMORY / f"{run_name}-{secrets.token_hex(3)}"
+    yield BackedUpServer(node, tmp_path, another_dir)
+    close_client(another_dir)
+    nodes.stop(another_dir, force=True, timeout=30)
+    shutil.rmtree(another_dir, ignore_errors=True)
+    shutil.rmtree(nodes.local_node_paths(another_dir).folder, ignore_errors=True)
+
+
+def test_a_writing_query_fails_after_a_restore_until_its_user_accepts_the_gap(restorable: RestorableServer) -> None:
     sink = restorable.write(None, 0, 1)
     restorable.copy()
     restorable.write(sink, 2, 3)
@@ -79,9 +125,8 @@ def test_a_writing_query_fails_after_a_restore_until_its_user_accepts_the_gap(no
 
 
 def test_a_writing_query_continues_after_a_restore_from_a_checkpoint_of_the_same_time(
-    node: NodeHandle, tmp_path: Path
+    restorable: RestorableServer,
 ) -> None:
-    restorable = RestorableServer(node, tmp_path)
     sink = restorable.write(None, 0, 1)
     restorable.copy()
     restorable.write(sink, 2, 3)
@@ -92,9 +137,8 @@ def test_a_writing_query_continues_after_a_restore_from_a_checkpoint_of_the_same
 
 
 def test_a_reading_query_behind_the_copy_continues_after_a_restore_and_one_beyond_it_fails(
-    node: NodeHandle, tmp_path: Path
+    restorable: RestorableServer,
 ) -> None:
-    restorable = RestorableServer(node, tmp_path)
     sink = restorable.write(None, 0, 1)
     restorable.copy()
     with restorable.running():

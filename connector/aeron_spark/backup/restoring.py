@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 
 from aeron_spark.backup import catalog, manifest
 from aeron_spark.backup.copying import read_manifest
-from aeron_spark.backup.file_copies import copy_file, ignore_progress, sync_tree
+from aeron_spark.backup.file_copies import copy_file, hash_file, ignore_progress, sync_tree
 from aeron_spark.backup.manifest import FileEntry, Manifest
 from aeron_spark.disk import NO_SPACE_ERRNOS, sync_folder
 from aeron_spark.errors import DataLossError, InUseError, OptionError, TransportError
@@ -76,16 +76,22 @@ class _Restore:
         self.drafts = {manifest.STREAMS: streams_dir / RESTORING, manifest.ARCHIVE: archive_dir / RESTORING}
 
     def copy_files(self, progress: Progress) -> None:
-        """Copy the files of streams and archive, and check those of the configuration. Raises DataLossError."""
+        """Copy the files of streams and archive, and check these and the others. Raises DataLossError."""
         for draft in self.drafts.values():
             draft.mkdir(mode=0o700)
         for file in self._manifest.files:
+            source = self._folder / file.path
             top, *rest = PurePosixPath(file.path).parts
-            if top not in self.drafts:
-                continue
-            target = self.drafts[top].joinpath(*rest)
-            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _copy_checked(self._folder / file.path, target, file, progress)
+            try:
+                if top in self.drafts:
+                    target = self.drafts[top].joinpath(*rest)
+                    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                    found = copy_file(source, target, length=file.length, progress=progress)
+                else:
+                    found = hash_file(source, progress)
+            except FileNotFoundError as error:
+                raise _damage_error(source, "it is missing") from error
+            _compare(source, found, file)
 
     def begin_epochs(self, now_ns: int, random: Callable[[int], int]) -> None:
         """Begin the epoch of the restore in each journal and each mark."""
@@ -115,15 +121,17 @@ class _Restore:
             sync_folder(draft.parent)
 
 
-def _copy_checked(source: Path, target: Path, file: FileEntry, progress: Progress) -> None:
-    """Copy a file and compare it with its entry in the manifest."""
-    try:
-        size, digest = copy_file(source, target, length=file.length, progress=progress)
-    except FileNotFoundError as error:
-        raise DataLossError(f"the backup is damaged: {source} is missing", remedy="Use another backup.") from error
-    if (size, digest) != (file.bytes, file.sha256):
-        expected = "its SHA-256 is wrong" if size == file.bytes else f"it has {size} bytes, expected {file.bytes}"
-        raise DataLossError(f"the backup is damaged: {source}: {expected}", remedy="Use another backup.")
+def _compare(source: Path, found: tuple[int, str], file: FileEntry) -> None:
+    """Compare the size and the hash of a file with its entry in the manifest."""
+    size, digest = found
+    if size != file.bytes:
+        raise _damage_error(source, f"it has {size} bytes, expected {file.bytes}")
+    if digest != file.sha256:
+        raise _damage_error(source, "its SHA-256 is wrong")
+
+
+def _damage_error(source: Path, why: str) -> DataLossError:
+    return DataLossError(f"the backup is damaged: {source}: {why}", remedy="Use another backup.")
 
 
 def _check_folders(folder: Path, streams_dir: Path, archive_dir: Path) -> None:
