@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import permutations
 from pathlib import Path, PurePosixPath
 
 from aeron_spark.backup import catalog, manifest
@@ -135,13 +136,13 @@ def _damage_error(source: Path, why: str) -> DataLossError:
 
 
 def _check_folders(folder: Path, streams_dir: Path, archive_dir: Path) -> None:
-    places = {"--streams-dir": streams_dir, "--archive-dir": archive_dir}
-    for option, place in places.items():
-        others = [folder, *(other for other in places.values() if other is not place)]
-        if any(place.resolve() == one.resolve() for one in others):
-            raise OptionError(
-                f"{option} {place} is also another folder of the restore", remedy="Name separate folders."
-            )
+    resolved = [one.resolve() for one in (folder, streams_dir, archive_dir)]
+    if any(one.is_relative_to(other) for one, other in permutations(resolved, 2)):
+        raise OptionError(
+            "the backup, --streams-dir and --archive-dir are not three separate folders",
+            remedy="Name folders of which none is within another one.",
+        )
+    for option, place in (("--streams-dir", streams_dir), ("--archive-dir", archive_dir)):
         try:
             found = [path.name for path in place.iterdir()]
         except FileNotFoundError:

@@ -250,8 +250,9 @@ def test_a_restore_into_a_used_folder_is_refused(store: FakeStore, tmp_path: Pat
     (archive / "0-0.rec").unlink()
     with lock_store(streams), pytest.raises(InUseError, match="is in use by server process"):
         restore(tmp_path / "b", tmp_path / "r")
-    with pytest.raises(OptionError, match="are not three folders"):
-        restore_backup(tmp_path / "b", streams, streams, now_ns=1)
+    for other in (streams, streams / "archive", tmp_path / "b" / "archive"):
+        with pytest.raises(OptionError, match="are not three separate folders"):
+            restore_backup(tmp_path / "b", streams, other, now_ns=1)
     with pytest.raises(OptionError, match="is not a backup"):
         restore(tmp_path / "store", tmp_path / "r")
     restore(tmp_path / "b", tmp_path / "r")
