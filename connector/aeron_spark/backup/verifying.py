@@ -19,7 +19,7 @@ from aeron_spark.backup.segments import check_segments
 from aeron_spark.errors import AeronSparkError, DataLossError
 from aeron_spark.log.api import fingerprint
 from aeron_spark.streams import archive_mark, journal, stage_files, stages
-from aeron_spark.streams.archive_mark import ArchiveMark, Mark
+from aeron_spark.streams.archive_mark import OTHER_TIME, ArchiveMark, Mark
 from aeron_spark.streams.definition import Definition, read_definition
 from aeron_spark.streams.journal_records import decode_record
 from aeron_spark.streams.ledger import Ledger
@@ -101,7 +101,7 @@ class _StateCheck:
         try:
             definition = read_definition(self._folder)
         except AeronSparkError as error:
-            yield stream_damage(self._name, error.what, error.remedy)
+            yield stream_damage(self._name, error.what)
             return
         if definition.name != self._name:
             yield stream_damage(
@@ -123,7 +123,7 @@ class _StateCheck:
             yield stream_damage(self._name, f"{path} cannot be read: {error.strerror}")
             return
         except AeronSparkError as error:
-            yield stream_damage(self._name, error.what, error.remedy)
+            yield stream_damage(self._name, error.what, error.remedy if error.reason == OTHER_TIME else "")
             return
         missing = [index for index in range(definition.partitions) if index not in ledger.recordings]
         if missing:

@@ -16,6 +16,7 @@ import msgspec
 
 from aeron_spark.disk import replace_file, write_failed
 from aeron_spark.errors import DataFormatError, DataLossError, OptionError, RefusedError, UsageError
+from aeron_spark.streams.damage import FIND_AND_RESTORE
 
 FILE_NAME: Final = "definition.json"
 VERSION: Final = 1
@@ -234,8 +235,8 @@ def read_definition(folder: Path) -> Definition:
         data = path.read_bytes()
     except OSError as error:
         raise DataLossError(
-            f"{path} cannot be read: {error.strerror or error}",
-            remedy="Restore the file, or move the folder away if it never was a stream.",
+            f"the stream is damaged: {path} cannot be read: {error.strerror or error}",
+            remedy=f"If the folder never was a stream, move it away. {FIND_AND_RESTORE}",
         ) from error
     try:
         found = json.loads(data)
@@ -247,11 +248,11 @@ def read_definition(folder: Path) -> Definition:
             )
         stored = _STORED.decode(data)
         if stored.crc is not None and stored.crc != _crc_of(found["stream"]):
-            raise DataFormatError(f"{path} is damaged: its checksum is wrong", remedy="Restore the file from a copy.")
+            raise DataFormatError(f"{path} is damaged: its checksum is wrong", remedy=FIND_AND_RESTORE)
         return stored.stream
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise DataFormatError(
-            f"{path} does not define a stream: {error}", remedy="Restore the file from a copy."
+            f"{path} is damaged, and does not define a stream: {error}", remedy=FIND_AND_RESTORE
         ) from error
 
 

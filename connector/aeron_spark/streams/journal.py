@@ -34,6 +34,7 @@ from aeron_spark.disk import NO_SPACE_ERRNOS, replace_file, sync_folder, write_a
 from aeron_spark.errors import DataFormatError, DataLossError, EndedError, TransportError, UsageError
 from aeron_spark.streams.archive_mark import ArchiveMark
 from aeron_spark.streams.cut import PartitionCut, StreamCut
+from aeron_spark.streams.damage import FIND_AND_RESTORE
 from aeron_spark.streams.definition import Definition
 from aeron_spark.streams.journal_records import ContentFixed, Record, Recorded, decode_record, encode_record
 from aeron_spark.streams.ledger import Ledger
@@ -114,8 +115,7 @@ def _read_entry(data: bytes, offset: int, written: int, path: Path) -> bytes | N
 def _damage_error(path: Path, offset: int, why: str) -> DataLossError:
     return DataLossError(
         f"the record at byte {offset} of {path} was damaged after it was written: {why}",
-        remedy="Check the disk, and restore the store and the archive's folder from copies of one time. The server "
-        "changed nothing in the stream.",
+        remedy=FIND_AND_RESTORE,
     )
 
 
@@ -157,8 +157,8 @@ class Journal:
             data = path.read_bytes()
         except FileNotFoundError as error:
             raise DataLossError(
-                f"{path} is missing",
-                remedy="Restore the file from a copy: only this file records the committed transactions.",
+                f"the stream is damaged: {path} is missing, and only it records the committed transactions",
+                remedy=FIND_AND_RESTORE,
             ) from error
         except OSError as error:
             raise TransportError(

@@ -25,6 +25,7 @@ from msgspec.structs import replace
 
 from aeron_spark.errors import AeronSparkError, DataFormatError, RefusedError, UsageError
 from aeron_spark.log.epochs import DIVERGED, FIRST, Epochs, epoch_at, parse_stamp, stamp_text
+from aeron_spark.streams.damage import FIND_AND_RESTORE
 from aeron_spark.streams.journal_records import (
     Committed,
     CommittedIn,
@@ -594,6 +595,6 @@ def _tokens_after(record: Committed, known: Writer, producers: Iterable[tuple[st
 
 def _contradiction(fault: str) -> DataFormatError:
     return DataFormatError(
-        f"the records of a stream's journal contradict each other: {fault}",
-        remedy="Restore the journal from a copy; the server changed nothing in the stream.",
+        f"the journal of the stream is damaged, its records contradict each other: {fault}",
+        remedy=FIND_AND_RESTORE,
     )

@@ -21,6 +21,7 @@ from aeron_spark.aeron.counters import recent_archive_error
 from aeron_spark.aeron.exceptions import archive_error_code, java_errors
 from aeron_spark.aeron.publication import BatchPublication
 from aeron_spark.errors import AeronSparkError, DataFormatError, DataLossError, TransportError
+from aeron_spark.streams.damage import FIND_AND_RESTORE
 from aeron_spark.streams.definition import Definition
 from aeron_spark.streams.model import Shape
 from aeron_spark.transport.api import OfferResult
@@ -392,9 +393,8 @@ class Partition:
 
     def _data_loss(self, what: str, end: int) -> DataLossError:
         return DataLossError(
-            f"{self.name}: {what}, but transactions were committed up to position {end}",
-            remedy="The archive's folder was exchanged, or its disk lost bytes. Restore the folder from a copy; until "
-            "then the stream is read-only.",
+            f"{self.name} is damaged: {what}, but transactions were committed up to position {end}",
+            remedy=f"{FIND_AND_RESTORE} Until then it is read-only.",
         )
 
     def _archive_error(self) -> str:

@@ -231,7 +231,8 @@ def read_blocks(
 
 def _missing_error(recording: Recording, name: str, at: int, end: int) -> DataLossError:
     return DataLossError(
-        f"{name}: recording {recording.id} has no bytes at position {at} any more, and [{at}, {end}) was to be read",
-        remedy="Set failOnDataLoss=false to continue after the lost rows, and give the stream a longer retention than "
-        "its slowest reader needs.",
+        f"{name} is damaged: recording {recording.id} has no bytes at position {at} any more, and [{at}, {end}) was to "
+        "be read",
+        remedy="If the rows were not purged meanwhile, run 'aeron-spark server verify' with the server stopped. Set "
+        "failOnDataLoss=false to continue after the lost rows.",
     )

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from aeron_spark.aeron.archive import ArchiveAddress, Recording, archive_of
 from aeron_spark.errors import AeronSparkError, ConnectError, DataLossError, TransportError, WaitTimeout
+from aeron_spark.streams.damage import FIND_AND_RESTORE
 from aeron_spark.streams.definition import Definition
 from aeron_spark.streams.journal_records import RecordingOf
 from aeron_spark.streams.ledger import Ledger
@@ -76,8 +77,8 @@ class Recordings:
         missing = [index for index in range(definition.partitions) if index not in assigned]
         if missing:
             raise DataLossError(
-                f"the journal of stream {definition.name!r} names no recording of its partitions {missing}",
-                remedy="Restore the stream's folder from a copy.",
+                f"stream {definition.name!r} is damaged: its journal names no recording of the partitions {missing}",
+                remedy=FIND_AND_RESTORE,
             )
         self._address = address
         self._clock = clock
