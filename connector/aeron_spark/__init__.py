@@ -41,20 +41,31 @@ if TYPE_CHECKING:
     from aeron_spark.connection.spill import ReceivedFile as ReceivedFile
     from aeron_spark.connection.unconfirmed import UnconfirmedTransfer as UnconfirmedTransfer
     from aeron_spark.server.server import Server as Server
+    from aeron_spark.stream_client.admin import StreamInfo as StreamInfo
+    from aeron_spark.stream_client.buffered_writer import BufferedWriter as BufferedWriter
+    from aeron_spark.stream_client.positions import Positions as Positions
+    from aeron_spark.stream_client.reader import StreamReader as StreamReader
+    from aeron_spark.stream_client.writer import StreamWriter as StreamWriter
 
     __version__: str
 
 _ENDPOINT = {
+    "BufferedWriter": "stream_client.buffered_writer",
     "Client": "client.client",
     "Connection": "connection.connection",
+    "Positions": "stream_client.positions",
     "ReceivedFile": "connection.spill",
     "Server": "server.server",
+    "StreamInfo": "stream_client.admin",
+    "StreamReader": "stream_client.reader",
+    "StreamWriter": "stream_client.writer",
     "UnconfirmedTransfer": "connection.unconfirmed",
     "connect": "client.opening",
 }
 
 __all__ = [
     "AeronSparkError",
+    "BufferedWriter",
     "Client",
     "ConnectError",
     "Connection",
@@ -64,6 +75,7 @@ __all__ = [
     "IdentityError",
     "InUseError",
     "OptionError",
+    "Positions",
     "ReceivedFile",
     "RefusedError",
     "RemoteError",
@@ -72,6 +84,9 @@ __all__ = [
     "SessionLost",
     "SetupError",
     "StillWorking",
+    "StreamInfo",
+    "StreamReader",
+    "StreamWriter",
     "TamperedError",
     "TransportError",
     "UnconfirmedTransfer",

@@ -81,12 +81,13 @@ class Positions(dict[int, int]):
             raise OptionError(f"positions have wrong fingerprints: {fingerprints}", remedy=REMEDY)
         return cls(positions, epochs, fingerprints)
 
-    def move(self, state: RecordingState, position: int) -> None:
-        """Set the position of the partition of ``state``, with its epoch and its fingerprint."""
-        self[state.recording_id] = position
-        self.fingerprints[state.recording_id] = state.fingerprint
-        epoch = state.epoch_at(position)
-        self.epochs[state.recording_id] = FIRST if epoch is None else epoch
+
+def set_position(positions: Positions, state: RecordingState, position: int) -> None:
+    """Set the position of the partition of ``state``, with its epoch and its fingerprint."""
+    positions[state.recording_id] = position
+    positions.fingerprints[state.recording_id] = state.fingerprint
+    epoch = state.epoch_at(position)
+    positions.epochs[state.recording_id] = FIRST if epoch is None else epoch
 
 
 def check_epochs(positions: Positions, states: Mapping[int, RecordingState], stream: str, owner: str) -> None:
@@ -107,7 +108,7 @@ def check_epochs(positions: Positions, states: Mapping[int, RecordingState], str
         diverged_at = state.epochs.diverged_at(epoch, position, state.end)
         if diverged_at is not None:
             sentences.append(diverged_sentence(stream, partition, owner, position, diverged_at))
-            corrected.move(state, max(diverged_at, state.start))
+            set_position(corrected, state, max(diverged_at, state.start))
     if sentences:
         error = DataLossError(
             "; ".join(sentences),
@@ -128,7 +129,7 @@ def _refuse_replaced(positions: Positions, states: Mapping[int, RecordingState],
         return
     corrected = positions.copy()
     for partition in replaced:
-        corrected.move(states[partition], states[partition].start)
+        set_position(corrected, states[partition], states[partition].start)
     numbers = ", ".join(map(str, replaced))
     error = DataLossError(
         f"the {owner}'s positions of partitions {numbers} do not belong to stream {stream!r}: the stream was deleted "

@@ -22,7 +22,7 @@ from aeron_spark.log.follow import RAW
 from aeron_spark.log.inspection import at_message
 from aeron_spark.stream_client.admin import time_of
 from aeron_spark.stream_client.leases import LeasedIterator, ReaderLease
-from aeron_spark.stream_client.positions import Positions, check_epochs
+from aeron_spark.stream_client.positions import Positions, check_epochs, set_position
 from aeron_spark.stream_client.server_log import ServerLog
 from aeron_spark.stream_client.session import StreamSession
 from aeron_spark.stream_client.staging import OUTAGE, check_partition
@@ -190,11 +190,11 @@ class StreamReader:
         previous: pa.RecordBatch | None = None
         with closing(self._batches(wanted, state)) as found:
             for position, batch in found:
-                self._positions.move(state, position)
+                set_position(self._positions, state, position)
                 if previous is not None:
                     yield previous
                 previous = batch
-        self._positions.move(state, limit)
+        set_position(self._positions, state, limit)
         if previous is not None:
             yield previous
 
@@ -288,7 +288,7 @@ def resolve(
     """
     found = Positions()
     for partition, position in _positions(log, states, where, partitions, now_ns=now_ns, name=name).items():
-        found.move(states[partition], position)
+        set_position(found, states[partition], position)
     return found
 
 

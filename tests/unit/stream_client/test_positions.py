@@ -9,7 +9,7 @@ import pytest
 from aeron_spark.errors import DataLossError, OptionError
 from aeron_spark.log.api import RecordingState
 from aeron_spark.log.epochs import Epochs
-from aeron_spark.stream_client.positions import Positions, check_epochs
+from aeron_spark.stream_client.positions import Positions, check_epochs, set_position
 
 EPOCH = 5 << 20
 
@@ -23,7 +23,7 @@ def stored_positions(*states: RecordingState) -> Positions:
     """Return positions after 1,024 bytes of each partition, after a round trip through JSON."""
     found = Positions()
     for state_ in states:
-        found.move(state_, 1024)
+        set_position(found, state_, 1024)
     return Positions.from_json(found.to_json())
 
 
@@ -33,7 +33,7 @@ def test_json_keeps_epochs_and_fingerprints() -> None:
     assert found.epochs == {0: EPOCH, 1: EPOCH}
     assert found.fingerprints == {0: "aaaaaaaa", 1: "bbbbbbbb"}
     copy = found.copy()
-    copy.move(state(0, "cccccccc"), 2048)
+    set_position(copy, state(0, "cccccccc"), 2048)
     assert (found[0], found.fingerprints[0]) == (1024, "aaaaaaaa")
 
 

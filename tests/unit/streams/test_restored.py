@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from aeron_spark.errors import DataLossError
 from aeron_spark.log.api import RecordingState
 from aeron_spark.log.epochs import DIVERGED, Epochs
-from aeron_spark.stream_client.positions import Positions, check_epochs
+from aeron_spark.stream_client.positions import Positions, check_epochs, set_position
 from aeron_spark.streams.journal_records import Recorded, decode_record, encode_record
 from aeron_spark.streams.ledger import Ledger
 
@@ -142,7 +142,7 @@ class Restores(RuleBasedStateMachine):
         positions, received = Positions(), []
         for at, state in self.states().items():
             count = len(self.store.frames[at]) * shares[at] // 3
-            positions.move(state, FRAME * count)
+            set_position(positions, state, FRAME * count)
             received.append(tuple(self.store.frames[at][:count]))
         self.readers.append(ReaderState(positions.to_json(), tuple(received)))
 
