@@ -476,7 +476,8 @@ class Client(Endpoint):
         A transaction becomes visible completely or not at all, and exactly once. Its rows go to ``partition``. Without
         ``partition``, all rows of a transaction go to one partition, and each transaction to the next one. With
         ``payload`` ``auto``, bytes are ``raw`` messages if the stream has such, else ``framed`` values of any size; all
-        other data is ``arrow`` rows. ``schema`` gives the columns of a stream that has none yet, or adds nullable ones.
+        other data is ``arrow`` rows. ``schema`` gives the columns of a stream that has none yet, or adds nullable ones
+        (with ``evolve_schema``).
         A ``writer_id`` continues the numbering of that writer's transactions, and fences an earlier run with the same
         id.
 

@@ -193,7 +193,7 @@ def remedy_of_unknown(schema: pa.Schema) -> str:
     """Return the remedy for a column that the schema does not have."""
     return (
         f"Its columns are {', '.join(schema.names)}. To add a nullable column to the stream, make the writer with "
-        "schema=."
+        "schema= and evolve_schema=True."
     )
 
 

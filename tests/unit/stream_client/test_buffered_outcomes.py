@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from aeron_spark.errors import ConnectError, TransportError, UsageError
+from aeron_spark.errors import ConnectError, DataFormatError, TransportError, UsageError
 from aeron_spark.stream_client.buffer_folder import BufferFolder
 from aeron_spark.stream_client.buffered_writer import BufferedWriter
 from aeron_spark.stream_client.session import StreamSession
@@ -244,3 +244,63 @@ def test_a_token_without_rows_is_sent(world: World, tmp_path: Path) -> None:
         out.commit("x" * 1025)
     out.close()
     assert world.committed() == [[], []]
+
+
+def rows_writer(client: Any, folder: Path, schema: pa.Schema | None = None) -> BufferedWriter:
+    return BufferedWriter(client, StreamSession(client, 20.0), "s", folder, writer_id="w", schema=schema, partition=0)
+
+
+def test_a_folder_keeps_the_schema_for_a_program_that_starts_offline(tmp_path: Path) -> None:
+    offline: Any = SimpleNamespace(closed=False, connected=False, begin_connecting=failed_connection)
+    out = rows_writer(offline, tmp_path)
+    out.write({"symbol": "A", "price": 1.5})
+    assert out.commit() == 0
+    out.close()
+    out = rows_writer(offline, tmp_path)
+    with pytest.raises(DataFormatError, match="row 0 has a column 'prise', which is not in the schema"):
+        out.write({"prise": 2.5})
+    out.write({"price": None})  # which told nothing without the schema
+    assert out.commit() == 1
+    out.close()
+    wider = pa.schema([("symbol", pa.string()), ("price", pa.float64()), ("n", pa.int8())])
+    out = rows_writer(offline, tmp_path, wider)
+    out.write({"n": 1})
+    out.commit()
+    out.close()
+    folder = BufferFolder(tmp_path, "s", "w")
+    assert folder.schema == wider
+    found = [batch.rows.to_pylist() for one in list(folder._pending) for batch in folder.read(one)]
+    assert found == [
+        [{"symbol": "A", "price": 1.5}], [{"symbol": None, "price": None}], [{"symbol": None, "price": None, "n": 1}]
+    ]  # fmt: skip
+    folder.close()
+
+
+def test_rows_that_wait_are_part_of_the_transaction(world: World, tmp_path: Path) -> None:
+    out = online_writer(world, tmp_path)
+    out.write({"value": b"dropped"})
+    out.abort()
+    out.write({"value": b"0"})
+    out.write([{"value": b"1"}])
+    with pytest.raises(DataFormatError, match="row 1, column 'value'"):
+        out.write([{"value": b"2"}, {"value": "text"}])
+    assert (out.last, out.commit("row 1"), out.commit()) == (-1, 0, -1)
+    out.write({"value": b"never"})
+    out.flush(TIMEOUT_S)
+    out.close()
+    assert world.committed() == [[b"0", b"1"], []]
+
+
+def test_rows_wait_when_the_disk_is_full(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = online_writer(world, tmp_path)
+    out.write({"value": b"0"})
+    with monkeypatch.context() as patched:
+        patched.setattr("aeron_spark.stream_client.buffer_folder.BufferFolder._write", full)
+        for _ in range(2):
+            with pytest.raises(TransportError, match="No space left"):
+                out.commit("row 0")
+    out.write({"value": b"1"})
+    assert out.commit("row 1") == 0
+    out.flush(TIMEOUT_S)
+    out.close()
+    assert world.committed() == [[b"0", b"1"], []]
