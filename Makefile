@@ -111,6 +111,8 @@ docs: $(PYTHON_READY)  ## write what docs/ has of the code's own tables: options
 	@mkdir -p docs
 	$(BIN)/python -m aeron_spark.options > docs/options.md.new
 	@mv docs/options.md.new docs/options.md
+	$(BIN)/python -m aeron_spark.options keywords > keywords.py.new
+	@mv keywords.py.new connector/aeron_spark/options/keywords.py
 	$(BIN)/python -m aeron_spark.cli.document > docs/command-line.md.new
 	@mv docs/command-line.md.new docs/command-line.md
 	$(BIN)/python -m aeron_spark.server > docs/events.md.new

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from aeron_spark.connection.connection import Connection as Connection
     from aeron_spark.connection.spill import ReceivedFile as ReceivedFile
     from aeron_spark.connection.unconfirmed import UnconfirmedTransfer as UnconfirmedTransfer
+    from aeron_spark.options.keywords import ClientOptions as ClientOptions
+    from aeron_spark.options.keywords import ServerOptions as ServerOptions
     from aeron_spark.server.server import Server as Server
     from aeron_spark.stream_client.admin import StreamInfo as StreamInfo
     from aeron_spark.stream_client.buffered_writer import BufferedWriter as BufferedWriter
@@ -52,10 +54,12 @@ if TYPE_CHECKING:
 _ENDPOINT = {
     "BufferedWriter": "stream_client.buffered_writer",
     "Client": "client.client",
+    "ClientOptions": "options.keywords",
     "Connection": "connection.connection",
     "Positions": "stream_client.positions",
     "ReceivedFile": "connection.spill",
     "Server": "server.server",
+    "ServerOptions": "options.keywords",
     "StreamInfo": "stream_client.admin",
     "StreamReader": "stream_client.reader",
     "StreamWriter": "stream_client.writer",
@@ -67,6 +71,7 @@ __all__ = [
     "AeronSparkError",
     "BufferedWriter",
     "Client",
+    "ClientOptions",
     "ConnectError",
     "Connection",
     "DataFormatError",
@@ -81,6 +86,7 @@ __all__ = [
     "RemoteError",
     "Server",
     "ServerKeyChanged",
+    "ServerOptions",
     "SessionLost",
     "SetupError",
     "StillWorking",

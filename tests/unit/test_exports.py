@@ -24,7 +24,10 @@ ERRORS = {
     *("StillWorking", "TamperedError", "TransportError", "UsageError", "WaitTimeout"),
 }
 LAZY = {"__version__", "node", "spark"}
-ENDPOINT = {"Client", "Connection", "ReceivedFile", "Server", "UnconfirmedTransfer", "connect"}
+ENDPOINT = {
+    *("Client", "ClientOptions", "Connection", "ReceivedFile", "Server", "ServerOptions", "UnconfirmedTransfer"),
+    "connect",
+}
 WRITING = {
     *("write", "write_columns", "write_json", "commit", "abort", "close", "accept_loss"),
     *("stream", "writer_id", "last", "last_token"),

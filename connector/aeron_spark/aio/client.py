@@ -28,7 +28,9 @@ from aeron_spark.waiting import fail, resolve
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from typing_extensions import Unpack
 
+    from aeron_spark.options.keywords import ClientOptions
     from aeron_spark.stream_client.reader import StartOrEnd
 
 T = TypeVar("T")
@@ -45,7 +47,7 @@ def connect(
     connection_class: type[Connection] = Connection,
     timeout: float | None = None,
     wait: bool = True,
-    **options: Any,
+    **options: Unpack[ClientOptions],
 ) -> Client:
     """Return a client that connects when it is entered (``async with``) or awaited.
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from aeron_spark import node
 from aeron_spark.aeron.client import ClientLease, lease_client
@@ -48,7 +49,7 @@ class AeronDialer:
 
     @classmethod
     def start(
-        cls, address: str, store: PeerStore | None, options: dict[str, Any], deadline: float | None
+        cls, address: str, store: PeerStore | None, options: Mapping[str, object], deadline: float | None
     ) -> AeronDialer:
         """Start the media driver if none runs, find out whether the server uses its shared memory; return a dialer.
 

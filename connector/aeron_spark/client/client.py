@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -28,7 +28,9 @@ from aeron_spark.waiting import result_within
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from typing_extensions import Unpack
 
+    from aeron_spark.options.keywords import ClientOptions
     from aeron_spark.stream_client.admin import StreamAlteration, StreamInfo, StreamLease, StreamWriterId
     from aeron_spark.stream_client.buffered_writer import BufferedWriter
     from aeron_spark.stream_client.purging import PurgedPartition
@@ -101,14 +103,14 @@ class Client(Endpoint):
         *,
         store: PeerStore | None = None,
         connection_class: type[Connection] = Connection,
-        **options: Any,
+        **options: Unpack[ClientOptions],
     ) -> Client:
         """Make a client of the server at ``address`` without connecting; the arguments are those of :func:`connect`."""
         return cls.over_aeron(address, store, connection_class, options, None)
 
     @classmethod
     def over_aeron(
-        cls, address: str, store: PeerStore | None, connection_class: type[Connection], options: dict[str, Any],
+        cls, address: str, store: PeerStore | None, connection_class: type[Connection], options: Mapping[str, object],
         deadline: float | None,
     ) -> Client:  # fmt: skip
         """Make a client as :meth:`to` does; ``deadline`` (monotonic seconds) is for the start of the media driver."""

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from aeron_spark.client.client import Client
 from aeron_spark.connection.connection import Connection
 from aeron_spark.protocol.access import PeerStore
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from aeron_spark.options.keywords import ClientOptions
 
 MIN_CONNECT_S: Final = 0.1  # for the handshake, after a start of the media driver that took nearly all of the timeout
 
@@ -19,7 +24,7 @@ def connect(
     connection_class: type[Connection] = Connection,
     timeout: float | None = None,
     wait: bool = True,
-    **options: Any,
+    **options: Unpack[ClientOptions],
 ) -> Client:
     """Connect to the server at ``address`` (``host:port``, ``host:port:control``, or ``ipc:``) and return the client.
 

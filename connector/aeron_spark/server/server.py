@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from aeron_spark.aeron.counters import read_errors
 from aeron_spark.aeron.driver import aeron_version
@@ -56,6 +56,11 @@ from aeron_spark.transport.addresses import HostPort, ip_of
 from aeron_spark.transport.api import ServerAddress
 from aeron_spark.version import package_version
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from aeron_spark.options.keywords import ServerOptions as Keywords
+
 DRAIN_POLL_S: Final = 0.01  # between two checks whether the running work has ended
 
 
@@ -80,7 +85,7 @@ class Server(Endpoint):
         *,
         store: PeerStore | None = None,
         connection_class: type[Connection] = Connection,
-        **options: Any,
+        **options: Unpack[Keywords],
     ) -> None:
         parsed = ServerOptions.parse(address, options)
         settings = ServerSettings.of(parsed)
