@@ -95,9 +95,9 @@ def test_a_network_that_carries_nothing_ends_the_wait_in_time(world: World, netw
     _, client = world.pair()
     network.passes = 600
     start = time.monotonic()
-    with pytest.raises(WaitTimeout, match=r"waited 0\.\d+ s for bulk link"):
+    with pytest.raises(WaitTimeout):
         client.bulk_link(1.0)
-    assert time.monotonic() - start < 3.0
+    assert 1.0 <= time.monotonic() - start < 10.0
 
 
 def test_a_wait_that_ends_early_says_nothing_about_sizes(world: World, network: Network) -> None:
