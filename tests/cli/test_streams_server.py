@@ -156,6 +156,14 @@ def test_follow_receives_new_rows_and_ends_at_a_signal(on_server: ServerCommands
     assert "received 0 of 1 rows" in early.err
 
 
+def test_the_segments_of_a_stream_are_chosen_by_an_option_or_its_retention(on_server: ServerCommands) -> None:
+    for name, more, chosen in (("m", ["--retention", "64MiB"], 8), ("n", ["--segment", "32MiB"], 32), ("o", [], 16)):
+        (made,) = on_server.done("streams", "create", name, *more)
+        assert (made["segment_bytes"], made["file_bytes"]) == (chosen << 20, chosen << 20)
+    assert "segment: 2.0 MiB, schema" in on_server("streams", "create", "p", "--segment", "2MiB").out
+    assert "segment\t32.0 MiB\n" in on_server("streams", "describe", "n").out
+
+
 def test_a_purge_says_what_it_freed_and_why_the_rest_stays(on_server: ServerCommands) -> None:
     on_server.done("streams", "create", "purged")
     empty = on_server("streams", "purge", "purged", "--before", "-1h", "--yes")
@@ -206,6 +214,9 @@ def test_wrong_command_lines_end_with_2(on_server: ServerCommands, tmp_path: Pat
         (["streams", "create", "no/name"], "invalid stream name"),
         (["streams", "describe"], "name of the server's stream is missing"),
         (["streams", "purge", "wrong", "--keep", "x", "--yes"], "--keep"),
+        (["streams", "purge", "wrong", "--keep", "1m", "--wait", "soon", "--yes"], "--wait"),
+        (["streams", "create", "wrong2", "--segment", "3MiB"], "Choose a power of two from 1MiB to 1GiB"),
+        (["streams", "create", "wrong2", "--segment", "64KiB"], "--segment"),
         (["streams", "creat", "x"], "Did you mean 'create'?"),
     ):
         refused = on_server(*wrong)

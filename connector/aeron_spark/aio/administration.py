@@ -39,12 +39,12 @@ class StreamAdministration(ABC):
         return await self._on_thread(partial(self._opened().stream, name))
 
     async def create_stream(
-        self, name: str, partitions: int = 1, *, retention: str | int | timedelta | None = None, term_bytes: int = 0,
+        self, name: str, partitions: int = 1, *, retention: str | int | timedelta | None = None, segment_bytes: int = 0,
         schema_policy: str = "strict", schema: pa.Schema | None = None,
     ) -> StreamInfo:  # fmt: skip
         """Create a stream; see ``Client.create_stream``."""
         create = partial(
-            self._opened().create_stream, name, partitions, retention=retention, term_bytes=term_bytes,
+            self._opened().create_stream, name, partitions, retention=retention, segment_bytes=segment_bytes,
             schema_policy=schema_policy, schema=schema,
         )  # fmt: skip
         return await self._on_thread(create)

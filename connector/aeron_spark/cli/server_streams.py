@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from aeron_spark import units
 from aeron_spark.cli.arguments import check_connection_options, check_stream_name, read_route_flags, split_server
 from aeron_spark.cli.formats import check_file, format_of
 from aeron_spark.cli.output import format_size, format_time, print_json, print_table
@@ -86,6 +87,7 @@ def describe(options: Mapping[str, str], name: str, as_json: bool) -> None:
             *columns,
             ("bytes", f"{stream.bytes:,} ({format_size(stream.bytes)})"),
             ("retention", retention_text(stream.retention_bytes, stream.retention_seconds)),
+            *([("segment", _segment_text(stream))] if stream.file_bytes else []),
             ("schema policy", stream.schema_policy),
             ("created", _created(stream)),
             *([("ended", format_time(stream.ended.timestamp()))] if stream.ended else []),
@@ -99,24 +101,57 @@ def describe(options: Mapping[str, str], name: str, as_json: bool) -> None:
 
 
 def create(
-    options: Mapping[str, str], name: str, partitions: int, retention: str | None, schema_policy: str,
-    schema_file: str | None, as_json: bool,
+    options: Mapping[str, str], name: str, partitions: int, retention: str | None, segment: str | None,
+    schema_policy: str, schema_file: str | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Create a stream. Checks the name, the retention and the file of the schema before it connects."""
+    """Create a stream. Checks the name, the sizes and the file of the schema before it connects."""
     from aeron_spark.stream_client.admin import parse_retention
     from aeron_spark.streams.definition import check_name
 
     check_name(name)
     parse_retention(retention)
+    segment_bytes = 0 if segment is None else _parse_segment(name, segment)
     schema = None if schema_file is None else _read_schema(schema_file)
     with connected(options) as client:
-        stream = client.create_stream(name, partitions, retention=retention, schema_policy=schema_policy, schema=schema)
+        stream = client.create_stream(
+            name, partitions, retention=retention, segment_bytes=segment_bytes, schema_policy=schema_policy,
+            schema=schema,
+        )  # fmt: skip
     if as_json:
         print_json(_summary(stream))
     else:
         counted = "1 partition" if partitions == 1 else f"{partitions:,} partitions"
         kept = retention_text(stream.retention_bytes, stream.retention_seconds)
-        click.echo(f"created stream {name} with {counted}, retention: {kept}, schema policy: {stream.schema_policy}")
+        click.echo(
+            f"created stream {name} with {counted}, retention: {kept}, segment: {_segment_text(stream)}, "
+            f"schema policy: {stream.schema_policy}"
+        )
+
+
+def _parse_segment(name: str, text: str) -> int:
+    """Return the bytes of a segment. Raises OptionError."""
+    from aeron_spark.streams.definition import MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES, check_segment_bytes
+
+    try:
+        size = units.parse_size(text, MIN_SEGMENT_BYTES, MAX_SEGMENT_BYTES)
+    except ValueError as error:
+        raise OptionError(
+            f"--segment is {text!r}, expected {error}", remedy="Give a power of two from 1MiB to 1GiB."
+        ) from None
+    check_segment_bytes(name, size)
+    return size
+
+
+def _segment_text(stream: StreamInfo) -> str:
+    """Return the size of the segments, and the bytes that a partition holds in excess if its files are longer."""
+    size = format_size(stream.segment_bytes)
+    if stream.file_bytes <= stream.segment_bytes:
+        return size
+    longer = format_size(stream.file_bytes)
+    return (
+        f"{size} ({longer} in fact: the archive of the node has longer segments, so a partition holds at most {longer} "
+        "besides its readable rows)"
+    )
 
 
 def _read_schema(name: str) -> pa.Schema:
@@ -203,6 +238,8 @@ def _summary(stream: StreamInfo) -> dict[str, Any]:
         "bytes": stream.bytes,
         "retention_bytes": stream.retention_bytes or None,
         "retention_seconds": stream.retention_seconds or None,
+        "segment_bytes": stream.segment_bytes or None,
+        "file_bytes": stream.file_bytes or None,
         "schema_policy": stream.schema_policy or None,
         "created": _created(stream),
         "ended": None if stream.ended is None else format_time(stream.ended.timestamp()),

@@ -189,6 +189,11 @@ def delete(name: str | None, recordings: tuple[int, ...], yes: bool, as_json: bo
     help="Delete the oldest rows of a partition beyond this size (10GiB) or age (7d), or both (10GiB,7d).  [default: "
     "keep all rows]",
 )  # fmt: skip
+@click.option(
+    "--segment", metavar="SIZE",
+    help="Size of the files in which space is freed: a power of two from 1MiB to 1GiB. A raw value has at most an "
+    "eighth of it.  [default: an eighth of the retention by size, from 1MiB to 16MiB; 16MiB without one]",
+)  # fmt: skip
 @stream_changes.policy_option
 @click.option(
     "--schema", "schema_file", metavar="FILE",
@@ -196,8 +201,8 @@ def delete(name: str | None, recordings: tuple[int, ...], yes: bool, as_json: bo
 )  # fmt: skip
 @json_option
 def create(
-    name: str, partitions: int, retention: str | None, schema_policy: str | None, schema_file: str | None,
-    as_json: bool, **route_flags: Any,
+    name: str, partitions: int, retention: str | None, segment: str | None, schema_policy: str | None,
+    schema_file: str | None, as_json: bool, **route_flags: Any,
 ) -> None:  # fmt: skip
     """Create the durable stream NAME on a server; needs --server. The schema policy is strict by default.
 
@@ -212,7 +217,9 @@ def create(
             remedy="Add --server HOST:PORT. On the direct route, 'aeron-spark send --record --channel aeron:ipc "
             "--stream-id 1001' starts a stream.",
         )
-    server_streams.create(options, name, partitions, retention, schema_policy or "strict", schema_file, as_json)
+    server_streams.create(
+        options, name, partitions, retention, segment, schema_policy or "strict", schema_file, as_json
+    )
 
 
 for command in (

@@ -359,20 +359,21 @@ class Client(Endpoint):
         return inspect_stream(self._stream_session(), name)
 
     def create_stream(
-        self, name: str, partitions: int = 1, *, retention: str | int | timedelta | None = None, term_bytes: int = 0,
-        schema_policy: str = "strict", schema: pa.Schema | None = None,
+        self, name: str, partitions: int = 1, *, retention: str | int | timedelta | None = None,
+        segment_bytes: int = 0, schema_policy: str = "strict", schema: pa.Schema | None = None,
     ) -> StreamInfo:  # fmt: skip
         """Create a stream. ``retention``: bytes of a partition (``"10GiB"``), a time (``"7d"``), or both.
 
-        Without ``retention`` the server deletes nothing. ``term_bytes``, a power of two, is eight times the longest
-        ``raw`` value; 0 is the server's choice, 16 MiB. With the ``schema_policy`` ``strict`` the first transaction, or
-        ``schema``, fixes the columns; ``additive`` lets every writer add nullable columns. With ``schema`` the stream
-        takes only ``arrow`` rows. Raises OptionError if a stream of that name exists.
+        Without ``retention`` the server deletes nothing. ``segment_bytes``, a power of two from 1 MiB to 1 GiB, is the
+        size of the files in which space is freed, and eight times the longest ``raw`` value. 0 is the server's choice:
+        an eighth of the retention in bytes, from 1 to 16 MiB; 16 MiB without one. With the ``schema_policy`` ``strict``
+        the first transaction, or ``schema``, fixes the columns; ``additive`` lets every writer add nullable columns.
+        With ``schema`` the stream takes only ``arrow`` rows. Raises OptionError if a stream of that name exists.
         """
         from aeron_spark.stream_client.admin import create_stream, parse_retention
 
         return create_stream(
-            self._stream_session(), name, partitions, parse_retention(retention), term_bytes, schema_policy, schema
+            self._stream_session(), name, partitions, parse_retention(retention), segment_bytes, schema_policy, schema
         )
 
     def alter_stream(

@@ -90,6 +90,11 @@ class NodeSettings:
     control: str = ""
     properties: tuple[tuple[str, str], ...] = ()
 
+    @property
+    def longest_segment(self) -> int:
+        """The bytes of the longest segment file of a recording with the default terms: a segment has complete terms."""
+        return max(self.segment_length, self.term_length, self.ipc_term_length)
+
     def to_json(self) -> dict[str, Any]:
         """Return a JSON object from which :func:`settings_from_json` builds the same value."""
         return asdict(self) | {"properties": dict(self.properties)}
@@ -106,14 +111,7 @@ def settings_from_json(values: Mapping[str, Any]) -> NodeSettings:
 def parse_settings(requested: Mapping[str, object], cores: int) -> NodeSettings:
     """Return the defaults for a machine with ``cores``, with the ``requested`` changes. Raises OptionError."""
     default = NodeSettings(threading="shared" if cores < SMALL_MACHINE_CORES else "dedicated")
-    settings = replace(default, **parse_requested(requested))
-    longest = max(settings.term_length, settings.ipc_term_length)
-    if settings.segment_length < longest:
-        raise OptionError(
-            f"segment_length {settings.segment_length} is smaller than a term of {longest} bytes",
-            remedy="Set it to at least the longest term length: a segment has complete terms.",
-        )
-    return settings
+    return replace(default, **parse_requested(requested))
 
 
 def parse_requested(requested: Mapping[str, object]) -> dict[str, Any]:
@@ -197,7 +195,7 @@ def archive_context(settings: NodeSettings, archive_dir: str, archive_id: int) -
         "maxConcurrentRecordings": settings.max_recordings,
         "maxConcurrentReplays": settings.max_replays,
         "segmentFileLength": settings.segment_length,
-        "lowStorageSpaceThreshold": settings.segment_length,
+        "lowStorageSpaceThreshold": settings.longest_segment,
         "fileSyncLevel": settings.sync_level,
         "catalogFileSyncLevel": settings.sync_level,
         "controlChannelEnabled": bool(settings.control),

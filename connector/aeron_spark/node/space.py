@@ -31,7 +31,7 @@ def required_driver_bytes(settings: NodeSettings) -> int:
 
 def required_archive_bytes(settings: NodeSettings) -> int:
     """Return the bytes that an archive needs for its first recording: a segment, and the same size as a reserve."""
-    return 2 * settings.segment_length + MIB if settings.archive else 0
+    return 2 * settings.longest_segment + MIB if settings.archive else 0
 
 
 def space_of(path: Path) -> Space:

@@ -65,12 +65,14 @@ def ensure(
     archive_dir: str | os.PathLike[str] | None = None,
     timeout: float = START_TIMEOUT,
     environ: Mapping[str, str] | None = None,
+    at_start: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> NodeHandle:
     """Return a handle on the node of ``aeron_dir``; start the node if it does not run.
 
     ``settings`` are fields of :class:`NodeSettings`. An omitted one has this machine's default if the node must be
-    started, else the running node's value. Needs no JVM in this process.
+    started, else the running node's value. ``at_start`` are settings for a start only: a running node may have others.
+    Needs no JVM in this process.
 
     Raises OptionError for a wrong setting, or one that differs from the running node's; SetupError if this machine
     cannot run a node (no Java, no space, a directory of another user); WaitTimeout if it is not ready after ``timeout``
@@ -88,7 +90,7 @@ def ensure(
     try:
         users.touch()
         found = _find(node, requested, users)
-        return found if found is not None else _start(node, requested, users, deadline)
+        return found if found is not None else _start(node, requested, dict(at_start or {}), users, deadline)
     except BaseException:
         users.release()
         raise
@@ -163,7 +165,9 @@ def _foreign_handle(node: NodePaths, found: Liveness, requested: Mapping[str, An
     )
 
 
-def _start(node: NodePaths, requested: Mapping[str, Any], users: FileLock, deadline: float) -> NodeHandle:
+def _start(
+    node: NodePaths, requested: Mapping[str, Any], at_start: Mapping[str, Any], users: FileLock, deadline: float
+) -> NodeHandle:
     with FileLock(node.start_lock) as lock:
         lock.acquire(max(0.0, deadline - time.monotonic()), f"another process to start the node in {node.aeron_dir}")
         with FileLock(node.alive_lock) as alive:
@@ -176,7 +180,7 @@ def _start(node: NodePaths, requested: Mapping[str, Any], users: FileLock, deadl
                     break  # no process starts or stops the node
                 _refuse_late(node, owner_pid(node.alive_lock), watch, time.monotonic() >= deadline)
                 time.sleep(POLL_INTERVAL_S)
-            settings = parse_settings(requested, machine_cores())
+            settings = parse_settings({**at_start, **requested}, machine_cores())
             chosen, warning = _prepare(node, settings)
         process = _spawn(chosen, settings, warning)
         _await_ready(chosen, process, deadline)

@@ -24,10 +24,10 @@ from aeron_spark.server.locks import address_lock_path, bind_error
 from aeron_spark.server.memory_formula import MIB, Load
 from aeron_spark.server.metrics import require_prometheus_client
 from aeron_spark.server.peer_store import clients_of, is_from_environment, key_paths_of
-from aeron_spark.streams.definition import Definition, read_definition
+from aeron_spark.streams.definition import DEFAULT_SEGMENT_BYTES, Definition, read_definition
 from aeron_spark.streams.journal import FILE_NAME, read_entries
 from aeron_spark.streams.journal_records import decode_record
-from aeron_spark.streams.store import LOCK, TERM_BYTES
+from aeron_spark.streams.store import LOCK
 
 Level = Literal["ok", "warning", "error"]
 FILES_PER_CONNECTION: Final = 4
@@ -219,7 +219,7 @@ class Preflight:
             connections=self._options.max_connections, bulk_links=partitions, partitions=partitions,
             written_partitions=partitions, memory_limit=self._options.memory_limit,
             link_term_bytes=self._options.term_length,
-            stream_term_bytes=max((one.term_bytes for one in self._definitions), default=TERM_BYTES),
+            stream_term_bytes=max((one.term_bytes for one in self._definitions), default=DEFAULT_SEGMENT_BYTES),
         )  # fmt: skip
 
     @staticmethod

@@ -22,6 +22,8 @@ from aeron_spark.streams.model import StreamSettings
 from aeron_spark.streams.store import StreamStore, has_streams, ignore_progress
 from aeron_spark.transport.api import ServerAddress
 
+# The shortest that an archive allows, so that the terms of a stream decide: a segment has at least one term.
+SEGMENT_LENGTH: Final = "1MiB"
 GUARD_RISK: Final = (
     "a sender that reaches the server's ports can fill its memory with logs of any length, make it send packets to "
     "addresses of other hosts, and slow down or end connections; their messages stay secret and unchanged"
@@ -176,7 +178,9 @@ class ServerNode:
         Both may differ from those that the constructor expected: a start chooses another directory when the shared
         memory is too small, and another process may have started the node meanwhile.
         """
-        handle = node.ensure(self._options.aeron_dir, sync_level=self._options.sync_level)
+        handle = node.ensure(
+            self._options.aeron_dir, sync_level=self._options.sync_level, at_start={"segment_length": SEGMENT_LENGTH}
+        )
         self._is_started_here = self._is_started_here or handle.is_started_here
         if self._handle is None:
             try:

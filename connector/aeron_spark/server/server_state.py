@@ -17,7 +17,8 @@ from aeron_spark.server.memory_formula import Load, node_terms, server_terms, sh
 from aeron_spark.server.message_server import MessageServer
 from aeron_spark.server.readiness import Readiness
 from aeron_spark.server.store_housekeeper import StoreHousekeeper
-from aeron_spark.streams.store import TERM_BYTES, StreamStore
+from aeron_spark.streams.definition import DEFAULT_SEGMENT_BYTES
+from aeron_spark.streams.store import StreamStore
 from aeron_spark.version import package_version
 
 
@@ -118,7 +119,7 @@ class ServerState:
         load = Load(
             connections=len(self._server.connections), bulk_links=self._server.statistics["bulk_links"],
             partitions=partitions, written_partitions=partitions, memory_limit=options.memory_limit,
-            link_term_bytes=options.term_length, stream_term_bytes=TERM_BYTES,
+            link_term_bytes=options.term_length, stream_term_bytes=DEFAULT_SEGMENT_BYTES,
         )  # fmt: skip
         formulas = {"server": server_terms(load), "node": node_terms(load), "shared_memory": shared_memory_terms(load)}
         return {

@@ -8,8 +8,8 @@ from typing import Final
 
 from aeron_spark.protocol.grants import STREAM_ACTIONS
 from aeron_spark.server.stream_access import StreamAccess
-from aeron_spark.streams.definition import Definition
-from aeron_spark.streams.store import TERM_BYTES, StreamStore
+from aeron_spark.streams.definition import Definition, check_segment_bytes
+from aeron_spark.streams.store import StreamStore
 from aeron_spark.streams.stream import Stream
 from aeron_spark.wire import stream_admin_rpc as admin_rpc
 
@@ -79,11 +79,13 @@ class StreamAdministration:
         """Create a stream that belongs to the client's key."""
         self._access.check(request.stream, "create")
         self._check_write()
+        if request.segment_bytes:
+            check_segment_bytes(request.stream, request.segment_bytes)
         created = self._store().create(
             request.stream, request.partitions, retention_bytes=request.retention_bytes,
             retention_seconds=request.retention_seconds, created_by=self._access.owner,
             creator_partitions=self._access.limit_of(lambda limits: limits.partitions, self._max_partitions()),
-            term_bytes=request.term_bytes or TERM_BYTES, schema_policy=request.schema_policy,
+            term_bytes=request.segment_bytes, schema_policy=request.schema_policy,
             schema=request.schema or None,
         )  # fmt: skip
         return self._description(created)
@@ -203,7 +205,8 @@ class StreamAdministration:
             created_ns=0 if definition is None else definition.created_ns,
             retention_bytes=0 if definition is None else definition.retention_bytes,
             retention_seconds=0.0 if definition is None else definition.retention_seconds,
-            term_bytes=0 if definition is None else definition.term_bytes,
+            segment_bytes=0 if definition is None else definition.term_bytes,
+            file_bytes=0,
             partitions=(),
             schema_policy="" if definition is None else definition.schema_policy,
             former_names=() if definition is None else definition.names_before,
@@ -213,6 +216,7 @@ class StreamAdministration:
     def _description(self, stream: Stream) -> admin_rpc.StreamDescription:
         definition = stream.definition
         content, schema = stream.content()
+        states = stream.states()
         condition = self._store().condition(definition.name)
         return admin_rpc.StreamDescription(
             name=definition.name,
@@ -223,8 +227,9 @@ class StreamAdministration:
             created_ns=definition.created_ns,
             retention_bytes=definition.retention_bytes,
             retention_seconds=definition.retention_seconds,
-            term_bytes=definition.term_bytes,
-            partitions=tuple(admin_rpc.PartitionRange(one.partition, one.start, one.end) for one in stream.states()),
+            segment_bytes=definition.term_bytes,
+            file_bytes=max(one.segment_length for one in states),
+            partitions=tuple(admin_rpc.PartitionRange(one.partition, one.start, one.end) for one in states),
             schema_policy=definition.schema_policy,
             former_names=definition.names_before,
             ended_ns=definition.ended_ns,

@@ -50,10 +50,12 @@ class StreamInfo:
     """The state of a stream on its server.
 
     ``content`` is ``raw``, ``framed``, ``arrow``, or empty before the first rows; ``schema`` that of ``arrow`` rows.
-    Retention keeps at least ``retention_bytes`` of each partition and ``retention_seconds``; 0: no limit. ``state`` is
+    Retention keeps ``retention_bytes`` of each partition, and ``retention_seconds``; 0: no limit. ``state`` is
     ``ok``, ``read-only``, ``damaged``, ``recovering`` (the server tries to open it again) or ``ended``; ``problem`` has
     the cause and the remedy. A damaged stream has no partitions here. ``schema_policy`` is ``strict`` or ``additive``.
     ``former_names`` are the names before it was renamed. ``ended`` is the time from which it takes no more rows.
+    ``segment_bytes`` is the size of its segments as it was created. ``file_bytes`` is the size of its files, which a
+    node that the server joined may make longer; a partition holds at most so many bytes besides its readable rows.
     """
 
     name: str
@@ -68,6 +70,8 @@ class StreamInfo:
     schema_policy: str = "strict"
     former_names: tuple[str, ...] = ()
     ended: datetime | None = None
+    segment_bytes: int = 0
+    file_bytes: int = 0
 
     @property
     def bytes(self) -> int:
@@ -149,14 +153,14 @@ def inspect_stream(session: StreamSession, name: str) -> StreamInfo:
 
 
 def create_stream(
-    session: StreamSession, name: str, partitions: int, retention: Retention, term_bytes: int = 0,
+    session: StreamSession, name: str, partitions: int, retention: Retention, segment_bytes: int = 0,
     schema_policy: str = "strict", schema: pa.Schema | None = None,
 ) -> StreamInfo:  # fmt: skip
     """Create a stream. Raises OptionError for invalid values, or if a stream has this name."""
-    _check_counts(partitions=partitions, term_bytes=term_bytes)
+    _check_counts(partitions=partitions, segment_bytes=segment_bytes)
     encoded = b"" if schema is None else bytes(_checked_schema(schema).serialize())
     request = CreateStream(
-        name, partitions, retention.bytes, float(retention.seconds), term_bytes, schema_policy, encoded
+        name, partitions, retention.bytes, float(retention.seconds), segment_bytes, schema_policy, encoded
     )
     return _info(session.call(request))
 
@@ -296,6 +300,8 @@ def _info(found: StreamDescription) -> StreamInfo:
         schema_policy=found.schema_policy,
         former_names=found.former_names,
         ended=_time(found.ended_ns) if found.ended_ns else None,
+        segment_bytes=found.segment_bytes,
+        file_bytes=found.file_bytes,
     )
 
 

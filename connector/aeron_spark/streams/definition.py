@@ -24,6 +24,11 @@ MAX_MESSAGE_BYTES: Final = 16 << 20  # Aeron's limit for any term length
 MAX_PARTITIONS: Final = 10_000  # responses about positions have a number for each partition
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)  # also the name of the stream's folder
 
+MIN_SEGMENT_BYTES: Final = 1 << 20
+MAX_SEGMENT_BYTES: Final = 1 << 30
+DEFAULT_SEGMENT_BYTES: Final = 16 << 20
+SEGMENTS_OF_RETENTION: Final = 8  # a shorter part in excess is not worth the files and the slower recording
+
 STRICT: Final = "strict"  # writers add no columns, unless they may evolve the schema
 ADDITIVE: Final = "additive"  # each writer may add nullable columns
 SCHEMA_POLICIES: Final = (STRICT, ADDITIVE)
@@ -176,6 +181,23 @@ def _check_retention(name: str, size: int, seconds: float) -> None:
         raise OptionError(
             f"stream {name!r} cannot have a retention of {seconds!r} seconds",
             remedy=f"Give a number of seconds from 0 (no limit) to {MAX_RETENTION_SECONDS:g}.",
+        )
+
+
+def default_segment_bytes(retention_bytes: int) -> int:
+    """Return the size of the segments of a stream that was created without one, by the retention of a partition."""
+    if not retention_bytes:
+        return DEFAULT_SEGMENT_BYTES
+    part = max(1, retention_bytes // SEGMENTS_OF_RETENTION)
+    return min(DEFAULT_SEGMENT_BYTES, max(MIN_SEGMENT_BYTES, 1 << (part.bit_length() - 1)))
+
+
+def check_segment_bytes(name: str, size: int) -> None:
+    """Raise OptionError unless a stream may be created with segments of this size."""
+    if isinstance(size, bool) or not MIN_SEGMENT_BYTES <= size <= MAX_SEGMENT_BYTES or size & (size - 1):
+        raise OptionError(
+            f"stream {name!r} cannot have segments of {size!r} bytes",
+            remedy="Choose a power of two from 1MiB to 1GiB.",
         )
 
 

@@ -211,7 +211,7 @@ class Partition:
                 f"a value of {item.longest} bytes is too long for a message of {self.name}, limit "
                 f"{publication.max_message_bytes} bytes",
                 remedy="Write it with payload=framed or payload=arrow, which divide values into chunks, or create the "
-                "stream with longer terms: a message has at most an eighth of a term.",
+                "stream with longer segments (--segment): a value has at most an eighth of a segment.",
             )
         first = 0
 

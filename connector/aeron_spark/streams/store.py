@@ -42,6 +42,7 @@ from aeron_spark.streams.definition import (
     STRICT,
     Definition,
     check_name,
+    default_segment_bytes,
     deleted_stream,
     read_definition,
     renamed_stream,
@@ -73,7 +74,6 @@ RESTORING: Final = ".restoring"
 # Far from ids that programs choose, and from 10, 20 and 100, which Aeron's archives and clusters use.
 FIRST_STREAM_ID: Final = 1_100_000_000
 REUSE_TIMEOUT_S: Final = 1.0  # longest wait for a commit of a stream whose former name is in use again
-TERM_BYTES: Final = 16 << 20  # a message has at most an eighth of a term: 2 MiB
 
 # The states of a stream.
 OK: Final = "ok"
@@ -186,7 +186,7 @@ class StreamStore:
         name: str,
         partitions: int,
         *,
-        term_bytes: int = TERM_BYTES,
+        term_bytes: int = 0,
         retention_bytes: int = 0,
         retention_seconds: float = 0.0,
         created_by: str = "",
@@ -196,11 +196,12 @@ class StreamStore:
     ) -> Stream:
         """Create a stream, atomically: after a crash it exists completely or not at all.
 
-        The retention applies to each partition; 0 is no limit. ``created_by`` is the client's key, whose streams have
-        at most ``creator_partitions`` partitions; 0 is no limit. With ``schema`` (Arrow IPC), which the stream has from
-        the beginning, its rows are Arrow rows. Raises OptionError for the name of an existing stream or an invalid
-        value, DataFormatError for an invalid schema, RefusedError above a limit of partitions, TransportError if the
-        archive or the disk fails.
+        ``term_bytes`` is the length of the terms, which the segments of the recordings have at least; 0 is the default
+        for the retention. The retention applies to each partition; 0 is no limit. ``created_by`` is the client's key,
+        whose streams have at most ``creator_partitions`` partitions; 0 is no limit. With ``schema`` (Arrow IPC), which
+        the stream has from the beginning, its rows are Arrow rows. Raises OptionError for the name of an existing
+        stream or an invalid value, DataFormatError for an invalid schema, RefusedError above a limit of partitions,
+        TransportError if the archive or the disk fails.
         """
         check_name(name)
         fixed = None if schema is None else merge(None, schema)
@@ -211,7 +212,7 @@ class StreamStore:
                 name=name,
                 partitions=partitions,
                 stream_ids=self._free_stream_ids(partitions),
-                term_bytes=term_bytes,
+                term_bytes=term_bytes or default_segment_bytes(retention_bytes),
                 retention_bytes=retention_bytes,
                 retention_seconds=retention_seconds,
                 created_ns=self._wall(),

@@ -33,7 +33,8 @@ class PartitionRange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class StreamDescription(Response, frozen=True, tag="stream"):
     """A stream; see ``stream_client.admin.StreamInfo``. ``schema`` is empty for a stream without a schema.
 
-    ``ended_ns`` is the time at which it was ended, 0 for a stream that takes rows.
+    ``ended_ns`` is the time at which it was ended, 0 for a stream that takes rows. ``segment_bytes`` is the size of its
+    segments as it was created, ``file_bytes`` the size that the archive gives them.
     """
 
     name: str
@@ -44,7 +45,8 @@ class StreamDescription(Response, frozen=True, tag="stream"):
     created_ns: int
     retention_bytes: int
     retention_seconds: float
-    term_bytes: int
+    segment_bytes: int
+    file_bytes: int
     partitions: tuple[PartitionRange, ...]
     schema_policy: str
     former_names: tuple[str, ...]
@@ -118,7 +120,7 @@ class DescribeStream(Request[StreamDescription], frozen=True, tag="describe"):
 
 
 class CreateStream(Request[StreamDescription], frozen=True, tag="create"):
-    """Create a stream. A retention of 0 means no limit; ``term_bytes`` 0 means the server's default.
+    """Create a stream. A retention of 0 means no limit; ``segment_bytes`` 0 means the server's default.
 
     With ``schema`` (Arrow IPC) the stream has Arrow rows of this schema from the beginning; empty: the first
     transaction gives it content and schema.
@@ -128,7 +130,7 @@ class CreateStream(Request[StreamDescription], frozen=True, tag="create"):
     partitions: int
     retention_bytes: int
     retention_seconds: float
-    term_bytes: int
+    segment_bytes: int
     schema_policy: str = "strict"
     schema: bytes = b""
 

@@ -118,6 +118,14 @@ def test_settings_that_differ_from_the_running_nodes_are_named_in_the_error(node
         node.ensure(node_dir).close()
 
 
+def test_settings_for_a_start_do_not_matter_to_a_running_node(node_dir: Path) -> None:
+    with node.ensure(node_dir, at_start={"segment_length": "1MiB", "max_replays": 7}, max_replays=8) as started:
+        assert started.settings is not None
+        assert (started.settings.segment_length, started.settings.max_replays) == (1 << 20, 8)
+        with node.ensure(node_dir, at_start={"segment_length": "2MiB"}) as joined:
+            assert joined.settings == started.settings
+
+
 def test_a_node_in_use_is_not_stopped_unless_it_is_forced(node_dir: Path) -> None:
     handle = node.ensure(node_dir)
     with pytest.raises(RefusedError, match=r"in use after 0\.3 s: other processes hold it.*--force"):

@@ -189,11 +189,12 @@ def test_values_of_any_size_are_written_and_other_data_is_refused(client: Client
     last = list(client.reader(name))
     assert last[-1].column("value").to_pylist()[-1] == b"other rows"
     raw = f"s-{secrets.token_hex(4)}"
-    client.create_stream(raw, term_bytes=65536)
+    short = client.create_stream(raw, segment_bytes=1 << 20)
+    assert (short.segment_bytes, short.file_bytes) == (1 << 20, 16 << 20)  # the node of the test has longer ones
     with client.writer(raw, payload="raw") as out:
         out.write(b"kept")
         with pytest.raises(DataFormatError, match="the longest message"):
-            out.write(bytes(9000))
+            out.write(bytes((1 << 17) + 1))  # more than an eighth of a segment
     assert [batch.column("value").to_pylist() for batch in client.reader(raw)] == [[b"kept"]]
 
 

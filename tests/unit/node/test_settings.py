@@ -81,8 +81,12 @@ def test_the_error_of_a_wrong_setting_names_the_valid_values(name: str, value: o
 
 
 def test_a_segment_is_at_least_as_long_as_a_term() -> None:
-    with pytest.raises(OptionError, match="smaller than a term"):
-        parse_settings({"segment_length": "1m"}, 2)
+    settings = parse_settings({"segment_length": "1m", "ipc_term_length": "4m", "term_length": "2m"}, 2)
+    assert (settings.segment_length, settings.longest_segment) == (MIB, 4 * MIB)
+    context = archive_context(settings, "/a", 1)
+    assert context is not None
+    # an archive gives a recording the segments of its setting, or one term if that is longer
+    assert (context["segmentFileLength"], context["lowStorageSpaceThreshold"]) == (MIB, 4 * MIB)
 
 
 def test_only_requested_settings_are_compared() -> None:

@@ -366,7 +366,7 @@ def free_port() -> int:
 
 
 @pytest.mark.parametrize("level", [None, 1])
-def test_a_server_starts_its_node_with_the_sync_level_of_its_options(
+def test_a_server_starts_its_node_with_its_sync_level_and_the_shortest_segments(
     tmp_path: Path, aeron_dir: Path, monkeypatch: pytest.MonkeyPatch, level: int | None
 ) -> None:
     started: list[dict[str, object]] = []
@@ -382,4 +382,4 @@ def test_a_server_starts_its_node_with_the_sync_level_of_its_options(
     one = ServerNode(options, 1 << 16)
     one.start()
     one.close()
-    assert started == [{"sync_level": level}]
+    assert started == [{"sync_level": level, "at_start": {"segment_length": "1MiB"}}]

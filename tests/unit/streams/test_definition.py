@@ -15,6 +15,8 @@ from aeron_spark.streams.definition import (
     MAX_PARTITIONS,
     Definition,
     check_name,
+    check_segment_bytes,
+    default_segment_bytes,
     ended_stream,
     read_definition,
     unknown_stream,
@@ -143,3 +145,20 @@ def test_a_failed_write_leaves_the_old_definition(tmp_path: Path, monkeypatch: p
             write_definition(tmp_path, msgspec.structs.replace(FLIGHTS, created_ns=5))
     assert read_definition(tmp_path) == FLIGHTS
     assert [path.name for path in tmp_path.iterdir()] == [FILE_NAME]
+
+
+def test_segments_are_an_eighth_of_the_retention_by_size_within_limits() -> None:
+    assert default_segment_bytes(0) == 16 << 20
+    sizes = (1, 8 << 20, (16 << 20) - 1, 16 << 20, 64 << 20, 100 << 20, 128 << 20, 1 << 40)
+    assert [default_segment_bytes(size) >> 20 for size in sizes] == [1, 1, 1, 2, 8, 8, 16, 16]
+
+
+@pytest.mark.parametrize("size", [0, 1, (1 << 20) - 1, 1 << 19, 3 << 20, 1 << 31, True, -1])
+def test_other_segments_are_refused(size: int) -> None:
+    with pytest.raises(OptionError, match=r"stream 's' cannot have segments of .* bytes\. Choose a power"):
+        check_segment_bytes("s", size)
+
+
+@pytest.mark.parametrize("size", [1 << 20, 2 << 20, 1 << 30])
+def test_segments_are_powers_of_two(size: int) -> None:
+    check_segment_bytes("s", size)
