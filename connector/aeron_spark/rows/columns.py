@@ -87,6 +87,11 @@ def batch_of_columns(columns: Mapping[str, Any], schema: pa.Schema | None) -> pa
     Raises DataFormatError that names row and column of a value that cannot be stored, and for columns of different
     lengths. A nullable column of the schema can be missing. The batch has no columns if there are no rows.
     """
+    if not isinstance(columns, Mapping):
+        raise DataFormatError(
+            f"a {type(columns).__name__} is not a dict of columns",
+            remedy="Write rows, such as a list of dicts, with write().",
+        )
     columns = {name: _as_sequence(name, values) for name, values in columns.items()}
     _check_lengths(columns)
     _check_names(columns, schema)

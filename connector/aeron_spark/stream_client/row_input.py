@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from aeron_spark.errors import OptionError
+from aeron_spark.errors import DataFormatError, OptionError
 from aeron_spark.rows.columns import (
     DataFrame,
     StructuredArray,
@@ -58,6 +58,7 @@ class RowInput:
     def write(self, data: Rows, partition: int | None, stage: Stage) -> None:
         """Add rows, all or none; ``stage`` takes complete batches. Raises DataFormatError, and the errors of stage."""
         if isinstance(data, Mapping):
+            self._refuse_columns(data)
             self._gather([data], partition, stage)
         elif is_data_frame(data):
             self.write_columns(columns_of_data_frame(data), partition, stage)
@@ -94,6 +95,15 @@ class RowInput:
         """Drop the rows that wait, and the schema that only this transaction told."""
         self._rows.clear()
         self._rows.schema = self._schema
+
+    def _refuse_columns(self, row: Row) -> None:
+        """Raise DataFormatError for a dict that looks like columns, before it tells the stream a schema of lists."""
+        if self.schema is None and row and all(isinstance(one, list | tuple) or _is_array(one) for one in row.values()):
+            raise DataFormatError(
+                "all values of the dict are lists: it can be a row of lists, or a dict of columns",
+                remedy="Write columns with write_columns(). For rows of lists, give the columns with schema=, a "
+                "pyarrow.Schema.",
+            )
 
     def _gather(self, rows: Iterable[Row], partition: int | None, stage: Stage) -> None:
         if len(self._rows) and partition != self._partition:

@@ -181,6 +181,25 @@ def test_other_data_is_refused(data: Any, message: str, staged: Staged) -> None:
     assert staged.batches == []
 
 
+@pytest.mark.parametrize("columns", [{"a": [1, 2], "b": ["x", "y"]}, {"a": np.arange(2)}, {"a": pd.Series([1])}])
+def test_a_dict_of_columns_is_not_taken_for_a_row(columns: Any, staged: Staged) -> None:
+    """Otherwise a slip of a first trial would give the stream a schema of lists, for good."""
+    with pytest.raises(DataFormatError, match="all values of the dict are lists") as refused:
+        RowInput("auto", None).write(columns, None, staged)
+    assert "write_columns()" in refused.value.remedy
+    rows = RowInput("auto", pa.schema([("a", pa.list_(pa.int64()))]))
+    rows.write({"a": [1, 2]}, None, staged)
+    rows.flush(staged)
+    assert [batch.rows.to_pylist() for batch in staged.batches] == [[{"a": [1, 2]}]]
+
+
+@pytest.mark.parametrize("rows", [[{"a": 1}], pd.DataFrame({"a": [1]}), 7])
+def test_write_columns_refuses_rows(rows: Any, staged: Staged) -> None:
+    with pytest.raises(DataFormatError, match=r"is not a dict of columns") as refused:
+        RowInput("auto", None).write_columns(rows, None, staged)
+    assert "write()" in refused.value.remedy
+
+
 def test_a_schema_must_be_one_of_pyarrow() -> None:
     with pytest.raises(OptionError, match="schema is a dict"):
         RowInput("auto", {"n": "int"})  # type: ignore[arg-type]
