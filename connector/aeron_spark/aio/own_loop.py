@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
 from typing import Any, Final
@@ -88,7 +88,7 @@ class OwnLoop:
                 running.close()
                 return
             while not done.done():
-                with suppress(FutureTimeout, TimeoutError):
+                with suppress(FutureTimeout, TimeoutError, CancelledError):
                     done.exception(CLOSED_POLL_S)
                 if self._loop.is_closed():
                     return

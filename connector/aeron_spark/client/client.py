@@ -281,9 +281,9 @@ class Client(Endpoint):
     def on_lost(self, listener: OnLost) -> OnLost:
         """Call ``listener(connection, error)`` when a session has ended that the program did not close.
 
-        ``error.unconfirmed`` has the messages that were sent and that the server has not confirmed to have received, in
-        order: it has received the first some of them, or none. A large message or a file is an
-        :class:`UnconfirmedTransfer`. Also called after a close that ended before all messages were confirmed.
+        ``error.unconfirmed`` has the messages that were sent, in order, and whose arrival the server has not confirmed;
+        the first ones may have arrived. A large message or a file is an :class:`UnconfirmedTransfer`. Also called after
+        a close that ended before all messages were confirmed.
         """
         return self._runtime.listeners.add("lost", listener)
 

@@ -441,6 +441,26 @@ def test_a_listener_of_a_closed_event_loop_does_not_keep_its_thread(world: World
     assert never == []
 
 
+def test_the_end_of_the_event_loop_ends_a_listener_without_an_error(world: World) -> None:
+    peer = Peer(world)
+    client, begun = opening(world), threading.Event()
+
+    async def listen(message: object) -> None:
+        begun.set()
+        await asyncio.sleep(TIMEOUT_S)
+
+    async def leave_open() -> None:
+        client.on_message(object, listen)
+        await client
+        await until(lambda: peer.server.connections)
+        peer.server.connections[0].send(1)
+        await until(begun.is_set)
+
+    run(leave_open())
+    client._begin_closing().result(TIMEOUT_S)
+    assert world.recorded[client._making.result()].errors == []
+
+
 def test_before_it_is_open_a_call_is_refused(world: World) -> None:
     async def main() -> None:
         client = opening(world)

@@ -1,0 +1,60 @@
+"""The public names of the classes that programs use. An editor lists them: each new one is a decision."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+
+import aeron_spark
+from aeron_spark import aio
+
+ENDPOINT: Final = {
+    *("closed", "expose", "factory", "on_connect", "on_disconnect", "on_error", "on_init", "on_resume", "register"),
+    *("register_error", "register_type", "tampered", "wait_closed"),
+}
+STREAMS: Final = {
+    *("alter_stream", "create_stream", "delete_stream", "end_stream", "purge_stream", "release_lease"),
+    *("release_writer", "rename_stream", "reopen_stream", "stream", "stream_leases", "stream_writers", "streams"),
+    *("reader", "writer"),
+}
+# For the endpoint that owns the connection, not for programs.
+OF_THE_OWNER: Final = {
+    *("begin_call", "begin_create", "begin_one_way", "begin_ping", "begin_send", "end", "held_bytes", "hold"),
+    *("idle_seconds", "is_awaiting", "is_due", "is_paused", "messages_of", "notify_disconnect", "receive"),
+    *("run_in_order", "running_calls", "serve", "tick", "unacknowledged_bytes", "unread_calls", "usage"),
+    "waiting_bytes",
+}
+NAMES: Final[dict[type, set[str]]] = {
+    aeron_spark.Client: ENDPOINT
+    | STREAMS
+    | {
+        *("begin_connecting", "bulk_link", "close", "connect", "connected", "connection", "create", "delete", "error"),
+        *("offer", "on_lost", "on_message", "on_reconnect", "on_stopped", "over_aeron", "ping", "reconnect"),
+        *("reconnect_while", "remote", "send", "send_file", "send_many", "server_key", "state", "to"),
+    },
+    aeron_spark.Server: ENDPOINT
+    | {
+        *("add_admin_command", "add_service", "addresses", "aeron_dir", "apply_options", "close", "connections"),
+        *("drain", "events", "grant_of", "http_address", "is_node_started_here", "observe_grants", "on_message"),
+        *("preview_options", "public_key", "readiness", "reload", "run", "start", "statistics", "streams"),
+        "unfinished_work",
+    },
+    aeron_spark.Connection: OF_THE_OWNER
+    | {
+        *("close", "closed", "connected", "create", "delete", "id_text", "is_ipc", "key", "label", "last_result"),
+        *("max_message", "on_disconnect", "on_message", "ping", "register", "remote", "remote_address"),
+        *("remote_key_changed", "remote_port", "send", "send_file", "send_many", "tag", "unregister"),
+    },
+    aio.Client: STREAMS
+    | {
+        *("close", "connect", "create", "delete", "error", "on_connect", "on_disconnect", "on_error", "on_lost"),
+        *("on_message", "on_reconnect", "on_stopped", "open", "ping", "reconnect", "register", "register_type"),
+        *("remote", "send", "send_file", "send_many", "server_key", "state"),
+    },
+}
+
+
+@pytest.mark.parametrize("cls", NAMES, ids=lambda cls: f"{cls.__module__}.{cls.__name__}")
+def test_a_class_has_exactly_its_public_names(cls: type) -> None:
+    assert {name for name in dir(cls) if not name.startswith("_")} == NAMES[cls]
