@@ -1,6 +1,7 @@
 """The Python of README.md and docs/ passes ``mypy --strict``, as a program of a user does.
 
-``spark`` in a block is the session of a notebook. Pandas has no types of its own.
+``spark`` in a block is the session of a notebook. Pandas and PyArrow have no types of their own; those of others refuse
+some correct calls.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ SETTINGS: Final = f"""\
 [mypy]
 strict = True
 mypy_path = {ROOT / "connector"}
-[mypy-pandas.*]
+[mypy-pandas.*,pyarrow.*]
 ignore_missing_imports = True
+follow_imports = skip
 [mypy-jpype.*,prometheus_client.*]
 ignore_missing_imports = True
 """
