@@ -20,6 +20,7 @@ import msgspec
 
 from aeron_spark.errors import DataFormatError, DataLossError
 from aeron_spark.log.epochs import parse_epoch
+from aeron_spark.streams.definition import check_name
 
 FILE_NAME: Final = "manifest.json"
 VERSION: Final = 1
@@ -76,12 +77,13 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return sum(one.bytes for one in self.files)
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a path outside of the backup, and for wrong epochs."""
+        """Raise ValueError for a path outside of the backup and for wrong epochs, OptionError for a stream's name."""
         for file in self.files:
             path = PurePosixPath(file.path)
             if path.is_absolute() or ".." in path.parts or len(path.parts) < 2 or str(path) != file.path:
                 raise ValueError(f"{file.path!r} is not the path of a file in the backup")
         for stream in self.streams:
+            check_name(stream.name)  # also the name of its folder
             for epoch in (stream.epoch, *(one.epoch for one in stream.partitions)):
                 parse_epoch(epoch)
 

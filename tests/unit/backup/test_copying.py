@@ -13,7 +13,7 @@ import pytest
 
 from aeron_spark.backup import file_copies, manifest
 from aeron_spark.backup.copying import LOCK, find_base, read_manifest, remove_leftovers, write_backup
-from aeron_spark.backup.manifest import FileEntry, Manifest, decode_manifest, encode_manifest
+from aeron_spark.backup.manifest import FileEntry, Manifest, StreamEntry, decode_manifest, encode_manifest
 from aeron_spark.backup.restoring import restore_backup
 from aeron_spark.backup.verifying import Checked, verify_store
 from aeron_spark.disk import write_at
@@ -311,3 +311,9 @@ def test_a_manifest_is_refused_if_a_byte_changed_or_it_is_of_another_version() -
 def test_a_manifest_with_a_path_outside_of_the_backup_is_refused(path: str) -> None:
     with pytest.raises(ValueError, match="is not the path of a file in the backup"):
         Manifest(1, "1", "t", 1, (), (FileEntry(path, 1, "00"),))
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc", ".", "a/b", ""])
+def test_a_manifest_with_a_stream_outside_of_the_backup_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="invalid stream name"):
+        Manifest(1, "1", "t", 1, (StreamEntry(name, 1, "0", 0, ()),), ())
