@@ -257,6 +257,8 @@ def test_typing_mistakes_end_with_2_and_change_nothing(manager: ServerCommands) 
         refused = manager("streams", *wrong)
         assert refused.code == 2, (wrong, refused.out, refused.err)
         assert text in refused.err
+    wrong_flag = manager.piped(b"x", "send", "--stream", "mistaken", "--option", "evolveSchema=maybe")
+    assert (wrong_flag.code, "must be true or false, not 'maybe'" in wrong_flag.err) == (2, True)
     missing = manager("streams", "end", "mistakne")
     assert (missing.code, "Did you mean 'mistaken'?" in missing.err) == (1, True)
     alone = run("streams", "end", "mistaken", **manager.environ)

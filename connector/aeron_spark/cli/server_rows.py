@@ -16,8 +16,9 @@ from aeron_spark.cli.inputs import are_values
 from aeron_spark.cli.outputs import Output, ReceivedRows
 from aeron_spark.cli.row_transfer import RowReceiver, send_files
 from aeron_spark.cli.signals import StopRequest
-from aeron_spark.errors import AeronSparkError
+from aeron_spark.errors import AeronSparkError, OptionError
 from aeron_spark.log.follow import RAW
+from aeron_spark.options import values
 
 if TYPE_CHECKING:
     from aeron_spark.client.client import Client
@@ -47,7 +48,7 @@ def send_rows(
 
     address, stream, connection_options = split_server_and_stream(options)
     payload, writer_id = connection_options.pop("payload", "auto"), connection_options.pop("writerId", None)
-    evolve_schema = connection_options.pop("evolveSchema", "false") == "true"
+    evolve_schema = _parse_flag("evolveSchema", connection_options.pop("evolveSchema", "false"))
     committed = CommittedRows()
     with connect(address, **connection_options) as client:
         client.stream(stream)  # raises for an unknown name, before input is read
@@ -61,6 +62,13 @@ def send_rows(
         finally:
             sender.close()
     return committed
+
+
+def _parse_flag(name: str, text: str) -> bool:
+    try:
+        return values.parse_flag(text)
+    except ValueError as error:
+        raise OptionError(f"option {name!r} must be {error}, not {text!r}", remedy="Correct it.") from None
 
 
 class _RowSender:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
+from aeron_spark.errors import OptionError, UsageError
 from aeron_spark.protocol.grants import STREAM_ACTIONS
 from aeron_spark.server.stream_access import StreamAccess
 from aeron_spark.streams.definition import Definition, check_segment_bytes
@@ -65,8 +67,12 @@ class StreamAdministration:
 
     def list_streams(self) -> admin_rpc.StreamList:
         """Return all streams that the client may see."""
-        store = self._store()
-        return admin_rpc.StreamList(tuple(self._inspect(name) for name in store.names if self._access.may_see(name)))
+        found = []
+        for name in self._store().names:
+            if self._access.may_see(name):
+                with suppress(OptionError, UsageError):  # it was renamed or deleted since
+                    found.append(self._inspect(name))
+        return admin_rpc.StreamList(tuple(found))
 
     def describe(self, request: admin_rpc.DescribeStream) -> admin_rpc.StreamDescription:
         """Describe a stream."""

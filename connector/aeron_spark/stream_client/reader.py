@@ -68,6 +68,7 @@ class StreamReader:
         self.stream = stream
         self._session = session
         self._log = ServerLog({stream: session}, stream)
+        self._is_ended = False  # whether the stream had ended when its states were read
         self._content: StreamContent | None = None
         self._given_schema = schema
         self._metadata = columns.metadata() if metadata else []
@@ -133,7 +134,7 @@ class StreamReader:
                     if self._stopped.is_set():
                         return
                 self._outage_since = None
-                if self._log.is_ended:
+                if self._is_ended:  # no row follows those that were read
                     return
                 timeout_s = AWAIT_TIMEOUT_S
                 if self._timeout_s is not None:
@@ -256,6 +257,7 @@ class StreamReader:
 
     def _states(self) -> list[RecordingState]:
         states = sorted(self._log.states(), key=lambda state: state.recording_id)
+        self._is_ended = self._log.is_ended
         if self._content is None:  # read after the states, so that it is known if they have rows
             self._set_content(self._log.content(states))
         return states

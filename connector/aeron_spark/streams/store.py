@@ -263,16 +263,14 @@ class StreamStore:
                 )
             definition = stream.definition.renamed(new_name)
             stream.close(renamed_stream(name, new_name), seconds)
-            self._streams = {key: one for key, one in self._streams.items() if key != name}
             try:
                 rename_files(self.folder / name, definition)
+                renamed = self._open_stream(new_name, leases=stream.space.leases)
             except BaseException:
-                folder = self.folder / name
-                left = folder if folder.exists() else self.folder / new_name
-                with suppress(AeronSparkError):
-                    self._open_stream(_present_folder(left).name, leases=stream.space.leases)
+                self._reopen_after(stream, new_name)
                 raise
-            renamed = self._open_stream(new_name, leases=stream.space.leases)
+            finally:  # until here, requests get the error with the new name
+                self._streams = {key: one for key, one in self._streams.items() if one is not stream}
             self._mark_reused(new_name)
             return renamed
 
@@ -441,6 +439,13 @@ class StreamStore:
             raise OptionError(
                 f"stream {name!r} exists already", remedy="Choose another name, or delete that stream first."
             )
+
+    def _reopen_after(self, stream: Stream, new_name: str) -> None:
+        """Open a stream again after a rename that failed, under the name that it has."""
+        folder = self.folder / stream.definition.name
+        left = folder if folder.exists() else self.folder / new_name
+        with suppress(AeronSparkError):
+            self._open_stream(_present_folder(left).name, leases=stream.space.leases)
 
     def _mark_reused(self, name: str) -> None:
         """Note that the former name of another stream is in use again. The caller holds ``_changing``."""

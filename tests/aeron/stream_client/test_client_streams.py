@@ -327,9 +327,9 @@ def test_a_reader_holds_a_lease_while_it_reads(client: Client, name: str, server
     stream = server.streams.get(name)
     rows = iter(client.reader(name))
     next(rows)
-    assert len(stream.space._leases) == 1
+    assert len(stream.space.leases) == 1
     assert list(rows) == []
-    assert len(stream.space._leases) == 0
+    assert len(stream.space.leases) == 0
 
 
 def test_a_purge_reports_what_is_freed_now_and_later(client: Client, name: str) -> None:

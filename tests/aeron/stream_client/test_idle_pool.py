@@ -85,7 +85,7 @@ from aeron_spark.options import ServerRoute
 from aeron_spark.options.values import parse_public_key
 from aeron_spark.pool import POOL
 from aeron_spark.waiting import wait_for
-from aeron_spark.wire.stream_rpc import ListStreams
+from aeron_spark.wire.stream_admin_rpc import ListStreams
 
 address, key, aeron_dir = sys.argv[1:]
 route = ServerRoute(
