@@ -216,7 +216,7 @@ class BufferFolder:
 
     def keep_schema(self, schema: pa.Schema | None) -> None:
         """Store the schema of the rows, for programs that start offline. Raises TransportError if the disk fails."""
-        if schema is not None and schema != self.schema:
+        if schema != self.schema:
             before, self.schema = self.schema, schema
             try:
                 self._write_settings()

@@ -204,8 +204,14 @@ class BufferedWriter(Writer):
         with self._changed:
             self._refuse_ended()
             check_token(self.writer_id, self._folder.last + 1, token)
-            self._folder.keep_schema(self._rows.arrow_schema)
-            number = self._folder.commit(token)
+            former_schema = self._folder.schema
+            self._folder.keep_schema(self._rows.arrow_schema or former_schema)
+            try:
+                number = self._folder.commit(token)
+            except BaseException:  # a transaction that is aborted then has told no schema
+                with suppress(TransportError):
+                    self._folder.keep_schema(former_schema)
+                raise
             self._rows.commit()
             self._changed.notify_all()
             return number

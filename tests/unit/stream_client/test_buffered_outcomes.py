@@ -276,6 +276,22 @@ def test_a_folder_keeps_the_schema_for_a_program_that_starts_offline(tmp_path: P
     folder.close()
 
 
+def test_an_aborted_transaction_tells_the_folder_no_schema(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    offline: Any = SimpleNamespace(closed=False, connected=False, begin_connecting=failed_connection)
+    out = rows_writer(offline, tmp_path)
+    out.write({"price": "a slip"})
+    with monkeypatch.context() as patched:
+        patched.setattr("aeron_spark.stream_client.buffer_folder.BufferFolder._write", full)
+        with pytest.raises(TransportError, match="No space left"):
+            out.commit()
+    out.abort()
+    out.close()
+    out = rows_writer(offline, tmp_path)
+    out.write({"price": 1.5})
+    assert out.commit() == 0
+    out.close()
+
+
 def test_rows_that_wait_are_part_of_the_transaction(world: World, tmp_path: Path) -> None:
     out = online_writer(world, tmp_path)
     out.write({"value": b"dropped"})
