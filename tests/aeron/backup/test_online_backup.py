@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
 import time
@@ -171,7 +172,9 @@ def test_backups_under_a_minute_of_load(node: NodeHandle, tmp_path: Path, anothe
     print(figures)
 
 
-def test_a_backup_has_what_was_purged_deleted_and_rewritten_while_it_copied(node: NodeHandle, tmp_path: Path) -> None:
+def test_a_backup_has_what_was_purged_deleted_and_moved_while_it_copied(
+    node: NodeHandle, tmp_path: Path, another_dir: Path
+) -> None:
     with serving(node, tmp_path) as server:
         purged, deleted = (server.streams.create(name, 1, term_bytes=TERM) for name in ("purged", "deleted"))
         for number in range(4):
@@ -194,7 +197,22 @@ def test_a_backup_has_what_was_purged_deleted_and_rewritten_while_it_copied(node
         assert list(found) == []
         assert checked.bytes > sum(map(len, before))
         assert checked.streams == 2
+        purged.purge(before_position=purged.states()[0].end)  # the empty partition continues in a new recording
+        assert purged.states()[0].start == purged.states()[0].start_position > 0
+        write(server.streams.create("moved", 1, term_bytes=TERM), 0, {0: [b"x"]})
+        write(purged, 5, {0: [b"in the new recording"]})
+        back_up(tmp_path, "moved")
+        assert list(verify_store(tmp_path / "moved" / "streams", tmp_path / "moved" / "archive", Checked())) == []
         server.streams.delete("purged")
+        server.streams.delete("moved")
+    archive_dir = nodes.local_node_paths(another_dir).archive_dir
+    streams_dir = restore(tmp_path, "moved", archive_dir)
+    with (
+        nodes.ensure(another_dir, **NODE_SETTINGS) as handle,
+        StreamStore(streams_dir, embedded(handle), SETTINGS) as store,
+    ):
+        write(store.get("purged"), 6, {0: [b"after the restore"]})
+        assert read_values(store.get("purged"), 0) == [b"in the new recording", b"after the restore"]
 
 
 def cut_of(value: object) -> Any:
@@ -231,3 +249,39 @@ def test_half_of_a_restored_copy_is_refused_by_name(node: NodeHandle, tmp_path: 
     with StreamStore(original, embedded(node), SETTINGS) as store:
         store.check_one_time()
         store.delete("half")
+
+
+def test_the_commands_name_their_problem_and_have_its_exit_code(node: NodeHandle, tmp_path: Path) -> None:
+    folders = ("--streams-dir", str(tmp_path / "streams"), "--archive-dir", node.archive_dir)
+    with serving(node, tmp_path) as server:
+        write(server.streams.create("coded", 1, term_bytes=TERM), 0, {0: [b"x"]})
+        back_up(tmp_path, "plain")
+        back_up(tmp_path, "with key", "--with-identity")
+        done = run_program("server", "backup", str(tmp_path / "plain"), "--streams-dir", str(tmp_path / "streams"))
+        assert (done.code, "is not empty" in done.err) == (2, True)
+        done = run_program("server", "verify", *folders)
+        assert (done.code, f"is in use by server process {os.getpid()}" in done.err) == (3, True)
+        server.streams.delete("coded")
+    assert not (tmp_path / "plain" / "configuration").exists()
+    assert (tmp_path / "with key" / "configuration" / "server").read_bytes() == (tmp_path / "server.key").read_bytes()
+    done = run_program("server", "backup", str(tmp_path / "b"), "--streams-dir", str(tmp_path / "streams"))
+    assert (done.code, "no server runs at the admin socket" in done.err) == (1, True)
+    done = run_program("server", "verify", *folders)  # the node still runs
+    assert (done.code, "is in use by node process" in done.err) == (3, True)
+    copy = ("--streams-dir", str(tmp_path / "plain" / "streams"), "--archive-dir", str(tmp_path / "plain" / "archive"))
+    assert run_program("server", "verify", *copy).code == 0
+    (segment,) = (tmp_path / "plain" / "archive").glob("*.rec")
+    segment.unlink()
+    done = run_program("server", "verify", *copy, "--quick", "--json")
+    assert done.code == 1
+    finding, summary = done.lines
+    assert (finding["stream"], finding["partition"], finding["start"]) == ("coded", 0, 0)
+    assert "cannot be read: No such file" in finding["what"]
+    assert summary["damages"] == 1
+    done = run_program(
+        "server", "restore", str(tmp_path / "plain"), "--streams-dir", str(tmp_path / "r1"), "--archive-dir",
+        str(tmp_path / "r2"),
+    )  # fmt: skip
+    assert done.code == 1
+    assert f"the backup is damaged: {segment}: it is missing" in done.err
+    assert not (tmp_path / "r1").exists()
