@@ -242,3 +242,6 @@ def test_columns_that_a_stream_does_not_take_make_an_event_at_the_stage_and_at_t
     commit = CommitTransaction("s", "w", "r", 0, "p", (), 1, 1.0)
     assert [name for name, _ in reported(commit, refusal)] == ["commit_failed", "schema_refused"]
     assert [name for name, _ in reported(commit, RefusedError("fenced"))] == ["commit_failed"]
+    (event, _) = reported(commit, RefusedError("transactions 4 to 5 were acknowledged", reason="diverged"))
+    assert event[0] == "diverged"
+    assert event[1]["error"] == "transactions 4 to 5 were acknowledged"

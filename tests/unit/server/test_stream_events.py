@@ -61,6 +61,13 @@ def test_a_recovery_without_a_cut_is_information(
     assert caplog.records[0].levelname == "INFO"
 
 
+def test_a_stream_that_was_restored_and_not_changed_since_is_reported_with_the_time_of_its_backup(
+    observer: StreamEvents, seen: Events
+) -> None:
+    observer.recovered(StreamRecovery("prices", 4, 0, {}, None, 0.25, 1_800_000_000 * 10**9))
+    assert seen[1] == ("restored", {"stream": "prices", "copied_at": "2027-01-15T08:00:00Z"})
+
+
 def test_a_damaged_stream_is_named_with_its_remedy(observer: StreamEvents, seen: Events) -> None:
     damage = DataLossError("the journal of 'prices' is damaged", remedy="Restore it.")
     observer.not_opened("prices", damage)
