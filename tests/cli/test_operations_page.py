@@ -19,6 +19,7 @@ from typing import Final
 import click
 import pytest
 
+from aeron_spark.cli import server_backup
 from aeron_spark.cli.main import cli
 from tests.cli.conftest import Result, run
 from tests.e2e.operated_server import OperatedServer
@@ -239,13 +240,17 @@ def site(machine: Machine, shared: Path) -> Iterator[OperatedServer]:
     one.close()
 
 
-def test_the_commands_of_the_page_do_what_it_says(machine: Machine, site: OperatedServer) -> None:
+def test_the_commands_of_the_page_do_what_it_says(
+    machine: Machine, site: OperatedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_backup, "NICENESS", 0)  # this process would keep the low priority
     walk = Walk(machine, site)
     install(walk, machine, site)
     site.start()
     walk.executed.add("server")
     connect(walk, site)
     operate(walk, site)
+    back_up(walk, machine, site)
     assert walk.executed == executable() - WITH_A_NODE - WITH_AN_OWN_NODE
     site.request_end()
     assert site.await_end() == 0
@@ -305,6 +310,14 @@ def connect(walk: Walk, site: OperatedServer) -> None:
     )
     with site.connect("desk-7").writer("prices") as writer:
         writer.write(b"row")
+
+
+def back_up(walk: Walk, machine: Machine, site: OperatedServer) -> None:
+    """Back up the server; its folders cannot be checked while it runs."""
+    config = f"--config {site.config}"
+    walk.at_server("server backup DIR", config, wanted="2 streams", values={"DIR": machine.folder / "first"})
+    walk.at_server("server backup", f"{machine.folder / 'second'} {config}")
+    walk.at_server("server verify", config, wanted="is in use by server process", codes=(3,))
 
 
 def operate(walk: Walk, site: OperatedServer) -> None:

@@ -170,7 +170,7 @@ def encode_catalog(source: Catalog, ranges: Mapping[int, tuple[int, int]], stopp
     return catalog.ljust(_aligned(len(catalog) + 1, SIZE_UNIT), b"\0")
 
 
-def signed_crc32c(data: bytes | bytearray) -> int:
+def signed_crc32c(data: bytes | bytearray | memoryview) -> int:
     """Return the CRC-32C of ``data`` as a signed 32-bit number, the archive's checksum of an entry."""
     value = 0xFFFFFFFF
     for byte in data:

@@ -27,6 +27,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from aeron_spark.backup.catalog import signed_crc32c
 from aeron_spark.node.archive_repair import FRAME_ALIGNMENT, FRAME_HEADER_LENGTH
 from aeron_spark.wire.chunk import CRC_BEGIN, CRC_END, FIXED_BYTES
 
@@ -143,7 +144,7 @@ def _check_headers(
         ("it is a part of a message, and shorter than the MTU", is_data & ~ends & (length != layout.mtu)),
         ("a message is not complete before it", begins != np.concatenate(([True], ends[:-1]))),
         ("a message is not complete after it", np.arange(len(ends)) == (-1 if ends[-1] else len(ends) - 1)),
-        ("its session is not that of the frames around it", _strange_sessions(session)),
+        ("its session is not that of the frames around it", _strange_sessions(session, data, starts)),
         ("the bytes after it are not zero", _has_bytes_after(data, starts, length, is_data)),
     )
     wrong = [(int(np.argmax(found)), what) for what, found in checks if found.any()]
@@ -153,10 +154,16 @@ def _check_headers(
     return int(starts[index]), f"the header of the frame is damaged: {what}"
 
 
-def _strange_sessions(session: Words) -> npt.NDArray[np.bool_]:
-    """Return which frames have another session than the frames before and after, which have the same one."""
+def _strange_sessions(session: Words, data: memoryview, starts: Offsets) -> npt.NDArray[np.bool_]:
+    """Return which frames have another session than the frames before and after, which have the same one.
+
+    An archive with the setting of a checksum writes it in place of the session: then the frame is right if it fits.
+    """
     found = np.zeros(len(session), np.bool_)
     found[1:-1] = (session[1:-1] != session[:-2]) & (session[:-2] == session[2:])
+    for index in np.flatnonzero(found).tolist():
+        begin, end = int(starts[index]) + FRAME_HEADER_LENGTH, int(starts[index + 1])
+        found[index] = int(session[index]) != signed_crc32c(data[begin:end])
     return found
 
 
