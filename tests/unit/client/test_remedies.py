@@ -150,7 +150,8 @@ class RefusingStreams:
 
     def serve(self, connection: Connection) -> None:
         service: Any = SimpleNamespace(
-            store=lambda: SimpleNamespace(names=()), grant_of=lambda _: Grant(), observer=ServerObserver()
+            store=lambda: SimpleNamespace(names=()), grant_of=lambda _: Grant(), observer=ServerObserver(),
+            check_write=lambda: None,
         )  # fmt: skip
         connection.serve(StreamRequestHandler(service, connection), (stream_rpc.METHOD,), stream_rpc.SERVICE)
 

@@ -75,6 +75,9 @@ class Requests:
     def store(self) -> Store:
         return Store(self.stream)
 
+    def check_write(self) -> None:
+        pass
+
     def wait(self, seconds: float, end: int = 64) -> Future[bytes]:
         response = self.handler.handle(encode_request(AwaitCommits(NAME, (end,), seconds)))
         assert isinstance(response, Future)

@@ -176,7 +176,7 @@ def test_send_reports_how_many_rows_are_committed(
 ) -> None:
     """Regression: the command printed "2 rows were committed before this", and the stream had 3."""
     committed = CommittedRows(rows=2, transactions=1)
-    sender = _RowSender(None, "s", "raw", "w", None, committed)  # type: ignore[arg-type]
+    sender = _RowSender(None, "s", "raw", "w", False, None, committed)  # type: ignore[arg-type]
     sender._writer = writer(world)
     sender.write(pa.record_batch({"value": [b"three"]}))
     world.downtime_s = 60.0
