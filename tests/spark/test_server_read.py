@@ -156,6 +156,24 @@ def test_a_query_fails_with_data_loss_if_its_next_rows_were_purged(server: Strea
     assert found == kept == list(range(610, 1_210))
 
 
+def test_a_query_and_a_reader_continue_when_their_partition_has_a_new_recording(server: StreamServer) -> None:
+    stream = server.create_stream(term_bytes=1 << 16)
+    commit_values(stream, 0, 3)
+    query = Query(server.options(stream))
+    assert list(query.run_batches()) == [[0, 1, 2]]
+    for first in (3, 6):
+        before = stream.states()[0]
+        (purged,) = stream.purge(before_position=before.end)
+        after = stream.states()[0]
+        assert purged.start == after.start == after.start_position == before.end
+        assert (after.recording_id != before.recording_id, after.fingerprint) == (True, before.fingerprint)
+        commit_values(stream, first, first + 3)
+        assert list(query.run_batches()) == [list(range(first, first + 3))]
+        query.restart()  # from its checkpoint
+        assert list(query.run_batches()) == []
+    assert read_numbers(server.options(stream)) == [6, 7, 8]
+
+
 @pytest.mark.full(
     "three queries; the test above shows the same without Spark, and test_source_losses has a query of Spark"
 )

@@ -346,6 +346,12 @@ GROUPS: Final[Mapping[str, tuple[EventType, ...]]] = MappingProxyType(
                 is_caused_by_peer=True,
             ),
             EventType(
+                "delete_pending",
+                _W,
+                ("stream", "error"),
+                "Recordings and files of a deleted stream still exist after a minute. The server tries again.",
+            ),
+            EventType(
                 "lease_overridden",
                 _W,
                 ("stream", "reader"),

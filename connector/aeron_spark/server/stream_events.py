@@ -74,6 +74,10 @@ class StreamEvents(StreamObserver):
         """Report a new schema."""
         self._events.report("schema_changed", stream=stream, writer=writer)
 
+    def delete_pending(self, stream: str, why: str) -> None:
+        """Report that a deleted stream still takes space."""
+        self._events.report("delete_pending", stream=stream, error=why)
+
     def lease_overridden(self, stream: str, readers: Sequence[str]) -> None:
         """Report the readers that lost their rows."""
         for reader in readers:
@@ -129,6 +133,10 @@ class StreamObservers(StreamObserver):
     def trimmed(self, stream: str, size: int) -> None:
         """Notify each observer."""
         self._each(lambda one: one.trimmed(stream, size))
+
+    def delete_pending(self, stream: str, why: str) -> None:
+        """Notify each observer."""
+        self._each(lambda one: one.delete_pending(stream, why))
 
     def lease_overridden(self, stream: str, readers: Sequence[str]) -> None:
         """Notify each observer."""

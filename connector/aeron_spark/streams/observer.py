@@ -84,5 +84,8 @@ class StreamObserver:
     def trimmed(self, stream: str, size: int) -> None:
         """Retention or a purge has removed the first bytes of a stream."""
 
+    def delete_pending(self, stream: str, why: str) -> None:
+        """Recordings and files of a deleted stream still exist a minute after its deletion."""
+
     def lease_overridden(self, stream: str, readers: Sequence[str]) -> None:
         """Retention has removed rows that these readers had leased for too long."""

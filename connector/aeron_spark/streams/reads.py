@@ -19,6 +19,8 @@ from aeron_spark.streams.definition import Definition
 from aeron_spark.streams.model import PartitionState, StreamSettings, StreamView
 from aeron_spark.waiting import fail, resolve
 
+Block = tuple[int, bytes | memoryview]  # position and bytes
+
 
 class ReadableStream:
     """The committed part of a stream. Thread-safe."""
@@ -63,7 +65,7 @@ class ReadableStream:
 
     def blocks(
         self, partition: int, start: int, end: int, max_bytes: int, into: memoryview | None = None
-    ) -> Iterator[tuple[int, bytes | memoryview]]:
+    ) -> Iterator[Block]:
         """Return the committed bytes of ``[start, end)``, as ``(position, bytes)`` of at most ``max_bytes``.
 
         With ``into``, a memory of ``max_bytes``, each block is read into this memory and is valid until the next one.
@@ -71,15 +73,15 @@ class ReadableStream:
         """
         state = self._state_from(partition, start)
         name = f"partition {partition} of stream {self.definition.name!r}"
-        return read_blocks(
-            Path(self._address.archive_dir),
-            _recording(state),
-            name,
-            start,
-            min(end, state.end),
-            max(1, max_bytes),
-            into,
-        )
+        folder, end = Path(self._address.archive_dir), min(end, state.end)
+        blocks = read_blocks(folder, _recording(state), name, start, end, max(1, max_bytes), into)
+        return self._until_closed(blocks)
+
+    def _until_closed(self, blocks: Iterator[Block]) -> Iterator[Block]:
+        """Yield these blocks. Raises UsageError when the stream is closed or deleted."""
+        for block in blocks:
+            self._refuse_closed()
+            yield block
 
     def check_epoch(self, partition: int, epoch: int, position: int) -> None:
         """Raise DataLossError, reason "diverged", if this stream lacks the bytes before a reader's position.
@@ -196,7 +198,7 @@ def _recording(state: PartitionState) -> Recording:
 
 def read_blocks(
     folder: Path, recording: Recording, name: str, start: int, end: int, max_bytes: int, into: memoryview | None = None
-) -> Iterator[tuple[int, bytes | memoryview]]:
+) -> Iterator[Block]:
     """Yield ``(position, log bytes)`` of ``[start, end)``, each of 1 to ``max_bytes`` bytes.
 
     With ``into``, a memory of ``max_bytes``, each block is read into this memory and is valid until the next one.

@@ -13,7 +13,6 @@ The next start removes folders of the kinds ``.creating-`` and ``.deleted-``, wi
 from __future__ import annotations
 
 import secrets
-import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -37,7 +36,7 @@ from aeron_spark.errors import (
 )
 from aeron_spark.log.epochs import FIRST, RANDOM_BITS
 from aeron_spark.node.locks import FileLock, current_owner_text
-from aeron_spark.streams.archive_mark import OTHER_TIME, ArchiveMark
+from aeron_spark.streams.archive_mark import OTHER_TIME
 from aeron_spark.streams.definition import (
     STRICT,
     Definition,
@@ -51,14 +50,12 @@ from aeron_spark.streams.definition import (
 )
 from aeron_spark.streams.deletion_holds import DeletionHolds
 from aeron_spark.streams.journal import StoreOpening, create_ledger
+from aeron_spark.streams.leftovers import CREATING, DELETED, Leftovers
 from aeron_spark.streams.model import Shape, StreamSettings
 from aeron_spark.streams.observer import StreamObserver
 from aeron_spark.streams.partition import (
-    RECORDING_TIMEOUT_S,
     alias_of,
     create_recording,
-    delete_recording,
-    has_alias,
 )
 from aeron_spark.streams.reader_leases import ReaderLeases
 from aeron_spark.streams.recordings import retry_for_slot
@@ -68,8 +65,6 @@ from aeron_spark.streams.stage_files import StageSpace
 from aeron_spark.streams.stream import Stream
 
 LOCK: Final = "lock"
-CREATING: Final = ".creating-"
-DELETED: Final = ".deleted-"
 RESTORING: Final = ".restoring"
 # Far from ids that programs choose, and from 10, 20 and 100, which Aeron's archives and clusters use.
 FIRST_STREAM_ID: Final = 1_100_000_000
@@ -166,6 +161,7 @@ class StreamStore:
         self._space = StageSpace(self._settings.max_stage_bytes)
         self.holds = DeletionHolds(clock)
         """Holds on the deletion of recordings and segments, of all streams."""
+        self._leftovers = Leftovers(folder, address, self.holds, observer or StreamObserver(), clock)
         self._clock = clock
         self._observer = observer or StreamObserver()
         self._wall = wall
@@ -224,7 +220,7 @@ class StreamStore:
             try:
                 self._create_files(draft, definition, fixed)
             except BaseException:
-                self._remove_folder(draft)
+                self._leftovers.remove(draft)
                 raise
             created = self._open_stream(name)
             self._mark_reused(name)
@@ -374,7 +370,9 @@ class StreamStore:
         with self._changing:
             self._refuse_closed()
             if name not in self.failed:
-                self.get(name).close(deleted_stream(name))
+                stream = self.get(name)
+                stream.refuse_calls(deleted_stream(name))  # also while a commit goes on
+                stream.close()
             deleted = self.folder / f"{DELETED}{secrets.token_hex(4)}-{name}"
             try:
                 (self.folder / name).rename(deleted)
@@ -383,7 +381,7 @@ class StreamStore:
                 raise write_failed(self.folder / name, error) from error
             self._streams = {key: stream for key, stream in self._streams.items() if key != name}
             self.failed.pop(name, None)
-            self._remove_folder(deleted)
+            self._leftovers.remove(deleted)
 
     def tick(self) -> list[AeronSparkError]:
         """Do the housekeeping of all streams; return the errors. The server calls it about every second."""
@@ -392,8 +390,7 @@ class StreamStore:
         for stream in self.all():
             errors += stream.tick(self._settings.lease_delay_s)
         with self._changing:
-            for leftover in self._leftovers():
-                errors += self._remove_folder(leftover)
+            errors += self._leftovers.remove_all()
             unrecovered = self.unrecovered
             with suppress(AeronSparkError):
                 recordings = self._recordings() if unrecovered else {}
@@ -462,9 +459,9 @@ class StreamStore:
                 remedy="Empty this folder and the archive's folder, and restore again.",
             )
         recordings = self._recordings()
-        for leftover in self._leftovers():
+        for leftover in self._leftovers.found():
             _check_not_closing(is_closing)
-            self._remove_folder(leftover)
+            self._leftovers.remove(leftover)
         folders = sorted(one for one in self.folder.iterdir() if not one.name.startswith(".") and one.is_dir())
         names = sorted(_present_folder(folder).name for folder in folders)
         progress(0, len(names))
@@ -542,34 +539,6 @@ class StreamStore:
             taken.update(stream.definition.stream_ids)
         first = max([FIRST_STREAM_ID, *(used + 1 for used in taken if used >= FIRST_STREAM_ID)])
         return tuple(range(first, first + count))
-
-    def _leftovers(self) -> list[Path]:
-        return [path for path in self.folder.iterdir() if path.name.startswith((CREATING, DELETED))]
-
-    def _remove_folder(self, folder: Path) -> list[AeronSparkError]:
-        """Delete a folder and the recordings of its stream; return an error that prevents it now.
-
-        A hold on deletions delays it.
-        """
-        if not folder.exists() or self.holds.holder:
-            return []
-        try:
-            definition = read_definition(folder)
-        except AeronSparkError:  # without a definition it has no recordings
-            shutil.rmtree(folder, ignore_errors=True)
-            return []
-        try:
-            archive = archive_of(self._address)
-            aliases = {id_: alias_of(definition, index) for index, id_ in enumerate(definition.stream_ids)}
-            for stream_id, alias in aliases.items():
-                for found in archive.recordings(stream_id):
-                    if has_alias(found, alias):
-                        delete_recording(archive, found.id, RECORDING_TIMEOUT_S)
-        except AeronSparkError as error:
-            return [error]
-        ArchiveMark(self._address.archive_dir, definition).remove()
-        shutil.rmtree(folder, ignore_errors=True)
-        return []
 
     def _release(self) -> None:
         if self._own_lock is not None:

@@ -79,6 +79,7 @@ class Stream(LedgerStream):
         self._writing_timeout_s = settings.writing_timeout_s
         self._publication_idle_s = settings.publication_idle_s
         self._writing = threading.Lock()
+        self._is_shut = False  # whether the files are closed
         self._commit_loss: DataLossError | None = None  # found by the last commit
         self._mark_updated_at = clock()
         journal = JournaledLedger(folder, definition.partitions, opening, ArchiveMark(address.archive_dir, definition))
@@ -398,6 +399,10 @@ class Stream(LedgerStream):
             self._writing.release()
         return []
 
+    def refuse_calls(self, error: AeronSparkError) -> None:
+        """Refuse every call from now on, with ``error``; a commit that runs goes on. ``close`` is to follow."""
+        self._mark_closed(error)
+
     def close(self, error: AeronSparkError | None = None, seconds: float | None = None) -> None:
         """Close the publications and files. Committed and staged rows stay on the disk. Later calls raise ``error``.
 
@@ -405,9 +410,10 @@ class Stream(LedgerStream):
         """
         with self._lock_writing(seconds):
             with self._state:
-                if self._closed:
+                if self._is_shut:
                     return
-                self._mark_closed(error or closed_stream(self.definition.name))
+                self._is_shut = True
+                self._mark_closed(error or self._closed or closed_stream(self.definition.name))
                 self._stages.close()
                 self._journal.close()
             self._recordings.close_idle(0.0)

@@ -14,6 +14,7 @@ from aeron_spark.aeron.row_sources import ReceivedRange, drain, segment_at
 from aeron_spark.direct.archives import embedded
 from aeron_spark.errors import AeronSparkError, ConnectError, SetupError, TransportError
 from aeron_spark.node import NodeHandle
+from aeron_spark.streams import leftovers
 from aeron_spark.streams import store as stores
 from aeron_spark.streams.recordings import Recordings
 from aeron_spark.streams.store import StreamStore
@@ -104,7 +105,7 @@ def test_a_start_removes_streams_that_were_not_completely_created_or_deleted(
         raise TransportError("no")
 
     with monkeypatch.context() as patched:
-        patched.setattr(stores, "delete_recording", fail)
+        patched.setattr(leftovers, "delete_recording", fail)
         patched.setattr(stores, "create_ledger", fail)
         with pytest.raises(TransportError):
             streams.create("made", 2, term_bytes=TERM)

@@ -14,6 +14,7 @@ from aeron_spark.aeron.archive import archive_of
 from aeron_spark.direct.archives import embedded
 from aeron_spark.errors import DataLossError, InUseError, OptionError, RefusedError, TransportError, UsageError
 from aeron_spark.node import NodeHandle
+from aeron_spark.streams import leftovers
 from aeron_spark.streams import store as stores
 from aeron_spark.streams.model import HeldBytes, PurgedPartition
 from aeron_spark.streams.partition import NoRoomToRecord
@@ -441,7 +442,7 @@ def test_a_failed_creation_is_undone(
     with monkeypatch.context() as patched:
         patched.setattr(stores, "create_ledger", fail)
         if archive_fails:
-            patched.setattr(stores, "delete_recording", fail)
+            patched.setattr(leftovers, "delete_recording", fail)
         with pytest.raises(TransportError, match="no"):
             streams.create("a", 2, term_bytes=TERM)
         if archive_fails:

@@ -127,6 +127,7 @@ def test_all_observers_learn_each_fact(observer: StreamEvents) -> None:
     both.fenced("s", "w")
     both.schema_changed("s", "w")
     both.trimmed("s", 1)
+    both.delete_pending("s", "why")
     both.lease_overridden("s", ["r"])
     facts = [name for name in vars(StreamObserver) if not name.startswith("_")]
     assert calls == [name for name in facts for _ in range(2)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,8 +21,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from aeron_spark.aeron.archive import Recording
-from aeron_spark.errors import TransportError
+from aeron_spark.errors import OptionError, TransportError, UsageError
+from aeron_spark.streams.definition import deleted_stream
 from aeron_spark.streams.model import PurgedPartition, StreamSettings
+from aeron_spark.streams.observer import StreamObserver
 from aeron_spark.streams.retention import Layout
 from aeron_spark.streams.space import EMPTY_S
 from aeron_spark.streams.store import StreamStore
@@ -100,6 +102,16 @@ class Committed:
     values: tuple[bytes, ...]
 
 
+class Pending(StreamObserver):
+    """Remembers the deleted streams whose files are not deleted."""
+
+    def __init__(self) -> None:
+        self.reports: list[tuple[str, str]] = []
+
+    def delete_pending(self, stream: str, why: str) -> None:
+        self.reports.append((stream, why))
+
+
 @dataclass
 class Site:
     """A store with one stream, in a folder that a restart finds again."""
@@ -109,6 +121,7 @@ class Site:
     partitions: int = PARTITIONS
     clock: Clock = field(default_factory=Clock)
     archive: DeadlyArchive = field(default_factory=DeadlyArchive)
+    observer: Pending = field(default_factory=Pending)
 
     def __post_init__(self) -> None:
         self.patched = pytest.MonkeyPatch()
@@ -124,7 +137,9 @@ class Site:
 
     def open(self) -> None:
         settings = StreamSettings(timeout_s=1.0, writing_timeout_s=1.0, lease_delay_s=LEASE_DELAY_S)
-        self.store = StreamStore(self.folder, ADDRESS, settings, clock=self.clock, wall=self.clock.wall_ns)
+        self.store = StreamStore(
+            self.folder, ADDRESS, settings, clock=self.clock, wall=self.clock.wall_ns, observer=self.observer
+        )
 
     @property
     def stream(self) -> Stream:
@@ -137,6 +152,7 @@ class Site:
         self.archive.end_publications()
 
     def close(self) -> None:
+        self.archive.deadly = None
         self.store.close()
         shutil.rmtree(self.folder)
         self.patched.undo()
@@ -218,6 +234,77 @@ class Site:
                 layout = Layout(first, SEGMENT, SEGMENT)
                 found += layout.segment_base(end - 1) + SEGMENT - layout.segment_base(first)
         return found
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    made = Site()
+    yield made
+    made.close()
+
+
+def test_a_deleted_stream_whose_files_stay_for_a_minute_is_reported_once(site: Site) -> None:
+    site.commit({0: [100]})
+    hold = site.store.holds.hold("backup", 600)
+    site.store.delete("s")
+    with pytest.raises(OptionError):
+        site.store.get("s")
+    site.pass_time(60)
+    assert site.observer.reports == []
+    site.pass_time(60)
+    assert site.observer.reports == [("s", "its files are in use for a backup")]
+    hold.release()
+    site.archive.fails = {"delete"}
+    for _ in range(70):
+        site.clock.now += 1
+        assert len(site.store.tick()) == 1
+    assert len(site.observer.reports) == 1
+    site.archive.fails = set()
+    site.tick()
+    assert (site.archive.kept, sorted(path.name for path in site.folder.iterdir())) == ({}, ["lock"])
+
+
+def test_a_stream_is_unreadable_at_its_deletion_although_a_commit_goes_on(site: Site) -> None:
+    site.commit({0: [100] * 3})
+    stream = site.stream
+    wait = stream.when_beyond([1 << 40] * PARTITIONS)
+    with stream._lock_writing():  # a commit goes on
+        stream.refuse_calls(deleted_stream("s"))
+        with pytest.raises(UsageError, match="stream 's' was deleted"):
+            stream.states()
+        with pytest.raises(UsageError, match="stream 's' was deleted"):
+            wait.result(0)
+    stream.close()
+    stream.close()
+    with pytest.raises(UsageError, match="stream 's' was deleted"):
+        stream.last_transaction("w")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("each_hour", "values"), [(1, 16), (4, 1)], ids=["a segment an hour", "a part of a segment"])
+def test_a_slow_stream_holds_at_most_one_segment_a_partition_too_much(each_hour: int, values: int) -> None:
+    """1 MB an hour with 7 days, in small: 64 KiB an hour, with segments that are shorter in the same proportion."""
+    week = 7 * 86_400.0
+    site = Site(retention_s=week)
+    try:
+        for _ in range(8 * 24 * each_hour):
+            site.commit({partition: [4_000] * values for partition in range(PARTITIONS)})
+            site.pass_time(3_600 / each_hour, step=900)
+            late_ns = site.clock.wall_ns() - int((week * 1.002 + 2) * SECOND_NS)
+            for partition, state in enumerate(site.stream.states()):
+                readable = [row for row in site.rows[partition] if row.begin >= state.start]
+                assert readable[0].time_ns >= late_ns
+                assert site.rows[partition][-1] is readable[-1]
+                assert site.disk_bytes(partition) < state.end - state.start + 2 * SEGMENT  # the first and the last one
+        assert site.stream.states()[0].start > 0
+        site.clock.now += week
+        site.pass_time(1_300, step=600)
+        assert [state.end - state.start for state in site.stream.states()] == [0] * PARTITIONS
+        assert site.disk_bytes() == 0, "a silent stream holds nothing"
+        starts = {kept.described.start_position for kept in site.archive.kept.values()}
+        assert starts == {state.end for state in site.stream.states()}
+    finally:
+        site.close()
 
 
 class Spaces(RuleBasedStateMachine):
