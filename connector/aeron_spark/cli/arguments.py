@@ -253,6 +253,17 @@ def check_stream_name(name: str) -> str:
         raise OptionError(f"{name[:160]!r} is not a stream name", remedy=f"Give {error}.") from None
 
 
+def parse_flag_option(options: Mapping[str, str], name: str) -> bool:
+    """Return an option that is true or false, by default false. Raises OptionError for another text."""
+    from aeron_spark.options import values
+
+    text = options.get(name, "false")
+    try:
+        return values.parse_flag(text)
+    except ValueError as error:
+        raise OptionError(f"option {name!r} must be {error}, not {text!r}", remedy="Correct it.") from None
+
+
 def check_connection_options(options: Mapping[str, str]) -> None:
     """Raise OptionError for a wrong option of a connection to a server, before the command starts anything."""
     from aeron_spark.client.settings import ClientSettings

@@ -8,6 +8,7 @@ import click
 
 from aeron_spark.cli.arguments import (
     check_connection_options,
+    parse_flag_option,
     read_route_flags,
     refuse_stream_options,
     require_stream,
@@ -142,6 +143,7 @@ def _send_to_stream(
     for name in files:
         check_file(name)
     check_connection_options(options)
+    parse_flag_option(options, "evolveSchema")
     with catch_stop_signals() as stopped, operation():
         from aeron_spark.cli.server_rows import send_rows
 

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import pyarrow as pa
 
-from aeron_spark.cli.arguments import split_server_and_stream
+from aeron_spark.cli.arguments import parse_flag_option, split_server_and_stream
 from aeron_spark.cli.inputs import are_values
 from aeron_spark.cli.outputs import Output, ReceivedRows
 from aeron_spark.cli.row_transfer import RowReceiver, send_files
 from aeron_spark.cli.signals import StopRequest
-from aeron_spark.errors import AeronSparkError, OptionError
+from aeron_spark.errors import AeronSparkError
 from aeron_spark.log.follow import RAW
-from aeron_spark.options import values
 
 if TYPE_CHECKING:
     from aeron_spark.client.client import Client
@@ -48,7 +47,8 @@ def send_rows(
 
     address, stream, connection_options = split_server_and_stream(options)
     payload, writer_id = connection_options.pop("payload", "auto"), connection_options.pop("writerId", None)
-    evolve_schema = _parse_flag("evolveSchema", connection_options.pop("evolveSchema", "false"))
+    evolve_schema = parse_flag_option(connection_options, "evolveSchema")
+    connection_options.pop("evolveSchema", None)
     committed = CommittedRows()
     with connect(address, **connection_options) as client:
         client.stream(stream)  # raises for an unknown name, before input is read
@@ -62,13 +62,6 @@ def send_rows(
         finally:
             sender.close()
     return committed
-
-
-def _parse_flag(name: str, text: str) -> bool:
-    try:
-        return values.parse_flag(text)
-    except ValueError as error:
-        raise OptionError(f"option {name!r} must be {error}, not {text!r}", remedy="Correct it.") from None
 
 
 class _RowSender:

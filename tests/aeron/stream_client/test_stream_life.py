@@ -122,10 +122,11 @@ def test_a_buffer_folder_belongs_to_the_renamed_stream(client: Client, name: str
 def test_an_alteration_has_the_properties_before_and_after(client: Client, name: str) -> None:
     write(client, name, *range(1000))
     (part,) = client.stream(name).partitions
+    write(client, name, *range(1000))
     preview = client.alter_stream(name, retention="1KiB", schema_policy="additive", dry_run=True)
     assert (preview.before.retention_bytes, preview.after.retention_bytes) == (0, 1024)
     assert (preview.before.schema_policy, preview.after.schema_policy) == ("strict", "additive")
-    assert preview.unreadable_bytes == (part.end - 1024,)
+    assert preview.unreadable_bytes == (part.end,)  # the last transaction stays, though it is larger
     assert client.stream(name).retention_bytes == 0
     changed = client.alter_stream(name, retention="7d")
     assert (changed.after.retention_bytes, changed.after.retention_seconds) == (0, 604_800.0)
