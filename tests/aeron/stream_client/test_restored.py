@@ -22,6 +22,7 @@ from aeron_spark.log.writing import Source, Transaction
 from aeron_spark.node import NodeHandle
 from aeron_spark.protocol.admin_messages import SOCKET_NAME
 from aeron_spark.server.server import Server
+from aeron_spark.stream_client.buffered_writer import BufferedWriter
 from aeron_spark.stream_client.staging import ServerAppender
 from aeron_spark.stream_client.transactions import begin, commit
 from aeron_spark.stream_client.writer import StreamWriter, Writer
@@ -216,6 +217,48 @@ def test_readers_and_writers_notice_a_server_restored_with_its_archive(
         machine = kind(handle, tmp_path)
         with connected(machine, node) as client:
             restore_and_read_on(machine, client, 20)
+
+
+@pytest.mark.full(
+    "a separate node is started three times; tests/unit/stream_client/test_buffered_restores.py simulates"
+)
+def test_buffered_writers_send_again_or_stop_after_a_restore_from_a_backup(
+    run_name: str, node: NodeHandle, tmp_path: Path
+) -> None:
+    with own_node(run_name, **SETTINGS) as handle:
+        machine = BackedUpServer(handle, tmp_path)
+        with connected(machine, node) as client:
+            client.create_stream("fares", 1)
+            keeping = client.writer("fares", writer_id="keeping", buffer=tmp_path / "keeping", keep_sent="24h")
+            forgetting = client.writer("fares", writer_id="forgetting", buffer=tmp_path / "forgetting")
+            send(keeping, b"k0")
+            send(forgetting, b"f0")
+            machine.stop()
+            machine.copy()
+            machine.start()
+            send(keeping, b"k1")
+            send(forgetting, b"f1")
+            machine.stop()
+            machine.restore()
+            machine.start()
+            send(keeping, b"k2")  # which sends the lost one again, first
+            forgetting.write(b"f2")
+            forgetting.commit()
+            with pytest.raises(RefusedError, match=r"transaction 1 of the buffer .* was acknowledged and is no longer"):
+                forgetting.flush(TIMEOUT_S)
+            assert forgetting.outcome(1) == DIVERGED
+            forgetting.accept_loss()
+            forgetting.flush(TIMEOUT_S)
+            values = [value for batch in client.reader("fares") for value in batch.column("value").to_pylist()]
+            assert sorted(values) == [b"f0", b"f2", b"k0", b"k1", b"k2"]
+            keeping.close()
+            forgetting.close()
+
+
+def send(writer: BufferedWriter, value: bytes) -> None:
+    writer.write(value)
+    writer.commit()
+    writer.flush(TIMEOUT_S)
 
 
 def restore_and_read_on(machine: Machine, client: Client, grown: int) -> None:
