@@ -315,7 +315,7 @@ def connect(walk: Walk, site: OperatedServer) -> None:
 def back_up(walk: Walk, machine: Machine, site: OperatedServer) -> None:
     """Back up the server; its folders cannot be checked while it runs."""
     config = f"--config {site.config}"
-    walk.at_server("server backup DIR", config, wanted="2 streams", values={"DIR": machine.folder / "first"})
+    walk.at_server("server backup DIR", config, wanted="1 stream of ", values={"DIR": machine.folder / "first"})
     walk.at_server("server backup", f"{machine.folder / 'second'} {config}")
     walk.at_server("server verify", config, wanted="is in use by server process", codes=(3,))
 

@@ -13,6 +13,7 @@ import click
 
 from aeron_spark.backup.copying import Outcome, Source, check_target, find_base, write_backup
 from aeron_spark.cli.admin_client import ask, ask_all
+from aeron_spark.cli.connections import counted
 from aeron_spark.cli.output import format_size, print_json
 from aeron_spark.cli.signals import catch_termination
 from aeron_spark.errors import AeronSparkError, SetupError
@@ -120,6 +121,6 @@ def _print(directory: Path, begun: Mapping[str, Any], outcome: Outcome, seconds:
         click.echo(f"not in the backup: stream {name} is damaged", err=True)
     linked = f", {format_size(outcome.linked_bytes)} of them linked" if outcome.linked_bytes else ""
     click.echo(
-        f"{directory}: {len(made.streams)} streams of {made.time}, {len(made.files)} files with "
+        f"{directory}: {counted(len(made.streams), 'stream')} of {made.time}, {len(made.files)} files with "
         f"{format_size(made.bytes)}{linked}"
     )

@@ -9,6 +9,7 @@ import click
 
 from aeron_spark.backup.copying import read_manifest
 from aeron_spark.backup.restoring import restore_backup
+from aeron_spark.cli.connections import counted
 from aeron_spark.cli.output import format_size, print_json
 from aeron_spark.cli.server_backup import Ticker
 from aeron_spark.cli.signals import catch_termination
@@ -30,7 +31,7 @@ def restore(directory: Path, streams_dir: Path, archive_dir: Path, *, as_json: b
         return 0
     for name in made.damaged:
         click.echo(f"not in the backup: stream {name} was damaged", err=True)
-    click.echo(f"restored {len(made.streams)} streams of {made.time}, {format_size(made.bytes)}")
+    click.echo(f"restored {counted(len(made.streams), 'stream')} of {made.time}, {format_size(made.bytes)}")
     for file in files:
         click.echo(f"copy this file yourself: {file}")
     return 0

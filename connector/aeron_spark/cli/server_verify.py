@@ -14,6 +14,7 @@ import click
 from aeron_spark.backup.findings import DAMAGE
 from aeron_spark.backup.verifying import Checked, verify_store
 from aeron_spark.cli.admin_client import read_admin_options
+from aeron_spark.cli.connections import counted
 from aeron_spark.cli.main import FAILED
 from aeron_spark.cli.output import format_size, print_json
 from aeron_spark.cli.server_backup import PROGRESS_INTERVAL_S
@@ -44,9 +45,11 @@ def verify(
     if as_json:
         print_json({"level": "summary", **asdict(checked), "damages": damages, "seconds": seconds})
     else:
-        result = f"{damages} damages" if damages else "no damage"
+        result = counted(damages, "damage") if damages else "no damage"
         speed = "" if quick else f", {format_size(checked.bytes)} in {seconds:.1f} s"
-        click.echo(f"{result} in {checked.streams} streams, {checked.partitions} partitions{speed}")
+        click.echo(
+            f"{result} in {counted(checked.streams, 'stream')}, {counted(checked.partitions, 'partition')}{speed}"
+        )
     return FAILED if damages else 0
 
 
