@@ -34,6 +34,7 @@ from aeron_spark.streams.ledger import Ledger
 from aeron_spark.streams.retention import Layout
 
 LOCK: Final = ".lock"  # in the partial folder: the process that writes it is alive
+LEFTOVER: Final = re.compile(r".+\.partial-[0-9a-f]{8}")
 NS: Final = 1_000_000_000
 Progress = Callable[[int], object]
 
@@ -121,7 +122,7 @@ def write_backup(
     the source is damaged, and the exceptions of ``progress``.
     """
     check_target(folder)
-    remove_leftovers(folder)
+    remove_leftovers(folder.parent)
     with _draft(folder) as draft:
         copy = _Copy(source, draft, base, progress)
         copy.copy_streams()
@@ -134,11 +135,11 @@ def write_backup(
     return Outcome(made, copy.linked_bytes)
 
 
-def remove_leftovers(folder: Path) -> None:
-    """Remove the partial folders of earlier backups to ``folder`` that were killed."""
-    pattern = re.compile(re.escape(folder.name) + r"\.partial-[0-9a-f]{8}")
-    for path in folder.parent.iterdir():
-        if pattern.fullmatch(path.name) and path.is_dir() and not is_locked(path / LOCK):
+def remove_leftovers(parent: Path) -> None:
+    """Remove the partial folders of earlier backups in ``parent`` that were killed."""
+    for path in parent.iterdir():
+        is_partial = LEFTOVER.fullmatch(path.name) is not None and (path / LOCK).exists()
+        if is_partial and not is_locked(path / LOCK):
             shutil.rmtree(path, ignore_errors=True)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -31,7 +31,7 @@ CONFIGURATION: Final = {"clients_file": "authorized_keys", "config_file": "serve
 class Ticker:
     """Counts copied bytes: prints the progress of a long copy, and calls ``renew`` at intervals."""
 
-    def __init__(self, total: int, verb: str, renew: Any = None) -> None:
+    def __init__(self, total: int, verb: str, renew: Callable[[], object] | None = None) -> None:
         self._total = total
         self._verb = verb
         self._renew = renew
@@ -75,7 +75,10 @@ def back_up(
         with suppress(AeronSparkError):  # the server finds out by itself
             ask(path, "backup.end", {**number, "error": _text_of(error)})
         raise
-    ask(path, "backup.end", {**number, "bytes": outcome.manifest.bytes})
+    try:
+        ask(path, "backup.end", {**number, "bytes": outcome.manifest.bytes})
+    except AeronSparkError as error:
+        click.echo(f"the backup is complete, but the server did not take note of it: {error}", err=True)
     _print(directory, begun, outcome, time.monotonic() - started, as_json=as_json)
     return 0
 

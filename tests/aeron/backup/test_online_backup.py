@@ -18,11 +18,11 @@ from aeron_spark.backup.copying import Source, write_backup
 from aeron_spark.backup.findings import DAMAGE
 from aeron_spark.backup.verifying import Checked, verify_store
 from aeron_spark.direct.archives import embedded
-from aeron_spark.errors import DataLossError
+from aeron_spark.errors import DataLossError, SetupError
 from aeron_spark.node import NodeHandle
 from aeron_spark.server.server import Server
 from aeron_spark.streams.archive_mark import OTHER_TIME
-from aeron_spark.streams.store import OK, StreamStore
+from aeron_spark.streams.store import OK, RESTORING, StreamStore
 from aeron_spark.streams.stream import Stream
 from aeron_spark.waiting import wait_for
 from tests.aeron.backup.conftest import SETTINGS as NODE_SETTINGS
@@ -249,6 +249,14 @@ def test_half_of_a_restored_copy_is_refused_by_name(node: NodeHandle, tmp_path: 
     with StreamStore(original, embedded(node), SETTINGS) as store:
         store.check_one_time()
         store.delete("half")
+
+
+def test_a_store_with_an_unfinished_restore_is_not_opened(node: NodeHandle, tmp_path: Path) -> None:
+    (tmp_path / "streams" / RESTORING).mkdir(parents=True)
+    with pytest.raises(SetupError, match=r"a restore into .* did not finish"):
+        StreamStore(tmp_path / "streams", embedded(node), SETTINGS)
+    (finding,) = verify_store(tmp_path / "streams", Path(node.archive_dir), Checked())
+    assert "did not finish" in finding.what
 
 
 def test_the_commands_name_their_problem_and_have_its_exit_code(node: NodeHandle, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from aeron_spark.backup import file_copies, manifest
-from aeron_spark.backup.copying import LOCK, find_base, read_manifest, remove_leftovers, write_backup
+from aeron_spark.backup.copying import LOCK, find_base, read_manifest, write_backup
 from aeron_spark.backup.manifest import FileEntry, Manifest, StreamEntry, decode_manifest, encode_manifest
 from aeron_spark.backup.restoring import restore_backup
 from aeron_spark.backup.verifying import Checked, verify_store
@@ -168,18 +168,20 @@ def test_an_interrupted_backup_leaves_nothing_and_a_killed_one_is_removed_by_the
     with pytest.raises(KeyboardInterrupt):
         write_backup(store.source(), tmp_path / "b", progress=interrupt)
     assert [path.name for path in tmp_path.iterdir()] == ["store"]
-    killed, running, other = (
-        tmp_path / f"{name}.partial-{number * 8}" for name, number in (("b", "0"), ("b", "1"), ("c", "2"))
-    )
+    killed, running, other = (tmp_path / f"{day}.partial-{day * 8}" for day in ("0", "1", "2"))
     for folder in (killed, running, other):
         folder.mkdir()
+    for folder in (killed, running):
         (folder / LOCK).touch()
     with FileLock(running / LOCK) as lock:
         assert lock.try_own()
-        remove_leftovers(tmp_path / "b")
-    assert not killed.exists()
-    assert running.exists()
-    assert other.exists()
+        write_backup(store.source(), tmp_path / "b")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "1.partial-11111111",
+        "2.partial-22222222",
+        "b",
+        "store",
+    ]
 
 
 def test_a_backup_is_refused_in_a_folder_with_files_and_below_none(store: FakeStore, tmp_path: Path) -> None:
