@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aeron_spark.errors import RefusedError, UsageError, WaitTimeout
-from aeron_spark.stream_client.writer import StreamWriter
+from aeron_spark.stream_client.writer import FIRST_PAUSE_S, StreamWriter
 from aeron_spark.wire.stream_rpc import CommitEmptyTransaction, CommitTransaction
 from tests.unit.stream_client.joined import Done, Outage, World
 
@@ -20,8 +20,7 @@ def run_program(world: World, rows: int) -> StreamWriter:
     """Write the next rows of a source, from the last token on, and stop as if the process were killed."""
     out = writer(world)
     position = int(out.last_token or 0)
-    for row in ROWS[position : position + rows]:
-        out.write(row)
+    out.write({"value": row} for row in ROWS[position : position + rows])
     out.commit(str(position + rows))
     return out
 
@@ -103,6 +102,13 @@ def test_a_token_without_rows_is_a_transaction(world: World, writer_id: str | No
     out.write(b"a")
     assert out.commit("6") == 1
     assert world.committed() == [[b"a"], []]
+
+
+def test_a_token_without_rows_is_committed_without_a_refusal_before(world: World) -> None:
+    out = writer(world, None)  # whose run the server does not know yet
+    begun = world.time.now
+    assert out.commit("5") == 0
+    assert world.time.now - begun < FIRST_PAUSE_S
 
 
 def test_a_commit_without_a_token_has_none(world: World) -> None:
