@@ -463,7 +463,7 @@ class StagedTransaction:
         try:
             if self.rows:
                 result = commit(self._session, self._stream, self.transaction, parts, self.rows, self._deadline, token)
-            else:  # no stage was opened, which begins the transaction, too
+            else:  # no stage was opened, which begins the transaction, too, and says if the writer id is used once
                 begin(self._session, self._stream, self.transaction, timeout_s=self._deadline.remaining())
                 result = commit_empty(self._session, self._stream, self.transaction, self._deadline, token)
         except SessionLost:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aeron_spark.errors import RefusedError, UsageError, WaitTimeout
-from aeron_spark.stream_client.writer import FIRST_PAUSE_S, StreamWriter
+from aeron_spark.stream_client.writer import StreamWriter
 from aeron_spark.wire.stream_rpc import CommitEmptyTransaction, CommitTransaction
 from tests.unit.stream_client.joined import Done, Outage, World
 
@@ -104,11 +104,13 @@ def test_a_token_without_rows_is_a_transaction(world: World, writer_id: str | No
     assert world.committed() == [[b"a"], []]
 
 
-def test_a_token_without_rows_is_committed_without_a_refusal_before(world: World) -> None:
-    out = writer(world, None)  # whose run the server does not know yet
-    begun = world.time.now
+def test_a_writer_that_commits_only_a_token_is_forgotten_as_others_without_an_id(world: World) -> None:
+    """A commit without rows does not say that the writer id is used once: the begin before it does."""
+    out = writer(world, None)
     assert out.commit("5") == 0
-    assert world.time.now - begun < FIRST_PAUSE_S
+    assert world.server is not None
+    [stream] = world.server.store.all()
+    assert stream._ledger.writers[out.writer_id].single_use
 
 
 def test_a_commit_without_a_token_has_none(world: World) -> None:
