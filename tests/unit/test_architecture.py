@@ -2,7 +2,7 @@
 
 A part may import only the parts to the right of it:
 ``cli → spark → log_factory → pool, aio → client, server, echo → backup → direct, stream_client, streams → connection,
-log → node → aeron, options, keys → wire, protocol, transport → waiting, disk and other small modules → errors,
+log → node → aeron, options, keys → wire, protocol, transport, sbe → waiting, disk and other small modules → errors,
 version``.
 """
 
@@ -32,7 +32,7 @@ LAYERS: Final = (
         *("waiting", "process_cache", "process_end", "disk", "freed_memory"),
         *("units", "text_safety", "toml_file", "unix_sockets"),
     },
-    {"rows", "wire", "protocol", "transport"},
+    {"rows", "wire", "protocol", "transport", "sbe"},
     {"options", "keys", "aeron"},
     {"node"},
     {"connection", "log"},
@@ -61,6 +61,7 @@ HOMES: Final = {
 # Modules without a clock, entropy and I/O: these are arguments, which tests can choose.
 PURE: Final = {
     *("backup.catalog", "backup.findings", "backup.frames", "backup.manifest", "streams.cut"),
+    *("sbe.columns", "sbe.model", "sbe.settings", "sbe.table", "sbe.types"),
     *("rows", "wire", "protocol", "log.epochs", "log.losses", "log.offsets", "log.planning"),
     *("streams.journal_records", "streams.ledger", "streams.model", "streams.reader_leases"),
     *("streams.retention", "streams.schema_changes", "streams.writer_owners"),

@@ -1,0 +1,163 @@
+"""What a reader wants of SBE messages: which ones, how they are framed, and how their types become columns."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Final
+
+from aeron_spark.errors import OptionError
+
+
+class Mode(IntEnum):
+    """What happens to a malformed message; the numbers are part of the decode table."""
+
+    FAILFAST = 0
+    PERMISSIVE = 1
+    DROPMALFORMED = 2
+
+
+class Others(IntEnum):
+    """What happens to messages that are not chosen; the numbers are part of the decode table."""
+
+    SKIP = 0
+    KEEP = 1
+    FAIL = 2
+
+
+class Framing(IntEnum):
+    """How messages lie in an Aeron message; the numbers are part of the decode table."""
+
+    ONE = 0
+    SEQUENCE = 1
+    ALIGNED_8 = 2
+    SOFH = 3
+    LENGTH16 = 4
+    LENGTH32 = 5
+    CLUSTER = 6
+
+    @property
+    def is_single(self) -> bool:
+        """Whether an Aeron message has one message."""
+        return self in (Framing.ONE, Framing.CLUSTER)
+
+
+FRAMINGS: Final = {
+    "one": Framing.ONE,
+    "sequence": Framing.SEQUENCE,
+    "aligned-8": Framing.ALIGNED_8,
+    "sofh": Framing.SOFH,
+    "length16": Framing.LENGTH16,
+    "length32": Framing.LENGTH32,
+    "cluster": Framing.CLUSTER,
+}
+TIME_SUFFIXES: Final = {"s": 0, "ms": 3, "us": 6, "ns": 9}
+
+
+@dataclass(frozen=True, slots=True)
+class Decimals:
+    """The type of decimals: ``exact``, ``double``, or a decimal of one precision and scale."""
+
+    kind: str = "exact"
+    precision: int = 0
+    scale: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Which integers are times: those whose unit the schema says if ``explicit``, and ``units`` by field name."""
+
+    explicit: bool = True
+    units: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SbeSettings:
+    """The settings of a decoder. ``messages`` has names or template ids; empty means the only message of the schema."""
+
+    messages: tuple[str, ...] = ()
+    others: str = ""  # "" means keep with several messages, skip with one
+    mode: Mode = Mode.FAILFAST
+    framing: Framing = Framing.ONE
+    decimals: Decimals = Decimals()
+    times: Times = Times()
+    enums: str = "names"
+    sets: str = "names"
+    metadata: bool = False
+
+
+def parse_messages(text: str) -> tuple[str, ...]:
+    """Parse names or template ids, separated by commas, or ``*``. Raises ValueError."""
+    names = tuple(name.strip() for name in text.split(","))
+    if not all(names) or len(set(names)) != len(names) or ("*" in names and len(names) > 1):
+        raise ValueError("a message's name or template id, several separated by commas, or '*'")
+    return names
+
+
+def parse_decimals(text: str) -> Decimals:
+    """Parse ``exact``, ``double`` or ``decimal(precision,scale)``. Raises ValueError."""
+    if text in ("exact", "double"):
+        return Decimals(text)
+    match = re.fullmatch(r"decimal\(\s*(\d{1,2})\s*,\s*(\d{1,2})\s*\)", text, re.IGNORECASE)
+    if match is None or not 1 <= int(match[1]) <= 38 or int(match[2]) > int(match[1]):
+        raise ValueError("'exact', 'double' or 'decimal(precision,scale)' with a precision of at most 38")
+    return Decimals("decimal", int(match[1]), int(match[2]))
+
+
+def parse_times(text: str) -> Times:
+    """Parse ``explicit``, ``none``, or units such as ``sendingTime:us,bids.at:ns``. Raises ValueError."""
+    if text in ("explicit", "none"):
+        return Times(text == "explicit")
+    units = []
+    for part in text.split(","):
+        name, colon, unit = part.strip().rpartition(":")
+        if not colon or not name or unit not in TIME_SUFFIXES:
+            raise ValueError("'explicit', 'none', or fields with units s, ms, us or ns, such as 'sendingTime:us'")
+        units.append((name, TIME_SUFFIXES[unit]))
+    if len(dict(units)) != len(units):
+        raise ValueError("one unit for each field")
+    return Times(True, tuple(units))
+
+
+def parse_mode(text: str) -> Mode:
+    """Parse the name of a mode, in any case. Raises ValueError."""
+    try:
+        return Mode[text.upper()]
+    except KeyError:
+        raise ValueError("FAILFAST, PERMISSIVE or DROPMALFORMED") from None
+
+
+def settings_of(options: dict[str, str]) -> SbeSettings:
+    """Parse the options of ``from_sbe``, such as ``{"mode": "PERMISSIVE"}``. Raises OptionError."""
+    parsers: dict[str, tuple[str, Callable[[str], Any]]] = {
+        "others": ("others", _choice("skip", "keep", "fail")),
+        "mode": ("mode", parse_mode),
+        "framing": ("framing", _choice(*FRAMINGS)),
+        "decimals": ("decimals", parse_decimals),
+        "times": ("times", parse_times),
+        "enums": ("enums", _choice("names", "values")),
+        "sets": ("sets", _choice("names", "bits", "flags")),
+    }
+    found: dict[str, Any] = {}
+    for name, text in options.items():
+        if name not in parsers:
+            raise OptionError(f"unknown option {name!r}", remedy=f"The options are: {', '.join(parsers)}.")
+        field, parse = parsers[name]
+        try:
+            found[field] = parse(str(text))
+        except ValueError as error:
+            raise OptionError(f"option {name!r} must be {error}, not {text!r}", remedy="Correct the option.") from None
+    if "framing" in found:
+        found["framing"] = FRAMINGS[str(found["framing"])]
+    return SbeSettings(**found)
+
+
+def _choice(*names: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in names:
+            raise ValueError(f"one of {', '.join(names)}")
+        return text
+
+    return parse
