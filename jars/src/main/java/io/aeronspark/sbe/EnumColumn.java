@@ -1,0 +1,61 @@
+package io.aeronspark.sbe;
+
+import org.agrona.DirectBuffer;
+import org.agrona.concurrent.UnsafeBuffer;
+
+/** The names of enum values. A value without a name becomes a text of its number or character. */
+final class EnumColumn extends ValueColumn
+{
+    private final VariableBuffers buffers = new VariableBuffers();
+    private final NameTable names;
+    private final TextCopier copier = new TextCopier("ISO-8859-1");
+    private int at;
+
+    EnumColumn(final Value value, final Scratch scratch, final NameTable names)
+    {
+        super(value, scratch);
+        this.names = names;
+    }
+
+    @Override
+    void reserve(final DirectBuffer source, final OutputLayout layout)
+    {
+        reserveValidity(layout, value.level.count);
+        buffers.reserve(layout, length, (long)names.maxLength() * length);
+    }
+
+    @Override
+    void addPlaces(final Places places)
+    {
+        addOwn(places, buffers.offsets, buffers.data);
+    }
+
+    @Override
+    void begin(final UnsafeBuffer out)
+    {
+        buffers.begin(out);
+        at = buffers.data.offset;
+    }
+
+    @Override
+    void write(final UnsafeBuffer out, final int from, final int rows, final long[] values, final Validity valid)
+    {
+        for (int row = 0; row < rows; row++)
+        {
+            if (valid.get(row))
+            {
+                final byte[] name = names.find(values[row]);
+                at = name != null ? NameTable.put(out, at, name) : putUnknown(out, values[row]);
+            }
+            buffers.end(out, from + row, at - buffers.data.offset);
+        }
+        buffers.data.used = at - buffers.data.offset;
+    }
+
+    private int putUnknown(final UnsafeBuffer out, final long number)
+    {
+        return value.primitive == Primitive.CHAR ?
+            copier.putByte((int)number, out, at) :
+            NameTable.putNumber(out, at, number, value.primitive == Primitive.UINT64);
+    }
+}

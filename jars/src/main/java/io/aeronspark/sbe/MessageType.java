@@ -1,0 +1,70 @@
+package io.aeronspark.sbe;
+
+import java.nio.ByteOrder;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.List;
+
+/** A message type of the schema, and whether its columns are wanted. */
+final class MessageType
+{
+    final int templateId;
+    final String name;
+    final byte[] nameBytes;
+    final boolean isChosen;
+    final Block block;
+    private final Level[] levels;
+    private final int[] counts;
+
+    MessageType(final TableReader table, final Level[] levels, final DataPlaces[] data, final ByteOrder order)
+    {
+        templateId = table.next();
+        name = table.nextText();
+        nameBytes = name.getBytes(StandardCharsets.UTF_8);
+        isChosen = table.nextFlag();
+        block = new Block(table, levels, data, order);
+        final List<Level> found = new ArrayList<>();
+        block.addLevels(found);
+        this.levels = found.toArray(new Level[0]);
+        counts = new int[this.levels.length];
+    }
+
+    /** Store how many entries each level has. */
+    void mark()
+    {
+        for (int index = 0; index < levels.length; index++)
+        {
+            counts[index] = levels[index].count;
+        }
+    }
+
+    /** Remove the entries since {@link #mark}. */
+    void rollBack()
+    {
+        for (int index = 0; index < levels.length; index++)
+        {
+            levels[index].count = counts[index];
+        }
+    }
+
+    /** Add absent messages up to {@code rows}, with absent groups and data. */
+    void pad(final int rows)
+    {
+        final int from = block.level.count;
+        if (from < rows)
+        {
+            block.level.pad(rows);
+            for (final Block.Part part : block.parts)
+            {
+                if (part.group() != null)
+                {
+                    part.group().block().level.endGroups(from, rows);
+                }
+                else
+                {
+                    part.data().places().setAbsent(from, rows);
+                }
+            }
+        }
+    }
+}

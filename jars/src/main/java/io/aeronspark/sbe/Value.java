@@ -1,0 +1,196 @@
+package io.aeronspark.sbe;
+
+import java.nio.ByteOrder;
+import org.agrona.DirectBuffer;
+
+/** A primitive value of each entry of a level: its place, its type, the version it came with, and its null value. */
+final class Value
+{
+    /** Rows that are read at a time: their values stay in the processor's first cache. */
+    static final int CHUNK = 1024;
+
+    private static final int NULL_IS_NAN = 2;
+
+    final Level level;
+    final int offset;
+    final int since;
+    final int primitive;
+    private final int nullKind;
+    private final long nullValue;
+    private final ByteOrder order;
+    private final boolean isBigEndian;
+
+    Value(final TableReader table, final Level[] levels, final Level elements, final ByteOrder order)
+    {
+        final int number = table.next();
+        level = number < 0 ? elements : levels[number];
+        offset = table.next();
+        since = table.next();
+        primitive = table.next();
+        nullKind = table.next();
+        nullValue = table.nextLong();
+        this.order = order;
+        isBigEndian = order == ByteOrder.BIG_ENDIAN;
+    }
+
+    /** Read one value, of a block that has it. */
+    long readOne(final DirectBuffer source, final int base)
+    {
+        return Primitive.read(source, base + offset, primitive, order);
+    }
+
+    boolean isNull(final long value)
+    {
+        return switch (nullKind)
+        {
+            case 0 -> false;
+            case NULL_IS_NAN -> isNaN(value);
+            default -> value == nullValue || (primitive >= Primitive.FLOAT && isEqualFloat(value));
+        };
+    }
+
+    /** Read the values of {@code rows} entries from {@code from}, and which of them are present and not null. */
+    void read(final DirectBuffer source, final int from, final int rows, final long[] values, final Validity valid)
+    {
+        valid.setAll(rows);
+        if (level.isEverywhere(since))
+        {
+            readAll(source, from, rows, values);
+        }
+        else
+        {
+            for (int row = 0; row < rows; row++)
+            {
+                if (level.isPresent(from + row, since))
+                {
+                    values[row] = readOne(source, level.bases[from + row]);
+                }
+                else
+                {
+                    values[row] = 0;
+                    valid.clear(row);
+                }
+            }
+        }
+        if (nullKind != 0)
+        {
+            clearNulls(rows, values, valid);
+        }
+    }
+
+    private void clearNulls(final int rows, final long[] values, final Validity valid)
+    {
+        if (primitive >= Primitive.FLOAT)
+        {
+            for (int row = 0; row < rows; row++)
+            {
+                if (isNull(values[row]))
+                {
+                    valid.clear(row);
+                }
+            }
+            return;
+        }
+        final long wanted = nullValue;
+        for (int row = 0; row < rows; row++)
+        {
+            if (values[row] == wanted)
+            {
+                valid.clear(row);
+            }
+        }
+    }
+
+    private boolean isNaN(final long value)
+    {
+        return primitive == Primitive.FLOAT ?
+            Float.isNaN(Float.intBitsToFloat((int)value)) :
+            Double.isNaN(Double.longBitsToDouble(value));
+    }
+
+    private boolean isEqualFloat(final long value)
+    {
+        return primitive == Primitive.FLOAT ?
+            Float.intBitsToFloat((int)value) == Float.intBitsToFloat((int)nullValue) :
+            Double.longBitsToDouble(value) == Double.longBitsToDouble(nullValue);
+    }
+
+    // One loop for each width: a switch for each value would take longer than the rest.
+    private void readAll(final DirectBuffer source, final int from, final int rows, final long[] values)
+    {
+        final int[] bases = level.bases;
+        switch (primitive)
+        {
+            case Primitive.INT8 -> readBytes(source, bases, from, rows, values, -1L);
+            case Primitive.CHAR, Primitive.UINT8 -> readBytes(source, bases, from, rows, values, 0xFF);
+            case Primitive.INT16 -> readShorts(source, bases, from, rows, values, -1L);
+            case Primitive.UINT16 -> readShorts(source, bases, from, rows, values, 0xFFFF);
+            case Primitive.INT32, Primitive.FLOAT -> readInts(source, bases, from, rows, values, -1L);
+            case Primitive.UINT32 -> readInts(source, bases, from, rows, values, 0xFFFF_FFFFL);
+            default -> readLongs(source, bases, from, rows, values);
+        }
+    }
+
+    private void readBytes(
+        final DirectBuffer source, final int[] bases, final int from, final int rows, final long[] values,
+        final long mask)
+    {
+        for (int row = 0; row < rows; row++)
+        {
+            values[row] = source.getByte(bases[from + row] + offset) & mask;
+        }
+    }
+
+    private void readShorts(
+        final DirectBuffer source, final int[] bases, final int from, final int rows, final long[] values,
+        final long mask)
+    {
+        if (isBigEndian)
+        {
+            for (int row = 0; row < rows; row++)
+            {
+                values[row] = source.getShort(bases[from + row] + offset, ByteOrder.BIG_ENDIAN) & mask;
+            }
+            return;
+        }
+        for (int row = 0; row < rows; row++)
+        {
+            values[row] = source.getShort(bases[from + row] + offset, ByteOrder.LITTLE_ENDIAN) & mask;
+        }
+    }
+
+    private void readInts(
+        final DirectBuffer source, final int[] bases, final int from, final int rows, final long[] values,
+        final long mask)
+    {
+        if (isBigEndian)
+        {
+            for (int row = 0; row < rows; row++)
+            {
+                values[row] = source.getInt(bases[from + row] + offset, ByteOrder.BIG_ENDIAN) & mask;
+            }
+            return;
+        }
+        for (int row = 0; row < rows; row++)
+        {
+            values[row] = source.getInt(bases[from + row] + offset, ByteOrder.LITTLE_ENDIAN) & mask;
+        }
+    }
+
+    private void readLongs(
+        final DirectBuffer source, final int[] bases, final int from, final int rows, final long[] values)
+    {
+        if (isBigEndian)
+        {
+            for (int row = 0; row < rows; row++)
+            {
+                values[row] = source.getLong(bases[from + row] + offset, ByteOrder.BIG_ENDIAN);
+            }
+            return;
+        }
+        for (int row = 0; row < rows; row++)
+        {
+            values[row] = source.getLong(bases[from + row] + offset, ByteOrder.LITTLE_ENDIAN);
+        }
+    }
+}
