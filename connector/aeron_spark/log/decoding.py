@@ -138,38 +138,27 @@ class RowDecoder:
 
     def raw(self, rows: Rows) -> pa.RecordBatch:
         """Return one row per message, with unchanged bytes."""
-        columns: Mapping[str, Column] = {
-            "value": lambda: rows.values,
+        return self._batch(self._schema, "", {"value": lambda: rows.values} | self._of_rows(rows), len(rows))
+
+    def raw_metadata(self, rows: Rows) -> pa.RecordBatch:
+        """Return the metadata columns of messages with unchanged bytes."""
+        return self._batch(pa.schema(self._metadata), METADATA_PREFIX, self._of_rows(rows), len(rows))
+
+    def _of_rows(self, rows: Rows) -> dict[str, Column]:
+        return {
             "position": lambda: rows.positions,
             "reservedValue": lambda: rows.reserved,
             "timestamp": lambda: self._timestamps(rows),
         }
-        return self._batch(self._schema, "", columns, len(rows))
 
     def framed(self, found: SmallValues | PlacedGroup) -> pa.RecordBatch:
         """Return the rows of values in the wire format."""
-        if isinstance(found, SmallValues):
-            values = found.values
-            columns: dict[str, Column] = {
-                "position": lambda: found.positions,
-                "reservedValue": lambda: found.reserved,
-                "timestamp": lambda: _from_ns(values.published),
-                "writer": lambda: values.writers,
-                "batch": lambda: values.batches,
-                "partition": lambda: values.partitions,
-                "row": lambda: values.rows,
-            }
-            return self._with_metadata(self._value(values.values), columns, len(values))
-        if found.group.header.content is not Content.BYTES:
-            raise _other_content(found, "values", "arrow")
-        payload = found.group.payload
-        offsets = pa.array([0, payload.size], pa.int32()).buffers()[1]
-        value = pa.Array.from_buffers(pa.binary(), 1, [None, offsets, payload])
-        return self._with_metadata(self._value(value), _of_group(found, 0, 1), 1)
+        value = values_of(found)
+        return self._with_metadata([value] if self._own.names else [], _of_values(found), len(value))
 
-    def _value(self, value: pa.Array[Any]) -> list[pa.Array[Any]]:
-        """Return the columns of a framed value: ``value``, or none if the query does not select it."""
-        return [value] if self._own.names else []
+    def framed_metadata(self, found: SmallValues | PlacedGroup) -> pa.RecordBatch:
+        """Return the metadata columns of values in the wire format."""
+        return self._batch(pa.schema(self._metadata), METADATA_PREFIX, _of_values(found), len(values_of(found)))
 
     @staticmethod
     def is_arrow(found: SmallValues | PlacedGroup) -> bool:
@@ -235,6 +224,32 @@ def publish_times(rows: Rows, times: TimestampFrom) -> pa.Array[Any]:
     time_bytes = data[starts[fits][:, None] + np.arange(8)]
     times_ns[fits] = np.ascontiguousarray(time_bytes).view("<i8").ravel()
     return pa.array(times_ns, mask=~fits)
+
+
+def values_of(found: SmallValues | PlacedGroup) -> pa.Array[Any]:
+    """Return the values (binary) of messages in the wire format. Raises DataFormatError for Arrow batches."""
+    if isinstance(found, SmallValues):
+        return found.values.values
+    if found.group.header.content is not Content.BYTES:
+        raise _other_content(found, "values", "arrow")
+    payload = found.group.payload
+    offsets = pa.array([0, payload.size], pa.int32()).buffers()[1]
+    return pa.Array.from_buffers(pa.binary(), 1, [None, offsets, payload])
+
+
+def _of_values(found: SmallValues | PlacedGroup) -> dict[str, Column]:
+    if isinstance(found, PlacedGroup):
+        return _of_group(found, 0, 1)
+    values = found.values
+    return {
+        "position": lambda: found.positions,
+        "reservedValue": lambda: found.reserved,
+        "timestamp": lambda: _from_ns(values.published),
+        "writer": lambda: values.writers,
+        "batch": lambda: values.batches,
+        "partition": lambda: values.partitions,
+        "row": lambda: values.rows,
+    }
 
 
 def _of_group(found: PlacedGroup, first: int, rows: int) -> dict[str, Column]:

@@ -235,11 +235,13 @@ def markdown() -> str:
     """Return the text of ``docs/options.md``."""
     options = all_options()
     shared = [one for one in options if one.where & READING and one.where & WRITING]
-    reading = [one for one in options if one.where <= READING]
+    sbe = [one for one in options if one.where <= READING and one.argument.startswith("sbe_")]
+    reading = [one for one in options if one.where <= READING and one not in sbe]
     writing = [one for one in options if one.where <= WRITING]
     spark = (
         ("Route to a stream (reading and writing)", shared),
         ("Reading", reading),
+        ("Reading SBE messages (`payload=sbe`)", sbe),
         ("Writing", writing),
     )
     endpoint = (

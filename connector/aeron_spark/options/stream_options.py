@@ -19,6 +19,7 @@ from aeron_spark.options.declaration import (
 )
 from aeron_spark.options.reader import OptionReader, example
 from aeron_spark.options.routes import DirectRoute, ServerRoute, route_of
+from aeron_spark.options.sbe_options import SbeOptions
 from aeron_spark.options.values import (
     INT32_MAX,
     Bytes,
@@ -56,17 +57,17 @@ class Limits:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReadOptions(OptionSet, where=READING):
+class ReadOptions(SbeOptions, where=READING):
     """The options of a reader. Picklable."""
 
     streaming: bool
     route: DirectRoute | ServerRoute
-    payload: Literal["auto", "raw", "framed", "arrow"] = option(
+    payload: Literal["auto", "raw", "framed", "arrow", "sbe"] = option(
         "auto",
         "`raw`: one row for each message, its bytes unchanged. `framed`: values in this connector's wire format. "
-        "`arrow`: Arrow batches in that format, with their rows. `auto`: the format that the stream declares, else "
-        "`raw`. `.schema(...)` selects columns of `raw` and `framed`: `.schema('value BINARY, position BIGINT')` "
-        "reads only these two, which is faster.",
+        "`arrow`: Arrow batches in that format, with their rows. `sbe`: SBE messages as typed columns, by the options "
+        "`sbe…`. `auto`: the format that the stream declares, else `raw`. `.schema(...)` selects columns of `raw`, "
+        "`framed` and `sbe`: `.schema('value BINARY, position BIGINT')` reads only these two, which is faster.",
         example="raw",
     )
     starting_offsets: StartingOffsets = option(
@@ -180,14 +181,15 @@ class ReadOptions(OptionSet, where=READING):
     )
     include_metadata: bool = option(
         False,
-        "`true`: with `framed` and `arrow`, add the metadata columns of `raw` with the prefix `_aeron_`, and those of "
-        "the writer.",
+        "`true`: with `framed`, `arrow` and `sbe`, add the metadata columns of `raw` with the prefix `_aeron_`, and "
+        "those of the writer, or of the SBE message's header.",
         example="true",
     )
     idle_timeout: Seconds = option(
         "30s", "Longest wait of a task for recorded data that does not arrive.", example="30s"
     )
     query_name: str = ""  # of a streaming query whose reader has Spark's option 'queryName'
+    given_sbe: tuple[str, ...] = ()  # names of the given options of payload=sbe
     ignored: tuple[str, ...] = ()  # names of given options that have no effect here; the caller warns
 
     def __post_init__(self) -> None:
@@ -196,6 +198,7 @@ class ReadOptions(OptionSet, where=READING):
         self._check_bounds()
         self._check_read_path()
         self._check_limits()
+        self._check_sbe()
 
     @classmethod
     def parse(cls, options: Mapping[str, object], *, streaming: bool) -> ReadOptions:
@@ -213,6 +216,7 @@ class ReadOptions(OptionSet, where=READING):
             streaming=streaming,
             route=route,
             query_name=next((str(text) for name, text in options.items() if name.lower() == "queryname" and text), ""),
+            given_sbe=tuple(option.name for option in reader.given_options() if option.argument in SbeOptions.declared),
             ignored=tuple(option.name for option in reader.given_options() if where in option.ignored),
         )
 
@@ -246,11 +250,23 @@ class ReadOptions(OptionSet, where=READING):
     def _check_starting_timestamp(self) -> None:
         if self.starting_timestamp is None or self.timestamp_from is not None or isinstance(self.route, ServerRoute):
             return  # a server knows the commit times of all rows
-        if self.payload == "raw":
+        if self.payload in ("raw", "sbe"):
             raise OptionError(
-                "option 'startingTimestamp' needs 'timestampFrom' for a 'raw' stream, whose messages have no standard "
-                "publish time",
+                f"option 'startingTimestamp' needs 'timestampFrom' for a '{self.payload}' stream, whose messages have "
+                "no standard publish time",
                 remedy=example(self.declared["timestamp_from"]),
+            )
+
+    def _check_sbe(self) -> None:
+        if self.payload == "sbe" and self.sbe_schema is None:
+            raise OptionError(
+                "option 'payload' is 'sbe', and 'sbeSchema' is missing",
+                remedy=example(SbeOptions.declared["sbe_schema"]),
+            )
+        if self.payload != "sbe" and self.given_sbe:
+            raise OptionError(
+                f"option '{self.given_sbe[0]}' is only for payload=sbe, and 'payload' is '{self.payload}'",
+                remedy="Add .option('payload', 'sbe'), or leave the option out.",
             )
 
     def _check_bounds(self) -> None:

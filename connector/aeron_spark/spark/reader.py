@@ -27,9 +27,11 @@ from aeron_spark.log.decoding import RowDecoder, of_recording, publish_times, re
 from aeron_spark.log.offsets import Offset
 from aeron_spark.log.planning import partition_by_key, partition_by_size
 from aeron_spark.log.query import QueryPlanner
+from aeron_spark.log.sbe_rows import read_sbe
 from aeron_spark.log_factory import log_of, open_log
 from aeron_spark.options import DirectRoute, ReadOptions, ServerRoute
 from aeron_spark.pool import POOL
+from aeron_spark.sbe.table import DecodeTable
 from aeron_spark.spark.schema import arrow_schema
 from aeron_spark.spark.task_context import partition_of_task, resolve_key_files, with_servers
 
@@ -47,9 +49,10 @@ class Task:
     """The data that a task needs to read its ranges on any machine."""
 
     options: ReadOptions
-    payload: str
+    payload: str  # of the stream: with payload=sbe that of the values which are SBE messages
     schema: StructType
     planned_on: str  # the host of the query's driver
+    table: DecodeTable | None = None  # with payload=sbe
 
     @property
     def framed(self) -> bool:
@@ -91,6 +94,9 @@ class Task:
                 yield from self._range(log, schema, wanted)
 
     def _range(self, log: Log, schema: pa.Schema, wanted: Range) -> Iterator[pa.RecordBatch]:
+        if self.table is not None:
+            yield from read_sbe(log, wanted, schema, self.options.timestamp_from, self.table)
+            return
         decoder = RowDecoder(schema, log.state(wanted.key), self.options.timestamp_from)
         if not self.framed:
             for rows in log.read(wanted):

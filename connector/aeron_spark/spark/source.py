@@ -35,6 +35,10 @@ class AeronDataSource(DataSource):
         """Return the columns: fixed ones, or those of the stream's Arrow batches."""
         options = self._read_options()
         payload: str = options.payload
+        if payload == "sbe":
+            from aeron_spark.spark.sbe_source import sbe_schema
+
+            return sbe_schema(options)
         rows = None
         if payload in ("auto", "arrow"):
             check_route(options.route)
@@ -101,9 +105,25 @@ def _task(options: ReadOptions, schema: StructType) -> Task:
     from aeron_spark.spark.reader import Task
 
     check_route(options.route)
+    if options.payload == "sbe":
+        from aeron_spark.spark.sbe_source import sbe_table
+
+        return Task(options, _payload_of_values(options), schema, this_host(), sbe_table(options, schema))
     payload = _payload(options, schema) if options.payload == "auto" else options.payload
     schemas.check_schema(payload, schema, schemas.schema_of(payload, options.include_metadata))
     return Task(options, payload, schema, this_host())
+
+
+def _payload_of_values(options: ReadOptions) -> str:
+    """Return how the stream has its values: as messages (also if nothing is recorded yet), or in the wire format."""
+    content = _content(options)
+    payload = "raw" if content is None else content.payload
+    if payload == "arrow":
+        raise OptionError(
+            f"{options.route.label} has Arrow batches, expected SBE messages",
+            remedy="Read it with payload=arrow; aeron_spark.from_sbe decodes a column of SBE messages.",
+        )
+    return payload
 
 
 def _payload(options: ReadOptions, schema: StructType) -> str:

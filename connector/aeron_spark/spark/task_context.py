@@ -55,10 +55,10 @@ def resolve_key_files(route: DirectRoute | ServerRoute) -> DirectRoute | ServerR
     """
     if isinstance(route, DirectRoute):
         return route
-    client = tuple((name, _find_file(name, text) if name == SECRET_FILE else text) for name, text in route.client)
+    client = tuple((name, find_file(name, text) if name == SECRET_FILE else text) for name, text in route.client)
     identity = route.identity
     if identity is not None and not identity.startswith(ENVIRONMENT):
-        identity = _find_file("identity", identity)
+        identity = find_file("identity", identity)
     return replace(route, identity=identity, client=client)
 
 
@@ -69,7 +69,7 @@ def with_servers(route: DirectRoute | ServerRoute) -> DirectRoute | ServerRoute:
     """
     if isinstance(route, DirectRoute) or route.servers_file is None:
         return route
-    path = _find_file("server", route.servers_file)
+    path = find_file("server", route.servers_file)
     try:
         return route.with_servers(parse_servers_file(Path(path).read_text("utf-8")))
     except OptionError as error:
@@ -97,7 +97,8 @@ def check_route(route: DirectRoute | ServerRoute) -> None:
         load_identity(resolved.identity)
 
 
-def _find_file(option: str, text: str) -> str:
+def find_file(option: str, text: str) -> str:
+    """Return the path of a file that an option names: a path, or a name in SparkFiles. Raises SetupError without it."""
     path = Path(text).expanduser()
     if path.is_absolute() or path.exists():
         return str(path.absolute())

@@ -1,0 +1,109 @@
+"""The options of ``payload=sbe``: which SBE messages a reader wants, and how they become columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from aeron_spark.options.declaration import READING, OptionSet, option
+from aeron_spark.options.values import OptionType
+from aeron_spark.sbe.settings import (
+    FRAMINGS,
+    Decimals,
+    Mode,
+    SbeSettings,
+    Times,
+    parse_decimals,
+    parse_messages,
+    parse_mode,
+    parse_times,
+)
+
+MessageNames = Annotated[
+    tuple[str, ...], OptionType("MESSAGES", "messages", lambda text, low, high: parse_messages(text))
+]
+DecimalType = Annotated[Decimals, OptionType("DECIMALS", "type", lambda text, low, high: parse_decimals(text))]
+TimeUnits = Annotated[Times, OptionType("TIMES", "times", lambda text, low, high: parse_times(text))]
+ModeName = Annotated[
+    Mode,
+    OptionType("CHOICE", "one of", lambda text, low, high: parse_mode(text), choices=tuple(mode.name for mode in Mode)),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SbeOptions(OptionSet, where=READING):
+    """The options of a reader of SBE messages; they have no effect with another payload, which is refused."""
+
+    sbe_schema: str | None = option(
+        None,
+        "The schema: the path of its XML file on the query's driver, a file name in SparkFiles, or the XML itself. The "
+        "executors need no file. A newer schema may continue an old checkpoint.",
+        example="/schemas/market.xml",
+    )
+    sbe_message: MessageNames | None = option(
+        None,
+        "The message, by name or template id: its fields are the columns. Several, separated by commas, or `*` for "
+        "all: the column `message` has the name, and each message is a column of type STRUCT, which is NULL in rows of "
+        "other messages.",
+        example="Trade",
+        shown="the schema's only message",
+    )
+    sbe_others: Literal["skip", "keep", "fail"] | None = option(
+        None,
+        "Messages of other types or other schemas: `skip`, `keep` (rows with NULL in all columns; not with one "
+        "message) or `fail`. They do not count as malformed.",
+        example="fail",
+        shown="`keep` with `sbeMessage=*`, else `skip`",
+    )
+    sbe_mode: ModeName = option(
+        "FAILFAST",
+        "A malformed message: `FAILFAST` fails the task, with recording, position, byte and field. `PERMISSIVE` makes "
+        "a row with NULL in all columns and the message's bytes in `_corrupt_record`. `DROPMALFORMED` leaves it out "
+        "and warns.",
+        example="PERMISSIVE",
+    )
+    sbe_framing: Literal["one", "sequence", "aligned-8", "sofh", "length16", "length32", "cluster"] = option(
+        "one",
+        "How messages lie in an Aeron message. `one`: one, and bytes behind it are ignored. `sequence`: one behind the "
+        "other. `aligned-8`: each at a multiple of 8 bytes. `sofh`: behind FIX's Simple Open Framing Header. "
+        "`length16`: behind a 16-bit length that includes itself. `length32`: behind a 32-bit length that does not "
+        "include itself; both are little-endian. `cluster`: behind the session header of Aeron Cluster's log, whose "
+        "other entries are left out.",
+        example="sequence",
+    )
+    sbe_decimals: DecimalType = option(
+        "exact",
+        "Composites of mantissa and exponent. `exact`: DECIMAL if the exponent is constant, else a STRUCT. `double`, "
+        "or a type such as `decimal(38,9)`: all of them; a message with a value that does not fit is malformed.",
+        example="decimal(38,9)",
+    )
+    sbe_times: TimeUnits = option(
+        "explicit",
+        "Which integers become TIMESTAMP and DATE. `explicit`: those whose unit the schema says; nanoseconds are cut "
+        "to microseconds. `none`: no field. A list such as `sendingTime:us,bids.at:ns` adds units that the schema does "
+        "not say.",
+        example="sendingTime:us",
+    )
+    sbe_enums: Literal["names", "values"] = option(
+        "names", "Enums: as `names` (an unknown value is the text of its number), or as `values`.", example="values"
+    )
+    sbe_sets: Literal["names", "bits", "flags"] = option(
+        "names",
+        "Sets: as ARRAY of `names` (an unknown bit is the text of its number), as one number of all `bits`, or as "
+        "STRUCT of BOOLEAN `flags`.",
+        example="flags",
+    )
+
+    def sbe_settings(self, *, metadata: bool) -> SbeSettings:
+        """Return the decoder's settings; ``metadata`` adds the columns of each message's header."""
+        return SbeSettings(
+            messages=self.sbe_message or (),
+            others=self.sbe_others or "",
+            mode=self.sbe_mode,
+            framing=FRAMINGS[self.sbe_framing],
+            decimals=self.sbe_decimals,
+            times=self.sbe_times,
+            enums=self.sbe_enums,
+            sets=self.sbe_sets,
+            metadata=metadata,
+        )
