@@ -53,6 +53,7 @@ FRAMINGS: Final = {
     "length32": Framing.LENGTH32,
     "cluster": Framing.CLUSTER,
 }
+_NAME: Final = re.compile(r"\w[\w.-]*|\*")
 TIME_SUFFIXES: Final = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 
 
@@ -91,7 +92,7 @@ class SbeSettings:
 def parse_messages(text: str) -> tuple[str, ...]:
     """Parse names or template ids, separated by commas, or ``*``. Raises ValueError."""
     names = tuple(name.strip() for name in text.split(","))
-    if not all(names) or len(set(names)) != len(names) or ("*" in names and len(names) > 1):
+    if not all(map(_NAME.fullmatch, names)) or len(set(names)) != len(names) or ("*" in names and len(names) > 1):
         raise ValueError("a message's name or template id, several separated by commas, or '*'")
     return names
 

@@ -35,6 +35,15 @@ PUBLIC = {
     *("channel", "streamId", "archive", "aeronDir", "responseChannel", "replayChannel", "credentialsFile"),
     *("server", "stream", "identity", "serverKey", "handshake"),
     *(
+        "sbeSchema",
+        "sbeMessage",
+        "sbeOthers",
+        "sbeMode",
+        "sbeFraming",
+        "sbeDecimals",
+        "sbeTimes",
+        "sbeEnums",
+        "sbeSets",
         "payload",
         "startingOffsets",
         "startingTimestamp",
@@ -161,7 +170,7 @@ def test_the_document_is_printed_by_the_package(capsys: pytest.CaptureFixture[st
 
 
 def test_the_document_has_every_option_in_its_section() -> None:
-    shared, reading, writing, endpoint = markdown().split("\n## ")[1:]
+    shared, reading, sbe, writing, endpoint = markdown().split("\n## ")[1:]
     both, server, client = endpoint.split("\n### ")[1:]
     for option in all_options():
         in_reading, in_writing = bool(option.where & READING), bool(option.where & WRITING)
@@ -170,6 +179,7 @@ def test_the_document_has_every_option_in_its_section() -> None:
             section = both if in_server and in_client else server if in_server else client
         else:
             section = shared if in_reading and in_writing else reading if in_reading else writing
+            section = sbe if option.name.startswith("sbe") else section
         assert section.count(f"\n| `{option.name}` |") == 1
     assert "| `startingOffsets` | `latest` (stream), `earliest` (batch) |" in reading
     assert "interface=localhost" in shared
