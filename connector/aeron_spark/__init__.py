@@ -3,7 +3,8 @@
 Other names are loaded at their first use: ``aeron_spark.connect`` and ``aeron_spark.Server`` (the secure endpoint),
 ``aeron_spark.aio`` (its client for programs of asyncio),
 ``aeron_spark.node`` (this machine's media driver and archive), ``aeron_spark.spark`` (``register``, for a Spark session
-that listed its data sources before this package was installed) and ``aeron_spark.__version__``.
+that listed its data sources before this package was installed), ``aeron_spark.from_sbe`` (a function of a Spark column)
+and ``aeron_spark.__version__``.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from aeron_spark.options.keywords import ClientOptions as ClientOptions
     from aeron_spark.options.keywords import ServerOptions as ServerOptions
     from aeron_spark.server.server import Server as Server
+    from aeron_spark.spark.sbe_function import from_sbe as from_sbe
     from aeron_spark.stream_client.admin import StreamInfo as StreamInfo
     from aeron_spark.stream_client.buffered_writer import BufferedWriter as BufferedWriter
     from aeron_spark.stream_client.positions import Positions as Positions
@@ -51,7 +53,7 @@ if TYPE_CHECKING:
 
     __version__: str
 
-_ENDPOINT = {
+_LAZY = {
     "BufferedWriter": "stream_client.buffered_writer",
     "Client": "client.client",
     "ClientOptions": "options.keywords",
@@ -65,6 +67,7 @@ _ENDPOINT = {
     "StreamWriter": "stream_client.writer",
     "UnconfirmedTransfer": "connection.unconfirmed",
     "connect": "client.opening",
+    "from_sbe": "spark.sbe_function",
 }
 
 __all__ = [
@@ -101,6 +104,7 @@ __all__ = [
     "__version__",
     "aio",
     "connect",
+    "from_sbe",
     "node",
     "spark",
 ]
@@ -115,10 +119,10 @@ def __getattr__(name: str) -> object:
         import importlib
 
         return importlib.import_module(f"aeron_spark.{name}")
-    if name in _ENDPOINT:
+    if name in _LAZY:
         import importlib
 
-        return getattr(importlib.import_module(f"aeron_spark.{_ENDPOINT[name]}"), name)
+        return getattr(importlib.import_module(f"aeron_spark.{_LAZY[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

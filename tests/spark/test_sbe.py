@@ -12,6 +12,7 @@ from typing import Any, Final
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from aeron_spark import from_sbe
 from aeron_spark.node import NodeHandle
 from tests.aeron.stream_store import rows as staging
 from tests.aeron.streams import Stream
@@ -234,3 +235,14 @@ def test_a_query_without_a_chosen_message_lists_them(spark: SparkSession, orders
         read_sbe(spark, orders.options, schema_file, sbeMessage="Heartbeat")
     with pytest.raises(Exception, match=r"the SBE schema '/missing\.xml' cannot be read"):
         read_sbe(spark, orders.options, "/missing.xml")
+
+
+def test_a_function_decodes_a_column_without_aeron(spark: SparkSession, schema_file: Path) -> None:
+    messages = [encode_order(1), None, encode_heartbeat(), encode_order(2)[:-1], encode_order_of_version_1(3)]
+    frame = spark.createDataFrame([(one,) for one in messages], "value binary").coalesce(1)
+    decoded = frame.select(from_sbe("value", str(schema_file), "Order", {"mode": "PERMISSIVE"}).alias("order"))
+    found = [row.order for row in decoded.collect()]
+    assert [None if one is None else one.id for one in found] == [1, None, None, None, 3]
+    assert [None if one is None else one._corrupt_record for one in found] == [None, None, None, messages[3], None]
+    with pytest.raises(Exception, match=r"value 3 of a batch: the message is malformed at byte \d+"):
+        frame.select(from_sbe("value", SCHEMA, "Order")).collect()

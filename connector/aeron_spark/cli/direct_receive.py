@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from aeron_spark.cli.outputs import Output, ReceivedRows
 from aeron_spark.cli.row_transfer import RowReceiver
+from aeron_spark.cli.sbe_receive import SbeReceiver, values_options
 from aeron_spark.cli.signals import StopRequest
 from aeron_spark.log.columns import VALUE
 from aeron_spark.log.follow import RAW, Follower
@@ -29,12 +30,14 @@ def receive_directly(
     is where to start in every recording.
     """
     receiver = RowReceiver(out, count, stopped)
-    schema: pa.Schema = RAW
+    sbe = SbeReceiver(options, metadata=options.include_metadata) if options.payload == "sbe" else None
+    schema: pa.Schema = RAW if sbe is None else sbe.schema
     interrupted = False
     wait = _RowWait(timeout, stopped)
-    follower = Follower(options, log_of, wait.wait_for_rows)
+    follower = Follower(values_options(options), log_of, wait.wait_for_rows)
     try:
-        if receiver.write_all(wait.received(follower, follow=follow, position=position)):
+        batches = wait.received(follower, follow=follow, position=position)
+        if receiver.write_all(batches if sbe is None else sbe.decoded(batches)) and sbe is None:
             content = follower.content
             schema = RAW if content is None or content.payload == "raw" else content.schema or VALUE
         interrupted = receiver.interrupted or wait.interrupted

@@ -85,8 +85,8 @@ _AERON_SPARK_COMPLETE=fish_source aeron-spark > ~/.config/fish/completions/aeron
 `send`, `receive`, `streams`, `recordings`, `ping`, `echo`, `bench` and `server HOST:PORT` start a JVM in their own
 process, after they have checked the command line. `node start` starts one in the node's process. The other commands
 start none and need no Java: `--help`, `--version`, completion, `bans`, `clients`, `connections`, `keys`,
-`node status`, `node stop`, `server check`, `server reload`, `server status`, `stat`, `errors`, `loss`, `backlog`,
-`top`, `doctor`.
+`node status`, `node stop`, `sbe`, `server check`, `server reload`, `server status`, `stat`, `errors`, `loss`,
+`backlog`, `top`, `doctor`.
 """
 
 

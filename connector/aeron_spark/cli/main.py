@@ -49,6 +49,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "ping": Command("ping", "ping", "Connect to a secure server and measure the round trip."),
     "receive": Command("receive", "receive", "Receive a stream: write it to standard output or a file."),
     "recordings": Command("recordings", "recordings", "List, stop and delete recordings in archives."),
+    "sbe": Command("sbe", "sbe", "Show the messages and columns of an SBE schema."),
     "send": Command("send", "send", "Send standard input or files to a stream."),
     "server": Command("server", "server", "Run a secure server with durable streams."),
     "stat": Command("driver_stats", "stat", "Show the media driver's counters."),

@@ -21,7 +21,8 @@ from aeron_spark.cli.main import INTERRUPTED
 from aeron_spark.cli.output import json_option, print_warnings
 from aeron_spark.cli.signals import catch_sigint, catch_stop_signals, operation
 from aeron_spark.errors import OptionError, WaitTimeout
-from aeron_spark.options import ReadOptions, values
+from aeron_spark.options import ReadOptions, SbeOptions, values
+from aeron_spark.options.sbe_options import split_sbe_options
 
 EDGES: Final = ("earliest", "latest")
 
@@ -30,9 +31,17 @@ EDGES: Final = ("earliest", "latest")
 @route_options
 @click.option(
     "--payload",
-    type=click.Choice(["auto", "raw", "framed", "arrow"]),
+    type=click.Choice(["auto", "raw", "framed", "arrow", "sbe"]),
     help="Direct route: the format of the recorded messages. raw: bytes as they are. framed, arrow: as 'send "
-    "--payload' stores them. auto: framed or arrow if the first message has their format, else raw.  [default: auto]",
+    "--payload' stores them. auto: framed or arrow if the first message has their format, else raw.  [default: auto] "
+    "On both routes: sbe: rows with the columns of SBE messages.",
+)
+@click.option("--sbe-schema", metavar="FILE", help="With --payload sbe: the XML file of the schema.")
+@click.option(
+    "--sbe-message",
+    metavar="NAMES",
+    help="With --payload sbe: messages by name or template id, separated by commas, or '*'.  [default: the schema's "
+    "only message]",
 )
 @click.option(
     "--start", metavar="WHERE",
@@ -75,6 +84,8 @@ def receive(
     ctx: click.Context,
     /,
     payload: str | None,
+    sbe_schema: str | None,
+    sbe_message: str | None,
     start: str | None,
     follow: bool,
     count: int | None,
@@ -95,15 +106,18 @@ def receive(
       aeron-spark receive --channel aeron:ipc --stream-id 1001 --follow --json
     From a durable stream of a server, into a file:
       aeron-spark receive --server feeds.example:20121 --stream flights --output flights.parquet
+    Columns of SBE messages; --option sets the other options of payload=sbe, such as sbeMode=PERMISSIVE:
+      aeron-spark receive --channel aeron:ipc --stream-id 1001 --payload sbe --sbe-schema market.xml --sbe-message Trade
     """
     if timeout is not None and not follow and (route_flags["server"] is None or route_flags["stream"] is not None):
         raise OptionError(
             "--timeout needs --follow: without it, receive ends at the end of the stream",
             remedy="Add --follow, or leave --timeout out.",
         )
-    options = read_route_flags(route_flags, payload=payload)
+    options = read_route_flags(route_flags, payload=payload, sbeSchema=sbe_schema, sbeMessage=sbe_message)
     if "server" in options and "stream" in options:
-        _refuse_flags("the server knows the payload of its stream", payload=payload)
+        if payload != "sbe":
+            _refuse_flags("the server knows the payload of its stream", payload=payload)
         out_format = _output_format(as_json, output, form)
         _receive_from_stream(ctx, options, start, follow, count, timeout, metadata, output, out_format)
         return
@@ -166,6 +180,10 @@ def _receive_from_stream(
     timeout: float | None, metadata: bool, output: str | None, form: str,
 ) -> None:  # fmt: skip
     start_at = _start_in_stream(start, follow)
+    sbe = None
+    if options.get("payload") == "sbe":
+        options, sbe_options = split_sbe_options(options)
+        sbe = SbeOptions.parse_alone(sbe_options)
     check_connection_options(options)
     from aeron_spark.cli.outputs import open_output
 
@@ -173,7 +191,7 @@ def _receive_from_stream(
         from aeron_spark.cli.server_rows import receive_rows
 
         received = receive_rows(
-            options, out, start=start_at, follow=follow, count=count, timeout=timeout, metadata=metadata,
+            options, out, start=start_at, follow=follow, count=count, timeout=timeout, metadata=metadata, sbe=sbe,
             stopped=stopped,
         )  # fmt: skip
     _check_end(ctx, received.rows, count, timeout, follow, received.interrupted)

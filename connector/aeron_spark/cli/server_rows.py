@@ -15,12 +15,14 @@ from aeron_spark.cli.arguments import parse_flag_option, split_server_and_stream
 from aeron_spark.cli.inputs import are_values
 from aeron_spark.cli.outputs import Output, ReceivedRows
 from aeron_spark.cli.row_transfer import RowReceiver, send_files
+from aeron_spark.cli.sbe_receive import SbeReceiver
 from aeron_spark.cli.signals import StopRequest
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.log.follow import RAW
 
 if TYPE_CHECKING:
     from aeron_spark.client.client import Client
+    from aeron_spark.options import SbeOptions
     from aeron_spark.stream_client.reader import StreamReader
     from aeron_spark.stream_client.writer import StreamWriter
 
@@ -149,9 +151,9 @@ class _RowSender:
 
 def receive_rows(
     options: Mapping[str, str], out: Output, *, start: Any, follow: bool, count: int | None,
-    timeout: float | None, metadata: bool, stopped: StopRequest,
+    timeout: float | None, metadata: bool, sbe: SbeOptions | None, stopped: StopRequest,
 ) -> ReceivedRows:  # fmt: skip
-    """Write the committed rows of a stream to ``out``, at most ``count``.
+    """Write the committed rows of a stream to ``out``, at most ``count``; ``sbe`` decodes their values, if given.
 
     With ``follow``, wait for further rows until ``timeout`` seconds pass without one, or a signal comes.
     """
@@ -159,14 +161,19 @@ def receive_rows(
 
     address, stream, connection_options = split_server_and_stream(options)
     receiver = RowReceiver(out, count, stopped)
-    schema: pa.Schema = RAW
+    decoder = None if sbe is None else SbeReceiver(sbe, metadata=metadata)
+    schema: pa.Schema = RAW if decoder is None else decoder.schema
     with connect(address, **connection_options) as client:
         try:
-            reader = client.reader(stream, start=start, follow=follow, metadata=metadata, timeout=timeout)
+            reader = client.reader(
+                stream, start=start, follow=follow, metadata=metadata or decoder is not None, timeout=timeout
+            )
             stopped.start_polling()
             with _stop_at_signal(reader, stopped):
-                receiver.write_all((reader.payload, batch) for batch in reader)
-            schema = reader.schema or RAW
+                batches = ((reader.payload, batch) for batch in reader)
+                receiver.write_all(batches if decoder is None else decoder.decoded(batches))
+            if decoder is None:
+                schema = reader.schema or RAW
         finally:
             out.close(schema)
     return ReceivedRows(receiver.rows, stopped())

@@ -1,4 +1,4 @@
-"""Makes the record batches of a query's rows from the SBE messages of a range."""
+"""Makes the record batches of rows from SBE messages: those of a query's range, and of batches that were received."""
 
 from __future__ import annotations
 
@@ -9,80 +9,107 @@ from typing import Any, Final
 import pyarrow as pa
 
 from aeron_spark.aeron.sbe_decoder import SbeDecoder
-from aeron_spark.log.api import Log, Range, RecordingState
+from aeron_spark.log.api import Log, Range
 from aeron_spark.log.columns import METADATA_PREFIX, POSITION
-from aeron_spark.log.decoding import PlacedGroup, RowDecoder, SmallValues, of_recording, read_range, values_of
+from aeron_spark.log.decoding import RowDecoder, SmallValues, of_recording, read_range, values_of
 from aeron_spark.options import TimestampFrom
 from aeron_spark.sbe.table import DecodeTable
-from aeron_spark.wire.values import Rows
 
 LOG: Final = logging.getLogger("aeron_spark.spark")
 
 POSITION_COLUMNS: Final = pa.schema([field.with_name(METADATA_PREFIX + field.name) for field in POSITION])
 
 
-def read_sbe(
-    log: Log, wanted: Range, schema: pa.Schema, times: TimestampFrom | None, table: DecodeTable
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of the SBE messages that begin in a range; see :class:`SbeRows`."""
-    rows = SbeRows(schema, log.state(wanted.key), times, table)
-    with of_recording(wanted.key):
-        if log.framed:
-            for found in read_range(log, wanted):
-                yield from rows.framed(found)
-        else:
-            for messages in log.read(wanted):
-                yield from rows.raw(messages)
-    rows.report()
-
-
 class SbeRows:
-    """Decodes the messages of one range of a recording; ``schema`` is the Arrow schema of the query's rows.
+    """Decodes messages into the columns of a table, and counts the messages that are left out.
 
-    It has the columns of the decode table, and any of :data:`POSITION_COLUMNS`.
+    ``label`` names their source in the log; ``names`` are the columns of the rows: those of the table, and of the
+    metadata that :meth:`decode` gets.
     """
 
-    def __init__(
-        self, schema: pa.Schema, recording: RecordingState, times: TimestampFrom | None, table: DecodeTable
-    ) -> None:
-        self._schema = schema
-        self._key = recording.key
+    def __init__(self, table: DecodeTable, names: list[str], label: str) -> None:
         self._decoder = SbeDecoder(table)
-        self._names = table.schema.names
-        metadata = pa.schema([field for field in schema if field.name not in self._names])
-        self._metadata = RowDecoder(metadata, recording, times) if metadata.names else None
+        self._table = table
+        self._names = names
+        self._label = label
         self._others = 0
         self._dropped = 0
 
-    def raw(self, rows: Rows) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of messages that are unchanged in the log. Raises DataFormatError as the options say."""
-        metadata = None if self._metadata is None else self._metadata.raw_metadata(rows)
-        yield from self._decode(rows.values, rows.positions, metadata)
-
-    def framed(self, found: SmallValues | PlacedGroup) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of messages that are values in the wire format. Raises DataFormatError as the options say."""
-        metadata = None if self._metadata is None else self._metadata.framed_metadata(found)
-        positions = found.positions if isinstance(found, SmallValues) else pa.array([found.position], pa.int64())
-        yield from self._decode(values_of(found), positions, metadata)
-
-    def _decode(
-        self, values: pa.Array[Any], positions: pa.Array[Any], metadata: pa.RecordBatch | None
+    def decode(
+        self, values: pa.Array[Any], positions: pa.Array[Any] | None, metadata: pa.RecordBatch | None
     ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of ``values`` (binary), whose ``positions`` and ``metadata`` have the same length.
+
+        Raises DataFormatError, with the position, as the table's policies say.
+        """
+
         def locate(index: int) -> str:
-            return f"the Aeron message at position {positions[index].as_py()}"
+            return f"value {index}" if positions is None else f"the Aeron message at position {positions[index]}"
 
         for found in self._decoder.decode(values, locate):
             self._others += found.others
             self._dropped += found.dropped
             if found.rows:
-                arrays: dict[str, pa.Array[Any]] = dict(zip(self._names, found.columns, strict=True))
+                arrays: dict[str, pa.Array[Any]] = dict(zip(self._table.schema.names, found.columns, strict=True))
                 if metadata is not None:
                     arrays |= {name: metadata[name].take(found.sources) for name in metadata.schema.names}
-                yield pa.RecordBatch.from_arrays([arrays[name] for name in self._schema.names], schema=self._schema)
+                yield pa.RecordBatch.from_arrays([arrays[name] for name in self._names], self._names)
 
     def report(self) -> None:
-        """Log how many messages of the range were left out."""
+        """Log how many messages were left out."""
         if self._dropped:
-            LOG.warning("recording %s: %d malformed SBE messages were left out", self._key, self._dropped)
+            LOG.warning("%s: %d malformed SBE messages were left out", self._label, self._dropped)
         if self._others:
-            LOG.info("recording %s: %d SBE messages are not of the chosen types", self._key, self._others)
+            LOG.info("%s: %d SBE messages are not of the chosen types", self._label, self._others)
+
+
+def read_sbe(
+    log: Log, wanted: Range, schema: pa.Schema, times: TimestampFrom | None, table: DecodeTable
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of the SBE messages that begin in a range.
+
+    ``schema`` is the Arrow schema of the query's rows: the columns of the table, and any of :data:`POSITION_COLUMNS`.
+    """
+    metadata = pa.schema([field for field in schema if field.name not in table.schema.names])
+    decoder = RowDecoder(metadata, log.state(wanted.key), times) if metadata.names else None
+    rows = SbeRows(table, schema.names, f"recording {wanted.key}")
+    with of_recording(wanted.key):
+        if not log.framed:
+            for messages in log.read(wanted):
+                of_messages = None if decoder is None else decoder.raw_metadata(messages)
+                yield from rows.decode(messages.values, messages.positions, of_messages)
+        else:
+            for found in read_range(log, wanted):
+                of_values = None if decoder is None else decoder.framed_metadata(found)
+                positions = found.positions if isinstance(found, SmallValues) else pa.array([found.position])
+                yield from rows.decode(values_of(found), positions, of_values)
+    rows.report()
+
+
+VALUE: Final = "value"
+POSITION_NAME: Final = "position"
+
+
+class SbeBatches:
+    """Decodes the column ``value`` of received batches. ``has_metadata``: keep their other columns, with the prefix."""
+
+    def __init__(self, table: DecodeTable, label: str, *, has_metadata: bool) -> None:
+        self._table = table
+        self._label = label
+        self._has_metadata = has_metadata
+        self._rows: SbeRows | None = None
+
+    def decode(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a batch. Raises DataFormatError as the table's policies say."""
+        others = {name: batch[name] for name in batch.schema.names if name != VALUE}
+        renamed = {METADATA_PREFIX + name.removeprefix(METADATA_PREFIX): array for name, array in others.items()}
+        kept = renamed if self._has_metadata else {}
+        if self._rows is None:
+            self._rows = SbeRows(self._table, [*self._table.schema.names, *kept], self._label)
+        metadata = pa.RecordBatch.from_arrays(list(kept.values()), list(kept)) if kept else None
+        yield from self._rows.decode(batch[VALUE], renamed.get(METADATA_PREFIX + POSITION_NAME), metadata)
+
+    def report(self) -> None:
+        """Log how many messages were left out."""
+        if self._rows is not None:
+            self._rows.report()

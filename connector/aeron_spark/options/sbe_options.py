@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from aeron_spark.options.declaration import READING, OptionSet, option
+from aeron_spark.errors import OptionError
+from aeron_spark.options.declaration import READING, OptionSet, Where, option
+from aeron_spark.options.reader import OptionReader, example
 from aeron_spark.options.values import OptionType
 from aeron_spark.sbe.settings import (
     FRAMINGS,
@@ -50,8 +53,8 @@ class SbeOptions(OptionSet, where=READING):
     )
     sbe_others: Literal["skip", "keep", "fail"] | None = option(
         None,
-        "Messages of other types or other schemas: `skip`, `keep` (rows with NULL in all columns; not with one "
-        "message) or `fail`. They do not count as malformed.",
+        "Messages of other types or other schemas: `skip`, `keep` (rows with NULL in all columns) or `fail`. They do "
+        "not count as malformed.",
         example="fail",
         shown="`keep` with `sbeMessage=*`, else `skip`",
     )
@@ -94,6 +97,14 @@ class SbeOptions(OptionSet, where=READING):
         example="flags",
     )
 
+    @classmethod
+    def parse_alone(cls, options: Mapping[str, object]) -> SbeOptions:
+        """Parse these options without those of a stream. Raises OptionError for a wrong one, or without a schema."""
+        found = OptionReader(options, Where.READ_BATCH).read(SbeOptions)
+        if found.sbe_schema is None:
+            raise no_schema()
+        return found
+
     def sbe_settings(self, *, metadata: bool) -> SbeSettings:
         """Return the decoder's settings; ``metadata`` adds the columns of each message's header."""
         return SbeSettings(
@@ -107,3 +118,17 @@ class SbeOptions(OptionSet, where=READING):
             sets=self.sbe_sets,
             metadata=metadata,
         )
+
+
+def no_schema() -> OptionError:
+    """Return the error for ``payload=sbe`` without a schema."""
+    return OptionError(
+        "option 'payload' is 'sbe', and 'sbeSchema' is missing", remedy=example(SbeOptions.declared["sbe_schema"])
+    )
+
+
+def split_sbe_options(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the options without those of ``payload=sbe``, and those alone."""
+    names = {option.name.lower() for option in SbeOptions.declared.values()}
+    sbe = {name: text for name, text in options.items() if name.lower() in names}
+    return {name: text for name, text in options.items() if name not in {*sbe, "payload"}}, sbe

@@ -19,7 +19,7 @@ from aeron_spark.options.declaration import (
 )
 from aeron_spark.options.reader import OptionReader, example
 from aeron_spark.options.routes import DirectRoute, ServerRoute, route_of
-from aeron_spark.options.sbe_options import SbeOptions
+from aeron_spark.options.sbe_options import SbeOptions, no_schema
 from aeron_spark.options.values import (
     INT32_MAX,
     Bytes,
@@ -259,10 +259,7 @@ class ReadOptions(SbeOptions, where=READING):
 
     def _check_sbe(self) -> None:
         if self.payload == "sbe" and self.sbe_schema is None:
-            raise OptionError(
-                "option 'payload' is 'sbe', and 'sbeSchema' is missing",
-                remedy=example(SbeOptions.declared["sbe_schema"]),
-            )
+            raise no_schema()
         if self.payload != "sbe" and self.given_sbe:
             raise OptionError(
                 f"option '{self.given_sbe[0]}' is only for payload=sbe, and 'payload' is '{self.payload}'",

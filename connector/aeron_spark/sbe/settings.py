@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final
@@ -130,10 +130,11 @@ def parse_mode(text: str) -> Mode:
         raise ValueError("FAILFAST, PERMISSIVE or DROPMALFORMED") from None
 
 
-def settings_of(options: dict[str, str]) -> SbeSettings:
-    """Parse the options of ``from_sbe``, such as ``{"mode": "PERMISSIVE"}``. Raises OptionError."""
+def settings_of(message: str | None, options: Mapping[str, str]) -> SbeSettings:
+    """Parse the message and the options of ``from_sbe``, such as ``{"mode": "PERMISSIVE"}``. Raises OptionError."""
     parsers: dict[str, tuple[str, Callable[[str], Any]]] = {
-        "others": ("others", _choice("skip", "keep", "fail")),
+        "message": ("messages", parse_messages),
+        "others": ("others", _choice("skip", "fail")),
         "mode": ("mode", parse_mode),
         "framing": ("framing", _choice(*FRAMINGS)),
         "decimals": ("decimals", parse_decimals),
@@ -142,16 +143,15 @@ def settings_of(options: dict[str, str]) -> SbeSettings:
         "sets": ("sets", _choice("names", "bits", "flags")),
     }
     found: dict[str, Any] = {}
-    for name, text in options.items():
+    for name, text in {**options, **({} if message is None else {"message": message})}.items():
         if name not in parsers:
-            raise OptionError(f"unknown option {name!r}", remedy=f"The options are: {', '.join(parsers)}.")
+            raise OptionError(f"unknown option {name!r}", remedy=f"The options are: {', '.join(list(parsers)[1:])}.")
         field, parse = parsers[name]
         try:
             found[field] = parse(str(text))
         except ValueError as error:
             raise OptionError(f"option {name!r} must be {error}, not {text!r}", remedy="Correct the option.") from None
-    if "framing" in found:
-        found["framing"] = FRAMINGS[str(found["framing"])]
+    found["framing"] = FRAMINGS[found.get("framing", "one")]
     return SbeSettings(**found)
 
 

@@ -17,6 +17,7 @@ A text is its index in ``texts``.
 from __future__ import annotations
 
 import difflib
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -37,6 +38,7 @@ from aeron_spark.sbe.model import Integer, Message, Schema
 from aeron_spark.sbe.settings import Framing, Mode, Others, SbeSettings
 
 TABLE_VERSION: Final = 1
+_OF_ROWS: Final = frozenset({Op.TEMPLATE_ID, Op.VERSION, Op.ROW, Op.CORRUPT, Op.CLUSTER})
 CORRUPT_RECORD: Final = "_corrupt_record"
 MESSAGE_NAME: Final = "message"
 PREFIX: Final = "_aeron_"
@@ -64,11 +66,6 @@ class MessageColumns:
         self.settings = settings
         self.messages = _chosen(schema, settings.messages)
         self.is_flat = len(self.messages) == 1 and settings.messages != ("*",)
-        if settings.others == "keep" and self.is_flat:
-            raise OptionError(
-                "other messages can be kept only as NULL structs, and one message is chosen",
-                remedy="Choose several messages or '*', or let the others be skipped.",
-            )
         numbering = Numbering()
         self._placed = {message.id: numbering.place(message.block) for message in schema.messages}
         self.columns = self._all_columns()
@@ -78,22 +75,32 @@ class MessageColumns:
         """The Arrow schema of all columns. Names may differ only by case: see :meth:`check_names`."""
         return pa.schema([column.field for column in self.columns])
 
+    def columns_of(self, message: str) -> tuple[Column, ...]:
+        """Return the columns of one chosen message."""
+        if not self.is_flat:
+            return next(column.children for column in self.columns if column.name == message)
+        return tuple(column for column in self.columns if column.op not in _OF_ROWS)
+
     def check_names(self) -> None:
         """Raise OptionError for two names that Spark takes as one."""
         check_names(self.columns)
 
-    def table(self, chosen: pa.Schema | None = None) -> DecodeTable:
+    def table(self, chosen: pa.Schema | None = None, *, name: str = "") -> DecodeTable:
         """Return the table for the ``chosen`` columns, or for all. Raises OptionError for a column that is not there.
 
-        A struct may be chosen with some of its fields.
+        A struct may be chosen with some of its fields. ``name`` adds a column of this name that has the name of each
+        row's message, which is null in a row without one.
         """
         columns = self.columns if chosen is None else _select(self.columns, chosen, "")
+        if name:
+            columns = (*columns, Column(name, pa.string(), Op.MESSAGE_NAME))
         encoder = _Encoder()
         encoder.head(self.schema, self.settings, _others(self.settings, self.is_flat))
         ids = {message.id for message in self.messages}
         encoder.messages(self.schema, self._placed, ids)
         encoder.columns((*columns, Column("", pa.int32(), Op.SOURCE)))
-        label = f"schema {self.schema.name} (id {self.schema.id}, version {self.schema.version})"
+        digest = zlib.crc32(repr((encoder.numbers, encoder.texts)).encode())
+        label = f"{self.schema.name}: id {self.schema.id}, version {self.schema.version}, table {digest:08x}"
         return DecodeTable(
             tuple(encoder.numbers), tuple(encoder.texts), pa.schema([column.field for column in columns]), label
         )

@@ -1,0 +1,41 @@
+"""``receive --payload sbe``: decodes received messages into rows, the same on both routes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pyarrow as pa
+
+from aeron_spark.errors import DataFormatError
+from aeron_spark.log.sbe_rows import SbeBatches
+from aeron_spark.options import ReadOptions, SbeOptions
+from aeron_spark.sbe.compiler import load_schema
+from aeron_spark.sbe.table import MessageColumns
+
+
+def values_options(options: ReadOptions) -> ReadOptions:
+    """Return the options with which to read the values that SBE messages are, as the stream has them."""
+    return replace(options, payload="auto", given_sbe=()) if options.payload == "sbe" else options
+
+
+class SbeReceiver:
+    """Decodes received batches. Raises OptionError and DataFormatError for a wrong option or schema at its creation."""
+
+    def __init__(self, options: SbeOptions, *, metadata: bool) -> None:
+        assert options.sbe_schema is not None
+        columns = MessageColumns(load_schema(options.sbe_schema), options.sbe_settings(metadata=metadata))
+        table = columns.table()
+        self.schema: pa.Schema = table.schema
+        self._batches = SbeBatches(table, "the stream", has_metadata=metadata)
+
+    def decoded(self, batches: Iterator[tuple[str, pa.RecordBatch]]) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """Yield the rows of batches, as rows of columns. Raises DataFormatError as the options say."""
+        for payload, batch in batches:
+            if payload == "arrow":
+                raise DataFormatError(
+                    "the stream has Arrow batches, expected SBE messages", remedy="Leave out --payload sbe."
+                )
+            for rows in self._batches.decode(batch):
+                yield "arrow", rows
+        self._batches.report()

@@ -1,0 +1,99 @@
+"""``from_sbe``: decodes a BINARY column of SBE messages, from any source and without Aeron."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column
+from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]  # the stubs do not have it
+from pyspark.sql.functions import col as column_named
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from aeron_spark.errors import OptionError
+from aeron_spark.process_cache import ProcessCache
+from aeron_spark.sbe.compiler import load_schema
+from aeron_spark.sbe.settings import Mode, settings_of
+from aeron_spark.sbe.table import CORRUPT_RECORD, DecodeTable, MessageColumns
+from aeron_spark.spark.task_context import find_file
+
+_KIND: Final = "_kind"  # the name of the row's message, which is NULL in a row without one
+
+
+def from_sbe(
+    column: Column | str, schema: str, message: str | None = None, options: Mapping[str, str] | None = None
+) -> Column:
+    """Return the messages of a BINARY column as a STRUCT, with the columns of ``payload=sbe``.
+
+    ``schema`` is the path of the schema's XML file on this machine, its name in SparkFiles, or the XML itself.
+    ``message`` is a name or template id, several separated by commas, or ``*``; None means the schema's only message.
+    ``options`` are those of the source without ``sbe``, in lower case: ``mode`` (``FAILFAST`` or ``PERMISSIVE``),
+    ``others`` (``skip`` or ``fail``), ``framing`` (``one`` or ``cluster``), ``decimals``, ``times``, ``enums``,
+    ``sets``. The struct is NULL for a NULL value and for a message of another type.
+
+    Raises OptionError for a wrong option, DataFormatError for a wrong schema. A malformed message fails the task, or
+    with ``PERMISSIVE`` has only ``_corrupt_record``.
+    """
+    table = function_table(schema, message, options or {})
+    fields = [field for field in table.schema if field.name != _KIND]
+    decode = arrow_udf(_decoder(table), from_arrow_schema(pa.schema(fields)))
+    found: Column = decode(column_named(column) if isinstance(column, str) else column)
+    return found
+
+
+def function_table(schema: str, message: str | None, options: Mapping[str, str]) -> DecodeTable:
+    """Return the decode table of a function. Raises OptionError and DataFormatError."""
+    settings = settings_of(message, options)
+    if settings.mode is Mode.DROPMALFORMED:
+        raise OptionError(
+            "a function has one result for each value, so mode DROPMALFORMED is not possible",
+            remedy="Use PERMISSIVE, and filter the rows that have no _corrupt_record.",
+        )
+    if not settings.framing.is_single:
+        raise OptionError(
+            "a function has one result for each value, so only framing 'one' or 'cluster' is possible",
+            remedy="Read the stream with payload=sbe and sbeFraming.",
+        )
+    is_text = schema.lstrip("\ufeff \t\r\n").startswith("<")
+    columns = MessageColumns(load_schema(schema if is_text else find_file("schema", schema)), settings)
+    columns.check_names()
+    return columns.table(name=_KIND)
+
+
+_DECODERS: ProcessCache[DecodeTable, Any] = ProcessCache()  # of this worker
+
+
+def _decoder(table: DecodeTable) -> Callable[[pa.Array[Any]], pa.Array[Any]]:
+    def decode(values: pa.Array) -> pa.Array:  # type: ignore[type-arg]  # Spark evaluates these hints
+        return decode_values(table, values)
+
+    # Spark recognises the kind of the function by its hints, and cannot evaluate texts of this module's imports.
+    decode.__annotations__ = {"values": pa.Array, "return": pa.Array}
+    return decode
+
+
+def decode_values(table: DecodeTable, values: pa.Array[Any]) -> pa.Array[Any]:
+    """Return a struct for each value (binary). Raises DataFormatError as the table's policies say."""
+    from aeron_spark.aeron.sbe_decoder import SbeDecoder
+
+    decoder = _DECODERS.get(table, lambda: SbeDecoder(table), lambda _: True, lambda _: None)
+    fields = [field for field in table.schema if field.name != _KIND]
+    kind = table.schema.get_field_index(_KIND)
+    parts, sources = [], []
+    for found in decoder.decode(values, lambda index: f"value {index} of a batch"):
+        by_name = dict(zip(table.schema.names, found.columns, strict=True))
+        missing = found.columns[kind].is_null()
+        if CORRUPT_RECORD in by_name:
+            missing = pc.and_(missing, by_name[CORRUPT_RECORD].is_null())
+        own = [by_name[field.name] for field in fields]
+        parts.append(pa.StructArray.from_arrays(own, fields=fields, mask=missing))
+        sources.append(found.sources)
+    struct = pa.struct(fields)
+    found_rows = pa.concat_arrays(parts) if parts else pa.array([], struct)
+    if len(found_rows) == len(values):
+        return found_rows
+    # Messages that are not wanted have no row.
+    rows = pa.array(range(len(values)), pa.int32())
+    return found_rows.take(pc.index_in(rows, pa.concat_arrays(sources)))
