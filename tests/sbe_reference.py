@@ -167,8 +167,12 @@ class Reference:
         for index in range(length):
             one = self.raw(data, at + index * step, primitive)
             is_null = optional and (one == null or (math.isnan(null) and math.isnan(one)))
-            values.append(None if is_null else chr(one) if primitive == "char" else one)
+            values.append(None if is_null else self.character(kind, one) if primitive == "char" else one)
         return values[0] if length == 1 else values
+
+    @staticmethod
+    def character(kind: Element, code: int) -> str:
+        return bytes([code]).decode(kind.get("characterEncoding") or "ascii", "replace")
 
     def constant(self, kind: Element) -> Any:
         reference = kind.get("valueRef")
