@@ -1,8 +1,5 @@
 package io.aeronspark.sbe;
 
-import org.agrona.DirectBuffer;
-import org.agrona.concurrent.UnsafeBuffer;
-
 /** Arrays of a fixed number of values as lists; {@code elements} becomes the level of their elements. */
 final class ArrayColumn extends Column
 {
@@ -34,7 +31,7 @@ final class ArrayColumn extends Column
     }
 
     @Override
-    void reserve(final DirectBuffer source, final OutputLayout layout)
+    void reserve(final Memory source, final OutputLayout layout)
     {
         reserveValidity(layout, level.count);
         elements.clear();
@@ -57,7 +54,7 @@ final class ArrayColumn extends Column
     }
 
     @Override
-    void fill(final DirectBuffer source, final UnsafeBuffer out)
+    void fill(final Memory source, final Memory out)
     {
         fillPresence(level, since, out);
         lists.begin(out);

@@ -1,6 +1,5 @@
 package io.aeronspark.sbe;
 
-import java.nio.ByteOrder;
 import java.util.ArrayList;
 import java.util.List;
 
@@ -39,7 +38,7 @@ final class Block
     }
 
     /** Read a block of the table, and the blocks within; sets the parents of their levels. */
-    Block(final TableReader table, final Level[] levels, final DataPlaces[] data, final ByteOrder order)
+    Block(final TableReader table, final Level[] levels, final DataPlaces[] data, final boolean isBigEndian)
     {
         level = levels[table.next()];
         final int required = table.next();
@@ -56,13 +55,13 @@ final class Block
         for (int index = 0; index < parts.length; index++)
         {
             parts[index] = table.next() == 0 ?
-                new Part(readGroup(table, levels, data, order), null) :
+                new Part(readGroup(table, levels, data, isBigEndian), null) :
                 new Part(null, readData(table, data));
         }
     }
 
     private GroupPart readGroup(
-        final TableReader table, final Level[] levels, final DataPlaces[] data, final ByteOrder order)
+        final TableReader table, final Level[] levels, final DataPlaces[] data, final boolean isBigEndian)
     {
         final int since = table.next();
         final String name = table.nextText();
@@ -71,7 +70,7 @@ final class Block
         final int lengthOffset = table.next();
         final int countPrimitive = table.next();
         final int countOffset = table.next();
-        final Block block = new Block(table, levels, data, order);
+        final Block block = new Block(table, levels, data, isBigEndian);
         block.level.parent = level;
         return new GroupPart(
             since, name, headerLength, lengthPrimitive, lengthOffset, countPrimitive, countOffset, block);

@@ -1,8 +1,5 @@
 package io.aeronspark.sbe;
 
-import org.agrona.DirectBuffer;
-import org.agrona.concurrent.UnsafeBuffer;
-
 /** Single characters as texts. */
 final class CharacterColumn extends ValueColumn
 {
@@ -17,7 +14,7 @@ final class CharacterColumn extends ValueColumn
     }
 
     @Override
-    void reserve(final DirectBuffer source, final OutputLayout layout)
+    void reserve(final Memory source, final OutputLayout layout)
     {
         reserveValidity(layout, value.level.count);
         buffers.reserve(layout, length, (long)TextCopier.MAX_GROWTH * length);
@@ -30,14 +27,14 @@ final class CharacterColumn extends ValueColumn
     }
 
     @Override
-    void begin(final UnsafeBuffer out)
+    void begin(final Memory out)
     {
         buffers.begin(out);
         at = buffers.data.offset;
     }
 
     @Override
-    void write(final UnsafeBuffer out, final int from, final int rows, final long[] values, final Validity valid)
+    void write(final Memory out, final int from, final int rows, final long[] values, final Validity valid)
     {
         for (int row = 0; row < rows; row++)
         {

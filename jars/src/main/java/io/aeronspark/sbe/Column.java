@@ -1,8 +1,5 @@
 package io.aeronspark.sbe;
 
-import org.agrona.DirectBuffer;
-import org.agrona.concurrent.UnsafeBuffer;
-
 /**
  * A column of the output, or a child of one. After a walk it reserves its buffers, then it fills them. Each column has
  * a validity buffer first; its other buffers follow in Arrow's order.
@@ -14,10 +11,10 @@ abstract class Column
     int nulls;
 
     /** Find the length, and reserve the buffers of this column and its children. */
-    abstract void reserve(DirectBuffer source, OutputLayout layout);
+    abstract void reserve(Memory source, OutputLayout layout);
 
     /** Write the buffers of this column and its children. */
-    abstract void fill(DirectBuffer source, UnsafeBuffer out);
+    abstract void fill(Memory source, Memory out);
 
     /** Add length, count of nulls, and offset and bytes of each buffer, then those of the children. */
     abstract void addPlaces(Places places);
@@ -47,7 +44,7 @@ abstract class Column
     }
 
     /** Write the validity of a column of which each entry has the same answer to {@code since}. */
-    final void fillPresence(final Level level, final int since, final UnsafeBuffer out)
+    final void fillPresence(final Level level, final int since, final Memory out)
     {
         final boolean isEverywhere = level.isEverywhere(since);
         for (int from = 0; from < length; from += 64)
@@ -68,7 +65,7 @@ abstract class Column
     }
 
     /** Set the bit of a row in a buffer of bits that is zero so far. */
-    static void setBit(final UnsafeBuffer out, final int offset, final int row)
+    static void setBit(final Memory out, final int offset, final int row)
     {
         final int at = offset + (row >> 3);
         out.putByte(at, (byte)(out.getByte(at) | 1 << (row & 7)));

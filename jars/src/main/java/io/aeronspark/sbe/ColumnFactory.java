@@ -13,7 +13,7 @@ final class ColumnFactory
     private final DataPlaces[] data;
     private final Int2ObjectHashMap<Block> blocks;
     private final MessageRows rows;
-    private final ByteOrder order;
+    private final boolean isBigEndian;
     private final ValueColumn.Scratch scratch = new ValueColumn.Scratch();
 
     ColumnFactory(
@@ -22,14 +22,14 @@ final class ColumnFactory
         final DataPlaces[] data,
         final Int2ObjectHashMap<Block> blocks,
         final MessageRows rows,
-        final ByteOrder order)
+        final boolean isBigEndian)
     {
         this.table = table;
         this.levels = levels;
         this.data = data;
         this.blocks = blocks;
         this.rows = rows;
-        this.order = order;
+        this.isBigEndian = isBigEndian;
     }
 
     /** Read columns; {@code elements} is the level of values that are elements of an array. */
@@ -151,7 +151,7 @@ final class ColumnFactory
 
     private Column ofValue(final int op, final int numbers, final Level elements)
     {
-        final Value value = new Value(table, levels, elements, order);
+        final Value value = new Value(table, levels, elements, isBigEndian);
         return switch (op)
         {
             case 3 -> leaf(new NumberColumn(value, scratch, table.next()));
@@ -202,7 +202,7 @@ final class ColumnFactory
 
     private Column scaled(final Value mantissa, final Level elements)
     {
-        final Value exponent = new Value(table, levels, elements, order);
+        final Value exponent = new Value(table, levels, elements, isBigEndian);
         final boolean isConstant = table.nextFlag();
         final int constant = table.next();
         final int precision = table.next();

@@ -1,8 +1,5 @@
 package io.aeronspark.sbe;
 
-import org.agrona.DirectBuffer;
-import org.agrona.concurrent.UnsafeBuffer;
-
 /** A constant: the bytes of a number, or a text. It has no bytes in a message. */
 final class ConstantColumn extends Column
 {
@@ -10,28 +7,28 @@ final class ConstantColumn extends Column
     private final OutputBuffer data = new OutputBuffer();
     private final Level level;
     private final int since;
-    private final byte[] bytes;
+    private final Name bytes;
 
     /** @param bytes of each value. */
     ConstantColumn(final Level level, final int since, final byte[] bytes, final boolean isText)
     {
         this.level = level;
         this.since = since;
-        this.bytes = bytes;
+        this.bytes = new Name(bytes);
         buffers = isText ? new VariableBuffers() : null;
     }
 
     @Override
-    void reserve(final DirectBuffer source, final OutputLayout layout)
+    void reserve(final Memory source, final OutputLayout layout)
     {
         reserveValidity(layout, level.count);
         final long all = (long)bytes.length * length;
         if (buffers != null)
         {
-            buffers.reserve(layout, length, all);
+            buffers.reserve(layout, length, all + Name.SLACK);
             return;
         }
-        layout.reserve(data, all);
+        layout.reserve(data, all + Name.SLACK);
         data.used = (int)all;
     }
 
@@ -49,13 +46,13 @@ final class ConstantColumn extends Column
     }
 
     @Override
-    void fill(final DirectBuffer source, final UnsafeBuffer out)
+    void fill(final Memory source, final Memory out)
     {
         fillPresence(level, since, out);
         final int start = buffers == null ? data.offset : buffers.data.offset;
         for (int row = 0; row < length; row++)
         {
-            NameTable.put(out, start + row * bytes.length, bytes);
+            bytes.put(out, start + row * bytes.length);
         }
         if (buffers != null)
         {

@@ -1,8 +1,5 @@
 package io.aeronspark.sbe;
 
-import org.agrona.DirectBuffer;
-import org.agrona.concurrent.UnsafeBuffer;
-
 /** Data of variable length: texts, or bytes as they are if there is no copier. */
 final class DataColumn extends Column
 {
@@ -17,7 +14,7 @@ final class DataColumn extends Column
     }
 
     @Override
-    void reserve(final DirectBuffer source, final OutputLayout layout)
+    void reserve(final Memory source, final OutputLayout layout)
     {
         reserveValidity(layout, places.level.count);
         buffers.reserve(layout, length, (copier == null ? 1L : TextCopier.MAX_GROWTH) * places.totalLength());
@@ -30,9 +27,9 @@ final class DataColumn extends Column
     }
 
     @Override
-    void fill(final DirectBuffer source, final UnsafeBuffer out)
+    void fill(final Memory source, final Memory out)
     {
-        out.setMemory(validity.offset, validity.used, (byte)0);
+        out.clear(validity.offset, validity.used);
         buffers.begin(out);
         final int start = buffers.data.offset;
         int at = start;
@@ -54,11 +51,11 @@ final class DataColumn extends Column
     }
 
     private int put(
-        final DirectBuffer source, final int place, final int bytes, final UnsafeBuffer out, final int at)
+        final Memory source, final int place, final int bytes, final Memory out, final int at)
     {
         if (copier == null)
         {
-            source.getBytes(place, out, at, bytes);
+            source.copyTo(place, out, at, bytes);
             return at + bytes;
         }
         return copier.copy(source, place, bytes, out, at);

@@ -1,8 +1,6 @@
 package io.aeronspark.sbe;
 
 import java.math.BigInteger;
-import org.agrona.DirectBuffer;
-import org.agrona.concurrent.UnsafeBuffer;
 
 /** Decimals of a mantissa to which {@code digits} zeros are appended, because their constant exponent is positive. */
 final class DecimalColumn extends ValueColumn
@@ -17,7 +15,7 @@ final class DecimalColumn extends ValueColumn
     }
 
     @Override
-    void reserve(final DirectBuffer source, final OutputLayout layout)
+    void reserve(final Memory source, final OutputLayout layout)
     {
         reserveValidity(layout, value.level.count);
         layout.reserve(data, 16L * length);
@@ -31,7 +29,7 @@ final class DecimalColumn extends ValueColumn
     }
 
     @Override
-    void write(final UnsafeBuffer out, final int from, final int rows, final long[] values, final Validity valid)
+    void write(final Memory out, final int from, final int rows, final long[] values, final Validity valid)
     {
         for (int row = 0; row < rows; row++)
         {
@@ -48,7 +46,7 @@ final class DecimalColumn extends ValueColumn
     }
 
     /** Write an integer of at most 127 bits as Arrow's decimal of 16 bytes. */
-    static void put(final UnsafeBuffer out, final int at, final BigInteger number)
+    static void put(final Memory out, final int at, final BigInteger number)
     {
         out.putLong(at, number.longValue());
         out.putLong(at + 8, number.shiftRight(64).longValue());

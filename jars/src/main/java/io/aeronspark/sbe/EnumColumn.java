@@ -1,8 +1,5 @@
 package io.aeronspark.sbe;
 
-import org.agrona.DirectBuffer;
-import org.agrona.concurrent.UnsafeBuffer;
-
 /** The names of enum values. A value without a name becomes a text of its number or character. */
 final class EnumColumn extends ValueColumn
 {
@@ -18,10 +15,10 @@ final class EnumColumn extends ValueColumn
     }
 
     @Override
-    void reserve(final DirectBuffer source, final OutputLayout layout)
+    void reserve(final Memory source, final OutputLayout layout)
     {
         reserveValidity(layout, value.level.count);
-        buffers.reserve(layout, length, (long)names.maxLength() * length);
+        buffers.reserve(layout, length, (long)names.maxLength() * length + Name.SLACK);
     }
 
     @Override
@@ -31,28 +28,28 @@ final class EnumColumn extends ValueColumn
     }
 
     @Override
-    void begin(final UnsafeBuffer out)
+    void begin(final Memory out)
     {
         buffers.begin(out);
         at = buffers.data.offset;
     }
 
     @Override
-    void write(final UnsafeBuffer out, final int from, final int rows, final long[] values, final Validity valid)
+    void write(final Memory out, final int from, final int rows, final long[] values, final Validity valid)
     {
         for (int row = 0; row < rows; row++)
         {
             if (valid.get(row))
             {
-                final byte[] name = names.find(values[row]);
-                at = name != null ? NameTable.put(out, at, name) : putUnknown(out, values[row]);
+                final Name name = names.find(values[row]);
+                at = name != null ? name.put(out, at) : putUnknown(out, values[row]);
             }
             buffers.end(out, from + row, at - buffers.data.offset);
         }
         buffers.data.used = at - buffers.data.offset;
     }
 
-    private int putUnknown(final UnsafeBuffer out, final long number)
+    private int putUnknown(final Memory out, final long number)
     {
         return value.primitive == Primitive.CHAR ?
             copier.putByte((int)number, out, at) :

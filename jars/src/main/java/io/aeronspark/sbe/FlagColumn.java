@@ -1,8 +1,5 @@
 package io.aeronspark.sbe;
 
-import org.agrona.DirectBuffer;
-import org.agrona.concurrent.UnsafeBuffer;
-
 /** One bit of a set as a boolean. */
 final class FlagColumn extends ValueColumn
 {
@@ -16,7 +13,7 @@ final class FlagColumn extends ValueColumn
     }
 
     @Override
-    void reserve(final DirectBuffer source, final OutputLayout layout)
+    void reserve(final Memory source, final OutputLayout layout)
     {
         reserveValidity(layout, value.level.count);
         layout.reserve(data, validity.used);
@@ -30,7 +27,7 @@ final class FlagColumn extends ValueColumn
     }
 
     @Override
-    void write(final UnsafeBuffer out, final int from, final int rows, final long[] values, final Validity valid)
+    void write(final Memory out, final int from, final int rows, final long[] values, final Validity valid)
     {
         for (int first = 0; first < rows; first += 64)
         {

@@ -1,8 +1,5 @@
 package io.aeronspark.sbe;
 
-import java.nio.ByteOrder;
-import org.agrona.DirectBuffer;
-
 /** Finds the messages in a value, which is one Aeron message. The numbers are those of a decode table. */
 final class Framing
 {
@@ -26,11 +23,11 @@ final class Framing
     private static final int CLUSTER_SCHEMA = 111;
 
     private final int kind;
-    private final DirectBuffer source;
+    private final Memory source;
     private final MessageReader reader;
     private final long[] clusterFields = new long[MessageRows.CLUSTER_FIELDS];
 
-    Framing(final int kind, final DirectBuffer source, final MessageReader reader)
+    Framing(final int kind, final Memory source, final MessageReader reader)
     {
         this.kind = kind;
         this.source = source;
@@ -87,18 +84,18 @@ final class Framing
     {
         if (kind == LENGTH16)
         {
-            return source.getShort(at, ByteOrder.LITTLE_ENDIAN) & 0xFFFF; // includes itself
+            return source.getShort(at, false) & 0xFFFF; // includes itself
         }
         if (kind == LENGTH32)
         {
-            return 4 + (source.getInt(at, ByteOrder.LITTLE_ENDIAN) & 0xFFFF_FFFFL); // does not include itself
+            return 4 + (source.getInt(at, false) & 0xFFFF_FFFFL); // does not include itself
         }
-        for (final ByteOrder order : new ByteOrder[] {ByteOrder.BIG_ENDIAN, ByteOrder.LITTLE_ENDIAN})
+        for (final boolean isBigEndian : new boolean[] {true, false})
         {
-            final int encoding = source.getShort(at + 4, order) & 0xFFFF;
+            final int encoding = source.getShort(at + 4, isBigEndian) & 0xFFFF;
             if (encoding == SOFH_BIG_ENDIAN_SBE || encoding == SOFH_LITTLE_ENDIAN_SBE)
             {
-                return source.getInt(at, order) & 0xFFFF_FFFFL;
+                return source.getInt(at, isBigEndian) & 0xFFFF_FFFFL;
             }
         }
         return -1;
@@ -112,9 +109,9 @@ final class Framing
             reader.malformed(value, 0, begin, end);
             return;
         }
-        final int blockLength = source.getShort(begin, ByteOrder.LITTLE_ENDIAN) & 0xFFFF;
-        final int template = source.getShort(begin + 2, ByteOrder.LITTLE_ENDIAN) & 0xFFFF;
-        final int schema = source.getShort(begin + 4, ByteOrder.LITTLE_ENDIAN) & 0xFFFF;
+        final int blockLength = source.getShort(begin, false) & 0xFFFF;
+        final int template = source.getShort(begin + 2, false) & 0xFFFF;
+        final int schema = source.getShort(begin + 4, false) & 0xFFFF;
         if (schema != CLUSTER_SCHEMA || template != CLUSTER_TEMPLATE)
         {
             return; // an event of the cluster itself, or of an extension
@@ -128,7 +125,7 @@ final class Framing
         }
         for (int field = 0; field < MessageRows.CLUSTER_FIELDS; field++)
         {
-            clusterFields[field] = source.getLong(block + 8 * field, ByteOrder.LITTLE_ENDIAN);
+            clusterFields[field] = source.getLong(block + 8 * field, false);
         }
         final int before = reader.rows.count;
         reader.read(value, 0, block + blockLength, end, false);

@@ -1,8 +1,5 @@
 package io.aeronspark.sbe;
 
-import org.agrona.DirectBuffer;
-import org.agrona.concurrent.UnsafeBuffer;
-
 /** A group as lists of its entries: null where the message's version does not have it. */
 final class GroupColumn extends Column
 {
@@ -17,7 +14,7 @@ final class GroupColumn extends Column
     }
 
     @Override
-    void reserve(final DirectBuffer source, final OutputLayout layout)
+    void reserve(final Memory source, final OutputLayout layout)
     {
         reserveValidity(layout, level.parent.count);
         lists.reserveOffsets(layout, length);
@@ -32,9 +29,9 @@ final class GroupColumn extends Column
     }
 
     @Override
-    void fill(final DirectBuffer source, final UnsafeBuffer out)
+    void fill(final Memory source, final Memory out)
     {
-        out.setMemory(validity.offset, validity.used, (byte)0);
+        out.clear(validity.offset, validity.used);
         lists.begin(out);
         for (int row = 0; row < length; row++)
         {

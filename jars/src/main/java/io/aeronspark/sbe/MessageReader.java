@@ -1,7 +1,5 @@
 package io.aeronspark.sbe;
 
-import java.nio.ByteOrder;
-import org.agrona.DirectBuffer;
 import org.agrona.collections.Int2ObjectHashMap;
 
 /**
@@ -17,7 +15,7 @@ final class MessageReader
 
     final MessageRows rows = new MessageRows();
     final Fault fault = new Fault();
-    private final DirectBuffer source;
+    private final Memory source;
     private final int mode;
     private final int others;
     private final int schemaId;
@@ -36,8 +34,8 @@ final class MessageReader
     int failedIndex;
 
     MessageReader(
-        final DirectBuffer source,
-        final ByteOrder order,
+        final Memory source,
+        final boolean isBigEndian,
         final int mode,
         final int others,
         final int schemaId,
@@ -50,7 +48,7 @@ final class MessageReader
         this.schemaId = schemaId;
         this.header = header;
         this.types = types;
-        walk = new MessageWalk(source, order, fault);
+        walk = new MessageWalk(source, isBigEndian, fault);
         for (final MessageType type : types)
         {
             typesById.put(type.templateId, type);
@@ -93,9 +91,10 @@ final class MessageReader
             fault.at(at, "only " + (end - at) + " bytes are left, and the header has " + header.length);
             return malformed(value, index, at, end);
         }
-        final int templateId = (int)header.templateId.read(source, at);
-        final long schema = header.schemaId.read(source, at);
-        final int version = (int)Math.min(header.version.read(source, at) & Long.MAX_VALUE, Integer.MAX_VALUE);
+        header.read(source, at);
+        final int templateId = header.templateId;
+        final long schema = header.schemaId;
+        final int version = header.version;
         final MessageType type = schema == schemaId ? typeOf(templateId) : null;
         if (type == null && mustFindEnd)
         {
@@ -119,8 +118,7 @@ final class MessageReader
             type.pad(rows.count);
         }
         type.mark();
-        final long blockLength = header.blockLength.read(source, at);
-        final int next = walk.walk(type.block, at + header.length, blockLength, version, end);
+        final int next = walk.walk(type.block, at + header.length, header.blockLength, version, end);
         entries += walk.entries();
         if (next < 0)
         {

@@ -1,7 +1,5 @@
 package io.aeronspark.sbe;
 
-import java.nio.ByteOrder;
-import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
 
@@ -9,20 +7,18 @@ import java.util.List;
 final class MessageType
 {
     final int templateId;
-    final String name;
-    final byte[] nameBytes;
+    final Name name;
     final boolean isChosen;
     final Block block;
     private final Level[] levels;
     private final int[] counts;
 
-    MessageType(final TableReader table, final Level[] levels, final DataPlaces[] data, final ByteOrder order)
+    MessageType(final TableReader table, final Level[] levels, final DataPlaces[] data, final boolean isBigEndian)
     {
         templateId = table.next();
-        name = table.nextText();
-        nameBytes = name.getBytes(StandardCharsets.UTF_8);
+        name = new Name(table.nextText());
         isChosen = table.nextFlag();
-        block = new Block(table, levels, data, order);
+        block = new Block(table, levels, data, isBigEndian);
         final List<Level> found = new ArrayList<>();
         block.addLevels(found);
         this.levels = found.toArray(new Level[0]);

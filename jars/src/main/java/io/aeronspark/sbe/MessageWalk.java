@@ -1,8 +1,6 @@
 package io.aeronspark.sbe;
 
-import java.nio.ByteOrder;
 import java.util.List;
-import org.agrona.DirectBuffer;
 
 /**
  * Walks a message behind its header, checks all its bounds, and stores where its blocks and data are. Nothing behind
@@ -15,18 +13,18 @@ final class MessageWalk
     /** Entries of one message: more would need more memory than the decoder has. */
     static final int MAX_ENTRIES = 2_000_000;
 
-    private final DirectBuffer source;
-    private final ByteOrder order;
+    private final Memory source;
+    private final boolean isBigEndian;
     private final Fault fault;
     private int end;
     private int version;
     private long entries;
     private long emptyEntries;
 
-    MessageWalk(final DirectBuffer source, final ByteOrder order, final Fault fault)
+    MessageWalk(final Memory source, final boolean isBigEndian, final Fault fault)
     {
         this.source = source;
-        this.order = order;
+        this.isBigEndian = isBigEndian;
         this.fault = fault;
     }
 
@@ -110,7 +108,7 @@ final class MessageWalk
         {
             return fault.at(at, "the length of '" + part.name() + "' is missing");
         }
-        final long length = Primitive.read(source, at + part.lengthOffset(), part.lengthPrimitive(), order);
+        final long length = Primitive.read(source, at + part.lengthOffset(), part.lengthPrimitive(), isBigEndian);
         final int place = at + part.headerLength();
         if (length < 0 || length > end - place)
         {
@@ -133,8 +131,8 @@ final class MessageWalk
         {
             return fault.at(at, "the header of the group '" + part.name() + "' is missing");
         }
-        final long length = Primitive.read(source, at + part.lengthOffset(), part.lengthPrimitive(), order);
-        final long count = Primitive.read(source, at + part.countOffset(), part.countPrimitive(), order);
+        final long length = Primitive.read(source, at + part.lengthOffset(), part.lengthPrimitive(), isBigEndian);
+        final long count = Primitive.read(source, at + part.countOffset(), part.countPrimitive(), isBigEndian);
         final int next = entries(part, at + part.headerLength(), length, count);
         block.level.endGroup(index, true);
         return next;

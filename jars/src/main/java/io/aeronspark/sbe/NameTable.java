@@ -2,23 +2,22 @@ package io.aeronspark.sbe;
 
 import java.nio.charset.StandardCharsets;
 import org.agrona.collections.Long2ObjectHashMap;
-import org.agrona.concurrent.UnsafeBuffer;
 
-/** The names of numbers as UTF-8. Small numbers are looked up in an array. */
+/** The names of numbers. Small numbers are looked up in an array. */
 final class NameTable
 {
     private static final int SMALL = 256;
     private static final int MAX_NUMBER_LENGTH = 20;
 
-    private final byte[][] small = new byte[SMALL][];
-    private final Long2ObjectHashMap<byte[]> large = new Long2ObjectHashMap<>();
+    private final Name[] small = new Name[SMALL];
+    private final Long2ObjectHashMap<Name> large = new Long2ObjectHashMap<>();
     private int maxLength = MAX_NUMBER_LENGTH;
 
     NameTable(final long[] numbers, final String[] names)
     {
         for (int index = 0; index < numbers.length; index++)
         {
-            final byte[] name = names[index].getBytes(StandardCharsets.UTF_8);
+            final Name name = new Name(names[index]);
             maxLength = Math.max(maxLength, name.length);
             if (numbers[index] >= 0 && numbers[index] < SMALL)
             {
@@ -38,22 +37,17 @@ final class NameTable
     }
 
     /** The name of a number, or null. */
-    byte[] find(final long number)
+    Name find(final long number)
     {
         return number >= 0 && number < SMALL ? small[(int)number] : large.get(number);
     }
 
-    /** Write bytes to {@code at}. Returns the index behind them. */
-    static int put(final UnsafeBuffer out, final int at, final byte[] bytes)
-    {
-        out.putBytes(at, bytes, 0, bytes.length);
-        return at + bytes.length;
-    }
-
     /** Write a number as a text. Returns the index behind it. */
-    static int putNumber(final UnsafeBuffer out, final int at, final long number, final boolean isUnsigned)
+    static int putNumber(final Memory out, final int at, final long number, final boolean isUnsigned)
     {
         final String text = isUnsigned ? Long.toUnsignedString(number) : Long.toString(number);
-        return put(out, at, text.getBytes(StandardCharsets.US_ASCII));
+        final byte[] bytes = text.getBytes(StandardCharsets.US_ASCII);
+        out.putBytes(at, bytes);
+        return at + bytes.length;
     }
 }

@@ -1,8 +1,5 @@
 package io.aeronspark.sbe;
 
-import org.agrona.DirectBuffer;
-import org.agrona.concurrent.UnsafeBuffer;
-
 /** Numbers of 1, 2, 4, 8 or 16 bytes: integers as they are, dates, and the bits of floats. 16 bytes are a decimal. */
 final class NumberColumn extends ValueColumn
 {
@@ -16,7 +13,7 @@ final class NumberColumn extends ValueColumn
     }
 
     @Override
-    void reserve(final DirectBuffer source, final OutputLayout layout)
+    void reserve(final Memory source, final OutputLayout layout)
     {
         reserveValidity(layout, value.level.count);
         layout.reserve(data, (long)length * width);
@@ -30,7 +27,7 @@ final class NumberColumn extends ValueColumn
     }
 
     @Override
-    void write(final UnsafeBuffer out, final int from, final int rows, final long[] values, final Validity valid)
+    void write(final Memory out, final int from, final int rows, final long[] values, final Validity valid)
     {
         int at = data.offset + from * width;
         switch (width)
@@ -64,7 +61,7 @@ final class NumberColumn extends ValueColumn
         }
     }
 
-    private void writeDecimals(final UnsafeBuffer out, final int start, final int rows, final long[] values)
+    private void writeDecimals(final Memory out, final int start, final int rows, final long[] values)
     {
         final long sign = value.primitive == Primitive.UINT64 ? 0 : -1L;
         int at = start;

@@ -1,8 +1,5 @@
 package io.aeronspark.sbe;
 
-import java.nio.ByteOrder;
-import org.agrona.DirectBuffer;
-
 /** The primitive types by their numbers in a decode table, and how one value of them is read. */
 final class Primitive
 {
@@ -30,23 +27,18 @@ final class Primitive
         return SIZES[primitive];
     }
 
-    static ByteOrder byteOrder(final boolean isBigEndian)
-    {
-        return isBigEndian ? ByteOrder.BIG_ENDIAN : ByteOrder.LITTLE_ENDIAN;
-    }
-
     /** Read a value: an integer with or without sign extension as its type says, of a float its bits. */
-    static long read(final DirectBuffer source, final int index, final int primitive, final ByteOrder order)
+    static long read(final Memory source, final int index, final int primitive, final boolean isBigEndian)
     {
         return switch (primitive)
         {
             case INT8 -> source.getByte(index);
-            case INT16 -> source.getShort(index, order);
-            case INT32, FLOAT -> source.getInt(index, order);
-            case INT64, UINT64, DOUBLE -> source.getLong(index, order);
+            case INT16 -> source.getShort(index, isBigEndian);
+            case INT32, FLOAT -> source.getInt(index, isBigEndian);
+            case INT64, UINT64, DOUBLE -> source.getLong(index, isBigEndian);
             case CHAR, UINT8 -> source.getByte(index) & 0xFF;
-            case UINT16 -> source.getShort(index, order) & 0xFFFF;
-            case UINT32 -> source.getInt(index, order) & 0xFFFF_FFFFL;
+            case UINT16 -> source.getShort(index, isBigEndian) & 0xFFFF;
+            case UINT32 -> source.getInt(index, isBigEndian) & 0xFFFF_FFFFL;
             default -> throw new IllegalArgumentException("primitive type " + primitive);
         };
     }

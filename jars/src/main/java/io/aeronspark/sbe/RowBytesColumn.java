@@ -1,8 +1,5 @@
 package io.aeronspark.sbe;
 
-import org.agrona.DirectBuffer;
-import org.agrona.concurrent.UnsafeBuffer;
-
 /** The name of each row's message type, or the bytes of each malformed message; null for other rows. */
 final class RowBytesColumn extends Column
 {
@@ -17,7 +14,7 @@ final class RowBytesColumn extends Column
     }
 
     @Override
-    void reserve(final DirectBuffer source, final OutputLayout layout)
+    void reserve(final Memory source, final OutputLayout layout)
     {
         long bytes = rows.corruptBytes;
         if (isName)
@@ -25,11 +22,11 @@ final class RowBytesColumn extends Column
             bytes = 0;
             for (int row = 0; row < rows.count; row++)
             {
-                bytes += rows.types[row] == null ? 0 : rows.types[row].nameBytes.length;
+                bytes += rows.types[row] == null ? 0 : rows.types[row].name.length;
             }
         }
         reserveValidity(layout, rows.count);
-        buffers.reserve(layout, length, bytes);
+        buffers.reserve(layout, length, bytes + Name.SLACK);
     }
 
     @Override
@@ -39,9 +36,9 @@ final class RowBytesColumn extends Column
     }
 
     @Override
-    void fill(final DirectBuffer source, final UnsafeBuffer out)
+    void fill(final Memory source, final Memory out)
     {
-        out.setMemory(validity.offset, validity.used, (byte)0);
+        out.clear(validity.offset, validity.used);
         buffers.begin(out);
         final int start = buffers.data.offset;
         int at = start;
@@ -57,11 +54,11 @@ final class RowBytesColumn extends Column
                 setBit(out, validity.offset, row);
                 if (isName)
                 {
-                    at = NameTable.put(out, at, rows.types[row].nameBytes);
+                    at = rows.types[row].name.put(out, at);
                 }
                 else
                 {
-                    source.getBytes(rows.corruptPlaces[row], out, at, bytes);
+                    source.copyTo(rows.corruptPlaces[row], out, at, bytes);
                     at += bytes;
                 }
             }

@@ -1,12 +1,12 @@
 package io.aeronspark.sbe;
 
-import org.agrona.DirectBuffer;
-import org.agrona.concurrent.UnsafeBuffer;
-
-/** A number of each row: where it came from, or what its header says. A negative number of a header is null. */
+/**
+ * A number of each row: where it came from, or what its header says. A negative number of a header is null; a column
+ * without nulls needs no validity bits.
+ */
 final class RowColumn extends Column
 {
-    /** The number of a row. */
+    /** Finds the number of a row. */
     interface Number
     {
         long of(MessageRows rows, int row);
@@ -27,7 +27,7 @@ final class RowColumn extends Column
     }
 
     @Override
-    void reserve(final DirectBuffer source, final OutputLayout layout)
+    void reserve(final Memory source, final OutputLayout layout)
     {
         reserveValidity(layout, rows.count);
         layout.reserve(data, (long)width * length);
@@ -41,9 +41,9 @@ final class RowColumn extends Column
     }
 
     @Override
-    void fill(final DirectBuffer source, final UnsafeBuffer out)
+    void fill(final Memory source, final Memory out)
     {
-        out.setMemory(validity.offset, validity.used, (byte)0);
+        out.clear(validity.offset, validity.used);
         for (int row = 0; row < length; row++)
         {
             final long value = number.of(rows, row);
@@ -51,7 +51,7 @@ final class RowColumn extends Column
             {
                 nulls++;
             }
-            else
+            else if (isNullable)
             {
                 setBit(out, validity.offset, row);
             }

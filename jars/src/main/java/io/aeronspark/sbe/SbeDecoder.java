@@ -1,8 +1,6 @@
 package io.aeronspark.sbe;
 
-import java.nio.ByteOrder;
 import org.agrona.collections.Int2ObjectHashMap;
-import org.agrona.concurrent.UnsafeBuffer;
 
 /**
  * Decodes values of an Arrow column into further columns, as a decode table says. For each batch, the caller walks some
@@ -17,10 +15,10 @@ public final class SbeDecoder
     private static final int MAX_ENTRIES = 256 * 1024;
     private static final int MAX_ROWS = 1024 * 1024;
 
-    private final UnsafeBuffer source = new UnsafeBuffer(0, 0);
-    private final UnsafeBuffer out = new UnsafeBuffer(0, 0);
-    private final UnsafeBuffer offsets = new UnsafeBuffer(0, 0);
-    private final UnsafeBuffer validity = new UnsafeBuffer(0, 0);
+    private final Memory source = new Memory();
+    private final Memory out = new Memory();
+    private final Memory offsets = new Memory();
+    private final Memory validity = new Memory();
     private final OutputLayout layout = new OutputLayout();
     private final Places places = new Places();
     private final Level[] levels;
@@ -41,12 +39,12 @@ public final class SbeDecoder
         {
             throw new IllegalArgumentException("the decode table has version " + numbers[0]);
         }
-        final ByteOrder order = Primitive.byteOrder(table.nextFlag());
+        final boolean isBigEndian = table.nextFlag();
         final int framingKind = table.next();
         final int mode = table.next();
         final int others = table.next();
         final int schemaId = table.next();
-        final MessageHeader header = new MessageHeader(table, order);
+        final MessageHeader header = new MessageHeader(table, isBigEndian);
         levels = new Level[table.next()];
         for (int index = 0; index < levels.length; index++)
         {
@@ -58,14 +56,14 @@ public final class SbeDecoder
         int chosen = 0;
         for (int index = 0; index < types.length; index++)
         {
-            types[index] = new MessageType(table, levels, data, order);
+            types[index] = new MessageType(table, levels, data, isBigEndian);
             addBlocks(types[index].block, blocks);
             chosen += types[index].isChosen ? 1 : 0;
         }
         maxRows = Math.max(1024, MAX_ROWS / Math.max(1, chosen));
-        reader = new MessageReader(source, order, mode, others, schemaId, header, types);
+        reader = new MessageReader(source, isBigEndian, mode, others, schemaId, header, types);
         framing = new Framing(framingKind, source, reader);
-        columns = new ColumnFactory(table, levels, data, blocks, reader.rows, order).columns(null);
+        columns = new ColumnFactory(table, levels, data, blocks, reader.rows, isBigEndian).columns(null);
     }
 
     private void addBlocks(final Block block, final Int2ObjectHashMap<Block> found)

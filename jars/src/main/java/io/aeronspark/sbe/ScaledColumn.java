@@ -2,8 +2,6 @@ package io.aeronspark.sbe;
 
 import java.math.BigDecimal;
 import java.math.BigInteger;
-import org.agrona.DirectBuffer;
-import org.agrona.concurrent.UnsafeBuffer;
 
 /**
  * Decimals of a mantissa and an exponent, which may be on the wire, as doubles or as decimals of one precision and
@@ -57,7 +55,7 @@ final class ScaledColumn extends Column implements ValueCheck
     }
 
     @Override
-    public boolean fits(final DirectBuffer source, final int base, final int version)
+    public boolean fits(final Memory source, final int base, final int version)
     {
         if (isAbsent(version) || isNull(source, base))
         {
@@ -72,19 +70,19 @@ final class ScaledColumn extends Column implements ValueCheck
         return mantissa.since > version || (!isConstant && exponent.since > version);
     }
 
-    private boolean isNull(final DirectBuffer source, final int base)
+    private boolean isNull(final Memory source, final int base)
     {
         return mantissa.isNull(mantissa.readOne(source, base)) ||
             (!isConstant && exponent.isNull(exponent.readOne(source, base)));
     }
 
-    private long exponent(final DirectBuffer source, final int base)
+    private long exponent(final Memory source, final int base)
     {
         return isConstant ? constant : exponent.readOne(source, base);
     }
 
     /** The value times ten to the power of the scale, or null if that is not an integer that a decimal can hold. */
-    private BigInteger unscaled(final DirectBuffer source, final int base)
+    private BigInteger unscaled(final Memory source, final int base)
     {
         final BigInteger number = DecimalColumn.integer(mantissa.readOne(source, base), mantissa.primitive);
         if (number.signum() == 0)
@@ -106,7 +104,7 @@ final class ScaledColumn extends Column implements ValueCheck
     }
 
     @Override
-    void reserve(final DirectBuffer source, final OutputLayout layout)
+    void reserve(final Memory source, final OutputLayout layout)
     {
         final int width = precision > 0 ? 16 : 8;
         reserveValidity(layout, mantissa.level.count);
@@ -121,10 +119,10 @@ final class ScaledColumn extends Column implements ValueCheck
     }
 
     @Override
-    void fill(final DirectBuffer source, final UnsafeBuffer out)
+    void fill(final Memory source, final Memory out)
     {
         final Level level = mantissa.level;
-        out.setMemory(validity.offset, validity.used, (byte)0);
+        out.clear(validity.offset, validity.used);
         for (int row = 0; row < length; row++)
         {
             final int base = level.bases[row];
@@ -145,7 +143,7 @@ final class ScaledColumn extends Column implements ValueCheck
         }
     }
 
-    private double toDouble(final DirectBuffer source, final int base)
+    private double toDouble(final Memory source, final int base)
     {
         final long number = mantissa.readOne(source, base);
         final long exponent = exponent(source, base);

@@ -1,9 +1,5 @@
 package io.aeronspark.sbe;
 
-import java.nio.charset.StandardCharsets;
-import org.agrona.DirectBuffer;
-import org.agrona.concurrent.UnsafeBuffer;
-
 /** The names of a set's choices as a list: in the schema's order, then the numbers of bits that have no name. */
 final class SetColumn extends Column
 {
@@ -14,7 +10,7 @@ final class SetColumn extends Column
     private final VariableBuffers texts = new VariableBuffers();
     private final Value value;
     private final long[] bits;
-    private final byte[][] names;
+    private final Name[] names;
     private long known;
     private int elements;
 
@@ -22,16 +18,16 @@ final class SetColumn extends Column
     {
         this.value = value;
         this.bits = bits;
-        this.names = new byte[names.length][];
+        this.names = new Name[names.length];
         for (int index = 0; index < names.length; index++)
         {
-            this.names[index] = names[index].getBytes(StandardCharsets.UTF_8);
+            this.names[index] = new Name(names[index]);
             known |= 1L << bits[index];
         }
     }
 
     @Override
-    void reserve(final DirectBuffer source, final OutputLayout layout)
+    void reserve(final Memory source, final OutputLayout layout)
     {
         final Level level = value.level;
         reserveValidity(layout, level.count);
@@ -58,7 +54,7 @@ final class SetColumn extends Column
         elements = Math.toIntExact(count);
         lists.reserveOffsets(layout, length);
         layout.reserve(elementValidity, 0);
-        texts.reserve(layout, elements, bytes);
+        texts.reserve(layout, elements, bytes + Name.SLACK);
     }
 
     @Override
@@ -73,7 +69,7 @@ final class SetColumn extends Column
     }
 
     @Override
-    void fill(final DirectBuffer source, final UnsafeBuffer out)
+    void fill(final Memory source, final Memory out)
     {
         final Level level = value.level;
         fillPresence(level, value.since, out);
@@ -91,7 +87,7 @@ final class SetColumn extends Column
                 {
                     if ((set & 1L << bits[index]) != 0)
                     {
-                        at = NameTable.put(out, at, names[index]);
+                        at = names[index].put(out, at);
                         texts.end(out, element++, at - start);
                     }
                 }

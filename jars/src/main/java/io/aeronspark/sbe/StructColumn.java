@@ -1,8 +1,5 @@
 package io.aeronspark.sbe;
 
-import org.agrona.DirectBuffer;
-import org.agrona.concurrent.UnsafeBuffer;
-
 /** A composite, an entry of a group, or a message among several: its members are columns of the same level. */
 final class StructColumn extends Column
 {
@@ -18,7 +15,7 @@ final class StructColumn extends Column
     }
 
     @Override
-    void reserve(final DirectBuffer source, final OutputLayout layout)
+    void reserve(final Memory source, final OutputLayout layout)
     {
         reserveValidity(layout, level.count);
         for (final Column child : children)
@@ -38,7 +35,7 @@ final class StructColumn extends Column
     }
 
     @Override
-    void fill(final DirectBuffer source, final UnsafeBuffer out)
+    void fill(final Memory source, final Memory out)
     {
         fillPresence(level, since, out);
         for (final Column child : children)

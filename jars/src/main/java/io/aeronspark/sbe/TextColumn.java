@@ -1,8 +1,5 @@
 package io.aeronspark.sbe;
 
-import org.agrona.DirectBuffer;
-import org.agrona.concurrent.UnsafeBuffer;
-
 /** Character arrays of a fixed length, up to their first NUL; or byte arrays, without a copier and as they are. */
 final class TextColumn extends Column
 {
@@ -23,7 +20,7 @@ final class TextColumn extends Column
     }
 
     @Override
-    void reserve(final DirectBuffer source, final OutputLayout layout)
+    void reserve(final Memory source, final OutputLayout layout)
     {
         reserveValidity(layout, level.count);
         buffers.reserve(layout, length, (copier == null ? 1L : TextCopier.MAX_GROWTH) * bytes * length);
@@ -36,15 +33,16 @@ final class TextColumn extends Column
     }
 
     @Override
-    void fill(final DirectBuffer source, final UnsafeBuffer out)
+    void fill(final Memory source, final Memory out)
     {
         fillPresence(level, since, out);
         buffers.begin(out);
         final int start = buffers.data.offset;
         int at = start;
+        final boolean isEverywhere = level.isEverywhere(since);
         for (int row = 0; row < length; row++)
         {
-            if (level.isPresent(row, since))
+            if (isEverywhere || level.isPresent(row, since))
             {
                 at = put(source, level.bases[row] + offset, out, at);
             }
@@ -53,13 +51,13 @@ final class TextColumn extends Column
         buffers.data.used = at - start;
     }
 
-    private int put(final DirectBuffer source, final int place, final UnsafeBuffer out, final int at)
+    private int put(final Memory source, final int place, final Memory out, final int at)
     {
         if (copier == null)
         {
-            source.getBytes(place, out, at, bytes);
+            source.copyTo(place, out, at, bytes);
             return at + bytes;
         }
-        return copier.copy(source, place, TextCopier.lengthBeforeNul(source, place, bytes), out, at);
+        return copier.copyBeforeNul(source, place, bytes, out, at);
     }
 }

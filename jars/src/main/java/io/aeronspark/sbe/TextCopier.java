@@ -2,8 +2,6 @@ package io.aeronspark.sbe;
 
 import java.nio.charset.Charset;
 import java.nio.charset.StandardCharsets;
-import org.agrona.DirectBuffer;
-import org.agrona.concurrent.UnsafeBuffer;
 
 /**
  * Copies texts as UTF-8 that is always valid: bytes that are no character in the text's encoding become U+FFFD. One
@@ -15,6 +13,17 @@ final class TextCopier
 
     private static final long HIGH_BITS = 0x8080_8080_8080_8080L;
     private static final long LOW_BITS = 0x0101_0101_0101_0101L;
+
+    /** For each count of bytes, a word that has all bits of so many first bytes. */
+    private static final long[] ONES = new long[9];
+
+    static
+    {
+        for (int bytes = 1; bytes <= 8; bytes++)
+        {
+            ONES[bytes] = -1L >>> 64 - 8 * bytes;
+        }
+    }
 
     private enum Kind
     {
@@ -36,18 +45,31 @@ final class TextCopier
         charset = kind == Kind.OTHER ? Charset.forName(name) : StandardCharsets.UTF_8;
     }
 
-    /** Bytes of a text of at most {@code length} bytes before its first NUL. */
-    static int lengthBeforeNul(final DirectBuffer source, final int start, final int length)
+    /** Copy a text of at most {@code length} bytes up to its first NUL. Returns the index behind the copy. */
+    int copyBeforeNul(final Memory source, final int start, final int length, final Memory out, final int to)
     {
         int at = 0;
         for (; at + 8 <= length; at += 8)
         {
-            final long bytes = source.getLong(start + at);
-            if ((bytes - LOW_BITS & ~bytes & HIGH_BITS) != 0)
+            final long word = source.getLong(start + at, false);
+            final long nuls = word - LOW_BITS & ~word & HIGH_BITS;
+            final int before = nuls == 0 ? 8 : Long.numberOfTrailingZeros(nuls) >> 3;
+            if ((word & HIGH_BITS & ONES[before]) != 0)
             {
-                break;
+                return copyOthers(source, start + at, lengthBeforeNul(source, start + at, length - at), out, to + at);
+            }
+            out.putLittleEndian(to + at, word); // what is behind the NUL is overwritten by the next text
+            if (before < 8)
+            {
+                return to + at + before;
             }
         }
+        return copy(source, start + at, lengthBeforeNul(source, start + at, length - at), out, to + at);
+    }
+
+    private static int lengthBeforeNul(final Memory source, final int start, final int length)
+    {
+        int at = 0;
         while (at < length && source.getByte(start + at) != 0)
         {
             at++;
@@ -56,17 +78,17 @@ final class TextCopier
     }
 
     /** Copy a text to {@code to}. Returns the index behind the copy. */
-    int copy(final DirectBuffer source, final int start, final int length, final UnsafeBuffer out, final int to)
+    int copy(final Memory source, final int start, final int length, final Memory out, final int to)
     {
         int at = 0;
         for (; at + 8 <= length; at += 8)
         {
-            final long bytes = source.getLong(start + at);
-            if ((bytes & HIGH_BITS) != 0)
+            final long word = source.getLong(start + at, false);
+            if ((word & HIGH_BITS) != 0)
             {
                 break;
             }
-            out.putLong(to + at, bytes);
+            out.putLittleEndian(to + at, word);
         }
         for (; at < length; at++)
         {
@@ -82,7 +104,7 @@ final class TextCopier
 
     /** Copy the rest of a text, which begins with a byte that is not ASCII. */
     private int copyOthers(
-        final DirectBuffer source, final int start, final int length, final UnsafeBuffer out, final int to)
+        final Memory source, final int start, final int length, final Memory out, final int to)
     {
         return switch (kind)
         {
@@ -90,8 +112,7 @@ final class TextCopier
             case OTHER ->
             {
                 // An encoding whose state spans bytes is only broken here by an ASCII byte, which ends a character.
-                final byte[] bytes = new byte[length];
-                source.getBytes(start, bytes);
+                final byte[] bytes = source.getBytes(start, length);
                 final byte[] text = new String(bytes, charset).getBytes(StandardCharsets.UTF_8);
                 out.putBytes(to, text);
                 yield to + text.length;
@@ -101,7 +122,7 @@ final class TextCopier
     }
 
     private int copyBytes(
-        final DirectBuffer source, final int start, final int length, final UnsafeBuffer out, final int to)
+        final Memory source, final int start, final int length, final Memory out, final int to)
     {
         int next = to;
         for (int at = start; at < start + length; at++)
@@ -112,7 +133,7 @@ final class TextCopier
     }
 
     /** Write one byte as a character of its own. Returns the index behind it. */
-    int putByte(final int one, final UnsafeBuffer out, final int to)
+    int putByte(final int one, final Memory out, final int to)
     {
         if (one < 0x80)
         {
@@ -129,7 +150,7 @@ final class TextCopier
     }
 
     private static int copyUtf8(
-        final DirectBuffer source, final int start, final int length, final UnsafeBuffer out, final int to)
+        final Memory source, final int start, final int length, final Memory out, final int to)
     {
         int next = to;
         int at = start;
@@ -152,7 +173,7 @@ final class TextCopier
     }
 
     /** Bytes of the valid character at {@code at}, or 0 if the bytes there are none. */
-    private static int characterLength(final DirectBuffer source, final int at, final int end)
+    private static int characterLength(final Memory source, final int at, final int end)
     {
         final int first = source.getByte(at) & 0xFF;
         if (first < 0x80)
@@ -177,7 +198,7 @@ final class TextCopier
         return isWrong ? 0 : length;
     }
 
-    private static int putReplacement(final UnsafeBuffer out, final int to)
+    private static int putReplacement(final Memory out, final int to)
     {
         out.putByte(to, (byte)0xEF);
         out.putByte(to + 1, (byte)0xBF);

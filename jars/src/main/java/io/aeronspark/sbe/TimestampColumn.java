@@ -1,8 +1,5 @@
 package io.aeronspark.sbe;
 
-import org.agrona.DirectBuffer;
-import org.agrona.concurrent.UnsafeBuffer;
-
 /** Times in microseconds, of times in seconds (unit 0), milli- (3), micro- (6) or nanoseconds (9), which are cut. */
 final class TimestampColumn extends ValueColumn implements ValueCheck
 {
@@ -26,7 +23,7 @@ final class TimestampColumn extends ValueColumn implements ValueCheck
     }
 
     @Override
-    public boolean fits(final DirectBuffer source, final int base, final int version)
+    public boolean fits(final Memory source, final int base, final int version)
     {
         if (value.since > version)
         {
@@ -48,7 +45,7 @@ final class TimestampColumn extends ValueColumn implements ValueCheck
     }
 
     @Override
-    void reserve(final DirectBuffer source, final OutputLayout layout)
+    void reserve(final Memory source, final OutputLayout layout)
     {
         reserveValidity(layout, value.level.count);
         layout.reserve(data, 8L * length);
@@ -62,7 +59,7 @@ final class TimestampColumn extends ValueColumn implements ValueCheck
     }
 
     @Override
-    void write(final UnsafeBuffer out, final int from, final int rows, final long[] values, final Validity valid)
+    void write(final Memory out, final int from, final int rows, final long[] values, final Validity valid)
     {
         int at = data.offset + 8 * from;
         if (unit < 9)

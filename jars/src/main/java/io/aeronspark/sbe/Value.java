@@ -1,8 +1,5 @@
 package io.aeronspark.sbe;
 
-import java.nio.ByteOrder;
-import org.agrona.DirectBuffer;
-
 /** A primitive value of each entry of a level: its place, its type, the version it came with, and its null value. */
 final class Value
 {
@@ -17,10 +14,9 @@ final class Value
     final int primitive;
     private final int nullKind;
     private final long nullValue;
-    private final ByteOrder order;
     private final boolean isBigEndian;
 
-    Value(final TableReader table, final Level[] levels, final Level elements, final ByteOrder order)
+    Value(final TableReader table, final Level[] levels, final Level elements, final boolean isBigEndian)
     {
         final int number = table.next();
         level = number < 0 ? elements : levels[number];
@@ -29,14 +25,13 @@ final class Value
         primitive = table.next();
         nullKind = table.next();
         nullValue = table.nextLong();
-        this.order = order;
-        isBigEndian = order == ByteOrder.BIG_ENDIAN;
+        this.isBigEndian = isBigEndian;
     }
 
     /** Read one value, of a block that has it. */
-    long readOne(final DirectBuffer source, final int base)
+    long readOne(final Memory source, final int base)
     {
-        return Primitive.read(source, base + offset, primitive, order);
+        return Primitive.read(source, base + offset, primitive, isBigEndian);
     }
 
     boolean isNull(final long value)
@@ -50,7 +45,7 @@ final class Value
     }
 
     /** Read the values of {@code rows} entries from {@code from}, and which of them are present and not null. */
-    void read(final DirectBuffer source, final int from, final int rows, final long[] values, final Validity valid)
+    void read(final Memory source, final int from, final int rows, final long[] values, final Validity valid)
     {
         valid.setAll(rows);
         if (level.isEverywhere(since))
@@ -116,7 +111,7 @@ final class Value
     }
 
     // One loop for each width: a switch for each value would take longer than the rest.
-    private void readAll(final DirectBuffer source, final int from, final int rows, final long[] values)
+    private void readAll(final Memory source, final int from, final int rows, final long[] values)
     {
         final int[] bases = level.bases;
         switch (primitive)
@@ -132,7 +127,7 @@ final class Value
     }
 
     private void readBytes(
-        final DirectBuffer source, final int[] bases, final int from, final int rows, final long[] values,
+        final Memory source, final int[] bases, final int from, final int rows, final long[] values,
         final long mask)
     {
         for (int row = 0; row < rows; row++)
@@ -142,55 +137,55 @@ final class Value
     }
 
     private void readShorts(
-        final DirectBuffer source, final int[] bases, final int from, final int rows, final long[] values,
+        final Memory source, final int[] bases, final int from, final int rows, final long[] values,
         final long mask)
     {
         if (isBigEndian)
         {
             for (int row = 0; row < rows; row++)
             {
-                values[row] = source.getShort(bases[from + row] + offset, ByteOrder.BIG_ENDIAN) & mask;
+                values[row] = source.getShort(bases[from + row] + offset, true) & mask;
             }
             return;
         }
         for (int row = 0; row < rows; row++)
         {
-            values[row] = source.getShort(bases[from + row] + offset, ByteOrder.LITTLE_ENDIAN) & mask;
+            values[row] = source.getShort(bases[from + row] + offset, false) & mask;
         }
     }
 
     private void readInts(
-        final DirectBuffer source, final int[] bases, final int from, final int rows, final long[] values,
+        final Memory source, final int[] bases, final int from, final int rows, final long[] values,
         final long mask)
     {
         if (isBigEndian)
         {
             for (int row = 0; row < rows; row++)
             {
-                values[row] = source.getInt(bases[from + row] + offset, ByteOrder.BIG_ENDIAN) & mask;
+                values[row] = source.getInt(bases[from + row] + offset, true) & mask;
             }
             return;
         }
         for (int row = 0; row < rows; row++)
         {
-            values[row] = source.getInt(bases[from + row] + offset, ByteOrder.LITTLE_ENDIAN) & mask;
+            values[row] = source.getInt(bases[from + row] + offset, false) & mask;
         }
     }
 
     private void readLongs(
-        final DirectBuffer source, final int[] bases, final int from, final int rows, final long[] values)
+        final Memory source, final int[] bases, final int from, final int rows, final long[] values)
     {
         if (isBigEndian)
         {
             for (int row = 0; row < rows; row++)
             {
-                values[row] = source.getLong(bases[from + row] + offset, ByteOrder.BIG_ENDIAN);
+                values[row] = source.getLong(bases[from + row] + offset, true);
             }
             return;
         }
         for (int row = 0; row < rows; row++)
         {
-            values[row] = source.getLong(bases[from + row] + offset, ByteOrder.LITTLE_ENDIAN);
+            values[row] = source.getLong(bases[from + row] + offset, false);
         }
     }
 }

@@ -1,12 +1,10 @@
 package io.aeronspark.sbe;
 
-import org.agrona.DirectBuffer;
-
 /** Checks that a value fits the type of its column. */
 interface ValueCheck
 {
     /** Whether the value of the block at {@code base}, of a message of this version, is absent, null or fits. */
-    boolean fits(DirectBuffer source, int base, int version);
+    boolean fits(Memory source, int base, int version);
 
     /** Name of the field. */
     String name();

@@ -1,8 +1,5 @@
 package io.aeronspark.sbe;
 
-import org.agrona.DirectBuffer;
-import org.agrona.concurrent.UnsafeBuffer;
-
 /** A column that makes something of one primitive value; it reads and writes some rows at a time. */
 abstract class ValueColumn extends Column
 {
@@ -23,7 +20,7 @@ abstract class ValueColumn extends Column
     }
 
     @Override
-    final void fill(final DirectBuffer source, final UnsafeBuffer out)
+    final void fill(final Memory source, final Memory out)
     {
         begin(out);
         for (int from = 0; from < length; from += Value.CHUNK)
@@ -40,11 +37,11 @@ abstract class ValueColumn extends Column
     }
 
     /** Prepare the buffers before the first rows. */
-    void begin(final UnsafeBuffer out)
+    void begin(final Memory out)
     {
         // most columns have nothing to prepare
     }
 
     /** Write the values of {@code rows} rows from {@code from}; it may make further ones null. */
-    abstract void write(UnsafeBuffer out, int from, int rows, long[] values, Validity valid);
+    abstract void write(Memory out, int from, int rows, long[] values, Validity valid);
 }

@@ -1,7 +1,5 @@
 package io.aeronspark.sbe;
 
-import org.agrona.concurrent.UnsafeBuffer;
-
 /** The buffers of texts, bytes or lists: int32 offsets, and for texts and bytes their data. */
 final class VariableBuffers
 {
@@ -20,13 +18,13 @@ final class VariableBuffers
         offsets.used = 4 * (rows + 1);
     }
 
-    void begin(final UnsafeBuffer out)
+    void begin(final Memory out)
     {
         out.putInt(offsets.offset, 0);
     }
 
     /** Store the end of a row, in bytes or elements from the start of the column. */
-    void end(final UnsafeBuffer out, final int row, final int end)
+    void end(final Memory out, final int row, final int end)
     {
         out.putInt(offsets.offset + 4 * (row + 1), end);
     }

@@ -1,7 +1,6 @@
 package io.aeronspark.sbe;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
-import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.aeronspark.reading.ArrowColumns;
 import java.nio.charset.StandardCharsets;
@@ -13,10 +12,28 @@ class TextCopierTest
 {
     private static String copy(final String charset, final String hex)
     {
-        final UnsafeBuffer source = new UnsafeBuffer(HexFormat.of().parseHex(hex));
-        final UnsafeBuffer out = ArrowColumns.direct(TextCopier.MAX_GROWTH * source.capacity());
-        final int end = new TextCopier(charset).copy(source, 0, source.capacity(), out, 0);
-        assertTrue(end <= TextCopier.MAX_GROWTH * source.capacity());
+        final byte[] bytes = HexFormat.of().parseHex(hex);
+        final UnsafeBuffer out = ArrowColumns.direct(TextCopier.MAX_GROWTH * bytes.length);
+        final int end = new TextCopier(charset).copy(memoryOf(direct(bytes)), 0, bytes.length, memoryOf(out), 0);
+        return text(out, end);
+    }
+
+    private static UnsafeBuffer direct(final byte[] bytes)
+    {
+        final UnsafeBuffer buffer = ArrowColumns.direct(bytes.length);
+        buffer.putBytes(0, bytes);
+        return buffer;
+    }
+
+    private static Memory memoryOf(final UnsafeBuffer buffer)
+    {
+        final Memory memory = new Memory();
+        memory.wrap(buffer.addressOffset(), buffer.capacity());
+        return memory;
+    }
+
+    private static String text(final UnsafeBuffer out, final int end)
+    {
         final byte[] text = new byte[end];
         out.getBytes(0, text);
         return new String(text, StandardCharsets.UTF_8);
@@ -55,19 +72,34 @@ class TextCopierTest
     }
 
     @Test
-    void findsTheFirstNulAtAnyPlace()
+    void endsATextAtItsFirstNul()
     {
+        final byte[] letters = "abcdefghijklmnopqrstuvwxyz".getBytes(StandardCharsets.US_ASCII);
         for (int length = 0; length < 20; length++)
         {
-            final UnsafeBuffer source = new UnsafeBuffer("ab80ffab80ffab80ff80".repeat(2).getBytes(StandardCharsets.US_ASCII));
-            assertEquals(length, TextCopier.lengthBeforeNul(source, 3, length));
-            for (int nul = 0; nul < length; nul++)
+            for (int nul = 0; nul <= length; nul++)
             {
-                final UnsafeBuffer cut = new UnsafeBuffer(source.byteArray().clone());
-                cut.putByte(3 + nul, (byte)0);
-                cut.putByte(3 + length - 1, (byte)0);
-                assertEquals(nul, TextCopier.lengthBeforeNul(cut, 3, length));
+                final byte[] bytes = letters.clone();
+                bytes[3 + nul] = 0;
+                bytes[3 + length] = (byte)0xFF; // is not part of the text
+                final UnsafeBuffer out = ArrowColumns.direct(TextCopier.MAX_GROWTH * 20);
+                final UnsafeBuffer source = direct(bytes);
+                final int end = new TextCopier("UTF-8").copyBeforeNul(memoryOf(source), 3, length, memoryOf(out), 0);
+                assertEquals("defghijklmnopqrstuvw".substring(0, Math.min(nul, length)), text(out, end));
             }
+        }
+    }
+
+    @Test
+    void replacesNoByteBehindTheFirstNul()
+    {
+        for (final String hex : new String[] {"6100ff0000000000", "6100ff", "00ff000000000000ff", "ff00ff0000000000"})
+        {
+            final byte[] bytes = HexFormat.of().parseHex(hex);
+            final UnsafeBuffer out = ArrowColumns.direct(TextCopier.MAX_GROWTH * bytes.length);
+            final int end = new TextCopier("US-ASCII").copyBeforeNul(
+                memoryOf(direct(bytes)), 0, bytes.length, memoryOf(out), 0);
+            assertEquals(hex.startsWith("61") ? "a" : hex.startsWith("ff") ? "\uFFFD" : "", text(out, end));
         }
     }
 }
