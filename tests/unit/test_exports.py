@@ -24,6 +24,7 @@ ERRORS = {
     *("StillWorking", "TamperedError", "TransportError", "UsageError", "WaitTimeout"),
 }
 LAZY = {"__version__", "node", "spark"}
+FUNCTIONS = {"from_sbe"}
 ENDPOINT = {
     *("Client", "ClientOptions", "Connection", "ReceivedFile", "Server", "ServerOptions", "UnconfirmedTransfer"),
     "connect",
@@ -55,7 +56,7 @@ def output_of(code: str) -> str:
 
 
 def test_the_package_has_exactly_the_public_names() -> None:
-    assert set(aeron_spark.__all__) == ERRORS | LAZY | ENDPOINT | set(STREAMS) | {"StreamInfo", "aio"}
+    assert set(aeron_spark.__all__) == ERRORS | LAZY | FUNCTIONS | ENDPOINT | set(STREAMS) | {"StreamInfo", "aio"}
     assert set(aeron_spark.__all__) <= set(dir(aeron_spark))
 
 
