@@ -9,16 +9,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from aeron_spark import from_sbe
+from aeron_spark.errors import DataFormatError
 from aeron_spark.node import NodeHandle
 from tests.aeron.stream_store import rows as staging
 from tests.aeron.streams import Stream
 from tests.sbe_orders import SCHEMA, VERSION_1, encode_heartbeat, encode_order, encode_order_of_version_1
 from tests.sbe_vectors import FOLDER, MISSING, OTHER_SCHEMAS, Vector, as_row, columns_of, read_set, same, schema_of
 from tests.spark.queries import run_to_end
+from tests.spark.simulated_engine import make_source
 from tests.spark.stream_server import StreamServer, write_frame
 
 SETS: Final = ("car", "car-extension", "market", "market-be", "nested-groups")
@@ -246,3 +249,17 @@ def test_a_function_decodes_a_column_without_aeron(spark: SparkSession, schema_f
     assert [None if one is None else one._corrupt_record for one in found] == [None, None, None, messages[3], None]
     with pytest.raises(Exception, match=r"value 3 of a batch: the message is malformed at byte \d+"):
         frame.select(from_sbe("value", SCHEMA, "Order")).collect()
+
+
+def test_values_that_became_framed_later_have_an_error_of_their_own(node: NodeHandle, schema_file: Path) -> None:
+    stream = Stream(node).record()
+    source = make_source(stream.options, payload="sbe", sbeSchema=schema_file, sbeMessage="Order")
+    reader = source.reader(source.schema())
+    stream.append("framed", pa.array([encode_order(1)], pa.binary()), 1_000)
+    with pytest.raises(DataFormatError, match=r"values in the wire format.*Start the query again"):
+        [list(reader.read(partition)) for partition in reader.partitions()]
+    again = make_source(stream.options, payload="sbe", sbeSchema=schema_file, sbeMessage="Order").reader(
+        source.schema()
+    )
+    (batch,) = (batch for partition in again.partitions() for batch in again.read(partition))
+    assert batch["id"].to_pylist() == [1]

@@ -53,29 +53,27 @@ class SbeDecoder:
         assert offsets is not None  # Arrow omits them only in an empty array
         done = 0
         while done < count:
-            done += int(
-                self._java.walk(
-                    0 if data is None else data.address,
-                    0 if data is None else data.size,
-                    offsets.address + 4 * values.offset,
-                    0 if validity is None else validity.address,
-                    values.offset,
-                    done,
-                    count,
+            try:
+                done += int(
+                    self._java.walk(
+                        0 if data is None else data.address,
+                        0 if data is None else data.size,
+                        offsets.address + 4 * values.offset,
+                        0 if validity is None else validity.address,
+                        values.offset,
+                        done,
+                        count,
+                    )
                 )
-            )
-            if self._java.hasFailed():
-                raise self._failure(locate)
-            yield self._take()
+                if self._java.hasFailed():
+                    raise self._failure(locate)
+                length = int(self._java.outputLength())
+            except jpype.JException as error:
+                raise _too_long(locate(done), error) from error
+            yield self._take(length)
 
-    def _take(self) -> DecodedRows:
-        try:
-            memory = pa.allocate_buffer(int(self._java.outputLength()))
-        except jpype.JException as error:
-            raise DataFormatError(
-                f"the columns of one batch of messages are too long: {describe(error)}",
-                remedy="Choose fewer columns with .schema(...), or read the messages with payload=raw.",
-            ) from error
+    def _take(self, length: int) -> DecodedRows:
+        memory = pa.allocate_buffer(length)
         self._java.fill(memory.address)
         reader = _ArrayReader(memory, memoryview(self._java.places()).cast("B").cast("q").tolist())
         rows = int(self._java.rows())
@@ -93,6 +91,14 @@ class SbeDecoder:
             f"{locate(value)}: {number} {kind} at byte {byte}: {self._java.failure()} ({self._table.label})",
             remedy=_OTHERS_REMEDY if is_other else _SKIP_REMEDY,
         )
+
+
+def _too_long(first: str, error: Exception) -> DataFormatError:
+    """Return the error for messages whose places or columns are longer than the memory of Java or an array."""
+    return DataFormatError(
+        f"{first}: the columns of the messages from there are too long: {describe(error)}",
+        remedy="Choose fewer columns with .schema(...), or read the messages with payload=raw.",
+    )
 
 
 class _ArrayReader:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import pyarrow as pa
 
 from aeron_spark.aeron.sbe_decoder import SbeDecoder
+from aeron_spark.errors import DataFormatError
 from aeron_spark.log.api import Log, Range
 from aeron_spark.log.columns import METADATA_PREFIX, POSITION
 from aeron_spark.log.decoding import RowDecoder, SmallValues, of_recording, read_range, values_of
 from aeron_spark.options import TimestampFrom
 from aeron_spark.sbe.table import DecodeTable
+from aeron_spark.wire.chunk import is_framed
+from aeron_spark.wire.values import Rows
 
 LOG: Final = logging.getLogger("aeron_spark.spark")
 
@@ -77,13 +81,29 @@ def read_sbe(
         if not log.framed:
             for messages in log.read(wanted):
                 of_messages = None if decoder is None else decoder.raw_metadata(messages)
-                yield from rows.decode(messages.values, messages.positions, of_messages)
+                with _explained(messages):
+                    yield from rows.decode(messages.values, messages.positions, of_messages)
         else:
             for found in read_range(log, wanted):
                 of_values = None if decoder is None else decoder.framed_metadata(found)
                 positions = found.positions if isinstance(found, SmallValues) else pa.array([found.position])
                 yield from rows.decode(values_of(found), positions, of_values)
     rows.report()
+
+
+@contextmanager
+def _explained(messages: Rows) -> Iterator[None]:
+    """Replace the error for messages that have values in the wire format, of a stream that was empty before."""
+    try:
+        yield
+    except DataFormatError as error:
+        if not is_framed(messages.values[0].as_py()):
+            raise
+        raise DataFormatError(
+            "the stream has values in the wire format, which was not known when the query began, because nothing was "
+            "recorded then",
+            remedy="Start the query again, with the same checkpoint.",
+        ) from error
 
 
 VALUE: Final = "value"

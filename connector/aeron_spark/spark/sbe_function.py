@@ -79,6 +79,7 @@ def decode_values(table: DecodeTable, values: pa.Array[Any]) -> pa.Array[Any]:
     from aeron_spark.aeron.sbe_decoder import SbeDecoder
 
     decoder = _DECODERS.get(table, lambda: SbeDecoder(table), lambda _: True, lambda _: None)
+    values = values if values.type == pa.binary() else values.cast(pa.binary())
     fields = [field for field in table.schema if field.name != _KIND]
     kind = table.schema.get_field_index(_KIND)
     parts, sources = [], []

@@ -7,8 +7,10 @@ from datetime import date, datetime, timezone
 from decimal import Decimal
 from typing import Any, Final
 
+import pyarrow as pa
 import pytest
 
+from aeron_spark.aeron.sbe_decoder import SbeDecoder
 from aeron_spark.errors import DataFormatError
 from aeron_spark.sbe.settings import Decimals, Mode, SbeSettings, Times
 from aeron_spark.sbe.table import MessageColumns
@@ -165,3 +167,18 @@ def test_a_null_value_of_a_float_is_a_number_or_any_nan() -> None:
 def test_texts_of_other_encodings_are_decoded() -> None:
     types = '<type name="t" primitiveType="char" length="6" characterEncoding="GB18030"/>'
     assert values(types, "t", ["中文".encode("gb18030").ljust(6, b"\0")]) == ["中文"]
+
+
+def test_long_values_are_decoded_in_several_batches() -> None:
+    """A batch of the decoder has at most 4 MiB of messages: its own memory, for the elements of arrays, is small."""
+    schema = schema_of('<type name="a" primitiveType="uint16" length="1000"/>', '<field name="v" id="1" type="a"/>')
+    block = struct.pack("<1000H", *range(1000))
+    messages = pa.array([struct.pack("<HHHH", len(block), 1, 1, 3) + block] * 5_000, pa.binary())
+    decoder = SbeDecoder(MessageColumns(schema, SbeSettings()).table())
+    found = list(decoder.decode(messages, str))
+    assert [batch.rows for batch in found] == [2_089, 2_089, 822]
+    for batch in found:
+        (column,) = batch.columns
+        assert column[-1].as_py() == list(range(1000))
+        assert len(column.values) == 1000 * batch.rows
+    assert found[1].sources[0].as_py() == 2_089

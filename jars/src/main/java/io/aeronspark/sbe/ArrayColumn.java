@@ -35,6 +35,7 @@ final class ArrayColumn extends Column
     {
         reserveValidity(layout, level.count);
         elements.clear();
+        elements.reserve(Math.multiplyExact(length, count));
         for (int row = 0; row < length; row++)
         {
             if (level.isPresent(row, since))

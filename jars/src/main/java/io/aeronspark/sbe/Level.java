@@ -44,6 +44,15 @@ final class Level
         }
     }
 
+    /** Make room for {@code capacity} entries in all. */
+    void reserve(final int capacity)
+    {
+        if (capacity > bases.length)
+        {
+            grow(capacity);
+        }
+    }
+
     /** Add {@code entries} blocks of {@code length} bytes that follow each other. */
     void addAll(final int first, final int length, final int entries, final int version)
     {

@@ -11,7 +11,7 @@ public final class SbeDecoder
 {
     private static final int TABLE_VERSION = 1;
     /** Limits of a batch: bytes of its values, entries of groups, and rows times message types. */
-    private static final int MAX_BYTES = 16 * 1024 * 1024;
+    private static final int MAX_BYTES = 4 * 1024 * 1024;
     private static final int MAX_ENTRIES = 256 * 1024;
     private static final int MAX_ROWS = 1024 * 1024;
 
