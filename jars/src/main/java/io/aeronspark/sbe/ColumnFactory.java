@@ -131,6 +131,7 @@ final class ColumnFactory
     private Column rowBytes(final boolean isName)
     {
         leafTexts();
+        rows.hasDetails = true;
         return new RowBytesColumn(rows, isName);
     }
 
@@ -138,6 +139,7 @@ final class ColumnFactory
     {
         final int field = op == 23 ? table.next() : 0;
         leafTexts();
+        rows.hasDetails |= op != 24;
         return switch (op)
         {
             case 19 -> new RowColumn(rows, 4, true, (all, row) -> all.templateIds[row]);

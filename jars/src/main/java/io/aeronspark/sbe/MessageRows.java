@@ -10,6 +10,8 @@ final class MessageRows
     private static final int FIRST_CAPACITY = 1024;
 
     int count;
+    /** Whether a column needs more of the rows than their sources. */
+    boolean hasDetails;
     /** Index of the value in the batch. */
     int[] sources = new int[FIRST_CAPACITY];
     /** Index of the message in its value. */
@@ -37,12 +39,20 @@ final class MessageRows
             grow(2 * count);
         }
         sources[count] = source;
+        if (hasDetails)
+        {
+            addDetails(index, type, templateId, version);
+        }
+        count++;
+    }
+
+    private void addDetails(final int index, final MessageType type, final int templateId, final int version)
+    {
         indexes[count] = index;
         types[count] = type;
         templateIds[count] = templateId;
         versions[count] = version;
         corruptLengths[count] = UNKNOWN;
-        count++;
     }
 
     void addCorrupt(final int source, final int index, final int place, final int length)

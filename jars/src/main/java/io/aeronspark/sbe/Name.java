@@ -7,7 +7,7 @@ import java.nio.charset.StandardCharsets;
 /** A text that is written often: eight bytes at a time, so that up to seven bytes behind it are overwritten. */
 final class Name
 {
-    /** Bytes that must be there behind the last name of a column. */
+    /** Bytes that must be there behind the last text of a column. */
     static final int SLACK = 8;
 
     final int length;

@@ -23,7 +23,7 @@ final class TextColumn extends Column
     void reserve(final Memory source, final OutputLayout layout)
     {
         reserveValidity(layout, level.count);
-        buffers.reserve(layout, length, (copier == null ? 1L : TextCopier.MAX_GROWTH) * bytes * length);
+        buffers.reserve(layout, length, (copier == null ? 1L : TextCopier.MAX_GROWTH) * bytes * length + Name.SLACK);
     }
 
     @Override

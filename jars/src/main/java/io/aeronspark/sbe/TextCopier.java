@@ -45,7 +45,12 @@ final class TextCopier
         charset = kind == Kind.OTHER ? Charset.forName(name) : StandardCharsets.UTF_8;
     }
 
-    /** Copy a text of at most {@code length} bytes up to its first NUL. Returns the index behind the copy. */
+    /**
+     * Copy a text of at most {@code length} bytes up to its first NUL. Up to {@link Name#SLACK} bytes behind the copy
+     * are overwritten.
+     *
+     * @return the index behind the copy.
+     */
     int copyBeforeNul(final Memory source, final int start, final int length, final Memory out, final int to)
     {
         int at = 0;
@@ -62,6 +67,15 @@ final class TextCopier
             if (before < 8)
             {
                 return to + at + before;
+            }
+        }
+        if (at + 4 <= length)
+        {
+            final int word = source.getInt(start + at, false);
+            if ((word & (int)HIGH_BITS) == 0 && (word - (int)LOW_BITS & ~word & (int)HIGH_BITS) == 0)
+            {
+                out.putLittleEndian(to + at, word);
+                at += 4;
             }
         }
         return copy(source, start + at, lengthBeforeNul(source, start + at, length - at), out, to + at);

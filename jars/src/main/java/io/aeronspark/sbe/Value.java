@@ -86,13 +86,16 @@ final class Value
             }
             return;
         }
+        // Without a branch for each row: whether a value is null is hard to predict.
         final long wanted = nullValue;
-        for (int row = 0; row < rows; row++)
+        for (int word = 0, from = 0; from < rows; word++, from += 64)
         {
-            if (values[row] == wanted)
+            long bits = 0;
+            for (int row = from, end = Math.min(rows, from + 64); row < end; row++)
             {
-                valid.clear(row);
+                bits |= (values[row] != wanted ? 1L : 0L) << row;
             }
+            valid.words[word] &= bits;
         }
     }
 
