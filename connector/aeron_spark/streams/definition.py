@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import math
 import re
 import zlib
 from collections.abc import Iterable
@@ -176,8 +175,8 @@ def _check_retention(name: str, size: int, seconds: float) -> None:
             f"stream {name!r} cannot have a retention of {size!r} bytes",
             remedy=f"Give a whole number of bytes from 0 (no limit) to {MAX_RETENTION_BYTES}.",
         )
-    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool) and math.isfinite(seconds)
-    if not is_number or not 0 <= seconds <= MAX_RETENTION_SECONDS:
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not is_number or not 0 <= seconds <= MAX_RETENTION_SECONDS:  # which is true of NaN
         raise OptionError(
             f"stream {name!r} cannot have a retention of {seconds!r} seconds",
             remedy=f"Give a number of seconds from 0 (no limit) to {MAX_RETENTION_SECONDS:g}.",
