@@ -46,7 +46,7 @@ def test_a_server_refuses_a_writer_whose_acknowledgement_is_of_another_history(
     """The refusal names the transactions, and its reason is "diverged" at the client as well."""
     name, stamp = written(server, session)
     again = Transaction("desk-7", "run", -1)
-    assert begin(session, name, replace(again, acknowledged=2, stamp=stamp))[0] == 2
+    assert begin(session, name, replace(again, acknowledged=2, stamp=stamp)).last == 2
     assert first_lost(session, name, "desk-7", 2, stamp) is None
     lost = stamp_text(UNKNOWN, 58)
     with pytest.raises(RefusedError, match="transactions 3 to 57 of writer 'desk-7' were acknowledged") as caught:

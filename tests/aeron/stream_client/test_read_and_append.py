@@ -84,7 +84,7 @@ def test_aborted_fenced_and_repeated_rows_do_not_become_visible(server: Server, 
     staged(session, stream, first, [b"aborted"]).finish()
     abort(session, stream, first)
     old = staged(session, stream, first, [b"old"]).finish()
-    assert begin(session, stream, second)[0] == -1
+    assert begin(session, stream, second).last == -1
     with pytest.raises(RefusedError, match="run-2"):
         commit(session, stream, first, old, 1)
     new = staged(session, stream, second, [b"new"]).finish()
@@ -208,4 +208,4 @@ def test_a_message_limit_above_the_streams_is_refused_before_a_stage_is_opened(
     )  # fmt: skip
     with pytest.raises(OptionError, match=f"'maxMessageBytes' is {limit + 1} bytes, .* is {limit} bytes"):
         appender.raw(pa.array([b"row"], pa.binary()))
-    assert begin(session, stream, before)[0] == -1  # the refused run has not fenced it
+    assert begin(session, stream, before).last == -1  # the refused run has not fenced it
