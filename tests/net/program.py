@@ -289,6 +289,8 @@ class Clients:
                     for first in range(0, request["count"], BATCH):
                         out.write(numbered(first, BATCH, request["size"], ""))
                 return {"mtus": mtus_of(client)}
+            case "mtus":
+                return {"mtus": mtus_of(client)}
             case "begin_read":
                 self._reading = RowReading(client, request["stream"], request["pause_after"])
                 return {}

@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from tests.net.programs import Program, Programs
+from tests.net.programs import Program, Programs, eventually
 
 ROWS, ROW_BYTES = 20_000, 1_000
 PAUSE_AFTER: Final = 2_000
@@ -94,7 +94,9 @@ def test_a_network_that_shrinks_meanwhile_loses_no_row(programs: Programs, is_si
     found = clients.request("end_read")
     print(f"{found['seconds']:.1f} s, silent: {is_silent}")
     assert (found["rows"], found["wrong"], found["error"]) == (ROWS, [], "")
-    assert set(found["mtus"]) == ({1_408} if is_silent else {1_472})
+    # until the next look at the MTU, Linux cuts packets into fragments, and a fast reader has ended by then
+    expected = {1_408} if is_silent else {1_472}
+    eventually(lambda: set(clients.request("mtus")["mtus"]), lambda mtus: not mtus or mtus == expected)
     before = site.fragments()
-    assert set(clients.request("write_rows", stream="rows", count=ROWS, size=ROW_BYTES)["mtus"]) == set(found["mtus"])
+    assert set(clients.request("write_rows", stream="rows", count=ROWS, size=ROW_BYTES)["mtus"]) == expected
     assert site.fragments() == before
