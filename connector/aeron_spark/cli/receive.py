@@ -84,8 +84,6 @@ def receive(
     ctx: click.Context,
     /,
     payload: str | None,
-    sbe_schema: str | None,
-    sbe_message: str | None,
     start: str | None,
     follow: bool,
     count: int | None,
@@ -114,7 +112,7 @@ def receive(
             "--timeout needs --follow: without it, receive ends at the end of the stream",
             remedy="Add --follow, or leave --timeout out.",
         )
-    options = read_route_flags(route_flags, payload=payload, sbeSchema=sbe_schema, sbeMessage=sbe_message)
+    options = read_route_flags(route_flags, payload=payload, **_sbe_flags(route_flags))
     if "server" in options and "stream" in options:
         if payload != "sbe":
             _refuse_flags("the server knows the payload of its stream", payload=payload)
@@ -142,6 +140,11 @@ def receive(
         )
     is_following = follow and stopped.is_polled
     _check_end(ctx, received.rows, count, timeout, is_following, received.interrupted)
+
+
+def _sbe_flags(route_flags: dict[str, str | None]) -> dict[str, str | None]:
+    """Return the options that the flags of SBE messages give."""
+    return {"sbeSchema": route_flags["sbe_schema"], "sbeMessage": route_flags["sbe_message"]}
 
 
 def _check_end(
