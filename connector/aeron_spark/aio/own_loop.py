@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
 from collections.abc import Callable
-from concurrent.futures import CancelledError, Future
-from concurrent.futures import TimeoutError as FutureTimeout
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, Final
 
@@ -87,9 +87,9 @@ class OwnLoop:
             except RuntimeError:  # the event loop is closed
                 running.close()
                 return
-            while not done.done():
-                with suppress(FutureTimeout, TimeoutError, CancelledError):
-                    done.exception(CLOSED_POLL_S)
+            ended = threading.Event()
+            done.add_done_callback(lambda _: ended.set())
+            while not ended.wait(CLOSED_POLL_S):
                 if self._loop.is_closed():
                     return
             if not done.cancelled():

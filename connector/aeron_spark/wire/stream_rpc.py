@@ -2,7 +2,7 @@
 
 A client calls the method ``METHOD`` of the remote object ``SERVICE`` with one argument, the bytes of a request. The
 response, also bytes, is the request's own or Failure. Both are MessagePack of a tagged struct: its tag and its field
-names are on the wire. The first change of a struct after a release needs another number ``SERVICE``: a client of another
+names are on the wire. The first change of a struct after a release needs another number ``SERVICE``: a client of that
 release then gets the error that the server has no such object.
 
 A client may send a request again after any failure: the server executes a repeated request only once.
