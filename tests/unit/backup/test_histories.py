@@ -53,10 +53,14 @@ class Reader:
 
 @dataclass
 class Writer:
-    """The transactions that were acknowledged to a writer, and the stamp of the last acknowledgement."""
+    """The transactions that were acknowledged to a writer, and the stamp of the last acknowledgement.
+
+    ``highest`` is the highest number that it ever used; it uses no number twice, also after it accepted a loss.
+    """
 
     acknowledged: list[Transaction] = field(default_factory=list)
     stamp: str = ""
+    highest: int = NO_TRANSACTION
 
 
 @dataclass
@@ -113,8 +117,7 @@ class World:
             for index in range(PARTITIONS)
             if self.random.random() < 0.7
         }
-        last = writer.acknowledged[-1].number if writer.acknowledged else NO_TRANSACTION
-        number = max(last, self.stream.ledger.last_transaction(name)) + 1
+        number = writer.highest = max(writer.highest, self.stream.ledger.last_transaction(name)) + 1
         self.stream.commit(rows, writer=name, transaction=number)
         made = Transaction(name, number, self.serial)
         self.transactions.append(made)
@@ -165,6 +168,9 @@ class World:
         if not self.copies:
             return
         copy = self.random.choice(self.copies)
+        # Later copies are of the history that this restore leaves. After their restore a divergence is still detected,
+        # but its position may be too late: docs/backup.md.
+        del self.copies[self.copies.index(copy) + 1 :]
         before = self.store
         before.close()
         self.store = FakeStore(self.folder / f"store-{len(self.steps)}", before.seconds)
@@ -192,14 +198,15 @@ class World:
         for name, writer in self.writers.items():
             if not writer.acknowledged:
                 continue
-            last = writer.acknowledged[-1].number
-            shared = NO_TRANSACTION
-            for one in writer.acknowledged:
-                if one not in self.transactions:
-                    break
-                shared = one.number
-            expected = None if shared == last else shared + 1
-            assert ledger.first_lost(name, last, writer.stamp) == expected
+            found = ledger.first_lost(name, writer.acknowledged[-1].number, writer.stamp)
+            missing = [one.number for one in writer.acknowledged if one not in self.transactions]
+            if not missing:
+                assert found is None
+                continue
+            # Numbers that the writer gave up after an earlier restore lie between two acknowledged ones.
+            kept = [one.number for one in writer.acknowledged if one.number < missing[0]]
+            assert found is not None
+            assert max(kept, default=NO_TRANSACTION) < found <= missing[0]
 
     def expected_divergence(self, seen: list[Value], index: int) -> int | None:
         common = 0
