@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pyarrow as pa
 
@@ -16,7 +15,7 @@ from aeron_spark.log.columns import METADATA_PREFIX, POSITION
 from aeron_spark.log.decoding import RowDecoder, SmallValues, of_recording, read_range, values_of
 from aeron_spark.options import TimestampFrom
 from aeron_spark.sbe.table import DecodeTable
-from aeron_spark.wire.chunk import is_framed
+from aeron_spark.wire.chunk import decode, is_framed
 from aeron_spark.wire.values import Rows
 
 LOG: Final = logging.getLogger("aeron_spark.spark")
@@ -36,6 +35,7 @@ class SbeRows:
         self._table = table
         self._names = names
         self._label = label
+        self._found = 0
         self._others = 0
         self._dropped = 0
 
@@ -51,6 +51,7 @@ class SbeRows:
             return f"value {index}" if positions is None else f"the Aeron message at position {positions[index]}"
 
         for found in self._decoder.decode(values, locate):
+            self._found += found.rows
             self._others += found.others
             self._dropped += found.dropped
             if found.rows:
@@ -64,7 +65,9 @@ class SbeRows:
         if self._dropped:
             LOG.warning("%s: %d malformed SBE messages were left out", self._label, self._dropped)
         if self._others:
-            LOG.info("%s: %d SBE messages are not of the chosen types", self._label, self._others)
+            # a wrong schema looks like this
+            level = logging.INFO if self._found else logging.WARNING
+            LOG.log(level, "%s: %d SBE messages are not of the chosen types or schema", self._label, self._others)
 
 
 def read_sbe(
@@ -81,8 +84,8 @@ def read_sbe(
         if not log.framed:
             for messages in log.read(wanted):
                 of_messages = None if decoder is None else decoder.raw_metadata(messages)
-                with _explained(messages):
-                    yield from rows.decode(messages.values, messages.positions, of_messages)
+                _refuse_framed(messages)
+                yield from rows.decode(messages.values, messages.positions, of_messages)
         else:
             for found in read_range(log, wanted):
                 of_values = None if decoder is None else decoder.framed_metadata(found)
@@ -91,19 +94,22 @@ def read_sbe(
     rows.report()
 
 
-@contextmanager
-def _explained(messages: Rows) -> Iterator[None]:
-    """Replace the error for messages that have values in the wire format, of a stream that was empty before."""
-    try:
-        yield
-    except DataFormatError as error:
-        if not is_framed(messages.values[0].as_py()):
-            raise
+def _refuse_framed(messages: Rows) -> None:
+    """Raise DataFormatError if the first message is a value in the wire format, of a stream that was empty before.
+
+    Its header would pass for that of another SBE message, and its value would be skipped.
+    """
+    first = cast("bytes", messages.values[0].as_py())
+    if is_framed(first):
+        try:
+            decode(first)
+        except DataFormatError:
+            return  # an SBE message that happens to begin like one
         raise DataFormatError(
             "the stream has values in the wire format, which was not known when the query began, because nothing was "
             "recorded then",
             remedy="Start the query again, with the same checkpoint.",
-        ) from error
+        )
 
 
 VALUE: Final = "value"

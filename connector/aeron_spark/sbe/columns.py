@@ -95,6 +95,7 @@ _INTEGERS: Final[dict[Primitive, tuple[pa.DataType, int]]] = {
 _DIGITS: Final = {1: 3, 2: 5, 4: 10, 8: 19}  # decimal digits of an integer by its bytes
 _DATES: Final = ("UTCDateOnly", "LocalMktDate")
 _MAX_PRECISION: Final = 38
+_MAX_EXPONENT_BYTES: Final = 4
 
 # The encodings that the decoder has, by their usual names; bytes in another encoding become BINARY.
 ENCODINGS: Final = {
@@ -291,6 +292,8 @@ class ColumnMapper:
         if parts is None:
             return None
         (mantissa, value), (exponent, exponent_value) = parts
+        if exponent.primitive.size > _MAX_EXPONENT_BYTES:
+            return None
         decimals = self._settings.decimals
         constant = exponent.constant if isinstance(exponent.constant, int) else None
         if decimals.kind == "exact":

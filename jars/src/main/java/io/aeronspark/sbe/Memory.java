@@ -5,8 +5,8 @@ import org.agrona.UnsafeApi;
 import org.agrona.concurrent.UnsafeBuffer;
 
 /**
- * Memory outside the heap, of the caller. An {@link UnsafeBuffer} may also be an array, which the compiler has to expect
- * at each access: loops over it take twice as long. Accesses are checked if those of UnsafeBuffer are.
+ * Memory outside the heap, of the caller. An {@link UnsafeBuffer} may also be an array, which the compiler has to
+ * expect at each access: loops over it take longer. Accesses are checked if those of UnsafeBuffer are.
  */
 final class Memory
 {

@@ -14,6 +14,8 @@ final class ScaledColumn extends Column implements ValueCheck
         1e20, 1e21, 1e22};
     private static final long EXACT_DOUBLE = 1L << 53;
     private static final int MAX_DIGITS = 40;
+    /** With a larger exponent, any double is infinite; with a smaller one, zero. */
+    private static final long MAX_EXPONENT = 1000;
 
     private final OutputBuffer data = new OutputBuffer();
     private final Value mantissa;
@@ -92,7 +94,7 @@ final class ScaledColumn extends Column implements ValueCheck
         final long exponent = exponent(source, base);
         if (exponent < -2L * MAX_DIGITS || exponent > MAX_DIGITS)
         {
-            return null; // also an unsigned exponent of 64 bits that is read as negative
+            return null;
         }
         final int shift = (int)exponent + scale;
         if (shift >= 0)
@@ -153,10 +155,7 @@ final class ScaledColumn extends Column implements ValueCheck
         {
             return exponent < 0 ? number / POWERS[(int)-exponent] : number * POWERS[(int)exponent];
         }
-        final int limited = (int)Math.max(-100_000, Math.min(100_000, exponent));
-        final boolean isHuge = exponent < 0 && !isConstant && exponent(source, base) < 0 &&
-            exponent != limited && this.exponent.primitive == Primitive.UINT64;
-        return new BigDecimal(DecimalColumn.integer(number, mantissa.primitive), isHuge ? -100_000 : -limited)
-            .doubleValue();
+        final int limited = (int)Math.max(-MAX_EXPONENT, Math.min(MAX_EXPONENT, exponent));
+        return new BigDecimal(DecimalColumn.integer(number, mantissa.primitive), -limited).doubleValue();
     }
 }

@@ -35,7 +35,8 @@ final class TimestampColumn extends ValueColumn implements ValueCheck
             return true;
         }
         final long factor = FACTORS[unit];
-        return (time >= 0 || value.primitive != Primitive.UINT64) && Math.multiplyHigh(time, factor) == time * factor >> 63;
+        return (time >= 0 || value.primitive != Primitive.UINT64) &&
+            Math.multiplyHigh(time, factor) == time * factor >> 63;
     }
 
     @Override
