@@ -110,6 +110,15 @@ def test_what_a_block_must_have_depends_on_the_version() -> None:
     assert message.block.required_lengths() == [(0, 5, "c.x"), (3, 6, "c.y")]
 
 
+def test_a_later_member_within_a_block_does_not_shorten_what_it_must_have() -> None:
+    types = (
+        '<composite name="C"><type name="x" primitiveType="int32"/>'
+        '<type name="y" primitiveType="int8" sinceVersion="3"/></composite>'
+    )
+    (message,) = schema_of(types, '<field name="c" id="1" type="C"/><field name="b" id="2" type="int64"/>').messages
+    assert message.block.required_lengths() == [(0, 13, "b")]
+
+
 def test_headers_are_read_by_name_with_any_widths_and_constants() -> None:
     header = (
         '<composite name="long"><type name="version" primitiveType="uint8"/><type name="extra" primitiveType="int64"/>'
