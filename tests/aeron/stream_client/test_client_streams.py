@@ -26,6 +26,7 @@ from aeron_spark.server.server import Server
 from aeron_spark.stream_client.purging import HeldBytes, PurgedPartition
 from aeron_spark.stream_client.reader import StreamReader
 from aeron_spark.stream_client.writer import Writer
+from aeron_spark.streams.stream import Stream
 from aeron_spark.waiting import wait_for
 from tests.aeron.stream_client.conftest import Connect
 
@@ -319,6 +320,45 @@ def test_a_following_reader_gets_later_commits(client: Client, name: str, connec
     began = time.monotonic()
     assert read(client.reader(name, start="latest", follow=True, timeout=0.3)) == []
     assert 0.3 <= time.monotonic() - began < TIMEOUT_S
+
+
+def test_a_following_reader_reads_on_in_the_new_recordings_of_its_partitions(
+    client: Client, name: str, connect: Connect, server: Server
+) -> None:
+    stream = server.streams.get(name)
+    found: list[int] = []
+    other = connect()
+    reader = other.reader(name, follow=True)
+
+    def follow() -> None:
+        for batch in reader:
+            found.extend(batch.column("n").to_pylist())
+
+    following = threading.Thread(target=follow)
+    following.start()
+    with client.writer(name) as out:
+        for round_number in range(4):
+            first = 10 * round_number
+            out.write(numbers(first, first + 10))
+            out.commit()
+            wait_for(lambda count=first + 10: len(found) == count, TIMEOUT_S, "the rows", state=lambda: str(len(found)))
+            _move_to_new_recordings(stream)
+    reader.stop()
+    following.join(TIMEOUT_S)
+    assert not following.is_alive()
+    other.close()
+    assert sorted(found) == list(range(40))
+
+
+def _move_to_new_recordings(stream: Stream) -> None:
+    """Purge all rows, also those under leases, and check that each partition with rows continues in a new recording."""
+    for _, reader in stream.live_leases():
+        stream.release_lease(reader)
+    before = stream.states()
+    stream.purge(before_position=1 << 40)
+    for old, new in zip(before, stream.states(), strict=True):
+        assert (new.recording_id != old.recording_id) == (old.start_position < old.end)
+        assert new.start == new.end == new.start_position == old.end
 
 
 def test_a_reader_holds_a_lease_while_it_reads(client: Client, name: str, server: Server) -> None:
