@@ -1,4 +1,4 @@
-"""Queries of Spark over a server's stream that is renamed, ended and reopened."""
+"""Queries of Spark over a server's stream that is renamed, ended, reopened, or continued in new recordings."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from aeron_spark.errors import OptionError, RefusedError
 from aeron_spark.streams.definition import Definition
+from aeron_spark.streams.stream import Stream
 from tests.spark.queries import CollectingSink, read_stream, run_query, wait_for_query
 from tests.spark.simulated_engine import Query, Sink, make_numbered_batch, read_numbers
 from tests.spark.stream_server import StreamServer, commit_values
@@ -16,6 +17,15 @@ from tests.spark.stream_server import StreamServer, commit_values
 
 def end(server: StreamServer, name: str) -> None:
     server.endpoint.streams.alter(name, lambda definition: definition.ended(1))
+
+
+def move_to_new_recordings(stream: Stream) -> None:
+    """Purge all rows of a stream, and check that its partitions continue in new recordings."""
+    before = stream.states()
+    assert [held for report in stream.purge(before_position=1 << 40) for held in report.held] == []
+    for old, new in zip(before, stream.states(), strict=True):
+        assert new.recording_id != old.recording_id
+        assert (new.start, new.end, new.start_position, new.fingerprint) == (*[old.end] * 3, old.fingerprint)
 
 
 def test_a_query_continues_from_its_checkpoint_under_the_new_name(server: StreamServer) -> None:
@@ -115,3 +125,44 @@ def test_spark_runs_through_the_end_the_reopening_and_the_rename_of_its_stream(
     commit_values(renamed, 20, 30)
     with run_query(read_stream(spark, server.options(renamed)), tmp_path / "checkpoint", sink) as query:
         wait_for_query(query, "the rows under the new name", lambda: sink.numbers == list(range(30)))
+
+
+def test_a_query_reads_on_in_the_new_recordings_of_its_partitions(server: StreamServer) -> None:
+    stream = server.create_stream(2)
+    commit_values(stream, 0, 10)
+    commit_values(stream, 10, 20, partition=1)
+    query = Query(server.options(stream))
+    assert sorted(query.run_batch() or []) == list(range(20))
+    move_to_new_recordings(stream)
+    assert query.run_batch() is None
+    commit_values(stream, 20, 30)
+    assert query.run_batch() == list(range(20, 30))
+    commit_values(stream, 30, 40, partition=1)
+    assert query.plan_batch()  # it begins before the restart, and at the start of a recording
+    query.restart()
+    assert query.run_batch() == list(range(30, 40))
+    move_to_new_recordings(stream)
+    query.restart()
+    assert query.run_batch() is None
+    commit_values(stream, 40, 50, partition=1)
+    assert query.run_batch() == list(range(40, 50))
+
+
+@pytest.mark.full("two runs of a real query need more than 10 CPU seconds; the simulated engine reads the same stream")
+@pytest.mark.usefixtures("server_route_warmed_up")
+def test_spark_runs_on_and_restarts_while_its_partition_continues_in_new_recordings(
+    spark: SparkSession, server: StreamServer, tmp_path: Path
+) -> None:
+    stream = server.create_stream()
+    commit_values(stream, 0, 10)
+    sink = CollectingSink()
+    frame = read_stream(spark, server.options(stream))
+    with run_query(frame, tmp_path / "checkpoint", sink) as query:
+        wait_for_query(query, "the first rows", lambda: sink.numbers == list(range(10)))
+        move_to_new_recordings(stream)
+        commit_values(stream, 10, 20)
+        wait_for_query(query, "rows of the new recording", lambda: sink.numbers == list(range(20)))
+    move_to_new_recordings(stream)
+    commit_values(stream, 20, 30)
+    with run_query(frame, tmp_path / "checkpoint", sink) as query:
+        wait_for_query(query, "the rows after the restart", lambda: sink.numbers == list(range(30)))
