@@ -6,7 +6,7 @@ The files change while they are copied. The cut says which of their bytes belong
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -44,9 +44,13 @@ class StreamCut(msgspec.Struct, frozen=True):
     def from_json(cls, value: object) -> StreamCut:
         """Return the cut of an object of :meth:`to_json`. Raises DataFormatError."""
         try:
-            return msgspec.convert(value, cls)
+            return _DECODER.decode(msgspec.json.encode(value))
         except (msgspec.MsgspecError, ValueError) as error:
             raise DataFormatError(
                 f"the server described a stream in an unknown way: {error}",
                 remedy="Use the aeron-spark command of the server's release.",
             ) from error
+
+
+# Built at import, by one thread: decoders of msgspec that threads build concurrently can crash the process.
+_DECODER: Final = msgspec.json.Decoder(StreamCut)
