@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -23,7 +24,9 @@ from aeron_spark.streams.archive_mark import OTHER_TIME, ArchiveMark, Mark
 from aeron_spark.streams.definition import Definition, read_definition
 from aeron_spark.streams.journal_records import decode_record
 from aeron_spark.streams.ledger import Ledger
+from aeron_spark.streams.leftovers import DELETED
 from aeron_spark.streams.partition import alias_of
+from aeron_spark.streams.renaming import is_half_renamed
 from aeron_spark.streams.store import RESTORING
 from aeron_spark.streams.stream import STAGES
 from aeron_spark.transport.channel import ChannelUri
@@ -74,15 +77,17 @@ def verify_store(
         if check.ledger is not None and found is not None:
             recordings = _RecordingsCheck(check.definition, check.ledger, found, archive_dir, checked)
             yield from recordings.check(is_quick, progress)
-    yield from _missing_streams(streams_dir, archive_dir, known, set(names))
+    for folder in streams_dir.glob(f"{DELETED}*"):
+        with suppress(AeronSparkError):  # without a definition, the start of a server deletes the folder alone
+            known.add(ArchiveMark(str(archive_dir), read_definition(folder)).path)
+    yield from _missing_streams(archive_dir, known, set(names))
 
 
-def _missing_streams(streams_dir: Path, archive_dir: Path, known: set[Path], names: set[str]) -> Iterator[Finding]:
+def _missing_streams(archive_dir: Path, known: set[Path], names: set[str]) -> Iterator[Finding]:
     """Yield a finding for each mark in the archive's folder whose stream is not in the store."""
-    pending = {path.name.split("-", 2)[-1] for path in streams_dir.iterdir() if path.name.startswith(".deleted-")}
     for path in sorted((archive_dir / archive_mark.FOLDER).glob("*.json")):
         name = path.stem.rpartition("-")[0]
-        if path not in known and name not in names and name not in pending:
+        if path not in known and name not in names:
             yield stream_damage(name, f"{path} is the mark of a stream that the store does not have")
 
 
@@ -103,7 +108,12 @@ class _StateCheck:
         except AeronSparkError as error:
             yield stream_damage(self._name, error.what)
             return
-        if definition.name != self._name:
+        if is_half_renamed(self._folder, definition):
+            yield Finding(
+                WARNING, self._name, f"its rename to {definition.name!r} is not finished", "",
+                "Start the server, which finishes it",
+            )  # fmt: skip
+        elif definition.name != self._name:
             yield stream_damage(
                 self._name, f"its folder has the stream {definition.name!r}", "Rename the folder to its stream's name"
             )

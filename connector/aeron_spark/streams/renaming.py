@@ -27,6 +27,11 @@ def rename_files(folder: Path, definition: Definition) -> None:
         raise write_failed(folder, error) from error
 
 
+def is_half_renamed(folder: Path, definition: Definition) -> bool:
+    """Return whether a stream with this ``definition`` is in the folder of its former name, which a start renames."""
+    return definition.is_former_name(folder.name) and not folder.with_name(definition.name).exists()
+
+
 def finish_rename(folder: Path) -> Path:
     """Rename a stream's folder if a crash prevented that; return the folder with its present name.
 
@@ -37,9 +42,9 @@ def finish_rename(folder: Path) -> Path:
         definition = read_definition(folder)
     except AeronSparkError:
         return folder
-    target = folder.with_name(definition.name)
-    if target == folder or not definition.is_former_name(folder.name) or target.exists():
+    if not is_half_renamed(folder, definition):
         return folder
+    target = folder.with_name(definition.name)
     try:
         folder.rename(target)
         sync_folder(folder.parent)

@@ -11,8 +11,10 @@ from typing import Final
 
 import pytest
 
-from aeron_spark.backup.findings import DAMAGE, Finding
+from aeron_spark.backup.findings import DAMAGE, WARNING, Finding
 from aeron_spark.backup.verifying import Checked, verify_store
+from aeron_spark.streams.definition import read_definition, write_definition
+from aeron_spark.streams.renaming import finish_rename
 from tests.unit.backup.fake_store import SEGMENT_BYTES, FakeStore
 
 NAMES: Final = {"plain": "raw", "framed": "framed", "large": "framed"}
@@ -45,6 +47,34 @@ def test_a_healthy_store_has_no_findings_and_all_its_bytes_are_read(healthy: Fak
     assert list(verify_store(healthy.streams_dir, healthy.archive_dir, checked)) == []
     assert (checked.streams, checked.partitions) == (3, 6)
     assert checked.bytes > 700_000
+
+
+@pytest.fixture
+def renamed(tmp_path: Path) -> FakeStore:
+    """A closed store, whose stream "old" has got the definition of "new" in its former folder."""
+    store = FakeStore(tmp_path)
+    store.create("old").commit({0: [b"x"]})
+    store.create("other")
+    store.close()
+    folder = store.streams_dir / "old"
+    write_definition(folder, read_definition(folder).renamed("new"))
+    return store
+
+
+def test_a_rename_that_a_crash_interrupted_is_not_damage(renamed: FakeStore) -> None:
+    (found,) = findings(renamed)
+    assert (found.level, found.what) == (WARNING, "its rename to 'new' is not finished")
+    (renamed.streams_dir / "new").mkdir()  # then a start cannot finish it
+    assert DAMAGE in [one.level for one in findings(renamed) if one.stream == "old"]
+
+
+def test_the_mark_of_a_renamed_stream_that_is_being_deleted_is_not_damage(renamed: FakeStore) -> None:
+    finish_rename(renamed.streams_dir / "old")
+    assert findings(renamed) == []
+    (renamed.streams_dir / "new").rename(renamed.streams_dir / ".deleted-0123abcd-new")
+    assert findings(renamed) == []
+    shutil.rmtree(renamed.streams_dir / ".deleted-0123abcd-new")
+    assert [one.stream for one in findings(renamed)] == ["old"]
 
 
 class Vandal:
