@@ -27,6 +27,7 @@ from aeron_spark.streams.store import DAMAGED, READ_ONLY, RECOVERING, StreamStor
 from aeron_spark.version import package_version
 
 LEASE_S: Final = 60.0
+CHANGE_TIMEOUT_S: Final = 30.0  # longest wait for the rename or the deletion of a stream, which waits for a commit
 HOLDER: Final = "backup"  # of the hold on deletions, for the reports of a purge
 Arguments = Mapping[str, Any]
 Command = Callable[[Arguments], Any]
@@ -80,8 +81,9 @@ class Backups:
     def begin(self, arguments: Arguments) -> Iterator[dict[str, Any]]:
         """Take the cut of all streams. Yields the facts of the backup, and then the cut of each stream.
 
-        Raises RefusedError if another backup runs, if the streams are not recovered yet, or if some are damaged, unless
-        ``skip_damaged``.
+        No stream is created, altered, renamed or deleted meanwhile. Raises RefusedError if another backup runs, if the
+        streams are not recovered yet, or if some are damaged, unless ``skip_damaged``; StillWorking if the change of a
+        stream takes longer than ``CHANGE_TIMEOUT_S``.
         """
         directory = arguments.get("directory")
         if not isinstance(directory, str) or not directory:
@@ -93,10 +95,13 @@ class Backups:
             )
         running = self._begin(directory, store)
         try:
-            damaged = _damaged(store)
-            if damaged and arguments.get("skip_damaged") is not True:
-                raise _damaged_error(damaged)
-            cuts, seconds = self._take_cuts(store, damaged)
+            with store.without_changes(CHANGE_TIMEOUT_S):
+                begun = self._clock()
+                damaged = _damaged(store)
+                if damaged and arguments.get("skip_damaged") is not True:
+                    raise _damaged_error(damaged)
+                cuts = [stream.cut() for stream in store.all() if stream.definition.name not in damaged]
+                seconds = self._clock() - begun
         except BaseException as error:
             self._finish(running)
             what = error.what if isinstance(error, AeronSparkError) else repr(error)
@@ -160,16 +165,6 @@ class Backups:
             )  # fmt: skip
             self._running, self._until = running, self._clock() + LEASE_S
         return running
-
-    def _take_cuts(self, store: StreamStore, damaged: Mapping[str, str]) -> tuple[list[StreamCut], float]:
-        """Return the cuts of all streams, and how long they took in seconds."""
-        begun = self._clock()
-        cuts = []
-        for stream in store.all():
-            if stream.definition.name not in damaged:
-                with suppress(EndedError):  # it was deleted meanwhile
-                    cuts.append(stream.cut())
-        return cuts, self._clock() - begun
 
     def _require(self, number: object, store: StreamStore | None) -> tuple[RunningBackup, StreamStore]:
         """Return the running backup if it has this id, and the store. The caller holds the lock."""

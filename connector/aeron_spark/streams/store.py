@@ -15,8 +15,8 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -261,7 +261,8 @@ class StreamStore:
             stream.close(renamed_stream(name, new_name), seconds)
             try:
                 rename_files(self.folder / name, definition)
-                renamed = self._open_stream(new_name, leases=stream.space.leases)
+                # With the list of recordings, also those are deleted that the stream has left before.
+                renamed = self._open_stream(new_name, self._recordings(), stream.space.leases)
             except BaseException:
                 self._reopen_after(stream, new_name)
                 raise
@@ -382,6 +383,22 @@ class StreamStore:
             self._streams = {key: stream for key, stream in self._streams.items() if key != name}
             self.failed.pop(name, None)
             self._leftovers.remove(deleted)
+
+    @contextmanager
+    def without_changes(self, seconds: float) -> Iterator[None]:
+        """Let no stream be created, altered, renamed or deleted during the block.
+
+        ``seconds`` is the longest wait for the end of such a change. Raises StillWorking after it.
+        """
+        if not self._changing.acquire(timeout=seconds):
+            raise StillWorking(
+                f"waited {seconds:g} s for the change of a stream to end, such as its rename or its deletion",
+                remedy="Try again.",
+            )
+        try:
+            yield
+        finally:
+            self._changing.release()
 
     def tick(self) -> list[AeronSparkError]:
         """Do the housekeeping of all streams; return the errors. The server calls it about every second."""

@@ -10,8 +10,10 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -21,16 +23,23 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from aeron_spark.aeron.archive import Recording
-from aeron_spark.errors import OptionError, TransportError, UsageError
-from aeron_spark.streams.definition import deleted_stream
+from aeron_spark.errors import OptionError, StillWorking, TransportError, UsageError
+from aeron_spark.server import backups as backups_module
+from aeron_spark.server.backups import Backups
+from aeron_spark.streams import store as store_module
+from aeron_spark.streams.cut import StreamCut
+from aeron_spark.streams.definition import Definition, deleted_stream
 from aeron_spark.streams.model import PurgedPartition, StreamSettings
 from aeron_spark.streams.observer import StreamObserver
+from aeron_spark.streams.renaming import rename_files
 from aeron_spark.streams.retention import Layout
 from aeron_spark.streams.space import EMPTY_S
 from aeron_spark.streams.store import StreamStore
 from aeron_spark.streams.stream import Stream
 from aeron_spark.streams.time_index import SECOND_NS
+from aeron_spark.waiting import wait_for
 from aeron_spark.wire.staged_items import encode_values_item
+from tests.ending import LONG_TIMEOUT_S
 from tests.unit.stream_client.recorded import ADDRESS, MemoryArchive, Offers, stand_in
 
 SEGMENT = 1 << 16
@@ -278,6 +287,60 @@ def test_a_stream_is_unreadable_at_its_deletion_although_a_commit_goes_on(site: 
     stream.close()
     with pytest.raises(UsageError, match="stream 's' was deleted"):
         stream.last_transaction("w")
+
+
+@pytest.fixture
+def backups(site: Site) -> Backups:
+    """The backups of a server with the store of ``site``."""
+    events: Any = SimpleNamespace(report=lambda name, **fields: None)
+    return Backups(lambda: site.store, lambda: {"archive_dir": "/archive"}, events)
+
+
+def test_a_backup_that_begins_during_a_rename_has_the_renamed_stream(
+    site: Site, backups: Backups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stream is closed while its files are renamed; the backup waits until it is open again."""
+    site.commit({0: [100]})
+    with ThreadPoolExecutor(1) as pool:
+        begun: list[Future[list[Any]]] = []
+
+        def rename_during_the_begin(folder: Path, definition: Definition) -> None:
+            backup = pool.submit(lambda: list(backups.begin({"directory": "/backup"})))
+            begun.append(backup)
+            wait_for(lambda: site.store.holds.holder or backup.done(), LONG_TIMEOUT_S, "the begin of the backup")
+            rename_files(folder, definition)
+
+        monkeypatch.setattr(store_module, "rename_files", rename_during_the_begin)
+        site.store.rename("s", "renamed")
+        _, cut = begun[0].result(LONG_TIMEOUT_S)
+    assert StreamCut.from_json(cut) == site.store.get("renamed").cut()
+
+
+def test_a_backup_waits_for_a_deletion_and_does_not_have_the_stream(
+    site: Site, backups: Backups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.store.create("other", 1)
+    with ThreadPoolExecutor(1) as pool, site.stream._lock_writing():  # the deletion waits for this commit
+        stream = site.stream
+        deleted = pool.submit(site.store.delete, "s")
+        wait_for(lambda: stream._closed is not None, LONG_TIMEOUT_S, "the begin of the deletion")
+        with monkeypatch.context() as patch, pytest.raises(StillWorking, match="waited 0 s for the change of a stream"):
+            patch.setattr(backups_module, "CHANGE_TIMEOUT_S", 0.0)
+            list(backups.begin({"directory": "/backup"}))
+    deleted.result(LONG_TIMEOUT_S)
+    _, cut = backups.begin({"directory": "/backup"})
+    assert StreamCut.from_json(cut).definition.name == "other"
+
+
+def test_a_renamed_stream_deletes_the_recordings_that_it_has_left_before(site: Site) -> None:
+    site.commit({0: [100], 1: [100]})
+    hold = site.store.holds.hold("backup", 600)
+    site.stream.purge(before_position=1 << 40)
+    assert len(site.archive.kept) == 2 * PARTITIONS, "the backup holds the recordings that the partitions have left"
+    hold.release()
+    site.store.rename("s", "renamed")
+    site.tick()
+    assert sorted(site.archive.kept) == [state.recording_id for state in site.store.get("renamed").states()]
 
 
 @pytest.mark.slow
