@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from aeron_spark.errors import DataFormatError
 from aeron_spark.rows.gathering import remedy_of_unknown, row_error
-from aeron_spark.rows.inference import GIVE_SCHEMA, UNKNOWN, check_known, merged, type_of
+from aeron_spark.rows.inference import GIVE_SCHEMA, NAME, UNKNOWN, check_known, is_name, merged, type_of
 from aeron_spark.rows.values import USE_BATCH, ValueProblem, check_of, text_of
 
 ADD_ZONE: Final = (
@@ -106,12 +106,13 @@ def batch_of_columns(columns: Mapping[str, Any], schema: pa.Schema | None) -> pa
 
 def _is_of(module: str, name: str, data: object) -> bool:
     loaded = sys.modules.get(module)
-    return loaded is not None and isinstance(data, getattr(loaded, name))
+    # Another thread may be importing the module now: then it has no such class yet, and the data is not of it.
+    return loaded is not None and isinstance(data, getattr(loaded, name, ()))
 
 
 def _as_sequence(name: str, values: Any) -> Any:
-    if not isinstance(name, str):
-        raise DataFormatError(f"the name {name!r} of a column is not a str", remedy="Write a dict with names as keys.")
+    if not is_name(name):
+        raise DataFormatError(f"the name {name!r} of a column is not {NAME}", remedy="Write a dict with names as keys.")
     if isinstance(values, pa.ChunkedArray):
         return values.combine_chunks()
     if isinstance(values, str | bytes | Mapping) or not hasattr(values, "__len__"):

@@ -9,8 +9,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 from aeron_spark.errors import DataFormatError
-from aeron_spark.rows.inference import check_known, merged, type_of
-from aeron_spark.rows.values import USE_BATCH, Check, ValueProblem, check_of
+from aeron_spark.rows.inference import NAME, check_known, is_name, merged, type_of
+from aeron_spark.rows.values import USE_BATCH, Check, ValueProblem, check_of, plain
 
 MAX_ROWS: Final = 1 << 16  # of a batch
 MAX_BYTES: Final = 8 << 20  # of a batch, as _size_of estimates it
@@ -206,9 +206,9 @@ def _merged_types(types: dict[str, pa.DataType], row: Row, number: int) -> dict[
     """Return the types of the columns with those of one more row; the given ones stay unchanged."""
     found = types
     for name, value in row.items():
-        if not isinstance(name, str):
+        if not is_name(name):
             raise DataFormatError(
-                f"row {number} has a column {name!r}, whose name is not a str",
+                f"row {number} has a column {name!r}, whose name is not {NAME}",
                 remedy="Write a dict with names as keys.",
             )
         known = found.get(name)
@@ -222,14 +222,15 @@ def _merged_types(types: dict[str, pa.DataType], row: Row, number: int) -> dict[
 
 
 def _copied(value: Any) -> Any:
-    """Return a copy of a row's dicts, lists and byte arrays."""
+    """Return a copy of a row's dicts, lists and arrays. The row's types are known."""
     if isinstance(value, Mapping):
         return {name: _copied(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
         return [_copied(one) for one in value]
     if isinstance(value, bytearray | memoryview):
         return bytes(value)
-    return value
+    found = plain(value)  # an array of numpy becomes a list
+    return value if found is value else _copied(found)
 
 
 def _size_of(value: Any) -> int:

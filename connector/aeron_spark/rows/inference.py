@@ -9,9 +9,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from aeron_spark.rows.values import ADD_ZONE, INT64, ValueProblem, is_missing, plain, text_of
+from aeron_spark.rows.values import ADD_ZONE, INT64, Check, ValueProblem, check_of, is_missing, plain, text_of
 
 GIVE_SCHEMA: Final = "Give the columns with schema=, a pyarrow.Schema."
+NAME: Final = "a str of valid Unicode"
 UNKNOWN: Final = pa.null()  # of a null, and of the elements of an empty list
 _TYPES: Final[tuple[tuple[type, pa.DataType], ...]] = (  # a subclass is before its base class
     (bool, pa.bool_()),
@@ -26,10 +27,16 @@ _TYPES: Final[tuple[tuple[type, pa.DataType], ...]] = (  # a subclass is before 
     (time, pa.time64("us")),
     (timedelta, pa.duration("us")),
 )
+_CHECKED_TYPES: Final[tuple[tuple[type, pa.DataType, Check], ...]] = tuple(
+    (kind, found, check_of(pa.field("", found))) for kind, found in _TYPES
+)
 
 
 def type_of(value: Any) -> pa.DataType:
-    """Return the type of a column that can have the value. Raises ValueProblem if the value does not tell it."""
+    """Return the type of a column that can have the value.
+
+    Raises ValueProblem if the value does not tell the type, and if that type cannot store the value unchanged.
+    """
     if is_missing(value):
         return UNKNOWN
     value = plain(value)
@@ -43,12 +50,18 @@ def type_of(value: Any) -> pa.DataType:
         raise ValueProblem(f"the datetime {value} has no zone", f"{ADD_ZONE} {GIVE_SCHEMA}")
     if isinstance(value, int) and value not in INT64:
         raise ValueProblem(f"{text_of(value)} is out of the range of int64", GIVE_SCHEMA)
-    for kind, found in _TYPES:
+    for kind, found, check in _CHECKED_TYPES:
         if isinstance(value, kind):
+            check(value)
             return found
     raise ValueProblem(
         f"{text_of(value)} is a {type(value).__name__}, which a column cannot have", "Convert it, for example to a str."
     )
+
+
+def is_name(name: object) -> bool:
+    """Whether a column or a field can have this name."""
+    return isinstance(name, str) and (name.isascii() or name == name.encode(errors="ignore").decode())
 
 
 def _type_of_elements(values: list[Any] | tuple[Any, ...]) -> pa.DataType:
@@ -64,8 +77,8 @@ def _type_of_elements(values: list[Any] | tuple[Any, ...]) -> pa.DataType:
 def _type_of_struct(value: Mapping[Any, Any]) -> pa.DataType:
     fields = []
     for name, one in value.items():
-        if not isinstance(name, str):
-            raise ValueProblem(f"the name {name!r} of a field is not a str", "Write a dict with names as keys.")
+        if not is_name(name):
+            raise ValueProblem(f"the name {name!r} of a field is not {NAME}", "Write a dict with names as keys.")
         try:
             fields.append(pa.field(name, type_of(one)))
         except ValueProblem as problem:

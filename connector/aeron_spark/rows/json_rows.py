@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import binascii
 import json
+import math
 import re
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator
@@ -102,6 +103,8 @@ class _Number(float):
 
     def __new__(cls, text: str) -> _Number:
         found = super().__new__(cls, text)
+        if math.isinf(found):
+            raise ValueError(f"{text} is out of the range of a 64-bit float")
         found.text = text
         return found
 

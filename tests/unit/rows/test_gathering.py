@@ -9,6 +9,8 @@ from decimal import Decimal
 from typing import Any
 
 import hypothesis.strategies as st
+import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -135,6 +137,14 @@ def test_the_first_rows_tell_the_schema() -> None:
         ([{"p": {1, 2}}], "row 0, column 'p': {1, 2} is a set, which a column cannot have"),
         ([{"p": {1: 2}}], "row 0, column 'p': the name 1 of a field is not a str"),
         ([{7: 2}], "row 0 has a column 7, whose name is not a str"),
+        ([{"\ud800": 2}], r"row 0 has a column '\ud800', whose name is not a str of valid Unicode"),
+        ([{"p": {"\ud800": 2}}], r"row 0, column 'p': the name '\ud800' of a field is not a str of valid Unicode"),
+        ([{"p": "a"}, {"p": "\ud800"}], r"row 1, column 'p': '\ud800' is not valid Unicode"),
+        (
+            [{"p": [pd.Timestamp(1, tz="UTC")]}],
+            "row 0, column 'p[0]': 1970-01-01 00:00:00.000000001+00:00 is not a whole",
+        ),
+        ([{"p": {"q": time(1, tzinfo=UTC)}}], "row 0, column 'p.q': 01:00:00+00:00 has a zone"),
     ],
 )
 def test_values_that_do_not_tell_a_type_are_refused(rows: list[Row], message: str) -> None:
@@ -165,13 +175,15 @@ def test_columns_that_no_row_tells_are_refused_until_a_row_tells_them(rows: list
 
 
 def test_a_program_may_change_a_dict_after_it_was_written() -> None:
-    for schema in (None, pa.schema([("l", pa.list_(pa.int64())), ("b", pa.binary())])):
-        row: dict[str, Any] = {"l": [1], "b": bytearray(b"a")}
+    typed = pa.schema([("l", pa.list_(pa.int64())), ("b", pa.binary()), ("v", pa.list_(pa.float64()))])
+    for schema in (None, typed):
+        row: dict[str, Any] = {"l": [1], "b": bytearray(b"a"), "v": np.array([1.5])}
         gathered = GatheredRows(schema)
         gathered.add([row])
         row["l"].append(2)
         row["b"][0] = 0
-        assert batches_of(gathered)[0].to_pylist() == [{"l": [1], "b": b"a"}]
+        row["v"][0] = 2.5
+        assert batches_of(gathered)[0].to_pylist() == [{"l": [1], "b": b"a", "v": [1.5]}]
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,7 @@ def test_no_objects_are_no_rows(text: Any) -> None:
         (['{"a": 1}', 7], "line 2 is a int, and not text"),
         ('{"a": 1}\n{"a": 1,\n"a": 2}', "line 2 is not JSON of rows: an object has the name 'a' twice"),
         (b'{"a": "\xff"}', "line 1 is not UTF-8"),
+        ('{"a": 1.5}\n{"a": 1e400}', "line 2 is not JSON of rows: 1e400 is out of the range of a 64-bit float"),
         ("[" * 100_000, "line 1 is not JSON of rows: it has too many levels"),
     ],
 )
