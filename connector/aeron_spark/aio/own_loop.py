@@ -9,6 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from aeron_spark.errors import UsageError
 
@@ -20,6 +21,7 @@ class OwnLoop:
 
     def __init__(self) -> None:
         self._loop: Final = asyncio.get_running_loop()
+        self._waiting: Final[WeakKeyDictionary[Future[Any], set[asyncio.Future[None]]]] = WeakKeyDictionary()
 
     def check(self) -> None:
         """Raise UsageError unless the caller runs in this event loop."""
@@ -50,23 +52,27 @@ class OwnLoop:
         """
         if not future.done():
             waiting = self._loop.create_future()
-
-            def end() -> None:
-                if not waiting.done():
-                    waiting.set_result(None)
-
-            def wake(_: Future[Any]) -> None:
-                with suppress(RuntimeError):  # the event loop is closed: none of its tasks waits
-                    self._loop.call_soon_threadsafe(end)
-
-            future.add_done_callback(wake)
-            timer = None if seconds is None else self._loop.call_later(seconds, end)
+            others = self._waiting.get(future)
+            if others is None:  # a future keeps its callbacks to its end: many waits for it share one
+                others = self._waiting[future] = set()
+                future.add_done_callback(self._wake)
+            others.add(waiting)
+            timer = None if seconds is None else self._loop.call_later(seconds, _end, waiting)
             try:
                 await waiting
             finally:
+                others.discard(waiting)
                 if timer is not None:
                     timer.cancel()
         return future.done()
+
+    def _wake(self, future: Future[Any]) -> None:
+        with suppress(RuntimeError):  # the event loop is closed: none of its tasks waits
+            self._loop.call_soon_threadsafe(self._end_waits, future)
+
+    def _end_waits(self, future: Future[Any]) -> None:
+        for waiting in self._waiting.pop(future, ()):
+            _end(waiting)
 
     def in_loop(self, listener: Callable[..., object]) -> Callable[..., None]:
         """Return a function for other threads: it calls ``listener``, which may be a coroutine, in the event loop.
@@ -96,3 +102,8 @@ class OwnLoop:
                 done.result()
 
         return call
+
+
+def _end(waiting: asyncio.Future[None]) -> None:
+    if not waiting.done():
+        waiting.set_result(None)

@@ -14,6 +14,7 @@ from typing import Any, Final
 import pytest
 
 from aeron_spark import aio
+from aeron_spark.aio.own_loop import OwnLoop
 from aeron_spark.client.settings import ClientSettings
 from aeron_spark.connection.settings import LinkSettings
 from aeron_spark.connection.spill import ReceivedFile
@@ -375,6 +376,35 @@ def test_a_cancelled_connect_closes_the_client(world: World) -> None:
 
 
 # The event loop that it belongs to.
+
+
+class CountedFuture(Future[str]):
+    """A future that counts its callbacks."""
+
+    callbacks = 0
+
+    def add_done_callback(self, fn: Callable[[Future[str]], object]) -> None:
+        self.callbacks += 1
+        super().add_done_callback(fn)
+
+
+def test_a_program_may_wait_for_one_future_again_and_again() -> None:
+    async def main() -> None:
+        own_loop, future = OwnLoop(), CountedFuture()
+        for _ in range(100):  # such as a task that looks for the next batch with a short timeout
+            assert not await own_loop.wait(future, 0.0)
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(own_loop.wait(future), 0.0001)
+        assert future.callbacks == 1
+        waits = [asyncio.create_task(own_loop.wait(future)) for _ in range(3)]
+        await asyncio.sleep(0)
+        waits[0].cancel()
+        threading.Thread(target=future.set_result, args=("batch",)).start()
+        assert await asyncio.gather(*waits[1:]) == [True, True]
+        assert waits[0].cancelled()
+        assert await own_loop.wait(future)
+
+    run(main())
 
 
 def test_another_event_loop_is_refused(world: World) -> None:
