@@ -21,7 +21,6 @@ from aeron_spark.backup.last_backup import LastBackup, read_last_backup, write_l
 from aeron_spark.errors import AeronSparkError, EndedError, OptionError, RefusedError
 from aeron_spark.server.ban_file import FILE_NAME as BAN_FILE
 from aeron_spark.server.events import ServerEvents
-from aeron_spark.streams.cut import StreamCut
 from aeron_spark.streams.deletion_holds import Hold
 from aeron_spark.streams.store import DAMAGED, READ_ONLY, RECOVERING, StreamStore
 from aeron_spark.version import package_version

@@ -180,8 +180,9 @@ class StreamAdministration:
     def purge(self, request: admin_rpc.PurgeStream) -> admin_rpc.PurgeReport:
         """Purge a stream. A repeated request reports what is freed since."""
         purged = self._access.stream(request.stream, "purge").purge(
-            partition=request.partition, before_position=request.before_position, before_time_ns=request.before_time_ns
-        )
+            partition=request.partition, before_position=request.before_position,
+            before_time_ns=request.before_time_ns, seconds=COMMIT_TIMEOUT_S,
+        )  # fmt: skip
         return admin_rpc.PurgeReport(
             tuple(
                 admin_rpc.PurgedPartition(

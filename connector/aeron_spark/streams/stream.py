@@ -302,15 +302,17 @@ class Stream(LedgerStream):
     # For the operator and the server
 
     def purge(
-        self, *, partition: int | None = None, before_position: int | None = None, before_time_ns: int | None = None
-    ) -> list[PurgedPartition]:
+        self, *, partition: int | None = None, before_position: int | None = None, before_time_ns: int | None = None,
+        seconds: float | None = None,
+    ) -> list[PurgedPartition]:  # fmt: skip
         """Make the transactions of one or all partitions before a position or a commit time unreadable.
 
         The transaction with the position stays. Transactions that a reader has leased go when the lease ends. Returns
-        for each partition what was freed now, and what is not.
+        for each partition what was freed now, and what is not. ``seconds`` is the longest wait for a commit. Raises
+        StillWorking after it.
         """
         self._check_partition(partition or 0)
-        with self._lock_writing():
+        with self._lock_writing(seconds):
             self._refuse_unwritable()
             return self.space.purge(partition, before_position, before_time_ns)
 
@@ -525,7 +527,7 @@ class Stream(LedgerStream):
         if not self._writing.acquire(timeout=timeout_s):
             raise StillWorking(
                 f"waited {timeout_s:g} s for another commit of stream {self.definition.name!r} to end",
-                remedy="Commit again.",
+                remedy="Repeat the request.",
             )
         try:
             yield

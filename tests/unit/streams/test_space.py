@@ -324,9 +324,10 @@ def test_a_backup_waits_for_a_deletion_and_does_not_have_the_stream(
         stream = site.stream
         deleted = pool.submit(site.store.delete, "s")
         wait_for(lambda: stream._closed is not None, LONG_TIMEOUT_S, "the begin of the deletion")
-        with monkeypatch.context() as patch, pytest.raises(StillWorking, match="waited 0 s for the change of a stream"):
+        with monkeypatch.context() as patch:
             patch.setattr(backups_module, "CHANGE_TIMEOUT_S", 0.0)
-            list(backups.begin({"directory": "/backup"}))
+            with pytest.raises(StillWorking, match="waited 0 s for the change of a stream"):
+                list(backups.begin({"directory": "/backup"}))
     deleted.result(LONG_TIMEOUT_S)
     _, cut = backups.begin({"directory": "/backup"})
     assert StreamCut.from_json(cut).definition.name == "other"
@@ -341,6 +342,12 @@ def test_a_renamed_stream_deletes_the_recordings_that_it_has_left_before(site: S
     site.store.rename("s", "renamed")
     site.tick()
     assert sorted(site.archive.kept) == [state.recording_id for state in site.store.get("renamed").states()]
+
+
+def test_a_purge_waits_for_a_commit_as_long_as_its_caller_wants(site: Site) -> None:
+    with site.stream._lock_writing(), pytest.raises(StillWorking, match="waited 0 s for another commit") as error:
+        site.stream.purge(before_position=1, seconds=0.0)
+    assert error.value.remedy == "Repeat the request."
 
 
 @pytest.mark.slow
