@@ -10,6 +10,7 @@ import copy
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 from weakref import WeakValueDictionary
@@ -21,6 +22,7 @@ from aeron_spark.connection.deadlines import Deadlines
 from aeron_spark.errors import (
     REFUSALS,
     AeronSparkError,
+    EndedError,
     OptionError,
     RefusedError,
     TransportError,
@@ -30,7 +32,6 @@ from aeron_spark.errors import (
 from aeron_spark.options import ServerOptions
 from aeron_spark.protocol.grants import Grant
 from aeron_spark.server.incoming_stage import IncomingStage
-from aeron_spark.server.leased_streams import LeasedStreams
 from aeron_spark.server.observer import ServerObserver
 from aeron_spark.server.running_commits import RunningCommits
 from aeron_spark.server.stream_access import StreamAccess
@@ -94,7 +95,7 @@ class StreamService:
         self.is_draining = False
         """Whether transactions, stages and commits that have not begun are refused: the server is about to end."""
         self.condition: Callable[[], threading.Condition] = threading.Condition
-        self.leased: Final = LeasedStreams()
+        self._leased: StreamStore | None = None  # the store, after a client has taken a lease
         # By id of the connection, which has the handler: the two end together.
         self._handlers: WeakValueDictionary[int, StreamRequestHandler] = WeakValueDictionary()
 
@@ -120,6 +121,17 @@ class StreamService:
         """Return the sorted names of the streams that a connection's client has used in the last minute."""
         handler = self._handlers.get(id(connection))
         return [] if handler is None else handler.recent_streams()
+
+    def note_lease(self) -> None:
+        """Note that a client takes a lease on a stream."""
+        self._leased = self.store()
+
+    def end_leases(self, owner: str) -> None:
+        """End all leases of a client's key, also those that it took over earlier connections."""
+        if self._leased is not None:
+            with suppress(EndedError):  # a closed store has no leases
+                for stream in self._leased.all():
+                    stream.end_leases(owner)
 
     def check_write(self) -> None:
         """Raise RefusedError if nothing may be written now."""
@@ -248,7 +260,7 @@ class StreamRequestHandler:
         for stage_id, incoming in stages:
             incoming.fail(error)
             self._forget(stage_id, error)
-        self._service.leased.end_leases(self._access.owner)
+        self._service.end_leases(self._access.owner)
 
     def _stream_to_write(self, name: str, writer: str) -> Stream:
         """Return a stream to which the client may write now. Raises RefusedError if nothing may be written."""
@@ -295,7 +307,7 @@ class StreamRequestHandler:
 
     def _renew_lease(self, request: rpc.RenewLease) -> admin_rpc.Done:
         stream = self._access.stream(request.stream, "read")
-        self._service.leased.add(stream)
+        self._service.note_lease()
         stream.lease(request.reader, request.positions, request.seconds, self._access.owner)
         return admin_rpc.Done()
 

@@ -118,7 +118,8 @@ class ReaderLeases:
         """End all leases of an owner."""
         if owner not in self._owners:
             return
-        for lease in [lease for lease in self._leases if lease[0] == owner]:
+        # A list, which is made at once: a renamed stream has these leases, too, and another lock.
+        for lease in [lease for lease in list(self._leases) if lease[0] == owner]:
             self._remove(lease)
 
     def _remove(self, lease: tuple[str, str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 from aeron_spark.errors import RefusedError
@@ -17,9 +18,9 @@ def service_of(world: World) -> Any:
     return world.server.service
 
 
-def leases(world: World) -> int:
+def leases(world: World, name: str = "s") -> int:
     assert world.server is not None
-    return world.server.store.get("s").figures().leases
+    return world.server.store.get(name).figures().leases
 
 
 def test_a_revoked_key_loses_the_lease_of_its_connection(world: World) -> None:
@@ -38,6 +39,16 @@ def test_a_revoked_key_loses_the_lease_of_an_earlier_connection(world: World) ->
     assert leases(world) == 1
     service_of(world).revoke(world.session, BANNED)
     assert leases(world) == 0
+
+
+def test_a_revoked_key_loses_the_lease_of_a_stream_that_was_renamed(world: World) -> None:
+    world.stream_session().call(LEASE)
+    assert world.server is not None
+    world.server.store.rename("s", "renamed")
+    gc.collect()  # the object of the stream before the rename
+    assert leases(world, "renamed") == 1
+    service_of(world).revoke(world.session, BANNED)
+    assert leases(world, "renamed") == 0
 
 
 def test_a_key_that_is_revoked_before_its_first_request_has_no_lease_to_lose(world: World) -> None:
