@@ -23,6 +23,7 @@ from aeron_spark.client.client import ClientState
 from aeron_spark.client.opening import MIN_CONNECT_S
 from aeron_spark.connection.connection import Connection
 from aeron_spark.errors import AeronSparkError, EndedError, UsageError
+from aeron_spark.process_end import ExitHook
 from aeron_spark.protocol.access import PeerStore
 from aeron_spark.waiting import fail, resolve
 
@@ -84,6 +85,7 @@ class Client(StreamAdministration):
         self._prepare: Final[list[Callable[[plain.Client], object]]] = []
         self._streams: Final[weakref.WeakSet[StreamReader | StreamWriter | BufferedWriter]] = weakref.WeakSet()
         self._closing: Future[None] | None = None
+        self._exit_hook: ExitHook | None = None
 
     # Opening and closing.
 
@@ -94,8 +96,8 @@ class Client(StreamAdministration):
         """
         if self._own is not None:
             raise UsageError("the client was opened before", remedy="Call aio.connect for each client.")
-        own = self._own = OwnLoop()
         deadline = time.monotonic() + self._timeout if self._timeout else None
+        own = self._own = OwnLoop()
         self._making = self._threads.submit(self._make_prepared, deadline)
         try:
             await own.wait(self._making)
@@ -112,8 +114,13 @@ class Client(StreamAdministration):
 
     def _make_prepared(self, deadline: float | None) -> plain.Client:
         client = self._make(deadline)
-        for prepare in self._prepare:
-            prepare(client)
+        try:
+            for prepare in self._prepare:
+                prepare(client)
+        except BaseException:
+            client.close()
+            raise
+        self._exit_hook = ExitHook(lambda: self._close(Future()))  # before that of the client, which it closes
         return client
 
     async def connect(self, timeout: float | None = None) -> None:
@@ -142,6 +149,8 @@ class Client(StreamAdministration):
     def _close(self, closing: Future[None]) -> None:
         try:
             if self._making.exception() is None:
+                if self._exit_hook is not None:
+                    self._exit_hook.cancel()
                 streams = list(self._streams)
                 for one in streams:
                     one.stop()  # a reader that follows ends its wait

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import secrets
 import statistics
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -20,6 +23,7 @@ from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.node import NodeHandle
 from aeron_spark.server.server import Server
 from tests.aeron.stream_client.conftest import Connect
+from tests.aeron.stream_client.serving import ENVIRON
 from tests.waiting import poll_until, slowdown
 
 TIMEOUT_S: Final = 60.0
@@ -56,6 +60,24 @@ def _no_thread_is_left() -> Iterator[None]:
         return [one.name for one in threading.enumerate() if one.name.startswith("aeron-spark-aio")]
 
     poll_until(lambda: not left(), TIMEOUT_S, "the client's threads to end", state=lambda: str(left()))
+
+
+LEAVES_ALL_OPEN: Final = """
+import asyncio, sys
+from aeron_spark import aio
+
+async def main():
+    client = await aio.connect(sys.argv[1], aeron_dir=sys.argv[2], ipc="never")
+    writer = await client.writer(sys.argv[3]).open()
+    batch = asyncio.create_task(client.reader(sys.argv[3], follow=True).__anext__())
+    await writer.write({"n": 1})
+    await writer.commit()
+    print(await batch)
+    asyncio.create_task(client.reader(sys.argv[3], start="latest", follow=True).__anext__())
+    await client.reader(sys.argv[3]).__anext__()
+
+asyncio.run(main())
+"""
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
@@ -295,3 +317,16 @@ def test_a_client_of_shared_memory_connects_too(server: Server, node: NodeHandle
             assert await one.remote("echo").back(7) == 7
 
     run(main())
+
+
+def test_a_program_that_leaves_all_open_ends(
+    server: Server, node: NodeHandle, connect: Connect, name: str, tmp_path: Path
+) -> None:
+    with connect() as creating:
+        creating.create_stream(name)
+    command = [sys.executable, "-c", LEAVES_ALL_OPEN, server.addresses[0], node.aeron_dir, name]
+    environ = {**ENVIRON, "AERON_SPARK_CONFIG_HOME": str(tmp_path)}
+    ended = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=TIMEOUT_S)
+    assert ended.returncode == 0, ended.stderr
+    assert "n: int64" in ended.stdout
+    assert "Traceback" not in ended.stderr

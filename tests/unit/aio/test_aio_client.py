@@ -353,6 +353,15 @@ def test_a_client_that_cannot_connect_raises_and_leaves_no_thread(world: World) 
         with pytest.raises(ZeroDivisionError):
             async with aio.Client(lambda deadline: 1 / 0):  # type: ignore[return-value,arg-type]
                 pass
+        prepared = opening(world)
+        prepared.register("catalog", Catalog(), ["no such method"])
+        with pytest.raises(OptionError):
+            await prepared
+        wrong = aio.Client(lambda deadline: world.client(connect=False), "5")  # type: ignore[arg-type]
+        with pytest.raises(TypeError):
+            await wrong
+        await wrong.close()
+        assert not [one.name for one in threading.enumerate() if one.name.startswith("aeron-spark-client")]
         waiting = aio.Client(lambda deadline: world.client(connect=False), wait=False)
         async with waiting:
             await waiting.connect(TIMEOUT_S)
