@@ -201,18 +201,29 @@ def test_a_backup_has_what_was_purged_deleted_and_moved_while_it_copied(
         assert purged.states()[0].start == purged.states()[0].start_position > 0
         write(server.streams.create("moved", 1, term_bytes=TERM), 0, {0: [b"x"]})
         write(purged, 5, {0: [b"in the new recording"]})
+        emptied = server.streams.create("emptied", 1, term_bytes=TERM)
+        write(emptied, 0, {0: [b"y" * VALUE_BYTES] * 200})
+        emptied.purge(before_position=emptied.states()[0].end)
+        (empty,) = emptied.states()
+        assert empty.start_position == empty.end > 0
         back_up(tmp_path, "moved")
         assert list(verify_store(tmp_path / "moved" / "streams", tmp_path / "moved" / "archive", Checked())) == []
         server.streams.delete("purged")
         server.streams.delete("moved")
+        server.streams.delete("emptied")
     archive_dir = nodes.local_node_paths(another_dir).archive_dir
     streams_dir = restore(tmp_path, "moved", archive_dir)
+    assert list(verify_store(streams_dir, archive_dir, Checked())) == []
     with (
         nodes.ensure(another_dir, **NODE_SETTINGS) as handle,
         StreamStore(streams_dir, embedded(handle), SETTINGS) as store,
     ):
         write(store.get("purged"), 6, {0: [b"after the restore"]})
         assert read_values(store.get("purged"), 0) == [b"in the new recording", b"after the restore"]
+        (restored,) = store.get("emptied").states()
+        assert (restored.start, restored.end, restored.start_position) == (empty.end,) * 3
+        write(store.get("emptied"), 1, {0: [b"after the restore"]})
+        assert read_values(store.get("emptied"), 0) == [b"after the restore"]
 
 
 def cut_of(value: object) -> Any:
