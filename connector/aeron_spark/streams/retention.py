@@ -5,7 +5,8 @@ The *start* of a partition is the start of a transaction, or the committed end. 
 The promise: a row beyond the retention is unreadable within 2 s and 0.2 % of the retention. The server decides each
 second. It writes a start to the journal, with an fsync, when rows of ``MOVE_PART`` of the retention are due, or a
 segment is free. Two rows that the time index has joined count as one: by time they are at most 0.14 % of their age
-apart (``time_index.THINNING``), by bytes they are at most ``JOIN_PART`` of the retention.
+apart (``time_index.THINNING``), by bytes they are at most ``JOIN_PART`` of the retention. The second limit does not
+hold for rows that were joined before the stream had this retention: a recording does not show where transactions begin.
 
 All positions are in bytes.
 """
