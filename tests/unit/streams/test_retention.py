@@ -65,6 +65,15 @@ def test_the_last_transaction_goes_by_time_but_not_by_bytes() -> None:
     assert Limits(1, 1).start(TimeIndex(), 5_000, NOW) == 5_000
 
 
+def test_commits_that_were_joined_without_a_limit_of_bytes_go_together() -> None:
+    times = index_of(*((NOW + at * SECOND_NS // 10, at * 100_000) for at in range(1, 9)))  # within a second
+    times.add(NOW + 7_200 * SECOND_NS, 900_000)
+    times.thin(NOW + 7_200 * SECOND_NS)
+    limits = Limits(500_000, 0)
+    starts = [limits.start(times, end, NOW + 7_200 * SECOND_NS) for end in (1_000_000, 1_399_999, 1_400_000)]
+    assert starts == [100_000, 100_000, 900_000]
+
+
 def test_a_start_is_a_transaction_before_the_wanted_position_and_each_lease() -> None:
     times = index_of((1, 0), (2, 3000), (3, 6400), (4, 9000))
 
