@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -21,18 +22,18 @@ class ServerProcess:
         data, control = free_ports()
         self.address = f"127.0.0.1:{data}:{control}"
         self.log = folder / "server.log"
-        self._command = [
-            sys.executable, "-W", "error", "-m", "aeron_spark", "server", self.address, "--json", "--aeron-dir",
-            aeron_dir, "--identity", str(folder / "server.key"), "--handshakes-per-second", "0",
-            "--allow-any-key",
+        self._arguments = [
+            "server", self.address, "--json", "--aeron-dir", aeron_dir, "--identity", str(folder / "server.key"),
+            "--handshakes-per-second", "0", "--allow-any-key",
         ]  # fmt: skip
         self._process: subprocess.Popen[str] | None = None
 
-    def start(self) -> None:
-        """Start the process, and wait until it listens."""
+    def start(self, *program: str) -> None:
+        """Start the process, and wait until it listens. ``program`` is the module that runs it, with its arguments."""
+        command = [sys.executable, "-W", "error", "-m", *(program or ("aeron_spark",)), *self._arguments]
         with self.log.open("a") as errors:
             self._process = subprocess.Popen(
-                self._command, env=ENVIRON, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True
+                command, env=ENVIRON, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True
             )
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
@@ -50,6 +51,11 @@ class ServerProcess:
             process.kill()
             assert process.stdout is not None
             process.stdout.close()
+
+    def await_killed(self, timeout_s: float) -> None:
+        """Wait until the process has killed itself."""
+        assert self._process is not None
+        assert self._process.wait(timeout_s) == -signal.SIGKILL, self.log.read_text()
 
     def kill(self) -> None:
         """Kill the process with SIGKILL."""

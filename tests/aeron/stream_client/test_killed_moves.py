@@ -1,0 +1,111 @@
+"""A server is killed while an empty partition moves to a new recording: no row is lost, and no recording is left."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import aeron_spark
+from aeron_spark.aeron.archive import archive_of
+from aeron_spark.client.client import Client
+from aeron_spark.direct.archives import embedded
+from aeron_spark.errors import AeronSparkError
+from aeron_spark.keys.stores import MemoryPeerStore
+from aeron_spark.node import NodeHandle
+from aeron_spark.waiting import wait_for
+from tests.aeron.stream_client.serving import ServerProcess
+
+TIMEOUT_S = 120.0  # for a restart of the server on a busy machine
+CALLS = 800  # of functions in a purge that moves a partition
+KILLED = "tests.aeron.stream_client.killed_server"
+STREAM = "moved"
+
+
+@pytest.fixture
+def server(node: NodeHandle, tmp_path: Path) -> Iterator[ServerProcess]:
+    one = ServerProcess(node.aeron_dir, tmp_path)
+    yield one
+    one.kill()
+
+
+def connect(server: ServerProcess, node: NodeHandle) -> Client:
+    return aeron_spark.connect(server.address, aeron_dir=node.aeron_dir, ipc="never", store=MemoryPeerStore())
+
+
+def write(client: Client, first: int) -> None:
+    with client.writer(STREAM) as out:
+        out.write(pa.record_batch({"n": list(range(first, first + 10))}))
+
+
+def rows(client: Client) -> list[int]:
+    return [n for batch in client.reader(STREAM) for n in batch.column("n").to_pylist()]
+
+
+def purge_until_killed(server: ServerProcess, node: NodeHandle) -> None:
+    """Purge all rows of the stream; the server kills itself meanwhile."""
+    with connect(server, node) as client:
+
+        def purge() -> None:
+            with suppress(AeronSparkError):  # the connection is lost
+                client.purge_stream(STREAM, 1 << 40)
+
+        purging = threading.Thread(target=purge)
+        purging.start()
+        server.await_killed(TIMEOUT_S)
+    purging.join(TIMEOUT_S)
+    assert not purging.is_alive()
+    server.kill()
+
+
+def check_and_write_on(server: ServerProcess, node: NodeHandle, before: list[int]) -> list[int]:
+    """Check the stream, which had these rows ``before`` the purge, and write ten rows; return the stream's rows."""
+    with connect(server, node) as client:
+        (partition,) = client.stream(STREAM).partitions
+        kept = rows(client)
+        assert kept == ([] if partition.start == partition.end else before)
+        archive = archive_of(embedded(node))
+        wait_for(
+            lambda: len(archive.recordings()) == 1, TIMEOUT_S, "one recording", state=lambda: repr(archive.recordings())
+        )
+        first = before[-1] + 1
+        write(client, first)
+        found = rows(client)
+        assert found == [*kept, *range(first, first + 10)]
+        return found
+
+
+def kill_in_moves(server: ServerProcess, node: NodeHandle, calls: list[int]) -> None:
+    """Kill the server in one purge after another, at these calls of functions."""
+    server.start(KILLED, str(calls[0]))
+    with connect(server, node) as client:
+        client.create_stream(STREAM)
+        write(client, 0)
+        found = rows(client)
+    for call in [*calls[1:], 0]:
+        purge_until_killed(server, node)
+        server.start(*([KILLED, str(call)] if call else []))
+        found = check_and_write_on(server, node, found)
+    with connect(server, node) as client:
+        client.purge_stream(STREAM, 1 << 40)
+        assert rows(client) == []
+        client.delete_stream(STREAM)
+
+
+@pytest.mark.parametrize("part", range(3))
+def test_a_server_killed_in_the_move_of_a_partition_keeps_its_rows_and_one_recording(
+    server: ServerProcess, node: NodeHandle, rng: random.Random, part: int
+) -> None:
+    kill_in_moves(server, node, [(CALLS * part + rng.randrange(CALLS)) // 3 + 1])
+
+
+@pytest.mark.full("it starts a server for each of many kills; make test does so for three")
+def test_a_server_killed_in_many_moves_keeps_its_rows_and_one_recording(
+    server: ServerProcess, node: NodeHandle, rng: random.Random
+) -> None:
+    kill_in_moves(server, node, [rng.randrange(1, CALLS) for _ in range(20)])
