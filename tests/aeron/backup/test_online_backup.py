@@ -206,11 +206,17 @@ def test_a_backup_has_what_was_purged_deleted_and_moved_while_it_copied(
         emptied.purge(before_position=emptied.states()[0].end)
         (empty,) = emptied.states()
         assert empty.start_position == empty.end > 0
+        expired = server.streams.create("expired", 1, term_bytes=TERM, retention_seconds=0.001)
+        write(expired, 0, {0: [b"expired"]})
+        wait_for(lambda: expired.states()[0].start > 0, TIMEOUT_S, "the housekeeping to expire the row")
+        (state,) = expired.states()
+        assert state.start == state.end > state.start_position == 0, "its rows are gone, their recording is not"
         back_up(tmp_path, "moved")
         assert list(verify_store(tmp_path / "moved" / "streams", tmp_path / "moved" / "archive", Checked())) == []
         server.streams.delete("purged")
         server.streams.delete("moved")
         server.streams.delete("emptied")
+        server.streams.delete("expired")
     archive_dir = nodes.local_node_paths(another_dir).archive_dir
     streams_dir = restore(tmp_path, "moved", archive_dir)
     assert list(verify_store(streams_dir, archive_dir, Checked())) == []
@@ -224,6 +230,8 @@ def test_a_backup_has_what_was_purged_deleted_and_moved_while_it_copied(
         assert (restored.start, restored.end, restored.start_position) == (empty.end,) * 3
         write(store.get("emptied"), 1, {0: [b"after the restore"]})
         assert read_values(store.get("emptied"), 0) == [b"after the restore"]
+        write(store.get("expired"), 1, {0: [b"after the expiry"]})
+        assert read_values(store.get("expired"), 0) == [b"after the expiry"]
 
 
 def cut_of(value: object) -> Any:
