@@ -52,7 +52,7 @@ def restore_backup(
 
     Raises OptionError if a folder is not empty or ``folder`` is not a backup, InUseError if a server or a node uses
     one, DataLossError if a file of the backup is damaged, TransportError if the disk fails. After an exception the two
-    folders are as before.
+    folders have no files of the restore.
     """
     found = read_manifest(folder)
     _check_folders(folder, streams_dir, archive_dir)
@@ -160,7 +160,10 @@ def _check_folders(folder: Path, streams_dir: Path, archive_dir: Path) -> None:
 
 @contextmanager
 def _reserved(streams_dir: Path, archive_dir: Path) -> Iterator[None]:
-    """Create both folders, and lock them against a server and a node. An exception leaves them as they were."""
+    """Create both folders, and lock them against a server and a node.
+
+    An exception of the block leaves no files of the restore in them.
+    """
     created = [folder for folder in (streams_dir, archive_dir) if not folder.exists()]
     with ExitStack() as stack:
         stack.enter_context(lock_store(streams_dir))

@@ -72,13 +72,13 @@ def back_up(
             ask(path, "backup.renew", number)
             outcome = write_backup(source, directory, base, ticker)
     except BaseException as error:
-        with suppress(AeronSparkError):  # the server finds out by itself
+        with suppress(AeronSparkError):  # the server ends the backup after a minute in any case
             ask(path, "backup.end", {**number, "error": _text_of(error)})
         raise
     try:
         ask(path, "backup.end", {**number, "bytes": outcome.manifest.bytes})
     except AeronSparkError as error:
-        click.echo(f"the backup is complete, but the server did not take note of it: {error}", err=True)
+        click.echo(f"the backup is complete, but the server could not note it: {error}", err=True)
     _print(directory, begun, outcome, time.monotonic() - started, as_json=as_json)
     return 0
 

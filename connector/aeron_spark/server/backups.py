@@ -1,7 +1,7 @@
 """The commands of a server's admin socket for backups: ``backup.begin``, ``backup.renew`` and ``backup.end``.
 
-The command line copies the files; the server takes the cut, and keeps the files until the end. It does so for
-``LEASE_S`` at most after the last renewal: a command that was killed must not keep files for good. Only one backup runs
+The command line copies the files; the server takes the cut, and keeps the files until the end, but for at most
+``LEASE_S`` after the last renewal: a command that was killed must not keep files for good. Only one backup runs
 at a time. The file ``backup.json`` in the store has the last one.
 """
 
@@ -143,13 +143,13 @@ class Backups:
         return {}
 
     def check(self) -> None:
-        """Report a backup whose command has ended without a word. The server calls it about every second."""
+        """Report a backup whose command sends no requests any more. The server calls it about every second."""
         with self._lock:
             running = self._running
             if running is None or self._clock() < self._until:
                 return
             self._running = None
-        self._report_failure(running, f"its command was not heard of for {LEASE_S:g} s")
+        self._report_failure(running, f"its command sent no request for {LEASE_S:g} s")
 
     def _begin(self, directory: str, store: StreamStore) -> RunningBackup:
         self.check()
@@ -170,8 +170,7 @@ class Backups:
         running = self._running
         if running is None or running.id != number or self._clock() >= self._until or store is None:
             raise EndedError(
-                "the server has ended this backup: it was restarted, or the command was not heard of for "
-                f"{LEASE_S:g} s",
+                f"the server has ended this backup: it was restarted, or the command sent no request for {LEASE_S:g} s",
                 remedy="Back up again.",
             )
         return running, store

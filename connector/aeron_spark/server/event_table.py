@@ -1,7 +1,4 @@
-"""The events that a server logs: their names, levels and fields, from which docs/events.md is made.
-
-The change, renaming and end of streams have no events: the server does not have these commands.
-"""
+"""The events that a server logs: their names, levels and fields, from which docs/events.md is made."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class EventWatch:
     ) -> None:  # fmt: skip
         """``memory`` returns the bytes that clients make the server hold, and their limit; 0: no limit.
 
-        ``check_backups`` reports a backup that has ended without a word.
+        ``check_backups`` reports a backup whose command sends no requests any more.
         """
         self._events: Final = events
         self._volumes: Final = volumes

@@ -25,8 +25,8 @@ class DeletionHolds:
     def hold(self, holder: str, seconds: float) -> Hold:
         """Hold back deletions for ``seconds``. ``holder`` says who holds them, such as ``backup``.
 
-        Whoever reads the starts of partitions after this call finds the files from these positions on until the hold
-        ends. Raises OptionError for other seconds than more than 0 to MAX_HOLD_S.
+        A thread that reads the starts of partitions after this call finds the files from these positions on until the
+        hold ends. Raises OptionError unless ``seconds`` is greater than 0 and at most MAX_HOLD_S.
         """
         made = Hold(self, holder)
         made.renew(seconds)
@@ -70,7 +70,7 @@ class Hold:
         self._holds.set_end(self, seconds)
 
     def release(self) -> None:
-        """End the hold now; the next housekeeping deletes what waited for it."""
+        """End the hold now; the next housekeeping deletes the files that waited for it."""
         self._holds.set_end(self, 0)
 
     def __enter__(self) -> Hold:

@@ -98,7 +98,7 @@ def test_a_backup_whose_command_died_ends_with_its_lease(world: World) -> None:
     world.backups.check()
     ((name, fields),) = world.events
     assert name == "backup_failed"
-    assert "was not heard of for 60 s" in fields["error"]
+    assert "sent no request for 60 s" in fields["error"]
     again, *_ = world.begin()
     with pytest.raises(EndedError):
         world.backups.end({"id": begun["id"]})
