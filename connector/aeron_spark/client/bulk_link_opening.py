@@ -26,6 +26,9 @@ from aeron_spark.waiting import result_within
 ANSWER_S: Final = 2.0
 """How long a full packet and the server's answer may take. Aeron sends a lost packet again after 20 ms."""
 
+MIN_STEP_S: Final = 0.1
+"""For each wait of an attempt that begins just before the deadline."""
+
 SIZES: Final = PacketSizes()
 """The packet sizes of this process."""
 
@@ -47,12 +50,16 @@ def open_bulk_link(runtime: Runtime, runner: ClientRunner, connection: Connectio
     """
     end = time.monotonic() + timeout_s
     settings = runtime.settings.channel_settings
-    while True:
+    while time.monotonic() < end:
         path = network_path(runner.server.host) if settings.finds_mtu and not connection.is_ipc else None
         size = settings.mtu_bytes if path is None else SIZES.choose(path, time.monotonic())
         bulk_link = _begin(runtime, runner, connection, size, path, end)
         if _passes(bulk_link, path, size, end):
             return bulk_link
+    raise WaitTimeout(
+        f"waited {timeout_s:.3g} s for a bulk link of {connection.label} whose packets pass",
+        remedy="Check the network, or set 'mtu' at both ends to a size that always passes.",
+    )
 
 
 def _passes(bulk_link: BulkLink, path: NetworkPath | None, size: int, end: float) -> bool:
@@ -62,7 +69,7 @@ def _passes(bulk_link: BulkLink, path: NetworkPath | None, size: int, end: float
     """
     may_shrink = path is not None and size > MTU_BYTES
     try:
-        bulk_link.wait_open(max(0.0, end - time.monotonic()), ANSWER_S if may_shrink else inf)
+        bulk_link.wait_open(max(MIN_STEP_S, end - time.monotonic()), ANSWER_S if may_shrink else inf)
     except BaseException as error:
         bulk_link.close()
         if path is None or not may_shrink or not _is_of_packets(bulk_link, error) or time.monotonic() >= end:
@@ -87,10 +94,10 @@ def _is_of_packets(bulk_link: BulkLink, error: BaseException) -> bool:
 def _begin(
     runtime: Runtime, runner: ClientRunner, connection: Connection, size: int, path: NetworkPath | None, end: float
 ) -> BulkLink:
-    response = _request(connection, size, end - time.monotonic())
+    response = _request(connection, size, max(MIN_STEP_S, end - time.monotonic()))
     opened: BulkLink = result_within(
         runtime.call_on_loop(lambda: _open_link(runtime, runner, connection, response, size, path)),
-        end - time.monotonic(),
+        max(MIN_STEP_S, end - time.monotonic()),
         "the client's event loop to open a bulk link",
         remedy="Try again.",
     )

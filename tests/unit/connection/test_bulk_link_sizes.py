@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -154,6 +155,18 @@ def test_a_report_of_a_router_while_it_opens_leads_to_a_smaller_size(
     monkeypatch.setattr(BulkLink, "wait_open", reported)
     mine, theirs = ends_of(world)
     assert (mtu_of(mine), mtu_of(theirs)) == (1_472, 1_472)
+
+
+def test_a_network_whose_size_goes_up_and_down_ends_the_wait_in_time(
+    world: World, network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, client = world.pair()
+    sizes = itertools.cycle([8_960, 1_472])  # chosen for each bulk link, and found when it is open
+    monkeypatch.setattr(bulk_link_opening, "network_path", lambda host: NetworkPath("own", host, next(sizes)))
+    for timeout_s in (0.5, 0.0):
+        with pytest.raises(WaitTimeout, match=rf"waited {timeout_s:g} s for a bulk link .* whose packets pass"):
+            client.bulk_link(timeout_s)
+    wait_for(lambda: not len(client._runtime.bulk_links), "the client's bulk links to close")
 
 
 def test_a_fixed_size_is_not_changed(world: World, network: Network) -> None:
