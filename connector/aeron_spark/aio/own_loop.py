@@ -8,10 +8,12 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
-from aeron_spark.errors import UsageError
+from aeron_spark.errors import UsageError, WaitTimeout
+
+T = TypeVar("T")
 
 CLOSED_POLL_S: Final = 0.5  # between two checks of a listener's thread whether the event loop was closed
 
@@ -65,6 +67,12 @@ class OwnLoop:
                 if timer is not None:
                     timer.cancel()
         return future.done()
+
+    async def result_within(self, future: Future[T], seconds: float | None, awaited: str, *, remedy: str) -> T:
+        """Return the future's result. Raises its error, and WaitTimeout after ``seconds`` (None: no deadline)."""
+        if not await self.wait(future, seconds):
+            raise WaitTimeout(f"waited {seconds:.3g} s for {awaited}", remedy=remedy)
+        return future.result()
 
     def _wake(self, future: Future[Any]) -> None:
         with suppress(RuntimeError):  # the event loop is closed: none of its tasks waits

@@ -61,9 +61,11 @@ class Sending:
 
     async def ping(self, timeout: float | None) -> float:
         """Return the round-trip time in seconds."""
-        pong = self.connection.begin_ping(timeout)
-        await self._own_loop.wait(pong)
-        return pong.result()
+        connection = self.connection
+        seconds = connection.owner.settings.times.ping_seconds if timeout is None else timeout
+        what = f"the response of {connection.label} to a ping"
+        pong = connection.begin_ping(timeout)
+        return await self._own_loop.result_within(pong, seconds + GRACE_S, what, remedy=STUCK_REMEDY)
 
     def remote(self, target: str | int) -> Proxy:
         """Return a proxy of the peer's object."""
@@ -105,12 +107,12 @@ class Sending:
         try:
             await self._accepted(begun.accepted, timeout or self._seconds(None))
             # The client's event loop ends the call at its deadline. The grace is for a loop that is late.
-            await self._own_loop.wait(begun.response, timeout + GRACE_S if timeout else None)
-            if not begun.response.done():
-                raise WaitTimeout(f"waited for the response to {describe_request(request)}", remedy=STUCK_REMEDY)
+            what = f"the response to {describe_request(request)}"
+            timeout_s = timeout + GRACE_S if timeout else None
+            response = await self._own_loop.result_within(begun.response, timeout_s, what, remedy=STUCK_REMEDY)
         finally:
             begun.response.cancel()  # no effect on one that has ended
-        return begun.result_of(begun.response.result())
+        return begun.result_of(response)
 
     async def _accepted(self, accepted: Future[None], seconds: float) -> None:
         """Wait until a record is accepted. Otherwise it is not sent: raises WaitTimeout after ``seconds``."""

@@ -14,8 +14,10 @@ from typing import Any, Final
 import pytest
 
 from aeron_spark import aio
+from aeron_spark.aio import sending
 from aeron_spark.aio.own_loop import OwnLoop
 from aeron_spark.client.settings import ClientSettings
+from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.settings import LinkSettings
 from aeron_spark.connection.spill import ReceivedFile
 from aeron_spark.errors import (
@@ -153,6 +155,19 @@ def test_errors_are_those_of_the_client_without_asyncio(world: World) -> None:
                 await client.send(object())
             with pytest.raises(AttributeError, match="private names"):
                 client.remote("catalog")._private  # noqa: B018
+
+    run(main())
+
+
+def test_a_client_whose_event_loop_is_late_ends_its_waits(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    Peer(world)
+    monkeypatch.setattr(sending, "GRACE_S", 0.0)
+
+    async def main() -> None:
+        async with opening(world) as client:
+            monkeypatch.setattr(Connection, "begin_ping", lambda connection, timeout: Future())
+            with pytest.raises(WaitTimeout, match=r"waited 0\.01 s for the response of .* to a ping"):
+                await client.ping(0.01)
 
     run(main())
 
@@ -361,7 +376,7 @@ def test_a_client_that_cannot_connect_raises_and_leaves_no_thread(world: World) 
         with pytest.raises(TypeError):
             await wrong
         await wrong.close()
-        assert not [one.name for one in threading.enumerate() if one.name.startswith("aeron-spark-client")]
+        await until(lambda: not [one for one in threading.enumerate() if one.name.startswith("aeron-spark-client")])
         waiting = aio.Client(lambda deadline: world.client(connect=False), wait=False)
         async with waiting:
             await waiting.connect(TIMEOUT_S)
