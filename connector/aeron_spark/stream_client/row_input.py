@@ -67,7 +67,7 @@ class RowInput:
         elif (rows := _as_rows(data)) is not None:
             self._gather(rows, partition, stage)
         else:
-            self._stage(list(write_batches_of(data, self._payload, partition)), partition, stage)  # type: ignore[arg-type]
+            self._stage(list(write_batches_of(data, self._payload, partition)), stage)  # type: ignore[arg-type]
 
     def write_columns(self, columns: Mapping[str, Any], partition: int | None, stage: Stage) -> None:
         """Add the rows of columns, all or none; see :meth:`write`."""
@@ -77,7 +77,7 @@ class RowInput:
             batch = batch_of_columns(columns, self.schema)
         finally:
             self._rows.restore(mark)
-        self._stage(list(write_batches_of(batch, self._payload, partition)), partition, stage)
+        self._stage(list(write_batches_of(batch, self._payload, partition)), stage)
 
     def write_json(self, text: Text | Iterable[Text], partition: int | None, stage: Stage) -> None:
         """Add the rows of a JSON text, or of lines, all or none; see :meth:`write`."""
@@ -85,7 +85,7 @@ class RowInput:
 
     def flush(self, stage: Stage) -> None:
         """Stage the rows that wait. Raises DataFormatError if they do not tell the schema; then they still wait."""
-        self._stage([], self._partition, stage)
+        self._stage([], stage)
 
     def commit(self) -> None:
         """Keep the schema of the transaction's rows for the next ones."""
@@ -113,7 +113,7 @@ class RowInput:
         self._partition = partition
         self._stage_complete(mark, [], stage)
 
-    def _stage(self, batches: list[WriteBatch], partition: int | None, stage: Stage) -> None:
+    def _stage(self, batches: list[WriteBatch], stage: Stage) -> None:
         """Stage the rows that wait, and then ``batches``."""
         mark = self._rows.mark()
         try:
