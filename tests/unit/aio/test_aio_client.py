@@ -368,10 +368,12 @@ def test_a_client_that_cannot_connect_raises_and_leaves_no_thread(world: World) 
         with pytest.raises(ZeroDivisionError):
             async with aio.Client(lambda deadline: 1 / 0):  # type: ignore[return-value,arg-type]
                 pass
-        prepared = opening(world)
+        plain = world.client(connect=False)
+        prepared = aio.Client(lambda deadline: plain)
         prepared.register("catalog", Catalog(), ["no such method"])
         with pytest.raises(OptionError):
             await prepared
+        assert plain.state == "closed"
         wrong = aio.Client(lambda deadline: world.client(connect=False), "5")  # type: ignore[arg-type]
         with pytest.raises(TypeError):
             await wrong
