@@ -57,7 +57,7 @@ class Export:
     def _text(self, form: str, folder: Path) -> str:
         [section] = [one for one in sections(PAGE) if one.heading == HEADING]
         first, second = (block.code for block in section.executed)
-        text = first if form == "direct" else first.partition("with aeron_spark.connect")[0] + second
+        text = first if form == "direct" else first.partition("database = ")[0] + second
         connect = f'aeron_spark.connect("{self._server.address}", aeron_dir="{self._node.aeron_dir}", ipc="never"'
         text, connects = re.subn(r'aeron_spark\.connect\("localhost:20121"', connect, text)
         text, limits = re.subn("LIMIT 100", f"LIMIT {ROWS_OF_TRANSACTION}", text)
