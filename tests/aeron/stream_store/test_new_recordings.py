@@ -134,7 +134,7 @@ def test_new_recordings_take_the_slots_of_idle_streams(streams: StreamStore, clo
     write(other, 1, {0: VALUES, 1: VALUES, 2: VALUES})
     with other._lock_writing():  # a commit of the other stream: its slots stay in use
         (report,) = stream.purge(before_position=1 << 40)
-    assert [held.why for held in report.held] == ["segment"]
+    assert [held.why for held in report.held] == ["recording"]
     clock.now += EMPTY_S
     assert streams.tick() == []
     assert read_values(other, 2) == VALUES * 2
