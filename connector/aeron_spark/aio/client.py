@@ -237,7 +237,7 @@ class Client(StreamAdministration):
         return self._own_loop.in_loop(listener)
 
     def _with_client(self, use: Callable[[plain.Client], object]) -> None:
-        """Use the client now, or as soon as it is made and before it connects."""
+        """Call ``use`` with the client: now, or after the client is made and before it connects."""
         if self._own is None:
             self._prepare.append(use)
         else:

@@ -191,7 +191,7 @@ def verify(
 ) -> int:  # fmt: skip
     """Check the files of a stopped server for damage. Changes nothing.
 
-    Prints one finding a line: what is damaged, the rows that readers lose, and what to do. The exit code is 0, or 1 if
+    Prints one finding a line: the damage, the rows that readers lose, and the remedy. The exit code is 0, or 1 if
     something is damaged. It is 3 while a server or its node uses the folders.
     """
     loaded = importlib.import_module("aeron_spark.cli.server_verify")

@@ -35,7 +35,7 @@ SIZES: Final = PacketSizes()
 
 @dataclass(frozen=True, slots=True)
 class _Response:
-    """What the server has opened. ``mtu_bytes`` is its MTU; None: its release does not fill OPEN up."""
+    """The link that the server opened. ``mtu_bytes`` is its MTU, or None if the server's release does not pad OPEN."""
 
     content: dict[str, Any]
     own_part: bytes

@@ -25,9 +25,9 @@ class StateListeners:
         )
 
     def lost(self, connection: Connection, error: AeronSparkError, unconfirmed: Sequence[OutgoingRecord]) -> None:
-        """Tell that a session has ended, with the messages of these records.
+        """Call the listeners for a session that has ended, with the messages of these records.
 
-        A session that the program closed is told only if some of its messages are unconfirmed.
+        If the program closed the session, they are called only if some of its messages are unconfirmed.
         """
 
         def notify() -> None:

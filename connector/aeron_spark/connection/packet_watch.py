@@ -2,8 +2,8 @@
 
 A way through the network may change while a bulk link lives. Where routers report that packets are too large, Linux
 lowers the MTU that it knows, and would cut later packets into fragments. Where they drop them silently, Aeron repeats
-the lost packets for ever, and delivers nothing behind them; both ends of such a link send a small frame each second, so
-an end that reads hears nothing only then, or if its peer stands still.
+the lost packets for ever, and delivers nothing behind them. Both ends of such a link send a small frame each second. So
+an end that reads gets no frame only in this case, or if its peer does not run.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ from aeron_spark.sbe.settings import SbeSettings
 
 
 class Op(IntEnum):
-    """What the decoder does for a column; the numbers are part of the decode table."""
+    """The operation of the decoder for a column; the numbers are part of the decode table."""
 
     STRUCT = 0  # level, since
     GROUP = 1  # level of the group

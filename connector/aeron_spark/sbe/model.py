@@ -67,7 +67,7 @@ PRIMITIVES: Final = {one.name.lower(): one for one in Primitive}
 
 @dataclass(frozen=True, slots=True)
 class TimeAttributes:
-    """What a type or field says about times and dates: the FIX semantic type, and the deprecated ``timeUnit``."""
+    """The attributes of a type or field for times and dates: the FIX semantic type, and the deprecated ``timeUnit``."""
 
     semantic_type: str = ""
     unit: int | None = None  # 0, 3, 6 or 9: the negative power of ten of a second; None if it is not said
@@ -181,7 +181,7 @@ class Field:
     id: int
     type: Type
     offset: int  # from the block's start
-    since: int  # the larger of its own and its type's
+    since: int  # the later one of the field's version and its type's version
     optional: bool
     constant: Constant | None
     time: TimeAttributes

@@ -1,4 +1,4 @@
-"""What a reader wants of SBE messages: which ones, how they are framed, and how their types become columns."""
+"""The settings of reading SBE messages: the chosen messages, their framing, and the mapping of types to columns."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aeron_spark.errors import OptionError
 
 
 class Mode(IntEnum):
-    """What happens to a malformed message; the numbers are part of the decode table."""
+    """The treatment of malformed messages; the numbers are part of the decode table."""
 
     FAILFAST = 0
     PERMISSIVE = 1
@@ -20,7 +20,7 @@ class Mode(IntEnum):
 
 
 class Others(IntEnum):
-    """What happens to messages that are not chosen; the numbers are part of the decode table."""
+    """The treatment of messages that are not chosen; the numbers are part of the decode table."""
 
     SKIP = 0
     KEEP = 1
@@ -28,7 +28,7 @@ class Others(IntEnum):
 
 
 class Framing(IntEnum):
-    """How messages lie in an Aeron message; the numbers are part of the decode table."""
+    """The places of messages in an Aeron message; the numbers are part of the decode table."""
 
     ONE = 0
     SEQUENCE = 1
@@ -68,7 +68,7 @@ class Decimals:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Which integers are times: those whose unit the schema says if ``explicit``, and ``units`` by field name."""
+    """The integers that are times: with ``explicit`` those with a unit in the schema, and ``units`` by field name."""
 
     explicit: bool = True
     units: tuple[tuple[str, int], ...] = ()

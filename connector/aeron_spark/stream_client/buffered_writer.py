@@ -208,7 +208,7 @@ class BufferedWriter(Writer):
             self._folder.keep_schema(self._rows.arrow_schema or former_schema)
             try:
                 number = self._folder.commit(token)
-            except BaseException:  # a transaction that is aborted then has told no schema
+            except BaseException:  # the schema of a transaction that is aborted then does not count
                 with suppress(TransportError):
                     self._folder.keep_schema(former_schema)
                 raise

@@ -66,7 +66,7 @@ class PurgedPartition:
 
     @property
     def has_changed(self) -> bool:
-        """Whether the purge did anything."""
+        """Whether the purge changed the partition."""
         return bool(self.unreadable_bytes or self.freed_bytes)
 
 

@@ -92,7 +92,7 @@ class RowInput:
         self._schema = self.schema
 
     def abort(self) -> None:
-        """Drop the rows that wait, and the schema that only this transaction told."""
+        """Drop the rows that wait, and the schema if only this transaction has given it."""
         self._rows.clear()
         self._rows.schema = self._schema
 

@@ -215,7 +215,7 @@ class PurgedPartition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PurgeReport(Response, frozen=True, tag="purged"):
-    """What a purge did in each partition for which it was requested."""
+    """The result of a purge in each requested partition."""
 
     partitions: tuple[PurgedPartition, ...]
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
 import pytest
 
-from aeron_spark.direct.archives import embedded
 from aeron_spark.node import NodeHandle
 from aeron_spark.streams.store import StreamStore
 from aeron_spark.waiting import wait_for
-from tests.aeron.stream_store.rows import SETTINGS, delete_streams, write
+from tests.aeron.stream_store.rows import write
 from tests.aeron.stream_store.test_retention import segment_files
 from tests.aeron.streams import TIMEOUT_S, own_node
 
@@ -26,13 +24,6 @@ TRANSACTION_BYTES: Final = ROWS * 96  # a row of 64 bytes has a header of 32 byt
 def node(run_name: str) -> Iterator[NodeHandle]:
     with own_node(run_name, term_length="1m", ipc_term_length="1m", segment_length="1m") as handle:
         yield handle
-
-
-@pytest.fixture
-def streams(node: NodeHandle, tmp_path: Path) -> Iterator[StreamStore]:
-    with StreamStore(tmp_path / "streams", embedded(node), SETTINGS) as store:
-        yield store
-    delete_streams(store, node)
 
 
 @pytest.mark.parametrize(
