@@ -279,6 +279,29 @@ def plain(connect: Connect) -> Client:
     return connect()
 
 
+def test_a_call_wakes_the_event_loop_at_most_once(client: Open) -> None:
+
+    async def main() -> None:
+        async with client() as one:
+            loop, wake_ups, remote = asyncio.get_running_loop(), list[object](), one.remote("echo")
+            await remote.back(0)
+
+            def count(callback: Callable[..., object], *arguments: object, **named: Any) -> asyncio.Handle:
+                wake_ups.append(callback)
+                return wake(callback, *arguments, **named)
+
+            wake, loop.call_soon_threadsafe = loop.call_soon_threadsafe, count  # type: ignore[method-assign]
+            try:
+                for number in range(CALLS):
+                    assert await remote.back(number) == number
+            finally:
+                loop.call_soon_threadsafe = wake  # type: ignore[method-assign]
+            assert 0 < len(wake_ups) <= CALLS  # fewer, if a result comes before the task waits for it
+
+    run(main())
+
+
+@pytest.mark.full("a time by the clock, which needs a quiet machine")
 def test_a_call_takes_little_more_time_than_without_asyncio(client: Open, plain: Client) -> None:
     def without(call: Callable[[], object]) -> float:
         begin = time.perf_counter()
