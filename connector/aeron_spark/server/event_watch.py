@@ -9,11 +9,14 @@ from typing import Any, Final, Protocol
 
 from aeron_spark.connection.call_observer import stack_of
 from aeron_spark.errors import AeronSparkError
+from aeron_spark.protocol import retry_cookies
 from aeron_spark.server.events import ServerEvents
 
 WATCH_INTERVAL_S: Final = 1.0
 SHM_RESERVE_BYTES: Final = 256 * 1024 * 1024  # with less in the file system of the media driver, connections soon fail
 MEMORY_HIGH_SHARE: Final = 0.8  # of the memory limit
+# In an error that the media driver logs for a client of its own: the answer of a server to a handshake. Each is new.
+HINT: Final = f"errorMessage={retry_cookies.PREFIX}"
 MAX_KNOWN_ERRORS: Final = 10_000  # distinct errors of the media driver, by a hash of their texts
 
 
@@ -122,7 +125,7 @@ class EventWatch:
         self._low.update("memory_high", "", is_high, used_bytes=used, limit_bytes=limit)
 
     def _look_at_driver(self) -> None:
-        errors = {hash(one.text): one for one in self._driver_errors()}
+        errors = {hash(one.text): one for one in self._driver_errors() if HINT not in one.text}
         if self._known_errors is None:
             self._known_errors = set(errors)
             return

@@ -94,7 +94,7 @@ _ALL: Final = (
     _gauge("driver_up", "1 if the server uses a media driver, else 0"),
     _gauge("archive_recordings_active", "recordings that are active in the archive"),
     _gauge("archive_replays_active", "replays that are active in the archive"),
-    _counter("driver_errors_total", "errors of the media driver"),
+    _counter("driver_errors_total", "errors of the media driver, and one for each connect of a client on it"),
     _counter("driver_naks_total", "NAK messages that the media driver sent"),
     _counter("driver_retransmits_total", "retransmissions of the media driver"),
     _gauge("backup_last_success_timestamp_seconds", "when the last backup was made; 0 without one"),

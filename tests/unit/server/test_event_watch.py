@@ -98,6 +98,15 @@ def test_each_new_error_of_the_driver_is_reported_by_its_first_line(world: World
     assert world.seen == [("driver_error", {"error": "io.aeron.X: no room", "count": 3})]
 
 
+def test_answers_to_handshakes_of_clients_on_the_same_driver_are_no_errors(world: World) -> None:
+    watch = world.watch()
+    watch.check()
+    event = "io.aeron.exceptions.AeronEvent: WARN - onPublicationError: registrationId=23, errorCode=13, errorMessage="
+    world.errors = [Error(f"{event}aeron-spark/1 RETRY sGW0bK"), Error(f"{event}other text")]
+    watch.check()
+    assert world.seen == [("driver_error", {"error": f"{event}other text", "count": 1})]
+
+
 def test_a_lost_driver_does_not_end_the_watch(world: World) -> None:
     watch = world.watch()
     world.is_driver_lost = True
