@@ -309,9 +309,10 @@ GROUPS: Final[Mapping[str, tuple[EventType, ...]]] = MappingProxyType(
             ),
             EventType(
                 "writer_fenced",
-                _W,
+                _I,
                 ("stream", "writer"),
-                "A newer run of a writer fences an older one.",
+                "A new run of a writer has begun, so that the run before it can no longer write. This is so after each "
+                "restart of a program.",
                 is_caused_by_peer=True,
             ),
             EventType(
