@@ -333,7 +333,7 @@ GROUPS: Final[Mapping[str, tuple[EventType, ...]]] = MappingProxyType(
                 "recovered",
                 _I,
                 ("stream", "partitions", "seconds", "cut_bytes", "cut"),
-                "A stream is open after the start of the server. A warning: uncommitted bytes were cut off.",
+                "A stream is open: at the server's start, or new. A warning: uncommitted bytes were cut off.",
             ),
             EventType("stream_damaged", _E, ("stream", "error", "remedy"), "A stream is damaged and not served."),
             EventType(
