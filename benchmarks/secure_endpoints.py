@@ -23,6 +23,7 @@ from aeron_spark.aeron.client import client_of
 from aeron_spark.aeron.endpoint_transport import AeronClientTransport, AeronServerTransport
 from aeron_spark.aeron.publication import BatchPublication
 from aeron_spark.client import Client, ClientSettings
+from aeron_spark.client.runner import ClientRunner
 from aeron_spark.connection.connection import Connection
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.keys.stores import MemoryPeerStore
@@ -66,7 +67,7 @@ class CopyCipher:
 
 def accept_unencrypted(connection: Connection) -> None:
     """Accept frames that are not encrypted, as well as encrypted ones."""
-    link = connection.sender.link
+    link = connection._runner.sender.link
     assert link is not None
     direction = link.decryptor._direction
     direction.cipher = CopyCipher(direction.cipher)  # type: ignore[assignment]
@@ -74,7 +75,7 @@ def accept_unencrypted(connection: Connection) -> None:
 
 def stop_encrypting(connection: Connection) -> None:
     """Send frames without encryption from now on; the peer must accept them already."""
-    link = connection.sender.link
+    link = connection._runner.sender.link
     assert link is not None
     direction = link._encryptor._direction
     direction.cipher = CopyCipher(direction.cipher)  # type: ignore[assignment]
@@ -249,7 +250,7 @@ class BenchmarkClients(BenchmarkEndpoint):
         def open_transport() -> AeronClientTransport:
             return AeronClientTransport(self.aeron, address, idle=self.idle)
 
-        return Client(open_transport, name, store or self.store, settings, is_ipc=media == "ipc")
+        return Client(ClientRunner(open_transport, name, store or self.store, settings, is_ipc=media == "ipc"))
 
 
 def main(role: str, *arguments: str) -> None:

@@ -36,7 +36,7 @@ ENDED: Final = ("stopped", "closed")  # states of a client that is not used agai
 THREAD_NAME: Final = "aeron-spark-connections"
 LOG: Final = logging.getLogger("aeron_spark.pool")
 
-Connect = Callable[..., "Client"]  # address, timeout, within and the client's options -> a connected client
+Connect = Callable[..., "Client"]  # the arguments of _connect -> a connected client
 _Key = tuple[object, ...]  # address, client options, timeout and partition: one connection for each combination
 
 
@@ -353,7 +353,6 @@ class PoolEntry:
                 if client is not None:
                     self.close_client(client)
                 client = self._client = self._new_client(None if seconds is None else end)
-                client.reconnect_while(lambda: self.is_busy, partial(self._pool.drop, self, client))
                 self._was_connected = True
                 self._pool.register_open(self)
             return client
@@ -370,7 +369,10 @@ class PoolEntry:
         while True:
             within = None if end is None else max(MIN_CONNECT_TIMEOUT_S, end - self._pool.clock())
             try:
-                return self._pool.connect(self.address, timeout=timeout_s, within=within, **self._options)
+                return self._pool.connect(
+                    self.address, timeout=timeout_s, within=within, is_in_use=lambda: self.is_busy,
+                    on_unused=partial(self._pool.drop, self), **self._options,
+                )  # fmt: skip
             except RefusedError as error:
                 if not error.retriable:
                     raise
@@ -389,18 +391,22 @@ def _refused_error(error: RefusedError, address: str, seconds: float) -> AeronSp
     return RefusedError(what, remedy=REFUSED_REMEDY, reason=error.reason)
 
 
-def _connect(address: str, *, timeout: float, within: float | None, **options: Any) -> Client:
+def _connect(
+    address: str, *, timeout: float, within: float | None, is_in_use: Callable[[], bool],
+    on_unused: Callable[[Client], object], **options: Any,
+) -> Client:  # fmt: skip
     """Connect to a server within ``timeout`` seconds, or within the caller's timeout ``within`` if that is shorter.
 
-    Without ``within``, the start of this machine's media driver is not part of ``timeout``.
+    Without ``within``, the start of this machine's media driver is not part of ``timeout``. ``is_in_use`` and
+    ``on_unused`` are those of ``connect_for_pool``.
     """
     from aeron_spark import node
-    from aeron_spark.client.opening import connect
+    from aeron_spark.client.opening import connect_for_pool
 
     if within is not None:
-        return connect(address, timeout=min(timeout, within), **options)
+        return connect_for_pool(address, min(timeout, within), is_in_use, on_unused, options)
     with node.ensure(options.get("aeronDir")):
-        return connect(address, timeout=timeout, **options)
+        return connect_for_pool(address, timeout, is_in_use, on_unused, options)
 
 
 def _close_shared_clients() -> float | None:

@@ -80,7 +80,7 @@ def inject(faults: Faults) -> None:
         if isinstance(request, CommitTransaction):
             faults.die(RESPONDED, request.stream)
             if faults.hit(DROPPED, request.stream):
-                self._connection.close()
+                self._connection.close(keep_session=False)
                 wait_for(lambda: self._connection.closed, CLOSE_TIMEOUT_S, "the connection to end")
         return response
 

@@ -33,11 +33,14 @@ from tests.unit.test_error_codes import ADVICE
 class Client:
     """A stand-in for a connected client."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(
+        self, address: str, is_in_use: Callable[[], bool] = lambda: True,
+        on_unused: Callable[[Any], object] = lambda client: None,
+    ) -> None:  # fmt: skip
         self.address = address
         self.closed = False
         self.stopped = False
-        self.is_in_use: Callable[[], bool] = lambda: True
+        self.is_in_use, self.on_unused = is_in_use, on_unused
         self.links: list[SimpleNamespace] = []
         self.during: Callable[[], object] = lambda: None  # while a call runs
 
@@ -45,14 +48,11 @@ class Client:
     def state(self) -> str:
         return "closed" if self.closed else "stopped" if self.stopped else "connected"
 
-    def reconnect_while(self, is_in_use: Callable[[], bool], otherwise: Callable[[], object]) -> None:
-        self.is_in_use, self.end_unused = is_in_use, otherwise
-
     def lose_link(self) -> None:
         """Stop, as the client does if it is not in use; otherwise, it connects again."""
         if not self.is_in_use():
             self.stopped = True
-            self.end_unused()
+            self.on_unused(self)
 
     def connect(self, timeout: float | None = None) -> None:
         if self.closed:
@@ -104,7 +104,7 @@ class World:
     def connect(self, address: str, **options: Any) -> Client:
         if self.refusals:
             raise self.refusals.pop(0)
-        self.clients.append(Client(address))
+        self.clients.append(Client(address, *(options[name] for name in ("is_in_use", "on_unused") if name in options)))
         return self.clients[-1]
 
     def after(self, seconds: float) -> float | None:
@@ -238,7 +238,7 @@ def test_a_use_that_begins_when_the_client_has_stopped_replaces_it() -> None:
     world.clients[0].stopped = True  # the client has not called the pool yet
     use(world, route_to())
     assert [client.closed for client in world.clients] == [True, False]
-    world.clients[0].end_unused()
+    world.clients[0].on_unused(world.clients[0])
     assert world.open == 1
 
 
@@ -261,7 +261,7 @@ def test_a_use_that_connects_after_a_loss_waits_as_long_as_a_call_for_the_restar
 
     def connect(address: str, *, timeout: float, **options: Any) -> Client:
         timeouts.append(timeout)
-        return made(address)
+        return made(address, **options)
 
     world.pool.connect = connect  # type: ignore[assignment]
     use(world, route_to())
@@ -338,7 +338,7 @@ def test_a_short_use_waits_for_another_threads_connect_only_until_its_timeout(us
     def connect(address: str, **options: Any) -> Client:
         started.set()
         assert resume.wait(30)
-        return made(address)
+        return made(address, **options)
 
     world.pool.connect = connect  # type: ignore[assignment]
     session = world.pool.sessions(route_to())["host:1"]

@@ -18,20 +18,13 @@ STREAMS: Final = {
     *("release_writer", "rename_stream", "reopen_stream", "stream", "stream_leases", "stream_writers", "streams"),
     *("reader", "writer"),
 }
-# For the endpoint that owns the connection, not for programs.
-OF_THE_OWNER: Final = {
-    *("begin_call", "begin_create", "begin_one_way", "begin_ping", "begin_send", "end", "held_bytes", "hold"),
-    *("idle_seconds", "is_awaiting", "is_due", "is_paused", "messages_of", "notify_disconnect", "receive"),
-    *("run_in_order", "running_calls", "serve", "tick", "unacknowledged_bytes", "unread_calls", "usage"),
-    "waiting_bytes",
-}
 NAMES: Final[dict[type, set[str]]] = {
     aeron_spark.Client: ENDPOINT
     | STREAMS
     | {
         *("begin_connecting", "bulk_link", "close", "connect", "connected", "connection", "create", "delete", "error"),
-        *("offer", "on_lost", "on_message", "on_reconnect", "on_stopped", "over_aeron", "ping", "reconnect"),
-        *("reconnect_while", "remote", "send", "send_file", "send_many", "server_key", "state", "to"),
+        *("offer", "on_lost", "on_message", "on_reconnect", "on_stopped", "ping", "reconnect"),
+        *("remote", "send", "send_file", "send_many", "server_key", "state", "to"),
     },
     aeron_spark.Server: ENDPOINT
     | {
@@ -40,9 +33,21 @@ NAMES: Final[dict[type, set[str]]] = {
         *("preview_options", "public_key", "readiness", "reload", "run", "start", "statistics", "streams"),
         "unfinished_work",
     },
-    aeron_spark.Connection: OF_THE_OWNER
-    | {
-        *("close", "closed", "connected", "create", "delete", "id_text", "is_ipc", "key", "label", "last_result"),
+    aeron_spark.Connection: {
+        *(
+            "close",
+            "closed",
+            "connected",
+            "connected_at",
+            "create",
+            "delete",
+            "id",
+            "id_text",
+            "is_ipc",
+            "key",
+            "label",
+            "last_result",
+        ),
         *("max_message", "on_disconnect", "on_message", "ping", "register", "remote", "remote_address"),
         *("remote_key_changed", "remote_port", "send", "send_file", "send_many", "tag", "unregister"),
     },

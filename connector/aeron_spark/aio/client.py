@@ -21,6 +21,7 @@ from aeron_spark.aio.sending import Sending
 from aeron_spark.aio.writer import BufferedWriter, StreamWriter
 from aeron_spark.client.client import ClientState
 from aeron_spark.client.opening import MIN_CONNECT_S
+from aeron_spark.client.runner import ClientRunner
 from aeron_spark.connection.connection import Connection
 from aeron_spark.errors import AeronSparkError, EndedError, UsageError
 from aeron_spark.process_end import ExitHook
@@ -56,8 +57,10 @@ def connect(
     the beginning.
     """
 
-    def make(deadline: float | None) -> plain.Client:
-        return plain.Client.over_aeron(address, store, connection_class, options, deadline)
+    def make(deadline: float | None) -> ClientRunner:
+        from aeron_spark.client.aeron_dialer import make_runner
+
+        return make_runner(address, store, connection_class, options, deadline)
 
     return Client(make, timeout, wait=wait)
 
@@ -72,13 +75,14 @@ class Client(StreamAdministration):
     """
 
     def __init__(
-        self, make: Callable[[float | None], plain.Client], timeout: float | None = None, *, wait: bool = True
+        self, make: Callable[[float | None], ClientRunner], timeout: float | None = None, *, wait: bool = True
     ) -> None:
-        """``make(deadline)`` makes a client that is not connected, on a thread, by a deadline in monotonic seconds."""
+        """``make(deadline)`` makes the runner of the client, on a thread, by a deadline in monotonic seconds."""
         self._make: Final = make
         self._timeout: Final = timeout
         self._waits: Final = wait
         self._own: OwnLoop | None = None
+        self._runner: ClientRunner | None = None
         self._client: plain.Client | None = None
         self._making: Future[plain.Client] = Future()
         self._threads: Final = ThreadPoolExecutor(THREADS, thread_name_prefix="aeron-spark-aio")
@@ -113,13 +117,15 @@ class Client(StreamAdministration):
         return self
 
     def _make_prepared(self, deadline: float | None) -> plain.Client:
-        client = self._make(deadline)
+        runner = self._make(deadline)
+        client = plain.Client(runner)
         try:
             for prepare in self._prepare:
                 prepare(client)
         except BaseException:
             client.close()
             raise
+        self._runner = runner
         self._exit_hook = ExitHook(lambda: self._close(Future()))  # before that of the client, which it closes
         return client
 
@@ -251,11 +257,11 @@ class Client(StreamAdministration):
 
     async def send_many(self, messages: Sequence[object], *, timeout: float | None = None) -> None:
         """Send many messages, on a thread; see ``Connection.send_many``."""
-        await self._on_thread(partial(self._sending().connection.send_many, messages, timeout=timeout))
+        await self._on_thread(partial(self._opened().connection.send_many, messages, timeout=timeout))
 
     async def send_file(self, path: str | Path, *, name: str | None = None, timeout: float | None = None) -> None:
         """Send a file, on a thread; see ``Connection.send_file``."""
-        await self._on_thread(partial(self._sending().connection.send_file, path, name=name, timeout=timeout))
+        await self._on_thread(partial(self._opened().connection.send_file, path, name=name, timeout=timeout))
 
     async def ping(self, timeout: float | None = None) -> float:
         """Return the round-trip time in seconds."""
@@ -336,7 +342,9 @@ class Client(StreamAdministration):
         return self._client
 
     def _sending(self) -> Sending:
-        return Sending(self._own_loop, self._opened().connection, self._on_thread)
+        self._opened()
+        assert self._runner is not None  # that of the opened client
+        return Sending(self._own_loop, self._runner.require_connection(), self._on_thread)
 
     async def _on_thread(self, call: Callable[[], T]) -> T:
         """Return the result of a call that waits, on a thread of the client. A cancellation ends the wait only."""

@@ -9,9 +9,9 @@ from typing import Any, Final, Protocol, TypeVar
 
 from aeron_spark.aio.own_loop import OwnLoop
 from aeron_spark.aio.proxy import Proxy, plain, plain_call, wrap
-from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.inbound import CONFIRM_REMEDY, CONFIRMS
 from aeron_spark.connection.rpc import GRACE_S, STUCK_REMEDY, BegunRequest
+from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.errors import WaitTimeout
 from aeron_spark.protocol import rpc_objects
 from aeron_spark.protocol.rpc_messages import Call, Create, describe_request
@@ -34,17 +34,19 @@ class Sending:
     accepted.
     """
 
-    def __init__(self, own_loop: OwnLoop, connection: Connection, on_thread: OnThread) -> None:
-        self.connection: Final = connection
+    def __init__(self, own_loop: OwnLoop, connection: ConnectionRunner, on_thread: OnThread) -> None:
+        self._connection: Final = connection
         self._own_loop: Final = own_loop
         self._on_thread: Final = on_thread
 
     async def send(self, message: object, timeout: float | None, *, acknowledge: bool) -> None:
         """Send a message; with ``acknowledge``, wait until the peer's listeners have returned."""
-        connection, seconds = self.connection, self._seconds(timeout)
-        begun = connection.begin_send(message, acknowledge=acknowledge)
+        connection, seconds = self._connection, self._connection.send_seconds(timeout)
+        begun = connection.messages.begin(message, acknowledge=acknowledge)
         if begun is None:
-            await self._on_thread(partial(connection.send, message, timeout=timeout, acknowledge=acknowledge))
+            await self._on_thread(
+                partial(connection.for_program.send, message, timeout=timeout, acknowledge=acknowledge)
+            )
             return
         end = self._own_loop.time() + seconds
         try:
@@ -61,43 +63,45 @@ class Sending:
 
     async def ping(self, timeout: float | None) -> float:
         """Return the round-trip time in seconds."""
-        connection = self.connection
-        seconds = connection.owner.settings.times.ping_seconds if timeout is None else timeout
+        connection = self._connection
+        seconds = connection.ping_seconds(timeout)
         what = f"the response of {connection.label} to a ping"
-        pong = connection.begin_ping(timeout)
+        pong = connection.begin_ping(seconds)
         return await self._own_loop.result_within(pong, seconds + GRACE_S, what, remedy=STUCK_REMEDY)
 
     def remote(self, target: str | int) -> Proxy:
         """Return a proxy of the peer's object."""
-        return Proxy(self.connection.remote(target), self.invoke)
+        return Proxy(self._connection.for_program.remote(target), self.invoke)
 
     async def create(self, factory: str, args: tuple[Any, ...], kwargs: dict[str, Any], timeout: float | None) -> Proxy:
         """Have the peer's factory create an object."""
         create = Create(factory, *plain_call(args, kwargs))
         seconds = CALL_TIMEOUT if timeout is None else timeout
-        begun = self.connection.begin_create(create, seconds)
+        begun = self._connection.begin_create(create, seconds)
         if begun is not None:
             created = await self._result(begun, create, seconds)
         else:
-            make = partial(self.connection.create, factory, *create.args, timeout=timeout, **(create.kwargs or {}))
+            make = partial(
+                self._connection.for_program.create, factory, *create.args, timeout=timeout, **(create.kwargs or {})
+            )
             created = await self._on_thread(make)
         proxy: Proxy = wrap(created, self.invoke)
         return proxy
 
     async def delete(self, proxy: Proxy, timeout: float | None) -> None:
         """Delete an object that the peer created."""
-        await self._on_thread(partial(self.connection.delete, plain(proxy), timeout=timeout))
+        await self._on_thread(partial(self._connection.for_program.delete, plain(proxy), timeout=timeout))
 
     async def invoke(self, proxy: rpc_objects.Proxy, call: Call, mode: Mode, timeout: float | None) -> Any:
         """Call a remote method; return its result, or None when a one-way call is accepted."""
         self._own_loop.check()
         if mode is Mode.ONE_WAY:
-            accepted = self.connection.begin_one_way(call)
+            accepted = self._connection.begin_one_way(call)
             if accepted is not None:
-                await self._accepted(accepted, self._seconds(timeout))
+                await self._accepted(accepted, self._connection.send_seconds(timeout))
                 return None
         else:
-            begun = self.connection.begin_call(call, timeout)
+            begun = self._connection.begin_call(call, timeout)
             if begun is not None:
                 return await self._result(begun, call, timeout)
         method = rpc_objects.Proxy(rpc_objects.remote_of(proxy), mode, timeout)[call.method]
@@ -105,7 +109,7 @@ class Sending:
 
     async def _result(self, begun: BegunRequest, request: Call | Create, timeout: float | None) -> object:
         try:
-            await self._accepted(begun.accepted, timeout or self._seconds(None))
+            await self._accepted(begun.accepted, timeout or self._connection.send_seconds(None))
             # The client's event loop ends the call at its deadline. The grace is for a loop that is late.
             what = f"the response to {describe_request(request)}"
             timeout_s = timeout + GRACE_S if timeout else None
@@ -116,7 +120,7 @@ class Sending:
 
     async def _accepted(self, accepted: Future[None], seconds: float) -> None:
         """Wait until a record is accepted. Otherwise it is not sent: raises WaitTimeout after ``seconds``."""
-        sender = self.connection.sender
+        sender = self._connection.sender
         try:
             is_ended = await self._own_loop.wait(accepted, seconds)
         except BaseException:  # the task is cancelled
@@ -126,6 +130,3 @@ class Sending:
             raise sender.no_room_error()
         await self._own_loop.wait(accepted)  # accepted a moment ago, and about to end
         accepted.result()
-
-    def _seconds(self, timeout: float | None) -> float:
-        return self.connection.owner.settings.send_seconds if timeout is None else timeout

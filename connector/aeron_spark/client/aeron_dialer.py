@@ -14,7 +14,9 @@ from aeron_spark import node
 from aeron_spark.aeron.client import ClientLease, lease_client
 from aeron_spark.aeron.driver_server import ports_of_server
 from aeron_spark.aeron.endpoint_transport import AeronClientTransport
+from aeron_spark.client.runner import ClientRunner
 from aeron_spark.client.settings import ClientSettings
+from aeron_spark.connection.connection import Connection
 from aeron_spark.errors import ConnectError, EndedError
 from aeron_spark.keys.identity import load_identity
 from aeron_spark.keys.known_servers import ipc_server, network_server
@@ -113,6 +115,25 @@ class AeronDialer:
             for lease in self._leases:
                 lease.close()
         self._node.close()
+
+
+def make_runner(
+    address: str, store: PeerStore | None, connection_class: type[Connection], options: Mapping[str, object],
+    deadline: float | None,
+) -> ClientRunner:  # fmt: skip
+    """Make the runner of a client; the arguments are those of :func:`aeron_spark.connect`.
+
+    ``deadline`` (monotonic seconds) is for the start of the media driver.
+    """
+    dialer = AeronDialer.start(address, store, options, deadline)
+    try:
+        return ClientRunner(
+            dialer.dial, dialer.server_name, dialer.store, dialer.settings, connection_class,
+            is_ipc=dialer.is_ipc, on_closed=dialer.close,
+        )  # fmt: skip
+    except BaseException:
+        dialer.close(is_loop_ended=True)
+        raise
 
 
 def _seconds_until(deadline: float | None) -> float:

@@ -10,10 +10,9 @@ from typing import Any, Final
 
 from aeron_spark.client.runner import ClientRunner
 from aeron_spark.connection.bulk_links import SERVICE, BulkLink
-from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.link import LinkEnds
 from aeron_spark.connection.packet_watch import PacketWatch, alive_times
-from aeron_spark.connection.runtime import Runtime
+from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.errors import AeronSparkError, RemoteError, WaitTimeout
 from aeron_spark.protocol.bulk import RANDOM_BYTES, bulk_link_keys
 from aeron_spark.protocol.frame_cipher import FrameDecryptor, FrameEncryptor
@@ -42,18 +41,18 @@ class _Response:
     mtu_bytes: int | None
 
 
-def open_bulk_link(runtime: Runtime, runner: ClientRunner, connection: Connection, timeout_s: float) -> BulkLink:
+def open_bulk_link(runner: ClientRunner, connection: ConnectionRunner, timeout_s: float) -> BulkLink:
     """Request a bulk link from the server, open its publication and subscription, and wait until it is verified.
 
     If ``mtu`` is ``auto``, a full packet of each direction must arrive: if it does not, a smaller size takes its place.
     Raises WaitTimeout, RefusedError or TransportError.
     """
     end = time.monotonic() + timeout_s
-    settings = runtime.settings.channel_settings
+    settings = runner.runtime.settings.channel_settings
     while time.monotonic() < end:
-        path = network_path(runner.server.host) if settings.finds_mtu and not connection.is_ipc else None
+        path = network_path(runner.server.host) if settings.finds_mtu and not connection.peer.is_ipc else None
         size = settings.mtu_bytes if path is None else SIZES.choose(path, time.monotonic())
-        bulk_link = _begin(runtime, runner, connection, size, path, end)
+        bulk_link = _begin(runner, connection, size, path, end)
         if _passes(bulk_link, path, size, end):
             return bulk_link
     raise WaitTimeout(
@@ -92,11 +91,11 @@ def _is_of_packets(bulk_link: BulkLink, error: BaseException) -> bool:
 
 
 def _begin(
-    runtime: Runtime, runner: ClientRunner, connection: Connection, size: int, path: NetworkPath | None, end: float
+    runner: ClientRunner, connection: ConnectionRunner, size: int, path: NetworkPath | None, end: float
 ) -> BulkLink:
     response = _request(connection, size, max(MIN_STEP_S, end - time.monotonic()))
     opened: BulkLink = result_within(
-        runtime.call_on_loop(lambda: _open_link(runtime, runner, connection, response, size, path)),
+        runner.runtime.call_on_loop(lambda: _open_link(runner, connection, response, size, path)),
         max(MIN_STEP_S, end - time.monotonic()),
         "the client's event loop to open a bulk link",
         remedy="Try again.",
@@ -104,9 +103,10 @@ def _begin(
     return opened
 
 
-def _request(connection: Connection, size: int, timeout_s: float) -> _Response:
-    own_part, service = secrets.token_bytes(RANDOM_BYTES), connection.remote(SERVICE).with_timeout(timeout_s)
-    if connection.is_ipc:
+def _request(connection: ConnectionRunner, size: int, timeout_s: float) -> _Response:
+    own_part = secrets.token_bytes(RANDOM_BYTES)
+    service = connection.for_program.remote(SERVICE).with_timeout(timeout_s)
+    if connection.peer.is_ipc:
         return _Response(service.open(own_part), own_part, None)
     try:
         content = service.open_with_mtu(own_part, size)
@@ -118,10 +118,10 @@ def _request(connection: Connection, size: int, timeout_s: float) -> _Response:
 
 
 def _open_link(
-    runtime: Runtime, runner: ClientRunner, connection: Connection, response: _Response, size: int,
+    runner: ClientRunner, connection: ConnectionRunner, response: _Response, size: int,
     path: NetworkPath | None,
 ) -> BulkLink:  # fmt: skip
-    settings, now, content = runtime.settings, time.monotonic(), response.content
+    settings, now, content = runner.runtime.settings, time.monotonic(), response.content
     ids = LinkIds(
         content["session_in"],
         content["stream_in"],
@@ -136,7 +136,9 @@ def _open_link(
     mtu_bytes = settings.channel_settings.mtu_bytes
     if path is not None and response.mtu_bytes is not None:
         mtu_bytes = max(MTU_BYTES, min(size, response.mtu_bytes))
-    channel_settings = replace(settings.channel_settings.for_bulk_link(is_ipc=connection.is_ipc), mtu_bytes=mtu_bytes)
+    channel_settings = replace(
+        settings.channel_settings.for_bulk_link(is_ipc=connection.peer.is_ipc), mtu_bytes=mtu_bytes
+    )
     link = LinkEnds(
         runner.transport.open_link(ids, channel_settings),
         FrameEncryptor(own_key, settings.keys),
@@ -148,6 +150,6 @@ def _open_link(
     )
     label = f"bulk link {ids.session_in:08x} of {connection.label}"
     watch = None if path is None else PacketWatch.of(path.target, mtu_bytes, now)
-    bulk_link = BulkLink(runtime.bulk_links, connection, link, ids.session_in, label, begins=True, watch=watch)
-    runtime.bulk_links.add(bulk_link)
+    bulk_link = BulkLink(runner.runtime.bulk_links, connection, link, ids.session_in, label, begins=True, watch=watch)
+    runner.runtime.bulk_links.add(bulk_link)
     return bulk_link

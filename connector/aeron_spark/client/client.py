@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -13,17 +13,15 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, overload
 
 from aeron_spark.client.bulk_link_opening import open_bulk_link
 from aeron_spark.client.runner import ClientRunner
-from aeron_spark.client.settings import ClientSettings
 from aeron_spark.connection.bulk_links import BulkLink
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.endpoint import Endpoint
-from aeron_spark.connection.runtime import Runtime
-from aeron_spark.errors import AeronSparkError, ConnectError, EndedError, OptionError, RefusedError
+from aeron_spark.connection.runner import ConnectionRunner
+from aeron_spark.errors import AeronSparkError, OptionError, RefusedError
 from aeron_spark.process_end import ExitHook
-from aeron_spark.protocol.access import PeerStore, ServerName
+from aeron_spark.protocol.access import PeerStore
 from aeron_spark.protocol.rpc_objects import Proxy
 from aeron_spark.stream_client.session import StreamSession
-from aeron_spark.transport.api import ClientTransport
 from aeron_spark.waiting import result_within
 
 if TYPE_CHECKING:
@@ -49,10 +47,6 @@ STREAM_CALL_TIMEOUT_S: Final = 20.0  # of one stream request, including an outag
 STREAM_CHECK_TIMEOUT_S: Final = 5.0  # of the check of a stream's name before a buffered writer starts
 
 
-def _ignore(is_loop_ended: bool) -> None:
-    pass
-
-
 class Client(Endpoint):
     """A client of one server. ``close`` or ``with`` ends it; the end of the process closes an open one.
 
@@ -65,32 +59,11 @@ class Client(Endpoint):
     and RefusedError for an action that the client's key is not granted.
     """
 
-    def __init__(
-        self,
-        dial: Callable[[], ClientTransport],
-        server: ServerName,
-        store: PeerStore,
-        settings: ClientSettings | None = None,
-        connection_class: type[Connection] = Connection,
-        *,
-        is_ipc: bool = False,
-        data_port: int = 0,
-        on_closed: Callable[[bool], object] = _ignore,
-    ) -> None:
-        """Make a client over any transport; :meth:`to` makes one over Aeron.
-
-        ``dial`` opens the transport, and opens another one after the loss of the media driver. ``data_port`` is the
-        server's, for a server name without one. ``close`` calls ``on_closed`` last, with whether the event loop has
-        ended: if not, it may still use the transport.
-        """
-        self._settings: Final = settings or ClientSettings()
-        runtime = Runtime("aeron-spark-client", self._settings.link)
-        self._runner: Final = ClientRunner(
-            runtime, dial, server, store, self._settings, connection_class, is_ipc=is_ipc, data_port=data_port
-        )
-        runtime.bind(self._runner)
-        super().__init__(runtime)
-        self._on_closed: Final = on_closed
+    def __init__(self, runner: ClientRunner) -> None:
+        """Make a client of a runner, over any transport; :meth:`to` makes one over Aeron."""
+        super().__init__(runner.runtime)
+        self._runner: Final = runner
+        self._settings: Final = runner.settings
         self._streams_lock: Final = threading.Lock()
         self._streams: StreamSession | None = None
         self._buffered_writers: Final[weakref.WeakSet[BufferedWriter]] = weakref.WeakSet()
@@ -106,25 +79,9 @@ class Client(Endpoint):
         **options: Unpack[ClientOptions],
     ) -> Client:
         """Make a client of the server at ``address`` without connecting; the arguments are those of :func:`connect`."""
-        return cls.over_aeron(address, store, connection_class, options, None)
+        from aeron_spark.client.aeron_dialer import make_runner
 
-    @classmethod
-    def over_aeron(
-        cls, address: str, store: PeerStore | None, connection_class: type[Connection], options: Mapping[str, object],
-        deadline: float | None,
-    ) -> Client:  # fmt: skip
-        """Make a client as :meth:`to` does; ``deadline`` (monotonic seconds) is for the start of the media driver."""
-        from aeron_spark.client.aeron_dialer import AeronDialer
-
-        dialer = AeronDialer.start(address, store, options, deadline)
-        try:
-            return cls(
-                dialer.dial, dialer.server_name, dialer.store, dialer.settings, connection_class,
-                is_ipc=dialer.is_ipc, on_closed=dialer.close,
-            )  # fmt: skip
-        except BaseException:
-            dialer.close(is_loop_ended=True)
-            raise
+        return cls(make_runner(address, store, connection_class, options, None))
 
     # The connection.
 
@@ -135,16 +92,7 @@ class Client(Endpoint):
         Without a session it raises the error that stopped the client, or ConnectError while the client connects or has
         not been told to, or EndedError once it is closed.
         """
-        connection, stopped = self._runner.connection, self._runner.machine.stopped
-        if connection is not None:
-            return connection
-        if self._runtime.is_closing:
-            raise EndedError("the client is closed", remedy="Create another client.")
-        if stopped is not None:
-            raise stopped.with_what(stopped.what)
-        raise ConnectError(
-            f"there is no connection with {self._runner.server}", remedy="Call connect, or wait for the connection."
-        )
+        return self._runner.require_connection().for_program
 
     @property
     def state(self) -> ClientState:
@@ -221,15 +169,6 @@ class Client(Endpoint):
             self._runner.stop_reconnecting(error)
             raise
 
-    def reconnect_while(self, is_in_use: Callable[[], bool], otherwise: Callable[[], object]) -> None:
-        """Connect again after a loss only while ``is_in_use()``. For a pool of clients.
-
-        A client that loses its link without use ends its session and stops; ``otherwise()`` is then called on a thread
-        of the client, and may close it. The event loop calls ``is_in_use``, which must not wait.
-        """
-        self._runner.report_unused = otherwise
-        self._runner.machine.reconnect_while(is_in_use)
-
     def _connect(self, timeout: float | None, *, reconnecting: bool) -> Connection:
         timeout_s = self._settings.connect_seconds if timeout is None else timeout
         until = time.monotonic() + timeout_s if timeout_s else None
@@ -254,12 +193,12 @@ class Client(Endpoint):
         self._close()
         if self._streams is not None:
             self._streams.close()
-        self._on_closed(not self._runtime.loop.is_running)
+        self._runner.on_closed(not self._runtime.loop.is_running)
 
     def _close(self) -> None:
         connection = self._runner.connection
         if connection is not None and connection.connected:
-            self._runtime.close_connection(connection, keep_session=False)
+            connection.close(keep_session=False)
             end = time.monotonic() + self._settings.link.close_seconds
             while self._is_closing(connection) and time.monotonic() < end:
                 time.sleep(CLOSE_POLL_S)
@@ -267,7 +206,7 @@ class Client(Endpoint):
         self._runner.await_stored_key()
         self._runner.close_transport()
 
-    def _is_closing(self, connection: Connection) -> bool:
+    def _is_closing(self, connection: ConnectionRunner) -> bool:
         return self._runtime.loop.is_running and self._runner.connection is connection
 
     def __enter__(self) -> Client:
@@ -342,7 +281,7 @@ class Client(Endpoint):
         Raises WaitTimeout, RefusedError when the server allows no more, ConnectError while the client has no session.
         """
         timeout_s = self._settings.connect_seconds if timeout is None else timeout
-        return open_bulk_link(self._runtime, self._runner, self.connection, timeout_s)
+        return open_bulk_link(self._runner, self._runner.require_connection(), timeout_s)
 
     # Streams.
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from aeron_spark.client.client import Client
@@ -44,8 +46,35 @@ def connect(
     Raises OptionError for a wrong argument, RefusedError with the server's reason, IdentityError for a wrong key, and
     ConnectError or WaitTimeout if no server responds.
     """
+    from aeron_spark.client.aeron_dialer import make_runner
+
     deadline = time.monotonic() + timeout if timeout else None
-    client = Client.over_aeron(address, store, connection_class, options, deadline)
+    client = Client(make_runner(address, store, connection_class, options, deadline))
+    _open(client, timeout, deadline, wait=wait)
+    return client
+
+
+def connect_for_pool(
+    address: str, timeout: float, is_in_use: Callable[[], bool], on_unused: Callable[[Client], object],
+    options: Mapping[str, object],
+) -> Client:  # fmt: skip
+    """Connect as :func:`connect` does, and connect again after a loss only while ``is_in_use()``.
+
+    A client that loses its link without use ends its session and stops. ``on_unused(client)`` is then called on a
+    thread of the client, and may close it. The event loop calls ``is_in_use``, which must not wait.
+    """
+    from aeron_spark.client.aeron_dialer import make_runner
+
+    deadline = time.monotonic() + timeout if timeout else None
+    runner = make_runner(address, None, Connection, options, deadline)
+    client = Client(runner)
+    _open(client, timeout, deadline, wait=True)
+    runner.reconnect_while(is_in_use, partial(on_unused, client))
+    return client
+
+
+def _open(client: Client, timeout: float | None, deadline: float | None, *, wait: bool) -> None:
+    """Connect a client, or begin to; close it if that fails."""
     try:
         if wait:
             client.connect(timeout if deadline is None else max(MIN_CONNECT_S, deadline - time.monotonic()))
@@ -54,4 +83,3 @@ def connect(
     except BaseException:
         client.close()
         raise
-    return client

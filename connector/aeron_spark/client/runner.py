@@ -20,6 +20,7 @@ from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.link import LinkEnds
 from aeron_spark.connection.loop import IDLE_WAIT_S
 from aeron_spark.connection.owner import PeerInfo
+from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.connection.runtime import Runtime
 from aeron_spark.errors import (
     AeronSparkError,
@@ -65,7 +66,7 @@ STOP_TIMEOUT_S: Final = 1.0  # for the event loop to stop the attempts of an int
 class _OpenLink:
     """A link with its number and its connection."""
 
-    def __init__(self, number: int, ends: LinkEnds, connection: Connection) -> None:
+    def __init__(self, number: int, ends: LinkEnds, connection: ConnectionRunner) -> None:
         self.number = number
         self.ends = ends
         self.connection = connection
@@ -80,43 +81,62 @@ class ClientRunner:
     """
 
     def __init__(
-        self, runtime: Runtime, dial: Callable[[], ClientTransport], server: ServerName, store: PeerStore,
-        settings: ClientSettings, connection_class: type[Connection], *, is_ipc: bool, data_port: int,
+        self, dial: Callable[[], ClientTransport], server: ServerName, store: PeerStore,
+        settings: ClientSettings | None = None, connection_class: type[Connection] = Connection, *,
+        is_ipc: bool = False, data_port: int = 0, on_closed: Callable[[bool], object] = lambda is_loop_ended: None,
     ) -> None:  # fmt: skip
-        """Open the transport. ``data_port`` is the server's, for a server name without one."""
-        self.settings: Final = settings
+        """Open the transport. ``data_port`` is the server's, for a server name without one.
+
+        The client calls ``on_closed`` at its end, with whether the event loop has ended: if not, it may still use the
+        transport.
+        """
+        self.settings: Final = settings or ClientSettings()
+        self.runtime: Final = Runtime("aeron-spark-client", self.settings.link)
         self.server: Final = server
         self.store: Final = store
         self.machine: Final = ClientMachine(
-            server, settings.policy(is_ipc=is_ipc), store.identity(), secrets.token_bytes
+            server, self.settings.policy(is_ipc=is_ipc), store.identity(), secrets.token_bytes
         )
         """Other threads read its properties only."""
         self.transport = dial()
         """The transport that is open now."""
-        self._runtime: Final = runtime
-        self._state_listeners: Final = StateListeners(runtime)
+        self._state_listeners: Final = StateListeners(self.runtime)
         self._dial: Final = dial
         self._connection_class: Final = connection_class
         self._is_ipc: Final = is_ipc
         self._port: Final = 0 if is_ipc else data_port or server.port
-        self._by_session: dict[int, Connection] = {}
+        self._by_session: dict[int, ConnectionRunner] = {}
         self._path: HandshakePath | None = None
         self._link: _OpenLink | None = None
         self._driver_lost = False
         self._reopening: Future[ClientTransport] | None = None
         self._storing: Future[None] | None = None  # of the server's key
-        self.report_unused: Callable[[], object] = lambda: None
-        """Called on a thread of the pool after a client without use has lost its link and stopped."""
+        self._report_unused: Callable[[], object] = lambda: None
         self._waiting: Future[Connection] = Future()  # of the threads that connect
         self._waiting.cancel()
+        self.on_closed: Final = on_closed
+        self.runtime.bind(self)
 
     # For the client. Thread-safe.
 
     @property
-    def connection(self) -> Connection | None:
+    def connection(self) -> ConnectionRunner | None:
         """The connection of the current session."""
         session = self.machine.session
         return None if session is None else self._by_session.get(session.session)
+
+    def require_connection(self) -> ConnectionRunner:
+        """Return the connection of the current session, or raise the error that :attr:`Client.connection` describes."""
+        connection, stopped = self.connection, self.machine.stopped
+        if connection is not None:
+            return connection
+        if self.runtime.is_closing:
+            raise EndedError("the client is closed", remedy="Create another client.")
+        if stopped is not None:
+            raise stopped.with_what(stopped.what)
+        raise ConnectError(
+            f"there is no connection with {self.server}", remedy="Call connect, or wait for the connection."
+        )
 
     @property
     def is_stopped(self) -> bool:
@@ -133,7 +153,7 @@ class ClientRunner:
             now = time.monotonic()
             self._execute(self.machine.connect(until, now, reconnecting=reconnecting), now)
 
-        runtime = self._runtime
+        runtime = self.runtime
         with runtime.lock:  # close() begins before all of this, or after it
             if runtime.is_closing:
                 raise EndedError("the client is closed", remedy="Create another client.")
@@ -146,16 +166,21 @@ class ClientRunner:
         runtime.inbox.wake()
         return waiting
 
+    def reconnect_while(self, is_in_use: Callable[[], bool], otherwise: Callable[[], object]) -> None:
+        """Connect again after a loss only while ``is_in_use()``; see :func:`connect_for_pool`."""
+        self._report_unused = otherwise
+        self.machine.reconnect_while(is_in_use)
+
     def expect_reconnect(self) -> None:
         """Let senders wait while the link is closed: a ``request_connect`` or ``stop_reconnecting`` follows."""
-        self._runtime.run_on_loop(self.machine.expect_reconnect)
+        self.runtime.run_on_loop(self.machine.expect_reconnect)
 
     def stop_reconnecting(self, cause: BaseException) -> None:
         """Have the event loop stop its attempts because of ``cause``, and wait until it has, for a moment at most.
 
         The event loop knows errors of this package already.
         """
-        if isinstance(cause, AeronSparkError) or self._runtime.is_closing or not self._runtime.loop.is_running:
+        if isinstance(cause, AeronSparkError) or self.runtime.is_closing or not self.runtime.loop.is_running:
             return
         error = ConnectError(f"reconnect() was interrupted by {type(cause).__name__}", remedy="Call reconnect() again.")
 
@@ -163,7 +188,7 @@ class ClientRunner:
             now = time.monotonic()
             self._execute(self.machine.stop(error, now), now)
 
-        stopped = self._runtime.call_on_loop(stop)
+        stopped = self.runtime.call_on_loop(stop)
         with suppress(AeronSparkError):
             result_within(stopped, STOP_TIMEOUT_S, "the client's event loop to stop reconnecting")
 
@@ -192,7 +217,7 @@ class ClientRunner:
                 answer = self._perform(effect, now)
             except Exception as error:  # the other effects must still close and report their objects
                 LOG.exception("client of %s: %s failed", self.server, type(effect).__name__)
-                self._runtime.loop.failed = error
+                self.runtime.loop.failed = error
             if answer is not None:
                 pending.extend(self.machine.handle(answer, now))
 
@@ -231,13 +256,13 @@ class ClientRunner:
             case e.NotifyStopped(error):
                 self._state_listeners.stopped(error)
             case e.Report(session, error):
-                self._runtime.report(self._by_session[session], error)
+                self.runtime.report(self._by_session[session], error)
             case e.Resolve(outcome):
                 self._resolve(outcome)
             case e.ReopenTransport():
                 self._reopening = self._in_pool(self._dial, self._reopened)
             case e.ReportUnused():
-                self._in_pool(self.report_unused)
+                self._in_pool(self._report_unused)
             case _:
                 assert_never(effect)
         return None
@@ -325,15 +350,17 @@ class ClientRunner:
         tag, changed = self.settings.tag, effect.key_changed
         peer = PeerInfo(effect.server_key, tag, host, self._port, self._is_ipc, changed)
         try:
-            self._by_session[effect.session] = self._connection_class(self._runtime, peer, effect.number)
+            self._by_session[effect.session] = ConnectionRunner(
+                self.runtime, peer, effect.number, self._connection_class
+            )
         except Exception as error:  # of the program's connection class
-            self._runtime.report(None, error)
+            self.runtime.report(None, error)
             failure = UsageError(f"the program's connection class failed: {error!r}", remedy="Correct the class.")
             return e.ConnectionFailed(effect.session, failure)
         return e.ConnectionMade(effect.session)
 
     def _open_link(self, effect: e.OpenLink, now: float) -> ClientEvent | None:
-        ack, channel_settings = effect.ack, self._runtime.settings.channel_settings
+        ack, channel_settings = effect.ack, self.runtime.settings.channel_settings
         ids = LinkIds(
             ack.session_in, ack.stream_in, ack.session_out, ack.stream_out,
             ack.control_port if ack.reply_channel == "mdc" else None,
@@ -343,17 +370,17 @@ class ClientRunner:
         except Exception as error:
             return e.LinkFailed(effect.link, _to_package_error(error))
         max_message = min(channel_settings.max_message, ack.max_message)
-        ends = LinkEnds(pair, effect.encryptor, effect.decryptor, self._runtime.settings.times, max_message, now)
+        ends = LinkEnds(pair, effect.encryptor, effect.decryptor, self.runtime.settings.times, max_message, now)
         connection = self._by_session[effect.session]
         self._link = _OpenLink(effect.link, ends, connection)
-        self._runtime.add_link(connection, ends)
+        self.runtime.add_link(connection, ends)
         return None
 
     def _close_link(self, number: int) -> None:
         link = self._link
         if link is not None and link.number == number:
             self._link = None
-            self._runtime.remove_link(link.ends)
+            self.runtime.remove_link(link.ends)
 
     def _work_link(self, link: _OpenLink, now: float) -> bool:
         """Send our first frame on a connected link; return whether it waits for room."""
@@ -385,7 +412,7 @@ class ClientRunner:
         connection = self._by_session[effect.session]
 
         def notify() -> None:
-            self._runtime.listeners.notify(effect.about, connection)
+            self.runtime.listeners.notify(effect.about, connection)
             if effect.about == "disconnect":
                 connection.notify_disconnect()
 
@@ -398,7 +425,7 @@ class ClientRunner:
         if isinstance(outcome, AeronSparkError):
             waiting.set_exception(outcome)
         else:
-            waiting.set_result(self._by_session[outcome])
+            waiting.set_result(self._by_session[outcome].for_program)
 
     # The key store and the transport, whose calls may be slow.
 
@@ -410,17 +437,17 @@ class ClientRunner:
         Does nothing, and returns None, if the client or the process is ending.
         """
         try:
-            future = self._runtime.listener_pool.submit(work)
+            future = self.runtime.listener_pool.submit(work)
         except RuntimeError:  # the pool takes no more work
             return None
-        future.add_done_callback(lambda done: self._runtime.run_on_loop(lambda: then(done)))
+        future.add_done_callback(lambda done: self.runtime.run_on_loop(lambda: then(done)))
         return future
 
     def _looked_up(self, answer: Future[bytes | None]) -> None:
         event: ClientEvent
         try:
             received = 0 if self.connection is None else self.connection.machine.session.received
-            event = e.KeyKnown(answer.result(), received, type_digests(self._runtime.types))
+            event = e.KeyKnown(answer.result(), received, type_digests(self.runtime.types))
         except AeronSparkError as error:
             event = e.LookUpFailed(error)
         except Exception as error:  # of the program's key store
@@ -428,12 +455,12 @@ class ClientRunner:
             event = e.LookUpFailed(failure)
         self._handle_event(event, time.monotonic())
 
-    def _remember(self, connection: Connection, key: bytes) -> None:
+    def _remember(self, connection: ConnectionRunner, key: bytes) -> None:
         """Have the store remember the server. Runs on a thread of the pool."""
         try:
             self.store.trust(self.server, key)
         except Exception as error:  # of key files, or of the program's key store
-            self._runtime.report(connection, error)
+            self.runtime.report(connection, error)
 
     def _reopened(self, answer: Future[ClientTransport]) -> None:
         self._reopening = None
@@ -454,7 +481,7 @@ class ClientRunner:
         return self.transport.inbox
 
     @property
-    def connections(self) -> list[Connection]:
+    def connections(self) -> list[ConnectionRunner]:
         """The connection of the current session, if there is one. Thread-safe."""
         connection = self.connection
         return [] if connection is None else [connection]
@@ -520,32 +547,32 @@ class ClientRunner:
             remedy="The client reconnects by itself. If this repeats, see the server's log.",
         )
 
-    def interrupted(self, connection: Connection, error: AeronSparkError, now: float, *, expired: bool) -> None:
+    def interrupted(self, connection: ConnectionRunner, error: AeronSparkError, now: float, *, expired: bool) -> None:
         """Handle the loss of the verified link of a connection; ``expired``: it was silent for its expiry time."""
         if self._link is not None and connection is self.connection:
             self._handle_event(e.LinkFailed(self._link.number, error, expired), now)
 
-    def peer_closed(self, connection: Connection, closed: PeerClosed, now: float) -> None:
+    def peer_closed(self, connection: ConnectionRunner, closed: PeerClosed, now: float) -> None:
         """Handle the server's CLOSE."""
         if self._link is not None and connection is self.connection:
             self._handle_event(e.PeerClosed(self._link.number, closed.keep_session, closed.error), now)
 
-    def session_failed(self, connection: Connection, error: AeronSparkError, now: float) -> None:
+    def session_failed(self, connection: ConnectionRunner, error: AeronSparkError, now: float) -> None:
         """End a connection whose session cannot continue."""
         session = self.machine.session
         if session is not None and connection is self.connection:
             self._handle_event(e.SessionFailed(session.session, error), now)
 
-    def close_connection(self, connection: Connection, keep_session: bool, now: float) -> None:
+    def close_connection(self, connection: ConnectionRunner, keep_session: bool, now: float) -> None:
         """Close a connection that the program closes."""
         if connection is self.connection:
             self._execute(self.machine.close(keep_session=keep_session, now=now), now)
 
-    def is_permitted(self, connection: Connection, target: Target, method: str) -> bool:
+    def is_permitted(self, connection: ConnectionRunner, target: Target, method: str) -> bool:
         """Whether the server may call this method: always."""
         return True
 
-    def refusal(self, connection: Connection, purpose: Purpose) -> None:
+    def refusal(self, connection: ConnectionRunner, purpose: Purpose) -> None:
         """Return None: the server may send everything."""
 
     def end_all(self, now: float) -> None:

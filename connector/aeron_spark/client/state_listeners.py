@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.inbound import SerialExecutor
+from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.connection.runtime import Runtime
 from aeron_spark.errors import AeronSparkError, EndedError
 from aeron_spark.protocol.frames import OutgoingRecord
@@ -24,7 +24,7 @@ class StateListeners:
             runtime.listener_pool, runtime.settings.queue_bytes, on_room=lambda: None
         )
 
-    def lost(self, connection: Connection, error: AeronSparkError, unconfirmed: Sequence[OutgoingRecord]) -> None:
+    def lost(self, connection: ConnectionRunner, error: AeronSparkError, unconfirmed: Sequence[OutgoingRecord]) -> None:
         """Call the listeners for a session that has ended, with the messages of these records.
 
         If the program closed the session, they are called only if some of its messages are unconfirmed.
@@ -40,7 +40,7 @@ class StateListeners:
         if self._listeners.has("lost"):
             self._executor.submit(notify)
 
-    def reconnected(self, connection: Connection, *, resumed: bool) -> None:
+    def reconnected(self, connection: ConnectionRunner, *, resumed: bool) -> None:
         """Tell that the client is connected again, and whether with the same session."""
         self._executor.submit(lambda: self._listeners.notify("reconnect", connection, resumed))
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from aeron_spark.connection.call_observer import MAX_LOGGED_CHARACTERS
+from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.listeners import Listeners
+from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.text_safety import escape_text
-
-if TYPE_CHECKING:
-    from aeron_spark.connection.connection import Connection
-
 
 LOG: Final = logging.getLogger("aeron_spark.endpoint")
 
@@ -21,11 +19,16 @@ ListenerEvent = Literal["init", "connect", "resume", "disconnect", "error", "rec
 
 
 class EndpointListeners:
-    """Listeners of one endpoint, called on the caller's thread. A listener's exception is reported as an error."""
+    """Listeners of one endpoint, called on the caller's thread. A listener's exception is reported as an error.
+
+    The listeners of a program get the object that the program sees; ``observe_error`` gets the runner.
+    """
 
     def __init__(self) -> None:
         self._by_event: dict[str, list[Callable[..., object]]] = {}
         self._messages: Listeners[Callable[[Connection, Any], object]] = Listeners()
+        self.observe_error: Callable[[ConnectionRunner | None, BaseException], object] | None = None
+        """Called with each error, before the error listeners. Without it, an error without a listener is logged."""
 
     def add(self, event: ListenerEvent, listener: F) -> F:
         """Add a listener of an event, and return it."""
@@ -40,33 +43,39 @@ class EndpointListeners:
         """Whether an event has a listener."""
         return event in self._by_event
 
-    def notify(self, event: ListenerEvent, connection: Connection | None, *more: object) -> None:
+    def notify(self, event: ListenerEvent, connection: ConnectionRunner | None, *more: object) -> None:
         """Call the listeners of an event with the connection, unless it is None, and ``more``."""
-        arguments = more if connection is None else (connection, *more)
+        arguments = more if connection is None else (connection.for_program, *more)
         for listener in self._by_event.get(event, ()):
             try:
                 listener(*arguments)
             except Exception as error:
                 self.report(connection, error)
 
-    def deliver(self, connection: Connection, message: object) -> bool:
+    def deliver(self, connection: ConnectionRunner, message: object) -> bool:
         """Call the listeners of a message; return whether it has any."""
         listeners = self._messages.matching(type(message))
         for listener in listeners:
             try:
-                listener(connection, message)
+                listener(connection.for_program, message)
             except Exception as error:
                 self.report(connection, error)
         return bool(listeners)
 
-    def report(self, connection: Connection | None, error: BaseException) -> None:
+    def report(self, connection: ConnectionRunner | None, error: BaseException) -> None:
         """Call the error listeners, or log the error if there is none. Exceptions of error listeners are logged."""
         listeners = self._by_event.get("error", ())
-        if not listeners:
+        if self.observe_error is None and not listeners:
             source = connection.label if connection is not None else "endpoint"
             LOG.warning("%s: %s", escape_text(source), escape_text(str(error), MAX_LOGGED_CHARACTERS))
+        if self.observe_error is not None:
+            _call_with_error(self.observe_error, connection, error)
         for listener in listeners:
-            try:
-                listener(connection, error)
-            except Exception:
-                LOG.exception("an error listener failed")
+            _call_with_error(listener, None if connection is None else connection.for_program, error)
+
+
+def _call_with_error(listener: Callable[..., object], connection: object, error: BaseException) -> None:
+    try:
+        listener(connection, error)
+    except Exception:
+        LOG.exception("an error listener failed")

@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection
 from typing import Final, Literal, Protocol
 
 from aeron_spark.connection.bulk_links import BulkLinks
-from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.memory_account import MemoryAccount
 from aeron_spark.connection.rate_limits import RateLimits, Rates, Used
+from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.errors import REFUSALS, RefusedError
 
 Reason = Literal["memory", "rate"]
@@ -23,7 +23,7 @@ NOTHING: Final = Used(0, 0, 0)
 class HoldObserver(Protocol):
     """A part of an endpoint that learns which connections are paused. Called on the event loop."""
 
-    def hold_changed(self, connection: Connection, reason: Reason, is_held: bool) -> None:
+    def hold_changed(self, connection: ConnectionRunner, reason: Reason, is_held: bool) -> None:
         """A connection is paused for this reason from now on, or no longer."""
 
 
@@ -34,25 +34,25 @@ class ConnectionHolds:
     """
 
     def __init__(
-        self, memory_limit: int, bulk_links: BulkLinks, end: Callable[[Connection, RefusedError], object]
+        self, memory_limit: int, bulk_links: BulkLinks, end: Callable[[ConnectionRunner, RefusedError], object]
     ) -> None:
-        self.memory: Final[MemoryAccount[Connection]] = MemoryAccount(memory_limit)
-        self.rates_of: Callable[[Connection], Rates] = lambda _: NO_RATES
+        self.memory: Final[MemoryAccount[ConnectionRunner]] = MemoryAccount(memory_limit)
+        self.rates_of: Callable[[ConnectionRunner], Rates] = lambda _: NO_RATES
         """Returns the limits of the key of a connection."""
         self.observers: Final[list[HoldObserver]] = []
-        self.throttled: frozenset[Connection] = frozenset()
+        self.throttled: frozenset[ConnectionRunner] = frozenset()
         """The connections that are paused for a rate."""
         self._bulk_links: Final = bulk_links
         self._end: Final = end
         self._rates: Final[RateLimits[bytes]] = RateLimits()
-        self._charged: dict[Connection, Used] = {}  # totals of the connections with rates at the last review
+        self._charged: dict[ConnectionRunner, Used] = {}  # totals of the connections with rates at the last review
         self._reviewed_at = 0.0
 
-    def is_memory_full(self, connection: Connection, size: int) -> bool:
+    def is_memory_full(self, connection: ConnectionRunner, size: int) -> bool:
         """Whether no memory is left for ``size`` bytes of a connection; a part is assured to each. Thread-safe."""
         return self.memory.is_full and connection.held_bytes + size > self.memory.assured
 
-    def review(self, connections: Collection[Connection], now: float) -> None:
+    def review(self, connections: Collection[ConnectionRunner], now: float) -> None:
         """Pause the connections that use too much at ``now`` (monotonic seconds), and resume the others."""
         paused_before, throttled_before = self.memory.paused, self.throttled
         largest = self._review_memory(connections, now)
@@ -65,15 +65,15 @@ class ConnectionHolds:
         if largest is not None:
             self._end(largest, self._memory_error(largest))
 
-    def _review_memory(self, connections: Collection[Connection], now: float) -> Connection | None:
+    def _review_memory(self, connections: Collection[ConnectionRunner], now: float) -> ConnectionRunner | None:
         if not self.memory.limit and not self.memory.paused:
             return None
         in_bulk_links = self._bulk_links.held_bytes()
         return self.memory.review({one: one.held_bytes + in_bulk_links.get(one, 0) for one in connections}, now)
 
     def _review_rates(
-        self, connections: Collection[Connection], now: float
-    ) -> tuple[frozenset[Connection], frozenset[Connection]]:
+        self, connections: Collection[ConnectionRunner], now: float
+    ) -> tuple[frozenset[ConnectionRunner], frozenset[ConnectionRunner]]:
         limited = {one: rates for one in connections if (rates := self.rates_of(one)) != NO_RATES}
         if not limited and not len(self._rates):
             return frozenset(), frozenset()
@@ -82,16 +82,19 @@ class ConnectionHolds:
             is_new = one.traffic.began_at >= self._reviewed_at
             # A connection that existed before its key had rates pays for nothing that it used earlier.
             before = self._charged.get(one, NOTHING if is_new else totals[one])
-            self._rates.charge(one.key, rates, totals[one] - before, now)
+            self._rates.charge(one.peer.key, rates, totals[one] - before, now)
         self._charged = totals
-        self._rates.keep({one.key for one in limited}, now)
+        self._rates.keep({one.peer.key for one in limited}, now)
         return (
-            frozenset(one for one in limited if not self._rates.may_receive(one.key)),
-            frozenset(one for one in limited if not self._rates.may_send(one.key)),
+            frozenset(one for one in limited if not self._rates.may_receive(one.peer.key)),
+            frozenset(one for one in limited if not self._rates.may_send(one.peer.key)),
         )
 
     def _apply(
-        self, connections: Collection[Connection], not_read: frozenset[Connection], not_sent: frozenset[Connection]
+        self,
+        connections: Collection[ConnectionRunner],
+        not_read: frozenset[ConnectionRunner],
+        not_sent: frozenset[ConnectionRunner],
     ) -> None:
         for one in connections:
             if one in not_read or one.is_held:  # again at each review: it may have another link, or more bulk links
@@ -101,12 +104,12 @@ class ConnectionHolds:
                 one.sender.hold(one in not_sent)
                 self._bulk_links.hold_sending(one, one in not_sent)
 
-    def _notify(self, reason: Reason, before: frozenset[Connection], after: frozenset[Connection]) -> None:
+    def _notify(self, reason: Reason, before: frozenset[ConnectionRunner], after: frozenset[ConnectionRunner]) -> None:
         for connection in before ^ after:
             for observer in self.observers:
                 observer.hold_changed(connection, reason, connection in after)
 
-    def _memory_error(self, largest: Connection) -> RefusedError:
+    def _memory_error(self, largest: ConnectionRunner) -> RefusedError:
         return RefusedError(
             f"{largest.label} held the most memory of all connections, which are at or near the limit"
             f" of {self.memory.limit} bytes (memoryLimit)",
@@ -115,6 +118,6 @@ class ConnectionHolds:
         )
 
 
-def _totals(connection: Connection) -> Used:
+def _totals(connection: ConnectionRunner) -> Used:
     received, sent = connection.traffic.totals()
     return Used(received, sent, connection.messages_received)

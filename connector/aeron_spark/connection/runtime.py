@@ -11,7 +11,6 @@ from typing import Any, Final, Protocol
 
 from aeron_spark.connection.bulk_links import FOREIGN_IMAGE, BulkLinks
 from aeron_spark.connection.call_observer import ServedCall, log_failed_call
-from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.deadlines import Deadlines
 from aeron_spark.connection.endpoint_listeners import EndpointListeners
 from aeron_spark.connection.fair_pool import FairPool
@@ -19,6 +18,7 @@ from aeron_spark.connection.holds import ConnectionHolds
 from aeron_spark.connection.inbound import SerialExecutor
 from aeron_spark.connection.link import LinkEnds
 from aeron_spark.connection.loop import IDLE_WAIT_S, EventLoop
+from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.connection.settings import LinkSettings
 from aeron_spark.connection.traffic import EndpointTraffic
 from aeron_spark.errors import (
@@ -64,7 +64,7 @@ class EndpointRunner(Protocol):
         """The inbox of the transport that is open now."""
 
     @property
-    def connections(self) -> list[Connection]:
+    def connections(self) -> list[ConnectionRunner]:
         """The connections whose peer has proved its key and that are not closed."""
 
     @property
@@ -89,22 +89,22 @@ class EndpointRunner(Protocol):
     def lost_image_error(self) -> AeronSparkError | None:
         """Return the error with which a link fails that has lost its image; None: it lasts until its expiry."""
 
-    def interrupted(self, connection: Connection, error: AeronSparkError, now: float, *, expired: bool) -> None:
+    def interrupted(self, connection: ConnectionRunner, error: AeronSparkError, now: float, *, expired: bool) -> None:
         """Handle the loss of the verified link of a connection; ``expired``: it was silent for its expiry time."""
 
-    def peer_closed(self, connection: Connection, closed: PeerClosed, now: float) -> None:
+    def peer_closed(self, connection: ConnectionRunner, closed: PeerClosed, now: float) -> None:
         """Handle the peer's CLOSE."""
 
-    def session_failed(self, connection: Connection, error: AeronSparkError, now: float) -> None:
+    def session_failed(self, connection: ConnectionRunner, error: AeronSparkError, now: float) -> None:
         """End a connection whose session cannot continue."""
 
-    def close_connection(self, connection: Connection, keep_session: bool, now: float) -> None:
+    def close_connection(self, connection: ConnectionRunner, keep_session: bool, now: float) -> None:
         """Close a connection that the program closes."""
 
-    def is_permitted(self, connection: Connection, target: Target, method: str) -> bool:
+    def is_permitted(self, connection: ConnectionRunner, target: Target, method: str) -> bool:
         """Whether the peer of a connection may call this method. Thread-safe."""
 
-    def refusal(self, connection: Connection, purpose: Purpose) -> RefusedError | None:
+    def refusal(self, connection: ConnectionRunner, purpose: Purpose) -> RefusedError | None:
         """Why the peer of a connection may not send messages or files; None: it may. Thread-safe."""
 
     def end_all(self, now: float) -> None:
@@ -125,7 +125,7 @@ class Runtime:
         self.objects: Final = GlobalObjects()
         self.error_codes: Final = ErrorCodes()
         self.listeners: Final = EndpointListeners()
-        self.observe_call: Callable[[Connection, ServedCall], None] = log_failed_call
+        self.observe_call: Callable[[ConnectionRunner, ServedCall], None] = log_failed_call
         """Called with each call of a peer that has ended. Change it before the start."""
         self.deliver: Final = self.listeners.deliver
         """Call the endpoint's listeners of a message; return whether it has any."""
@@ -150,11 +150,12 @@ class Runtime:
         self.tampered = 0
         """Frames that failed their authentication, of all connections."""
         self._runner: EndpointRunner
-        self._links: dict[int, tuple[Connection, LinkEnds]] = {}  # by token
-        self._flush_requests: set[Connection] = set()
+        self._links: dict[int, tuple[ConnectionRunner, LinkEnds]] = {}  # by token
+        self._flush_requests: set[ConnectionRunner] = set()
         self._ended = threading.Event()
         self._error_executor = SerialExecutor(self.listener_pool, settings.queue_bytes, lambda: None)
-        self._touched: set[Connection] = set()  # connections that received a frame since the last tick, or are due
+        # connections that received a frame since the last tick, or are due
+        self._touched: set[ConnectionRunner] = set()
         self._next_full_scan = 0.0
 
     def bind(self, runner: EndpointRunner) -> None:
@@ -225,7 +226,7 @@ class Runtime:
         self.run_on_loop(run)
         return done
 
-    def request_flush(self, connection: Connection) -> None:
+    def request_flush(self, connection: ConnectionRunner) -> None:
         """Have the event loop flush the connection's sender soon."""
         with self.lock:
             self._flush_requests.add(connection)
@@ -240,7 +241,7 @@ class Runtime:
         """Take messages from a subscription again."""
         self.inbox.resume(token)
 
-    def report(self, connection: Connection | None, error: BaseException) -> None:
+    def report(self, connection: ConnectionRunner | None, error: BaseException) -> None:
         """Call the error listeners, but never on the event loop: there, a thread of the listeners' pool does it."""
         if not self.loop.is_current_thread:
             self.listeners.report(connection, error)
@@ -249,19 +250,19 @@ class Runtime:
         else:
             self._error_executor.submit(lambda: self.listeners.report(None, error))
 
-    def call_ended(self, connection: Connection, ended: ServedCall) -> None:
+    def call_ended(self, connection: ConnectionRunner, ended: ServedCall) -> None:
         """Notify the observer of calls."""
         self.observe_call(connection, ended)
 
-    def is_permitted(self, connection: Connection, target: Target, method: str) -> bool:
+    def is_permitted(self, connection: ConnectionRunner, target: Target, method: str) -> bool:
         """Whether the peer of a connection may call this method."""
         return self._runner.is_permitted(connection, target, method)
 
-    def refusal(self, connection: Connection, purpose: Purpose) -> RefusedError | None:
+    def refusal(self, connection: ConnectionRunner, purpose: Purpose) -> RefusedError | None:
         """Why the peer of a connection may not send messages or files; None: it may."""
         return self._runner.refusal(connection, purpose)
 
-    def close_connection(self, connection: Connection, keep_session: bool) -> None:
+    def close_connection(self, connection: ConnectionRunner, keep_session: bool) -> None:
         """Close a connection: send its unsent messages, for some seconds at most, then send CLOSE."""
         if connection.closed:
             return
@@ -269,7 +270,9 @@ class Runtime:
             connection.sender.drain(time.monotonic() + self.settings.close_seconds)
         self.disconnect(connection, keep_session)
 
-    def disconnect(self, connection: Connection, keep_session: bool, error: AeronSparkError | None = None) -> None:
+    def disconnect(
+        self, connection: ConnectionRunner, keep_session: bool, error: AeronSparkError | None = None
+    ) -> None:
         """Send CLOSE and have the runner close the connection. Unsent messages are not sent any more.
 
         ``error`` is the reason for the peer.
@@ -280,7 +283,7 @@ class Runtime:
 
     # For runners, on the event loop.
 
-    def add_link(self, connection: Connection, link: LinkEnds) -> None:
+    def add_link(self, connection: ConnectionRunner, link: LinkEnds) -> None:
         """Give the frames of a link to a connection."""
         self._links[link.token] = (connection, link)
         connection.traffic.add(link)
@@ -329,13 +332,13 @@ class Runtime:
             case _:
                 self._runner.handle_event(event, now)
 
-    def _link_lost(self, connection: Connection, link: LinkEnds, error: AeronSparkError, now: float) -> None:
+    def _link_lost(self, connection: ConnectionRunner, link: LinkEnds, error: AeronSparkError, now: float) -> None:
         if link.is_verified:
             self._runner.interrupted(connection, error, now, expired=False)
         else:
             self._runner.link_failed(link, error, now)
 
-    def _receive_frame(self, connection: Connection, link: LinkEnds, payload: memoryview, now: float) -> None:
+    def _receive_frame(self, connection: ConnectionRunner, link: LinkEnds, payload: memoryview, now: float) -> None:
         self._touched.add(connection)
         try:
             if not link.is_verified:
@@ -353,7 +356,7 @@ class Runtime:
                 self.report(connection, error)
                 self._runner.link_failed(link, error, now)
 
-    def _count_tampered(self, connection: Connection, error: AeronSparkError, now: float) -> None:
+    def _count_tampered(self, connection: ConnectionRunner, error: AeronSparkError, now: float) -> None:
         """Replace the link after an altered frame; end the connection after too many of them within some seconds."""
         since = now - self.settings.tampered_seconds
         connection.tampered = [*(at for at in connection.tampered if at > since), now]
@@ -364,11 +367,13 @@ class Runtime:
         else:
             self._runner.interrupted(connection, error, now, expired=False)
 
-    def _send_close(self, connection: Connection, keep_session: bool, error: AeronSparkError | None = None) -> None:
+    def _send_close(
+        self, connection: ConnectionRunner, keep_session: bool, error: AeronSparkError | None = None
+    ) -> None:
         if connection.connected:
             connection.sender.push_unsequenced(RecordKind.CLOSE, close_payload(keep_session, error))
 
-    def _end_largest(self, connection: Connection, error: RefusedError) -> None:
+    def _end_largest(self, connection: ConnectionRunner, error: RefusedError) -> None:
         self.report(connection, error)
         self.disconnect(connection, keep_session=False, error=error)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from typing import Any, Final
 
-from aeron_spark.connection.connection import Connection
+from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.errors import REFUSALS, OptionError, RefusedError
 from aeron_spark.protocol.access import PeerStore
 from aeron_spark.protocol.keypair import public_text
@@ -52,7 +52,7 @@ class ServerClients:
         """Return the reports of all connections, those of disconnected clients too."""
         return self._reporter.reports(self.server.sessions)
 
-    def connections(self, ids: Iterable[str]) -> list[Connection]:
+    def connections(self, ids: Iterable[str]) -> list[ConnectionRunner]:
         """Return the connections with these ids."""
         wanted = frozenset(ids)
         return [connection for connection in self.server.sessions if connection.id_text in wanted]
@@ -145,7 +145,7 @@ class ConnectionCommands:
             report = by_id[connection.id_text]
             server.events.report(
                 "kicked", id=connection.id_text, name=report.name, tag=report.tag, address=report.address or None,
-                port=report.port or None, transport="ipc" if connection.is_ipc else "udp",
+                port=report.port or None, transport="ipc" if connection.peer.is_ipc else "udp",
             )  # fmt: skip
             server.end_connection(connection, error)
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from aeron_spark.connection.bulk_links import METHODS, SERVICE, BulkLink, BulkLinks
-from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.link import LinkEnds
 from aeron_spark.connection.packet_watch import PacketWatch, alive_times
+from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.errors import DataFormatError, RefusedError, WaitTimeout
 from aeron_spark.protocol.bulk import RANDOM_BYTES, bulk_link_keys
 from aeron_spark.protocol.frame_cipher import FrameDecryptor, FrameEncryptor
@@ -51,17 +51,17 @@ class BulkLinkHandler:
         self._run_on_loop = run_on_loop
         self._ids: dict[BulkLink, LinkIds] = {}
 
-    def serve(self, connection: Connection) -> None:
+    def serve(self, connection: ConnectionRunner) -> None:
         """Let the client of a connection open bulk links."""
         connection.serve(BulkLinkService(self, connection), METHODS, SERVICE)
 
-    def open(self, connection: Connection, part: bytes) -> dict[str, Any]:
+    def open(self, connection: ConnectionRunner, part: bytes) -> dict[str, Any]:
         """Open a bulk link for a client that does not fill OPEN up, or in shared memory; see :meth:`open_with_mtu`."""
         settings = self._runner.settings.link
-        channel_settings = settings.channel_settings.for_bulk_link(is_ipc=connection.is_ipc)
+        channel_settings = settings.channel_settings.for_bulk_link(is_ipc=connection.peer.is_ipc)
         return self._open(connection, part, _Parameters(channel_settings, settings.times))
 
-    def open_with_mtu(self, connection: Connection, part: bytes, mtu: int) -> dict[str, Any]:
+    def open_with_mtu(self, connection: ConnectionRunner, part: bytes, mtu: int) -> dict[str, Any]:
         """Open a bulk link. Return its ids, the server's part of its keys, its longest message and MTU in bytes.
 
         ``part`` is the client's part of the keys, and ``mtu`` is the Aeron MTU that the client would use. Runs on a
@@ -91,7 +91,7 @@ class BulkLinkHandler:
         if ids is not None:
             self._runner.release_bulk_ids(ids, time.monotonic())
 
-    def _open(self, connection: Connection, part: bytes, parameters: _Parameters) -> dict[str, Any]:
+    def _open(self, connection: ConnectionRunner, part: bytes, parameters: _Parameters) -> dict[str, Any]:
         server_part = secrets.token_bytes(RANDOM_BYTES)
         timeout_s = parameters.times.setup_seconds
         opening = self._run_on_loop(lambda: self._begin(connection, part, server_part, parameters))
@@ -115,7 +115,7 @@ class BulkLinkHandler:
         }
 
     def _begin(
-        self, connection: Connection, client_part: bytes, server_part: bytes, parameters: _Parameters
+        self, connection: ConnectionRunner, client_part: bytes, server_part: bytes, parameters: _Parameters
     ) -> tuple[BulkLink, LinkIds]:
         runner, now = self._runner, time.monotonic()
         keys, limit = runner.settings.link.keys, runner.settings.max_bulk_links
@@ -164,7 +164,7 @@ class BulkLinkHandler:
 class BulkLinkService:
     """The remote object whose methods a client calls to open bulk links on its own connection."""
 
-    def __init__(self, handler: BulkLinkHandler, connection: Connection) -> None:
+    def __init__(self, handler: BulkLinkHandler, connection: ConnectionRunner) -> None:
         self._handler = handler
         self._connection = connection
 

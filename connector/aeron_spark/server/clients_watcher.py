@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from aeron_spark.connection.connection import Connection
+from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.keys.client_table import ClientsChange, ClientTable
 
@@ -23,7 +23,7 @@ class ClientsWatcher:
 
     def __init__(
         self, table: ClientTable | None, apply: Callable[[], None],
-        report: Callable[[Connection | None, BaseException], None],
+        report: Callable[[ConnectionRunner | None, BaseException], None],
     ) -> None:  # fmt: skip
         self._table = table
         self._apply = apply

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from aeron_spark.connection.connection import Connection
+from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.connection.runtime import Runtime
 from aeron_spark.errors import EndedError
 from aeron_spark.keys.clients_file import key_name
@@ -56,25 +57,25 @@ class ConnectionReporter:
 
     def __init__(
         self, runtime: Runtime, grant_of: Callable[[Connection], Grant],
-        streams_of: Callable[[Connection], Sequence[str]],
+        streams_of: Callable[[ConnectionRunner], Sequence[str]],
     ) -> None:  # fmt: skip
         self._runtime: Final = runtime
         self._grant_of: Final = grant_of
         self._streams_of: Final = streams_of
 
-    def reports(self, connections: Iterable[Connection]) -> list[ConnectionReport]:
+    def reports(self, connections: Iterable[ConnectionRunner]) -> list[ConnectionReport]:
         """Return the reports of those connections that have not ended."""
         bulk_links, now = self._runtime.bulk_links.counts(), time.monotonic()
         found = []
         for connection in connections:
             try:
-                grant = self._grant_of(connection)
+                grant = self._grant_of(connection.for_program)
             except EndedError:
                 continue
             found.append(self._report(connection, grant, bulk_links[id(connection)], now))
         return found
 
-    def _report(self, connection: Connection, grant: Grant, bulk_links: int, now: float) -> ConnectionReport:
+    def _report(self, connection: ConnectionRunner, grant: Grant, bulk_links: int, now: float) -> ConnectionReport:
         peer, (received_bytes, sent_bytes) = connection.peer, connection.traffic.totals()
         return ConnectionReport(
             id=connection.id_text,
@@ -96,7 +97,7 @@ class ConnectionReporter:
             sent_bytes=sent_bytes,
         )
 
-    def _state(self, connection: Connection) -> ConnectionState:
+    def _state(self, connection: ConnectionRunner) -> ConnectionState:
         if not connection.connected:
             return "disconnected"
         if connection in self._runtime.holds.throttled:

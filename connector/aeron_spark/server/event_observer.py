@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from aeron_spark.connection.call_observer import ServedCall, stack_of
-from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.holds import Reason
+from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.errors import REFUSALS, AeronSparkError, DataFormatError, RefusedError, TamperedError, code_of
 from aeron_spark.keys.client_table import ClientsChange
 from aeron_spark.log.epochs import DIVERGED
@@ -58,7 +58,8 @@ class EventObserver(ServerObserver):
         self._name_of: Final = name_of
         self._clock: Final = clock
         self._clients_file: Final = None if clients_file is None else str(clients_file)
-        self._connected: Final[dict[Connection, tuple[str, float]]] = {}  # names, and times at which they connected
+        # names, and times at which they connected
+        self._connected: Final[dict[ConnectionRunner, tuple[str, float]]] = {}
         self._driver_lost_at: float | None = None
 
     def handshake_ended(self, ended: HandshakeEnded) -> None:
@@ -78,7 +79,7 @@ class EventObserver(ServerObserver):
         )  # fmt: skip
 
     def connection_changed(
-        self, connection: Connection, notice: Notice, cause: Ending | AeronSparkError | None
+        self, connection: ConnectionRunner, notice: Notice, cause: Ending | AeronSparkError | None
     ) -> None:
         """Report that a client has connected or disconnected."""
         fields = self.fields_of(connection)
@@ -91,7 +92,7 @@ class EventObserver(ServerObserver):
             self._connected.setdefault(connection, (fields["name"], self._clock()))
         self._events.report(_NOTICES[notice], **fields)
 
-    def call_ended(self, connection: Connection, ended: ServedCall) -> None:
+    def call_ended(self, connection: ConnectionRunner, ended: ServedCall) -> None:
         """Report a call that failed. The error of a one-way call is reported as an error."""
         error = ended.error
         if error is None or ended.is_one_way:
@@ -104,7 +105,7 @@ class EventObserver(ServerObserver):
             stack=None if is_expected else stack_of(error),
         )  # fmt: skip
 
-    def request_ended(self, connection: Connection, request: AnyRequest, error: AeronSparkError | None) -> None:
+    def request_ended(self, connection: ConnectionRunner, request: AnyRequest, error: AeronSparkError | None) -> None:
         """Report changes of streams, commits that failed, and clients that have diverged."""
         name = self.name(connection)
         if error is not None and error.reason == DIVERGED:
@@ -149,7 +150,7 @@ class EventObserver(ServerObserver):
         lost_at, self._driver_lost_at = self._driver_lost_at, None
         self._events.report("driver_back", seconds=None if lost_at is None else self._clock() - lost_at)
 
-    def on_error(self, connection: Connection | None, error: BaseException) -> None:
+    def on_error(self, connection: ConnectionRunner | None, error: BaseException) -> None:
         """Report an error that the server gives to error listeners."""
         if isinstance(error, AeronSparkError) and error.reason == DRIVER_LOST:
             self._driver_lost_at = self._clock()
@@ -169,10 +170,10 @@ class EventObserver(ServerObserver):
                 stack=stack_of(error) if known is None else None,
             )  # fmt: skip
 
-    def name(self, connection: Connection) -> str:
+    def name(self, connection: ConnectionRunner) -> str:
         """Return the name of a client for logs: the one under which it has connected."""
         known = self._connected.get(connection)
-        return self._name_of(connection.key) if known is None else known[0]
+        return self._name_of(connection.peer.key) if known is None else known[0]
 
     def clients_changed(self, change: ClientsChange | AeronSparkError) -> None:
         """Report a new version of the clients file, or why it is not used."""
@@ -186,17 +187,17 @@ class EventObserver(ServerObserver):
                 narrowed=change.narrowed,
             )  # fmt: skip
 
-    def hold_changed(self, connection: Connection, reason: Reason, is_held: bool) -> None:
+    def hold_changed(self, connection: ConnectionRunner, reason: Reason, is_held: bool) -> None:
         """Report a connection that must wait from now on, because it uses too much memory or exceeds a rate."""
         if is_held:
             self._events.report("paused" if reason == "memory" else "throttled", **self.fields_of(connection))
 
-    def fields_of(self, connection: Connection) -> dict[str, Any]:
+    def fields_of(self, connection: ConnectionRunner) -> dict[str, Any]:
         """Return the fields that describe the client of a connection."""
         return {
-            "id": connection.id_text, "name": self.name(connection), "tag": connection.tag or None,
-            "address": connection.remote_address or None, "port": connection.remote_port or None,
-            "transport": "ipc" if connection.is_ipc else "udp",
+            "id": connection.id_text, "name": self.name(connection), "tag": connection.peer.tag or None,
+            "address": connection.peer.address or None, "port": connection.peer.port or None,
+            "transport": "ipc" if connection.peer.is_ipc else "udp",
         }  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.endpoint import Endpoint
 from aeron_spark.connection.rate_limits import Rates
+from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.connection.runtime import Runtime
 from aeron_spark.errors import AeronSparkError, EndedError, RefusedError, UsageError
 from aeron_spark.keys.clients_file import default_name
@@ -35,10 +36,10 @@ CLOSE_POLL_S: Final = 0.002  # between two checks whether all connections have c
 class GrantObserver(Protocol):
     """A part of a server that ends what a changed grant does not cover."""
 
-    def apply_grant(self, connection: Connection) -> None:
+    def apply_grant(self, connection: ConnectionRunner) -> None:
         """The grant of the connection's client has changed: end what it does not cover."""
 
-    def revoke(self, connection: Connection, error: AeronSparkError) -> None:
+    def revoke(self, connection: ConnectionRunner, error: AeronSparkError) -> None:
         """The connection's client is not admitted any more: end everything of it, with ``error``."""
 
 
@@ -74,7 +75,7 @@ class MessageServer(Endpoint):
         self._runner.observers.add(self.event_observer)
         runtime.holds.observers.append(self.event_observer)
         runtime.observe_call = self._runner.observers.call_ended
-        runtime.listeners.add("error", self.event_observer.on_error)
+        runtime.listeners.observe_error = self.event_observer.on_error
         self._drain_mark = 0
         self._observers: Final[list[GrantObserver]] = []
         bulk_links = BulkLinkHandler(self._runner, runtime.bulk_links, runtime.call_on_loop)
@@ -121,11 +122,11 @@ class MessageServer(Endpoint):
             with suppress(EndedError):  # it ends meanwhile
                 self._apply_grant(connection)
 
-    def end_connection(self, connection: Connection, error: AeronSparkError) -> None:
+    def end_connection(self, connection: ConnectionRunner, error: AeronSparkError) -> None:
         """End a connection and its session. The client gets ``error`` as the reason; unsent messages are lost."""
         self._runtime.disconnect(connection, keep_session=False, error=error)
 
-    def _rates_of(self, connection: Connection) -> Rates:
+    def _rates_of(self, connection: ConnectionRunner) -> Rates:
         """Return the limits of the client's key: its own, or else those of all keys."""
         defaults, own = self._settings.rates, self._runner.limits_of(connection)
         return Rates(
@@ -134,21 +135,21 @@ class MessageServer(Endpoint):
             defaults.messages_in if own.messages_in is None else own.messages_in,
         )
 
-    def _apply_grant(self, connection: Connection) -> None:
-        address = ip_address(connection.remote_address) if connection.remote_address else None
-        decision = self._runner.access.current(Candidate(address, connection.tag, connection.key))
+    def _apply_grant(self, connection: ConnectionRunner) -> None:
+        address = ip_address(connection.peer.address) if connection.peer.address else None
+        decision = self._runner.access.current(Candidate(address, connection.peer.tag, connection.peer.key))
         if isinstance(decision, Refusal):
             error = RefusedError(decision.text, remedy=decision.advice.remedy, reason=decision.code)
             for observer in self._observers:
                 observer.revoke(connection, error)
             self.end_connection(connection, error)
-        elif decision != self._runner.grant_of(connection):
+        elif decision != self._runner.grant_of(connection.for_program):
             self._runner.set_grant(connection, decision)
             for observer in self._observers:
                 observer.apply_grant(connection)
 
     @property
-    def sessions(self) -> list[Connection]:
+    def sessions(self) -> list[ConnectionRunner]:
         """The connections of all clients, also of those that are not connected and may resume their sessions."""
         return self._runner.connections
 
@@ -160,7 +161,11 @@ class MessageServer(Endpoint):
     @property
     def connections(self) -> tuple[Connection, ...]:
         """The connections whose link is connected."""
-        return tuple(connection for connection in self._runner.connections if connection.connected)
+        return tuple(connection.for_program for connection in self._connected)
+
+    @property
+    def _connected(self) -> list[ConnectionRunner]:
+        return [connection for connection in self._runner.connections if connection.connected]
 
     def __iter__(self) -> Iterator[Connection]:
         return iter(self.connections)
@@ -238,7 +243,7 @@ class MessageServer(Endpoint):
         if not self._runtime.begin_closing():
             return
         begin, close_s = time.monotonic(), self._settings.link.close_seconds
-        connections = self.connections
+        connections = self._connected
         for connection in connections:  # they drain at the same time; a stuck one delays the others a little
             connection.sender.drain(min(begin + close_s / 2, time.monotonic() + DRAIN_TIMEOUT_S))
         for connection in connections:

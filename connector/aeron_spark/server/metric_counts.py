@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from aeron_spark.connection import bulk_links
 from aeron_spark.connection.call_observer import ServedCall
-from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.rpc import PROGRAM, service_of
+from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.protocol.rpc_objects import FIRST_SERVICE
 from aeron_spark.protocol.server_effects import Ending, HandshakeEnded, Notice
@@ -138,13 +138,13 @@ class MetricCounts(ServerObserver, StreamObserver):
             self.observe("handshake_duration_seconds", (), ended.seconds)
 
     def connection_changed(
-        self, connection: Connection, notice: Notice, cause: Ending | AeronSparkError | None
+        self, connection: ConnectionRunner, notice: Notice, cause: Ending | AeronSparkError | None
     ) -> None:
         """Count a disconnection."""
         if notice == "disconnect":
             self.add("disconnections_total", (reason_of(cause),))
 
-    def call_ended(self, connection: Connection, ended: ServedCall) -> None:
+    def call_ended(self, connection: ConnectionRunner, ended: ServedCall) -> None:
         """Count a call."""
         result = "ok" if ended.error is None else "error" if isinstance(ended.error, AeronSparkError) else "failed"
         service = SERVICES.get(service_of(ended.target), "program")

@@ -77,9 +77,9 @@ class MetricReader:
 
     def _connections(self) -> State:
         runtime, statistics = self._server.runtime, self._server.statistics
-        connections = self._server.connections
-        transports = Counter("ipc" if one.is_ipc else "udp" for one in connections)
         sessions = self._server.sessions  # those without a link hold memory, too
+        connections = [one for one in sessions if one.connected]
+        transports = Counter("ipc" if one.peer.is_ipc else "udp" for one in connections)
         received = sum(one.waiting_bytes for one in sessions)
         sent = sum(one.unacknowledged_bytes for one in sessions)
         in_bulk_links = sum(runtime.bulk_links.held_bytes().values())

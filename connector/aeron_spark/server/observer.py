@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from aeron_spark.connection.call_observer import ServedCall
-from aeron_spark.connection.connection import Connection
+from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.protocol.server_effects import Ending, HandshakeEnded, Notice
 from aeron_spark.wire.stream_rpc import AnyRequest
@@ -18,17 +18,17 @@ class ServerObserver:
         """A handshake has ended. Called on the event loop."""
 
     def connection_changed(
-        self, connection: Connection, notice: Notice, cause: Ending | AeronSparkError | None
+        self, connection: ConnectionRunner, notice: Notice, cause: Ending | AeronSparkError | None
     ) -> None:
         """Listeners were notified of a connection. Called on a thread of the listeners.
 
         ``cause`` is why a connection has ended; None if its session continues, and the client may resume it.
         """
 
-    def call_ended(self, connection: Connection, ended: ServedCall) -> None:
+    def call_ended(self, connection: ConnectionRunner, ended: ServedCall) -> None:
         """A call of a client has ended. Called on a thread of the workers."""
 
-    def request_ended(self, connection: Connection, request: AnyRequest, error: AeronSparkError | None) -> None:
+    def request_ended(self, connection: ConnectionRunner, request: AnyRequest, error: AeronSparkError | None) -> None:
         """A request to the streams was executed, or has failed. Called on a thread of the workers."""
 
     def read(self, stream: str, size: int) -> None:
@@ -54,18 +54,18 @@ class ServerObservers(ServerObserver):
             observer.handshake_ended(ended)
 
     def connection_changed(
-        self, connection: Connection, notice: Notice, cause: Ending | AeronSparkError | None
+        self, connection: ConnectionRunner, notice: Notice, cause: Ending | AeronSparkError | None
     ) -> None:
         """Notify each observer."""
         for observer in self._observers:
             observer.connection_changed(connection, notice, cause)
 
-    def call_ended(self, connection: Connection, ended: ServedCall) -> None:
+    def call_ended(self, connection: ConnectionRunner, ended: ServedCall) -> None:
         """Notify each observer."""
         for observer in self._observers:
             observer.call_ended(connection, ended)
 
-    def request_ended(self, connection: Connection, request: AnyRequest, error: AeronSparkError | None) -> None:
+    def request_ended(self, connection: ConnectionRunner, request: AnyRequest, error: AeronSparkError | None) -> None:
         """Notify each observer."""
         for observer in self._observers:
             observer.request_ended(connection, request, error)

@@ -6,6 +6,7 @@ import threading
 from typing import Final
 
 from aeron_spark.connection.connection import Connection
+from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.errors import AeronSparkError, RefusedError, WaitTimeout
 from aeron_spark.protocol.rpc_objects import FIRST_SERVICE
 from aeron_spark.server.server import Server
@@ -38,9 +39,9 @@ class Relay:
         """The number of subscribed clients."""
         return len(self._subscribers)
 
-    def serve(self, connection: Connection) -> None:
+    def serve(self, connection: ConnectionRunner) -> None:
         """Let the client of a connection subscribe."""
-        connection.serve(_Subscription(self, connection), (SUBSCRIBE,), SERVICE)
+        connection.serve(_Subscription(self, connection.for_program), (SUBSCRIBE,), SERVICE)
 
     def subscribe(self, connection: Connection) -> None:
         """Forward messages to a client from now on. Raises RefusedError if its key may not receive messages."""
@@ -53,14 +54,14 @@ class Relay:
         with self._lock:
             self._subscribers.add(connection)
 
-    def apply_grant(self, connection: Connection) -> None:
+    def apply_grant(self, connection: ConnectionRunner) -> None:
         """End the subscription of a client whose key may not receive messages any more."""
-        if not self._server.grant_of(connection).may_pass_messages("receive"):
-            self._unsubscribe(connection)
+        if not self._server.grant_of(connection.for_program).may_pass_messages("receive"):
+            self._unsubscribe(connection.for_program)
 
-    def revoke(self, connection: Connection, error: AeronSparkError) -> None:
+    def revoke(self, connection: ConnectionRunner, error: AeronSparkError) -> None:
         """End the subscription of a client that is not admitted any more."""
-        self._unsubscribe(connection)
+        self._unsubscribe(connection.for_program)
 
     def _forward(self, sender: Connection, message: bytes) -> None:
         with self._lock:

@@ -17,6 +17,7 @@ from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.link import LinkEnds
 from aeron_spark.connection.loop import TransportReopening
 from aeron_spark.connection.owner import PeerInfo
+from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.connection.runtime import Runtime
 from aeron_spark.errors import (
     AeronSparkError,
@@ -77,7 +78,7 @@ DRIVER_LOST_WAIT_S: Final = 0.01  # in a turn of the event loop after the loss o
 class ConnectionService(Protocol):
     """A service that the server offers on each of its connections."""
 
-    def serve(self, connection: Connection) -> None:
+    def serve(self, connection: ConnectionRunner) -> None:
         """Offer the service to the client of a new connection."""
 
 
@@ -93,6 +94,7 @@ class _OpeningLink:
 class _VerifiedConnection:
     """A connection whose client was verified; ``link`` carries it now."""
 
+    runner: ConnectionRunner
     session: int
     grant: Grant
     link: int | None
@@ -143,8 +145,8 @@ class ServerRunner:
         self._opening: Final[dict[int, _OpeningLink]] = {}
         self._links: Final[dict[int, LinkEnds]] = {}
         self._numbers: Final[dict[LinkEnds, int]] = {}
-        self._connections: Final[dict[int, Connection]] = {}  # by session
-        self._verified: Final[dict[Connection, _VerifiedConnection]] = {}  # connections whose client was verified
+        self._connections: Final[dict[int, ConnectionRunner]] = {}  # by session
+        self._verified: Final[dict[Connection, _VerifiedConnection]] = {}  # by the connection of the program
         self._draining: Final[set[int]] = set()  # sessions
         self._endings: Final[dict[int, Ending | AeronSparkError]] = {}  # by session: why it has ended
 
@@ -163,9 +165,9 @@ class ServerRunner:
         return bool(self._wanted_addresses)
 
     @property
-    def connections(self) -> list[Connection]:
+    def connections(self) -> list[ConnectionRunner]:
         """The connections whose client was verified and that are not closed. Thread-safe."""
-        return list(self._verified)
+        return [verified.runner for verified in list(self._verified.values())]
 
     @property
     def has_clients(self) -> bool:
@@ -200,30 +202,30 @@ class ServerRunner:
         return {"dropped": dropped, **self._machine.statistics()}
 
     def grant_of(self, connection: Connection) -> Grant:
-        """Return the grant of a client. Raises EndedError for a closed connection. Thread-safe."""
+        """Return the grant of the client of a program's connection. Raises EndedError if it is closed. Thread-safe."""
         return self._verified_of(connection).grant
 
-    def limits_of(self, connection: Connection) -> KeyLimits:
+    def limits_of(self, connection: ConnectionRunner) -> KeyLimits:
         """Return the limits of a client's key; none for a closed connection. Thread-safe."""
-        verified = self._verified.get(connection)
+        verified = self._verified.get(connection.for_program)
         return NO_KEY_LIMITS if verified is None else verified.grant.limits
 
-    def is_permitted(self, connection: Connection, target: Target, method: str) -> bool:
+    def is_permitted(self, connection: ConnectionRunner, target: Target, method: str) -> bool:
         """Whether the client of a connection may call this method. Thread-safe.
 
         Grants apply to the program's objects. The server's own services check grants themselves.
         """
         try:
-            grant = self.grant_of(connection)
+            grant = self.grant_of(connection.for_program)
         except EndedError:
             return False
         is_service = isinstance(target, int) and target >= FIRST_SERVICE
         return is_service or grant.may_call(f"{target}.{method}")
 
-    def refusal(self, connection: Connection, purpose: Purpose) -> RefusedError | None:
+    def refusal(self, connection: ConnectionRunner, purpose: Purpose) -> RefusedError | None:
         """Why the client of a connection may not send messages or files; None: it may. Thread-safe."""
         try:
-            grant = self.grant_of(connection)
+            grant = self.grant_of(connection.for_program)
         except EndedError:
             return None  # the connection has ended, and drops what arrives
         is_file = purpose is Purpose.FILE
@@ -237,13 +239,13 @@ class ServerRunner:
             reason="not-permitted",
         )
 
-    def set_grant(self, connection: Connection, grant: Grant) -> None:
+    def set_grant(self, connection: ConnectionRunner, grant: Grant) -> None:
         """Change the grant of a client. Raises EndedError for a closed connection. Thread-safe."""
-        self._verified_of(connection).grant = grant
+        self._verified_of(connection.for_program).grant = grant
 
-    def image_of(self, connection: Connection) -> int:
+    def image_of(self, connection: ConnectionRunner) -> int:
         """Return the number of the client's image. Raises EndedError, or TransportError while it is not connected."""
-        number = self._verified_of(connection).link
+        number = self._verified_of(connection.for_program).link
         image = None if number is None else self._links[number].image
         if image is None:
             raise TransportError(f"{connection.label} is not connected", remedy="Try again after it has resumed.")
@@ -313,28 +315,28 @@ class ServerRunner:
     def lost_image_error(self) -> None:
         """Return None: a link without its image lasts until its expiry."""
 
-    def interrupted(self, connection: Connection, error: AeronSparkError, now: float, *, expired: bool) -> None:
+    def interrupted(self, connection: ConnectionRunner, error: AeronSparkError, now: float, *, expired: bool) -> None:
         """Handle the loss of the verified link of a connection; ``expired``: it was silent for its expiry time."""
-        verified = self._verified.get(connection)
+        verified = self._verified.get(connection.for_program)
         if verified is not None and verified.link is not None:
             lost = events.LinkExpired(verified.link) if expired else events.LinkFailed(verified.link, error)
             self._feed(lost, now)
 
-    def peer_closed(self, connection: Connection, closed: PeerClosed, now: float) -> None:
+    def peer_closed(self, connection: ConnectionRunner, closed: PeerClosed, now: float) -> None:
         """Handle the client's CLOSE."""
-        verified = self._verified.get(connection)
+        verified = self._verified.get(connection.for_program)
         if verified is not None:
             self._feed(events.PeerClosed(verified.session, closed.keep_session), now)
 
-    def session_failed(self, connection: Connection, error: AeronSparkError, now: float) -> None:
+    def session_failed(self, connection: ConnectionRunner, error: AeronSparkError, now: float) -> None:
         """End a connection whose session cannot continue."""
-        verified = self._verified.get(connection)
+        verified = self._verified.get(connection.for_program)
         if verified is not None:
             self._feed(events.SessionFailed(verified.session, error), now)
 
-    def close_connection(self, connection: Connection, keep_session: bool, now: float) -> None:
+    def close_connection(self, connection: ConnectionRunner, keep_session: bool, now: float) -> None:
         """Close a connection that the program closes, after its last frame was sent."""
-        verified = self._verified.get(connection)
+        verified = self._verified.get(connection.for_program)
         if verified is not None:
             session = verified.session
             self._run_machine(lambda: self._machine.close_connection(session, keep_session=keep_session, now=now), now)
@@ -423,7 +425,7 @@ class ServerRunner:
                 self._draining.add(session)
             case effects.EndConnection(session, cause):
                 connection = self._connections[session]
-                self._verified.pop(connection, None)
+                self._verified.pop(connection.for_program, None)
                 self._endings[session] = connection.close_error or cause
                 connection.end(_error_of(cause, connection))
             case effects.Notify(session, notice):
@@ -452,7 +454,9 @@ class ServerRunner:
 
     def _make_connection(self, effect: effects.MakeConnection, now: float) -> None:
         try:
-            connection = self._connection_class(self._runtime, _peer_info(effect.client), effect.number)
+            connection = ConnectionRunner(
+                self._runtime, _peer_info(effect.client), effect.number, self._connection_class
+            )
             for service in self.services:
                 service.serve(connection)
         except Exception as error:  # of the program's connection class
@@ -500,7 +504,9 @@ class ServerRunner:
 
     def _attach(self, effect: effects.Attach, now: float) -> None:
         connection, link = self._connections[effect.session], self._links[effect.link]
-        self._verified[connection] = _VerifiedConnection(effect.session, effect.client.grant, effect.link)
+        self._verified[connection.for_program] = _VerifiedConnection(
+            connection, effect.session, effect.client.grant, effect.link
+        )
         connection.peer = _peer_info(effect.client)
         link.prepare_open(connection.machine.session.received)
         try:
@@ -515,10 +521,10 @@ class ServerRunner:
     def _detach(self, session: int, now: float) -> None:
         connection = self._connections[session]
         self._draining.discard(session)
-        self._verified[connection].link = None
+        self._verified[connection.for_program].link = None
         connection.sender.detach(now)
 
-    def _notify(self, connection: Connection, notice: Notice, ending: Ending | AeronSparkError | None) -> None:
+    def _notify(self, connection: ConnectionRunner, notice: Notice, ending: Ending | AeronSparkError | None) -> None:
         def notify() -> None:
             self.observers.connection_changed(connection, notice, ending)
             if notice == "connect":
@@ -577,7 +583,7 @@ def _link_ids(ids: PooledIds) -> LinkIds:
     return LinkIds(ids.session_in, ids.stream_in, ids.session_out, ids.stream_out, ids.mdc_port)
 
 
-def _error_of(cause: Ending | AeronSparkError, connection: Connection) -> AeronSparkError:
+def _error_of(cause: Ending | AeronSparkError, connection: ConnectionRunner) -> AeronSparkError:
     match cause:
         case Ending.CLOSED_BY_SERVER | Ending.NEVER_CONNECTED:
             return closed_error()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Final
 
-from aeron_spark.connection.connection import Connection
+from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.errors import EndedError
 from aeron_spark.streams.store import StreamStore
 from aeron_spark.waiting import result_within
@@ -25,7 +25,7 @@ class StoreHousekeeper:
 
     def __init__(
         self, open_store: Callable[[Callable[[], bool], Callable[[int, int], object]], StreamStore],
-        report: Callable[[Connection | None, BaseException], None],
+        report: Callable[[ConnectionRunner | None, BaseException], None],
     ) -> None:  # fmt: skip
         self._open_store = open_store
         self._report = report

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from aeron_spark.connection.connection import Connection
+from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.errors import AeronSparkError, RefusedError
 from aeron_spark.protocol.grants import Grant, KeyLimits, StreamAction
 from aeron_spark.protocol.keypair import fingerprint
@@ -26,7 +27,7 @@ class StreamAccess:
     """
 
     def __init__(
-        self, connection: Connection, store: Callable[[], StreamStore], grant_of: Callable[[Connection], Grant]
+        self, connection: ConnectionRunner, store: Callable[[], StreamStore], grant_of: Callable[[Connection], Grant]
     ) -> None:
         self._connection: Final = connection
         self._store: Final = store
@@ -35,22 +36,26 @@ class StreamAccess:
         self._used_at: Final[dict[str, float]] = {}  # by name, in monotonic seconds; the last used one last
 
     @property
+    def _grant(self) -> Grant:
+        return self._grant_of(self._connection.for_program)
+
+    @property
     def owner(self) -> str:
         """The owner of the client's leases and writer ids: the fingerprint of its key."""
-        return fingerprint(self._connection.key)
+        return fingerprint(self._connection.peer.key)
 
     def limit_of(self, limit: Callable[[KeyLimits], int | None], default: int) -> int:
         """Return a limit of the client's key, or ``default`` if its line in the clients file has none."""
-        own = limit(self._grant_of(self._connection).limits)
+        own = limit(self._grant.limits)
         return default if own is None else own
 
     def may_see(self, name: str) -> bool:
         """Return whether the client may learn that a stream of this name exists."""
-        return self._grant_of(self._connection).may_see(name)
+        return self._grant.may_see(name)
 
     def may_use(self, name: str, action: StreamAction) -> bool:
         """Return whether the client may use the action on the stream of this name."""
-        return self._grant_of(self._connection).may_use(name, action)
+        return self._grant.may_use(name, action)
 
     def check(self, name: str, *actions: StreamAction) -> None:
         """Raise the error of :meth:`refusal`, if any."""
@@ -63,7 +68,7 @@ class StreamAccess:
 
         Otherwise the error is the OptionError for an unknown stream, whether the stream exists or not.
         """
-        grant = self._grant_of(self._connection)
+        grant = self._grant
         if any(grant.may_use(name, action) for action in actions):
             return None
         if not grant.may_see(name) and actions != ("create",):  # a key may create a stream that it may not see
@@ -83,7 +88,7 @@ class StreamAccess:
     def check_exists(self, name: str, *actions: StreamAction) -> None:
         """Raise OptionError if no stream has the name, also the error of :meth:`refusal`, if any."""
         self.check(name, *actions)
-        store, grant = self._store(), self._grant_of(self._connection)
+        store, grant = self._store(), self._grant
         if name in store:
             return
         new_name = store.renamed_to(name)
@@ -111,7 +116,7 @@ class StreamAccess:
         Raises RefusedError if the id is not granted to the client's key, or belongs to another key.
         """
         stream = self.stream(name, "write")
-        may_write = self._grant_of(self._connection).may_write_as(writer)
+        may_write = self._grant.may_write_as(writer)
         if may_write is None:
             stream.claim_writer(writer, self.owner)
         elif not may_write:

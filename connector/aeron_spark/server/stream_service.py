@@ -19,6 +19,7 @@ from aeron_spark.connection.bulk_links import BulkLink, BulkLinks
 from aeron_spark.connection.call_observer import note_failure
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.deadlines import Deadlines
+from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.errors import (
     REFUSALS,
     AeronSparkError,
@@ -99,25 +100,25 @@ class StreamService:
         # By id of the connection, which has the handler: the two end together.
         self._handlers: WeakValueDictionary[int, StreamRequestHandler] = WeakValueDictionary()
 
-    def serve(self, connection: Connection) -> None:
+    def serve(self, connection: ConnectionRunner) -> None:
         """Register a handler for the requests of a connection."""
         handler = StreamRequestHandler(self, connection)
         self._handlers[id(connection)] = handler
         connection.serve(handler, (rpc.METHOD,), rpc.SERVICE)
 
-    def apply_grant(self, connection: Connection) -> None:
+    def apply_grant(self, connection: ConnectionRunner) -> None:
         """End what the present grant of a connection's client does not cover."""
         handler = self._handlers.get(id(connection))
         if handler is not None:
             handler.apply_grant()
 
-    def revoke(self, connection: Connection, error: AeronSparkError) -> None:
+    def revoke(self, connection: ConnectionRunner, error: AeronSparkError) -> None:
         """End everything of a connection whose client is not admitted any more, with ``error``."""
         handler = self._handlers.get(id(connection))
         if handler is not None:
             handler.revoke(error)
 
-    def streams_of(self, connection: Connection) -> list[str]:
+    def streams_of(self, connection: ConnectionRunner) -> list[str]:
         """Return the sorted names of the streams that a connection's client has used in the last minute."""
         handler = self._handlers.get(id(connection))
         return [] if handler is None else handler.recent_streams()
@@ -156,7 +157,7 @@ class StreamService:
 class StreamRequestHandler:
     """Executes the requests of one connection. Thread-safe: calls run on several worker threads."""
 
-    def __init__(self, service: StreamService, connection: Connection) -> None:
+    def __init__(self, service: StreamService, connection: ConnectionRunner) -> None:
         self._service = service
         self._connection = connection
         self._access = StreamAccess(connection, service.store, service.grant_of)

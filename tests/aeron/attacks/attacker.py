@@ -21,6 +21,7 @@ from aeron_spark.protocol.frames import RecordKind
 from aeron_spark.protocol.rpc_messages import CALL
 from aeron_spark.wire import stream_admin_rpc as admin_rpc
 from aeron_spark.wire import stream_rpc as rpc
+from tests.internals import runner_of
 
 STREAM: Final = "prices"
 MIB: Final = 1 << 20
@@ -71,7 +72,7 @@ def nested_calls(client: Client) -> Iterator[None]:
     nested = b"\x91" * depth + b"\xc0"
     record = CALL.pack(0) + b"\x94" + b"\xa7streams" + b"\xa6handle" + b"\x93" + nested * 3 + b"\x80"
     while True:
-        client.connection.sender.push(RecordKind.CALL, record, time.monotonic() + SEND_S)
+        runner_of(client.connection).sender.push(RecordKind.CALL, record, time.monotonic() + SEND_S)
         yield
 
 

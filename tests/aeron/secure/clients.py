@@ -15,6 +15,7 @@ from aeron_spark import node
 from aeron_spark.aeron.client import client_of
 from aeron_spark.aeron.endpoint_transport import AeronClientTransport
 from aeron_spark.client.client import Client
+from aeron_spark.client.runner import ClientRunner
 from aeron_spark.client.settings import ClientSettings
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.protocol.access import ServerName
@@ -30,10 +31,12 @@ def main(host: str, data: int, control: int, aeron_dir: str, count: int) -> None
         address = ServerAddress("udp", host, data, control)
         clients = [
             Client(
-                lambda: AeronClientTransport(aeron, address, idle="sleeping"),
-                ServerName(host, data),
-                MemoryPeerStore(),
-                ClientSettings(tag=f"client {number}"),
+                ClientRunner(
+                    lambda: AeronClientTransport(aeron, address, idle="sleeping"),
+                    ServerName(host, data),
+                    MemoryPeerStore(),
+                    ClientSettings(tag=f"client {number}"),
+                )
             )
             for number in range(count)
         ]

@@ -14,6 +14,7 @@ from aeron_spark import node
 from aeron_spark.aeron.client import Client as AeronClient
 from aeron_spark.aeron.endpoint_transport import AeronClientTransport, AeronServerTransport
 from aeron_spark.client.client import Client
+from aeron_spark.client.runner import ClientRunner
 from aeron_spark.client.settings import ClientSettings
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.endpoint import Endpoint
@@ -127,13 +128,14 @@ class World:
         """Return a client that is not connected."""
         on = driver or (self.serving if address.media == "ipc" else self.dialling)
         make = AeronClientTransport if tap is None else tap.client_transport
-        client = Client(
+        runner = ClientRunner(
             dial or (lambda: make(on, address, ports=ports)),
             ServerName(address.host, address.data_port),
             store or MemoryPeerStore(),
             replace(ClientSettings(), **changes),
             is_ipc=address.media == "ipc",
         )
+        client = Client(runner)
         # without closed ones, each of which keeps a megabyte
         self._opened = [*(one for one in self._opened if not one.closed), client]
         return client

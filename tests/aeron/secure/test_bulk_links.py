@@ -21,7 +21,7 @@ MIB = 1 << 20
 
 def open_bulk_link(server: MessageServer, client: Client) -> tuple[BulkLink, BulkLink]:
     bulk_link = client.bulk_link(TIMEOUT_S)
-    (connection,) = server.connections
+    (connection,) = server.sessions
     return bulk_link, server._runtime.bulk_links.of(connection, bulk_link.number)
 
 
@@ -123,7 +123,7 @@ def test_bulk_links_of_one_connection_do_not_mix(world: World) -> None:
     address = world.free_address()
     server = world.server(address)
     client = world.connected(address)
-    (connection,) = server.connections
+    (connection,) = server.sessions
     bulk_links = [client.bulk_link(TIMEOUT_S) for _ in range(16)]
     for bulk_link in bulk_links:
         server._runtime.bulk_links.of(connection, bulk_link.number).send(

@@ -17,7 +17,7 @@ from aeron_spark import aio
 from aeron_spark.aio import sending
 from aeron_spark.aio.own_loop import OwnLoop
 from aeron_spark.client.settings import ClientSettings
-from aeron_spark.connection.connection import Connection
+from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.connection.settings import LinkSettings
 from aeron_spark.connection.spill import ReceivedFile
 from aeron_spark.errors import (
@@ -33,6 +33,7 @@ from aeron_spark.errors import (
 from aeron_spark.protocol.rpc_objects import Proxy
 from aeron_spark.server.message_server import MessageServer
 from aeron_spark.server.settings import ServerSettings
+from tests.internals import runner_of
 from tests.unit.connection.endpoints import ADDRESS, LINK, NO_LIMITS, TIMEOUT_S, World, kept_for, link, wait_for
 
 LARGE: Final = 300_000  # bytes, more than one record takes
@@ -91,7 +92,7 @@ class Peer:
 def opening(world: World, settings: LinkSettings = LINK, **changes: Any) -> aio.Client:
     """Return a client that is not open."""
     given = replace(ClientSettings(link=settings, first_pause=0.01, longest_pause=0.05), **changes)
-    return aio.Client(lambda deadline: world.client(given, connect=False), TIMEOUT_S)
+    return aio.Client(lambda deadline: world.runner(given), TIMEOUT_S)
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
@@ -165,7 +166,7 @@ def test_a_client_whose_event_loop_is_late_ends_its_waits(world: World, monkeypa
 
     async def main() -> None:
         async with opening(world) as client:
-            monkeypatch.setattr(Connection, "begin_ping", lambda connection, timeout: Future())
+            monkeypatch.setattr(ConnectionRunner, "begin_ping", lambda connection, seconds: Future())
             with pytest.raises(WaitTimeout, match=r"waited 0\.01 s for the response of .* to a ping"):
                 await client.ping(0.01)
 
@@ -249,8 +250,8 @@ def test_a_cancelled_call_runs_at_the_server_and_leaves_nothing(world: World) ->
             call.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await call
-            connection = world.endpoints[-1].connection  # type: ignore[union-attr]
-            assert connection.usage["calls"] == 0
+            assert client._runner is not None
+            assert client._runner.require_connection().usage["calls"] == 0
             peer.catalog.answer.set_result("late")
             await client.send("after", acknowledge=True)
 
@@ -368,18 +369,18 @@ def test_a_client_that_cannot_connect_raises_and_leaves_no_thread(world: World) 
         with pytest.raises(ZeroDivisionError):
             async with aio.Client(lambda deadline: 1 / 0):  # type: ignore[return-value,arg-type]
                 pass
-        plain = world.client(connect=False)
-        prepared = aio.Client(lambda deadline: plain)
+        runner = world.runner()
+        prepared = aio.Client(lambda deadline: runner)
         prepared.register("catalog", Catalog(), ["no such method"])
         with pytest.raises(OptionError):
             await prepared
-        assert plain.state == "closed"
-        wrong = aio.Client(lambda deadline: world.client(connect=False), "5")  # type: ignore[arg-type]
+        assert runner.runtime.closed
+        wrong = aio.Client(lambda deadline: world.runner(), "5")  # type: ignore[arg-type]
         with pytest.raises(TypeError):
             await wrong
         await wrong.close()
         await until(lambda: not [one for one in threading.enumerate() if one.name.startswith("aeron-spark-client")])
-        waiting = aio.Client(lambda deadline: world.client(connect=False), wait=False)
+        waiting = aio.Client(lambda deadline: world.runner(), wait=False)
         async with waiting:
             await waiting.connect(TIMEOUT_S)
             assert waiting.state == "connected"
@@ -492,7 +493,7 @@ def test_a_listener_of_a_closed_event_loop_does_not_keep_its_thread(world: World
 
     run(leave_open())
     peer.server.connections[0].send(1)
-    wait_for(lambda: not peer.server.connections[0].unacknowledged_bytes, "the message to arrive")
+    wait_for(lambda: not runner_of(peer.server.connections[0]).unacknowledged_bytes, "the message to arrive")
     client._begin_closing().result(TIMEOUT_S)
     assert never == []
 
@@ -505,8 +506,11 @@ def test_the_end_of_the_event_loop_ends_a_listener_without_an_error(world: World
         begun.set()
         await asyncio.sleep(TIMEOUT_S)
 
+    errors: list[BaseException] = []
+
     async def leave_open() -> None:
         client.on_message(object, listen)
+        client.on_error(lambda _, error: errors.append(error))
         await client
         await until(lambda: peer.server.connections)
         peer.server.connections[0].send(1)
@@ -514,7 +518,7 @@ def test_the_end_of_the_event_loop_ends_a_listener_without_an_error(world: World
 
     run(leave_open())
     client._begin_closing().result(TIMEOUT_S)
-    assert world.recorded[client._making.result()].errors == []
+    assert errors == []
 
 
 def test_before_it_is_open_a_call_is_refused(world: World) -> None:

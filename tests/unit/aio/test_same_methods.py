@@ -17,8 +17,8 @@ from aeron_spark.stream_client.writer import StreamWriter
 # Methods without a counterpart, with the reason.
 LEFT_OUT: dict[type, set[str]] = {
     Client: {
-        *("to", "over_aeron", "begin_connecting"),  # aio.connect makes a client, and opening it connects
-        *("connection", "connected", "bulk_link", "reconnect_while", "offer"),  # calls of a connection wait
+        *("to", "begin_connecting"),  # aio.connect makes a client, and opening it connects
+        *("connection", "connected", "bulk_link", "offer"),  # calls of a connection wait
         *("factory", "expose", "register_error", "on_init", "on_resume", "tampered", "closed", "wait_closed"),
     },
     StreamReader: {"schema", "payload", "partitions"},

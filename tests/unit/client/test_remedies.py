@@ -11,8 +11,8 @@ import pytest
 
 from aeron_spark.aeron.exceptions import plain_message
 from aeron_spark.client.settings import ClientSettings
-from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.endpoint_listeners import EndpointListeners
+from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.errors import (
     AeronSparkError,
     ConnectError,
@@ -148,7 +148,7 @@ def test_a_failed_call_has_the_same_name_in_its_error_and_in_the_peers_log(
 class RefusingStreams:
     """The stream service for keys without a grant."""
 
-    def serve(self, connection: Connection) -> None:
+    def serve(self, connection: ConnectionRunner) -> None:
         service: Any = SimpleNamespace(
             store=lambda: SimpleNamespace(names=()), grant_of=lambda _: Grant(), observer=ServerObserver(),
             check_write=lambda: None,

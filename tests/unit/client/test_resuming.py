@@ -16,6 +16,7 @@ from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.protocol.keypair import keypair_from
 from aeron_spark.server.settings import ServerSettings
 from aeron_spark.transport.memory import MemoryClientTransport
+from tests.internals import runner_of
 from tests.unit.connection.endpoints import ADDRESS, LINK, NO_LIMITS, TIMEOUT_S, World, flood, kept_for, wait_for
 
 
@@ -137,7 +138,7 @@ def test_row_58_without_buffering_no_message_is_accepted_during_an_outage(world:
     wait_for(lambda: not client.connected)
     with pytest.raises(ConnectError, match="is not connected, and option 'buffering' is off"):
         client.send(1)
-    assert client.connection.usage["buffered_bytes"] == 0
+    assert runner_of(client.connection).usage["buffered_bytes"] == 0
 
 
 def test_row_58_the_buffer_is_bounded(world: World) -> None:
@@ -146,7 +147,7 @@ def test_row_58_the_buffer_is_bounded(world: World) -> None:
     wait_for(lambda: not client.connected)
     with pytest.raises(WaitTimeout, match="not connected"):
         flood(client, 1000, 0)
-    assert 50_000 < client.connection.usage["buffered_bytes"] <= 100_000
+    assert 50_000 < runner_of(client.connection).usage["buffered_bytes"] <= 100_000
 
 
 def test_row_50_a_close_notifies_both_ends_once_and_at_once(world: World) -> None:

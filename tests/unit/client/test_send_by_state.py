@@ -25,6 +25,7 @@ from aeron_spark.protocol.access import Filters
 from aeron_spark.protocol.message_types import TYPE_ID
 from aeron_spark.protocol.session import RECORD_COST
 from aeron_spark.server.settings import ServerSettings
+from tests.internals import runner_of
 from tests.unit.connection.endpoints import LINK, NO_LIMITS, TIMEOUT_S, World, flood, link, wait_for
 
 LARGE: Final = 300_000  # bytes, more than one record takes
@@ -86,7 +87,7 @@ def test_connected_a_message_is_accepted_and_arrives(world: World, send: Callabl
     peer, client = Peer(world), client_of(world)
     send(client)
     wait_for(lambda: peer.received, "the message")
-    assert client.connection.machine.error is None
+    assert runner_of(client.connection).machine.error is None
 
 
 def test_reconnecting_a_message_is_accepted_and_arrives_after_the_outage(world: World) -> None:

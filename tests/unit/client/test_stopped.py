@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 
 from aeron_spark.client.settings import ClientSettings
-from aeron_spark.connection.connection import Connection, ConnectionOwner
-from aeron_spark.connection.owner import PeerInfo
+from aeron_spark.connection.connection import Connection, ConnectionParts
 from aeron_spark.errors import (
     ConnectError,
     IdentityError,
@@ -229,9 +228,9 @@ class Fault:
         fault = self
 
         class FaultyConnection(Connection):
-            def __init__(self, owner: ConnectionOwner, peer: PeerInfo, number: int) -> None:
+            def __init__(self, runner: ConnectionParts) -> None:
                 fault.check()
-                super().__init__(owner, peer, number)
+                super().__init__(runner)
 
         return FaultyConnection
 

@@ -6,7 +6,9 @@ import threading
 
 import pytest
 
+from aeron_spark.client import aeron_dialer
 from aeron_spark.client.client import Client
+from aeron_spark.client.opening import connect_for_pool
 from aeron_spark.transport.memory import MemoryClientTransport
 from tests.unit.connection.endpoints import ADDRESS, TIMEOUT_S, World, wait_for
 
@@ -19,15 +21,17 @@ class Use:
         self.is_in_use = True
         self.ended = threading.Event()
         self._world = world
-        self.client = world.client(dial=self._dial)
-        self.client.reconnect_while(lambda: self.is_in_use, self._end)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(aeron_dialer, "make_runner", lambda *_: world.runner(dial=self._dial))
+            self.client = connect_for_pool("", TIMEOUT_S, lambda: self.is_in_use, self._end, {})
+        world.add(self.client)
 
     def _dial(self) -> MemoryClientTransport:
         self.dials += 1
         return MemoryClientTransport(self._world.network, ADDRESS, source="192.0.2.7:4000")
 
-    def _end(self) -> None:
-        self.client.close()  # on a thread of the client
+    def _end(self, client: Client) -> None:
+        client.close()  # on a thread of the client
         self.ended.set()
 
 

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from aeron_spark.client.client import Client
+from aeron_spark.client.runner import ClientRunner
 from aeron_spark.client.settings import ClientSettings
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.endpoint import Endpoint
+from aeron_spark.connection.runtime import Runtime
 from aeron_spark.connection.settings import RECORD_BYTES, LinkSettings
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.protocol.access import PeerStore, ServerName
@@ -94,6 +96,7 @@ class World:
     def __init__(self) -> None:
         self.network = MemoryNetwork(window=1 << 20)
         self.endpoints: list[MessageServer | Client] = []
+        self.runtimes: list[Runtime] = []
         self.recorded: dict[MessageServer | Client, RecordedEvents] = {}
         self._threads_before = frozenset(threading.enumerate())  # threads of wider fixtures
 
@@ -113,19 +116,21 @@ class World:
             lambda: MemoryServerTransport(self.network), store or MemoryPeerStore(),
             replace(given, allow_any_key=allow_any_key), connection_class, bans=bans, clients_file=clients_file,
         )  # fmt: skip
-        self._add(server)
+        self.runtimes.append(server.runtime)
+        self.add(server)
         if start:
             server.start(list(addresses))
         return server
 
-    def client(
+    def runner(
         self, settings: ClientSettings | None = None, *, store: PeerStore | None = None,
         address: ServerAddress = ADDRESS, source: str = "192.0.2.7:4000",
-        connection_class: type[Connection] = Connection, connect: bool = True,
-        dial: Callable[[], MemoryClientTransport] | None = None, on_closed: Callable[[bool], object] = lambda _: None,
-    ) -> Client:  # fmt: skip
+        connection_class: type[Connection] = Connection, dial: Callable[[], MemoryClientTransport] | None = None,
+        on_closed: Callable[[bool], object] = lambda _: None,
+    ) -> ClientRunner:  # fmt: skip
+        """Return the runner of a client that is not connected. The test closes that client."""
         is_ipc = address.media == "ipc"
-        client = Client(
+        runner = ClientRunner(
             dial or (lambda: MemoryClientTransport(self.network, address, source=source)),
             ServerName("ipc:/dev/shm/aeron", 0) if is_ipc else ServerName(address.host, address.data_port),
             store or MemoryPeerStore(),
@@ -134,7 +139,13 @@ class World:
             is_ipc=is_ipc,
             on_closed=on_closed,
         )
-        self._add(client)
+        self.runtimes.append(runner.runtime)
+        return runner
+
+    def client(self, settings: ClientSettings | None = None, *, connect: bool = True, **arguments: Any) -> Client:
+        """Return a client; the other arguments are those of :meth:`runner`."""
+        client = Client(self.runner(settings, **arguments))
+        self.add(client)
         if connect:
             client.connect(TIMEOUT_S)
         return client
@@ -147,7 +158,8 @@ class World:
         wait_for(lambda: server.connections, "the server's connection")
         return server, client
 
-    def _add(self, endpoint: MessageServer | Client) -> None:
+    def add(self, endpoint: MessageServer | Client) -> None:
+        """Record the events of an endpoint from now on, and close it at the end."""
         self.endpoints.append(endpoint)
         self.recorded[endpoint] = RecordedEvents(endpoint)
 
@@ -158,10 +170,11 @@ class World:
             endpoint.close()
         for endpoint in self.endpoints:
             endpoint.close()
-            assert endpoint._runtime.loop.failed is None, f"the event loop logged {endpoint._runtime.loop.failed!r}"
             if isinstance(endpoint, MessageServer):
                 in_use = {name: n for name, n in endpoint.statistics.items() if n and name not in COUNTERS}
                 assert not {name: n for name, n in in_use.items() if not name.startswith("refused-")}, in_use
+        for runtime in self.runtimes:
+            assert runtime.loop.failed is None, f"the event loop logged {runtime.loop.failed!r}"
         wait_for(lambda: not self.threads(), f"the threads {self.threads()} to end")
         assert not self.network.subscriptions
         assert not self.network.publications

@@ -22,6 +22,7 @@ from aeron_spark.server import bulk_link_service
 from aeron_spark.transport.api import MTU_BYTES, ChannelPair, ChannelSettings, LinkIds
 from aeron_spark.transport.memory import MemoryPublication
 from aeron_spark.transport.packet_sizes import NetworkPath, PacketSizes
+from tests.internals import runner_of
 from tests.unit.connection.endpoints import World, wait_for
 
 
@@ -59,7 +60,7 @@ def ends_of(world: World, **changes: Any) -> tuple[BulkLink, BulkLink]:
     server, client = world.pair(**changes)
     bulk_link = client.bulk_link(5.0)
     (connection,) = server.connections
-    return bulk_link, server._runtime.bulk_links.of(connection, bulk_link.number)
+    return bulk_link, server._runtime.bulk_links.of(runner_of(connection), bulk_link.number)
 
 
 @pytest.mark.parametrize(
@@ -220,7 +221,7 @@ def test_a_client_of_an_older_release_opens_links_as_before(
 ) -> None:
     def request(connection: Any, size: int, timeout_s: float) -> bulk_link_opening._Response:
         part = bytes(32)
-        return bulk_link_opening._Response(connection.remote(FIRST_SERVICE).open(part), part, None)
+        return bulk_link_opening._Response(connection.for_program.remote(FIRST_SERVICE).open(part), part, None)
 
     monkeypatch.setattr(bulk_link_opening, "_request", request)
     mine, theirs = ends_of(world)

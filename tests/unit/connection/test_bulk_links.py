@@ -13,6 +13,7 @@ from aeron_spark.connection.bulk_links import MAX_RECEIVED_BYTES, BulkLink, Bulk
 from aeron_spark.errors import AeronSparkError, RemoteError, TransportError, UsageError, WaitTimeout
 from aeron_spark.server.message_server import MessageServer
 from aeron_spark.server.settings import ServerSettings
+from tests.internals import runner_of
 from tests.unit.connection.endpoints import LINK, NO_LIMITS, World, wait_for
 
 
@@ -21,7 +22,7 @@ def both_ends(world: World, **settings: Any) -> tuple[MessageServer, Client, Bul
     client = world.client()
     bulk_link = client.bulk_link(5.0)
     (connection,) = server.connections
-    return server, client, bulk_link, server._runtime.bulk_links.of(connection, bulk_link.number)
+    return server, client, bulk_link, server._runtime.bulk_links.of(runner_of(connection), bulk_link.number)
 
 
 def test_messages_arrive_in_order_in_both_directions(world: World) -> None:
@@ -205,7 +206,7 @@ def test_an_unknown_number_of_a_bulk_link_is_named(world: World) -> None:
     server, _, _, _ = both_ends(world)
     (connection,) = server.connections
     with pytest.raises(UsageError, match="has no bulk link 7"):
-        server._runtime.bulk_links.of(connection, 7)
+        server._runtime.bulk_links.of(runner_of(connection), 7)
 
 
 def test_a_key_part_of_the_wrong_length_is_refused(world: World) -> None:

@@ -10,6 +10,7 @@ from aeron_spark.client.client import Client
 from aeron_spark.errors import ConnectError, RefusedError, Retry, WaitTimeout
 from aeron_spark.server.message_server import MessageServer
 from aeron_spark.server.settings import ServerSettings
+from tests.internals import runner_of
 from tests.unit.connection.endpoints import LINK, NO_LIMITS, TIMEOUT_S, World, link, wait_for
 
 
@@ -45,7 +46,7 @@ def test_the_largest_holder_pauses_until_its_memory_is_free(world: World) -> Non
     (greedy_connection,) = [one for one in server.connections if one.id == greedy.connection.id]
     with ThreadPoolExecutor(2) as pool:
         calls = [pool.submit(greedy.remote("slow").with_timeout(TIMEOUT_S).hold, bytes(400_000)) for _ in range(2)]
-        wait_for(lambda: server.runtime.holds.memory.paused == {greedy_connection})
+        wait_for(lambda: server.runtime.holds.memory.paused == {runner_of(greedy_connection)})
         with pytest.raises(WaitTimeout):
             greedy.ping(0.2)
         assert good.ping(TIMEOUT_S) >= 0
@@ -55,7 +56,7 @@ def test_the_largest_holder_pauses_until_its_memory_is_free(world: World) -> Non
         wait_for(lambda: not server.runtime.holds.memory.paused)
         assert greedy.ping(TIMEOUT_S) >= 0
         assert [call.result(TIMEOUT_S) for call in calls] == [1, 1]
-    wait_for(lambda: greedy_connection.held_bytes == 0)
+    wait_for(lambda: runner_of(greedy_connection).held_bytes == 0)
 
 
 def test_at_the_limit_the_largest_holder_ends_and_connects_again(world: World) -> None:
@@ -85,7 +86,7 @@ def test_a_call_is_refused_while_small_holders_fill_the_memory_but_a_small_call_
             size_of(asker, 300_000)
         assert (refused.value.reason, refused.value.retry) == ("busy", Retry.SOON)
         # What it had sent before it knew of the refusal is dropped by another thread, and counts until then.
-        wait_for(lambda: sum(one.held_bytes for one in server.connections if one.id == asker.connection.id) == 0)
+        wait_for(lambda: sum(one.held_bytes for one in server.sessions if one.id == asker.connection.id) == 0)
         assert size_of(asker, 1_000) == 1_000
         assert all(one.connected for one in holders)
         for future in slow.futures:

@@ -12,6 +12,7 @@ from aeron_spark.connection.connection import Connection
 from aeron_spark.errors import OptionError, UsageError, WaitTimeout
 from aeron_spark.transport.api import ChannelSettings
 from tests.ending import LONG_TIMEOUT_S, call_in_time
+from tests.internals import runner_of
 from tests.unit.connection.endpoints import LINK, World, flood, link, wait_for
 
 
@@ -45,7 +46,7 @@ def test_row_47_a_hundred_pings_get_their_responses(world: World) -> None:
     _, client = world.pair()
     seconds = [client.ping() for _ in range(100)]
     assert all(0 <= one < 5 for one in seconds)
-    assert client.connection.usage["pings"] == 0
+    assert runner_of(client.connection).usage["pings"] == 0
 
 
 def test_row_48_a_ping_without_a_response_ends_at_its_timeout_and_does_not_delay_close(world: World) -> None:
@@ -59,7 +60,7 @@ def test_row_48_a_ping_without_a_response_ends_at_its_timeout_and_does_not_delay
     started = time.monotonic()
     with pytest.raises(WaitTimeout, match="ping"):
         client.ping(0.1)
-    assert client.connection.usage["pings"] == 0
+    assert runner_of(client.connection).usage["pings"] == 0
     client.close()
     assert time.monotonic() - started < 5
 
@@ -83,7 +84,7 @@ def test_row_49_each_acknowledged_send_returns_after_its_delivery(world: World) 
     for number in range(100):
         client.send(number, acknowledge=True)
         assert received[-1] == number
-    assert client.connection.usage["acknowledgements"] == 0
+    assert runner_of(client.connection).usage["acknowledgements"] == 0
 
 
 @pytest.mark.slow
@@ -207,7 +208,7 @@ def test_listeners_never_run_on_the_event_loop(world: World) -> None:
     threads: list[str] = []
     server.on_error(lambda c, e: threads.append(threading.current_thread().name))
     world.network.change = lambda publication, message: (message[:-1] + bytes([message[-1] ^ 1]),)
-    client.connection.sender.push_unsequenced(66, bytes(8))
+    runner_of(client.connection).sender.push_unsequenced(66, bytes(8))
     wait_for(lambda: threads)
     world.network.change = None
     assert not [name for name in threads if "listener" not in name]

@@ -24,6 +24,7 @@ from aeron_spark.errors import (
 )
 from aeron_spark.protocol.frames import RecordKind
 from tests.ending import LONG_TIMEOUT_S
+from tests.internals import runner_of
 from tests.unit.connection.endpoints import LINK, TIMEOUT_S, World, wait_for
 
 
@@ -106,7 +107,7 @@ def test_row_67_a_call_ends_at_its_deadline(world: World) -> None:
         assert without_deadline.result(TIMEOUT_S) == "waited"
     assert proxy.with_timeout(TIMEOUT_S).wait() == "waited"
     wait_for(lambda: server.statistics["running"] == 0)
-    assert client.connection.usage["calls"] == 0
+    assert runner_of(client.connection).usage["calls"] == 0
 
 
 def test_row_68_exceptions_of_a_call_reach_its_caller(world: World) -> None:
@@ -194,9 +195,9 @@ def test_row_71_a_forged_response_of_another_connection_has_no_effect(world: Wor
     results: list[str] = []
     waiting = threading.Thread(target=lambda: results.append(client.remote("things").wait()))
     waiting.start()
-    wait_for(lambda: client.connection.usage["calls"])
+    wait_for(lambda: runner_of(client.connection).usage["calls"])
     for number in range(1, 20):
-        other.connection.sender.reply(RecordKind.RETURN, number.to_bytes(8, "big") + b"\x00\xa6forged")
+        runner_of(other.connection).sender.reply(RecordKind.RETURN, number.to_bytes(8, "big") + b"\x00\xa6forged")
     other.ping()  # the server has handled them when it responds
     assert results == []
     things.released.set()
@@ -215,7 +216,7 @@ def test_row_72_ten_thousand_calls_all_get_their_responses(world: World) -> None
     assert things.counted == 300
     with ThreadPoolExecutor(50) as pool:
         assert list(pool.map(lambda _: proxy.with_timeout(30).get(), range(10_000))) == [0] * 10_000
-    assert client.connection.usage["calls"] == 0
+    assert runner_of(client.connection).usage["calls"] == 0
     wait_for(lambda: server.statistics["running"] == 0)
 
 
@@ -340,7 +341,7 @@ def test_an_endpoint_is_not_idle_while_a_call_waits_because_the_call_has_a_deadl
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(client.remote("things").wait)
         try:
-            wait_for(lambda: client.connection.is_awaiting and not runtime._touched, "the call to wait")
+            wait_for(lambda: runner_of(client.connection).is_awaiting and not runtime._touched, "the call to wait")
             assert not runtime._is_idle()
         finally:
             things.released.set()
@@ -405,7 +406,7 @@ def test_the_error_of_a_future_reaches_the_caller_as_that_of_a_method_does(world
             assert raised.value.code == code
     assert isinstance(raised.value.raised, EndedError)
     wait_for(lambda: server.statistics["running"] == 0)
-    assert client.connection._rpc.calls.late == 0
+    assert runner_of(client.connection).rpc.calls.late == 0
 
 
 def test_a_worker_sends_the_response_when_the_event_loop_ends_a_future(world: World) -> None:
@@ -447,7 +448,7 @@ def test_a_large_call_beyond_the_limit_of_bytes_is_refused_before_its_bytes_arri
         with pytest.raises(RefusedError, match=r"have 200\d\d\d bytes, and this one 200\d\d\d.*callBytes") as refused:
             proxy.get(bytes(200_000))
         assert (refused.value.reason, refused.value.retry) == ("busy", Retry.SOON)
-        assert connection.usage["stream_bytes"] == 0
+        assert runner_of(connection).usage["stream_bytes"] == 0
         assert proxy.now() == "now"  # a small one has room
         later.futures[0].set_result(None)
         assert call.result(TIMEOUT_S) is None
@@ -480,8 +481,8 @@ def test_the_end_of_a_connection_cancels_the_futures_of_its_calls(world: World) 
     client.close()
     wait_for(lambda: [future.cancelled() for future in later.futures] == [False, True, True])
     later.futures[0].set_result("late")
-    assert connection.usage["running"] == 0
-    assert connection._rpc._unfinished == {}
+    assert runner_of(connection).usage["running"] == 0
+    assert runner_of(connection).rpc._unfinished == {}
 
 
 def test_a_future_that_a_method_returns_after_the_end_of_its_connection_is_cancelled(world: World) -> None:
@@ -499,7 +500,7 @@ def test_a_future_that_a_method_returns_after_the_end_of_its_connection_is_cance
     client.remote("slow").oneway.get()
     assert is_running.wait(TIMEOUT_S)
     client.close()
-    wait_for(lambda: connection.closed and connection._rpc._is_closed)
+    wait_for(lambda: connection.closed and runner_of(connection).rpc._is_closed)
     released.set()
     wait_for(future.cancelled)
-    assert connection.usage["running"] == 0
+    assert runner_of(connection).usage["running"] == 0

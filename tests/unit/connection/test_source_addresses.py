@@ -8,6 +8,7 @@ from aeron_spark.client.settings import ClientSettings
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.protocol.liveness import Times
 from aeron_spark.server.settings import ServerSettings
+from tests.internals import runner_of
 from tests.unit.connection.endpoints import NO_LIMITS, World, link
 
 
@@ -17,7 +18,7 @@ def test_a_client_opens_bulk_links_with_any_spelling_of_its_address(world: World
     client = world.client(source=source)
     mine = client.bulk_link(5.0)
     (connection,) = server.connections
-    theirs = server._runtime.bulk_links.of(connection, mine.number)
+    theirs = server._runtime.bulk_links.of(runner_of(connection), mine.number)
     mine.send(b"over the bulk link", timeout=5.0)
     assert bytes(theirs.receive(5.0) or b"") == b"over the bulk link"
 

@@ -10,6 +10,7 @@ from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.protocol.grants import EVERYTHING, KeyLimits
 from aeron_spark.protocol.keypair import new_keypair
 from aeron_spark.server.settings import ServerSettings
+from tests.internals import runner_of
 from tests.unit.connection.endpoints import LINK, NO_LIMITS, TIMEOUT_S, World, wait_for
 
 RATE: int = 25_000  # at which ten messages take three seconds, in which the test sees that their client is held
@@ -45,7 +46,7 @@ def test_the_limit_in_the_line_of_a_key_replaces_that_of_all_keys_and_others_do_
     server.on_message(bytes, count)
     for client in (slow, good):
         client.send_many([b"x"] * 20, timeout=TIMEOUT_S)
-    wait_for(lambda: [one.key for one in server.runtime.holds.throttled] == [limited.public])
+    wait_for(lambda: [one.peer.key for one in server.runtime.holds.throttled] == [limited.public])
     good.send(b"x", timeout=TIMEOUT_S, acknowledge=True)
     assert counted[free.public] == 21
     slow.send(b"x", timeout=TIMEOUT_S, acknowledge=True)
@@ -60,7 +61,7 @@ def test_a_server_that_sends_faster_than_its_key_may_get_waits_and_loses_nothing
     (connection,) = server.connections
     for _ in range(10):
         connection.send(bytes(SIZE), timeout=TIMEOUT_S)
-    wait_for(lambda: connection in server.runtime.holds.throttled)
+    wait_for(lambda: runner_of(connection) in server.runtime.holds.throttled)
     connection.send(b"end", timeout=TIMEOUT_S, acknowledge=True)
     assert received == [SIZE] * 10 + [3]
 
@@ -71,10 +72,10 @@ def test_a_client_that_gets_data_later_gets_acknowledgements_and_pongs_at_once(w
     client = world.client()
     (connection,) = server.connections
     connection.send(bytes(200_000), timeout=TIMEOUT_S)  # more than the rate allows in three minutes
-    wait_for(lambda: connection in server.runtime.holds.throttled)
+    wait_for(lambda: runner_of(connection) in server.runtime.holds.throttled)
     connection.send(b"later", timeout=TIMEOUT_S)
     client.send(b"one", timeout=TIMEOUT_S)
-    wait_for(lambda: not client.connection.unacknowledged_bytes, "the acknowledgement")
+    wait_for(lambda: not runner_of(client.connection).unacknowledged_bytes, "the acknowledgement")
     client.ping(TIMEOUT_S)
-    assert connection in server.runtime.holds.throttled
-    assert connection.unacknowledged_bytes > 0
+    assert runner_of(connection) in server.runtime.holds.throttled
+    assert runner_of(connection).unacknowledged_bytes > 0

@@ -67,6 +67,7 @@ class Requests:
         service: Any = self
         self.handler = StreamRequestHandler(service, service)
         self.label = "the connection of the test"
+        self.for_program = self
         self.observer = ServerObserver()
 
     def grant_of(self, connection: object) -> Grant:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from aeron_spark.client.settings import ClientSettings
+from aeron_spark.connection.owner import PeerInfo
 from aeron_spark.errors import (
     AeronSparkError,
     DataFormatError,
@@ -99,7 +100,7 @@ def test_errors_become_events_by_their_kind(world: World) -> None:
     server, seen = started(world)
     world.client(ClientSettings(link=LINK, tag="orders"), source="192.0.2.7:4000")
     wait_for(lambda: server.connections, "the connection")
-    (connection,) = server.connections
+    (connection,) = server.sessions
     report = server.event_observer.on_error
     report(connection, TamperedError("a frame was altered"))
     assert seen.wait("tampered")["error"] == "a frame was altered"
@@ -197,9 +198,9 @@ def test_a_refusal_for_a_keys_limit_names_the_option_that_sets_it(
 
 
 class Client:
-    """A connection, of which only the key counts here."""
+    """The runner of a connection, of which only the key counts here."""
 
-    key = b"k" * 32
+    peer = PeerInfo(b"k" * 32)
 
 
 def reported(request: AnyRequest, error: AeronSparkError | None = None) -> list[tuple[str, dict[str, Any]]]:

@@ -22,7 +22,12 @@ SCRAPE_TIMEOUT_S: Final = 0.25  # the target is 0.05 s, on an idle machine
 
 def connection(number: int) -> Any:
     return SimpleNamespace(
-        is_ipc=number % 4 == 0, waiting_bytes=10, unacknowledged_bytes=20, is_paused=number % 100 == 0, unread_calls=2
+        peer=SimpleNamespace(is_ipc=number % 4 == 0),
+        connected=True,
+        waiting_bytes=10,
+        unacknowledged_bytes=20,
+        is_paused=number % 100 == 0,
+        unread_calls=2,
     )
 
 
@@ -35,8 +40,10 @@ def reader() -> MetricReader:
         bulk_links=SimpleNamespace(held_bytes=lambda: dict.fromkeys(range(7), 100)),
         holds=SimpleNamespace(throttled=connections[:2], memory=SimpleNamespace(limit=512)),
     )  # fmt: skip
+    detached = connection(1)
+    detached.connected = False
     server: Any = SimpleNamespace(
-        runtime=runtime, connections=connections, sessions=[*connections, connection(1)], has_driver=True,
+        runtime=runtime, sessions=[*connections, detached], has_driver=True,
         statistics={"sessions": CONNECTIONS + 3, "handshakes": 7}, events=SimpleNamespace(suppressed_total=11),
     )  # fmt: skip
     reserve: Any = SimpleNamespace(volumes=lambda: {"store": SimpleNamespace(free=100)}, reserve_bytes=50)

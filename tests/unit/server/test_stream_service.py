@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from aeron_spark.connection.call_observer import take_noted_failure
+from aeron_spark.connection.owner import PeerInfo
 from aeron_spark.errors import DataFormatError, OptionError, RefusedError
 from aeron_spark.protocol.grants import EVERYTHING, STREAM_ACTIONS, Grant, StreamGrant
 from aeron_spark.server.observer import ServerObserver
@@ -158,7 +159,8 @@ class Connection:
     """A stand-in for a connection."""
 
     label = "the connection of the test"
-    key = b"k" * 32
+    peer = PeerInfo(b"k" * 32)
+    for_program = None
 
 
 def handler(grant: Grant) -> StreamRequestHandler:

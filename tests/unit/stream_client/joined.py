@@ -22,6 +22,7 @@ import pytest
 
 from aeron_spark.connection.bulk_links import BulkLink
 from aeron_spark.connection.deadlines import Deadlines
+from aeron_spark.connection.owner import PeerInfo
 from aeron_spark.errors import (
     AeronSparkError,
     ConnectError,
@@ -147,7 +148,8 @@ class Session:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.key = bytes(32)
+        self.peer = PeerInfo(bytes(32))
+        self.for_program = self
         self.label = "the connection of the test"
         self.bulk_links: dict[int, MemoryBulkLink] = {}
         self.service: Any = None

@@ -1,0 +1,55 @@
+"""An error reaches the observer and each error listener, also if one of them fails; without any, it is logged."""
+
+from __future__ import annotations
+
+import pytest
+
+from aeron_spark.connection.endpoint_listeners import EndpointListeners
+from tests.internals import runner_of
+from tests.unit.connection.endpoints import World, wait_for
+
+ERROR = ValueError("wrong")
+
+
+def fail(connection: object, error: BaseException) -> None:
+    raise ZeroDivisionError("a listener fails")
+
+
+def test_an_observer_or_a_listener_that_fails_keeps_no_error_from_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    listeners, errors = EndpointListeners(), []
+    listeners.observe_error = fail
+    listeners.add("error", fail)
+    listeners.add("error", lambda connection, error: errors.append(error))
+    listeners.report(None, ERROR)
+    assert errors == [ERROR]
+    assert [record.message for record in caplog.records] == ["an error listener failed"] * 2
+
+
+def test_an_observer_gets_the_runner_and_a_listener_the_connection_of_the_program(world: World) -> None:
+    listeners, observed, heard = EndpointListeners(), [], []
+    listeners.observe_error = lambda *arguments: observed.append(arguments)
+    listeners.add("error", lambda *arguments: heard.append(arguments))
+    world.server()
+    client = world.client()
+    listeners.report(runner_of(client.connection), ERROR)
+    assert observed == [(runner_of(client.connection), ERROR)]
+    assert heard == [(client.connection, ERROR)]
+
+
+def test_the_listeners_of_the_end_of_a_connection_get_the_connection_of_the_program(world: World) -> None:
+    world.server()
+    client, heard = world.client(), []
+    connection = client.connection
+    client.on_disconnect(heard.append)
+    connection.on_disconnect(heard.append)
+    client.close()
+    wait_for(lambda: len(heard) == 2, "both listeners")
+    assert heard == [connection, connection]
+
+
+def test_an_error_without_observer_and_listener_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    listeners = EndpointListeners()
+    listeners.report(None, ERROR)
+    listeners.observe_error = lambda *_: None
+    listeners.report(None, ERROR)
+    assert [record.message for record in caplog.records] == ["endpoint: wrong"]
