@@ -30,7 +30,8 @@ from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.protocol.access import ServerName
 from aeron_spark.protocol.limits import Limits
 from aeron_spark.protocol.noise import TAG_BYTES
-from aeron_spark.server import MessageServer, ServerSettings
+from aeron_spark.server.message_server import MessageServer
+from aeron_spark.server.settings import ServerSettings
 from aeron_spark.transport.api import ServerAddress
 from benchmarks.measure import take_over_output
 

@@ -1,9 +1,11 @@
-"""The runners of the connections of a test, which the programs under test do not see."""
+"""The runners of connections and the parts of servers, which programs do not see."""
 
 from __future__ import annotations
 
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.runner import ConnectionRunner
+from aeron_spark.server.parts import ServerParts
+from aeron_spark.server.server import Server
 
 
 def runner_of(connection: Connection) -> ConnectionRunner:
@@ -11,3 +13,8 @@ def runner_of(connection: Connection) -> ConnectionRunner:
     runner = connection._runner
     assert isinstance(runner, ConnectionRunner)
     return runner
+
+
+def parts_of(server: Server) -> ServerParts:
+    """Return the parts of a server."""
+    return server._parts

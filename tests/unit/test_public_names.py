@@ -28,28 +28,14 @@ NAMES: Final[dict[type, set[str]]] = {
     },
     aeron_spark.Server: ENDPOINT
     | {
-        *("add_admin_command", "add_service", "addresses", "aeron_dir", "apply_options", "close", "connections"),
-        *("drain", "events", "grant_of", "http_address", "is_node_started_here", "observe_grants", "on_message"),
-        *("preview_options", "public_key", "readiness", "reload", "run", "start", "statistics", "streams"),
-        "unfinished_work",
+        *("addresses", "aeron_dir", "close", "connections", "drain", "events", "grant_of", "http_address"),
+        *("on_message", "public_key", "readiness", "reload", "run", "start", "statistics", "streams"),
     },
     aeron_spark.Connection: {
-        *(
-            "close",
-            "closed",
-            "connected",
-            "connected_at",
-            "create",
-            "delete",
-            "id",
-            "id_text",
-            "is_ipc",
-            "key",
-            "label",
-            "last_result",
-        ),
-        *("max_message", "on_disconnect", "on_message", "ping", "register", "remote", "remote_address"),
-        *("remote_key_changed", "remote_port", "send", "send_file", "send_many", "tag", "unregister"),
+        *("close", "closed", "connected", "connected_at", "create", "delete", "id", "id_text", "is_ipc", "key"),
+        *("label", "last_result", "max_message", "on_disconnect", "on_message", "ping", "register", "remote"),
+        *("remote_address", "remote_key_changed", "remote_port", "send", "send_file", "send_many", "tag"),
+        "unregister",
     },
     aio.Client: STREAMS
     | {

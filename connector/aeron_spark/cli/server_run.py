@@ -31,8 +31,8 @@ from aeron_spark.freed_memory import FreePages, return_large_buffers
 from aeron_spark.options import ServerOptions
 
 if TYPE_CHECKING:
+    from aeron_spark.server.parts import ServerParts
     from aeron_spark.server.reloading import Reloader
-    from aeron_spark.server.server import Server
 
 COMMAND_NAMES: Final = ("backup", "check", "reload", "restore", "status", "verify")
 CUT_OFF_TIMEOUT_S: Final = 5.0  # for the end of a server whose work was cut off
@@ -104,9 +104,9 @@ def run(
     For example, for the clients whose keys a file authorises:
       aeron-spark server 0.0.0.0:20121 --authorized-keys /etc/aeron-spark/authorized_keys
     """
+    from aeron_spark.server.parts import ServerParts
     from aeron_spark.server.relay import Relay
     from aeron_spark.server.reloading import Reloader
-    from aeron_spark.server.server import Server
 
     _refuse_command_name(address)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
@@ -116,8 +116,8 @@ def run(
     with catch_stop_signals() as stopped, _hang_up_requests() as hang_ups:
         is_complete = True
         try:
-            running = Server(address, **options)
-            Relay(running)
+            running = ServerParts(address, options)
+            Relay(running.message_server)
             reloader = Reloader(running, lambda: ServerOptions.parse(*_merged_options(given_address, config, flags)))
             running.add_admin_command("reload", reloader.run)
             running.backups.config_file = "" if config is None else str(config)
@@ -133,7 +133,7 @@ def run(
     return 0
 
 
-def _serve(running: Server, reloader: Reloader, stopped: StopRequest, hang_ups: HangUps, *, as_json: bool) -> bool:
+def _serve(running: ServerParts, reloader: Reloader, stopped: StopRequest, hang_ups: HangUps, *, as_json: bool) -> bool:
     """Serve until a signal, and end the server. Return whether its work was finished.
 
     A signal during the start raises KeyboardInterrupt, after the end of the server.
@@ -172,7 +172,7 @@ def _merged_options(address: str | None, config: Path | None, flags: dict[str, A
     return address or "", options
 
 
-def _close(running: Server, *, is_complete: bool) -> None:
+def _close(running: ServerParts, *, is_complete: bool) -> None:
     """Close the server. A part of it that waits for work that was cut off is abandoned after some seconds."""
     if is_complete:
         running.close()
@@ -182,10 +182,10 @@ def _close(running: Server, *, is_complete: bool) -> None:
     closing.join(CUT_OFF_TIMEOUT_S)
 
 
-def _await_end(running: Server, stopped: StopRequest, reloader: Reloader, hang_ups: HangUps) -> None:
+def _await_end(running: ServerParts, stopped: StopRequest, reloader: Reloader, hang_ups: HangUps) -> None:
     """Wait for a signal to end, or until the server is closed. SIGHUP reloads."""
     free_pages = FreePages()
-    while not stopped() and not running.closed:
+    while not stopped() and not running.message_server.closed:
         free_pages.return_if_due()
         running.state.report_ready_once()
         if hang_ups.take():
@@ -205,7 +205,7 @@ def _hang_up_requests() -> Iterator[HangUps]:
         signal.signal(signal.SIGHUP, before)
 
 
-def _drain(running: Server) -> bool:
+def _drain(running: ServerParts) -> bool:
     """Let the server finish its work; a second signal ends that. Return whether the work was finished."""
     try:
         return running.drain()
@@ -213,7 +213,7 @@ def _drain(running: Server) -> bool:
         return not running.unfinished_work
 
 
-def _stop_node(running: Server) -> None:
+def _stop_node(running: ServerParts) -> None:
     """Stop the media driver if this server has started it, unless another process uses it."""
     from aeron_spark import node
     from aeron_spark.aeron.client import close_client
@@ -239,12 +239,13 @@ def _refuse_command_name(address: str | None) -> None:
         )
 
 
-def _print_listening(running: Any, *, as_json: bool) -> None:
+def _print_listening(running: ServerParts, *, as_json: bool) -> None:
     """Print a line for each address: programs that start a server wait for it."""
     from aeron_spark.protocol.keypair import fingerprint
 
-    for address in running.addresses:
-        values = {"address": address, "key": fingerprint(running.public_key), "aeron_dir": running.aeron_dir}
+    server = running.message_server
+    for address in server.address_texts:
+        values = {"address": address, "key": fingerprint(server.public_key), "aeron_dir": running.aeron_dir}
         if as_json:
             print_json({"event": "listening", "time": format_time(time.time()), **values})
         else:

@@ -9,7 +9,7 @@ from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.errors import AeronSparkError, RefusedError, WaitTimeout
 from aeron_spark.protocol.rpc_objects import FIRST_SERVICE
-from aeron_spark.server.server import Server
+from aeron_spark.server.message_server import MessageServer
 
 SERVICE: Final = FIRST_SERVICE + 3
 SUBSCRIBE: Final = "subscribe"
@@ -23,7 +23,7 @@ class Relay:
     ``missed`` counts the messages that did not fit a subscriber's buffer.
     """
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: MessageServer) -> None:
         self.forwarded = 0
         self.missed = 0
         self._server = server

@@ -29,6 +29,7 @@ from tests.aeron.backup.conftest import SETTINGS as NODE_SETTINGS
 from tests.aeron.endpoint.drivers import free_ports
 from tests.aeron.stream_store.rows import SETTINGS, read_values, remove_marks, write
 from tests.cli.conftest import run_program
+from tests.internals import parts_of
 
 TERM: Final = 1 << 20
 TIMEOUT_S: Final = 120.0
@@ -129,7 +130,7 @@ def check_backups_under_load(node: NodeHandle, folder: Path, another_dir: Path, 
         after = load.committed
         load.end()
         rate = load.committed * 2 * VALUES * VALUE_BYTES / (time.monotonic() - begun)
-        status = server.state.status({})
+        status = parts_of(server).state.status({})
         assert status["last_backup_directory"] == str(folder / "second")
         server.streams.delete("empty")
         server.streams.delete("loaded")
@@ -180,7 +181,7 @@ def test_a_backup_has_what_was_purged_deleted_and_moved_while_it_copied(
         for number in range(4):
             write(purged, number, {0: [b"%d." % number + b"x" * VALUE_BYTES] * 200})
         write(deleted, 0, {0: [b"kept"]})
-        begun, *cuts = server.backups.begin({"directory": "x"})
+        begun, *cuts = parts_of(server).backups.begin({"directory": "x"})
         before = read_values(purged, 0)
         purged.purge(before_position=purged.states()[0].end)
         server.streams.delete("deleted")
@@ -190,7 +191,7 @@ def test_a_backup_has_what_was_purged_deleted_and_moved_while_it_copied(
             Path(begun["streams_dir"]), Path(begun["archive_dir"]), [cut_of(cut) for cut in cuts], 10**18, "1"
         )
         write_backup(source, tmp_path / "copy")
-        server.backups.end({"id": begun["id"], "bytes": 1})
+        parts_of(server).backups.end({"id": begun["id"], "bytes": 1})
         server.streams.tick()
         checked = Checked()
         found = verify_store(tmp_path / "copy" / "streams", tmp_path / "copy" / "archive", checked)

@@ -11,6 +11,7 @@ from aeron_spark.waiting import wait_for
 from tests.aeron.endpoint.drivers import free_ports
 from tests.aeron.stream_store.rows import write
 from tests.aeron.streams import TIMEOUT_S
+from tests.internals import parts_of
 
 SEGMENT = 64 << 10
 
@@ -39,6 +40,6 @@ def test_a_closed_server_leaves_no_transfer_thread(node_of_64k: NodeHandle, tmp_
         f"127.0.0.1:{data}:{control}", aeron_dir=node_of_64k.aeron_dir, identity=str(tmp_path / "server.key"),
         streams_dir=str(tmp_path / "streams"), allow_any_key=True,
     ) as server:  # fmt: skip
-        thread = server._stream_service.pool.submit(threading.current_thread).result(TIMEOUT_S)
+        thread = parts_of(server)._stream_service.pool.submit(threading.current_thread).result(TIMEOUT_S)
         assert thread.is_alive()
     wait_for(lambda: not thread.is_alive(), TIMEOUT_S, "the thread to end")

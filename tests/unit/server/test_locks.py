@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import aeron_spark
-from aeron_spark import node
+from aeron_spark import node, process_end
 from aeron_spark.aeron import jvm
 from aeron_spark.cli.main import main
 from aeron_spark.errors import InUseError
@@ -231,6 +231,30 @@ def test_a_server_locks_its_port_and_its_store_before_it_listens_and_starts_no_n
     server.close()
     assert server.closed
     aeron_spark.Server(f"127.0.0.1:{port}", streams_dir=str(store), **given).close()
+
+
+def test_the_end_of_the_process_closes_an_open_server_and_no_closed_one(
+    tmp_path: Path, aeron_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = []
+
+    class Closed(aeron_spark.Server):
+        def close(self) -> None:
+            closed.append(self)
+            super().close()
+
+    monkeypatch.setattr(process_end, "_hooks", [])
+    first, second = (
+        Closed(
+            f"127.0.0.1:{free_port()}", store=MemoryPeerStore(), aeron_dir=str(aeron_dir),
+            streams_dir=str(tmp_path / name),
+        )
+        for name in ("first", "second")
+    )  # fmt: skip
+    first.close()
+    process_end.run_exit_hooks()
+    assert closed == [first, second]
+    assert second.closed
 
 
 class Handle:

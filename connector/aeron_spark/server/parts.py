@@ -1,0 +1,334 @@
+"""The parts of a server: keys, a media driver, messages, streams and their upkeep, made from an address and options."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from aeron_spark.aeron.counters import read_errors
+from aeron_spark.aeron.driver import aeron_version
+from aeron_spark.connection.connection import Connection
+from aeron_spark.errors import REFUSALS, RefusedError, SetupError
+from aeron_spark.keys.client_table import ClientsChange, ClientTable
+from aeron_spark.keys.clients_file import key_name
+from aeron_spark.keys.stores import FilePeerStore
+from aeron_spark.node.space import space_of
+from aeron_spark.options import ServerOptions
+from aeron_spark.protocol.access import PeerStore
+from aeron_spark.protocol.admin_messages import SOCKET_NAME
+from aeron_spark.protocol.keypair import fingerprint
+from aeron_spark.server.admin_commands import BanCommands, ConnectionCommands, ServerClients
+from aeron_spark.server.admin_socket import AdminCommand, AdminSocket
+from aeron_spark.server.backups import Backups, file_paths
+from aeron_spark.server.ban_file import StoredBans
+from aeron_spark.server.clients_watcher import ClientsWatcher
+from aeron_spark.server.connection_report import ConnectionReporter
+from aeron_spark.server.disk_reserve import DiskReserve
+from aeron_spark.server.event_watch import EventWatch
+from aeron_spark.server.events import ServerEvents
+from aeron_spark.server.http import parse_http_address
+from aeron_spark.server.live_options import OptionChanges, compare, with_live
+from aeron_spark.server.log_output import ServerLog
+from aeron_spark.server.message_server import MessageServer
+from aeron_spark.server.metric_counts import MetricCounts
+from aeron_spark.server.metric_state import MetricReader, State
+from aeron_spark.server.metrics import require_prometheus_client
+from aeron_spark.server.monitoring import Monitoring
+from aeron_spark.server.peer_store import is_from_environment, key_paths_of, peer_store_of
+from aeron_spark.server.reloading import Reloader
+from aeron_spark.server.server_node import ServerNode
+from aeron_spark.server.server_state import ServerState
+from aeron_spark.server.settings import ServerSettings
+from aeron_spark.server.store_housekeeper import StoreHousekeeper
+from aeron_spark.server.stream_events import StreamEvents
+from aeron_spark.server.stream_report import StreamCommands
+from aeron_spark.server.stream_service import StreamLimits, StreamService
+from aeron_spark.streams.store import StreamStore
+from aeron_spark.transport.addresses import HostPort, ip_of
+from aeron_spark.transport.api import ServerAddress
+from aeron_spark.version import package_version
+
+DRAIN_POLL_S: Final = 0.01  # between two checks whether the running work has ended
+
+
+class ServerParts:
+    """Makes the parts of a server from its options, and starts and ends them. ``Server`` delegates to it. Thread-safe.
+
+    The connections and the listeners belong to ``message_server``. The owner of the parts closes them, also at the end
+    of the process.
+    """
+
+    def __init__(
+        self, address: str, options: Mapping[str, object], store: PeerStore | None = None,
+        connection_class: type[Connection] = Connection,
+    ) -> None:  # fmt: skip
+        """Lock the ports and the store, and start nothing. Raises what :class:`aeron_spark.Server` raises."""
+        parsed = ServerOptions.parse(address, options)
+        settings = ServerSettings.of(parsed)
+        peers = store or peer_store_of(parsed)
+        self._options = parsed
+        self._addresses: Final = parsed.addresses
+        self._http_address: Final = _http_address(parsed)
+        self._log: Final = ServerLog(parsed.log_format, parsed.log_level)
+        self._started_at: float | None = None
+        self._node: Final = ServerNode(parsed, _max_message_bytes(settings, parsed.addresses))
+        clients = peers.clients if isinstance(peers, FilePeerStore) else None
+        try:
+            self._bans: Final = StoredBans()
+            self.message_server: Final = MessageServer(
+                self._node.open_transport, peers, settings, connection_class, self._bans,
+                name_of=lambda key: name_of(peers, key), clients_file=None if clients is None else clients.path,
+            )  # fmt: skip
+            """The connections of the clients, and their listeners."""
+        except BaseException:
+            self._node.close()
+            raise
+        self._runtime: Final = self.message_server.runtime
+        self._node.observers.add(StreamEvents(self.events))
+        self._housekeeper: Final = StoreHousekeeper(self._node.open_streams, self._runtime.report)
+        self.backups: Final = Backups(lambda: self._housekeeper.opened, self._backup_files, self.events)
+        """The backups of the streams."""
+        self._event_watch: Final = self._make_event_watch()
+        self.disk_reserve: Final = DiskReserve(lambda: self._node.folders, parsed.disk_reserve)
+        """The free space of the server's disks, and how much of it must stay free."""
+        self._stream_service: Final = StreamService(
+            lambda: self.streams, self._runtime.bulk_links, self.message_server.grant_of, self._runtime.deadlines,
+            StreamLimits.of(parsed), self.disk_reserve.refusal, self.message_server.facts,
+        )  # fmt: skip
+        self.message_server.add_service(self._stream_service)
+        self.message_server.observe_grants(self._stream_service)
+        self._clients_watcher: Final = ClientsWatcher(clients, self.message_server.apply_grants, self._runtime.report)
+        self._clients_watcher.observe = self.message_server.event_observer.clients_changed
+        self.state: Final = ServerState(
+            self.message_server, self._housekeeper, self.disk_reserve, lambda: self._options, lambda: self.aeron_dir,
+            clients, self.backups,
+        )  # fmt: skip
+        """Whether the server starts, is ready or drains."""
+        self._monitoring: Final = (
+            None if self._http_address is None else self._make_monitoring(parsed.metrics_streams, clients)
+        )
+        self._admin_path: Final = parsed.admin_socket
+        self._admin_commands: Final[dict[str, AdminCommand]] = {
+            "status": self.state.status,
+            "reload": Reloader(self).run,
+            **self._operator_commands(peers),
+        }
+        self._admin_socket: AdminSocket | None = None
+
+    @property
+    def aeron_dir(self) -> str:
+        """The media driver's directory."""
+        return self._node.aeron_dir
+
+    @property
+    def streams(self) -> StreamStore:
+        """The server's streams, stored beside its archive. Raises SetupError if no aeron-spark node runs its driver."""
+        return self._housekeeper.store
+
+    @property
+    def is_node_started_here(self) -> bool:
+        """Whether this server has started its media driver."""
+        return self._node.is_started_here
+
+    @property
+    def http_address(self) -> str | None:
+        """The address of the pages; None while the server serves none."""
+        address = None if self._monitoring is None else self._monitoring.address
+        return None if address is None else str(address)
+
+    @property
+    def events(self) -> ServerEvents:
+        """The events of the server."""
+        return self.message_server.events
+
+    def add_admin_command(self, name: str, command: AdminCommand) -> None:
+        """Offer a command on the admin socket. It runs on a thread of the socket."""
+        self._admin_commands[name] = command
+
+    def reload(self) -> ClientsChange | None:
+        """Reload the clients file as :meth:`Server.reload` does."""
+        return self._clients_watcher.reload()
+
+    def preview_options(self, configured: ServerOptions) -> OptionChanges:
+        """Return what ``apply_options`` would return. Raises OptionError or SetupError for options that it refuses."""
+        ServerSettings.of(with_live(self._options, configured))
+        return compare(self._options, configured)
+
+    def apply_options(self, configured: ServerOptions) -> OptionChanges:
+        """Apply the live options (server.live_options) of another configuration, and return what differs.
+
+        Limits of clients, streams and stages apply to further ones, all others also to present ones. Raises
+        OptionError or SetupError for options that a server cannot have; then nothing changes.
+        """
+        changes = compare(self._options, configured)
+        options = with_live(self._options, configured)
+        self.message_server.apply_limits(ServerSettings.of(options))
+        self._options = options
+        self._stream_service.limits = StreamLimits.of(options)
+        self._node.apply_options(options)
+        self._apply_store_limits()
+        self.disk_reserve.reserve_bytes = options.disk_reserve
+        self._log.change(options.log_format, options.log_level)
+        self.state.restart_needed = changes.restart_needed
+        return changes
+
+    def _apply_store_limits(self) -> None:
+        store, options = self._housekeeper.opened, self._options
+        if store is not None:
+            store.set_limits(options.stage_bytes, options.max_partitions, options.lease_delay)
+
+    def start(self, addresses: Sequence[ServerAddress] = ()) -> None:
+        """Start the parts as :meth:`Server.start` does."""
+        addresses = addresses or self._addresses
+        self.message_server.require_startable(addresses)
+        self._node.lock_addresses(addresses)
+        self._log.open()  # a second start, after a failed one, keeps it
+        self._node.start()
+        self._bans.open(self._node.store_folder)
+        self._open_admin_socket()
+        self._open_pages()
+        if self._node.has_streams:
+            self._housekeeper.recover()
+            self._housekeeper.store.check_one_time()
+            self._apply_store_limits()  # a reload during the recovery has changed the options only
+        self.state.is_recovered = True
+        self.message_server.start(addresses)
+        self._started_at = time.monotonic()
+        self.events.report("started", version=package_version(), pid=os.getpid(), aeron_dir=self.aeron_dir)
+        for address in self.message_server.address_texts:
+            key = fingerprint(self.message_server.public_key)
+            self.events.report("listening", address=address, key=key, aeron_dir=self.aeron_dir)
+        self._clients_watcher.start()
+        self._event_watch.start()
+        self._report_missing_guard()
+        self.state.report_ready_once()
+
+    def drain(self, timeout: float | None = None) -> bool:
+        """Refuse new work, and wait for the work that runs, as :meth:`Server.drain` does."""
+        self.state.is_draining = self._stream_service.is_draining = True
+        self.message_server.begin_drain()
+        timeout_s = self._options.drain_timeout if timeout is None else timeout
+        self.events.report("draining", connections=len(self.message_server.connections), seconds=timeout_s)
+        end = time.monotonic() + timeout_s
+        while self.unfinished_work and time.monotonic() < end:
+            time.sleep(DRAIN_POLL_S)
+        return not self.unfinished_work
+
+    @property
+    def unfinished_work(self) -> int:
+        """The number of commits that run, and of calls that were received before ``drain`` and have not ended."""
+        return self.message_server.unfinished_calls + len(self._stream_service.commits)
+
+    def close(self) -> None:
+        """Send CLOSE to every client and end. The media driver stops after its last user."""
+        if self._admin_socket is not None:
+            self._admin_socket.close()
+        if self._monitoring is not None:
+            self._monitoring.close()
+        self._event_watch.close()
+        self._clients_watcher.close()
+        cut_off = self.unfinished_work
+        self.message_server.close(_shutdown() if self.state.is_draining else None)
+        self._stream_service.close()
+        self._housekeeper.close()
+        self._node.close()
+        started_at, self._started_at = self._started_at, None
+        if started_at is not None:
+            self.events.report("stopped", seconds=time.monotonic() - started_at, cut_off=cut_off)
+        self._log.close()
+
+    def _make_event_watch(self) -> EventWatch:
+        memory = self._runtime.holds.memory
+        return EventWatch(
+            self.events, lambda: self.disk_reserve.volumes(), lambda: self.disk_reserve.reserve_bytes,
+            lambda: space_of(Path(self.aeron_dir)), lambda: (memory.held, memory.limit),
+            lambda: read_errors(self.aeron_dir), self.backups.check,
+        )  # fmt: skip
+
+    def _backup_files(self) -> dict[str, str]:
+        options, paths = self._options, key_paths_of(self._options)
+        return file_paths(
+            str(self._node.folders.get("archive", "")),
+            None if options.allow_any_key else paths.authorized_keys,
+            None if is_from_environment(options) else paths.identity,
+            self.backups.config_file,
+        )
+
+    def _make_monitoring(self, max_streams: int, clients: ClientTable | None) -> Monitoring:
+        def read_state(counts: MetricCounts) -> State:
+            return MetricReader(
+                self.message_server, counts, lambda: self.streams if self._housekeeper.is_open else None,
+                self.disk_reserve, lambda: self.aeron_dir, lambda: self.state.readiness.is_ready,
+                lambda: 0 if clients is None else len(clients), lambda: self._log.dropped_total,
+                (package_version(), aeron_version()), self.backups,
+            ).read()  # fmt: skip
+
+        return Monitoring(self.message_server, self._node.observers, self.state.readiness, max_streams, read_state)
+
+    def _open_pages(self) -> None:
+        """Serve the HTTP pages if an option says so; a second start, after a failed one, keeps them."""
+        if self._monitoring is None or self._http_address is None or self._monitoring.address is not None:
+            return
+        self._monitoring.listen(self._http_address)
+        address = ip_of(self._http_address.host)
+        if address is None or not address.is_loopback:
+            self._report(
+                SetupError(
+                    f"the pages at http://{self._http_address} have no authentication, and other hosts may reach them",
+                    remedy="Give --http an address of 127.0.0.1, or let a firewall admit the Prometheus server only.",
+                )
+            )
+
+    def _operator_commands(self, peers: PeerStore) -> dict[str, AdminCommand]:
+        reporter = ConnectionReporter(self._runtime, self.message_server.grant_of, self._stream_service.streams_of)
+        clients = ServerClients(self.message_server, peers, self._bans, reporter)
+        return {
+            "streams.list": StreamCommands(lambda: self._housekeeper.opened).list_streams,
+            **self.backups.commands,
+            **ConnectionCommands(clients).commands,
+            **BanCommands(clients).commands,
+        }
+
+    def _open_admin_socket(self) -> None:
+        """Open the admin socket; a second start, after a failed one, keeps it."""
+        folder = self._node.store_folder
+        path = folder / SOCKET_NAME if self._admin_path is None and folder is not None else self._admin_path
+        if self._admin_socket is None and path is not None:
+            self._admin_socket = AdminSocket(Path(path), self._admin_commands, self._report)
+
+    def _report(self, error: BaseException) -> None:
+        self._runtime.report(None, error)
+
+    def _report_missing_guard(self) -> None:
+        # after listening: a driver shows its guard only once it has guarded a channel
+        is_on_network = any(address.media == "udp" for address in self.message_server.addresses)
+        problem = self._node.guard_problem() if is_on_network else None
+        if problem is not None:
+            self._runtime.report(None, problem)
+
+
+def _http_address(options: ServerOptions) -> HostPort | None:
+    """Return where the server serves HTTP pages. Raises OptionError, also without the package that it needs."""
+    if options.http is None:
+        return None
+    require_prometheus_client()
+    return parse_http_address(options.http)
+
+
+def name_of(peers: PeerStore, key: bytes) -> str:
+    """Return the name of a client's key for logs: the one in the clients file, if it has one."""
+    grant = peers.grant(key) if isinstance(peers, FilePeerStore) else None  # another store may be slow
+    return key_name(key, grant)
+
+
+def _shutdown() -> RefusedError:
+    return RefusedError("the server is shutting down", remedy=REFUSALS["shutdown"].remedy, reason="shutdown")
+
+
+def _max_message_bytes(settings: ServerSettings, addresses: Sequence[ServerAddress]) -> int:
+    """Return the longest message of any link or bulk link."""
+    is_ipc = any(address.media == "ipc" for address in addresses)
+    return settings.link.channel_settings.for_bulk_link(is_ipc=is_ipc).max_message
