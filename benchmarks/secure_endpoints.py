@@ -25,6 +25,7 @@ from aeron_spark.aeron.publication import BatchPublication
 from aeron_spark.client import Client, ClientSettings
 from aeron_spark.client.runner import ClientRunner
 from aeron_spark.connection.connection import Connection
+from aeron_spark.connection.link import LinkEnds
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.protocol.access import ServerName
@@ -66,20 +67,24 @@ class CopyCipher:
             self.cipher.decrypt_into(nonce, data, associated, into)
 
 
-def accept_unencrypted(connection: Connection) -> None:
-    """Accept frames that are not encrypted, as well as encrypted ones."""
-    link = connection._runner.sender.link
-    assert link is not None
-    direction = link.decryptor._direction
-    direction.cipher = CopyCipher(direction.cipher)  # type: ignore[assignment]
+class BenchmarkConnection(Connection):
+    """A connection whose frames can be without encryption, so that its cost can be measured."""
 
+    def accept_unencrypted(self) -> None:
+        """Accept frames that are not encrypted, as well as encrypted ones."""
+        direction = self._link.decryptor._direction
+        direction.cipher = CopyCipher(direction.cipher)  # type: ignore[assignment]
 
-def stop_encrypting(connection: Connection) -> None:
-    """Send frames without encryption from now on; the peer must accept them already."""
-    link = connection._runner.sender.link
-    assert link is not None
-    direction = link._encryptor._direction
-    direction.cipher = CopyCipher(direction.cipher)  # type: ignore[assignment]
+    def stop_encrypting(self) -> None:
+        """Send frames without encryption from now on; the peer must accept them already."""
+        direction = self._link._encryptor._direction
+        direction.cipher = CopyCipher(direction.cipher)  # type: ignore[assignment]
+
+    @property
+    def _link(self) -> LinkEnds:
+        link = self._runner.sender.link
+        assert link is not None
+        return link
 
 
 class BenchmarkEndpoint:
@@ -103,9 +108,11 @@ class BenchmarkServer(BenchmarkEndpoint):
         super().__init__(aeron_dir, port, idle)
         self.messages = 0
         self.size = 0
-        self.server = MessageServer(lambda: AeronServerTransport(self.aeron, idle=idle), MemoryPeerStore(), SETTINGS)
+        self.server = MessageServer(
+            lambda: AeronServerTransport(self.aeron, idle=idle), MemoryPeerStore(), SETTINGS, BenchmarkConnection
+        )
         self.server.on_connect(self._connected)
-        self.server.on_message(str, lambda connection, _: stop_encrypting(connection))
+        self.server.on_message(str, self._stop_encrypting)
         self.server.on_message(bytes, self._count)
         self.server.start([self.addresses["udp"], self.addresses["ipc"]])
 
@@ -118,9 +125,13 @@ class BenchmarkServer(BenchmarkEndpoint):
         self.server.close()
         self.aeron.close()
 
-    def _connected(self, connection: Connection) -> None:
+    def _connected(self, connection: BenchmarkConnection) -> None:
         if connection.tag == UNENCRYPTED:
-            accept_unencrypted(connection)
+            connection.accept_unencrypted()
+
+    def _stop_encrypting(self, connection: Connection, message: str) -> None:
+        assert isinstance(connection, BenchmarkConnection)
+        connection.stop_encrypting()
 
     def _count(self, connection: Connection, message: bytes) -> None:
         self.messages += 1
@@ -141,9 +152,10 @@ class BenchmarkClients(BenchmarkEndpoint):
         client = self._new_client(media, name if encrypted else UNENCRYPTED)
         connection = client.connect(TIMEOUT_S)
         if not encrypted:
-            accept_unencrypted(connection)
+            assert isinstance(connection, BenchmarkConnection)
+            connection.accept_unencrypted()
             connection.send("stop encrypting", acknowledge=True)
-            stop_encrypting(connection)
+            connection.stop_encrypting()
         self.clients[name] = client
         return connection.id
 
@@ -251,7 +263,10 @@ class BenchmarkClients(BenchmarkEndpoint):
         def open_transport() -> AeronClientTransport:
             return AeronClientTransport(self.aeron, address, idle=self.idle)
 
-        return Client(ClientRunner(open_transport, name, store or self.store, settings, is_ipc=media == "ipc"))
+        is_ipc = media == "ipc"
+        return Client(
+            ClientRunner(open_transport, name, store or self.store, settings, BenchmarkConnection, is_ipc=is_ipc)
+        )
 
 
 def main(role: str, *arguments: str) -> None:
