@@ -293,7 +293,7 @@ class _Copy:
                 earlier, now = stream.partitions[index], cut.partitions[index]
                 same = (earlier.recording_id, earlier.fingerprint) == (now.recording_id, now.fingerprint)
                 epochs = ledger.epochs(index)
-                if same and epochs.diverged_at(int(earlier.epoch, 16), earlier.end, now.end) is None:
+                if same and epochs.has(int(earlier.epoch, 16), earlier.end, now.end):
                     return earlier.end
         return 0
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
 
-from aeron_spark.log.epochs import Epochs
+from aeron_spark.log.epochs import Divergence, Epochs
 from aeron_spark.wire.values import Rows
 
 if TYPE_CHECKING:
@@ -92,16 +92,20 @@ class RecordingState:
         """Return the epoch of the byte before ``position``; None on the direct route."""
         return None if self.epochs is None else self.epochs.at(position)
 
-    def diverged_at(self, epoch: int | None, position: int) -> int | None:
-        """Return the position at which the histories diverged, or None if this partition has all before ``position``.
+    def epochs_before(self, position: int) -> Epochs | None:
+        """Return the epochs of the bytes before ``position``, as saved state has them; None on the direct route."""
+        return None if self.epochs is None else self.epochs.before(position)
 
-        See ``Epochs``. A position without an epoch has diverged only if it is beyond the end.
+    def divergence(self, saved: Epochs | None, position: int) -> Divergence | None:
+        """Return up to where the histories are equal, or None if this partition has all bytes before ``position``.
+
+        See ``Epochs``. A position without epochs has diverged only if it is beyond the end.
         """
         if self.epochs is None:
             return None
-        if epoch is None:
-            return self.end if position > self.end else None
-        return self.epochs.diverged_at(epoch, position, self.end)
+        if saved is None:
+            return Divergence(0, is_exact=False) if position > self.end else None
+        return self.epochs.divergence(saved, position, self.end)
 
 
 @dataclass(frozen=True, slots=True)

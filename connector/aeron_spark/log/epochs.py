@@ -1,20 +1,27 @@
 """The epochs of a partition: the opening of its store that committed each byte. Pure.
 
 Each opening of a store begins an epoch: a number of 44 bits of time (ms since 1970) and 20 random bits. Two openings
-never have the same epoch, and a later opening has a higher one. A program stores a position with the epoch of the byte
-*before* it. The position is valid in a stream that has this epoch up to the position, because all streams with an
-epoch have the same bytes before it. Otherwise the position has *diverged*: it follows bytes that this stream never had,
-because the stream was restored from an older copy.
+never have the same epoch, and a later opening of a store has a higher one. A program stores a position with the epoch
+of the byte *before* it. The position is valid in a stream that has this epoch up to the position, because all streams
+with an epoch have the same bytes before it. Otherwise the position has *diverged*: it follows bytes that this stream
+never had, because the stream was restored from another copy.
+
+The times of two epochs do not show where two histories separated: the clock may go back, and the copy may be of a
+history that an earlier restore left. Therefore a program stores the epochs before that one, too, with their first
+positions. The newest of these that the stream has proves what the two have in common.
 """
 
 from __future__ import annotations
 
+import heapq
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 FIRST: Final = 0  # the epoch of bytes that an earlier release, without epochs, committed
+UNKNOWN: Final = (1 << 64) - 1  # stands in saved state for epochs that it does not have
+MAX_SAVED: Final = 16  # epochs in the saved state of a partition, or of a writer
 RANDOM_BITS: Final = 20
 TIME_BITS: Final = 44
 DIVERGED: Final = "diverged"  # reason of errors about a position or transaction that has diverged
@@ -53,17 +60,32 @@ def parse_epoch(text: object) -> int:
     return int(text, 16)
 
 
-def stamp_text(epoch: int, transactions: int) -> str:
-    """Return a stamp, which identifies a stream's state: its number of transactions, and the epoch of the last one."""
-    return f"{epoch_text(epoch)}-{transactions:x}"
+def parse_number(digits: str) -> int:
+    """Parse a hexadecimal number of at most 16 digits. Raises ValueError for other texts."""
+    if not digits or len(digits) > _HEX_DIGITS or set(digits) - _DIGITS:
+        raise ValueError(f"{digits!r} is not a hexadecimal number")
+    return int(digits, 16)
 
 
-def parse_stamp(text: str) -> tuple[int, int]:
-    """Parse a text of :func:`stamp_text` into epoch and number of transactions. Raises ValueError for other texts."""
-    epoch, dash, number = text.partition("-")
-    if not dash or not number or set(number) - _DIGITS:
-        raise ValueError(f"{text!r} is not a stamp of an epoch and a number of transactions")
-    return parse_epoch(epoch), int(number, 16)
+def largest_shares(begins: Sequence[int], end: int) -> set[int]:
+    """Return the indices of at most ``MAX_SAVED`` of the sections that begin at ``begins``; the last ends at ``end``.
+
+    A section is chosen if it is large compared with the distance from its beginning to ``end``. So the newest ones are
+    chosen, and of a hundred short ones only a few, but the long one before them.
+    """
+    indices = range(len(begins))
+    if len(begins) <= MAX_SAVED:
+        return set(indices)
+    ends = [*begins[1:], end]
+    shares = [(ends[index] - begins[index]) / max(1, end - begins[index]) for index in indices]
+    return set(heapq.nlargest(MAX_SAVED, indices, key=lambda index: (shares[index], index)))
+
+
+class Divergence(NamedTuple):
+    """A position up to which two histories are equal. Unless ``is_exact``, they may be equal beyond it."""
+
+    at: int
+    is_exact: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,19 +112,86 @@ class Epochs:
         """Return the epoch of the byte before ``position``."""
         return next((epoch for epoch, begin in reversed(self.pairs) if begin < position), self.pairs[0][0])
 
-    def diverged_at(self, epoch: int, position: int, end: int) -> int | None:
-        """Return the position at which ``position`` with ``epoch`` diverged from this stream, or None if it did not.
+    @property
+    def newest(self) -> int:
+        """The newest epoch."""
+        return self.pairs[-1][0]
 
-        ``end`` is the partition's committed end. Position 0 never diverges, because no bytes precede it.
+    def before(self, position: int) -> Epochs:
+        """Return the epochs of the bytes before ``position``, as saved state has them.
+
+        Of more than ``MAX_SAVED`` epochs some are replaced by UNKNOWN; the newest one is never replaced.
+        """
+        found = [pair for pair in self.pairs if pair[1] < position] or [self.pairs[0]]
+        kept = largest_shares([begin for _, begin in found], position)
+        saved: list[tuple[int, int]] = []
+        for index, (epoch, begin) in enumerate(found):
+            if index in kept:
+                saved.append((epoch, begin))
+            elif not saved or saved[-1][0] != UNKNOWN:
+                saved.append((UNKNOWN, begin))
+        return Epochs(tuple(saved))
+
+    def end_of(self, epoch: int, end: int) -> int | None:
+        """Return the position at which ``epoch`` ends, None if it is not stored. ``end`` is the end of the newest."""
+        ends = [*(begin for _, begin in self.pairs[1:]), end]
+        return next((found for (known, _), found in zip(self.pairs, ends, strict=True) if known == epoch), None)
+
+    def has(self, epoch: int, position: int, end: int) -> bool:
+        """Whether this stream has the bytes before ``position``, the last of which has ``epoch``.
+
+        ``end`` is the partition's committed end. Each stream has the bytes before position 0.
         """
         oldest, oldest_begin = self.pairs[0]
         if position <= 0 or (epoch < oldest and position <= oldest_begin):
+            return True
+        epoch_end = self.end_of(epoch, end)
+        return epoch_end is not None and position <= epoch_end
+
+    def divergence(self, saved: Epochs, position: int, end: int) -> Divergence | None:
+        """Return where ``position`` with the epochs ``saved`` diverged from this stream, or None if it did not.
+
+        ``end`` is the partition's committed end. The two histories have the same bytes before the returned position.
+        """
+        if self.has(saved.newest, position, end):
             return None
-        ends = [*(begin for _, begin in self.pairs[1:]), end]
-        for (known, _), epoch_end in zip(self.pairs, ends, strict=True):
-            if known == epoch:
-                return None if position <= epoch_end else epoch_end
-        return min(position, next((begin for known, begin in self.pairs if known > epoch), end))
+        limit, is_exact = position, True  # the bytes after ``limit`` are of epochs that are not found here
+        for epoch, begin in reversed(saved.pairs):
+            epoch_end = None if epoch == UNKNOWN else self.end_of(epoch, end)
+            if epoch_end is not None:
+                at = min(limit, epoch_end)
+                return Divergence(at, is_exact or at < limit)
+            limit = min(limit, begin)
+            is_exact = self.pairs[0][0] < epoch != UNKNOWN  # an older one may be common, and not be stored here
+        return Divergence(0, is_exact and limit == 0)
+
+    def to_text(self) -> str:
+        """Return the epochs of saved state as text, oldest first: ``<16 hex>-<first position, hex>``, ``?`` if unknown.
+
+        The text of an earlier release has only the newest epoch.
+        """
+        if self == Epochs._only(self.newest):
+            return epoch_text(self.newest)
+        return " ".join(f"{'?' if epoch == UNKNOWN else epoch_text(epoch)}-{begin:x}" for epoch, begin in self.pairs)
+
+    @classmethod
+    def parse(cls, text: object) -> Epochs:
+        """Parse a text of :meth:`to_text`. Raises ValueError for other values."""
+        if not isinstance(text, str) or "-" not in text:
+            return cls._only(parse_epoch(text))
+        pairs: list[tuple[int, int]] = []
+        for part in text.split(" "):
+            epoch, _, begin = part.partition("-")
+            pairs.append((UNKNOWN if epoch == "?" else parse_epoch(epoch), parse_number(begin)))
+        begins = [begin for _, begin in pairs]
+        if pairs[-1][0] == UNKNOWN or begins != sorted(begins):
+            raise ValueError(f"{text!r} are not epochs with rising first positions")
+        return cls(tuple(pairs))
+
+    @classmethod
+    def _only(cls, epoch: int) -> Epochs:
+        """Return the saved state of an earlier release, which has one epoch and not those before it."""
+        return cls(((UNKNOWN, 0), (epoch, 0)))
 
     def to_bytes(self) -> bytes:
         """Return the pairs as unsigned and signed 64-bit integers, little-endian."""
@@ -116,9 +205,17 @@ class Epochs:
         return cls(tuple(_PAIR.iter_unpack(data)))
 
 
-def diverged_sentence(stream: str, partition: int, reader: str, position: int, at: int) -> str:
-    """Return an error's text: ``reader``, such as "query", has a position that the restored stream never had."""
+def diverged_sentence(
+    stream: str, partition: int, reader: str, position: int, divergence: Divergence, start: int
+) -> str:
+    """Return an error's text: ``reader``, such as "query", has a position that the restored stream never had.
+
+    ``start`` is the first position of the partition that is not purged.
+    """
+    at, is_exact = divergence
+    extent = f"up to {at}" if is_exact else f"at least up to {at}, and rows after it may be read again"
+    purged = f"; its rows up to {start} were purged" if start > at else ""
     return (
         f"partition {partition} of stream {stream!r} diverged: the {reader} is at {position}, and the store was "
-        f"restored from a copy that ended at {at}"
+        f"restored from a copy that has the same rows {extent}{purged}"
     )

@@ -8,7 +8,7 @@ from typing import Final
 
 from aeron_spark.errors import DataLossError
 from aeron_spark.log.api import RecordingState, split_key
-from aeron_spark.log.epochs import DIVERGED, diverged_sentence
+from aeron_spark.log.epochs import DIVERGED, Divergence, diverged_sentence
 from aeron_spark.log.offsets import Offset
 from aeron_spark.log.source_stream import ServerStream
 
@@ -123,12 +123,19 @@ class Diverged:
     key: str
     stream: str
     position: int
-    at: int  # the end of the copy
+    divergence: Divergence
+    start: int
+
+    @property
+    def at(self) -> int:
+        """The position at which the query can continue."""
+        return max(self.divergence.at, self.start)
 
     @property
     def sentence(self) -> str:
         """The loss, for an error or a warning."""
-        return diverged_sentence(self.stream, split_key(self.key)[1], "query", self.position, self.at)
+        partition = split_key(self.key)[1]
+        return diverged_sentence(self.stream, partition, "query", self.position, self.divergence, self.start)
 
     @property
     def remedy(self) -> str:
@@ -168,8 +175,8 @@ def compare(offset: Offset, states: Collection[RecordingState]) -> tuple[Finding
             findings.append(Replaced(state.key, position, known, state.fingerprint))
         elif state.start > position:
             findings.append(Purged(state.key, position, state.start))
-        elif (at := state.diverged_at(offset.epochs.get(state.key), position)) is not None:
-            findings.append(Diverged(state.key, state.channel, position, at))
+        elif (found := state.divergence(offset.epochs.get(state.key), position)) is not None:
+            findings.append(Diverged(state.key, state.channel, position, found, state.start))
         elif state.end < position:
             findings.append(Truncated(state.key, position, state.end))
     return tuple(sorted(findings, key=lambda finding: split_key(finding.key)))
@@ -188,8 +195,8 @@ def check_recordings(
     """Return the position at which to continue in each recording of ``states``.
 
     Raises DataLossError with all losses if ``fail_on_data_loss``. Otherwise a purged recording continues at its start,
-    a truncated one at its end, a diverged one at the end of the copy, and a replaced one is a new recording; no row is
-    read twice.
+    a truncated one at its end, a diverged one where the histories are still equal, and a replaced one is a new
+    recording. No row is read twice, unless the exact end of a diverged one's common history is unknown.
     """
     findings = compare(offset, states)
     refuse(findings, fail_on_data_loss=fail_on_data_loss)

@@ -1,6 +1,6 @@
 """``Offset``: the *next* position of a query in each recording, as canonical JSON.
 
-    {"done": "<finished recordings, packed>", "epochs": {"<server>/<partition>": "<16 hex>"},
+    {"done": "<finished recordings, packed>", "epochs": {"<server>/<partition>": "<Epochs.to_text>"},
      "fingerprints": {"<archive>/<id>": "<8 hex>"}, "initial": true, "joined": {"<archive>/<id>": <position>},
      "origin": {"<archive>/<id>": <position>},
      "recordings": {"<archive>/<id>": <next position>}, "stream": {"channel": "<uri>", "id": <stream id>},
@@ -16,9 +16,10 @@ Rules:
 * A recording that joins in a batch is in ``joined`` of the batch's end, with its first position. A repeated batch
   begins there again, and detects a purge in between.
 * A recording that stopped and was read to its end moves to ``done``, and back when it is extended.
-* ``epochs`` has, through a server, the epoch of the byte before each position (see ``epochs``), to detect a store that
-  was restored from an older copy. A checkpoint without epochs is accepted once: the end of its next batch has them, and
-  without progress that is one batch without rows. A batch whose start has diverged begins at the end of the copy.
+* ``epochs`` has, through a server, the epochs of the bytes before each position (see ``epochs``), to detect a store
+  that was restored from another copy. A checkpoint without epochs is accepted once: the end of its next batch has them,
+  and without progress that is one batch without rows. A checkpoint with only the newest epoch gets the others with its
+  next rows. A batch whose start has diverged begins where the two histories are still equal.
 * ``stream`` identifies the stream (see ``source_stream``), so that a checkpoint is not used for another stream. A
   checkpoint without it is accepted once: the end of its next batch has the stream. Without progress, that is one batch
   without rows, with all other values of its start; the text of the batch after it is unchanged.
@@ -38,7 +39,7 @@ from typing import Final
 
 from aeron_spark.errors import DataFormatError
 from aeron_spark.log.api import FRAME_ALIGNMENT, RecordingState, recording_key, split_key
-from aeron_spark.log.epochs import epoch_text, parse_epoch
+from aeron_spark.log.epochs import Epochs
 from aeron_spark.log.source_stream import SourceStream, joined_stream, parse_stream
 
 VERSION: Final = 1
@@ -64,7 +65,7 @@ class Offset:
     joined: Mapping[str, int] = field(default_factory=dict)
     turn: str | None = None
     stream: SourceStream | None = None  # None: written by a release without this field
-    epochs: Mapping[str, int] = field(default_factory=dict)  # of partitions of a server
+    epochs: Mapping[str, Epochs] = field(default_factory=dict)  # saved state of partitions of a server
 
     @classmethod
     def first(
@@ -72,7 +73,7 @@ class Offset:
     ) -> Offset:
         """Return the initial offset of a new query; ``positions`` has all recordings of ``states``."""
         prints = {state.key: state.fingerprint for state in states}
-        epochs = _epochs_at(positions, states)
+        epochs = _epochs_before(positions, states)
         return cls(dict(positions), {key: prints[key] for key in positions}, initial=True, stream=stream, epochs=epochs)
 
     @classmethod
@@ -127,7 +128,7 @@ class Offset:
         """Return plain values in canonical order, so that ``json.dumps`` of equal offsets returns the same text."""
         out: dict[str, object] = {"done": pack(self.done)}
         if self.epochs:
-            out["epochs"] = {key: epoch_text(epoch) for key, epoch in sorted(self.epochs.items())}
+            out["epochs"] = {key: epochs.to_text() for key, epochs in sorted(self.epochs.items())}
         out["fingerprints"] = _ordered(self.fingerprints)
         if self.initial:
             out["initial"] = True
@@ -247,8 +248,8 @@ def advance(
         # A recording that was replaced in this batch is treated as one that joined.
         origin = {key: at for key, at in start.positions().items() if key in same or key not in by_key}
         origin.update((key, at) for key, at in (begins or {}).items() if key in same)
-    epochs = {key: epoch for key, epoch in start.epochs.items() if key not in by_key}
-    epochs.update(_epochs_at(positions, states))
+    epochs = {key: saved for key, saved in start.epochs.items() if key not in by_key}
+    epochs.update(_epochs_before(positions, states))
     return Offset(recordings, prints, done, origin, joined=joined, turn=turn, stream=start.stream, epochs=epochs)
 
 
@@ -256,10 +257,11 @@ def _has_changed(start: Offset, state: RecordingState, position: int) -> bool:
     old = start.position(state.key)
     if old is None:
         return position != state.start
+    saved = start.epochs.get(state.key)
     return (
         position != old
         or start.fingerprint(state.key) != state.fingerprint
-        or start.epochs.get(state.key) != state.epoch_at(position)
+        or (None if saved is None else saved.newest) != state.epoch_at(position)
     )
 
 
@@ -299,14 +301,14 @@ def _fingerprints(value: object) -> dict[str, str]:
     return found
 
 
-def _epochs_at(positions: Mapping[str, int], states: Collection[RecordingState]) -> dict[str, int]:
-    found = {state.key: state.epoch_at(positions[state.key]) for state in states if state.key in positions}
-    return {key: epoch for key, epoch in found.items() if epoch is not None}
+def _epochs_before(positions: Mapping[str, int], states: Collection[RecordingState]) -> dict[str, Epochs]:
+    found = {state.key: state.epochs_before(positions[state.key]) for state in states if state.key in positions}
+    return {key: epochs for key, epochs in found.items() if epochs is not None}
 
 
-def _epochs(value: object) -> dict[str, int]:
+def _epochs(value: object) -> dict[str, Epochs]:
     try:
-        return {key: parse_epoch(text) for key, text in _recordings("epochs", value).items()}
+        return {key: Epochs.parse(text) for key, text in _recordings("epochs", value).items()}
     except ValueError as error:
         raise _damaged(str(error)) from None
 

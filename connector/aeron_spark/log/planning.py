@@ -278,11 +278,11 @@ def ranges_between(
 
 
 def _diverged(offset: Offset, state: RecordingState, position: int) -> Diverged | None:
-    epoch, known = offset.epochs.get(state.key), offset.fingerprint(state.key)
-    if epoch is None or known != state.fingerprint or position < state.start:
+    saved, known = offset.epochs.get(state.key), offset.fingerprint(state.key)
+    if saved is None or known != state.fingerprint or position < state.start:
         return None
-    at = state.diverged_at(epoch, position)
-    return None if at is None else Diverged(state.key, state.channel, position, at)
+    found = state.divergence(saved, position)
+    return None if found is None else Diverged(state.key, state.channel, position, found, state.start)
 
 
 def _lost(end: Offset, start: int, stop: int, state: RecordingState) -> Finding | None:
@@ -292,8 +292,8 @@ def _lost(end: Offset, start: int, stop: int, state: RecordingState) -> Finding 
         return Replaced(key, start, known, state.fingerprint)
     if state.start > start:
         return Purged(key, start, state.start)
-    if (at := state.diverged_at(end.epochs.get(key), stop)) is not None:
-        return Diverged(key, state.channel, stop, at)
+    if (found := state.divergence(end.epochs.get(key), stop)) is not None:
+        return Diverged(key, state.channel, stop, found, state.start)
     if state.end < stop:
         return Truncated(key, stop, state.end)
     return None

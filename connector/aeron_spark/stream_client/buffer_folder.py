@@ -350,6 +350,12 @@ class BufferFolder:
         self._remove_expired()
         self._pending.pop(0)
 
+    @property
+    def last_sending(self) -> int:
+        """The number of the last transaction that the server may have committed; all before it were sent."""
+        numbers = [one.number for one in self._pending if one.is_sending]
+        return numbers[-1] if numbers else self._pending[0].number - 1
+
     def missing_from(self, first: int) -> list[int]:
         """Return the acknowledged numbers from ``first`` on whose files the folder does not have any more."""
         present = self._kept | {transaction.number for transaction in self._pending}

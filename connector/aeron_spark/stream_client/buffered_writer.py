@@ -393,7 +393,7 @@ class BufferedWriter(Writer):
         if base is None:
             with self._changed:
                 self._folder.set_base(last + 1)
-        elif last >= base + first.number + first.is_sending or own_last < last == base + first.number:
+        elif last > base + self._folder.last_sending or own_last < last >= base + first.number:
             raise self._foreign_use(first, last)
         self._has_begun = True
 

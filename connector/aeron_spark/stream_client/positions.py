@@ -1,4 +1,4 @@
-"""Positions that a program keeps to continue to read: one per partition, with the epoch of the byte before it."""
+"""Positions that a program keeps to continue to read: one per partition, with the epochs of the bytes before it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from aeron_spark.errors import DataLossError, OptionError
 from aeron_spark.log.api import RecordingState
-from aeron_spark.log.epochs import DIVERGED, FIRST, diverged_sentence, epoch_text, parse_epoch
+from aeron_spark.log.epochs import DIVERGED, Epochs, diverged_sentence
 
 VERSION: Final = 1
 REPLACED: Final = "replaced"  # the reason of an error about positions of a partition that does not exist any more
@@ -19,16 +19,16 @@ REMEDY: Final = "Give positions as reader.positions has them, or its to_json()."
 class Positions(dict[int, int]):
     """The position of each partition, in bytes: the rows after it have not been delivered yet.
 
-    ``epochs`` has the epoch of the byte before each position; see ``log.epochs``. ``fingerprints`` distinguish the
+    ``epochs`` has the epochs of the bytes before each position; see ``log.epochs``. ``fingerprints`` distinguish the
     partitions from those of other streams. A copy made with ``dict(positions)`` has neither: keep :meth:`to_json`.
     """
 
     def __init__(
-        self, positions: Mapping[int, int] | None = None, epochs: Mapping[int, int] | None = None,
+        self, positions: Mapping[int, int] | None = None, epochs: Mapping[int, Epochs] | None = None,
         fingerprints: Mapping[int, str] | None = None,
     ) -> None:  # fmt: skip
         super().__init__(positions or {})
-        self.epochs: dict[int, int] = dict(epochs or {})
+        self.epochs: dict[int, Epochs] = dict(epochs or {})
         self.fingerprints: dict[int, str] = dict(fingerprints or {})
 
     def copy(self) -> Positions:
@@ -37,7 +37,7 @@ class Positions(dict[int, int]):
 
     def to_json(self) -> str:
         """Return all of it as text, for :meth:`from_json` and for ``client.reader(start=...)``."""
-        epochs = {str(partition): epoch_text(epoch) for partition, epoch in sorted(self.epochs.items())}
+        epochs = {str(partition): saved.to_text() for partition, saved in sorted(self.epochs.items())}
         found: dict[str, object] = {"epochs": epochs}
         if self.fingerprints:
             found["fingerprints"] = {str(partition): text for partition, text in sorted(self.fingerprints.items())}
@@ -73,7 +73,7 @@ class Positions(dict[int, int]):
             )
         positions = _by_partition(value["positions"])
         try:
-            epochs = {partition: parse_epoch(text) for partition, text in _by_partition(value["epochs"]).items()}
+            epochs = {partition: Epochs.parse(text) for partition, text in _by_partition(value["epochs"]).items()}
         except ValueError as error:
             raise OptionError(f"positions have a wrong epoch: {error}", remedy=REMEDY) from None
         fingerprints = _by_partition(value.get("fingerprints", {}))
@@ -83,32 +83,35 @@ class Positions(dict[int, int]):
 
 
 def set_position(positions: Positions, state: RecordingState, position: int) -> None:
-    """Set the position of the partition of ``state``, with its epoch and its fingerprint."""
-    positions[state.recording_id] = position
-    positions.fingerprints[state.recording_id] = state.fingerprint
-    epoch = state.epoch_at(position)
-    positions.epochs[state.recording_id] = FIRST if epoch is None else epoch
+    """Set the position of the partition of ``state``, with its epochs and its fingerprint."""
+    partition, epochs = state.recording_id, state.epochs or Epochs()
+    positions[partition] = position
+    positions.fingerprints[partition] = state.fingerprint
+    known = positions.epochs.get(partition)
+    if known is None or known.newest != epochs.at(position):  # histories with this epoch have the same ones before it
+        positions.epochs[partition] = epochs.before(position)
 
 
 def check_epochs(positions: Positions, states: Mapping[int, RecordingState], stream: str, owner: str) -> None:
     """Raise DataLossError, reason "diverged", if the stream never had the bytes before one of the positions.
 
     ``owner`` names the owner of the positions in the error. The error's ``positions`` are the given ones, but for each
-    partition that diverged the point up to which the histories are equal. The reason is "replaced" if a position is of
-    another partition, of another stream or of a deleted one; then the error has the beginning of the partition.
-    Positions without an epoch, and those before the first position of the partition, are not checked here.
+    partition that diverged the last position up to which the histories are known to be equal. The reason is "replaced"
+    if a position is of another partition, of another stream or of a deleted one; then the error has the beginning of
+    the partition. Positions without epochs, and those before the first position of the partition, are not checked here.
     """
     corrected = positions.copy()
     _refuse_replaced(positions, states, stream, owner)
     sentences = []
     for partition, position in positions.items():
-        state, epoch = states[partition], positions.epochs.get(partition)
-        if epoch is None or state.epochs is None or position < state.start:
+        state, saved = states[partition], positions.epochs.get(partition)
+        if saved is None or state.epochs is None or position < state.start:
             continue
-        diverged_at = state.epochs.diverged_at(epoch, position, state.end)
-        if diverged_at is not None:
-            sentences.append(diverged_sentence(stream, partition, owner, position, diverged_at))
-            set_position(corrected, state, max(diverged_at, state.start))
+        found = state.divergence(saved, position)
+        if found is not None:
+            sentences.append(diverged_sentence(stream, partition, owner, position, found, state.start))
+            del corrected.epochs[partition]
+            set_position(corrected, state, max(found.at, state.start))
     if sentences:
         error = DataLossError(
             "; ".join(sentences),

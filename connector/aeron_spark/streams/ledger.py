@@ -11,8 +11,7 @@ Rules for each writer:
 * It has one current run. A new run becomes the current one and fences the run before it for good.
 
 Epochs (see log.epochs) show which opening of the store committed which bytes of a partition, and which transactions of
-the stream. A *stamp* is an epoch, and the number of the stream's transactions up to a writer's last one. A stream that
-was restored from a copy without this transaction does not have the stamp.
+the stream. See writer_histories for the stamps by which a stream detects that it lacks a writer's transactions.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from aeron_spark.errors import AeronSparkError, DataFormatError, RefusedError, UsageError
-from aeron_spark.log.epochs import DIVERGED, FIRST, Epochs, epoch_at, parse_stamp, stamp_text
+from aeron_spark.log.epochs import DIVERGED, FIRST, Epochs, epoch_at
 from aeron_spark.streams.damage import FIND_AND_RESTORE
 from aeron_spark.streams.journal_records import (
     Committed,
@@ -42,6 +41,7 @@ from aeron_spark.streams.journal_records import (
     WriterReleased,
 )
 from aeron_spark.streams.time_index import SECOND_NS, TimeIndex
+from aeron_spark.streams.writer_histories import Acknowledged, Loss, WriterHistories, parse_stamp, stamp_text
 from aeron_spark.streams.writer_owners import WriterOwners
 
 NO_TRANSACTION: Final = -1
@@ -51,7 +51,6 @@ ANY_PRODUCER: Final = ""  # a client without a producer id: each producer may re
 SINGLE_USE_EXPIRY_NS: Final = 86_400 * SECOND_NS  # from a single-use writer's last record until the ledger forgets it
 MAX_EPOCHS: Final = 1_024  # positions and stamps of older epochs cannot be checked
 MAX_EPOCH_ENDS: Final = 1 << 18  # in all epochs together: a stream of many partitions keeps fewer epochs
-MAX_EPOCHS_OF_WRITER: Final = 32
 TRANSACTIONS: Final = -1  # the key of the epochs by number of transaction, among those by partition
 CONTENTS: Final = ("raw", "framed", "arrow")
 
@@ -89,8 +88,7 @@ class Ledger:
         self.times = [TimeIndex() for _ in range(partitions)]  # by partition
         self._epochs: deque[Epoch] = deque([self._first_epoch()])
         self._epochs_of: dict[int, Epochs] = {}  # a cache, by partition or TRANSACTIONS
-        # By writer: its last transaction in each epoch, with the number of the stream's transactions up to it.
-        self._committed_in: dict[str, tuple[CommittedIn, ...]] = {}
+        self._histories = WriterHistories()
 
     @classmethod
     def replay(cls, partitions: int, records: Iterable[Record]) -> Ledger:
@@ -168,37 +166,37 @@ class Ledger:
 
     def stamp(self, writer: str) -> str:
         """Return the stamp of the writer's last transaction."""
-        known = self._committed_in.get(writer)
-        if known:
-            return stamp_text(known[-1].epoch, known[-1].count)
-        # A release without epochs committed its last transaction, if it has any.
-        count = (
-            0
-            if self.last_transaction(writer) == NO_TRANSACTION
-            else self._transaction_epochs().diverged_at(FIRST, 2**63, 2**63)
-        )
-        return stamp_text(self._transaction_epochs().at(count or 0), count or 0)
+        stamp = self._histories.stamp(writer)
+        if stamp:
+            return stamp
+        last, epochs = self.last_transaction(writer), self._transaction_epochs()
+        count = 0
+        if last != NO_TRANSACTION:  # a release without epochs committed it
+            end = epochs.end_of(FIRST, 0)
+            count = epochs.pairs[0][1] if end is None else end
+        return stamp_text([Acknowledged(epochs.at(count), count, last + 1)])
 
     def first_lost(self, writer: str, acknowledged: int, stamp: str) -> int | None:
         """Return the writer's first transaction up to ``acknowledged`` that the stream does not have, or None.
 
-        ``stamp`` came with that acknowledgement. Without a stamp (earlier releases gave none) only ids above the
-        writer's last one are lost. Raises UsageError for an invalid stamp.
+        Those before it are in the stream. It may be too early, see :class:`Loss`. ``stamp`` came with that
+        acknowledgement. Without a stamp (earlier releases gave none) only ids above the writer's last one are lost.
+        Raises UsageError for an invalid stamp.
         """
+        loss = self._find_loss(writer, acknowledged, stamp)
+        return None if loss is None else loss.first
+
+    def _find_loss(self, writer: str, acknowledged: int, stamp: str) -> Loss | None:
         if acknowledged < 0:
             return None
         if not stamp:
             last = self.last_transaction(writer)
-            return last + 1 if NO_TRANSACTION < last < acknowledged else None
+            return Loss(last + 1, is_exact=True) if NO_TRANSACTION < last < acknowledged else None
         try:
-            epoch, count = parse_stamp(stamp)
+            known = parse_stamp(stamp)
         except ValueError as error:
             raise UsageError(str(error), remedy="Give the stamp that came with the acknowledgement.") from None
-        diverged = self._transaction_epochs().diverged_at(epoch, count, self.transactions)
-        if diverged is None:
-            return None
-        shared = [one.transaction for one in self._committed_in.get(writer, ()) if one.count <= diverged]
-        return min(max(shared, default=NO_TRANSACTION) + 1, acknowledged)
+        return self._histories.find_loss(writer, acknowledged, known, self._transaction_epochs(), self.transactions)
 
     # Checks and records of changes; these methods change nothing
 
@@ -211,15 +209,17 @@ class Ledger:
 
     def check_acknowledged(self, writer: str, acknowledged: int, stamp: str) -> None:
         """Raise RefusedError, reason "diverged", if the stream lacks a transaction acknowledged to the writer."""
-        first = self.first_lost(writer, acknowledged, stamp)
-        if first is None:
+        loss = self._find_loss(writer, acknowledged, stamp)
+        if loss is None:
             return
-        is_single = first == acknowledged
-        lost = f"transaction {first}" if is_single else f"transactions {first} to {acknowledged}"
+        is_single = loss.first == acknowledged
+        lost = f"transaction {acknowledged}" if is_single else f"transactions {loss.first} to {acknowledged}"
+        missing = "is" if is_single else "are" if loss.is_exact else "at least the last one is"
         raise RefusedError(
-            f"{lost} of writer {writer!r} {'was' if is_single else 'were'} acknowledged and "
-            f"{'is' if is_single else 'are'} no longer in the stream: the store was restored from an older copy",
-            remedy="Write the rows again, or give them up with accept_loss().",
+            f"{lost} of writer {writer!r} {'was' if is_single else 'were'} acknowledged and {missing} no longer in the "
+            "stream: the store was restored from another copy",
+            remedy="Write the rows again, or give them up with accept_loss()."
+            + ("" if is_single or loss.is_exact else " Read the stream to learn which of them it has."),
             reason=DIVERGED,
         )
 
@@ -359,7 +359,7 @@ class Ledger:
             [begins for _, begins, _ in indexes],
             dict(self._writers),
             () if self.epoch == FIRST else tuple(self._epochs),
-            dict(self._committed_in),
+            self._histories.records(),
             self.owners.records(),
             [joined for _, _, joined in indexes] if any(joined for _, _, joined in indexes) else [],
             dict(self.pending),
@@ -401,7 +401,7 @@ class Ledger:
         ]
         for name in old:
             del self._writers[name]
-            self._committed_in.pop(name, None)
+            self._histories.forget(name)
         self.owners.forget([*old, *self.owners.unused(self._writers, now_ns - SINGLE_USE_EXPIRY_NS)])
         return old
 
@@ -495,14 +495,8 @@ class Ledger:
         self.schema = self.schema if record.schema is None else record.schema
         self.time_ns = record.time_ns
         self.transactions += 1
-        self._update_committed_in(record.writer, record.transaction)
-
-    def _update_committed_in(self, writer: str, transaction: int) -> None:
-        if self.epoch == FIRST:  # a journal of an earlier release, whose snapshots have no epochs
-            return
-        before = tuple(one for one in self._committed_in.get(writer, ()) if one.epoch != self.epoch)
-        now = CommittedIn(self.epoch, transaction, self.transactions)
-        self._committed_in[writer] = (*before[1 - MAX_EPOCHS_OF_WRITER :], now)
+        if self.epoch != FIRST:  # else it is a journal of an earlier release, whose snapshots have no epochs
+            self._histories.add(record.writer, CommittedIn(self.epoch, record.transaction, self.transactions))
 
     def _find_fault_of_ends(self, record: Committed) -> str:
         for partition in (*record.ends, *record.rows):
@@ -538,7 +532,7 @@ class Ledger:
         joined = record.joined or [b""] * self.partitions
         times = [TimeIndex.from_bytes(*parts) for parts in zip(record.times, record.begins, joined, strict=True)]
         self._keep_epochs(record.epochs or [self._first_epoch()])
-        self._committed_in = dict(record.committed_in)
+        self._histories = WriterHistories(record.committed_in)
         self.owners = WriterOwners(record.owned)
         self.content, self.schema = record.content, record.schema
         self.time_ns, self.transactions = record.time_ns, record.transactions

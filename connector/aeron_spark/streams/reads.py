@@ -14,7 +14,7 @@ from aeron_spark.aeron.boundary_walk import find_boundary
 from aeron_spark.aeron.row_sources import segment_at
 from aeron_spark.errors import AeronSparkError, DataLossError, OptionError, UsageError
 from aeron_spark.log.api import Boundary
-from aeron_spark.log.epochs import DIVERGED, diverged_sentence
+from aeron_spark.log.epochs import DIVERGED
 from aeron_spark.streams.definition import Definition
 from aeron_spark.streams.model import PartitionState, StreamSettings, StreamView
 from aeron_spark.waiting import fail, resolve
@@ -91,11 +91,11 @@ class ReadableStream:
         self._refuse_closed()
         self._check_partition(partition)
         state = self._view.states[partition]
-        at = state.epochs.diverged_at(epoch, position, state.end)
-        if at is not None:
+        if not state.epochs.has(epoch, position, state.end):
             raise DataLossError(
-                diverged_sentence(self.definition.name, partition, "reader", position, at),
-                remedy=f"Continue at position {at}, and undo the effects of the rows after it.",
+                f"partition {partition} of stream {self.definition.name!r} diverged: the reader is at {position}, and "
+                "the store was restored from a copy without the bytes before this position",
+                remedy="Start the reader or the query again: its error names the position at which it can continue.",
                 reason=DIVERGED,
             )
 

@@ -25,7 +25,7 @@ longest wait, and in RenewLease the duration of the lease. These fields occur in
     transaction     number of the transaction; the numbers of a writer increase
     single_use      whether the writer id is never used again
     acknowledged    last transaction that the writer knows as committed, -1 for none
-    stamp           epoch and number of the transaction ``acknowledged`` in the stream, from a response; "" for none
+    stamp           came with the response for ``acknowledged``, see streams.writer_histories; "" for none
     replaced        run id of the program's previous connection, which this run replaces; "" for none
     token           text that the server stores with the producer's last transaction
     link, request   number of the bulk link, and the client's number for the messages of this read or stage on it

@@ -11,7 +11,7 @@ import pytest
 
 from aeron_spark.errors import DataLossError, RefusedError
 from aeron_spark.log.api import Range
-from aeron_spark.log.epochs import DIVERGED, FIRST, epoch_at, stamp_text
+from aeron_spark.log.epochs import DIVERGED, FIRST, epoch_at
 from aeron_spark.log.writing import Source, Transaction
 from aeron_spark.server.server import Server
 from aeron_spark.stream_client.reader import StreamReader
@@ -19,6 +19,7 @@ from aeron_spark.stream_client.server_log import ServerLog
 from aeron_spark.stream_client.session import StreamSession
 from aeron_spark.stream_client.staging import ServerAppender
 from aeron_spark.stream_client.transactions import begin, commit, first_lost
+from aeron_spark.streams.writer_histories import Acknowledged, parse_stamp, stamp_text
 from aeron_spark.wire.stream_rpc import PartitionStates, StartRead
 from aeron_spark.wire.values import Rows
 
@@ -48,7 +49,7 @@ def test_a_server_refuses_a_writer_whose_acknowledgement_is_of_another_history(
     again = Transaction("desk-7", "run", -1)
     assert begin(session, name, replace(again, acknowledged=2, stamp=stamp)).last == 2
     assert first_lost(session, name, "desk-7", 2, stamp) is None
-    lost = stamp_text(UNKNOWN, 58)
+    lost = stamp_text([Acknowledged(UNKNOWN, 58, 58), *parse_stamp(stamp)])
     with pytest.raises(RefusedError, match="transactions 3 to 57 of writer 'desk-7' were acknowledged") as caught:
         begin(session, name, replace(again, acknowledged=57, stamp=lost))
     assert (caught.value.reason, caught.value.retriable) == (DIVERGED, False)

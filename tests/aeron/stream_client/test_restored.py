@@ -23,6 +23,7 @@ from aeron_spark.node import NodeHandle
 from aeron_spark.protocol.admin_messages import SOCKET_NAME
 from aeron_spark.server.server import Server
 from aeron_spark.stream_client.buffered_writer import BufferedWriter
+from aeron_spark.stream_client.positions import Positions
 from aeron_spark.stream_client.staging import ServerAppender
 from aeron_spark.stream_client.transactions import begin, commit
 from aeron_spark.stream_client.writer import StreamWriter, Writer
@@ -117,18 +118,23 @@ class BackedUpServer(WholeServer):
 
     def __init__(self, node: NodeHandle, folder: Path) -> None:
         super().__init__(node, folder)
-        self._backup = str(folder / "backup")
+        self._folder = folder
         self._archive, self._streams = (str(one) for one in self._folders)
 
     def copy(self) -> None:
         self.start()
-        self._run("backup", self._backup, "--streams-dir", self._streams)
+        self.back_up("backup")
         self.stop()
 
-    def restore(self) -> None:
+    def back_up(self, name: str) -> None:
+        """Back up the running server."""
+        self._run("backup", str(self._folder / name), "--streams-dir", self._streams)
+
+    def restore(self, name: str = "backup") -> None:
         for folder in self._folders:
             shutil.rmtree(folder)
-        self._run("restore", self._backup, "--streams-dir", self._streams, "--archive-dir", self._archive)
+        backup = str(self._folder / name)
+        self._run("restore", backup, "--streams-dir", self._streams, "--archive-dir", self._archive)
 
     def _run(self, *arguments: str) -> None:
         done = run_program("server", *arguments)
@@ -253,6 +259,59 @@ def test_buffered_writers_send_again_or_stop_after_a_restore_from_a_backup(
             assert sorted(values) == [b"f0", b"f2", b"k0", b"k1", b"k2"]
             keeping.close()
             forgetting.close()
+
+
+@pytest.mark.full("a separate node is started three times; tests/unit/streams/test_restored.py has a model")
+def test_backups_restored_in_the_wrong_order_lose_no_row_of_a_reader_and_of_a_writer(
+    run_name: str, node: NodeHandle, tmp_path: Path
+) -> None:
+    """Monday's backup is restored and grows, and then Tuesday's, made before on the history that was left, is restored.
+
+    The reader is told where the two histories separated, although Tuesday's has more rows than that. The buffered
+    writer sends again exactly those of its transactions that Tuesday's lacks.
+    """
+    with own_node(run_name, **SETTINGS) as handle:
+        machine = BackedUpServer(handle, tmp_path)
+        with connected(machine, node) as client:
+            client.create_stream("flights", 1)
+            client.create_stream("fares", 1)
+            keeping = client.writer("fares", writer_id="keeping", buffer=tmp_path / "keeping", keep_sent="24h")
+            commit_rows(client, "desk-7", range(0, 3))
+            send(keeping, b"0")
+            machine.back_up("monday")
+            common = positions_at_end(client)
+            commit_rows(client, "desk-7", range(10, 15))
+            send(keeping, b"1")
+            machine.back_up("tuesday")
+            machine.stop()
+            machine.restore("monday")
+            machine.start()
+            last, stamp = commit_rows(client, "desk-7", range(20, 30))
+            send(keeping, b"2")
+            saved = positions_at_end(client)
+            assert saved[0] > common[0]
+            machine.stop()
+            machine.restore("tuesday")
+            machine.start()
+            commit_rows(client, "desk-8", range(100, 110))  # the partition grows beyond the reader's position
+            error = _refused(client, saved.to_json())
+            assert error.positions == common
+            assert f"has the same rows up to {common[0]}" in error.what
+            assert read(client, error.positions.to_json()) == [*range(10, 15), *range(100, 110)]  # type: ignore[union-attr]
+            kept = Transaction("desk-7", "run", -1, acknowledged=last, stamp=stamp)
+            with pytest.raises(RefusedError, match="transactions 3 to 12 of writer 'desk-7' were acknowledged and are"):
+                begin(client._stream_session(), "flights", kept)
+            send(keeping, b"3")
+            values = [value for batch in client.reader("fares") for value in batch.column("value").to_pylist()]
+            assert values == [b"0", b"1", b"2", b"3"]
+            keeping.close()
+
+
+def positions_at_end(client: Client) -> Positions:
+    """Return the positions of a reader that has read all of the stream."""
+    reader = client.reader("flights")
+    assert sum(len(batch) for batch in reader)
+    return reader.positions
 
 
 def send(writer: BufferedWriter, value: bytes) -> None:

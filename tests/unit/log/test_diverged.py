@@ -23,9 +23,10 @@ BEFORE, LOST, AFTER = 1 << 40, 2 << 40, 3 << 40  # epochs: of the copy, of the l
 COPY_END = 65536
 EXAMPLE_KEY = "aeron-spark:CQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
 TEXT = (
-    "partition 3 of stream 'flights' diverged: the query is at 81920, and the store was restored from a copy that "
-    "ended at 65536"
+    "partition 3 of stream 'flights' diverged: the query is at 81920, and the store was restored from a copy that has "
+    "the same rows up to 65536"
 )
+UNPROVED = "the same rows at least up to 0, and rows after it may be read again"
 
 
 class ServedLog(FakeLog):
@@ -33,6 +34,7 @@ class ServedLog(FakeLog):
 
     archives = ("s:1",)
     epochs = Epochs()
+    start = 0
 
     @property
     def stream(self) -> SourceStream:
@@ -42,7 +44,7 @@ class ServedLog(FakeLog):
         (state,) = super().states()
         return [
             RecordingState(
-                KEY, state.fingerprint, 0, state.end, True, 65536, channel="flights", epochs=self.epochs
+                KEY, state.fingerprint, self.start, state.end, True, 65536, channel="flights", epochs=self.epochs
             )
         ]  # fmt: skip
 
@@ -84,8 +86,14 @@ def offset_in_lost_history() -> Offset:
     log = served(81920, (BEFORE, 0), (LOST, COPY_END))
     stream = query(log)
     end = reread(stream.latest(stream.initial(), limited=True))
-    assert (end.recordings, end.epochs) == ({KEY: 81920}, {KEY: LOST})
+    assert (end.recordings, end.epochs) == ({KEY: 81920}, {KEY: Epochs(((FIRST, 0), (BEFORE, 0), (LOST, COPY_END)))})
     return end
+
+
+def of_earlier_release(offset: Offset) -> Offset:
+    """Return the offset as a release wrote it that knew only the newest epoch."""
+    newest = {key: epoch_text(saved.newest) for key, saved in offset.epochs.items()}
+    return Offset.parse(json.loads(json.dumps({**offset.to_dict(), "epochs": newest})))
 
 
 @pytest.mark.parametrize("grown", [0, 8192, 40960])
@@ -106,7 +114,7 @@ def test_a_query_beyond_a_copy_of_a_running_server_fails_too(grown: int) -> None
     log = served(81920, (BEFORE, 0))
     stream = query(log)
     offset = reread(stream.latest(stream.initial(), limited=True))
-    assert offset.epochs == {KEY: BEFORE}
+    assert offset.epochs == {KEY: Epochs(((FIRST, 0), (BEFORE, 0)))}
     with pytest.raises(DataLossError, match=TEXT):
         query(served(COPY_END + grown, (BEFORE, 0), (AFTER, COPY_END))).latest(offset, limited=True)
 
@@ -114,13 +122,65 @@ def test_a_query_beyond_a_copy_of_a_running_server_fails_too(grown: int) -> None
 def test_a_batch_that_was_planned_in_the_lost_history_is_not_repeated() -> None:
     """The checkpoint has the end of the batch, but the restored stream has other rows before it."""
     end = offset_in_lost_history()
-    start = Offset({KEY: 32768}, end.fingerprints, stream=end.stream, epochs={KEY: BEFORE})
+    saved = Epochs(((FIRST, 0), (BEFORE, 0)))
+    start = Offset({KEY: 32768}, end.fingerprints, stream=end.stream, epochs={KEY: saved})
     log = served(122880, (BEFORE, 0), (AFTER, COPY_END))
     with pytest.raises(DataLossError, match=TEXT):
         query(log).between(start, end)
     with pytest.warns(DataLossWarning, match="diverged"):
         (wanted,) = query(log, fail=False).between(start, end)
     assert (wanted.start, wanted.end, wanted.epoch) == (32768, COPY_END, BEFORE)
+
+
+@pytest.mark.parametrize("later", [AFTER, LOST - 1])
+def test_a_query_continues_where_its_history_left_that_of_a_copy_of_another_history(later: int) -> None:
+    """Regression: it continued at 81920, because the newest epoch of the stream begins after that.
+
+    Monday's copy was restored and grew, and then Tuesday's was restored. The clock may be behind meanwhile.
+    """
+    start = offset_in_lost_history()
+    log = served(122880, (BEFORE, 0), (later, 98304))
+    with pytest.raises(DataLossError, match=TEXT):
+        query(log).latest(start, limited=True)
+    with pytest.warns(DataLossWarning, match=TEXT):
+        end = reread(query(log, fail=False).latest(start, limited=True))
+    with pytest.warns(DataLossWarning, match=TEXT):
+        (wanted,) = query(log, fail=False).between(start, end)
+    assert (wanted.start, wanted.end) == (COPY_END, 122880)
+
+
+def test_the_error_says_that_rows_of_the_copy_were_purged() -> None:
+    log = served(122880, (BEFORE, 0), (AFTER, COPY_END))
+    log.start = 73728
+    with pytest.raises(DataLossError, match=TEXT + "; its rows up to 73728 were purged") as caught:
+        query(log).latest(offset_in_lost_history(), limited=True)
+    assert "to continue at position 73728" in caught.value.remedy
+
+
+def test_a_checkpoint_with_only_the_newest_epoch_is_accepted_and_gets_the_others() -> None:
+    log = served(81920, (BEFORE, 0), (LOST, COPY_END))
+    start = of_earlier_release(offset_in_lost_history())
+    assert start.to_dict()["epochs"] == {KEY: epoch_text(LOST)}
+    stream = query(log)
+    assert stream.latest(start, limited=True) is start  # without progress, Spark compares the texts
+    log.set_content(90112, [(BEFORE, 0), (LOST, COPY_END)])
+    assert stream.latest(start, limited=True).epochs == {KEY: Epochs(((FIRST, 0), (BEFORE, 0), (LOST, COPY_END)))}
+
+
+def test_with_only_the_newest_epoch_the_error_claims_no_common_position() -> None:
+    """The stream does not have this epoch, so where the histories separated is unknown."""
+    start = of_earlier_release(offset_in_lost_history())
+    log = served(122880, (BEFORE, 0), (AFTER, 98304))
+    with pytest.raises(DataLossError, match=UNPROVED):
+        query(log).latest(start, limited=True)
+    with pytest.warns(DataLossWarning, match=UNPROVED):
+        end = reread(query(log, fail=False).latest(start, limited=True))
+    with pytest.warns(DataLossWarning, match=UNPROVED):
+        (wanted,) = query(log, fail=False).between(start, end)
+    assert (wanted.start, wanted.end) == (0, 122880)
+    copy = served(122880, (BEFORE, 0), (LOST, COPY_END), (AFTER, 73728))  # it has this epoch, up to an earlier position
+    with pytest.raises(DataLossError, match="the same rows up to 73728"):
+        query(copy).latest(start, limited=True)
 
 
 def test_a_range_of_a_batch_query_has_the_epoch_of_its_end() -> None:
@@ -188,18 +248,18 @@ def test_a_checkpoint_without_epochs_is_accepted_once_and_upgraded() -> None:
     start = Offset.parse(old)
     with pytest.warns(NoEpochWarning, match="the checkpoint has no epochs of s:1/3"):
         end = reread(stream.latest(start, limited=True))
-    assert (end.recordings, end.epochs) == ({KEY: 81920}, {KEY: BEFORE})
+    assert (end.recordings, end.epochs) == ({KEY: 81920}, {KEY: Epochs(((FIRST, 0), (BEFORE, 0)))})
     assert stream.between(start, end) == []
     assert stream.latest(end, limited=True) is end
     assert stream.latest(start, limited=True).epochs  # this warning is given only once
-    with pytest.raises(DataLossError, match=TEXT), pytest.warns(NoEpochWarning):
+    with pytest.raises(DataLossError, match=UNPROVED), pytest.warns(NoEpochWarning):
         query(served(COPY_END, (BEFORE, 0))).latest(start, limited=True)
 
 
 def test_offsets_with_epochs_are_canonical_text_and_are_checked() -> None:
     offset = offset_in_lost_history()
     text = offset.to_dict()
-    assert text["epochs"] == {KEY: epoch_text(LOST)}
+    assert text["epochs"] == {KEY: f"{epoch_text(FIRST)}-0 {epoch_text(BEFORE)}-0 {epoch_text(LOST)}-10000"}
     assert list(text) == sorted(text)
     assert reread(offset) == offset
     for wrong in ({KEY: 7}, {KEY: "x"}, {"s:1/4": epoch_text(LOST)}, {"x": epoch_text(LOST)}, []):

@@ -151,6 +151,31 @@ def test_kept_transactions_are_sent_again_once(world: World, tmp_path: Path) -> 
     out.close()
 
 
+@pytest.mark.parametrize("reopened", [False, True])
+def test_a_copy_of_a_history_that_was_left_gets_the_kept_transactions_that_it_lacks(
+    world: World, tmp_path: Path, reopened: bool
+) -> None:
+    """It has transactions of the writer from after the copy that was restored first: they are not written twice."""
+    folder = tmp_path / "b"
+    out = open_writer(world, folder, keep_seconds=3600.0)
+    send(out, 0, 1)
+    monday = world.copy()
+    send(out, 2, 3)
+    tuesday = world.copy()
+    restore(world, monday)
+    send(out, 4, 5)
+    assert stored(world) == list(range(6))
+    if reopened:
+        out.close()
+    restore(world, tuesday)
+    if reopened:
+        out = open_writer(world, folder, keep_seconds=3600.0)
+    send(out, 6)
+    assert stored(world) == list(range(7))
+    assert [out.outcome(number) for number in range(7)] == ["acknowledged"] * 7
+    out.close()
+
+
 def test_transactions_that_were_kept_too_briefly_are_lost_and_the_others_sent_again(
     world: World, tmp_path: Path
 ) -> None:

@@ -30,11 +30,32 @@ def stored_positions(*states: RecordingState) -> Positions:
 def test_json_keeps_epochs_and_fingerprints() -> None:
     found = stored_positions(state(0, "aaaaaaaa"), state(1, "bbbbbbbb"))
     assert found == {0: 1024, 1: 1024}
-    assert found.epochs == {0: EPOCH, 1: EPOCH}
+    assert found.epochs == dict.fromkeys((0, 1), Epochs(((0, 0), (EPOCH, 0))))
     assert found.fingerprints == {0: "aaaaaaaa", 1: "bbbbbbbb"}
     copy = found.copy()
     set_position(copy, state(0, "cccccccc"), 2048)
     assert (found[0], found.fingerprints[0]) == (1024, "aaaaaaaa")
+
+
+def test_a_position_gets_the_epochs_before_it_only_if_its_epoch_changes() -> None:
+    """All histories with an epoch have the same epochs before it."""
+    found = Positions()
+    set_position(found, state(0, "aaaaaaaa"), 1024)
+    saved = found.epochs[0]
+    set_position(found, state(0, "aaaaaaaa"), 2048)
+    assert found.epochs[0] is saved
+    set_position(found, state(0, "aaaaaaaa"), 0)
+    assert found.epochs[0] == Epochs(((0, 0),))
+
+
+def test_the_error_of_positions_of_an_earlier_release_claims_only_what_is_proved() -> None:
+    """They have one epoch, which the stream does not have: the reader continues at the partition's beginning."""
+    text = json.dumps({"epochs": {"0": f"{EPOCH + 1:016x}"}, "positions": {"0": 1024}, "v": 1})
+    with pytest.raises(DataLossError, match=r"same rows at least up to 0, .* its rows up to 64 were purged") as caught:
+        check_epochs(Positions.from_json(text), {0: state(0, "aaaaaaaa")}, "flights", "reader")
+    assert caught.value.positions == {0: 64}
+    assert caught.value.positions.epochs == {0: Epochs(((0, 0), (EPOCH, 0)))}  # type: ignore[union-attr]
+    check_epochs(caught.value.positions, {0: state(0, "aaaaaaaa")}, "flights", "reader")  # type: ignore[arg-type]
 
 
 def test_positions_of_an_earlier_release_have_no_fingerprints() -> None:

@@ -9,17 +9,19 @@ from aeron_spark.errors import DataFormatError, RefusedError, UsageError
 from aeron_spark.log.epochs import (
     DIVERGED,
     FIRST,
+    MAX_SAVED,
     RANDOM_BITS,
+    UNKNOWN,
+    Divergence,
     Epochs,
     epoch_at,
     epoch_text,
     parse_epoch,
-    parse_stamp,
-    stamp_text,
 )
 from aeron_spark.streams import ledger as ledger_module
 from aeron_spark.streams.journal_records import Committed, Epoch, RunStarted, Snapshot, decode_record, encode_record
 from aeron_spark.streams.ledger import SINGLE_USE_EXPIRY_NS, Ledger
+from aeron_spark.streams.writer_histories import Acknowledged, parse_stamp, stamp_text
 
 MS = 1_000_000  # ns
 NOW = 1_700_000_000_000 * MS
@@ -69,14 +71,85 @@ def test_the_epoch_of_the_byte_before_a_position_is_found() -> None:
 def test_a_position_is_valid_up_to_the_end_of_its_epoch() -> None:
     epochs = Epochs(((FIRST, 0), (10, 64), (20, 128)))
     for epoch, position in ((FIRST, 0), (FIRST, 64), (10, 65), (10, 128), (20, 129), (20, 256)):
-        assert epochs.diverged_at(epoch, position, 256) is None
-    assert epochs.diverged_at(FIRST, 65, 256) == 64
-    assert epochs.diverged_at(10, 160, 256) == 128
-    assert epochs.diverged_at(20, 288, 256) == 256
-    # In an epoch that this stream never had, a position diverged where the next epoch began, or at the end.
-    assert epochs.diverged_at(15, 160, 256) == 128
-    assert epochs.diverged_at(25, 288, 256) == 256
-    assert epochs.diverged_at(25, 160, 256) == 160
+        assert epochs.has(epoch, position, 256)
+        assert epochs.divergence(Epochs.parse(epoch_text(epoch)), position, 256) is None
+    for epoch, position, end in ((FIRST, 65, 64), (10, 160, 128), (20, 288, 256)):
+        assert not epochs.has(epoch, position, 256)
+        assert epochs.divergence(Epochs.parse(epoch_text(epoch)), position, 256) == (end, True)
+    for epoch in (15, 25):
+        assert not epochs.has(epoch, 160, 256)
+
+
+def test_a_position_diverged_where_its_history_left_the_last_common_epoch() -> None:
+    """The times of the epochs do not matter: a copy of an earlier time may have a later history."""
+    epochs = Epochs(((FIRST, 0), (10, 64), (20, 128), (30, 192)))
+    for saved, position, at in (
+        (((FIRST, 0), (10, 64), (15, 96)), 160, 96),  # the history of the position left epoch 10 first
+        (((FIRST, 0), (10, 64), (35, 96)), 160, 96),
+        (((FIRST, 0), (10, 64), (15, 160)), 320, 128),  # this history left epoch 10 first
+        (((FIRST, 0), (10, 64), (15, 128)), 160, 128),
+        (((FIRST, 0), (10, 64), (20, 128), (30, 192), (40, 500)), 600, 256),  # this partition ends in epoch 30
+        (((FIRST, 0), (5, 0)), 32, 0),
+    ):
+        assert epochs.divergence(Epochs(saved), position, 256) == Divergence(at, is_exact=True)
+
+
+def test_with_fewer_epochs_the_divergence_is_at_the_last_position_that_is_proved() -> None:
+    epochs = Epochs(((FIRST, 0), (10, 64), (20, 128), (30, 192)))
+    for saved, at, is_exact in (
+        (((FIRST, 0), (UNKNOWN, 64), (35, 160)), 64, False),  # epochs 10 and 20 may be common
+        (((UNKNOWN, 0), (35, 160)), 0, False),
+        (((UNKNOWN, 0), (10, 64), (35, 160)), 128, True),
+        (((FIRST, 0), (10, 64), (UNKNOWN, 96), (35, 160)), 96, False),
+        (((FIRST, 0), (10, 64), (UNKNOWN, 130), (35, 160)), 128, True),  # this history left epoch 10 before that
+    ):
+        assert epochs.divergence(Epochs(saved), 192, 256) == Divergence(at, is_exact)
+    assert epochs.divergence(Epochs.parse(epoch_text(35)), 192, 256) == Divergence(0, is_exact=False)
+
+
+def test_saved_epochs_are_those_before_the_position_and_are_encoded_as_text() -> None:
+    epochs = Epochs(((FIRST, 0), (10, 64), (20, 128)))
+    assert [epochs.before(position).pairs for position in (0, 64, 65, 256)] == [
+        ((FIRST, 0),), ((FIRST, 0),), ((FIRST, 0), (10, 64)), epochs.pairs,
+    ]  # fmt: skip
+    assert epochs.to_text() == "0000000000000000-0 000000000000000a-40 0000000000000014-80"
+    for text in (epochs.to_text(), "?-0 000000000000000a-40", "000000000000000a"):  # the last is of an earlier release
+        assert Epochs.parse(text).to_text() == text
+    assert Epochs.parse("?-0 000000000000000a-40").pairs == ((UNKNOWN, 0), (10, 64))
+    one = "000000000000000a"
+    for wrong in (
+        "",
+        "a",
+        "-",
+        "?",
+        "?-0",
+        f"{one}-",
+        f"{one}-x",
+        f"{one}-9 {one}-8",
+        f"{one}-0 ?-8",
+        f"{one}-0  {one}-8",
+        7,
+    ):
+        with pytest.raises(ValueError, match=r"not an epoch|not a hexadecimal number|not epochs with rising"):
+            Epochs.parse(wrong)
+
+
+def test_a_hundred_short_epochs_do_not_displace_the_long_one_before_them() -> None:
+    """A server that was restarted a hundred times is restored from a copy of the time before."""
+    before, copied, begin = 100 << 20, 101 << 20, 102 << 20
+    pairs = [(FIRST, 0), (1, 1 << 20), (2, before), *((10 + index, begin + 64 * index) for index in range(100))]
+    position = begin + 64 * 100
+    saved = Epochs(tuple(pairs)).before(position)
+    known = [epoch for epoch, _ in saved.pairs if epoch != UNKNOWN]
+    assert len(known) == MAX_SAVED
+    assert known[:2] == [1, 2]
+    assert known[-MAX_SAVED + 2 :] == list(range(110 - MAX_SAVED + 2, 110))
+    assert Epochs.parse(saved.to_text()) == saved
+    restored = Epochs(((FIRST, 0), (1, 1 << 20), (2, before), (200, copied)))
+    assert restored.divergence(saved, position, copied + 64) == Divergence(copied, is_exact=True)
+    late = Epochs((*pairs[:40], (200, pairs[40][1])))  # a copy that was made between the restarts
+    at, is_exact = late.divergence(saved, position, position) or (position, True)
+    assert (at, is_exact) == (begin, False)
 
 
 def test_a_journal_without_epochs_begins_its_first_epoch_at_its_ends() -> None:
@@ -85,12 +158,12 @@ def test_a_journal_without_epochs_begins_its_first_epoch_at_its_ends() -> None:
     old = msgspec.msgpack.decode(encode_record(ledger.snapshot()))
     assert "epochs" not in old
     assert "committed_in" not in old
-    assert (ledger.epoch, ledger.epochs(0).at(96), ledger.epochs(0).diverged_at(FIRST, 96, 96)) == (FIRST, FIRST, None)
+    assert (ledger.epoch, ledger.epochs(0).at(96), ledger.epochs(0).has(FIRST, 96, 96)) == (FIRST, FIRST, True)
     again = Ledger.replay(2, [decode_record(encode_record(ledger.snapshot()))])
     first = begin_epoch(again, NOW)
     commit(again, {0: 128})
     assert again.epochs(0) == Epochs(((FIRST, 0), (first, 96)))
-    assert again.epochs(0).diverged_at(FIRST, 96, 128) is None
+    assert again.epochs(0).has(FIRST, 96, 128)
 
 
 def test_a_snapshot_has_the_epochs() -> None:
@@ -133,11 +206,13 @@ def test_the_number_of_remembered_epochs_is_limited(monkeypatch: pytest.MonkeyPa
         commit(ledger, {0: 32 * (opening + 1)})
     assert [epoch for epoch, _ in ledger.epochs(0).pairs] == epochs[2:]
     assert ledger.epochs(0).at(32) == epochs[2]
-    assert ledger.epochs(0).diverged_at(epochs[2], 32, 160) is None
+    assert ledger.epochs(0).has(epochs[2], 32, 160)
     for position in (32, 64):  # of forgotten epochs, which cannot be checked
-        assert ledger.epochs(0).diverged_at(epochs[0], position, 160) is None
-        assert ledger.epochs(0).diverged_at(epochs[4] + 1, position, 160) == position
-    assert ledger.epochs(0).diverged_at(epochs[0], 96, 160) == 64  # after the end of the forgotten epochs
+        assert ledger.epochs(0).has(epochs[0], position, 160)
+        assert not ledger.epochs(0).has(epochs[4] + 1, position, 160)
+    saved = Epochs(((FIRST, 0), (epochs[0], 0)))
+    # After the end of the forgotten epochs. Their own ends are unknown.
+    assert ledger.epochs(0).divergence(saved, 96, 160) == Divergence(0, is_exact=False)
     assert Ledger.replay(1, [ledger.snapshot()]).snapshot() == ledger.snapshot()
 
 
@@ -179,8 +254,8 @@ def test_an_idle_writer_and_an_idle_reader_continue_after_their_epoch_is_forgott
     ledger.check_acknowledged("idle", 0, stamp)
     ledger.check_acknowledged("idle", 0, ledger.stamp("idle"))
     ledger.check_acknowledged("unused", -1, unused)
-    assert ledger.epochs(0).diverged_at(epoch, 32, 32) is None
-    assert ledger.epochs(1).diverged_at(nothing_read, 0, 256) is None
+    assert ledger.epochs(0).has(epoch, 32, 32)
+    assert ledger.epochs(1).has(nothing_read, 0, 256)
 
 
 def test_an_epoch_that_contradicts_the_journal_is_refused() -> None:
@@ -266,8 +341,11 @@ def test_without_a_stamp_only_numbers_above_the_last_one_are_lost() -> None:
 
 
 def test_stamps_are_encoded_as_text_and_invalid_ones_are_refused() -> None:
-    assert parse_stamp(stamp_text(2**63, 17)) == (2**63, 17)
+    parts = (Acknowledged(2**63, 17, 5), Acknowledged(2**62, 7, 0))
+    assert stamp_text(parts) == "8000000000000000-11-5 4000000000000000-7-0"
+    assert parse_stamp(stamp_text(parts)) == parts
+    assert parse_stamp("8000000000000000-11") == (Acknowledged(2**63, 17, None),)  # of an earlier release
     ledger = Ledger(1)
-    for wrong in ("x", "-", "0" * 16, "0" * 16 + "-", "0" * 16 + "-x"):
-        with pytest.raises(UsageError, match=r"not a stamp|not an epoch"):
+    for wrong in ("x", "-", "0" * 16, "0" * 16 + "-", "0" * 16 + "-x", "0" * 16 + "-1-1-1", "0" * 16 + "-1-1 "):
+        with pytest.raises(UsageError, match=r"not a stamp|not an epoch|not a hexadecimal number"):
             ledger.check_acknowledged("w", 0, wrong)
