@@ -65,7 +65,7 @@ PURE: Final = {
     *("rows", "wire", "protocol", "log.epochs", "log.losses", "log.offsets", "log.planning"),
     *("streams.journal_records", "streams.ledger", "streams.model", "streams.reader_leases"),
     *("streams.retention", "streams.schema_changes", "streams.writer_owners"),
-    *("streams.time_index", "text_safety"),
+    *("streams.time_index", "streams.writer_histories", "text_safety"),
     *("server.bans", "server.connection_filter", "server.event_table", "server.log_limiter"),
 }
 IMPURE_MODULES: Final = {"asyncio", "os", "random", "secrets", "socket", "subprocess", "threading", "time"}

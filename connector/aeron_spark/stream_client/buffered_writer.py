@@ -393,8 +393,11 @@ class BufferedWriter(Writer):
         if base is None:
             with self._changed:
                 self._folder.set_base(last + 1)
-        elif last > base + self._folder.last_sending or own_last < last >= base + first.number:
-            raise self._foreign_use(first, last)
+        else:
+            with self._changed:
+                last_own = base + self._folder.last_sending
+            if last > last_own or own_last < last >= base + first.number:
+                raise self._foreign_use(first, last)
         self._has_begun = True
 
     def _resolve_loss(self, error: AeronSparkError) -> None:

@@ -83,7 +83,10 @@ class Positions(dict[int, int]):
 
 
 def set_position(positions: Positions, state: RecordingState, position: int) -> None:
-    """Set the position of the partition of ``state``, with its epochs and its fingerprint."""
+    """Set the position of the partition of ``state``, with its epochs and its fingerprint.
+
+    The epochs of ``positions`` are of the history of ``state``, or there are none.
+    """
     partition, epochs = state.recording_id, state.epochs or Epochs()
     positions[partition] = position
     positions.fingerprints[partition] = state.fingerprint
@@ -110,8 +113,7 @@ def check_epochs(positions: Positions, states: Mapping[int, RecordingState], str
         found = state.divergence(saved, position)
         if found is not None:
             sentences.append(diverged_sentence(stream, partition, owner, position, found, state.start))
-            del corrected.epochs[partition]
-            set_position(corrected, state, max(found.at, state.start))
+            _move(corrected, state, max(found.at, state.start))
     if sentences:
         error = DataLossError(
             "; ".join(sentences),
@@ -132,7 +134,7 @@ def _refuse_replaced(positions: Positions, states: Mapping[int, RecordingState],
         return
     corrected = positions.copy()
     for partition in replaced:
-        set_position(corrected, states[partition], states[partition].start)
+        _move(corrected, states[partition], states[partition].start)
     numbers = ", ".join(map(str, replaced))
     error = DataLossError(
         f"the {owner}'s positions of partitions {numbers} do not belong to stream {stream!r}: the stream was deleted "
@@ -142,6 +144,12 @@ def _refuse_replaced(positions: Positions, states: Mapping[int, RecordingState],
     )
     error.positions = corrected
     raise error
+
+
+def _move(positions: Positions, state: RecordingState, position: int) -> None:
+    """Set the position of the partition of ``state``, whose epochs so far are of another history."""
+    positions.epochs.pop(state.recording_id, None)
+    set_position(positions, state, position)
 
 
 def _by_partition(value: object) -> dict[int, Any]:

@@ -314,6 +314,71 @@ def test_a_writer_is_refused_after_another_run_has_used_the_lost_numbers() -> No
         one.check_acknowledged("desk-7", 101, ledger.stamp("desk-7"))
 
 
+@pytest.mark.parametrize("later", [MS, -5 * MS])
+def test_the_first_lost_transaction_is_where_the_histories_separated(later: int) -> None:
+    """Monday's copy and Tuesday's are restored in either order, and the clock may go back in between."""
+    ledger = Ledger(1)
+    begin_epoch(ledger, NOW)
+    for number in range(4):
+        commit(ledger, {0: 32 * (number + 1)}, writer="desk-7")
+    monday = ledger.snapshot()
+    for number in range(4, 9):
+        commit(ledger, {0: 32 * (number + 1)}, writer="desk-7")
+    tuesday = Ledger.replay(1, [ledger.snapshot()])
+    restored = Ledger.replay(1, [monday])
+    begin_epoch(restored, NOW + later, 8)
+    for number in range(4, 20):
+        commit(restored, {0: 32 * (number + 1)}, writer="desk-7")
+    assert restored.first_lost("desk-7", 8, tuesday.stamp("desk-7")) == 4
+    begin_epoch(tuesday, NOW + 2 * later, 9)
+    commit(tuesday, {0: 4096}, writer="desk-8")
+    assert tuesday.first_lost("desk-7", 19, restored.stamp("desk-7")) == 4
+    with pytest.raises(
+        RefusedError, match="transactions 4 to 19 of writer 'desk-7' were acknowledged and are no longer"
+    ):
+        tuesday.check_acknowledged("desk-7", 19, restored.stamp("desk-7"))
+
+
+def test_a_refusal_says_if_the_stream_may_have_some_of_the_transactions_that_it_names() -> None:
+    """The stamp is of an earlier release, or does not have the epoch in which the histories separated."""
+    ledger, copies = Ledger(1), []
+    for opening in range(40):
+        begin_epoch(ledger, NOW + opening * MS)
+        commit(ledger, {0: 32 * (opening + 1)})
+        copies.append(ledger.snapshot())
+    parts = parse_stamp(ledger.stamp("w"))
+    assert len(parts) == MAX_SAVED
+    first_lost = []
+    for count, copy in enumerate(copies[:-1], 1):
+        old = Ledger.replay(1, [copy])
+        begin_epoch(old, NOW + 100 * MS)
+        first_lost.append(old.first_lost("w", 39, stamp_text(parts)))
+        if first_lost[-1] != 39:  # a refusal that names one transaction is exact
+            with pytest.raises(
+                RefusedError, match="to 39 of writer 'w' were acknowledged and at least the last"
+            ) as caught:
+                old.check_acknowledged("w", 39, stamp_text(parts))
+            assert "Read the stream" in caught.value.remedy
+        assert old.first_lost("w", 39, stamp_text([parts[0]._replace(following=None)])) == 0
+    kept = sorted(one.following or 0 for one in parts)
+    assert first_lost == [max((one for one in kept if one <= count), default=0) for count in range(1, 40)]
+
+
+def test_a_hundred_short_epochs_of_a_writer_do_not_displace_the_long_one_before_them() -> None:
+    ledger = Ledger(1)
+    begin_epoch(ledger, NOW)
+    for number in range(200):
+        commit(ledger, {0: 32 * (number + 1)})
+    copy = Ledger.replay(1, [ledger.snapshot()])
+    commit(ledger, {0: 7_000})
+    for opening in range(100):
+        begin_epoch(ledger, NOW + opening * MS + MS)
+        commit(ledger, {0: 8_000 + 32 * opening})
+    assert len(parse_stamp(ledger.stamp("w"))) == MAX_SAVED
+    begin_epoch(copy, NOW + 200 * MS)
+    assert copy.first_lost("w", 300, ledger.stamp("w")) == 200
+
+
 def test_a_writer_that_the_copy_does_not_have_lost_all_its_transactions() -> None:
     ledger, stamp = restored()
     with pytest.raises(RefusedError, match="transactions 0 to 3 of writer 'new' were"):
