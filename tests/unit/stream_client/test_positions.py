@@ -73,6 +73,16 @@ def test_wrong_fingerprints_are_refused(wrong: object) -> None:
         Positions.from_json(text)
 
 
+def test_the_error_of_positions_of_another_stream_has_the_epochs_of_this_one() -> None:
+    """All streams of a store have the same epochs, with other first positions."""
+    now = state(0, "cccccccc")
+    positions = Positions({0: 1024}, {0: Epochs(((0, 0), (EPOCH, 512)))}, {0: "aaaaaaaa"})
+    with pytest.raises(DataLossError) as caught:
+        check_epochs(positions, {0: now}, "flights", "reader")
+    assert isinstance(caught.value.positions, Positions)
+    assert caught.value.positions.epochs == {0: Epochs(((0, 0), (EPOCH, 0)))}
+
+
 @pytest.mark.parametrize("end", [512, 4096])
 def test_positions_of_another_stream_are_refused_as_replaced_and_not_as_diverged(end: int) -> None:
     """Regression: the reader delivered rows of the other stream, or reported a restored store."""

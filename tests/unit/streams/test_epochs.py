@@ -349,7 +349,7 @@ def test_a_refusal_says_if_the_stream_may_have_some_of_the_transactions_that_it_
     parts = parse_stamp(ledger.stamp("w"))
     assert len(parts) == MAX_SAVED
     first_lost = []
-    for count, copy in enumerate(copies[:-1], 1):
+    for copy in copies[:-1]:
         old = Ledger.replay(1, [copy])
         begin_epoch(old, NOW + 100 * MS)
         first_lost.append(old.first_lost("w", 39, stamp_text(parts)))
