@@ -17,7 +17,15 @@ from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
-from aeron_spark.errors import AeronSparkError, RefusedError, StillWorking, TransportError, UsageError
+from aeron_spark.errors import (
+    REFUSALS,
+    AeronSparkError,
+    RefusedError,
+    SessionLost,
+    StillWorking,
+    TransportError,
+    UsageError,
+)
 from aeron_spark.log.writing import Transaction
 from aeron_spark.rows.json_rows import Text
 from aeron_spark.stream_client.admin import describe_stream
@@ -398,7 +406,7 @@ class StreamWriter(Writer):
         """Repeat ``attempt`` until it succeeds, or until the time that the first failure leaves is over.
 
         Returns "" after a success. Returns the stamp if the server has committed the transaction in the meantime, after
-        a commit request.
+        a commit request. Raises at once a refusal that a repetition gets again, such as that of a schema.
         """
         end: Deadline | None = None
         pause_s = FIRST_PAUSE_S
@@ -412,8 +420,10 @@ class StreamWriter(Writer):
                 raise
             except (*OUTAGE, RefusedError) as error:
                 cause: AeronSparkError = error
-                if isinstance(error, RefusedError):  # the server responds, and has lost the stages
-                    self._deadline.progress()
+                if isinstance(error, RefusedError):
+                    if _is_permanent(error):
+                        raise
+                    self._deadline.progress()  # the server responds, and has lost the stages
             if end is None:
                 end = self._session.deadline(self._deadline.remaining(), "the server")
             found = self._await_server(open_, cause, end, pause_s)
@@ -498,3 +508,8 @@ class StreamWriter(Writer):
     def _refuse_closed(self) -> None:
         if self._closed:
             raise UsageError("the writer is closed", remedy="Make another one.")
+
+
+def _is_permanent(refusal: RefusedError) -> bool:
+    """Whether the server refuses the same request again. A refusal without a reason can mean that stages are lost."""
+    return refusal.reason in REFUSALS and not refusal.retriable and not isinstance(refusal, SessionLost)

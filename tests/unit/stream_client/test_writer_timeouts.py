@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pyarrow as pa
 import pytest
 
-from aeron_spark.errors import ConnectError, StillWorking, UsageError, WaitTimeout
+from aeron_spark.errors import ConnectError, RefusedError, StillWorking, UsageError, WaitTimeout
 from aeron_spark.stream_client.transactions import ATTEMPT_TIMEOUT_S, COMMIT_TIMEOUT_S
 from aeron_spark.stream_client.writer import ABORT_TIMEOUT_S, StreamWriter
 from aeron_spark.streams.stream import Stream
@@ -128,6 +129,24 @@ def test_a_commit_is_not_repeated_after_an_error_that_is_not_an_outage(
     assert world.time.now - begun < 1.0
     assert out.commit() == 0
     assert world.committed() in ([[b"row"], []], [[], [b"row"]])
+
+
+def test_a_write_is_not_repeated_after_a_refusal_that_a_repetition_gets_again(world: World) -> None:
+    """Regression: a writer whose new column was refused waited for its timeout, a minute, before it said so."""
+    out = StreamWriter(world.stream_session(), "s", partition=0)
+    out.write({"n": 1})
+    out.commit()
+    out.write(pa.record_batch({"n": [2]}))
+    begun = world.time.now
+    with pytest.raises(RefusedError, match="the data adds the columns 'x'") as refused:
+        out.write(pa.record_batch({"n": [3], "x": [0.5]}))
+    assert refused.value.reason == "schema"
+    assert world.time.now - begun < 1.0
+    out.write(pa.record_batch({"n": [4]}))  # the transaction is as it was before the refused rows
+    assert out.commit() == 1
+    committed = world.committed()
+    assert committed is not None
+    assert [len(messages) for messages in committed] == [3, 0]
 
 
 def refuse(*given: object, **named: object) -> None:
