@@ -271,9 +271,9 @@ class ClientHandshake:
         self._message = self._noise.write()
         return State.AWAIT_HELLO_ACK, (Send(self._hello_packet()),)
 
-    def _on_retry(self, cookie: bytes, _now: float) -> _Step:
+    def _on_retry(self, cookie: bytes, now: float) -> _Step:
         if cookie == self._cookie or self._retries >= MAX_RETRIES:
-            return State.AWAIT_HELLO_ACK, (Ignored("a repeated RETRY, or too many"),)
+            return self._on_path_lost(None, now)  # the server has rejected the last publication of this attempt
         self._cookie = cookie
         self._retries += 1
         self._path_lost = False
@@ -395,7 +395,8 @@ TRANSITIONS: Final[dict[tuple[State, Event], Row[ClientHandshake, State, Action]
     (State.NEW, Event.CLOSE): Row(
         (State.ENDED,), ClientHandshake._on_close, "nothing"),
     (State.AWAIT_HELLO_ACK, Event.RETRY): Row(
-        (State.AWAIT_HELLO_ACK,), ClientHandshake._on_retry, "send HELLO with the cookie, on a new path"),
+        (State.AWAIT_HELLO_ACK,), ClientHandshake._on_retry,
+        "send HELLO with the cookie, on a new path; after a repeated RETRY, or too many, as for PATH_LOST"),
     (State.AWAIT_HELLO_ACK, Event.REFUSAL): Row(
         (State.AWAIT_HELLO_ACK,), ClientHandshake._on_refusal, "keep it; shorten the deadline if its code says soon"),
     (State.AWAIT_HELLO_ACK, Event.HELLO_ACK): Row(

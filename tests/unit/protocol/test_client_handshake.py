@@ -266,9 +266,23 @@ def test_a_few_retries_are_followed_and_each_cookie_only_once() -> None:
     for number in range(MAX_RETRIES):
         hint = encode_hint(RetryHint(bytes([number]) * 17))
         assert len(client.hint(hint, NOW)) == 2
-        assert client.hint(hint, NOW) == (Ignored("a repeated RETRY, or too many"),)
-    assert client.hint(encode_hint(RetryHint(b"x" * 17)), NOW) == (Ignored("a repeated RETRY, or too many"),)
+        assert client.hint(hint, NOW) == ()
+    assert client.hint(encode_hint(RetryHint(b"x" * 17)), NOW) == ()
     assert client.state is State.AWAIT_HELLO_ACK
+
+
+@pytest.mark.parametrize("followed", [1, MAX_RETRIES])
+def test_a_retry_that_is_not_followed_ends_the_attempt_soon(followed: int) -> None:
+    """Regression: the server had forgotten the session whose cookie it had accepted, and the client waited for it."""
+    client = make_client()
+    client.start(NOW)
+    hints = [encode_hint(RetryHint(bytes([number]) * 17)) for number in range(followed)]
+    for hint in hints:
+        client.hint(hint, NOW)
+    assert client.deadline == NOW + 10
+    client.hint(hints[-1] if followed < MAX_RETRIES else encode_hint(RetryHint(b"x" * 17)), NOW)
+    assert client.deadline == NOW + 1
+    assert isinstance(error_of(client.tick(NOW + 1)), ConnectError)
 
 
 @pytest.mark.parametrize("reason", ["", "Unavailable image", "aeron-spark/1 RETRY !", "aeron-spark/2 FAILED full x"])
