@@ -33,6 +33,16 @@ public final class HandshakeTimeouts extends DefaultCongestionControlSupplier
     private long usualStatusMessageTimeoutNs;
     private long usualImageLivenessTimeoutNs;
 
+    /**
+     * The image liveness time-out of the driver's settings. The context of a driver with these time-outs has that of
+     * the last image.
+     */
+    public static long usualImageLivenessTimeoutNs(final MediaDriver.Context context)
+    {
+        return context.congestionControlSupplier() instanceof HandshakeTimeouts timeouts && timeouts.isInitialised ?
+            timeouts.usualImageLivenessTimeoutNs : context.imageLivenessTimeoutNs();
+    }
+
     @Override
     public CongestionControl newInstance(
         final long registrationId,

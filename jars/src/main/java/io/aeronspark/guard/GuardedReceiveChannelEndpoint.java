@@ -11,6 +11,7 @@ import io.aeron.protocol.RttMeasurementFlyweight;
 import io.aeron.protocol.SetupFlyweight;
 import io.aeronspark.driver.HandshakeReceiveChannelEndpoint;
 import io.aeronspark.driver.HandshakeStream;
+import io.aeronspark.driver.HandshakeTimeouts;
 import java.net.InetSocketAddress;
 import java.nio.ByteBuffer;
 import java.util.function.Consumer;
@@ -62,7 +63,7 @@ public final class GuardedReceiveChannelEndpoint extends HandshakeReceiveChannel
             subscribed,
             new AddressProof(cookies),
             udpChannel.receiverWindowLengthOrDefault(context.initialWindowLength()),
-            context.imageLivenessTimeoutNs(),
+            HandshakeTimeouts.usualImageLivenessTimeoutNs(context),
             clock.nanoTime());
     }
 

@@ -43,4 +43,19 @@ class HandshakeTimeoutsTest
         timeouts.setTimeouts(HandshakeStream.ID, context);
         assertTimeouts(1, 500, context);
     }
+
+    @Test
+    void tellsTheTimeoutOfTheSettingsAfterAHandshake()
+    {
+        final MediaDriver.Context context = context(200, 10_000).congestControlSupplier(timeouts);
+        assertEquals(10_000 * MS, HandshakeTimeouts.usualImageLivenessTimeoutNs(context));
+        timeouts.setTimeouts(HandshakeStream.ID, context);
+        assertEquals(10_000 * MS, HandshakeTimeouts.usualImageLivenessTimeoutNs(context));
+    }
+
+    @Test
+    void tellsTheTimeoutOfADriverThatDoesNotUseIt()
+    {
+        assertEquals(500 * MS, HandshakeTimeouts.usualImageLivenessTimeoutNs(context(200, 500)));
+    }
 }
