@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
 
+from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.request_backlog import TURN_REQUESTS
 from aeron_spark.errors import (
     AeronSparkError,
@@ -90,6 +91,27 @@ def test_row_66_objects_of_each_scope_are_called_created_and_deleted(world: Worl
     assert server.statistics["objects"] == 1
     with pytest.raises(AeronSparkError):
         made.get()
+
+
+class OfferingConnection(Connection):
+    """Has an object for calls as soon as it exists, and adds to what its base class does."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.register(Things(self.id), METHODS, 7)
+
+    def register(self, value: object, methods: Iterable[str], number: int | None = None) -> int:
+        self.data["registered"] = number
+        return super().register(value, methods, number)
+
+
+def test_a_connection_class_may_register_objects_in_its_constructor(world: World) -> None:
+    server = world.server(connection_class=OfferingConnection)
+    client = world.client()
+    assert client.remote(7).get() == client.connection.id
+    (connection,) = server.connections
+    assert isinstance(connection, OfferingConnection)
+    assert connection.data == {"registered": 7}
 
 
 def test_row_67_a_call_ends_at_its_deadline(world: World) -> None:
