@@ -582,7 +582,7 @@ class ClientSteps:
         connect = self._connect
         assert connect is not None  # its deadline has passed
         assert connect.deadline is not None
-        seconds = connect.deadline - connect.started_at
+        seconds = max(0.0, connect.deadline - connect.started_at)  # the event loop may begin it late
         return WaitTimeout(f"could not connect to {self._server} within {seconds:.3g} s: {cause}", remedy=remedy)
 
 

@@ -123,6 +123,15 @@ def test_a_connect_at_its_deadline_fails_with_the_step_it_waited_for(state: Clie
     assert world.machine.stopped.remedy.endswith("client.connect() tries again")
 
 
+def test_a_connect_that_begins_after_its_deadline_waited_no_negative_time() -> None:
+    world = ClientWorld()
+    world.connect(-0.02)
+    world.wait(0.0)
+    (error,) = world.outcomes
+    assert isinstance(error, WaitTimeout)
+    assert "within 0 s" in error.what
+
+
 def test_a_connect_fails_at_once_if_the_next_attempt_is_after_its_deadline() -> None:
     world = ClientWorld(replace(POLICY, first_pause=5.0))
     world.connect(3.0)
