@@ -186,7 +186,7 @@ class World:
 
     def set_clock_back(self) -> None:
         """Set the clock back, possibly to a time before the first epoch."""
-        self.store.seconds = self.random.randrange(self.store.seconds)
+        self.store.seconds = self.random.randrange(self.store.seconds + 1)
 
     def check(self) -> None:
         """Compare the ledger's verdict about the state of each client with the model's."""
