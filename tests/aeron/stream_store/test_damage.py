@@ -9,7 +9,7 @@ import pytest
 from aeron_spark.aeron.archive import archive_of
 from aeron_spark.direct.archives import embedded
 from aeron_spark.errors import AeronSparkError, DataLossError
-from aeron_spark.log.epochs import Epochs
+from aeron_spark.log.epochs import Divergence, Epochs
 from aeron_spark.node import NodeHandle
 from aeron_spark.streams import archive_mark
 from aeron_spark.streams.journal import RECORD_END, RECORD_HEAD, read_entries
@@ -103,10 +103,10 @@ def test_rows_without_journal_records_are_truncated_reported_and_refused_to_thei
         for transaction in (1, 2, 3):  # the stream becomes longer than before the loss
             write(stream, transaction, {0: [b"new"]})
             assert ends(stream)[0] <= lost.end or transaction == 3
-            with pytest.raises(
-                DataLossError, match=f"the reader is at {lost.end}, .* that ended at {committed_ends[0]}"
-            ):
+            with pytest.raises(DataLossError, match=f"the reader is at {lost.end}, .* without the bytes before"):
                 stream.check_epoch(0, lost.epochs.at(lost.end), lost.end)
+            found = stream.states()[0].epochs.divergence(lost.epochs.before(lost.end), lost.end, ends(stream)[0])
+            assert found == Divergence(committed_ends[0], is_exact=True)
         stream.check_epoch(0, lost.epochs.at(committed_ends[0]), committed_ends[0])
         stream.check_epoch(1, lost.epochs.at(committed_ends[1]), committed_ends[1])
         assert read_values(stream, 0) == [b"a", b"new", b"new", b"new"]
