@@ -6,6 +6,7 @@ import os
 import shutil
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -109,8 +110,9 @@ def transactions_of(stream: Stream) -> list[int]:
     for partition in (0, 1):
         numbers = [int(value.partition(b".")[0]) for value in read_values(stream, partition)]
         assert numbers == sorted(numbers)
-        assert all(numbers.count(one) == VALUES for one in set(numbers))
-        found.append(list(dict.fromkeys(numbers)))
+        counts = Counter(numbers)
+        assert set(counts.values()) <= {VALUES}
+        found.append(list(counts))
     assert found[0] == found[1]  # the cut is between two transactions
     return found[0]
 
