@@ -81,6 +81,15 @@ def reread(offset: Offset) -> Offset:
     return Offset.parse(json.loads(json.dumps(offset.to_dict())))
 
 
+def range_after_loss(log: ServedLog, start: Offset, text: str) -> Range:
+    """Return the range of a query that continues in spite of a loss, and check that both of its steps warn."""
+    with pytest.warns(DataLossWarning, match=text):
+        end = reread(query(log, fail=False).latest(start, limited=True))
+    with pytest.warns(DataLossWarning, match=text):
+        (wanted,) = query(log, fail=False).between(start, end)
+    return wanted
+
+
 def offset_in_lost_history() -> Offset:
     """Return the offset of a query that has read up to 81920, which is beyond the end of the copy."""
     log = served(81920, (BEFORE, 0), (LOST, COPY_END))
@@ -142,10 +151,7 @@ def test_a_query_continues_where_its_history_left_that_of_a_copy_of_another_hist
     log = served(122880, (BEFORE, 0), (later, 98304))
     with pytest.raises(DataLossError, match=TEXT):
         query(log).latest(start, limited=True)
-    with pytest.warns(DataLossWarning, match=TEXT):
-        end = reread(query(log, fail=False).latest(start, limited=True))
-    with pytest.warns(DataLossWarning, match=TEXT):
-        (wanted,) = query(log, fail=False).between(start, end)
+    wanted = range_after_loss(log, start, TEXT)
     assert (wanted.start, wanted.end) == (COPY_END, 122880)
 
 
@@ -173,10 +179,7 @@ def test_with_only_the_newest_epoch_the_error_claims_no_common_position() -> Non
     log = served(122880, (BEFORE, 0), (AFTER, 98304))
     with pytest.raises(DataLossError, match=UNPROVED):
         query(log).latest(start, limited=True)
-    with pytest.warns(DataLossWarning, match=UNPROVED):
-        end = reread(query(log, fail=False).latest(start, limited=True))
-    with pytest.warns(DataLossWarning, match=UNPROVED):
-        (wanted,) = query(log, fail=False).between(start, end)
+    wanted = range_after_loss(log, start, UNPROVED)
     assert (wanted.start, wanted.end) == (0, 122880)
     copy = served(122880, (BEFORE, 0), (LOST, COPY_END), (AFTER, 73728))  # it has this epoch, up to an earlier position
     with pytest.raises(DataLossError, match="the same rows up to 73728"):
