@@ -15,7 +15,7 @@ from aeron_spark.server.events import ServerEvents
 WATCH_INTERVAL_S: Final = 1.0
 SHM_RESERVE_BYTES: Final = 256 * 1024 * 1024  # with less in the file system of the media driver, connections soon fail
 MEMORY_HIGH_SHARE: Final = 0.8  # of the memory limit
-# In an error that the media driver logs for a client of its own: the answer of a server to a handshake. Each is new.
+# A server answers a handshake with an error. The client's media driver logs it, and each has another text.
 HINT: Final = f"errorMessage={retry_cookies.PREFIX}"
 MAX_KNOWN_ERRORS: Final = 10_000  # distinct errors of the media driver, by a hash of their texts
 

@@ -352,7 +352,7 @@ class BufferFolder:
 
     @property
     def last_sending(self) -> int:
-        """The number of the last transaction that was sent, perhaps without a response; the folder has one to send."""
+        """The number of the last transaction that was sent, perhaps without a response. Needs a pending transaction."""
         numbers = [one.number for one in self._pending if one.is_sending]
         return numbers[-1] if numbers else self._pending[0].number - 1
 

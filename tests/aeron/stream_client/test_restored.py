@@ -265,9 +265,9 @@ def test_buffered_writers_send_again_or_stop_after_a_restore_from_a_backup(
 def test_backups_restored_in_the_wrong_order_lose_no_row_of_a_reader_and_of_a_writer(
     run_name: str, node: NodeHandle, tmp_path: Path
 ) -> None:
-    """Monday's backup is restored and grows, and then Tuesday's, made before on the history that was left, is restored.
+    """Tuesday's backup is of the history that the restore of Monday's ended. It is restored after that of Monday.
 
-    The reader is told where the two histories separated, although Tuesday's has more rows than that. The buffered
+    The reader's error names the position where the two histories separated: Tuesday's has rows after it. The buffered
     writer sends again exactly those of its transactions that Tuesday's lacks.
     """
     with own_node(run_name, **SETTINGS) as handle:

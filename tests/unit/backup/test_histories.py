@@ -46,7 +46,7 @@ class Transaction:
 
 @dataclass
 class Reader:
-    """What a reader has read of each partition, with its positions and the epochs before them."""
+    """The rows that a reader has read of each partition, with its positions and the epochs before them."""
 
     seen: list[list[Value]] = field(default_factory=lambda: [[] for _ in range(PARTITIONS)])
     positions: list[int] = field(default_factory=lambda: [0] * PARTITIONS)
