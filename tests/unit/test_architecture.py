@@ -256,6 +256,7 @@ def test_the_page_names_a_test_of_each_walk() -> None:
     assert len(named) == page.count("\n## Walk ")
 
 
+@pytest.mark.slow
 def test_modules_do_not_import_each_other() -> None:
     paths = {module_name(path): path for path in connector_modules()}
     imports = {

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 ROOT: Final = Path(__file__).resolve().parents[2]
 PACKAGE: Final = ROOT / "connector" / "aeron_spark"
 PAGE: Final = ROOT / "docs" / "threads.md"
@@ -65,6 +67,7 @@ def listed(page: str) -> Counter[Site]:
     )
 
 
+@pytest.mark.slow
 def test_the_page_has_every_thread_and_lock_of_the_code() -> None:
     made: Counter[Site] = Counter()
     for path in sorted(PACKAGE.rglob("*.py")):

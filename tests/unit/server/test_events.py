@@ -211,6 +211,7 @@ def test_a_stack_names_the_innermost_function_first() -> None:
     assert re.match(r"test_events\.py:\d+ _raise < test_events\.py:\d+ test_a_stack", stack_of(raised.value))
 
 
+@pytest.mark.slow
 def test_each_reported_event_is_declared_with_its_fields() -> None:
     reported = set()
     for path in sorted((ROOT / "connector" / "aeron_spark").rglob("*.py")):
