@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,6 +19,9 @@ from aeron_spark.wire.arrow import BatchEncoder, encode_batch, encode_parts, spl
 from aeron_spark.wire.chunk import Content, Header, Payload, payload_limit
 from aeron_spark.wire.stream_rpc import LastCommitted, StagedPart
 from aeron_spark.wire.values import encode_values, runs, value_at
+
+
+PART_BYTES: Final = 32 << 10  # of a column, from which on its encoding as a view is faster than a copy
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +148,8 @@ class RowSink(Protocol):
 class RowEncoder:
     """Encodes the rows of one task for a sink; ``rows`` counts the rows of all calls. For one thread.
 
-    ``reuses_memory``: the sink does not use a group after ``put_group`` returns, so the next group can have the same
-    memory. ``clock`` gives ns since 1970.
+    ``reuses_memory``: the sink needs a group as one buffer, and does not use it after ``put_group`` returns, so the next
+    group can have the same memory. ``clock`` gives ns since 1970.
     """
 
     def __init__(
@@ -184,8 +187,7 @@ class RowEncoder:
         max_payload_bytes = payload_limit(max_message_bytes, self.source.writer)
         for first, part in split_rows(batch, max_payload_bytes):
             if part.num_rows:
-                # One row can be larger than a message; it is not copied, because memory may not have room for a copy.
-                payload = self._encode(part, max_payload_bytes) if part.num_rows > 1 else encode_parts(part)
+                payload = self._encode(part, max_payload_bytes)
                 sink.put_group(replace(header, row=self.rows + first, rows=part.num_rows), payload, 0)
         self.rows += batch.num_rows
 
@@ -195,9 +197,13 @@ class RowEncoder:
             content, 0, published_ns=self._clock(), batch=source.batch, partition=source.partition, writer=source.writer
         )
 
-    def _encode(self, batch: pa.RecordBatch, max_payload_bytes: int) -> pa.Buffer:
+    def _encode(self, batch: pa.RecordBatch, max_payload_bytes: int) -> pa.Buffer | list[pa.Buffer]:
+        # One row can be larger than a message; it is not copied, because memory may not have room for a copy.
+        if batch.num_rows == 1:
+            return encode_parts(batch)
         if not self._reuses_memory:
-            return encode_batch(batch)
+            is_worth_parts = batch.nbytes >= PART_BYTES * batch.num_columns
+            return encode_parts(batch) if is_worth_parts else encode_batch(batch)
         if self._batches is None or self._batches.max_bytes != max_payload_bytes:
             self._batches = BatchEncoder(max_payload_bytes)
         return self._batches.encode(batch)

@@ -268,7 +268,7 @@ class _Stage:
         self._sent_bytes = 0
         self._crc = 0
         self._message_bytes = link.room - BULK_HEAD.size
-        self._buffers: list[memoryview] = []  # the next message
+        self._buffers: list[bytes | memoryview] = []  # the next message
         self._buffered_bytes = 0
 
     @classmethod
@@ -309,11 +309,15 @@ class _Stage:
             self._put(encode_values_item(part, None if reserved is None else reserved.slice(first, step)))
 
     def put_group(self, header: Header, payload: Payload | Sequence[pa.Buffer], reserved: int) -> None:
-        """Send a group; its payload must not change until the stage is finished. ``reserved`` is not staged."""
+        """Send a group. ``reserved`` is not staged."""
         self._put(encode_group_item(header, payload))
 
     def _put(self, buffers: Iterable[pa.Buffer]) -> None:
-        """Append an item to the messages: small items share a message, a large item takes several."""
+        """Append an item to the messages: small items share a message, a large item takes several.
+
+        The caller may change the memory of the buffers afterwards: what is not sent yet is copied.
+        """
+        begin = len(self._buffers)
         for buffer in buffers:
             view = memoryview(buffer).cast("B")
             self._crc = crc32(view, self._crc)
@@ -325,6 +329,9 @@ class _Stage:
                 view = view[part.nbytes :]
                 if self._buffered_bytes == self._message_bytes:
                     self._send()
+                    begin = 0
+        if self._buffered_bytes:
+            self._buffers[begin:] = [b"".join(self._buffers[begin:])]
 
     def finish(self, rows: int, deadline: Deadline) -> StagedPart:
         """Send the last message and finish the stage on the server.

@@ -58,6 +58,21 @@ def test_finish_returns_the_same_parts_again(world: World) -> None:
     assert stage.finish() == parts
 
 
+@pytest.mark.parametrize("payload", ["raw", "framed", "arrow"])
+def test_a_program_may_change_the_memory_of_rows_that_it_has_appended(world: World, payload: str) -> None:
+    session = world.stream_session()
+    stage = ServerAppender(session, "s", ONE, task=0, partition=0, source=Source("w", 0, 0), payload=payload)
+    memory = bytearray(range(250)) * 200
+    offsets = pa.array(range(0, len(memory) + 1, 1000), pa.int32()).buffers()[1]
+    for _ in range(3):
+        column = pa.Array.from_buffers(pa.binary(), len(memory) // 1000, [None, offsets, pa.py_buffer(memory)])
+        stage.append(pa.RecordBatch.from_arrays([column], ["value"]))
+        memory[:] = bytes(len(memory))
+    parts = stage.finish()
+    assert [part.rows for part in parts] == [150]
+    assert commit(session, "s", ONE, parts, 150).repeated is False
+
+
 def test_finish_repeats_its_request_after_a_missing_response(world: World) -> None:
     stage = appender(world, [b"a"])
     world.downtime_s = 100_000.0
