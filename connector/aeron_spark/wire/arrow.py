@@ -78,21 +78,25 @@ class _Parts(io.RawIOBase):
         return self._size
 
 
-def decode_batches(buffer: pa.Buffer | memoryview | bytes, rows: int | None = None) -> Iterator[pa.RecordBatch]:
+def decode_batches(
+    buffer: pa.Buffer | memoryview | bytes, rows: int | None = None, wanted: pa.Schema | None = None
+) -> Iterator[pa.RecordBatch]:
     """Yield the batches of an Arrow IPC stream. Their columns are views of ``buffer``, or of an aligned copy of it.
 
-    Raises DataFormatError for an invalid stream, and for another number of rows than ``rows``.
+    With ``wanted`` each batch is as :func:`conform` returns it, and its other columns are not decoded. Raises
+    DataFormatError for an invalid stream, for another number of rows than ``rows``, and as ``conform`` does.
     """
     count = 0
     source = buffer if isinstance(buffer, pa.Buffer) else pa.py_buffer(buffer)
     if source.address % ALIGNMENT:
         source = pa.py_buffer(source.to_pybytes())  # messages can begin at any address
     try:
-        with pa.ipc.open_stream(source) as stream:
+        all_columns, opened = _open_stream(source, wanted)
+        with opened as stream:
             for batch in stream:
                 batch.validate()
                 count += batch.num_rows
-                yield batch
+                yield batch if wanted is None else _conform(batch, wanted, all_columns)
     except (pa.ArrowException, OSError) as error:
         raise DataFormatError(
             f"the payload of an arrow group is not an Arrow IPC stream: {error}",
@@ -103,6 +107,21 @@ def decode_batches(buffer: pa.Buffer | memoryview | bytes, rows: int | None = No
             f"an arrow group has {count} rows, but its header announces {rows}",
             remedy="The writer published invalid data. Write it again.",
         )
+
+
+def _open_stream(source: pa.Buffer, wanted: pa.Schema | None) -> tuple[pa.Schema, pa.RecordBatchStreamReader]:
+    """Open an IPC stream, with ``wanted`` for its columns alone. Return the schema of all columns, and the stream."""
+    stream = pa.ipc.open_stream(source)
+    data = stream.schema
+    if wanted is None or data.equals(wanted):
+        return data, stream
+    _check_names(data, wanted)
+    names = set(wanted.names)
+    chosen = [index for index, name in enumerate(data.names) if name in names]
+    if len(chosen) == len(data):
+        return data, stream
+    # At least one column: an empty list would mean all columns.
+    return data, pa.ipc.open_stream(source, options=pa.ipc.IpcReadOptions(included_fields=chosen or [0]))
 
 
 def split_rows(batch: pa.RecordBatch, max_bytes: int) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -133,43 +152,57 @@ def conform(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
     that is missing in ``target`` is dropped, if it is nullable in the batch. Types must be equal, except for the zone
     of a timestamp, the width of offsets, and dictionary encoding. Raises DataFormatError with both schemas.
     """
+    if not batch.schema.equals(target):
+        _check_names(batch.schema, target)
+    return _conform(batch, target, batch.schema)
+
+
+def _conform(batch: pa.RecordBatch, target: pa.Schema, data: pa.Schema) -> pa.RecordBatch:
+    """Return ``batch`` with the columns of ``target``; ``data`` is the schema before any column was left out."""
     if batch.schema.equals(target):
         return batch
-    for schema, label in ((batch.schema, "data"), (target, "wanted schema")):
-        if len(set(schema.names)) < len(schema.names):
-            raise _schema_error(batch.schema, target, f"the {label} has two columns with one name")
     columns_by_name = dict(zip(batch.schema.names, batch.columns, strict=True))
-    for field in batch.schema:
-        if field.name not in target.names and not field.nullable:
-            raise _schema_error(
-                batch.schema, target, f"the data's column {field.name!r} is not nullable and not in the wanted schema"
-            )
-    columns = [_column(columns_by_name.get(field.name), field, batch, target) for field in target]
+    columns = [
+        _column(columns_by_name[field.name], field, data, target)
+        if field.name in columns_by_name
+        else _missing_column(batch.num_rows, field, data, target)
+        for field in target
+    ]
     # from_arrays cannot know the number of rows without a column
     if not columns:
         return batch.select([])
     return pa.RecordBatch.from_arrays(columns, schema=target)
 
 
-def _column(
-    column: pa.Array[Any] | None, field: pa.Field[Any], batch: pa.RecordBatch, target: pa.Schema
-) -> pa.Array[Any]:
-    if column is None:
-        if not field.nullable:
+def _check_names(data: pa.Schema, target: pa.Schema) -> None:
+    for schema, label in ((data, "data"), (target, "wanted schema")):
+        if len(set(schema.names)) < len(schema.names):
+            raise _schema_error(data, target, f"the {label} has two columns with one name")
+    wanted = set(target.names)
+    for field in data:
+        if field.name not in wanted and not field.nullable:
             raise _schema_error(
-                batch.schema, target, f"the column {field.name!r} is missing in the data and not nullable"
+                data, target, f"the data's column {field.name!r} is not nullable and not in the wanted schema"
             )
-        nulls: pa.Array[Any] = pa.nulls(batch.num_rows, field.type)
-        return nulls
+
+
+def _missing_column(rows: int, field: pa.Field[Any], data: pa.Schema, target: pa.Schema) -> pa.Array[Any]:
+    if not field.nullable:
+        raise _schema_error(data, target, f"the column {field.name!r} is missing in the data and not nullable")
+    nulls: pa.Array[Any] = pa.nulls(rows, field.type)
+    return nulls
+
+
+def _column(column: pa.Array[Any], field: pa.Field[Any], data: pa.Schema, target: pa.Schema) -> pa.Array[Any]:
     if not _have_same_rows(column.type, field.type):
-        raise _schema_error(batch.schema, target, f"the column {field.name!r} is {column.type}, wanted is {field.type}")
+        raise _schema_error(data, target, f"the column {field.name!r} is {column.type}, wanted is {field.type}")
     if column.null_count and not field.nullable:
-        raise _schema_error(batch.schema, target, f"the column {field.name!r} has nulls and is not nullable")
+        raise _schema_error(data, target, f"the column {field.name!r} has nulls and is not nullable")
     try:
         return column if column.type.equals(field.type) else column.cast(field.type)
     except pa.ArrowException as error:
         raise _schema_error(
-            batch.schema, target, f"the column {field.name!r} does not fit {field.type}: {error}"
+            data, target, f"the column {field.name!r} does not fit {field.type}: {error}"
         ) from error
 
 

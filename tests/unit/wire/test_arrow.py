@@ -239,6 +239,60 @@ def test_a_column_that_is_not_nullable_is_not_dropped() -> None:
     assert "(no columns)" in str(raised.value)
 
 
+@pytest.mark.parametrize("names", [["long"], ["word", "int"], ["nested", "string", "bool"], ALL.schema.names], ids=str)
+def test_a_stream_is_decoded_with_the_wanted_columns_alone(names: list[str]) -> None:
+    wanted = pa.schema([ALL.schema.field(name) for name in names])
+    (batch,) = decode_batches(encode_batch(ALL), 3, wanted)
+    assert batch.equals(ALL.select(names))
+    batch.validate(full=True)
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"), [([], [{}, {}]), ([field("c", pa.int8())], [{"c": None}, {"c": None}])], ids=str
+)
+def test_a_stream_without_any_wanted_column_keeps_its_rows(
+    target: list[pa.Field[Any]], expected: list[dict[str, None]]
+) -> None:
+    (batch,) = decode_batches(encode_batch(ROWS), 2, pa.schema(target))
+    assert batch.num_rows == 2
+    assert batch.to_pylist() == expected
+
+
+def test_columns_that_are_not_wanted_are_not_decompressed() -> None:
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_stream(sink, ROWS.schema, options=options) as stream:
+        stream.write_batch(pa.record_batch({"a": pa.array(range(10_000), pa.int64()), "b": ["x" * 100] * 10_000}))
+    data = bytearray(sink.getvalue())
+    frame = data.rindex(b"\x28\xb5\x2f\xfd")  # where a zstd frame begins, here that of the texts
+    data[frame : frame + 4] = bytes(4)
+    (batch,) = decode_batches(bytes(data), 10_000, pa.schema([A]))
+    assert batch["a"].to_pylist() == list(range(10_000))
+    with pytest.raises(DataFormatError, match="not an Arrow IPC stream"):
+        list(decode_batches(bytes(data), 10_000, ROWS.schema))
+
+
+@pytest.mark.parametrize(
+    ("target", "reason"),
+    [
+        ([field("b", pa.int32())], "the column 'b' is string, wanted is int32"),
+        ([field("c", pa.int8(), nullable=False)], "the column 'c' is missing in the data and not nullable"),
+        ([B, B], "the wanted schema has two columns with one name"),
+    ],
+)
+def test_the_error_for_wanted_columns_has_all_columns_of_the_stream(target: list[pa.Field[Any]], reason: str) -> None:
+    with pytest.raises(DataFormatError) as raised:
+        list(decode_batches(encode_batch(ROWS), 2, pa.schema(target)))
+    assert reason in str(raised.value)
+    assert "the data has:\n    pyarrow.Field<a: int64>\n    pyarrow.Field<b: string>" in str(raised.value)
+
+
+def test_a_column_of_a_stream_that_is_not_nullable_is_not_left_out() -> None:
+    batch = pa.RecordBatch.from_arrays([pa.array([1])], schema=pa.schema([field("n", pa.int64(), nullable=False)]))
+    with pytest.raises(DataFormatError, match="'n' is not nullable and not in the wanted schema"):
+        list(decode_batches(encode_batch(batch), 1, pa.schema([A])))
+
+
 @pytest.mark.parametrize(
     ("given_type", "wanted", "same"),
     [
