@@ -96,6 +96,39 @@ def test_the_error_for_a_metadata_column_names_the_option_that_adds_it(framed: S
         make_source(framed.options, payload="framed").reader(make_schema(VALUE, ("_aeron_position", LongType())))
 
 
+@pytest.fixture
+def arrow(node: NodeHandle) -> Stream:
+    stream = Stream(node)
+    stream.append("arrow", pa.record_batch({"id": pa.array([1, 2], pa.int64()), "name": ["a", None]}), 1_000)
+    return stream
+
+
+def test_a_query_selects_value_and_metadata_columns_of_an_arrow_stream(arrow: Stream) -> None:
+    row_column, name_column = ("_aeron_row", LongType()), ("name", StringType())
+    for payload in ("arrow", "auto"):
+        found = read_rows(
+            arrow.options, make_schema(row_column, name_column), payload=payload, includeMetadata=True
+        ).to_pydict()
+        assert found == {"_aeron_row": [0, 1], "name": ["a", None]}
+        assert read_rows(arrow.options, make_schema(("id", LongType())), payload=payload).to_pydict() == {"id": [1, 2]}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "more", "reason"),
+    [
+        (("_aeron_postion", LongType()), True, r"'_aeron_postion' is not one of them\. Did you mean '_aeron_position'"),
+        (("_aeron_position", StringType()), True, r"'_aeron_position' is BIGINT there"),
+        (("_aeron_position", LongType()), False, r"has no metadata columns.* includeMetadata=true adds the metadata"),
+    ],
+)
+def test_a_wrong_metadata_column_of_an_arrow_stream_is_refused(
+    arrow: Stream, wrong: tuple[str, DataType], more: bool, reason: str
+) -> None:
+    """Regression: the task failed with the error of a dict, or of Arrow."""
+    with pytest.raises(OptionError, match=reason):
+        make_source(arrow.options, payload="arrow", includeMetadata=more).reader(make_schema(("id", LongType()), wrong))
+
+
 def test_the_schema_decides_the_payload_of_a_stream_that_is_not_recorded_yet(node: NodeHandle) -> None:
     reader = make_source(Stream(node).options, payload="auto").streamReader(make_schema(("value", IntegerType())))
     assert reader._task.payload == "arrow"  # type: ignore[attr-defined]

@@ -66,8 +66,10 @@ class ReadOptions(SbeOptions, where=READING):
         "auto",
         "`raw`: one row for each message, its bytes unchanged. `framed`: values in this connector's wire format. "
         "`arrow`: Arrow batches in that format, with their rows. `sbe`: SBE messages as typed columns, by the options "
-        "`sbe…`. `auto`: the format that the stream declares, else `raw`. `.schema(...)` selects columns of `raw`, "
-        "`framed` and `sbe`: `.schema('value BINARY, position BIGINT')` reads only these two, which is faster.",
+        "`sbe…`. `auto`: the format that the stream declares, else `raw`. `.schema(...)` selects columns, in any "
+        "order, metadata columns too: `.schema('value BINARY, position BIGINT')` reads only these two, and no other "
+        "column is decoded, which is faster. With `arrow`, a selected column that a batch does not have is NULL, and "
+        "columns that cannot be NULL must be selected.",
         example="raw",
     )
     starting_offsets: StartingOffsets = option(

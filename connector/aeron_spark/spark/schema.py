@@ -41,6 +41,11 @@ def rows_part(schema: StructType) -> StructType:
     return StructType([field for field in schema.fields if not field.name.startswith(columns.METADATA_PREFIX)])
 
 
+def metadata_part(schema: StructType) -> StructType:
+    """Return the schema of the metadata columns alone."""
+    return StructType([field for field in schema.fields if field.name.startswith(columns.METADATA_PREFIX)])
+
+
 def spark_schema(arrow: pa.Schema) -> StructType:
     """Return Spark's schema for the batches of an ``arrow`` stream, with all columns nullable.
 
@@ -82,12 +87,14 @@ def is_subset(chosen: StructType, available: StructType) -> bool:
 
 
 def check_schema(payload: str, chosen: StructType, available: StructType) -> None:
-    """Raise OptionError if .schema(...) has columns that ``raw`` or ``framed`` does not have.
+    """Raise OptionError if .schema(...) has columns that the payload does not have, ``available`` are those it has.
 
-    A query may select any of them, in any order. The columns of ``arrow`` are compared with each batch later.
+    A query may select any of them, in any order. Of ``arrow`` only the metadata columns are known here; the others are
+    compared with each batch later.
     """
+    kind = "columns"
     if payload == "arrow":
-        return
+        chosen, available, kind = metadata_part(chosen), metadata_part(available), "metadata columns"
     if is_subset(chosen, available):
         return
     types = {field.name: field.dataType for field in available.fields}
@@ -95,11 +102,12 @@ def check_schema(payload: str, chosen: StructType, available: StructType) -> Non
     fault = "is not one of them" if wrong[0] not in types else f"is {types[wrong[0]].simpleString().upper()} there"
     close = difflib.get_close_matches(wrong[0], types, n=1) if wrong[0] not in types else []
     suggestion = f"Did you mean {close[0]!r}? " if close else ""
-    more = " includeMetadata=true adds the metadata columns." if payload == "framed" and len(types) == 1 else ""
+    has_metadata = payload in ("raw", "sbe") or bool(metadata_part(available).fields)
+    more = "" if has_metadata else " includeMetadata=true adds the metadata columns."
+    found = f"the {kind} {_ddl(available)!r}: {wrong[0]!r} {fault}" if types else f"no {kind}"
     raise OptionError(
-        f".schema({_ddl(chosen)!r}) was given, but a stream with payload={payload} has the columns "
-        f"{_ddl(available)!r}: {wrong[0]!r} {fault}",
-        remedy=f"{suggestion}Choose some of its columns, or omit .schema(...) for all of them.{more}",
+        f".schema({_ddl(chosen)!r}) was given, but a stream with payload={payload} has {found}",
+        remedy=f"{suggestion}Choose some of its {kind}, or omit .schema(...) for all of them.{more}",
     )
 
 
