@@ -24,10 +24,15 @@ SHARED = {
     "guard.OwnerRegistry.LAYOUT": (guard.OWNER_LAYOUT,),
     "guard.OwnerRegistry.RECEIVED": (guard.DIRECTIONS["received"],),
     "guard.OwnerRegistry.PUBLISHED": (guard.DIRECTIONS["published"],),
-    "reading.BoundaryWalk.CHUNK_MAGIC": (int.from_bytes(chunk.MAGIC, "little"),),
-    "reading.BoundaryWalk.CHUNK_HEADER_LENGTH": (chunk.FIXED_BYTES,),
-    "reading.BoundaryWalk.FIRST_OF_GROUP": (chunk.FIRST,),
-    "reading.BoundaryWalk.LAST_OF_GROUP": (chunk.LAST,),
+    "wire.ChunkLayout.MAGIC": (int.from_bytes(chunk.MAGIC, "little"),),
+    "wire.ChunkLayout.VERSION": (chunk.VERSION,),
+    "wire.ChunkLayout.BYTES": (chunk.Content.BYTES,),
+    "wire.ChunkLayout.HEADER_LENGTH": (chunk.FIXED_BYTES,),
+    "wire.ChunkLayout.CRC_OFFSET": (chunk.CRC_BEGIN,),
+    "wire.ChunkLayout.CRC_END": (chunk.CRC_END,),
+    "wire.ChunkLayout.NOT_CONTINUED": (chunk.NOT_CONTINUED,),
+    "wire.ChunkLayout.FIRST_OF_GROUP": (chunk.FIRST,),
+    "wire.ChunkLayout.LAST_OF_GROUP": (chunk.LAST,),
 }
 
 

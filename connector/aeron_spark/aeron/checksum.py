@@ -29,6 +29,11 @@ def crc32(data: Data, value: int = 0, /) -> int:
     return int(update(value - 2**32 if value >= 2**31 else value, buffer.address, buffer.size)) & 0xFFFFFFFF
 
 
+def is_in_java() -> bool:
+    """Whether the JVM runs and computes CRC-32. It is False in the JVM of a program that forbids access to it."""
+    return started() and _update() is not None
+
+
 @cache
 def _update() -> Callable[[int, int, int], int] | None:
     try:

@@ -6,6 +6,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from aeron_spark.wire.values import repeated
+
 METADATA_PREFIX: Final = "_aeron_"
 MICROSECONDS: Final = pa.timestamp("us", "UTC")
 
@@ -35,3 +37,23 @@ RAW: Final = pa.schema([*VALUE, *POSITION])
 def metadata() -> list[pa.Field[Any]]:
     """Return the metadata columns of ``framed`` and ``arrow``."""
     return [field.with_name(METADATA_PREFIX + field.name) for field in (*POSITION, *WRITER)]
+
+
+_TYPES: Final = {field.name: field.type for field in (*POSITION, *WRITER)}
+
+
+class ConstantColumns:
+    """Metadata columns with one value for all rows of a batch. An array of a value is made once, and sliced then."""
+
+    def __init__(self) -> None:
+        self._arrays: dict[str, tuple[int | str, pa.Array[Any]]] = {}
+
+    def column(self, name: str, value: int | str, rows: int) -> pa.Array[Any]:
+        """Return the column ``name`` with ``rows`` rows; a timestamp's ``value`` is in µs since 1970."""
+        last, array = self._arrays.get(name, (None, None))
+        if array is None or last != value:
+            array = repeated(value, _TYPES[name], rows)
+        elif len(array) < rows:
+            array = repeated(value, _TYPES[name], max(rows, 2 * len(array)))
+        self._arrays[name] = value, array
+        return array.slice(0, rows)

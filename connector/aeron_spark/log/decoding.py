@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from aeron_spark.aeron.row_sources import BATCH_ROWS
+from aeron_spark.aeron.framed_values import FramedDecoder
 from aeron_spark.errors import DataFormatError
 from aeron_spark.log.api import Log, Range, RecordingState
-from aeron_spark.log.columns import METADATA_PREFIX, MICROSECONDS
+from aeron_spark.log.columns import METADATA_PREFIX, MICROSECONDS, ConstantColumns
 from aeron_spark.options import TimestampFrom
-from aeron_spark.wire.arrow import conform, decode_batches
-from aeron_spark.wire.chunk import Content, Header
+from aeron_spark.wire.arrow import decode_batches
+from aeron_spark.wire.chunk import Content
 from aeron_spark.wire.groups import Group, Reassembler
-from aeron_spark.wire.values import Rows, Values, read_groups, repeated
+from aeron_spark.wire.values import FIELDS, Rows, ValueDecoder, Values, read_groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +59,15 @@ def of_recording(key: str, position: int | None = None) -> Iterator[None]:
         raise DataFormatError(f"{where}: {error.what}", remedy=error.remedy) from error
 
 
-def read_range(log: Log, wanted: Range) -> Iterator[SmallValues | PlacedGroup]:
-    """Yield the groups that begin in ``[start, end)``; the last one may extend to the range's ``overrun``."""
+def read_range(log: Log, wanted: Range, fields: Collection[str] = FIELDS) -> Iterator[SmallValues | PlacedGroup]:
+    """Yield the groups that begin in ``[start, end)``; the last one may extend to the range's ``overrun``.
+
+    ``fields`` are those of small values that the caller needs.
+    """
     reassembler = Reassembler(wanted.start)
+    decoder = FramedDecoder(fields)
     for rows in log.read(wanted):
-        for found in _groups(reassembler, rows):
+        for found in _groups(reassembler, rows, decoder.decode):
             inside = _starting_before(found, wanted.end)
             if inside is not None:
                 yield inside
@@ -75,8 +79,8 @@ def read_range(log: Log, wanted: Range) -> Iterator[SmallValues | PlacedGroup]:
             return
 
 
-def _groups(reassembler: Reassembler, rows: Rows) -> Iterator[SmallValues | PlacedGroup]:
-    for found in read_groups(reassembler, rows.values, rows.positions):
+def _groups(reassembler: Reassembler, rows: Rows, decoder: ValueDecoder) -> Iterator[SmallValues | PlacedGroup]:
+    for found in read_groups(reassembler, rows.values, rows.positions, decoder):
         if isinstance(found, Group):
             yield PlacedGroup(found, _reserved_at(rows, found.position))
         else:
@@ -101,64 +105,60 @@ def _starting_before(found: SmallValues | PlacedGroup, end: int) -> SmallValues 
     count = int(np.searchsorted(positions.to_numpy(), end))
     if not count:
         return None
-    values = found.values
-    first = replace(
-        values,
-        values=values.values.slice(0, count),
-        published=values.published.slice(0, count),
-        writers=values.writers.slice(0, count),
-        batches=values.batches.slice(0, count),
-        partitions=values.partitions.slice(0, count),
-        rows=values.rows.slice(0, count),
-    )
-    return SmallValues(first, positions.slice(0, count), found.reserved.slice(0, count))
+    return SmallValues(found.values.head(count), positions.slice(0, count), found.reserved.slice(0, count))
 
 
+VALUE: Final = "value"
 NS_PER_MS: Final = 1_000_000
+NS_PER_US: Final = 1_000
+
+# The field of small values that a column of the rows needs.
+_FIELDS: Final = {
+    VALUE: VALUE,
+    f"{METADATA_PREFIX}timestamp": "published",
+    **{METADATA_PREFIX + name: name for name in ("writer", "batch", "partition", "row")},
+}
 
 Column = Callable[[], "pa.Array[Any]"]
 
 
 class RowDecoder:
-    """Makes the record batches of one range of a recording; ``schema`` is the Arrow schema of the query's rows."""
+    """Makes the record batches of one range of a recording; ``schema`` is the Arrow schema of the query's rows.
+
+    It makes only the columns of the schema, which are any columns of the payload, in any order.
+    """
 
     def __init__(self, schema: pa.Schema, recording: RecordingState, times: TimestampFrom | None) -> None:
         self._schema = schema
         self._own = pa.schema([field for field in schema if not field.name.startswith(METADATA_PREFIX)])
-        self._metadata = [field for field in schema if field.name.startswith(METADATA_PREFIX)]
+        self._metadata = pa.schema([field for field in schema if field.name.startswith(METADATA_PREFIX)])
+        self._recording = recording
         self._times = times
-        # These are constant in a recording: one array is made and sliced for each batch.
-        self._constant: dict[str, pa.Array[Any]] = {
-            "channel": repeated(recording.channel, pa.string(), BATCH_ROWS),
-            "streamId": repeated(recording.stream_id, pa.int32(), BATCH_ROWS),
-            "sessionId": repeated(recording.session_id, pa.int32(), BATCH_ROWS),
-            "recordingId": repeated(recording.recording_id, pa.int64(), BATCH_ROWS),
-        }
-        self._no_time = pa.nulls(BATCH_ROWS, MICROSECONDS)
+        self._constants = ConstantColumns()
+
+    @property
+    def fields(self) -> frozenset[str]:
+        """The fields of small values that the columns need, for :func:`read_range`."""
+        return frozenset(_FIELDS[name] for name in self._schema.names if name in _FIELDS)
 
     def raw(self, rows: Rows) -> pa.RecordBatch:
         """Return one row per message, with unchanged bytes."""
-        return self._batch(self._schema, "", {"value": lambda: rows.values} | self._of_rows(rows), len(rows))
+        return _batch(self._schema, {VALUE: rows.values}, self._of_messages(rows))
 
     def raw_metadata(self, rows: Rows) -> pa.RecordBatch:
         """Return the metadata columns of messages with unchanged bytes."""
-        return self._batch(pa.schema(self._metadata), METADATA_PREFIX, self._of_rows(rows), len(rows))
-
-    def _of_rows(self, rows: Rows) -> dict[str, Column]:
-        return {
-            "position": lambda: rows.positions,
-            "reservedValue": lambda: rows.reserved,
-            "timestamp": lambda: self._timestamps(rows),
-        }
+        return _batch(self._metadata, {}, _prefixed(self._of_messages(rows)))
 
     def framed(self, found: SmallValues | PlacedGroup) -> pa.RecordBatch:
         """Return the rows of values in the wire format."""
-        value = values_of(found)
-        return self._with_metadata([value] if self._own.names else [], _of_values(found), len(value))
+        if any(name != VALUE for name in self._own.names):
+            raise _other_content(found, "Arrow batches", "framed")
+        own = {VALUE: values_of(found)} if self._own.names else {}
+        return _batch(self._schema, own, self._of_values(found))
 
     def framed_metadata(self, found: SmallValues | PlacedGroup) -> pa.RecordBatch:
         """Return the metadata columns of values in the wire format."""
-        return self._batch(pa.schema(self._metadata), METADATA_PREFIX, _of_values(found), len(values_of(found)))
+        return _batch(self._metadata, {}, self._of_values(found))
 
     @staticmethod
     def is_arrow(found: SmallValues | PlacedGroup) -> bool:
@@ -171,42 +171,81 @@ class RowDecoder:
             raise _other_content(found, "Arrow batches", "framed")
         first = 0
         try:
-            for batch in decode_batches(found.group.payload, found.group.header.rows):
-                rows = conform(batch, self._own)
-                if rows.num_rows:
-                    yield self._with_metadata(rows.columns, _of_group(found, first, rows.num_rows), rows.num_rows)
-                first += rows.num_rows
+            for batch in decode_batches(found.group.payload, found.group.header.rows, self._own):
+                if batch.num_rows:
+                    own = dict(zip(self._own.names, batch.columns, strict=True))
+                    yield _batch(self._schema, own, self._of_group(found, first, batch.num_rows))
+                first += batch.num_rows
         except DataFormatError as error:
             raise DataFormatError(
                 f"the group at position {found.group.position}: {error.what}", remedy=error.remedy
             ) from error
 
-    def _with_metadata(self, own: list[pa.Array[Any]], columns: Mapping[str, Column], rows: int) -> pa.RecordBatch:
-        if not self._metadata:
-            return pa.RecordBatch.from_arrays(own, schema=self._schema)
-        extra = self._batch(pa.schema(self._metadata), METADATA_PREFIX, columns, rows)
-        by_name = dict(zip(self._own.names, own, strict=True)) | dict(
-            zip(extra.schema.names, extra.columns, strict=True)
+    def _of_messages(self, rows: Rows) -> dict[str, Column]:
+        return self._of_recording(len(rows)) | {
+            "position": lambda: rows.positions,
+            "reservedValue": lambda: rows.reserved,
+            "timestamp": lambda: self._timestamps(rows),
+        }
+
+    def _of_values(self, found: SmallValues | PlacedGroup) -> dict[str, Column]:
+        if isinstance(found, PlacedGroup):
+            if self.is_arrow(found):
+                raise _other_content(found, "values", "arrow")
+            return self._of_group(found, 0, 1)
+        fields = found.values.fields
+        return _prefixed(
+            self._of_recording(len(found.values))
+            | {
+                "position": lambda: found.positions,
+                "reservedValue": lambda: found.reserved,
+                "timestamp": lambda: _from_ns(fields["published"]),
+                "writer": lambda: fields["writer"],
+                "batch": lambda: fields["batch"],
+                "partition": lambda: fields["partition"],
+                "row": lambda: fields["row"],
+            }
         )
-        return pa.RecordBatch.from_arrays([by_name[name] for name in self._schema.names], schema=self._schema)
 
-    def _batch(self, schema: pa.Schema, prefix: str, columns: Mapping[str, Column], rows: int) -> pa.RecordBatch:
-        arrays = []
-        for field in schema:
-            name = field.name.removeprefix(prefix)
-            arrays.append(columns[name]() if name in columns else self._same(self._constant[name], rows))
-        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    def _of_group(self, found: PlacedGroup, first: int, rows: int) -> dict[str, Column]:
+        header, column = found.group.header, self._constants.column
+        row = header.row + first
+        return _prefixed(
+            self._of_recording(rows)
+            | {
+                "position": lambda: column("position", found.group.position, rows),
+                "reservedValue": lambda: column("reservedValue", found.reserved, rows),
+                "timestamp": lambda: column("timestamp", _microseconds(header.published_ns), rows),
+                "writer": lambda: column("writer", header.writer, rows),
+                "batch": lambda: column("batch", header.batch, rows),
+                "partition": lambda: column("partition", header.partition, rows),
+                "row": lambda: pa.array(np.arange(row, row + rows, dtype=np.int64)),
+            }
+        )
 
-    @staticmethod
-    def _same(constant: pa.Array[Any], rows: int) -> pa.Array[Any]:
-        return constant.slice(0, rows) if rows <= len(constant) else pa.repeat(constant[0], rows)
+    def _of_recording(self, rows: int) -> dict[str, Column]:
+        recording, column = self._recording, self._constants.column
+        return {
+            "channel": lambda: column("channel", recording.channel, rows),
+            "streamId": lambda: column("streamId", recording.stream_id, rows),
+            "sessionId": lambda: column("sessionId", recording.session_id, rows),
+            "recordingId": lambda: column("recordingId", recording.recording_id, rows),
+        }
 
     def _timestamps(self, rows: Rows) -> pa.Array[Any]:
         if self._times is None:
-            return (
-                self._same(self._no_time, len(rows)) if len(rows) <= BATCH_ROWS else pa.nulls(len(rows), MICROSECONDS)
-            )
+            return pa.nulls(len(rows), MICROSECONDS)
         return _from_ns(publish_times(rows, self._times))
+
+
+def _prefixed(columns: Mapping[str, Column]) -> dict[str, Column]:
+    return {METADATA_PREFIX + name: column for name, column in columns.items()}
+
+
+def _batch(schema: pa.Schema, own: Mapping[str, pa.Array[Any]], columns: Mapping[str, Column]) -> pa.RecordBatch:
+    """Return the columns of ``schema``: some of ``own``, and some of ``columns``, which are made now."""
+    arrays = [own[name] if name in own else columns[name]() for name in schema.names]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def publish_times(rows: Rows, times: TimestampFrom) -> pa.Array[Any]:
@@ -229,7 +268,7 @@ def publish_times(rows: Rows, times: TimestampFrom) -> pa.Array[Any]:
 def values_of(found: SmallValues | PlacedGroup) -> pa.Array[Any]:
     """Return the values (binary) of messages in the wire format. Raises DataFormatError for Arrow batches."""
     if isinstance(found, SmallValues):
-        return found.values.values
+        return found.values.fields[VALUE]
     if found.group.header.content is not Content.BYTES:
         raise _other_content(found, "values", "arrow")
     payload = found.group.payload
@@ -237,36 +276,13 @@ def values_of(found: SmallValues | PlacedGroup) -> pa.Array[Any]:
     return pa.Array.from_buffers(pa.binary(), 1, [None, offsets, payload])
 
 
-def _of_values(found: SmallValues | PlacedGroup) -> dict[str, Column]:
-    if isinstance(found, PlacedGroup):
-        return _of_group(found, 0, 1)
-    values = found.values
-    return {
-        "position": lambda: found.positions,
-        "reservedValue": lambda: found.reserved,
-        "timestamp": lambda: _from_ns(values.published),
-        "writer": lambda: values.writers,
-        "batch": lambda: values.batches,
-        "partition": lambda: values.partitions,
-        "row": lambda: values.rows,
-    }
-
-
-def _of_group(found: PlacedGroup, first: int, rows: int) -> dict[str, Column]:
-    header: Header = found.group.header
-    return {
-        "position": lambda: repeated(found.group.position, pa.int64(), rows),
-        "reservedValue": lambda: repeated(found.reserved, pa.int64(), rows),
-        "timestamp": lambda: _from_ns(repeated(header.published_ns, pa.int64(), rows)),
-        "writer": lambda: repeated(header.writer, pa.string(), rows),
-        "batch": lambda: repeated(header.batch, pa.int64(), rows),
-        "partition": lambda: repeated(header.partition, pa.int32(), rows),
-        "row": lambda: pa.array(np.arange(header.row + first, header.row + first + rows, dtype=np.int64)),
-    }
-
-
 def _from_ns(times: pa.Array[Any]) -> pa.Array[Any]:
-    return pc.divide(times, 1000).cast(MICROSECONDS)
+    return pc.divide(times, NS_PER_US).cast(MICROSECONDS)
+
+
+def _microseconds(time_ns: int) -> int:
+    """Return the time in µs, rounded towards 0 as ``_from_ns`` does."""
+    return time_ns // NS_PER_US if time_ns >= 0 else -(-time_ns // NS_PER_US)
 
 
 def _other_content(found: SmallValues | PlacedGroup, expected: str, other: str) -> DataFormatError:

@@ -12,7 +12,7 @@ from aeron_spark.aeron.sbe_decoder import SbeDecoder
 from aeron_spark.errors import DataFormatError
 from aeron_spark.log.api import Log, Range
 from aeron_spark.log.columns import METADATA_PREFIX, POSITION
-from aeron_spark.log.decoding import RowDecoder, SmallValues, of_recording, read_range, values_of
+from aeron_spark.log.decoding import VALUE, RowDecoder, SmallValues, of_recording, read_range, values_of
 from aeron_spark.options import TimestampFrom
 from aeron_spark.sbe.table import DecodeTable
 from aeron_spark.wire.chunk import decode, is_framed
@@ -87,7 +87,8 @@ def read_sbe(
                 _refuse_framed(messages)
                 yield from rows.decode(messages.values, messages.positions, of_messages)
         else:
-            for found in read_range(log, wanted):
+            fields = {VALUE} if decoder is None else {VALUE, *decoder.fields}
+            for found in read_range(log, wanted, fields):
                 of_values = None if decoder is None else decoder.framed_metadata(found)
                 positions = found.positions if isinstance(found, SmallValues) else pa.array([found.position])
                 yield from rows.decode(values_of(found), positions, of_values)
@@ -112,7 +113,6 @@ def _refuse_framed(messages: Rows) -> None:
         )
 
 
-VALUE: Final = "value"
 POSITION_NAME: Final = "position"
 
 

@@ -15,11 +15,11 @@ from typing import Any, Final, NamedTuple, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from aeron_spark.aeron.framed_values import encode_values
 from aeron_spark.wire.arrow import BatchEncoder, encode_batch, encode_parts, split_rows
 from aeron_spark.wire.chunk import Content, Header, Payload, payload_limit
 from aeron_spark.wire.stream_rpc import LastCommitted, StagedPart
-from aeron_spark.wire.values import encode_values, runs, value_at
-
+from aeron_spark.wire.values import runs, value_at
 
 PART_BYTES: Final = 32 << 10  # of a column, from which on its encoding as a view is faster than a copy
 
@@ -148,8 +148,8 @@ class RowSink(Protocol):
 class RowEncoder:
     """Encodes the rows of one task for a sink; ``rows`` counts the rows of all calls. For one thread.
 
-    ``reuses_memory``: the sink needs a group as one buffer, and does not use it after ``put_group`` returns, so the next
-    group can have the same memory. ``clock`` gives ns since 1970.
+    ``reuses_memory``: the sink needs each group as one buffer, and does not use it after ``put_group`` returns, so the
+    next group can have the same memory. ``clock`` gives ns since 1970.
     """
 
     def __init__(

@@ -103,7 +103,7 @@ class Task:
                 yield decoder.raw(rows)
             return
         with of_recording(wanted.key):
-            for found in read_range(log, wanted):
+            for found in read_range(log, wanted, decoder.fields):
                 # The schema of Arrow batches with one column 'value' is that of framed values: check each group.
                 if self.payload == "arrow" or (self.options.payload == "auto" and decoder.is_arrow(found)):
                     yield from decoder.arrow(found)

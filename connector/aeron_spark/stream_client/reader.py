@@ -26,7 +26,7 @@ from aeron_spark.stream_client.positions import Positions, check_epochs, set_pos
 from aeron_spark.stream_client.server_log import ServerLog
 from aeron_spark.stream_client.session import StreamSession
 from aeron_spark.stream_client.staging import OUTAGE, check_partition
-from aeron_spark.wire.arrow import conform, decode_batches
+from aeron_spark.wire.arrow import decode_batches
 from aeron_spark.wire.stream_rpc import AwaitCommits
 
 READ_BYTES: Final = 16 << 20  # of the log, read from one partition before the next one has its turn
@@ -207,7 +207,7 @@ class StreamReader:
                 yield rows.positions[0].as_py(), decoder.raw(rows)
             return
         with of_recording(wanted.key):
-            for found in read_range(self._log, wanted):
+            for found in read_range(self._log, wanted, self._decoder(state).fields):
                 if self.payload == "arrow" and isinstance(found, PlacedGroup) and RowDecoder.is_arrow(found):
                     yield found.position, self._decode_arrow(found, state)
                 else:
@@ -223,7 +223,7 @@ class StreamReader:
         if self._metadata:
             parts = list(self._decoder(state).arrow(found))
         else:
-            parts = [conform(batch, schema) for batch in decode_batches(group.payload, group.header.rows)]
+            parts = list(decode_batches(group.payload, group.header.rows, schema))
         # A group becomes one batch, so that no consumer position lies inside a yielded batch.
         return parts[0] if len(parts) == 1 else pa.Table.from_batches(parts, schema).combine_chunks().to_batches()[0]
 

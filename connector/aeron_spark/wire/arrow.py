@@ -201,9 +201,7 @@ def _column(column: pa.Array[Any], field: pa.Field[Any], data: pa.Schema, target
     try:
         return column if column.type.equals(field.type) else column.cast(field.type)
     except pa.ArrowException as error:
-        raise _schema_error(
-            data, target, f"the column {field.name!r} does not fit {field.type}: {error}"
-        ) from error
+        raise _schema_error(data, target, f"the column {field.name!r} does not fit {field.type}: {error}") from error
 
 
 def _have_same_rows(actual: pa.DataType, wanted: pa.DataType) -> bool:

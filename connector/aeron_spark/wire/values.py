@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -45,7 +45,7 @@ class Rows:
 
 
 def repeated(value: int | str, kind: pa.DataType, rows: int) -> pa.Array[Any]:
-    """Return an array that contains ``value`` ``rows`` times, of an integer type or string.
+    """Return an array that contains ``value`` ``rows`` times, of an integer type, string or timestamp.
 
     Does not use ``pa.scalar``, which imports an installed pandas and delays a new worker by 0.2 s.
     """
@@ -66,20 +66,38 @@ ENCODED_BYTES: Final = 16 << 20  # of one array of encoded messages; bounds the 
 _WHOLE: Final = FIRST | LAST
 
 
+FIELDS: Final[Mapping[str, pa.DataType]] = {
+    "value": pa.binary(),
+    "published": pa.int64(),  # ns since 1970
+    "writer": pa.string(),
+    "batch": pa.int64(),
+    "partition": pa.int32(),
+    "row": pa.int64(),
+}
+"""The fields of a value and its header, with the types of their arrays."""
+
+
 @dataclass(frozen=True, slots=True)
 class Values:
-    """Consecutive values with the fields of their headers. ``begin`` is the index of the first message."""
+    """Consecutive values. ``begin`` is the index of the first message, ``fields`` has arrays of ``count`` rows.
+
+    It has those of :data:`FIELDS` that were wanted.
+    """
 
     begin: int
-    values: pa.Array[Any]  # binary
-    published: pa.Array[Any]  # int64, ns since 1970
-    writers: pa.Array[Any]  # string
-    batches: pa.Array[Any]  # int64
-    partitions: pa.Array[Any]  # int32
-    rows: pa.Array[Any]  # int64
+    count: int
+    fields: Mapping[str, pa.Array[Any]]
 
     def __len__(self) -> int:
-        return len(self.values)
+        return self.count
+
+    def head(self, count: int) -> Values:
+        """Return the first ``count`` values."""
+        return Values(self.begin, count, {name: array.slice(0, count) for name, array in self.fields.items()})
+
+
+# Decodes consecutive messages from an index on, like ``decode_values``.
+ValueDecoder = Callable[["pa.Array[Any]", int], Values]
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,15 +194,15 @@ def _binary_array(ends: list[int], parts: list[Any]) -> pa.Array[Any]:
     return pa.Array.from_buffers(pa.binary(), len(ends) - 1, [None, offsets, pa.py_buffer(b"".join(parts))])
 
 
-def decode_values(messages: pa.Array[Any], begin: int = 0) -> Values:
-    """Decode consecutive messages from index ``begin``, as long as each is one complete value.
+def decode_values(messages: pa.Array[Any], begin: int = 0, wanted: Collection[str] = FIELDS) -> Values:
+    """Decode the ``wanted`` fields of consecutive messages from index ``begin``, as long as each is one complete value.
 
     Stops, possibly at the first message, before a chunk of several, an arrow group or an invalid message, which
     ``decode`` and a Reassembler must process. Never raises because of the content of messages.
     """
     offsets = _offsets(messages)
     data = memoryview(messages.buffers()[2] or b"")
-    crc32, fmt, writer_data, writer = zlib.crc32, _PrefixFormat(0), b"", ""
+    crc32, fmt, writer_data, writer = zlib.crc32, _PrefixFormat(_WHOLE_VALUE), b"", ""
     payloads: list[memoryview] = []
     ends, published, writers, batches, partitions, rows = [0], [], [], [], [], []
     size, at = 0, offsets[begin]
@@ -220,15 +238,13 @@ def decode_values(messages: pa.Array[Any], begin: int = 0) -> Values:
         partitions.append(partition)
         rows.append(row)
         at = end
-    return Values(
-        begin,
-        _binary_array(ends, payloads),
-        pa.array(published, pa.int64()),
-        pa.array(writers, pa.string()),
-        pa.array(batches, pa.int64()),
-        pa.array(partitions, pa.int32()),
-        pa.array(rows, pa.int64()),
-    )
+    numbers = {"published": published, "writer": writers, "batch": batches, "partition": partitions, "row": rows}
+    fields: dict[str, pa.Array[Any]] = {
+        name: pa.array(numbers[name], FIELDS[name]) for name in numbers if name in wanted
+    }
+    if "value" in wanted:
+        fields["value"] = _binary_array(ends, payloads)
+    return Values(begin, len(rows), fields)
 
 
 # The first eight bytes as one number. It is equal for all whole values of a writer, so one comparison checks all.
@@ -254,21 +270,23 @@ class _PrefixFormat:
 
 
 def read_groups(
-    reassembler: Reassembler, messages: pa.Array[Any], positions: pa.Array[Any]
+    reassembler: Reassembler, messages: pa.Array[Any], positions: pa.Array[Any], decoder: ValueDecoder = decode_values
 ) -> Iterator[Values | Group]:
     """Yield the content of one recording's messages in order: runs of small values, and other complete groups.
 
-    Raises DataFormatError at the first invalid message, after yielding the content before it.
+    ``decoder`` is ``decode_values``, or a faster equivalent. Raises DataFormatError at the first invalid message, after
+    yielding the content before it.
     """
     index = 0
     data, offsets = memoryview(messages.buffers()[2] or b""), _offsets(messages)
     while index < len(messages):
-        values = decode_values(messages, index)
-        if len(values):
-            reassembler.interrupt()
-            yield values
-            index += len(values)
-            continue
+        if _begins_like_a_value(data[offsets[index] : offsets[index + 1]]):
+            values = decoder(messages, index)
+            if len(values):
+                reassembler.interrupt()
+                yield values
+                index += len(values)
+                continue
         position = positions[index].as_py()
         try:
             message = decode(data[offsets[index] : offsets[index + 1]])
@@ -278,6 +296,16 @@ def read_groups(
         if group is not None:
             yield group
         index += 1
+
+
+def bounds(values: pa.Array[Any], index: int) -> tuple[int, int]:
+    """Return the first byte of the value at ``index``, and the end of the last value, in the array's bytes."""
+    offsets = _offsets(values)
+    return offsets[min(index, len(offsets) - 1)], offsets[-1]
+
+
+def _begins_like_a_value(message: memoryview) -> bool:
+    return len(message) >= FIXED_BYTES and _PREFIX.unpack_from(message)[0] & _PREFIX_MASK == _WHOLE_VALUE
 
 
 def _offsets(values: pa.Array[Any]) -> memoryview:

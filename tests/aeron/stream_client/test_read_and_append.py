@@ -114,7 +114,7 @@ def test_framed_and_arrow_rows_can_have_any_size(server: Server, session: Stream
         found: list[bytes] = []
         for one in read_range(log, wanted):
             if isinstance(one, SmallValues):
-                found += one.values.values.to_pylist()
+                found += one.values.fields["value"].to_pylist()
             elif payload == "arrow":
                 for batch in decode_batches(one.group.payload):
                     found += batch.column("value").to_pylist()

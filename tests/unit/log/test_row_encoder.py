@@ -1,4 +1,4 @@
-"""The payloads of Arrow batches: a large batch is encoded as views of its columns where the sink takes several buffers."""
+"""The payloads of Arrow batches: for a sink that takes several buffers, large columns are not copied."""
 
 from __future__ import annotations
 

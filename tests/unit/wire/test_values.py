@@ -15,7 +15,7 @@ from aeron_spark.errors import DataFormatError, OptionError
 from aeron_spark.wire import values as values_module
 from aeron_spark.wire.chunk import Content, Header, decode, encode
 from aeron_spark.wire.groups import Group, Reassembler, split
-from aeron_spark.wire.values import Run, Values, decode_values, encode_values, read_groups, runs, value_at
+from aeron_spark.wire.values import FIELDS, Run, Values, decode_values, encode_values, read_groups, runs, value_at
 from tests.unit.wire.test_chunk import LITERAL, LITERAL_HEADER, changed
 
 HEADER = Header(Content.BYTES, 0, published_ns=77, batch=4, partition=2, writer="writer-1")
@@ -26,8 +26,7 @@ def binary(*values: bytes) -> pa.Array[Any]:
 
 
 def rows_of(found: Values) -> list[tuple[Any, ...]]:
-    columns = (found.values, found.published, found.writers, found.batches, found.partitions, found.rows)
-    return list(zip(*(column.to_pylist() for column in columns), strict=True))
+    return list(zip(*(found.fields[name].to_pylist() for name in FIELDS), strict=True))
 
 
 def test_a_literal_message_is_encoded_and_decoded() -> None:
@@ -49,7 +48,7 @@ def test_every_message_equals_the_result_of_encode(kind: pa.DataType, window: sl
     assert encoded.to_pylist() == expected
     assert encoded.type == pa.binary()
     encoded.validate(full=True)
-    assert decode_values(encoded).values.to_pylist() == [text.encode() for text in texts[window]]
+    assert decode_values(encoded).fields["value"].to_pylist() == [text.encode() for text in texts[window]]
 
 
 @pytest.mark.parametrize("kind", [pa.binary(), pa.large_string()], ids=str)
@@ -66,11 +65,22 @@ def test_no_values_are_no_messages() -> None:
         assert list(runs(empty, max_message_bytes=1000)) == []
 
 
+@pytest.mark.parametrize("wanted", [(), ("value",), ("row", "writer"), tuple(FIELDS)], ids=str)
+def test_only_wanted_fields_are_decoded(wanted: tuple[str, ...]) -> None:
+    found = decode_values(encode_values(binary(b"a", b"b"), HEADER, 5), 0, wanted)
+    assert len(found) == 2
+    every = decode_values(encode_values(binary(b"a", b"b"), HEADER, 5)).fields
+    assert found.fields == {name: every[name] for name in wanted}
+    assert {name: array.to_pylist() for name, array in found.head(1).fields.items()} == {
+        name: every[name].to_pylist()[:1] for name in wanted
+    }
+
+
 def test_messages_of_several_writers_keep_their_writers() -> None:
     headers = [replace(HEADER, total=1, row=row, writer=writer) for row, writer in enumerate(["a", "b", "", "bb", "a"])]
     found = decode_values(binary(*(encode(header, b"x") for header in headers)))
-    assert found.writers.to_pylist() == ["a", "b", "", "bb", "a"]
-    assert found.rows.to_pylist() == [0, 1, 2, 3, 4]
+    assert found.fields["writer"].to_pylist() == ["a", "b", "", "bb", "a"]
+    assert found.fields["row"].to_pylist() == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(
@@ -80,6 +90,7 @@ def test_messages_of_several_writers_keep_their_writers() -> None:
         LITERAL[:71],
         LITERAL[:80],
         b"raw bytes of another program, longer than the header of a chunk ..............",
+        changed(0, bytes(8)),
         changed(4, b"\x02"),
         changed(5, b"\x02"),
         changed(6, b"\x01"),
@@ -95,10 +106,10 @@ def test_messages_of_several_writers_keep_their_writers() -> None:
 def test_decoding_stops_before_a_message_that_is_not_a_whole_valid_value(message: bytes) -> None:
     before, after = encode(replace(HEADER, total=1), b"1"), encode(replace(HEADER, total=1), b"3")
     messages = binary(before, message, after)
-    assert decode_values(messages).values.to_pylist() == [b"1"]
+    assert decode_values(messages).fields["value"].to_pylist() == [b"1"]
     assert len(decode_values(messages, 1)) == 0
     found = decode_values(messages, 2)
-    assert (found.begin, found.values.to_pylist()) == (2, [b"3"])
+    assert (found.begin, found.fields["value"].to_pylist()) == (2, [b"3"])
 
 
 def test_a_message_with_a_flipped_bit_is_not_decoded() -> None:
@@ -112,9 +123,12 @@ def test_a_message_with_a_flipped_bit_is_not_decoded() -> None:
 def test_values_beyond_the_limit_of_an_array_are_in_the_next_array(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(values_module, "_MAX_ARRAY_BYTES", 6)
     messages = encode_values(binary(b"abc", b"def", b"g"), HEADER, 0)
-    assert decode_values(messages).values.to_pylist() == [b"abc", b"def"]
+    assert decode_values(messages).fields["value"].to_pylist() == [b"abc", b"def"]
     found = list(read_groups(Reassembler(), messages, pa.array([0, 32, 64])))
-    assert [part.values.to_pylist() for part in found if isinstance(part, Values)] == [[b"abc", b"def"], [b"g"]]
+    assert [part.fields["value"].to_pylist() for part in found if isinstance(part, Values)] == [
+        [b"abc", b"def"],
+        [b"g"],
+    ]
 
 
 def test_a_large_value_is_a_run_of_its_own() -> None:
@@ -150,7 +164,7 @@ def test_values_and_groups_are_decoded_in_their_order() -> None:
     reassembler = Reassembler()
     found = list(read_groups(reassembler, messages, pa.array(range(64, 64 + 100 * len(messages), 100))))
     assert [
-        part.values.to_pylist() if isinstance(part, Values) else (part.position, part.payload.to_pybytes())
+        part.fields["value"].to_pylist() if isinstance(part, Values) else (part.position, part.payload.to_pybytes())
         for part in found
     ] == [[b"0"], (264, b"a larger value"), [b"1"], [b"2", b"3"], (864, b"arrow")]
     assert [part.begin for part in found if isinstance(part, Values)] == [0, 4, 6]
@@ -163,7 +177,7 @@ def test_an_invalid_message_is_an_error_after_the_values_before_it() -> None:
     groups = read_groups(Reassembler(), binary(LITERAL, b"raw"), pa.array([0, 128]))
     found = next(groups)
     assert isinstance(found, Values)
-    assert found.values.to_pylist() == [b"hello"]
+    assert found.fields["value"].to_pylist() == [b"hello"]
     with pytest.raises(DataFormatError, match="it has 3 bytes"):
         next(groups)
 
@@ -190,8 +204,8 @@ def test_any_values_can_be_encoded_and_decoded(values: list[bytes], room: int, f
     rows, found = [], []
     for got in read_groups(Reassembler(), pa.array(messages, pa.binary()), pa.array(range(len(messages)), pa.int64())):
         if isinstance(got, Values):
-            found += got.values.to_pylist()
-            rows += got.rows.to_pylist()
+            found += got.fields["value"].to_pylist()
+            rows += got.fields["row"].to_pylist()
         else:
             found.append(got.payload.to_pybytes())
             rows.append(got.header.row)

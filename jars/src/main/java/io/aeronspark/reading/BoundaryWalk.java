@@ -4,8 +4,15 @@ import static io.aeron.logbuffer.FrameDescriptor.BEGIN_FRAG_FLAG;
 import static io.aeron.logbuffer.FrameDescriptor.END_FRAG_FLAG;
 import static io.aeron.logbuffer.FrameDescriptor.FRAME_ALIGNMENT;
 import static io.aeron.protocol.DataHeaderFlyweight.HEADER_LENGTH;
+import static io.aeronspark.wire.ChunkLayout.FIRST_OF_GROUP;
+import static io.aeronspark.wire.ChunkLayout.FLAGS_OFFSET;
+import static io.aeronspark.wire.ChunkLayout.GROUP_OFFSET;
+import static io.aeronspark.wire.ChunkLayout.LAST_OF_GROUP;
+import static io.aeronspark.wire.ChunkLayout.MAGIC;
+import static io.aeronspark.wire.ChunkLayout.ROWS_OFFSET;
 
 import io.aeron.Image;
+import io.aeronspark.wire.ChunkLayout;
 import java.io.File;
 import java.nio.ByteOrder;
 import java.nio.MappedByteBuffer;
@@ -25,14 +32,6 @@ import org.agrona.concurrent.UnsafeBuffer;
  */
 public final class BoundaryWalk extends FrameScanner
 {
-    // The chunk header of docs/wire-format.md; all numbers are little-endian.
-    private static final int CHUNK_MAGIC = 0x31467341; // "AsF1"
-    private static final int CHUNK_HEADER_LENGTH = 72;
-    private static final int CHUNK_FLAGS_OFFSET = 6;
-    private static final int CHUNK_ROWS_OFFSET = 12;
-    private static final int CHUNK_GROUP_OFFSET = 16;
-    private static final int FIRST_OF_GROUP = 1;
-    private static final int LAST_OF_GROUP = 2;
     private static final long NONE = -1;
 
     private final boolean framed;
@@ -170,11 +169,12 @@ public final class BoundaryWalk extends FrameScanner
         chunkFlags = FIRST_OF_GROUP | LAST_OF_GROUP;
         chunkRows = 1;
         chunkGroup = NONE;
-        if (framed && length >= CHUNK_HEADER_LENGTH && buffer.getInt(offset, ByteOrder.LITTLE_ENDIAN) == CHUNK_MAGIC)
+        final boolean isLongEnough = length >= ChunkLayout.HEADER_LENGTH;
+        if (framed && isLongEnough && buffer.getInt(offset, ByteOrder.LITTLE_ENDIAN) == MAGIC)
         {
-            chunkFlags = buffer.getByte(offset + CHUNK_FLAGS_OFFSET);
-            chunkRows = buffer.getInt(offset + CHUNK_ROWS_OFFSET, ByteOrder.LITTLE_ENDIAN) & 0xFFFF_FFFFL;
-            chunkGroup = buffer.getLong(offset + CHUNK_GROUP_OFFSET, ByteOrder.LITTLE_ENDIAN);
+            chunkFlags = buffer.getByte(offset + FLAGS_OFFSET);
+            chunkRows = buffer.getInt(offset + ROWS_OFFSET, ByteOrder.LITTLE_ENDIAN) & 0xFFFF_FFFFL;
+            chunkGroup = buffer.getLong(offset + GROUP_OFFSET, ByteOrder.LITTLE_ENDIAN);
         }
     }
 
