@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from aeron_spark.aeron.archive import ArchiveAddress, archive_of
+from aeron_spark.aeron.archive import archive_of
+from aeron_spark.aeron.recording import ArchiveAddress
 from aeron_spark.errors import ConnectError
 from aeron_spark.node.liveness import driver_liveness
 from aeron_spark.waiting import wait_for

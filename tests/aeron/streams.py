@@ -14,10 +14,11 @@ import pyarrow as pa
 
 from aeron_spark import node as nodes
 from aeron_spark.aeron import client as clients
-from aeron_spark.aeron.archive import Archive, ArchiveAddress, Recording, archive_of
+from aeron_spark.aeron.archive import Archive, archive_of
 from aeron_spark.aeron.client import client_of
 from aeron_spark.aeron.jvm import jclass
 from aeron_spark.aeron.publication import BatchPublication
+from aeron_spark.aeron.recording import ArchiveAddress, Recording
 from aeron_spark.direct.appender import DirectAppender
 from aeron_spark.direct.archives import embedded
 from aeron_spark.direct.publisher import close_all as close_publications

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from aeron_spark import node
-from aeron_spark.aeron.archive import DORMANT_AFTER_S, Archive, ArchiveAddress, Recording, archive_of
+from aeron_spark.aeron.archive import DORMANT_AFTER_S, Archive, archive_of
 from aeron_spark.aeron.client import client_of
+from aeron_spark.aeron.recording import ArchiveAddress, Recording
 from aeron_spark.direct.archive_log import ArchiveLog
 from aeron_spark.direct.archives import StreamAddress, embedded
 from aeron_spark.errors import ConnectError, TransportError

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from aeron_spark import node as nodes
-from aeron_spark.aeron.archive import ArchiveAddress
+from aeron_spark.aeron.recording import ArchiveAddress
 from aeron_spark.direct.recordings import RecordingWarning
 from aeron_spark.errors import ConnectError, OptionError, RefusedError, SetupError
 from aeron_spark.node import NodeHandle

@@ -60,7 +60,7 @@ HOMES: Final = {
 
 # Modules without a clock, entropy and I/O: these are arguments, which tests can choose.
 PURE: Final = {
-    *("backup.catalog", "backup.findings", "backup.frames", "backup.manifest", "streams.cut"),
+    *("aeron.archive_catalog", "backup.findings", "backup.frames", "backup.manifest", "streams.cut"),
     *("sbe.columns", "sbe.model", "sbe.settings", "sbe.table", "sbe.types"),
     *("rows", "wire", "protocol", "log.epochs", "log.losses", "log.offsets", "log.planning"),
     *("streams.journal_records", "streams.ledger", "streams.model", "streams.reader_leases"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +15,7 @@ from aeron_spark.aeron.client import Client, client_of, require_open
 from aeron_spark.aeron.exceptions import CORRECT_CHANNEL, archive_error_code, java_errors
 from aeron_spark.aeron.interruptible import Interruptible, interruptible
 from aeron_spark.aeron.jvm import jclass
+from aeron_spark.aeron.recording import ArchiveAddress, Recording
 from aeron_spark.errors import ConnectError, RefusedError, SetupError, TransportError, WaitTimeout
 from aeron_spark.process_cache import ProcessCache
 from aeron_spark.transport.recording_start import without_start
@@ -38,42 +39,6 @@ UNAUTHORISED_ACTION: Final = 13
 
 NON_BLOCKING_METHODS: Final = frozenset({"state", "archiveId", "checkForErrorResponse", "pollForErrorResponse"})
 DELETE_IN_PROGRESS_TEXTS: Final = ("due to an outstanding delete operation", "another delete operation in progress")
-
-
-@dataclass(frozen=True, slots=True)
-class ArchiveAddress:
-    """How to reach an archive. ``name`` identifies it in offsets; ``local``: it uses the client's own media driver."""
-
-    name: str
-    aeron_dir: str
-    control_channel: str
-    control_stream_id: int = 10
-    response_channel: str = "aeron:ipc?term-length=64k"
-    replay_channel: str = "aeron:ipc"
-    local: bool = True
-    archive_dir: str = ""
-    credentials_file: str = field(default="", repr=False)
-    timeout: float = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class Recording:
-    """A recording's entry in the archive's catalog; ``stop_position`` is None while the recording is active."""
-
-    id: int
-    start_timestamp: int
-    stop_timestamp: int | None
-    start_position: int
-    stop_position: int | None
-    initial_term_id: int
-    segment_length: int
-    term_length: int
-    mtu: int
-    session_id: int
-    stream_id: int
-    channel: str
-    original_channel: str
-    source: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-from aeron_spark.aeron.archive import Archive, Recording
+from aeron_spark.aeron.archive import Archive
 from aeron_spark.aeron.jvm import jclass
+from aeron_spark.aeron.recording import Recording, segment_at
 from aeron_spark.aeron.replay import replay
-from aeron_spark.aeron.row_sources import segment_at
 from aeron_spark.transport.channel_parameters import FRAME_ALIGNMENT
 from aeron_spark.waiting import Deadline
 

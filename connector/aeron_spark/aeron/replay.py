@@ -9,10 +9,11 @@ from typing import Any, Final
 
 import jpype
 
-from aeron_spark.aeron.archive import MAX_REPLAYS, Archive, Recording
+from aeron_spark.aeron.archive import MAX_REPLAYS, Archive
 from aeron_spark.aeron.client import image_of
 from aeron_spark.aeron.exceptions import archive_error_code, describe, java_errors
 from aeron_spark.aeron.jvm import jclass
+from aeron_spark.aeron.recording import Recording
 from aeron_spark.errors import DataFormatError, TransportError
 from aeron_spark.waiting import Deadline, wait_for
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
@@ -11,10 +10,10 @@ from typing import Any, Final, Protocol
 import jpype
 import pyarrow as pa
 
-from aeron_spark.aeron.archive import Recording
 from aeron_spark.aeron.attached_threads import enter_java
 from aeron_spark.aeron.exceptions import describe
 from aeron_spark.aeron.jvm import jclass
+from aeron_spark.aeron.recording import Recording, segment_at
 from aeron_spark.aeron.replay import Replay
 from aeron_spark.errors import DataFormatError, TransportError
 from aeron_spark.waiting import Deadline
@@ -132,15 +131,6 @@ def _begin(helper: Any, value_bytes: int, rows: int) -> _Memory:
         memory.capacity,
     )
     return memory
-
-
-def segment_at(folder: Path, recording: Recording, position: int) -> tuple[Path, int] | None:
-    """Return the segment file with ``position``, and the position of its first byte; None if it is not readable."""
-    # The first segment begins with the term in which the recording starts.
-    origin = recording.start_position - recording.start_position % recording.term_length
-    base = origin + (position - origin) // recording.segment_length * recording.segment_length
-    path = folder / f"{recording.id}-{base}.rec"
-    return (path, base) if os.access(path, os.R_OK) else None
 
 
 class SegmentSource:

@@ -18,8 +18,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Final
 
-from aeron_spark.backup import catalog, manifest
-from aeron_spark.backup.catalog import CatalogEntry
+from aeron_spark.aeron import archive_catalog as catalog
+from aeron_spark.aeron.recording import Recording
+from aeron_spark.backup import manifest
 from aeron_spark.backup.file_copies import copy_file, hash_file, ignore_progress, sync_tree
 from aeron_spark.backup.manifest import FileEntry, Manifest, PartitionEntry, StreamEntry
 from aeron_spark.disk import NO_SPACE_ERRNOS, replace_file, sync_folder
@@ -235,9 +236,9 @@ class _Copy:
                         f"{one.recording_id} is missing in the archive's catalog",
                         remedy="Run 'aeron-spark server verify', which names the rows that are lost.",
                     )
-                base = _segment_base(one, entry, one.start)
+                base = _segment_base(one, entry.recording, one.start)
                 self._bases[one.recording_id] = base
-                ranges[one.recording_id] = max(entry.start_position, base), one.end
+                ranges[one.recording_id] = max(entry.recording.start_position, base), one.end
         data = catalog.encode_catalog(found, ranges, self._source.time_ns // 1_000_000)
         target = self._draft / manifest.ARCHIVE / catalog.FILE_NAME
         replace_file(target, data)
@@ -332,9 +333,9 @@ class _Copy:
         self._files.append(FileEntry(str(path.relative_to(self._draft)), size, digest))
 
 
-def _segment_base(partition: PartitionCut, entry: CatalogEntry, position: int) -> int:
+def _segment_base(partition: PartitionCut, recording: Recording, position: int) -> int:
     """Return the position at which the segment with ``position`` begins."""
-    return Layout(entry.start_position, partition.term_length, partition.segment_length).segment_base(position)
+    return Layout(recording.start_position, partition.term_length, partition.segment_length).segment_base(position)
 
 
 @contextmanager

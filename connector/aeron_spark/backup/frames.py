@@ -27,7 +27,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from aeron_spark.backup.catalog import signed_crc32c
+from aeron_spark.aeron.archive_catalog import signed_crc32c
 from aeron_spark.node.archive_repair import FRAME_ALIGNMENT, FRAME_HEADER_LENGTH
 from aeron_spark.wire.chunk import CRC_BEGIN, CRC_END, FIXED_BYTES
 

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from itertools import permutations
 from pathlib import Path, PurePosixPath
 
-from aeron_spark.backup import catalog, manifest
+from aeron_spark.aeron import archive_catalog as catalog
+from aeron_spark.backup import manifest
 from aeron_spark.backup.copying import read_manifest
 from aeron_spark.backup.file_copies import copy_file, hash_file, ignore_progress, sync_tree
 from aeron_spark.backup.manifest import FileEntry, Manifest

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from aeron_spark.backup.catalog import CatalogEntry
+from aeron_spark.aeron.recording import Recording
 from aeron_spark.backup.frames import Fault, Layout, check_term
 from aeron_spark.streams.retention import Layout as Segments
 
@@ -15,16 +15,16 @@ READ_BYTES: Final = 8 << 20  # at a time
 
 
 def check_segments(
-    archive_dir: Path, entry: CatalogEntry, start: int, end: int, content: str, *, is_quick: bool,
+    archive_dir: Path, recording: Recording, start: int, end: int, content: str, *, is_quick: bool,
     progress: Callable[[int], object],
 ) -> Iterator[Fault]:  # fmt: skip
     """Yield the faults of a recording from ``start`` to ``end``; with ``is_quick`` only missing and short files."""
-    layout = Layout(entry.initial_term_id, entry.term_length, entry.mtu, entry.stream_id, content)
-    segments = Segments(entry.start_position, entry.term_length, entry.segment_length)
+    layout = Layout(recording.initial_term_id, recording.term_length, recording.mtu, recording.stream_id, content)
+    segments = Segments(recording.start_position, recording.term_length, recording.segment_length)
     buffer = bytearray()
-    for base in range(segments.segment_base(start), end, entry.segment_length):
-        first, last = max(start, base), min(end, base + entry.segment_length)
-        path = archive_dir / f"{entry.recording_id}-{base}.rec"
+    for base in range(segments.segment_base(start), end, recording.segment_length):
+        first, last = max(start, base), min(end, base + recording.segment_length)
+        path = archive_dir / f"{recording.id}-{base}.rec"
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
@@ -38,7 +38,7 @@ def check_segments(
             if is_quick:
                 continue
             if not buffer:
-                buffer = bytearray(min(entry.term_length, end - start))
+                buffer = bytearray(min(recording.term_length, end - start))
             yield from _check_terms(descriptor, path, base, first, last, layout, memoryview(buffer), progress)
         finally:
             os.close(descriptor)

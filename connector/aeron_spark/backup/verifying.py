@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from aeron_spark.backup import catalog
-from aeron_spark.backup.catalog import Catalog, CatalogEntry
+from aeron_spark.aeron import archive_catalog as catalog
+from aeron_spark.aeron.archive_catalog import Catalog, CatalogEntry
+from aeron_spark.aeron.recording import Recording
 from aeron_spark.backup.file_copies import ignore_progress
 from aeron_spark.backup.findings import DAMAGE, RESTORE, WARNING, Finding, stream_damage
 from aeron_spark.backup.segments import check_segments
@@ -203,13 +204,13 @@ class _RecordingsCheck:
                 start, end = self._ledger.starts[index], self._ledger.ends[index]
                 yield self._damage(index, start, end, fault, "Readers lose all rows of the partition")
                 continue
-            yield from self._check_ends(index, entry)
-            yield from self._check_range(index, entry, is_quick, progress)
+            yield from self._check_ends(index, entry.recording)
+            yield from self._check_range(index, entry.recording, is_quick, progress)
 
-    def _check_ends(self, index: int, entry: CatalogEntry) -> Iterator[Finding]:
+    def _check_ends(self, index: int, recording: Recording) -> Iterator[Finding]:
         """Compare the recording's first and last position with the committed range."""
         start, end = self._ledger.starts[index], self._ledger.ends[index]
-        name, first, stop = f"recording {entry.recording_id}", entry.start_position, entry.stop_position
+        name, first, stop = f"recording {recording.id}", recording.start_position, recording.stop_position
         if first > start:
             what = f"{name} begins at position {first}"
             yield self._damage(index, start, min(first, end), what, "Readers lose these rows")
@@ -222,15 +223,15 @@ class _RecordingsCheck:
                 "older copy", index, end, stop,
             )  # fmt: skip
 
-    def _check_range(self, index: int, entry: CatalogEntry, is_quick: bool, progress: Progress) -> Iterator[Finding]:
-        start, end = max(self._ledger.starts[index], entry.start_position), self._ledger.ends[index]
-        if entry.stop_position is not None:
-            end = min(end, entry.stop_position)
+    def _check_range(self, index: int, recording: Recording, is_quick: bool, progress: Progress) -> Iterator[Finding]:
+        start, end = max(self._ledger.starts[index], recording.start_position), self._ledger.ends[index]
+        if recording.stop_position is not None:
+            end = min(end, recording.stop_position)
         if start >= end:
             return
         self._checked.bytes += 0 if is_quick else end - start
         for fault in check_segments(
-            self._archive_dir, entry, start, end, self._ledger.content, is_quick=is_quick, progress=progress
+            self._archive_dir, recording, start, end, self._ledger.content, is_quick=is_quick, progress=progress
         ):
             yield self._damage(index, fault.position, fault.end, fault.what, "Readers lose these rows")
 
@@ -243,22 +244,23 @@ class _RecordingsCheck:
         number = expected.recording_id
         if entry is None:
             return f"recording {number} is missing in the archive's catalog"
+        recording = entry.recording
         found = fingerprint(
-            initial_term_id=entry.initial_term_id, stream_id=entry.stream_id, term_length=entry.term_length,
-            mtu=entry.mtu, start_timestamp=entry.start_timestamp,
+            initial_term_id=recording.initial_term_id, stream_id=recording.stream_id, term_length=recording.term_length,
+            mtu=recording.mtu, start_timestamp=recording.start_timestamp,
         )  # fmt: skip
         if found != expected.fingerprint:
             return f"recording {number} is not the one that was created for the partition"
-        lengths = entry.term_length, entry.segment_length
-        if entry.term_length != self._definition.term_bytes or lengths[1] < lengths[0] or lengths[1] % lengths[0]:
+        lengths = recording.term_length, recording.segment_length
+        if recording.term_length != self._definition.term_bytes or lengths[1] < lengths[0] or lengths[1] % lengths[0]:
             return f"recording {number} has terms of {lengths[0]} bytes and segments of {lengths[1]} bytes"
-        if entry.stream_id != self._definition.stream_ids[index] or not self._has_alias(entry, index):
-            return f"recording {number} is of another channel: {entry.original_channel}"
+        if recording.stream_id != self._definition.stream_ids[index] or not self._has_alias(recording, index):
+            return f"recording {number} is of another channel: {recording.original_channel}"
         return "" if entry.is_checksum_right else f"the entry of recording {number} in the archive's catalog is damaged"
 
-    def _has_alias(self, entry: CatalogEntry, index: int) -> bool:
+    def _has_alias(self, recording: Recording, index: int) -> bool:
         try:
-            alias = ChannelUri.parse(entry.original_channel, foreign=True).get("alias")
+            alias = ChannelUri.parse(recording.original_channel, foreign=True).get("alias")
         except AeronSparkError:
             return False
         return alias == alias_of(self._definition, index)

@@ -25,7 +25,7 @@ from aeron_spark.cli.signals import catch_sigint, operation
 from aeron_spark.errors import OptionError
 
 if TYPE_CHECKING:
-    from aeron_spark.aeron.archive import ArchiveAddress
+    from aeron_spark.aeron.recording import ArchiveAddress
     from aeron_spark.direct.recordings import ListedRecording
 
 COLUMNS = (

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from aeron_spark.aeron.archive import ArchiveAddress
+from aeron_spark.aeron.recording import ArchiveAddress
 from aeron_spark.direct.archive_log import ArchiveLog
 from aeron_spark.direct.archives import ArchiveConnections, StreamAddress, archives_of
 from aeron_spark.direct.publisher import PublishAddress, Publisher

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from aeron_spark.aeron.archive import Archive, Recording, archive_of
+from aeron_spark.aeron.archive import Archive, archive_of
 from aeron_spark.aeron.boundary_walk import find_boundary
+from aeron_spark.aeron.recording import Recording
 from aeron_spark.aeron.replay import replay
 from aeron_spark.aeron.row_sources import ReplaySource, SegmentSource, drain
 from aeron_spark.direct.archives import StreamAddress

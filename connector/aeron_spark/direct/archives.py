@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from aeron_spark import node
-from aeron_spark.aeron.archive import ArchiveAddress
 from aeron_spark.aeron.exceptions import unknown_host
+from aeron_spark.aeron.recording import ArchiveAddress
 from aeron_spark.errors import SetupError
 from aeron_spark.log.api import (
     EMBEDDED,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from aeron_spark.aeron.archive import Archive, ArchiveAddress, Recording, archive_of
+from aeron_spark.aeron.archive import Archive, archive_of
+from aeron_spark.aeron.recording import ArchiveAddress, Recording
 from aeron_spark.direct.archive_log import ArchiveLog
 from aeron_spark.direct.archives import StreamAddress
 from aeron_spark.errors import OptionError, RefusedError

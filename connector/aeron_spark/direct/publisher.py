@@ -9,11 +9,12 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from aeron_spark.aeron.archive import Archive, ArchiveAddress, archive_of
+from aeron_spark.aeron.archive import Archive, archive_of
 from aeron_spark.aeron.checksum import crc32
 from aeron_spark.aeron.client import client_of
 from aeron_spark.aeron.counters import recent_archive_error
 from aeron_spark.aeron.publication import BatchPublication
+from aeron_spark.aeron.recording import ArchiveAddress
 from aeron_spark.errors import ConnectError, TransportError, WaitTimeout
 from aeron_spark.process_cache import ProcessCache
 from aeron_spark.transport.api import OfferResult

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-from aeron_spark.aeron.archive import Archive, ArchiveAddress, Recording, RecordingSubscription, archive_of
+from aeron_spark.aeron.archive import Archive, RecordingSubscription, archive_of
+from aeron_spark.aeron.recording import ArchiveAddress, Recording
 from aeron_spark.direct.archives import StreamAddress
 from aeron_spark.errors import OptionError, RefusedError
 from aeron_spark.log.api import EMBEDDED, RecordingState

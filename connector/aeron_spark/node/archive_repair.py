@@ -18,20 +18,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from aeron_spark.aeron.archive_catalog import (
+    CATALOG_HEADER,
+    CATALOG_HEADER_LENGTH,
+    CATALOG_MAJOR_VERSION,
+    CHECKSUM_OFFSET,
+    ENTRY_HEADER,
+    ENTRY_HEADER_LENGTH,
+    FILE_NAME,
+    NULL_POSITION,
+    STOP_POSITION_OFFSET,
+    STOP_TIMESTAMP_OFFSET,
+    VALID,
+)
 from aeron_spark.node.liveness import DRIVER_TIMEOUT_S, archive_mark_age
 
-CATALOG: Final = "archive.catalog"
-CATALOG_HEADER: Final = struct.Struct(
-    "<i"  # version, its major number in bits 16 to 23
-    "i"  # length of this header
-    "q"  # id of the next recording
-    "i"  # alignment of the entries
-)
-CATALOG_HEADER_LENGTH: Final = 32
-CATALOG_MAJOR_VERSION: Final = 3
-ENTRY_HEADER: Final = struct.Struct("<iii")  # length of the descriptor, state, checksum
-ENTRY_HEADER_LENGTH: Final = 32
-VALID: Final = 1
 DESCRIPTOR: Final = struct.Struct(
     "<16x"  # control session, correlation
     "q"  # recording
@@ -43,9 +44,6 @@ DESCRIPTOR: Final = struct.Struct(
     "i"  # length of a segment file
     "i"  # length of a term
 )
-STOP_TIMESTAMP_OFFSET: Final = 32
-STOP_POSITION_OFFSET: Final = 48
-NULL_POSITION: Final = -1
 
 FRAME: Final = struct.Struct("<ibBH4xi")  # length, version, flags, type, term offset, session (or checksum of the body)
 FRAME_HEADER_LENGTH: Final = 32
@@ -76,7 +74,7 @@ def repair_recordings(archive_dir: Path, checksum: Callable[[bytes], int]) -> li
     ``checksum`` computes the archive's checksum of a frame's body with its alignment, as a signed 32-bit number. Does
     nothing if the archive may still be alive or its catalog has another version: Aeron reports these itself.
     """
-    path = archive_dir / CATALOG
+    path = archive_dir / FILE_NAME
     age = archive_mark_age(archive_dir)
     if not path.exists() or path.stat().st_size < CATALOG_HEADER_LENGTH or (age is not None and age < DRIVER_TIMEOUT_S):
         return []
@@ -122,7 +120,7 @@ def _repair(archive_dir: Path, catalog: mmap.mmap, at: int, checksum: Callable[[
     struct.pack_into("<q", catalog, entry + STOP_TIMESTAMP_OFFSET, int(time.time() * 1000))
     struct.pack_into("<q", catalog, entry + STOP_POSITION_OFFSET, position)
     length = ENTRY_HEADER.unpack_from(catalog, at)[0]
-    struct.pack_into("<i", catalog, at + 8, checksum(catalog[entry : entry + length]))
+    struct.pack_into("<i", catalog, at + CHECKSUM_OFFSET, checksum(catalog[entry : entry + length]))
     return RepairedRecording(recording, position, incomplete_bytes)
 
 

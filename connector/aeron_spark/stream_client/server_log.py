@@ -8,7 +8,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from aeron_spark.aeron.archive import Recording
+from aeron_spark.aeron.recording import Recording
 from aeron_spark.aeron.row_sources import ReceivedRange, drain
 from aeron_spark.connection.bulk_links import BulkLink
 from aeron_spark.errors import (

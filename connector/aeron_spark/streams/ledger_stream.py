@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 
-from aeron_spark.aeron.archive import ArchiveAddress
+from aeron_spark.aeron.recording import ArchiveAddress
 from aeron_spark.errors import DataLossError
 from aeron_spark.streams.definition import Definition
 from aeron_spark.streams.journal import JournaledLedger

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from aeron_spark.aeron.archive import ArchiveAddress, archive_of
+from aeron_spark.aeron.archive import archive_of
+from aeron_spark.aeron.recording import ArchiveAddress
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.streams.archive_mark import ArchiveMark
 from aeron_spark.streams.definition import read_definition

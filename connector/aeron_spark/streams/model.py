@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from aeron_spark.aeron.archive import Recording
+from aeron_spark.aeron.recording import Recording
 from aeron_spark.log.api import fingerprint
 from aeron_spark.log.epochs import Epochs
 

@@ -15,11 +15,12 @@ from typing import Final
 
 import pyarrow as pa
 
-from aeron_spark.aeron.archive import MAX_RECORDINGS, Archive, ArchiveAddress, Recording, archive_of
+from aeron_spark.aeron.archive import MAX_RECORDINGS, Archive, archive_of
 from aeron_spark.aeron.checksum import crc32
 from aeron_spark.aeron.counters import recent_archive_error
 from aeron_spark.aeron.exceptions import archive_error_code, java_errors
 from aeron_spark.aeron.publication import BatchPublication
+from aeron_spark.aeron.recording import ArchiveAddress, Recording
 from aeron_spark.errors import AeronSparkError, DataFormatError, DataLossError, TransportError
 from aeron_spark.streams.damage import FIND_AND_RESTORE
 from aeron_spark.streams.definition import Definition

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
 
-from aeron_spark.aeron.archive import ArchiveAddress, Recording, archive_of
+from aeron_spark.aeron.archive import archive_of
 from aeron_spark.aeron.boundary_walk import find_boundary
-from aeron_spark.aeron.row_sources import segment_at
+from aeron_spark.aeron.recording import ArchiveAddress, Recording, segment_at
 from aeron_spark.errors import AeronSparkError, DataLossError, OptionError, UsageError
 from aeron_spark.log.api import Boundary
 from aeron_spark.log.epochs import DIVERGED

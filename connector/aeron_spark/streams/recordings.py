@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection, Container, Iterable, Mapping, 
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
-from aeron_spark.aeron.archive import ArchiveAddress, Recording, archive_of
+from aeron_spark.aeron.archive import archive_of
+from aeron_spark.aeron.recording import ArchiveAddress, Recording
 from aeron_spark.errors import AeronSparkError, ConnectError, DataLossError, TransportError, WaitTimeout
 from aeron_spark.streams.damage import FIND_AND_RESTORE
 from aeron_spark.streams.definition import Definition

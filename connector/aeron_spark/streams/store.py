@@ -22,7 +22,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from aeron_spark.aeron.archive import ArchiveAddress, Recording, archive_of
+from aeron_spark.aeron.archive import archive_of
+from aeron_spark.aeron.recording import ArchiveAddress, Recording
 from aeron_spark.disk import sync_folder, write_failed
 from aeron_spark.errors import (
     AeronSparkError,

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from aeron_spark.aeron.archive import ArchiveAddress, Recording
+from aeron_spark.aeron.recording import ArchiveAddress, Recording
 from aeron_spark.errors import (
     AeronSparkError,
     DataFormatError,

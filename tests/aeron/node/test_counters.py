@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from aeron_spark import node
-from aeron_spark.aeron import cnc, counters
+from aeron_spark.aeron import archive_catalog, cnc, counters
 from aeron_spark.aeron.client import Client
 from aeron_spark.aeron.jvm import jclass
 from aeron_spark.errors import ConnectError, TransportError
@@ -56,11 +56,11 @@ def test_the_offsets_in_aerons_files_are_those_of_aerons_classes() -> None:
     assert 8 + int(mark_file.pidEncodingOffset()) + 8 == liveness.MARK_HEADER.size
     assert struct.calcsize("<8xi4xq") == 8 + int(mark_file.startTimestampEncodingOffset())
     header = jclass("io.aeron.archive.codecs.CatalogHeaderDecoder")
-    assert int(header.BLOCK_LENGTH) == archive_repair.CATALOG_HEADER_LENGTH
-    assert int(header.alignmentEncodingOffset()) + 4 == archive_repair.CATALOG_HEADER.size
-    assert int(jclass("io.aeron.archive.ArchiveMarkFile").MAJOR_VERSION) == archive_repair.CATALOG_MAJOR_VERSION
+    assert int(header.BLOCK_LENGTH) == archive_catalog.CATALOG_HEADER_LENGTH
+    assert int(header.alignmentEncodingOffset()) + 4 == archive_catalog.CATALOG_HEADER.size
+    assert int(jclass("io.aeron.archive.ArchiveMarkFile").MAJOR_VERSION) == archive_catalog.CATALOG_MAJOR_VERSION
     entry = jclass("io.aeron.archive.codecs.RecordingDescriptorHeaderDecoder")
-    assert int(entry.BLOCK_LENGTH) == archive_repair.ENTRY_HEADER_LENGTH
+    assert int(entry.BLOCK_LENGTH) == archive_catalog.ENTRY_HEADER_LENGTH
     assert [
         int(offset_of())
         for offset_of in (entry.lengthEncodingOffset, entry.stateEncodingOffset, entry.checksumEncodingOffset)
@@ -69,12 +69,14 @@ def test_the_offsets_in_aerons_files_are_those_of_aerons_classes() -> None:
         4,
         8,
     ]
-    assert int(jclass("io.aeron.archive.codecs.RecordingState").VALID.value()) == archive_repair.VALID
+    assert int(jclass("io.aeron.archive.codecs.RecordingState").VALID.value()) == archive_catalog.VALID
     descriptor = jclass("io.aeron.archive.codecs.RecordingDescriptorDecoder")
-    assert int(descriptor.recordingIdEncodingOffset()) == 16
-    assert int(descriptor.stopTimestampEncodingOffset()) == archive_repair.STOP_TIMESTAMP_OFFSET
-    assert int(descriptor.startPositionEncodingOffset()) == archive_repair.STOP_POSITION_OFFSET - 8
-    assert int(descriptor.stopPositionEncodingOffset()) == archive_repair.STOP_POSITION_OFFSET
+    assert int(descriptor.recordingIdEncodingOffset()) == archive_catalog.RECORDING_ID_OFFSET
+    assert int(descriptor.streamIdEncodingOffset()) == archive_catalog.STREAM_ID_OFFSET
+    assert int(descriptor.BLOCK_LENGTH) == archive_catalog.NUMBERS.size
+    assert int(descriptor.stopTimestampEncodingOffset()) == archive_catalog.STOP_TIMESTAMP_OFFSET
+    assert int(descriptor.startPositionEncodingOffset()) == archive_catalog.STOP_POSITION_OFFSET - 8
+    assert int(descriptor.stopPositionEncodingOffset()) == archive_catalog.STOP_POSITION_OFFSET
     assert int(descriptor.segmentFileLengthEncodingOffset()) == 60
     assert int(descriptor.termBufferLengthEncodingOffset()) + 4 == archive_repair.DESCRIPTOR.size
     frame = jclass("io.aeron.protocol.DataHeaderFlyweight")

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from aeron_spark.aeron.archive import archive_of
+from aeron_spark.aeron.recording import segment_at
 from aeron_spark.aeron.replay import replay
-from aeron_spark.aeron.row_sources import ReceivedRange, drain, segment_at
+from aeron_spark.aeron.row_sources import ReceivedRange, drain
 from aeron_spark.direct.archives import embedded
 from aeron_spark.errors import AeronSparkError, ConnectError, SetupError, TransportError
 from aeron_spark.node import NodeHandle

@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from aeron_spark.backup.catalog import Catalog, CatalogEntry, encode_catalog, parse_catalog
+from aeron_spark.aeron.archive_catalog import Catalog, CatalogEntry, encode_catalog, parse_catalog
+from aeron_spark.aeron.recording import Recording
 from aeron_spark.backup.copying import Source
 from aeron_spark.log.api import fingerprint
 from aeron_spark.streams.archive_mark import ArchiveMark
@@ -194,11 +195,11 @@ class FakeStore:
         for stream in self.streams.values():
             for index, recording in stream.ledger.recordings.items():
                 entry = self.catalog.entries[recording.recording_id]
-                ranges[recording.recording_id] = entry.start_position, stream.ledger.ends[index]
+                ranges[recording.recording_id] = entry.recording.start_position, stream.ledger.ends[index]
                 self._truncate(recording.recording_id, stream.ledger.ends[index])
         catalog = self.catalog
         for number, entry in catalog.entries.items():
-            ranges.setdefault(number, (entry.start_position, entry.stop_position or 0))
+            ranges.setdefault(number, (entry.recording.start_position, entry.recording.stop_position or 0))
         self._write_ranges(catalog, ranges)
 
     def _truncate(self, recording: int, end: int) -> None:
@@ -212,7 +213,10 @@ class FakeStore:
                     file.truncate(SEGMENT_BYTES)
 
     def _write_catalog(self, catalog: Catalog) -> None:
-        ranges = {number: (entry.start_position, entry.stop_position or 0) for number, entry in catalog.entries.items()}
+        ranges = {
+            number: (entry.recording.start_position, entry.recording.stop_position or 0)
+            for number, entry in catalog.entries.items()
+        }
         self._write_ranges(catalog, ranges)
 
     def _write_ranges(self, catalog: Catalog, ranges: Mapping[int, tuple[int, int]]) -> None:
@@ -235,21 +239,26 @@ def make_entry(definition: Definition, index: int, number: int) -> CatalogEntry:
     for text in (b"aeron:ipc", channel, b"aeron:ipc"):
         data += struct.pack("<I", len(text)) + text
     head = struct.pack("<iii", len(data), 1, 0).ljust(32, b"\0")
-    return CatalogEntry(
-        number, STARTED_MS + number, 0, 0, INITIAL_TERM, SEGMENT_BYTES, TERM_BYTES, MTU, stream_id, channel.decode(),
-        True, head + data,
+    recording = Recording(
+        number, STARTED_MS + number, STARTED_MS, 0, 0, INITIAL_TERM, SEGMENT_BYTES, TERM_BYTES, MTU, 4711, stream_id,
+        "aeron:ipc", channel.decode(), "aeron:ipc",
     )  # fmt: skip
+    return CatalogEntry(recording, head + data)
 
 
 def shape_of(entry: CatalogEntry) -> Shape:
     """Return the shape of a recording, as the archive would report it."""
+    recording = entry.recording
     found = fingerprint(
-        initial_term_id=entry.initial_term_id, stream_id=entry.stream_id, term_length=entry.term_length, mtu=entry.mtu,
-        start_timestamp=entry.start_timestamp,
-    )  # fmt: skip
+        initial_term_id=recording.initial_term_id,
+        stream_id=recording.stream_id,
+        term_length=recording.term_length,
+        mtu=recording.mtu,
+        start_timestamp=recording.start_timestamp,
+    )
     return Shape(
-        entry.recording_id, found, entry.stream_id, entry.initial_term_id, entry.term_length, entry.mtu,
-        entry.segment_length,
+        recording.id, found, recording.stream_id, recording.initial_term_id, recording.term_length, recording.mtu,
+        recording.segment_length,
     )  # fmt: skip
 
 

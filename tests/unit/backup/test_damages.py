@@ -158,10 +158,10 @@ class Vandal:
         prefix = f"alias=aeron-spark:{stream}:"
         found = []
         for number, entry in self.store.catalog.entries.items():
-            for base in range(0, entry.stop_position or 0, SEGMENT_BYTES):
-                if prefix in entry.original_channel:
+            for base in range(0, entry.recording.stop_position or 0, SEGMENT_BYTES):
+                if prefix in entry.recording.original_channel:
                     path = self.store.archive_dir / f"{number}-{base}.rec"
-                    found.append((path, min(SEGMENT_BYTES, (entry.stop_position or 0) - base)))
+                    found.append((path, min(SEGMENT_BYTES, (entry.recording.stop_position or 0) - base)))
         return found
 
     def cut(self, path: Path) -> None:
@@ -169,7 +169,7 @@ class Vandal:
 
     def cut_catalog(self) -> None:
         path = self.store.archive_dir / "archive.catalog"
-        last = max(self.store.catalog.entries.values(), key=lambda entry: entry.recording_id)
+        last = max(self.store.catalog.entries.values(), key=lambda entry: entry.recording.id)
         os.truncate(path, self.random.randrange(path.read_bytes().index(last.data) + len(last.data)))
 
     def cut_segment(self) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from aeron_spark.backup.catalog import signed_crc32c
+from aeron_spark.aeron.archive_catalog import signed_crc32c
 from aeron_spark.backup.frames import Fault, Layout, check_term
 
 TERM: Final = 1 << 16

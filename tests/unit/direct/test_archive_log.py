@@ -7,7 +7,8 @@ from typing import cast
 
 import pytest
 
-from aeron_spark.aeron.archive import Archive, ArchiveAddress
+from aeron_spark.aeron.archive import Archive
+from aeron_spark.aeron.recording import ArchiveAddress
 from aeron_spark.direct import archive_log
 from aeron_spark.direct.archive_log import ArchiveLog
 from aeron_spark.direct.archives import StreamAddress

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from aeron_spark.aeron.archive import ArchiveAddress, Recording
+from aeron_spark.aeron.recording import ArchiveAddress, Recording
 from aeron_spark.errors import TransportError
 from aeron_spark.streams import leftovers, partition, reads, recordings, store
 from aeron_spark.transport.api import OfferResult

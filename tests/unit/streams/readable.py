@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from aeron_spark.aeron.archive import ArchiveAddress
+from aeron_spark.aeron.recording import ArchiveAddress
 from aeron_spark.log.epochs import Epochs
 from aeron_spark.streams.definition import Definition, closed_stream, deleted_stream
 from aeron_spark.streams.model import PartitionState, StreamSettings, StreamView

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from aeron_spark.aeron.archive import Recording
+from aeron_spark.aeron.recording import Recording
 from aeron_spark.streams.model import StreamSettings
 from aeron_spark.streams.observer import StreamObserver
 from aeron_spark.streams.retention import Layout

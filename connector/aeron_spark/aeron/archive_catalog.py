@@ -8,24 +8,25 @@ position in the catalog. A copy of it ends at the position up to which its bytes
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from aeron_spark.aeron.recording import Recording
 from aeron_spark.errors import DataLossError
-from aeron_spark.node.archive_repair import (
-    CATALOG_HEADER,
-    CATALOG_HEADER_LENGTH,
-    CATALOG_MAJOR_VERSION,
-    ENTRY_HEADER,
-    ENTRY_HEADER_LENGTH,
-    NULL_POSITION,
-    STOP_POSITION_OFFSET,
-    STOP_TIMESTAMP_OFFSET,
-    VALID,
-)
 
 FILE_NAME: Final = "archive.catalog"
+CATALOG_HEADER: Final = struct.Struct(
+    "<i"  # version, its major number in bits 16 to 23
+    "i"  # length of this header
+    "q"  # id of the next recording
+    "i"  # alignment of the entries
+)
+CATALOG_HEADER_LENGTH: Final = 32
+CATALOG_MAJOR_VERSION: Final = 3
+ENTRY_HEADER: Final = struct.Struct("<iii")  # length of the descriptor, state, checksum
+ENTRY_HEADER_LENGTH: Final = 32
+VALID: Final = 1
 SIZE_UNIT: Final = 1 << 20  # the archive's smallest catalog, and its step
 NUMBERS: Final = struct.Struct(
     "<"
@@ -43,29 +44,32 @@ NUMBERS: Final = struct.Struct(
     "i"  # Aeron session id
     "i"  # stream id
 )
+RECORDING_ID_OFFSET: Final = 16
+STOP_TIMESTAMP_OFFSET: Final = 32
 START_POSITION_OFFSET: Final = 40
+STOP_POSITION_OFFSET: Final = 48
+STREAM_ID_OFFSET: Final = 76
+NULL_POSITION: Final = -1
 CHECKSUM_OFFSET: Final = 8  # in the header of an entry
 TEXTS: Final = 3  # channel, channel as it was given, source
+_RECORDING_ID: Final = struct.Struct("<q")
+_STREAM_ID: Final = struct.Struct("<i")
 _LENGTH: Final = struct.Struct("<I")
 _POLYNOMIAL: Final = 0x82F63B78  # of CRC-32C, reversed
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogEntry:
-    """A recording in the catalog. ``stop_position`` is None while it is written; ``data`` are the entry's bytes."""
+    """A recording in the catalog; ``data`` are the entry's bytes."""
 
-    recording_id: int
-    start_timestamp: int
-    start_position: int
-    stop_position: int | None
-    initial_term_id: int
-    segment_length: int
-    term_length: int
-    mtu: int
-    stream_id: int
-    original_channel: str
-    is_checksum_right: bool
+    recording: Recording
     data: bytes
+
+    @property
+    def is_checksum_right(self) -> bool:
+        """Whether the entry's checksum is that of its bytes, or the archive writes no checksums."""
+        (checksum,) = struct.unpack_from("<i", self.data, CHECKSUM_OFFSET)
+        return not checksum or bool(checksum == signed_crc32c(self.data[ENTRY_HEADER_LENGTH:]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +83,11 @@ class Catalog:
     faults: tuple[str, ...] = ()
 
 
-def parse_catalog(data: bytes, name: str) -> Catalog:
-    """Parse the bytes of a catalog, the file ``name``. Raises DataLossError if its header is damaged."""
+def parse_catalog(data: bytes, name: str, is_wanted: Callable[[int, int], bool] = lambda *_: True) -> Catalog:
+    """Parse the bytes of a catalog, the file ``name``. Raises DataLossError if its header is damaged.
+
+    ``is_wanted`` gets a recording's id and stream id; the result has no other recordings.
+    """
     if len(data) < CATALOG_HEADER_LENGTH:
         raise _damaged(name, f"it has only {len(data)} bytes")
     version, header_length, next_id, alignment = CATALOG_HEADER.unpack_from(data)
@@ -90,60 +97,77 @@ def parse_catalog(data: bytes, name: str) -> Catalog:
         raise _damaged(name, f"its header has {header_length} bytes and the alignment {alignment}")
     entries: dict[int, CatalogEntry] = {}
     faults = []
-    for at, length, state, checksum in _entries(data, alignment):
+    known: set[int] = set()
+    for at, length, state in _entries(data, alignment):
         if state != VALID:
             continue
-        entry = _parse_entry(data[at : at + ENTRY_HEADER_LENGTH + length], checksum)
-        if entry is None:
+        ids = _ids(data, at + ENTRY_HEADER_LENGTH, length)
+        if ids is None:
             faults.append(f"the entry at byte {at} is not a recording's")
-        elif entry.recording_id in entries or not 0 <= entry.recording_id < next_id:
-            faults.append(f"the entry at byte {at} has the recording id {entry.recording_id}, which cannot be")
-        else:
-            entries[entry.recording_id] = entry
+            continue
+        if ids[0] in known or not 0 <= ids[0] < next_id:
+            faults.append(f"the entry at byte {at} has the recording id {ids[0]}, which cannot be")
+            continue
+        known.add(ids[0])
+        if is_wanted(*ids):
+            entry = data[at : at + ENTRY_HEADER_LENGTH + length]
+            recording = _parse_descriptor(entry[ENTRY_HEADER_LENGTH:])
+            if recording is None:
+                faults.append(f"the entry at byte {at} is not a recording's")
+            else:
+                entries[recording.id] = CatalogEntry(recording, entry)
     return Catalog(version, next_id, alignment, entries, tuple(faults))
 
 
-def _entries(data: bytes, alignment: int) -> Iterator[tuple[int, int, int, int]]:
-    """Yield offset, length of the descriptor, state and checksum of each entry."""
+def _entries(data: bytes, alignment: int) -> Iterator[tuple[int, int, int]]:
+    """Yield offset, length of the descriptor and state of each entry."""
     at = CATALOG_HEADER_LENGTH
     while at + ENTRY_HEADER_LENGTH <= len(data):
-        length, state, checksum = ENTRY_HEADER.unpack_from(data, at)
+        length, state, _ = ENTRY_HEADER.unpack_from(data, at)
         if length <= 0:
             return
-        yield at, length, state, checksum
+        yield at, length, state
         at += _aligned(ENTRY_HEADER_LENGTH + length, alignment)
 
 
-def _parse_entry(data: bytes, checksum: int) -> CatalogEntry | None:
-    descriptor = data[ENTRY_HEADER_LENGTH:]
-    if len(descriptor) < NUMBERS.size:
+def _ids(data: bytes, at: int, length: int) -> tuple[int, int] | None:
+    """Return the recording id and the stream id of the descriptor at ``at``, or None if it is too short."""
+    if length < NUMBERS.size or at + length > len(data):
         return None
-    (_, _, recording_id, started, _, start, stop, initial, segment, term, mtu, _, stream_id) = NUMBERS.unpack_from(
-        descriptor
+    (recording_id,) = _RECORDING_ID.unpack_from(data, at + RECORDING_ID_OFFSET)
+    (stream_id,) = _STREAM_ID.unpack_from(data, at + STREAM_ID_OFFSET)
+    return recording_id, stream_id
+
+
+def _parse_descriptor(data: bytes) -> Recording | None:
+    (_, _, recording_id, started, stopped, start, stop, initial, segment, term, mtu, session_id, stream_id) = (
+        NUMBERS.unpack_from(data)
     )
     texts = []
     at = NUMBERS.size
     for _ in range(TEXTS):
-        if at + _LENGTH.size > len(descriptor):
+        if at + _LENGTH.size > len(data):
             return None
-        (length,) = _LENGTH.unpack_from(descriptor, at)
+        (length,) = _LENGTH.unpack_from(data, at)
         at += _LENGTH.size + length
-        if at > len(descriptor):
+        if at > len(data):
             return None
-        texts.append(descriptor[at - length : at].decode("latin-1"))
-    return CatalogEntry(
-        recording_id=recording_id,
+        texts.append(data[at - length : at].decode("latin-1"))
+    return Recording(
+        id=recording_id,
         start_timestamp=started,
+        stop_timestamp=None if stopped == NULL_POSITION else stopped,
         start_position=start,
         stop_position=None if stop == NULL_POSITION else stop,
         initial_term_id=initial,
         segment_length=segment,
         term_length=term,
         mtu=mtu,
+        session_id=session_id,
         stream_id=stream_id,
+        channel=texts[0],
         original_channel=texts[1],
-        is_checksum_right=not checksum or checksum == signed_crc32c(descriptor),
-        data=data,
+        source=texts[2],
     )
 
 

@@ -1,0 +1,52 @@
+"""The address of an archive, and the description of a recording with its segment files. Needs no JVM."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveAddress:
+    """How to reach an archive. ``name`` identifies it in offsets; ``local``: it uses the client's own media driver."""
+
+    name: str
+    aeron_dir: str
+    control_channel: str
+    control_stream_id: int = 10
+    response_channel: str = "aeron:ipc?term-length=64k"
+    replay_channel: str = "aeron:ipc"
+    local: bool = True
+    archive_dir: str = ""
+    credentials_file: str = field(default="", repr=False)
+    timeout: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """A recording's entry in the archive's catalog; ``stop_position`` is None while the recording is active."""
+
+    id: int
+    start_timestamp: int
+    stop_timestamp: int | None
+    start_position: int
+    stop_position: int | None
+    initial_term_id: int
+    segment_length: int
+    term_length: int
+    mtu: int
+    session_id: int
+    stream_id: int
+    channel: str
+    original_channel: str
+    source: str
+
+
+def segment_at(folder: Path, recording: Recording, position: int) -> tuple[Path, int] | None:
+    """Return the segment file with ``position``, and the position of its first byte; None if it is not readable."""
+    # The first segment begins with the term in which the recording starts.
+    origin = recording.start_position - recording.start_position % recording.term_length
+    base = origin + (position - origin) // recording.segment_length * recording.segment_length
+    path = folder / f"{recording.id}-{base}.rec"
+    return (path, base) if os.access(path, os.R_OK) else None
