@@ -46,7 +46,7 @@ class ReadBytes:
 
     def walk(self, *arguments: Any, **more: Any) -> Any:
         found = self._walk(*arguments, **more)
-        self.count += max(int(found.boundary()) - more["start"], 0) + MESSAGE
+        self.count += max((found.boundary or 0) - arguments[2].start, 0) + MESSAGE
         return found
 
 

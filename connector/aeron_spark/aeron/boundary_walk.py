@@ -1,4 +1,4 @@
-"""Finds message boundaries of recordings: Java reads frame headers in the archive's files, or in a replay."""
+"""Walks over frame headers in Java: in the archive's files, or in a replay."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from aeron_spark.aeron.archive import Archive
+from aeron_spark.aeron.boundary_rule import Walked, WalkRange, find_end
 from aeron_spark.aeron.jvm import jclass
 from aeron_spark.aeron.recording import Recording, segment_at
 from aeron_spark.aeron.replay import replay
-from aeron_spark.transport.channel_parameters import FRAME_ALIGNMENT
 from aeron_spark.waiting import Deadline
 
-NO_LIMIT: Final = 2**63 - 1
 MAPPED_BYTES: Final = 16 << 20  # maximum of a segment file that is mapped in one step
 
 
@@ -32,65 +31,34 @@ def find_boundary(
     See :class:`aeron_spark.log.api.Boundaries` for the guarantees. Reads the headers of at most one term or, with
     ``max_rows``, of the range.
     """
-    aligned = limit - limit % FRAME_ALIGNMENT
-    if max_rows is None:
-        found = _last_term_boundary(archive, recording, start, aligned, framed=framed, idle_timeout=idle_timeout)
-        if found > start:
-            return found, 0
-    walked = walk(
-        archive, recording, framed=framed, start=start, end=end - end % FRAME_ALIGNMENT, limit=aligned,
-        max_rows=max_rows, at_least_one=True, idle_timeout=idle_timeout,
-    )  # fmt: skip
-    position = int(walked.boundary())
-    return (position, int(walked.rows())) if position >= 0 else (start, 0)
+
+    def walk_range(wanted: WalkRange) -> Walked:
+        return walk(archive, recording, wanted, framed=framed, idle_timeout=idle_timeout)
+
+    return find_end(walk_range, recording.term_length, start=start, limit=limit, end=end, max_rows=max_rows)
 
 
-def _last_term_boundary(
-    archive: Archive, recording: Recording, start: int, limit: int, *, framed: bool, idle_timeout: float
-) -> int:
-    """Return the last boundary up to ``limit`` in the term of ``limit``, or ``start``.
-
-    A term begins at a message boundary. A group of chunks may span terms; its chunks have the position of its start.
-    """
-    term = limit - 1 if limit % recording.term_length == 0 else limit
-    term -= term % recording.term_length
-    if term <= start:
-        return start
-    walked = walk(
-        archive, recording, framed=framed, start=term, end=limit, limit=limit, max_rows=None, at_least_one=False,
-        idle_timeout=idle_timeout,
-    )  # fmt: skip
-    boundary, group_start = int(walked.boundary()), int(walked.open())
-    return max(start, boundary if boundary >= 0 else group_start if group_start >= 0 else term)
-
-
-def walk(
-    archive: Archive,
-    recording: Recording,
-    *,
-    framed: bool,
-    start: int,
-    end: int,
-    limit: int,
-    max_rows: int | None,
-    at_least_one: bool,
-    idle_timeout: float,
-) -> Any:
-    """Walk ``[start, end)`` and return the Java BoundaryWalk with its results. The walk ends early when it is done."""
+def walk(archive: Archive, recording: Recording, wanted: WalkRange, *, framed: bool, idle_timeout: float) -> Walked:
+    """Walk a range of a recording. The walk ends early when it is done."""
     found = jclass("io.aeronspark.reading.BoundaryWalk")(
         recording.initial_term_id,
         recording.term_length,
         framed,
-        start,
-        limit,
-        NO_LIMIT if max_rows is None else max_rows,
-        at_least_one,
+        wanted.start,
+        wanted.limit,
+        wanted.max_rows,
+        wanted.at_least_one,
     )
+    start, end = wanted.start, wanted.end
     if archive.address.archive_dir:
         start = _walk_files(found, Path(archive.address.archive_dir), recording, start, end)
     if not found.done() and start < end:
         _walk_replay(found, archive, recording, start, end, idle_timeout)
-    return found
+    return Walked(_position(found.boundary()), int(found.rows()), _position(found.open()))
+
+
+def _position(value: Any) -> int | None:
+    return None if int(value) < 0 else int(value)
 
 
 def _walk_files(found: Any, folder: Path, recording: Recording, start: int, end: int) -> int:

@@ -1,0 +1,184 @@
+"""Walks over the frame headers of a recording's segment files without a JVM; for ranges with few messages.
+
+The walk is that of the Java class BoundaryWalk, which is faster if a JVM runs; tests compare them. Files are read and
+not mapped: a mapped file that the archive truncates at the same time would end the process.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from pathlib import Path
+from typing import Final
+
+from aeron_spark.aeron.boundary_rule import Walked, WalkRange
+from aeron_spark.aeron.recording import Recording, segment_at
+from aeron_spark.wire.chunk import FIRST, FIXED_BYTES, LAST, MAGIC
+
+READ_BYTES: Final = 1 << 20  # at a time; more than the longest frame
+MAX_FRAMES: Final = 200_000  # of one walk, about 50 ms; a JVM starts in ten times as much
+
+FRAME: Final = struct.Struct("<ixBH")  # length, version, flags, type
+HEADER_LENGTH: Final = 32
+DATA: Final = 1
+BEGIN: Final = 0x80
+END: Final = 0x40
+WHOLE: Final = BEGIN | END
+CHUNK: Final = struct.Struct("<4s2xB5xIq")  # magic, flags, rows, position of the group's begin; see wire.chunk
+
+
+class UnwalkableFilesError(Exception):
+    """The files do not have the range; ``is_too_long``: it has too many frames for Python."""
+
+    def __init__(self, text: str, *, is_too_long: bool = False) -> None:
+        super().__init__(text)
+        self.is_too_long = is_too_long
+
+
+class FrameWalk:
+    """A walk over frames. Begins at a message or a term, and is done at the first boundary that reaches a limit."""
+
+    def __init__(self, wanted: WalkRange, *, framed: bool) -> None:
+        self.done = False
+        self.frames = 0
+        self._wanted = wanted
+        self._framed = framed
+        self._boundary: int | None = None
+        self._rows = 0
+        self._message: int | None = None  # begin of the incomplete message
+        self._group: int | None = None  # begin of the incomplete group
+        self._chunk = _Chunk()
+
+    @property
+    def result(self) -> Walked:
+        """The result up to the last frame."""
+        begin = self._group
+        if begin is None and self._message is not None:
+            begin = self._message if self._chunk.flags & FIRST else self._chunk.group
+        return Walked(self._boundary, self._rows, begin)
+
+    def walk(self, data: bytes, position: int) -> int:
+        """Walk the complete frames of ``data``, which begins at ``position``. Return the position after the last one.
+
+        That is beyond the data if a padding frame ends there.
+        """
+        at, size = 0, len(data)
+        wanted, unpack = self._wanted, FRAME.unpack_from
+        is_simple = not self._framed
+        while size - at >= HEADER_LENGTH and not self.done:
+            length, flags, kind = unpack(data, at)
+            aligned = (length + 31) & -32
+            if length < HEADER_LENGTH or (kind == DATA and aligned > size - at):
+                break
+            begin = position + at
+            at += aligned
+            self.frames += 1
+            if is_simple and kind == DATA and flags & WHOLE == WHOLE:
+                end = begin + aligned
+                if end < wanted.limit and self._rows + 1 < wanted.max_rows:  # far from both limits, as most messages
+                    self._message, self._boundary = None, end
+                    self._rows += 1
+                    continue
+            if kind == DATA:
+                self._on_frame(data, at - aligned, length, flags, begin, begin + aligned)
+            else:
+                self._on_padding(begin, begin + aligned)
+        return position + at
+
+    def _on_frame(self, data: bytes, at: int, length: int, flags: int, begin: int, end: int) -> None:
+        if flags & BEGIN:
+            self._message = begin
+            self._chunk = _Chunk()
+            if self._framed and length - HEADER_LENGTH >= FIXED_BYTES:
+                self._chunk.read(data, at + HEADER_LENGTH)
+        elif self._message is None:
+            return  # the message began before the walk
+        if flags & END:
+            message, self._message = self._message, None
+            if self._chunk.flags & FIRST:
+                self._group = message
+            elif self._group is None:
+                self._group = self._chunk.group
+            if self._chunk.flags & LAST:
+                self._on_group_end(end)
+
+    def _on_group_end(self, end: int) -> None:
+        wanted, rows = self._wanted, self._rows + self._chunk.rows
+        is_beyond = end > wanted.limit or rows > wanted.max_rows
+        if is_beyond and (self._rows > 0 or not wanted.at_least_one):
+            self.done = True
+            return
+        self._group = None
+        self._boundary, self._rows = end, rows
+        self.done = end >= wanted.limit or rows >= wanted.max_rows
+
+    def _on_padding(self, begin: int, end: int) -> None:
+        after = self._wanted.start if self._boundary is None else self._boundary
+        if self._message is None and self._group is None and after == begin and end <= self._wanted.limit:
+            self._boundary = end
+            self.done = end >= self._wanted.limit
+
+
+class _Chunk:
+    """The fields of a chunk's header that decide where a group begins and ends; a plain message is a group."""
+
+    __slots__ = ("flags", "group", "rows")
+
+    def __init__(self) -> None:
+        self.flags = FIRST | LAST
+        self.rows = 1
+        self.group: int | None = None
+
+    def read(self, data: bytes, at: int) -> None:
+        magic, flags, rows, group = CHUNK.unpack_from(data, at)
+        if magic == MAGIC:
+            self.flags, self.rows, self.group = flags, rows, group if group >= 0 else None
+
+
+def walk_files(folder: Path, recording: Recording, wanted: WalkRange, *, framed: bool) -> Walked:
+    """Walk a range of a recording in its segment files. The walk ends early when it is done.
+
+    Raises UnwalkableFilesError if a file is missing, if its bytes before ``wanted.end`` are not frames, or if the range
+    has too many frames.
+    """
+    walk = FrameWalk(wanted, framed=framed)
+    at = wanted.start
+    while at < wanted.end and not walk.done:
+        segment = segment_at(folder, recording, at)
+        if segment is None:
+            raise UnwalkableFilesError(f"recording {recording.id} has no readable file at position {at}")
+        path, base = segment
+        at = _walk_file(walk, recording.id, path, base, at, min(wanted.end, base + recording.segment_length))
+    return walk.result
+
+
+def _walk_file(walk: FrameWalk, recording_id: int, path: Path, base: int, at: int, end: int) -> int:
+    """Walk ``[at, end)`` of one file; return the position reached."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise UnwalkableFilesError(f"{path} cannot be read: {error.strerror}") from error
+    try:
+        while at < end and not walk.done:
+            data = os.pread(descriptor, min(READ_BYTES, end - at), at - base)
+            reached = walk.walk(data, at)
+            if reached == at:
+                if len(data) == end - at and _begins_with_longer_frame(data):
+                    return end  # the range ends inside this frame
+                raise UnwalkableFilesError(f"{path} has no complete frame at position {at}")
+            if walk.frames > MAX_FRAMES and not walk.done:
+                reason = f"recording {recording_id} has more than {MAX_FRAMES} frames to walk"
+                raise UnwalkableFilesError(reason, is_too_long=True)
+            at = reached
+    except OSError as error:
+        raise UnwalkableFilesError(f"{path} cannot be read: {error.strerror}") from error
+    finally:
+        os.close(descriptor)
+    return at
+
+
+def _begins_with_longer_frame(data: bytes) -> bool:
+    if len(data) < HEADER_LENGTH:
+        return False
+    length, _, kind = FRAME.unpack_from(data)
+    return bool(kind == DATA and length > len(data))
