@@ -12,8 +12,10 @@ import pyarrow as pa
 import pytest
 
 from aeron_spark.direct.archive_log import ArchiveLog
+from aeron_spark.direct.archive_recordings import WantedBoundary
 from aeron_spark.direct.archives import StreamAddress
-from aeron_spark.log.api import Range, RecordingState
+from aeron_spark.direct.session_recordings import SessionRecordings
+from aeron_spark.log.api import Boundary, Range, RecordingState
 from aeron_spark.log.decoding import SmallValues, read_range
 from aeron_spark.node import NodeHandle
 from tests.aeron.streams import Stream, frame, open_stream
@@ -37,7 +39,7 @@ def stream(node: NodeHandle) -> Iterator[Stream]:
 
 
 def logs_of(stream: Stream, *, framed: bool) -> tuple[ArchiveLog, ArchiveLog, RecordingState]:
-    """Return a log that reads the archive's files, a log that replays, and the stream's recording."""
+    """Return a log that reads the archive's files (in Python), a log that replays, and the stream's recording."""
     assert stream.address.archive_dir
     in_place = ArchiveLog(StreamAddress(stream.channel, stream.id, (stream.address,)), framed=framed)
     without_files = replace(stream.address, archive_dir="")
@@ -45,6 +47,16 @@ def logs_of(stream: Stream, *, framed: bool) -> tuple[ArchiveLog, ArchiveLog, Re
     (state,) = in_place.states()
     by_replay.states()
     return in_place, by_replay, state
+
+
+def in_java(
+    stream: Stream, state: RecordingState, start: int, limit: int, end: int, max_rows: int | None, *, framed: bool
+) -> Boundary:
+    """Return the boundary that Java finds in the archive's files."""
+    session = SessionRecordings(stream.address, 10.0)
+    found = session.find(state.recording_id)
+    assert found is not None
+    return session.boundary(found.recording, WantedBoundary(start, limit, end, max_rows), framed=framed)
 
 
 def lengths(size: int) -> list[int]:
@@ -90,6 +102,7 @@ def test_boundaries_are_the_same_in_place_and_by_replay_and_those_of_the_message
         query = f"start={start} limit={limit} end={end} max_rows={max_rows}"
         found = in_place.boundary(state.key, start, limit, end, max_rows)
         assert found == by_replay.boundary(state.key, start, limit, end, max_rows), query
+        assert found == in_java(stream, state, start, limit, end, max_rows, framed=False), query
         count = messages_in(begins, ends, first, limit, end, max_rows)
         earliest = ends[first + count - 1] if count else start
         latest = begins[first + count] if first + count < len(begins) else state.end
@@ -115,6 +128,7 @@ def test_boundaries_never_divide_groups_of_chunks_in_files_or_by_replay(stream: 
         query = f"start={start} limit={limit} max_rows={max_rows}"
         found = in_place.boundary(state.key, start, limit, state.end, max_rows)
         assert found == by_replay.boundary(state.key, start, limit, state.end, max_rows), query
+        assert found == in_java(stream, state, start, limit, state.end, max_rows, framed=True), query
         count = bisect_left(begins, found.position) - first
         assert count >= 1, query
         assert count == 1 or found.position <= limit, query

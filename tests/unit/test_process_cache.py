@@ -84,7 +84,7 @@ CASES = {
     """,
     "direct.archives": """
         from aeron_spark.direct import archives
-        archives._alive = lambda handle: True
+        archives.is_running = lambda pid: True
         def prepare(make): archives.node.ensure = lambda aeron_dir: make()
         def use(): return archives.hold_node("dir")
     """,
@@ -122,7 +122,9 @@ def close(value):
     CLOSED.append(value)
 
 def make():
-    return SimpleNamespace(closed=False, dormant=False, client=CLIENT, used_at=0.0, close=lambda: CLOSED.append(1))
+    return SimpleNamespace(
+        closed=False, dormant=False, client=CLIENT, used_at=0.0, pid=1, close=lambda: CLOSED.append(1)
+    )
 
 {case}
 

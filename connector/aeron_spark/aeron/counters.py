@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from aeron_spark.aeron.cnc import Cnc, ascii_text, open_cnc, open_mapped
 from aeron_spark.errors import AeronSparkError
@@ -32,6 +32,8 @@ COUNTER_LENGTH: Final = 128  # bytes of a counter's value with padding
 STATE: Final = struct.Struct("i")
 VALUE: Final = struct.Struct("qqq")  # value, registration, owner (the Aeron client)
 STREAM_KEY: Final = struct.Struct("<qii")  # registration, session, stream; the channel follows
+RECORDING_KEY: Final = struct.Struct("qii")  # recording, session, length of the source; it and the archive's id follow
+ARCHIVE_ID: Final = struct.Struct("q")
 ERROR: Final = struct.Struct("<iiqq")  # length, observations, last, first (ms); the text follows
 ERROR_ALIGNMENT: Final = 8
 LOSS: Final = struct.Struct("<qqqqii")  # observations, bytes, first, last (ms), session, stream; channel, source follow
@@ -43,6 +45,7 @@ RECEIVER_HWM: Final = 3
 SUBSCRIBER_POSITION: Final = 4
 RECEIVER_POSITION: Final = 5
 PUBLISHER_POSITION: Final = 12
+RECORDING_POSITION: Final = 100  # io.aeron.archive.status.RecordingPos
 STREAM_TYPES: Final = frozenset(
     (PUBLISHER_LIMIT, SENDER_POSITION, RECEIVER_HWM, SUBSCRIBER_POSITION, RECEIVER_POSITION, PUBLISHER_POSITION)
 )
@@ -151,6 +154,44 @@ def read_counters(aeron_dir: str, type_ids: Collection[int] | None = None) -> tu
             for number, type_id in _allocated(cnc)
             if type_ids is None or type_id in type_ids
         )
+
+
+def read_recorded_positions(aeron_dir: str, archive_id: int) -> dict[int, int]:
+    """Return the recorded position of each recording that the archive is writing, by recording id.
+
+    Omits a recording whose counter is allocated or freed at the same time, and a recording with two counters: the
+    archive has just started it again, and the driver has not freed the old counter yet.
+    """
+    found: dict[int, list[int | None]] = defaultdict(list)
+    with open_cnc(aeron_dir) as cnc:
+        for number, type_id in _allocated(cnc):
+            if type_id == RECORDING_POSITION:
+                before = _recording_counter(cnc, number)
+                value = _value(cnc, number)
+                is_stable = before.state == ALLOCATED and before == _recording_counter(cnc, number)
+                if before.archive_id == archive_id:
+                    found[before.recording_id].append(value if is_stable else None)
+    return {key: values[0] for key, values in found.items() if len(values) == 1 and values[0] is not None}
+
+
+class _RecordingCounter(NamedTuple):
+    """The identity of a counter of a recorded position; another use of the counter has another registration id."""
+
+    recording_id: int
+    archive_id: int
+    state: int
+    registration_id: int
+
+
+def _recording_counter(cnc: Cnc, number: int) -> _RecordingCounter:
+    meta = number * META_LENGTH
+    key = meta + KEY_OFFSET
+    recording_id, _, source_length = RECORDING_KEY.unpack_from(cnc.counters_meta, key)
+    source_length = max(0, min(source_length, LABEL_OFFSET - KEY_OFFSET - RECORDING_KEY.size - ARCHIVE_ID.size))
+    (archive_id,) = ARCHIVE_ID.unpack_from(cnc.counters_meta, key + RECORDING_KEY.size + source_length)
+    (state,) = STATE.unpack_from(cnc.counters_meta, meta)
+    registration_id = VALUE.unpack_from(cnc.counters, number * COUNTER_LENGTH)[1]
+    return _RecordingCounter(recording_id, archive_id, state, registration_id)
 
 
 def read_errors(aeron_dir: str) -> tuple[DistinctError, ...]:

@@ -11,8 +11,8 @@ import jpype
 
 from aeron_spark.aeron.attached_threads import enter_java
 from aeron_spark.errors import AeronSparkError, ConnectError, TransportError
+from aeron_spark.transport.addresses import UNKNOWN_HOST, unknown_host
 
-UNKNOWN_HOST: Final = "the host name"
 CORRECT_CHANNEL: Final = "Correct 'channel', or add the host to this machine's name service."
 # io.aeron.driver.media.UdpChannel: a RegistrationException carries the text of the driver's exception, not its class
 _UNRESOLVED: Final = re.compile(
@@ -35,11 +35,6 @@ def plain_message(message: str) -> str:
     for category in ("ERROR - ", "FATAL - ", "WARN - "):
         message = message.removeprefix(category)
     return message
-
-
-def unknown_host(host: str) -> str:
-    """Return the text about a host name without an address."""
-    return f"{UNKNOWN_HOST} {host!r} cannot be resolved to an address"
 
 
 def archive_error_code(error: BaseException | None) -> int | None:

@@ -18,7 +18,8 @@ class ArchiveAddress:
     response_channel: str = "aeron:ipc?term-length=64k"
     replay_channel: str = "aeron:ipc"
     local: bool = True
-    archive_dir: str = ""
+    archive_dir: str = ""  # of this machine's node; "" if the archive's files are unknown
+    archive_id: int = -1  # of this machine's node
     credentials_file: str = field(default="", repr=False)
     timeout: float = 10.0
 

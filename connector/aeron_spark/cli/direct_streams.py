@@ -14,6 +14,7 @@ from aeron_spark.cli.arguments import connector_options
 from aeron_spark.cli.output import confirm, format_size, format_time, print_json, print_table, print_warnings, time_cell
 from aeron_spark.cli.signals import catch_sigint, operation
 from aeron_spark.direct import catalog
+from aeron_spark.direct.archive_recordings import CataloguedRecording
 from aeron_spark.direct.archives import archives_of
 from aeron_spark.direct.catalog import CataloguedStream, PurgeRange
 from aeron_spark.errors import OptionError
@@ -113,7 +114,7 @@ def purge(
     They end before a position in bytes, before a time (``before_ns``, since 1970), or before the last ``keep`` bytes.
     """
 
-    def position_limit(stream: CataloguedStream, recording: catalog.CataloguedRecording, idle_timeout: float) -> int:
+    def position_limit(stream: CataloguedStream, recording: CataloguedRecording, idle_timeout: float) -> int:
         if before_ns is not None:
             return catalog.position_before_time(stream, recording, before_ns, idle_timeout)
         return before if before is not None else recording.end - (keep or 0)

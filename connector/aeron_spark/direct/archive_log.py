@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Hashable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
-from aeron_spark.aeron.archive import Archive, archive_of
-from aeron_spark.aeron.boundary_walk import find_boundary
-from aeron_spark.aeron.recording import Recording
-from aeron_spark.aeron.replay import replay
-from aeron_spark.aeron.row_sources import ReplaySource, SegmentSource, drain
+from aeron_spark.aeron.recording import ArchiveAddress, Recording
+from aeron_spark.direct.archive_recordings import (
+    ArchiveRecordings,
+    CataloguedRecording,
+    FilesFirst,
+    WantedBoundary,
+)
 from aeron_spark.direct.archives import StreamAddress
-from aeron_spark.direct.recordings import no_recording, request_recording, start_now
-from aeron_spark.errors import DataLossError, SetupError, TransportError
+from aeron_spark.direct.file_recordings import FileRecordings
+from aeron_spark.errors import DataLossError
 from aeron_spark.log.api import (
     Boundary,
     PublishTimes,
@@ -29,17 +31,24 @@ from aeron_spark.transport.channel import ChannelUri, same_stream
 from aeron_spark.transport.recording_start import with_start, without_start
 from aeron_spark.wire.values import Rows
 
+if TYPE_CHECKING:
+    from aeron_spark.aeron.archive import Archive
+
 
 class ArchiveLog:
-    """The log of the stream at ``address``. Cheap to create: its first use opens sessions, which the process keeps."""
+    """The log of the stream at ``address``. Cheap to create: its first use opens sessions, which the process keeps.
+
+    Files of this machine's archive need no session, and so no JVM.
+    """
 
     def __init__(self, address: StreamAddress, *, framed: bool = False) -> None:
         self.address = address
         self.framed = framed
         self._channel = ChannelUri.parse(address.channel)
         self._archives = {archive.name: archive for archive in address.archives}
+        self._recordings = {one.name: _recordings_of(one, address.idle_timeout) for one in address.archives}
         self._known: dict[str, Recording] = {}
-        self._prepared: tuple[Archive, ...] = ()
+        self._prepared: tuple[Hashable, ...] = ()
 
     @property
     def archives(self) -> tuple[str, ...]:
@@ -56,14 +65,20 @@ class ArchiveLog:
         return self if framed == self.framed else ArchiveLog(self.address, framed=framed)
 
     def prepare(self, states: list[RecordingState], *, record: str, query: str = "") -> None:
-        """Start the stream's recording if necessary, once per session: a restarted archive has lost the request."""
-        sessions = tuple(self._archive(name) for name in self._archives)
-        if sessions != self._prepared:
+        """Start the stream's recording if necessary, once per run of the archive: a restart forgets the request."""
+        runs = tuple(one.run() for one in self._recordings.values())
+        if runs == self._prepared:
+            return
+        if not any(state.active for state in states):
+            from aeron_spark.direct.recordings import request_recording
+
             request_recording(self, states, record, query)
-            self._prepared = sessions
+        self._prepared = runs
 
     def check_recorded(self, states: list[RecordingState]) -> None:
         """Raise OptionError, with similar streams, if the stream has no recording and no archive records it."""
+        from aeron_spark.direct.recordings import no_recording
+
         if not states and not self.recorded():
             raise no_recording(self.address.archives, self.address.channel, self.address.stream_id)
 
@@ -74,28 +89,16 @@ class ArchiveLog:
         return hash((self.address, self.framed))
 
     def states(self) -> list[RecordingState]:
-        """Return the recordings of the stream with their current ends, by one list request to each archive."""
+        """Return the recordings of the stream with their current ends."""
         self._known.clear()
-        return [state for name in self._archives for state in self._listed(name)]
-
-    def _listed(self, name: str) -> list[RecordingState]:
-        archive = self._archive(name)
-        try:
-            return self._states_of(name, archive)
-        except TransportError:
-            if not archive.closed:
-                raise
-        # The session was lost, which only its use shows. Retry with a new session, so that the query does not fail.
-        return self._states_of(name, self._archive(name))
-
-    def _states_of(self, name: str, archive: Archive) -> list[RecordingState]:
-        found = []
-        for recording in archive.recordings(self.address.stream_id):
-            if same_stream(self._channel, ChannelUri.parse(recording.channel, foreign=True)):
-                key = recording_key(name, recording.id)
-                self._known[key] = recording
-                found.append(_state(key, recording, archive))
-        return found
+        states = []
+        for name, recordings in self._recordings.items():
+            for found in recordings.of_stream(self.address.stream_id):
+                if same_stream(self._channel, ChannelUri.parse(found.recording.channel, foreign=True)):
+                    key = recording_key(name, found.recording.id)
+                    self._known[key] = found.recording
+                    states.append(_state(key, found))
+        return states
 
     def content(self, states: list[RecordingState]) -> StreamContent | None:
         """Return the content of the first message of the newest recording with messages, or None without messages."""
@@ -112,16 +115,12 @@ class ArchiveLog:
 
     def boundary(self, key: str, start: int, limit: int, end: int, max_rows: int | None) -> Boundary:
         """Return a boundary of the recording ``key``; see :class:`aeron_spark.log.api.Boundaries`."""
-        archive, recording = self._recording(key)
-        position, rows = find_boundary(
-            archive, recording, framed=self.framed, start=start, limit=limit, end=end, max_rows=max_rows,
-            idle_timeout=self.address.idle_timeout,
-        )  # fmt: skip
-        return Boundary(position, rows)
+        wanted = WantedBoundary(start, limit, end, max_rows)
+        return self._recordings[split_key(key)[0]].boundary(self._recording(key), wanted, framed=self.framed)
 
     def read(self, wanted: Range) -> Iterator[Rows]:
         """Yield the messages of ``[start, overrun)``; a reader of groups stops when its last group is complete."""
-        archive, recording = self._recording(wanted.key)
+        recording = self._recording(wanted.key)
         if _fingerprint(recording) != wanted.fingerprint:
             raise DataLossError(
                 f"recording {wanted.key} was replaced by another one since the batch was planned",
@@ -134,31 +133,23 @@ class ArchiveLog:
                 remedy="Set failOnDataLoss=false to continue with the available data, and purge only data that the "
                 "query has read.",
             )
-        start, end = wanted.start, wanted.overrun if self.framed else wanted.end
-        folder = archive.address.archive_dir
-        if not folder and self.address.read_path == "files":
-            raise SetupError(
-                f"the archive of the driver in {archive.address.aeron_dir} belongs to another program, so the folder "
-                "of its files is unknown",
-                remedy="Read it with readPath=replay or auto.",
-            )
-        if folder and self.address.read_path != "replay":
-            with SegmentSource(Path(folder), recording, start, end) as files:
-                yield from drain(files, recording)
-                start = files.position
-        if start < end:  # a segment file is missing: the archive's replay has the rest, or reports the cause
-            timeout = self.address.idle_timeout
-            with replay(archive, recording, start, end, timeout=timeout) as opened:
-                yield from drain(ReplaySource(opened, timeout), recording)
+        from aeron_spark.direct.archive_rows import read_rows
+
+        yield from read_rows(
+            self._archives[split_key(wanted.key)[0]], recording, wanted.start,
+            wanted.overrun if self.framed else wanted.end, read_path=self.address.read_path,
+            idle_timeout=self.address.idle_timeout,
+        )  # fmt: skip
 
     def state(self, key: str) -> RecordingState:
         """Return one recording of the stream. Raises DataLossError if it does not exist."""
-        archive, recording = self._recording(key)
-        return _state(key, recording, archive)
+        return _state(key, self._find(key))
 
     def start_recording(self, query: str = "") -> None:
         """Start the recording of the stream in the first archive, for ``query``."""
-        archive = self._archive(self.address.archives[0].name)
+        from aeron_spark.direct.recordings import start_now
+
+        archive = self._session(self.address.archives[0].name)
         archive.start_recording(with_start(self.address.channel, start_now(query)), self.address.stream_id)
 
     def recorded(self) -> bool:
@@ -166,22 +157,35 @@ class ArchiveLog:
         return any(
             same_stream(self._channel, ChannelUri.parse(channel, foreign=True))
             for name in self._archives
-            for channel in self._archive(name).recorded_channels(self.address.stream_id)
+            for channel in self._session(name).recorded_channels(self.address.stream_id)
         )
 
-    def _archive(self, name: str) -> Archive:
+    def _session(self, name: str) -> Archive:
+        from aeron_spark.aeron.archive import archive_of
+
         return archive_of(self._archives[name])
 
-    def _recording(self, key: str) -> tuple[Archive, Recording]:
+    def _recording(self, key: str) -> Recording:
+        return self._known.get(key) or self._find(key).recording
+
+    def _find(self, key: str) -> CataloguedRecording:
         name, recording_id = split_key(key)
-        archive = self._archive(name)
-        recording = self._known.get(key) or archive.recording(recording_id)
-        if recording is None:
+        found = self._recordings[name].find(recording_id)
+        if found is None:
             raise DataLossError(
                 f"recording {recording_id} of archive {name} does not exist any more",
                 remedy="Set failOnDataLoss=false to continue with the available data.",
             )
-        return archive, recording
+        return found
+
+
+def _recordings_of(address: ArchiveAddress, idle_timeout: float) -> ArchiveRecordings:
+    def open_session() -> ArchiveRecordings:
+        from aeron_spark.direct.session_recordings import SessionRecordings
+
+        return SessionRecordings(address, idle_timeout)
+
+    return FilesFirst(FileRecordings(address), open_session)
 
 
 def _fingerprint(recording: Recording) -> str:
@@ -194,14 +198,14 @@ def _fingerprint(recording: Recording) -> str:
     )
 
 
-def _state(key: str, recording: Recording, archive: Archive) -> RecordingState:
-    active = recording.stop_position is None
+def _state(key: str, found: CataloguedRecording) -> RecordingState:
+    recording = found.recording
     return RecordingState(
         key=key,
         fingerprint=_fingerprint(recording),
         start=recording.start_position,
-        end=archive.position(recording.id) if recording.stop_position is None else recording.stop_position,
-        active=active,
+        end=found.end,
+        active=found.active,
         term_length=recording.term_length,
         initial_term_id=recording.initial_term_id,
         mtu=recording.mtu,

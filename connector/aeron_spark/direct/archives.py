@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from aeron_spark import node
-from aeron_spark.aeron.exceptions import unknown_host
 from aeron_spark.aeron.recording import ArchiveAddress
 from aeron_spark.errors import SetupError
 from aeron_spark.log.api import (
@@ -18,7 +17,7 @@ from aeron_spark.log.api import (
 from aeron_spark.node import NodeHandle
 from aeron_spark.options import DirectRoute
 from aeron_spark.process_cache import ProcessCache
-from aeron_spark.transport.addresses import HostPort
+from aeron_spark.transport.addresses import HostPort, unknown_host
 from aeron_spark.transport.channel import ChannelUri, refuse_archive_streams
 
 CONTROL_STREAM_ID: Final = 10  # Aeron's default for an archive's control requests
@@ -59,6 +58,7 @@ def embedded(handle: NodeHandle, timeout: float = 10.0) -> ArchiveAddress:
         control_channel=handle.control_channel,
         control_stream_id=handle.control_stream,
         archive_dir=handle.archive_dir,
+        archive_id=handle.archive_id,
         timeout=timeout,
     )
 
@@ -134,22 +134,23 @@ def hold_node(aeron_dir: str | None) -> NodeHandle:
     return HELD_NODES.get(
         aeron_dir,
         lambda: node.ensure(aeron_dir),
-        lambda handle: not handle.closed and _alive(handle),
+        lambda handle: not handle.closed and is_running(handle.pid),
         NodeHandle.close,
     )
 
 
-def _alive(handle: NodeHandle) -> bool:
+def is_running(pid: int) -> bool:
+    """Whether a node process runs. A process that this one has started, and that has ended, does not."""
     with contextlib.suppress(ChildProcessError):
         # A node that this process started remains a zombie, which seems alive, until it is reaped.
-        os.waitpid(handle.pid, os.WNOHANG)
+        os.waitpid(pid, os.WNOHANG)
     try:
-        os.kill(handle.pid, 0)
+        os.kill(pid, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
         return True
-    return not _is_zombie(handle.pid)
+    return not _is_zombie(pid)
 
 
 def _is_zombie(pid: int) -> bool:

@@ -5,39 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from aeron_spark.aeron.archive import Archive, archive_of
-from aeron_spark.aeron.recording import ArchiveAddress, Recording
+from aeron_spark.aeron.archive import archive_of
+from aeron_spark.aeron.recording import ArchiveAddress
 from aeron_spark.direct.archive_log import ArchiveLog
+from aeron_spark.direct.archive_recordings import CataloguedRecording, segment_base
 from aeron_spark.direct.archives import StreamAddress
+from aeron_spark.direct.session_recordings import with_end
 from aeron_spark.errors import OptionError, RefusedError
 from aeron_spark.log.api import StreamContent
 from aeron_spark.log.inspection import content_of, framed_times, position_at
 from aeron_spark.transport.channel import ChannelUri, same_stream
 from aeron_spark.transport.recording_start import without_start
-
-
-@dataclass(frozen=True, slots=True)
-class CataloguedRecording:
-    """A recording with its current end."""
-
-    recording: Recording
-    end: int
-
-    @property
-    def active(self) -> bool:
-        """Whether the recording is active."""
-        return self.recording.stop_position is None
-
-    @property
-    def length(self) -> int:
-        """Recorded bytes of the log."""
-        return self.end - self.recording.start_position
-
-    @property
-    def segments(self) -> int:
-        """Number of segment files."""
-        origin = segment_base(self.recording, self.recording.start_position)
-        return -(-(self.end - origin) // self.recording.segment_length)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +81,7 @@ def catalogued_streams(
             parsed = ChannelUri.parse(without_start(recording.channel), foreign=True)
             if wanted is not None and not same_stream(wanted, parsed):
                 continue
-            entry = _with_end(archive, recording)
+            entry = with_end(archive, recording)
             for known, known_id, recordings in groups:
                 if known_id == recording.stream_id and same_stream(known, parsed):
                     recordings.append(entry)
@@ -123,12 +101,6 @@ def content_of_stream(stream: CataloguedStream, idle_timeout: float) -> StreamCo
     """Return the content of a stream, or None without messages."""
     log = _log(stream, idle_timeout)
     return content_of(log, log.states())
-
-
-def segment_base(recording: Recording, position: int) -> int:
-    """Return the first position of the segment of ``position``; the first segment begins with the term of the start."""
-    origin = recording.start_position - recording.start_position % recording.term_length
-    return origin + (position - origin) // recording.segment_length * recording.segment_length
 
 
 def purge_range_before(entry: CataloguedRecording, position: int) -> PurgeRange:
@@ -206,11 +178,6 @@ def only(stream: CataloguedStream, recording_ids: Sequence[int]) -> CataloguedSt
     if not recording_ids:
         return stream
     return replace(stream, recordings=tuple(one for one in stream.recordings if one.recording.id in recording_ids))
-
-
-def _with_end(archive: Archive, recording: Recording) -> CataloguedRecording:
-    stop = recording.stop_position
-    return CataloguedRecording(recording, archive.position(recording.id) if stop is None else stop)
 
 
 def _address(stream: CataloguedStream, idle_timeout: float) -> StreamAddress:

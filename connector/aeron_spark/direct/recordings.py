@@ -56,17 +56,15 @@ class RecordingWarning(UserWarning):
 
 
 def request_recording(log: RecordableLog, states: list[RecordingState], record: str, query: str = "") -> None:
-    """Start the recording of a stream that is not recorded, if the option ``record`` allows it.
+    """Start the recording of a stream without an active recording, if it is not recorded and ``record`` allows it.
 
-    Raises OptionError if the option forbids it, or the archive cannot receive the stream. ``query`` is the query's name
-    for ``aeron-spark recordings list``.
+    ``record`` is the option. Raises OptionError if it forbids a recording that is needed, or if the archive cannot
+    receive the stream. ``query`` is the query's name for ``aeron-spark recordings list``.
     """
-    if any(state.active for state in states) or log.recorded():
+    if (record == "never" and states) or log.recorded():
         return
     channel, stream_id = log.address.channel, log.address.stream_id
     if record == "never":
-        if states:
-            return
         raise OptionError(
             f"stream {stream_id} of {channel} has no recording, and option 'record' is 'never'",
             remedy="Let its publisher record it, or set option 'record' to 'auto', which records it from now on.",

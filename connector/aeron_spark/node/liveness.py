@@ -51,22 +51,34 @@ def driver_liveness(aeron_dir: Path, now: float | None = None) -> Liveness | Non
     return Liveness(pid, started_ms / 1000, age)
 
 
+@dataclass(frozen=True, slots=True)
+class ArchiveMark:
+    """The archive's mark file: its last activity (epoch milliseconds; 0 or less after its close), start, process id."""
+
+    activity_ms: int
+    started_ms: int
+    pid: int
+
+    @property
+    def age(self) -> float:
+        """Seconds since the last activity; infinite after the close."""
+        return time.time() - self.activity_ms / 1000 if self.activity_ms > 0 else float("inf")
+
+
 def archive_mark_pid(archive_dir: Path) -> int | None:
     """Return the process id in the archive's mark file, or None without the file."""
-    found = _archive_mark(archive_dir)
-    return None if found is None else found[1]
+    found = read_archive_mark(archive_dir)
+    return None if found is None else found.pid
 
 
 def archive_mark_age(archive_dir: Path) -> float | None:
     """Return the seconds since the archive's last activity; infinite after its close, None without a mark file."""
-    found = _archive_mark(archive_dir)
-    if found is None:
-        return None
-    return time.time() - found[0] / 1000 if found[0] > 0 else float("inf")
+    found = read_archive_mark(archive_dir)
+    return None if found is None else found.age
 
 
-def _archive_mark(archive_dir: Path) -> tuple[int, int] | None:
-    """Return the last activity (epoch milliseconds; 0 or less after the close) and the process id."""
+def read_archive_mark(archive_dir: Path) -> ArchiveMark | None:
+    """Return the archive's mark file, or None without a complete, readable one."""
     try:
         with (archive_dir / MARK_FILE).open("rb") as file:
             head = file.read(MARK_HEADER.size)
@@ -74,5 +86,5 @@ def _archive_mark(archive_dir: Path) -> tuple[int, int] | None:
         return None
     if len(head) < MARK_HEADER.size:
         return None
-    _, activity, _, pid = MARK_HEADER.unpack(head)
-    return int(activity), int(pid)
+    _, activity, started, pid = MARK_HEADER.unpack(head)
+    return ArchiveMark(activity, started, pid)

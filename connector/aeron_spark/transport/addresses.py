@@ -10,6 +10,8 @@ from typing import Final
 
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
+UNKNOWN_HOST: Final = "the host name"  # begins the text of :func:`unknown_host`
+
 CACHE_SIZE: Final = 1024  # a handshake parses the same few texts a dozen times
 
 _ENDPOINT = re.compile(r"(?:\[(?P<v6>[^\[\]]+)\]|(?P<host>[^:\[\]]+)):(?P<port>[0-9]{1,5})", re.ASCII)
@@ -111,3 +113,8 @@ def ip_of(host: str) -> IpAddress | None:
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
         return address.ipv4_mapped
     return address
+
+
+def unknown_host(host: str) -> str:
+    """Return the text about a host name without an address."""
+    return f"{UNKNOWN_HOST} {host!r} cannot be resolved to an address"

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import cast
 
 import pytest
 
+from aeron_spark.aeron import archive
 from aeron_spark.aeron.archive import Archive
 from aeron_spark.aeron.recording import ArchiveAddress
-from aeron_spark.direct import archive_log
+from aeron_spark.direct import session_recordings
 from aeron_spark.direct.archive_log import ArchiveLog
 from aeron_spark.direct.archives import StreamAddress
 from aeron_spark.transport.recording_start import without_start
@@ -32,8 +34,14 @@ class Session:
         self.recorded.append(channel)
 
 
+def replace_session(monkeypatch: pytest.MonkeyPatch, archive_of: Callable[[ArchiveAddress], Archive]) -> None:
+    """Replace the function that opens sessions with archives."""
+    for module in (archive, session_recordings):
+        monkeypatch.setattr(module, "archive_of", archive_of)
+
+
 @pytest.mark.parametrize(
-    ("channel", "archive", "ends_with_node"),
+    ("channel", "archive_name", "ends_with_node"),
     [
         ("aeron:ipc", "embedded", True),
         ("aeron:udp?endpoint=localhost:40123", "embedded", False),
@@ -41,12 +49,12 @@ class Session:
     ],
 )
 def test_the_warning_says_whether_a_recording_ends_with_the_node(
-    channel: str, archive: str, ends_with_node: bool, monkeypatch: pytest.MonkeyPatch
+    channel: str, archive_name: str, ends_with_node: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Regression: a request for ``aeron:ipc`` ended when the node stopped, but the warning said that it lasts."""
     session = Session()
-    monkeypatch.setattr(archive_log, "archive_of", lambda address: cast("Archive", session))
-    log = ArchiveLog(StreamAddress(channel, 1001, (replace(ADDRESS, name=archive),)))
+    replace_session(monkeypatch, lambda address: cast("Archive", session))
+    log = ArchiveLog(StreamAddress(channel, 1001, (replace(ADDRESS, name=archive_name),)))
     with pytest.warns(UserWarning, match="from now on, until 'aeron-spark recordings stop") as caught:
         log.prepare([], record="auto")
     assert ("or this machine's node stops" in str(caught[0].message)) == ends_with_node
@@ -55,7 +63,7 @@ def test_the_warning_says_whether_a_recording_ends_with_the_node(
 def test_recording_is_requested_once_per_session_with_an_archive(monkeypatch: pytest.MonkeyPatch) -> None:
     """With one request per query, a stream is not recorded after a restart of the archive."""
     now = [Session()]
-    monkeypatch.setattr(archive_log, "archive_of", lambda address: cast("Archive", now[0]))
+    replace_session(monkeypatch, lambda address: cast("Archive", now[0]))
     log = ArchiveLog(StreamAddress("aeron:ipc", 1001, (ADDRESS,)))
     for _restart in range(20):
         with pytest.warns(UserWarning, match="was not recorded; earlier messages, if any, are lost"):

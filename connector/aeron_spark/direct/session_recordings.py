@@ -1,0 +1,61 @@
+"""The recordings of an archive, as a session with it answers. Needs a JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import TypeVar
+
+from aeron_spark.aeron.archive import Archive, archive_of
+from aeron_spark.aeron.boundary_walk import find_boundary
+from aeron_spark.aeron.recording import ArchiveAddress, Recording
+from aeron_spark.direct.archive_recordings import CataloguedRecording, WantedBoundary
+from aeron_spark.errors import TransportError
+from aeron_spark.log.api import Boundary
+
+Answer = TypeVar("Answer")
+
+
+class SessionRecordings:
+    """The recordings of the archive at ``address``. ``idle_timeout``: the longest wait for a replay, in seconds."""
+
+    def __init__(self, address: ArchiveAddress, idle_timeout: float) -> None:
+        self._address = address
+        self._idle_timeout = idle_timeout
+
+    def run(self) -> Hashable:
+        """Return the process's session with the archive: a restarted archive has another one."""
+        return archive_of(self._address)
+
+    def of_stream(self, stream_id: int) -> list[CataloguedRecording]:
+        """Return the recordings of all streams with this id, ordered by recording id."""
+        return self._retried(lambda archive: [with_end(archive, one) for one in archive.recordings(stream_id)])
+
+    def find(self, recording_id: int) -> CataloguedRecording | None:
+        """Return one recording, or None if the archive does not have it."""
+        archive = archive_of(self._address)
+        found = archive.recording(recording_id)
+        return None if found is None else with_end(archive, found)
+
+    def boundary(self, recording: Recording, wanted: WantedBoundary, *, framed: bool) -> Boundary:
+        """Return a boundary of the recording, from the archive's files or from a replay."""
+        position, rows = find_boundary(
+            archive_of(self._address), recording, framed=framed, start=wanted.start, limit=wanted.limit,
+            end=wanted.end, max_rows=wanted.max_rows, idle_timeout=self._idle_timeout,
+        )  # fmt: skip
+        return Boundary(position, rows)
+
+    def _retried(self, ask: Callable[[Archive], Answer]) -> Answer:
+        archive = archive_of(self._address)
+        try:
+            return ask(archive)
+        except TransportError:
+            if not archive.closed:
+                raise
+        # The session was lost, which only its use shows. Retry with a new session, so that the query does not fail.
+        return ask(archive_of(self._address))
+
+
+def with_end(archive: Archive, recording: Recording) -> CataloguedRecording:
+    """Return the recording with its current end."""
+    stop = recording.stop_position
+    return CataloguedRecording(recording, archive.position(recording.id) if stop is None else stop)
