@@ -6,7 +6,8 @@ import statistics
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from aeron_spark.aeron.row_sources import BATCH_BYTES, BATCH_ROWS
+from aeron_spark.aeron.row_sources import BATCH_BYTES
+from aeron_spark.wire.values import BATCH_ROWS
 from benchmarks.environment import Environment
 from benchmarks.measure import Figure, measure_seconds, median_ratio
 from spark_jobs.session import begin

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from functools import cache
 from typing import Final
 
-import jpype
 import pyarrow as pa
 
 from aeron_spark.aeron.attached_threads import enter_java
@@ -36,6 +35,8 @@ def is_in_java() -> bool:
 
 @cache
 def _update() -> Callable[[int, int, int], int] | None:
+    import jpype  # not at the module's import: a process that only plans a query starts no JVM
+
     try:
         found: Callable[[int, int, int], int] = jclass("io.aeronspark.checksum.Crc32").update
         found(0, 0, 0)

@@ -17,11 +17,9 @@ from aeron_spark.aeron.recording import Recording, segment_at
 from aeron_spark.aeron.replay import Replay
 from aeron_spark.errors import DataFormatError, TransportError
 from aeron_spark.waiting import Deadline
-from aeron_spark.wire.values import Rows
+from aeron_spark.wire.values import BATCH_ROWS, Rows
 
 BATCH_BYTES: Final = 1 << 20  # 0.5 to 16 MiB are equally fast in Spark, 64 MiB is half as fast
-
-BATCH_ROWS: Final = 1 << 15
 
 MAX_FRAME_BYTES: Final = 1 << 16
 

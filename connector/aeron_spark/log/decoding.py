@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from aeron_spark.aeron.framed_values import FramedDecoder
 from aeron_spark.errors import DataFormatError
@@ -92,7 +91,7 @@ def _groups(reassembler: Reassembler, rows: Rows, decoder: ValueDecoder) -> Iter
 
 def _reserved_at(rows: Rows, position: int) -> int:
     """Return the reserved value of the group that starts at ``position``, or the first one if it starts earlier."""
-    index = pc.index(rows.positions, position).as_py()
+    index = rows.positions.index(position).as_py()
     return int(rows.reserved[max(index, 0)].as_py())
 
 
@@ -253,6 +252,8 @@ def publish_times(rows: Rows, times: TimestampFrom) -> pa.Array[Any]:
     if times.location == "reserved-ns":
         return rows.reserved
     if times.location == "reserved-ms":
+        import pyarrow.compute as pc
+
         return pc.multiply(rows.reserved, NS_PER_MS)
     _, ends, values = (memoryview(buffer or b"") for buffer in rows.values.buffers())
     offsets = np.frombuffer(ends, np.int32)[rows.values.offset :][: len(rows) + 1].astype(np.int64)
@@ -277,6 +278,8 @@ def values_of(found: SmallValues | PlacedGroup) -> pa.Array[Any]:
 
 
 def _from_ns(times: pa.Array[Any]) -> pa.Array[Any]:
+    import pyarrow.compute as pc  # not at the module's import: it takes long, and planning does not need it
+
     return pc.divide(times, NS_PER_US).cast(MICROSECONDS)
 
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, Protocol
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from aeron_spark.aeron.framed_values import encode_values
 from aeron_spark.wire.arrow import BatchEncoder, encode_batch, encode_parts, split_rows
@@ -215,4 +214,4 @@ def values_of(batch: pa.RecordBatch) -> tuple[pa.Array[Any], pa.Array[Any] | Non
     if "reservedValue" not in batch.schema.names:
         return values, None
     numbers: Any = batch.column("reservedValue").cast(pa.int64())
-    return values, pc.fill_null(numbers, 0)
+    return values, numbers.fill_null(0)

@@ -11,14 +11,15 @@ import binascii
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
-
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
+from functools import cache
+from typing import TYPE_CHECKING, Final
 
 from aeron_spark.errors import DataFormatError
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+# The functions import cryptography, because each program that parses options imports this module.
 
 KEY_BYTES: Final = 32
 
@@ -27,8 +28,6 @@ PREFIX: Final = "aeron-spark:"
 TEXT_LENGTH: Final = len(PREFIX) + 43
 
 _FIELD_PRIME: Final = 2**255 - 19
-
-_PROBE: Final = X25519PrivateKey.from_private_bytes(bytes([64] * KEY_BYTES))  # any key detects points of low order
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +40,7 @@ class KeyPair:
 
     def exchange(self, public: bytes) -> bytes:
         """Return the 32 bytes of X25519 with a peer's public key. Raises ValueError for a key of low order."""
-        return self._key.exchange(X25519PublicKey.from_public_bytes(public))
+        return _exchange(self._key, public)
 
     def __repr__(self) -> str:
         return f"KeyPair({fingerprint(self.public)})"
@@ -59,7 +58,7 @@ def keypair_from(private: bytes) -> KeyPair:
             f"a private key of {len(private)} bytes, expected {KEY_BYTES}",
             remedy="Make one with 'aeron-spark keys new'.",
         )
-    key = X25519PrivateKey.from_private_bytes(private)
+    key = _private_key(private)
     return KeyPair(bytes(private), key.public_key().public_bytes_raw(), key)
 
 
@@ -90,12 +89,30 @@ def _check_curve_point(public: bytes) -> None:
     try:
         if int.from_bytes(public, "little") >= _FIELD_PRIME:
             raise ValueError
-        _PROBE.exchange(X25519PublicKey.from_public_bytes(public))
+        _exchange(_probe(), public)
     except ValueError:
         raise DataFormatError(
             f"the public key {public_text(public)} belongs to no private key",
             remedy="Ask its owner for the correct key.",
         ) from None
+
+
+@cache
+def _probe() -> X25519PrivateKey:
+    """Return a key to detect points of low order with; any key does."""
+    return _private_key(bytes([64] * KEY_BYTES))
+
+
+def _private_key(private: bytes) -> X25519PrivateKey:
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+    return X25519PrivateKey.from_private_bytes(private)
+
+
+def _exchange(key: X25519PrivateKey, public: bytes) -> bytes:
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
+
+    return key.exchange(X25519PublicKey.from_public_bytes(public))
 
 
 def fingerprint(public: bytes) -> str:
@@ -120,6 +137,8 @@ TAG_BYTES: Final = 16
 
 def encrypt_secret(secret: bytes, passphrase: str, bound: bytes, entropy: Callable[[int], bytes]) -> str:
     """Encrypt ``secret`` with ``passphrase``, and return it as text. ``bound`` is authenticated only."""
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
     salt, nonce = entropy(SALT_BYTES), entropy(NONCE_BYTES)
     encrypted = nonce + AESGCM(_key(passphrase, salt, SCRYPT_COST)).encrypt(nonce, secret, bound)
     return " ".join(
@@ -132,6 +151,9 @@ def decrypt_secret(text: str, passphrase: str, bound: bytes) -> bytes | None:
 
     Raises ValueError if ``text`` does not have the format, or needs more work than this version accepts.
     """
+    from cryptography.exceptions import InvalidTag
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
     words = text.split(" ")
     if len(words) != 6 or words[0] != KDF:
         raise ValueError("not sealed by this version")
@@ -153,5 +175,7 @@ def decrypt_secret(text: str, passphrase: str, bound: bytes) -> bytes | None:
 
 
 def _key(passphrase: str, salt: bytes, cost: tuple[int, int, int]) -> bytes:
+    from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
+
     log_n, r, p = cost
     return Scrypt(salt=salt, length=AES_KEY_BYTES, n=1 << log_n, r=r, p=p).derive(passphrase.encode())

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
@@ -27,13 +27,14 @@ from aeron_spark.log.decoding import RowDecoder, of_recording, publish_times, re
 from aeron_spark.log.offsets import Offset
 from aeron_spark.log.planning import partition_by_key, partition_by_size
 from aeron_spark.log.query import QueryPlanner
-from aeron_spark.log.sbe_rows import read_sbe
 from aeron_spark.log_factory import log_of, open_log
 from aeron_spark.options import DirectRoute, ReadOptions, ServerRoute
 from aeron_spark.pool import POOL
-from aeron_spark.sbe.table import DecodeTable
 from aeron_spark.spark.schema import arrow_schema
 from aeron_spark.spark.task_context import partition_of_task, resolve_key_files, with_servers
+
+if TYPE_CHECKING:
+    from aeron_spark.sbe.table import DecodeTable
 
 
 class RangePartition(InputPartition):
@@ -95,6 +96,8 @@ class Task:
 
     def _range(self, log: Log, schema: pa.Schema, wanted: Range) -> Iterator[pa.RecordBatch]:
         if self.table is not None:
+            from aeron_spark.log.sbe_rows import read_sbe
+
             yield from read_sbe(log, wanted, schema, self.options.timestamp_from, self.table)
             return
         decoder = RowDecoder(schema, log.state(wanted.key), self.options.timestamp_from)

@@ -31,6 +31,8 @@ from aeron_spark.wire.chunk import (
 )
 from aeron_spark.wire.groups import Group, Reassembler
 
+BATCH_ROWS: Final = 1 << 15  # that a log returns at once
+
 
 @dataclass(frozen=True, slots=True)
 class Rows:
