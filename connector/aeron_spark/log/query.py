@@ -124,12 +124,13 @@ class QueryPlanner:
             )
         ):
             return start
+        max_bytes = limits.max_bytes if self._targets is None else limits.available_now_bytes
         plan = plan_end(
             checked.positions,
             readable,
             backlog,
             self.log,
-            max_bytes=limits.max_bytes if limited else None,
+            max_bytes=max_bytes if limited else None,
             max_rows=limits.max_rows if limited else None,
             turn=start.turn,
         )

@@ -34,6 +34,10 @@ from aeron_spark.options.values import (
 
 MAX_WRITER_ID: Final = 255  # bytes of UTF-8; the wire format has one byte for its length
 MAX_MESSAGE_BYTES: Final = 16 << 20  # Aeron's limit for one message with any term length
+MAX_BATCH_BYTES: Final = 1 << 30  # the default of maxBytesPerTrigger
+# With Trigger.AvailableNow each further micro-batch costs 0.2 s. A sink's micro-batch is one transaction, and a server
+# has space for 16 GiB of staged rows of a key, which need more bytes than in the log.
+MAX_AVAILABLE_NOW_BYTES: Final = 4 << 30
 MIN_MESSAGE_BYTES: Final = 512  # has room for the wire format's header, a writer id and some payload
 
 
@@ -48,9 +52,13 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of a micro-batch; None means no limit. ``max_delay_ns`` is the longest wait for ``min_bytes``."""
+    """The limits of a micro-batch; None means no limit. ``max_delay_ns`` is the longest wait for ``min_bytes``.
+
+    ``available_now_bytes`` limits the micro-batches of ``Trigger.AvailableNow``, instead of ``max_bytes``.
+    """
 
     max_bytes: int | None = None
+    available_now_bytes: int | None = None
     max_rows: int | None = None
     min_bytes: int | None = None
     max_delay_ns: int = 0
@@ -128,10 +136,11 @@ class ReadOptions(SbeOptions, where=READING):
         example="replay",
         only=Route.DIRECT,
     )
-    max_bytes_per_trigger: Bytes = option(
-        "1GiB",
+    max_bytes_per_trigger: Bytes | None = option(
+        None,
         "Most bytes of the log in a micro-batch, divided fairly among the recordings; at least one message is always "
-        "read. A batch query ignores it.",
+        "read. By default 1GiB; 4GiB with the trigger `availableNow`, whose query ends with what is there, so that "
+        "small micro-batches only cost time. A batch query ignores it.",
         example="64MiB",
         low=1,
         ignored=BATCH_READ,
@@ -232,8 +241,13 @@ class ReadOptions(SbeOptions, where=READING):
         """The limits of micro-batches; a batch read has none."""
         if not self.streaming:
             return Limits()
+        given = self.max_bytes_per_trigger
         return Limits(
-            self.max_bytes_per_trigger, self.max_rows_per_trigger, self.min_bytes_per_trigger, self.max_trigger_delay
+            MAX_BATCH_BYTES if given is None else given,
+            MAX_AVAILABLE_NOW_BYTES if given is None else given,
+            self.max_rows_per_trigger,
+            self.min_bytes_per_trigger,
+            self.max_trigger_delay,
         )
 
     def _check_offsets(self) -> None:

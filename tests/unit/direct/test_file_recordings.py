@@ -224,8 +224,8 @@ def test_an_answer_is_right_at_a_moment_of_the_call(history: History) -> None:
     check_history(*history)
 
 
-@pytest.mark.full("3,000 histories")
-@settings(max_examples=3_000, deadline=None)
+@pytest.mark.full("1,000 histories")
+@settings(max_examples=1_000, deadline=None)
 @given(histories())
 def test_an_answer_is_right_at_a_moment_of_the_call_in_many_histories(history: History) -> None:
     check_history(*history)

@@ -133,6 +133,18 @@ def test_available_now_reads_no_messages_that_were_recorded_after_its_begin() ->
     assert stream.latest(end, limited=True) is end
 
 
+@pytest.mark.parametrize(("options", "gib", "gib_of_available_now"), [({}, 1, 4), ({"maxBytesPerTrigger": "2g"}, 2, 2)])
+def test_batches_of_available_now_are_larger_unless_an_option_limits_them(
+    options: dict[str, str], gib: int, gib_of_available_now: int
+) -> None:
+    log = RecordedLog({"embedded/0": [(1 << 30, 1)] * 9})
+    stream = stream_of(log, **options)
+    assert stream.latest(stream.initial(), limited=True).position("embedded/0") == gib << 30
+    stream = stream_of(log, **options)
+    stream.prepare_available_now()
+    assert stream.latest(stream.initial(), limited=True).position("embedded/0") == gib_of_available_now << 30
+
+
 def test_the_planner_gets_the_content_and_the_position_of_a_time_from_the_log() -> None:
     stream = stream_of(RecordedLog(two_recordings()))
     assert stream.content() == StreamContent("2 recordings")

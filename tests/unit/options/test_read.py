@@ -31,7 +31,7 @@ def test_the_defaults_of_a_stream() -> None:
         session_ids=None,
         pushdown=False,
         read_path="auto",
-        max_bytes_per_trigger=1 << 30,
+        max_bytes_per_trigger=None,
         max_rows_per_trigger=None,
         min_bytes_per_trigger=None,
         max_trigger_delay=15 * MINUTE,
@@ -41,7 +41,7 @@ def test_the_defaults_of_a_stream() -> None:
         include_metadata=False,
         idle_timeout=30.0,
     )
-    assert parse().limits == Limits(1 << 30, None, None, 15 * MINUTE)
+    assert parse().limits == Limits(1 << 30, 4 << 30, None, None, 15 * MINUTE)
     assert parse().bounds == Bounds()
 
 
@@ -72,7 +72,7 @@ def test_all_options_of_a_streaming_read() -> None:
     assert options.starting_offsets == WantedOffsets("earliest", {"7": 4096})
     assert options.timestamp_from == TimestampFrom("payload", 16)
     assert options.read_path == "replay"
-    assert options.limits == Limits(64 << 20, 100_000, 64 << 20, MINUTE)
+    assert options.limits == Limits(64 << 20, 64 << 20, 100_000, 64 << 20, MINUTE)
     assert options.min_partitions == 8
     assert not options.fail_on_data_loss
     assert options.record == "never"
