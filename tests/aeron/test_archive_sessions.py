@@ -12,8 +12,8 @@ from aeron_spark import node
 from aeron_spark.aeron.archive import DORMANT_AFTER_S, Archive, archive_of
 from aeron_spark.aeron.client import client_of
 from aeron_spark.aeron.recording import ArchiveAddress, Recording
-from aeron_spark.direct.archive_log import ArchiveLog
-from aeron_spark.direct.archives import StreamAddress, embedded
+from aeron_spark.direct.archives import embedded
+from aeron_spark.direct.session_recordings import SessionRecordings
 from aeron_spark.errors import ConnectError, TransportError
 from tests.aeron.streams import own_node
 
@@ -48,8 +48,8 @@ def test_a_keep_alive_prevents_a_session_in_use_from_becoming_dormant(address: A
 
 
 def test_a_listing_uses_a_new_session_if_the_old_one_was_lost(address: ArchiveAddress) -> None:
-    log = ArchiveLog(StreamAddress("aeron:ipc", 1001, (address,)))
-    assert log.states() == []
+    recordings = SessionRecordings(address, 10.0)
+    assert recordings.of_stream(1001) == []
     lost = archive_of(address)
 
     def lose_session(*_: object) -> list[Recording]:
@@ -57,7 +57,7 @@ def test_a_listing_uses_a_new_session_if_the_old_one_was_lost(address: ArchiveAd
         raise TransportError("response channel from archive is not connected")
 
     lost.recordings = lose_session  # type: ignore[method-assign, assignment]
-    assert log.states() == []
+    assert recordings.of_stream(1001) == []
     assert archive_of(address) is not lost
 
 
