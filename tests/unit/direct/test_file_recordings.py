@@ -236,3 +236,11 @@ def test_one_change_during_the_call_does_not_prevent_the_answer(operation: str) 
     """The second attempt reads files that do not change any more."""
     before = [("start", 0), ("record", 0), ("start", 1)] + ([("stop", 0)] if operation in ("extend", "delete") else [])
     assert check_history(before, [(operation, 0)], [0, 1, 2, 4, 4, 4], [100])
+
+
+@pytest.mark.parametrize("operation", ["stop", "extend", "purge", "delete", "shift"])
+def test_a_catalog_that_changes_inside_a_read_gives_no_wrong_answer(operation: str) -> None:
+    """The first part of the bytes is from before the change, at each length, and the rest from after it."""
+    before = [("start", 0), ("record", 0), ("start", 1)] + ([("stop", 0)] if operation in ("extend", "delete") else [])
+    for cut in range(64, 160, 4):  # the first entry's numbers are there
+        assert check_history(before, [(operation, 0)], [0, 9], [cut])
