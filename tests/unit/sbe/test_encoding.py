@@ -1,0 +1,89 @@
+"""Rows become SBE messages that the independent decoder of the tests reads as these rows; other values are refused."""
+
+from __future__ import annotations
+
+import pickle
+import random
+from dataclasses import replace
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
+from typing import Any, Final
+
+import pyarrow as pa
+import pytest
+
+from aeron_spark.errors import DataFormatError, OptionError
+from aeron_spark.sbe import encoder as encoder_module
+from aeron_spark.sbe.compiler import load_schema
+from aeron_spark.sbe.encode_plan import encode_plan
+from aeron_spark.sbe.encoder import SbeEncoder
+from aeron_spark.sbe.model import Schema
+from aeron_spark.sbe.settings import SbeSettings, settings_of
+from aeron_spark.sbe.table import MessageColumns
+from tests.sbe_orders import SCHEMA as ORDERS
+from tests.sbe_orders import encode_order
+from tests.sbe_random import VERSION, RandomSchema
+from tests.sbe_reference import Reference
+from tests.sbe_vectors import FOLDER, MISSING, as_row, columns_of, read_set, schema_of, set_names
+from tests.unit.sbe.schemas import schema_text
+
+FRAMED: Final = {"frames", "cluster-log"}
+
+
+def encode(columns: MessageColumns, rows: list[dict[str, Any]], schema: pa.Schema | None = None) -> list[bytes]:
+    """Return the messages of rows, by a plan that went to another process."""
+    schema = schema or columns.arrow_schema
+    batch = pa.RecordBatch.from_pylist(rows, schema=schema)
+    encoder = SbeEncoder(pickle.loads(pickle.dumps(encode_plan(columns, schema))))
+    arrays = list(encoder.encode(batch))
+    for array in arrays:
+        array.validate(full=True)
+    assert encoder.rows == len(rows)
+    return [message for array in arrays for message in array.to_pylist()]
+
+
+def is_writable(body: Any) -> bool:
+    """Whether the body has no unknown enum value, and no text that was not one."""
+    match body:
+        case {"unknown": _}:
+            return False
+        case dict():
+            return all(map(is_writable, body.values()))
+        case list():
+            return all(map(is_writable, body))
+    return not (isinstance(body, str) and "\ufffd" in body)
+
+
+def normal(value: Any) -> Any:
+    """Return a body in which NaN equals itself, and sets have no unknown bits."""
+    match value:
+        case {"bits": _, "choices": choices}:
+            return choices
+        case dict():
+            return {name: normal(one) for name, one in value.items()}
+        case list():
+            return [normal(one) for one in value]
+        case float():
+            return repr(value)
+    return value
+
+
+@pytest.mark.skipif(not set_names(), reason=MISSING)
+@pytest.mark.parametrize("name", sorted(set(set_names()) - FRAMED))
+def test_the_rows_of_public_messages_become_messages_with_the_same_values(name: str) -> None:
+    schema, reference = schema_of(name), Reference(FOLDER / name / "schema.xml")
+    bodies: dict[str, list[Any]] = {}
+    for vector in read_set(name):
+        if vector.expected["status"] == "ok":
+            found = reference.decode(vector.data)
+            if vector.expected["header"]["version"] == schema.version and is_writable(found["body"]):
+                bodies.setdefault(found["message"], []).append(found["body"])
+    written = 0
+    for message, of_message in bodies.items():
+        columns = columns_of(schema, message, settings_of(None, {"times": "none"}))
+        if columns.columns:
+            rows = [as_row(columns.columns, body) for body in of_message]
+            messages = encode(columns, rows)
+            assert [normal(reference.decode(one)["body"]) for one in messages] == [normal(one) for one in of_message]
+            written += len(messages)
+    assert written, "the set has no message that can be written"
