@@ -44,7 +44,7 @@ def describe(schema: str, message: str | None, as_json: bool, **flags: str | Non
         compiled = load_schema(schema)
     except DataFormatError as error:
         raise OptionError(error.what, remedy=error.remedy) from None
-    columns = MessageColumns(compiled, options.sbe_settings(metadata=False))
+    columns = MessageColumns(compiled, options.reader_settings(metadata=False))
     messages = describe_messages(columns)
     if as_json:
         for one in messages:

@@ -24,7 +24,7 @@ class SbeReceiver:
 
     def __init__(self, options: SbeOptions, *, metadata: bool) -> None:
         assert options.sbe_schema is not None
-        columns = MessageColumns(load_schema(options.sbe_schema), options.sbe_settings(metadata=metadata))
+        columns = MessageColumns(load_schema(options.sbe_schema), options.reader_settings(metadata=metadata))
         table = columns.table()
         self.schema: pa.Schema = table.schema
         self._batches = SbeBatches(table, "the stream", has_metadata=metadata)

@@ -234,14 +234,15 @@ _OF_ROUTE: Final = {Route.DIRECT: "Direct route only. ", Route.SERVER: "Only thr
 def markdown() -> str:
     """Return the text of ``docs/options.md``."""
     options = all_options()
-    shared = [one for one in options if one.where & READING and one.where & WRITING]
-    sbe = [one for one in options if one.where <= READING and one.argument.startswith("sbe_")]
+    sbe = [one for one in options if one.argument.startswith("sbe_")]
+    shared = [one for one in options if one.where & READING and one.where & WRITING and one not in sbe]
     reading = [one for one in options if one.where <= READING and one not in sbe]
     writing = [one for one in options if one.where <= WRITING]
     spark = (
         ("Route to a stream (reading and writing)", shared),
         ("Reading", reading),
-        ("Reading SBE messages (`payload=sbe`)", sbe),
+        ("SBE messages (`payload=sbe`, reading and writing)", [one for one in sbe if one.where & WRITING]),
+        ("Reading SBE messages (`payload=sbe`)", [one for one in sbe if not one.where & WRITING]),
         ("Writing", writing),
     )
     endpoint = (

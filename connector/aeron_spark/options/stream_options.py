@@ -12,14 +12,13 @@ from aeron_spark.options.declaration import (
     READING,
     STREAMING_WRITE,
     WRITING,
-    OptionSet,
     Route,
     Where,
     option,
 )
 from aeron_spark.options.reader import OptionReader, example
 from aeron_spark.options.routes import DirectRoute, ServerRoute, route_of
-from aeron_spark.options.sbe_options import SbeOptions, no_schema
+from aeron_spark.options.sbe_options import SbeFormatOptions, SbeOptions, is_sbe
 from aeron_spark.options.values import (
     INT32_MAX,
     Bytes,
@@ -209,7 +208,7 @@ class ReadOptions(SbeOptions, where=READING):
         self._check_bounds()
         self._check_read_path()
         self._check_limits()
-        self._check_sbe()
+        self.check_sbe(self.payload, self.given_sbe)
 
     @classmethod
     def parse(cls, options: Mapping[str, object], *, streaming: bool) -> ReadOptions:
@@ -227,7 +226,7 @@ class ReadOptions(SbeOptions, where=READING):
             streaming=streaming,
             route=route,
             query_name=next((str(text) for name, text in options.items() if name.lower() == "queryname" and text), ""),
-            given_sbe=tuple(option.name for option in reader.given_options() if option.argument in SbeOptions.declared),
+            given_sbe=tuple(option.name for option in reader.given_options() if is_sbe(option)),
             ignored=tuple(option.name for option in reader.given_options() if where in option.ignored),
         )
 
@@ -273,15 +272,6 @@ class ReadOptions(SbeOptions, where=READING):
                 remedy=example(self.declared["timestamp_from"]),
             )
 
-    def _check_sbe(self) -> None:
-        if self.payload == "sbe" and self.sbe_schema is None:
-            raise no_schema()
-        if self.payload != "sbe" and self.given_sbe:
-            raise OptionError(
-                f"option '{self.given_sbe[0]}' is only for payload=sbe, and 'payload' is '{self.payload}'",
-                remedy="Add .option('payload', 'sbe'), or leave the option out.",
-            )
-
     def _check_bounds(self) -> None:
         start, end = self.start_position, self.end_position
         if start is not None and end is not None and start >= end:
@@ -310,17 +300,18 @@ class ReadOptions(SbeOptions, where=READING):
 
 
 @dataclass(frozen=True, kw_only=True)
-class WriteOptions(OptionSet, where=WRITING):
+class WriteOptions(SbeFormatOptions, where=WRITING):
     """The options of a writer. Picklable."""
 
     streaming: bool
     route: DirectRoute | ServerRoute
-    payload: Literal["auto", "raw", "framed", "arrow"] = option(
+    payload: Literal["auto", "raw", "framed", "arrow", "sbe"] = option(
         "auto",
         "`raw`: the bytes of column `value` (BINARY or STRING) unchanged, with optional `reservedValue`, and on the "
         "direct route optional `channel` and `streamId` that override the options. `framed`: the same columns in this "
-        "connector's wire format, with values of any size. `arrow`: all columns. `auto`: `raw` if the DataFrame has "
-        "exactly those columns, else `arrow`.",
+        "connector's wire format, with values of any size. `arrow`: all columns. `sbe`: each row is one "
+        "SBE message of the type `sbeMessage`, with the fields' names as columns. `auto`: `raw` if the DataFrame has "
+        "exactly `value` and those optional columns, else `arrow`.",
         example="arrow",
     )
     ack: Literal["auto", "archive", "driver"] = option(
@@ -381,7 +372,10 @@ class WriteOptions(OptionSet, where=WRITING):
         only=Route.DIRECT,
     )
 
+    given_sbe: tuple[str, ...] = ()  # names of the given options of payload=sbe
+
     def __post_init__(self) -> None:
+        self.check_sbe(self.payload, self.given_sbe)
         if self.ack == "archive" and self.when_unconnected == "drop":
             raise OptionError(
                 "options 'ack' ('archive': done when recorded) and 'whenUnconnected' ('drop': rows may be dropped) "
@@ -398,4 +392,5 @@ class WriteOptions(OptionSet, where=WRITING):
     def parse(cls, options: Mapping[str, object], *, streaming: bool) -> WriteOptions:
         """Parse the options that Spark passes to a writer. Raises OptionError for the first wrong option."""
         reader = OptionReader(options, Where.WRITE_STREAM if streaming else Where.WRITE_BATCH)
-        return reader.read(cls, streaming=streaming, route=route_of(reader))
+        given_sbe = tuple(option.name for option in reader.given_options() if is_sbe(option))
+        return reader.read(cls, streaming=streaming, route=route_of(reader), given_sbe=given_sbe)

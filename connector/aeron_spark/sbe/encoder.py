@@ -33,10 +33,11 @@ Memory = NDArray[np.uint8]
 
 
 class SbeEncoder:
-    """Encodes the rows of one task; ``rows`` counts them over all calls. For one thread."""
+    """Encodes rows; ``rows`` counts them over all calls. ``source`` names their origin in errors. For one thread."""
 
-    def __init__(self, plan: EncodePlan) -> None:
+    def __init__(self, plan: EncodePlan, source: str) -> None:
         self._plan = plan
+        self._source = source
         self.rows = 0
 
     def encode(self, batch: pa.RecordBatch) -> Iterator[pa.Array[Any]]:
@@ -46,9 +47,9 @@ class SbeEncoder:
         """
         if not batch.num_rows:
             return
-        measured = _measure(
-            self._plan.block, dict(zip(batch.schema.names, batch.columns, strict=True)), self._rows_of(batch)
-        )
+        rows = np.arange(self.rows, self.rows + batch.num_rows, dtype=np.int64)
+        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        measured = _measure(self._plan.block, columns, _Place(rows, self._source))
         sizes = measured.sizes + len(self._plan.header)
         if int(sizes.sum()) > MAX_BYTES and batch.num_rows > 1:
             middle = batch.num_rows // 2
@@ -57,9 +58,6 @@ class SbeEncoder:
             return
         yield self._write(measured, sizes)
         self.rows += batch.num_rows
-
-    def _rows_of(self, batch: pa.RecordBatch) -> Integers:
-        return np.arange(self.rows, self.rows + batch.num_rows, dtype=np.int64)
 
     def _write(self, measured: _Blocks, sizes: Integers) -> pa.Array[Any]:
         header = self._plan.header
@@ -76,15 +74,17 @@ class SbeEncoder:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The rows of some blocks, and the path of names to them, for errors."""
+    """The rows of some blocks, their source, and the path of names to them, for errors."""
 
     rows: Integers
-    path: str
+    source: str
+    path: str = ""
 
     def error(self, name: str, problem: Misfit) -> DataFormatError:
         path = f"{self.path}{name}" + (f".{problem.path}" if problem.path else "")
         return DataFormatError(
-            f"row {self.rows[problem.index]}, column {path!r}: {problem.problem}", remedy=problem.remedy
+            f"row {self.rows[problem.index]} of {self.source}, column {path!r}: {problem.problem}",
+            remedy=problem.remedy,
         )
 
 
@@ -158,18 +158,18 @@ class _Data:
         return places + self.data.header_length + self.values.lengths
 
 
-def _measure(planned: PlannedBlock, columns: dict[str, pa.Array[Any]], rows: Integers, path: str = "") -> _Blocks:
+def _measure(planned: PlannedBlock, columns: dict[str, pa.Array[Any]], place: _Place) -> _Blocks:
     """Return the blocks of rows or entries. A missing column is NULL. Raises DataFormatError."""
-    place = _Place(rows, path)
+    count = len(place.rows)
 
     def column(one: PlannedField | PlannedGroup | PlannedData) -> pa.Array[Any]:
         given = columns.get(one.name)
-        return nulls(len(rows), one.type) if given is None or pa.types.is_null(given.type) else given
+        return nulls(count, one.type) if given is None or pa.types.is_null(given.type) else given
 
     parts = [part for field in planned.fields for part in _parts(field, column(field), place)]
     groups = [_entries(group, column(group), place) for group in planned.groups]
     data = [_data(one, column(one), place) for one in planned.data]
-    sizes: Integers = np.full(len(rows), planned.length, np.int64)
+    sizes: Integers = np.full(count, planned.length, np.int64)
     for group in groups:
         sizes += group.sizes()
     for one in data:
@@ -188,12 +188,12 @@ def _entries(group: PlannedGroup, array: Any, place: _Place) -> _Entries:
     counts = list_lengths(array)
     _refuse_long(counts, group.count, "entries", group.name, place)
     inner = array.flatten()
-    rows = np.repeat(place.rows, counts)
+    inside = _Place(np.repeat(place.rows, counts), place.source, f"{place.path}{group.name}.")
     if inner.null_count:
         index = int(np.argmin(inner.is_valid().to_numpy(zero_copy_only=False)))
-        problem = Misfit(index, "an entry is NULL", "Remove it from the array.")
-        raise _Place(rows, place.path).error(group.name, problem)
-    return _Entries(group, counts, _measure(group.block, children_of(inner), rows, f"{place.path}{group.name}."))
+        row = _Place(inside.rows, place.source, place.path)
+        raise row.error(group.name, Misfit(index, "an entry is NULL", "Remove it from the array."))
+    return _Entries(group, counts, _measure(group.block, children_of(inner), inside))
 
 
 def _data(data: PlannedData, array: pa.Array[Any], place: _Place) -> _Data:

@@ -8,8 +8,9 @@ from pyspark.sql.types import StructType
 
 from aeron_spark.errors import OptionError
 from aeron_spark.log.sbe_rows import POSITION_COLUMNS
-from aeron_spark.options import ReadOptions
+from aeron_spark.options import ReadOptions, SbeFormatOptions
 from aeron_spark.sbe.compiler import load_schema
+from aeron_spark.sbe.model import Schema
 from aeron_spark.sbe.table import DecodeTable, MessageColumns
 from aeron_spark.spark.schema import arrow_schema, check_schema
 from aeron_spark.spark.task_context import find_file
@@ -40,8 +41,12 @@ def sbe_table(options: ReadOptions, schema: StructType) -> DecodeTable:
 
 def message_columns(options: ReadOptions) -> MessageColumns:
     """Return the columns of the messages that the options choose, from the schema on this machine."""
+    return MessageColumns(given_schema(options), options.reader_settings(metadata=options.include_metadata))
+
+
+def given_schema(options: SbeFormatOptions) -> Schema:
+    """Return the schema that the options name, from this machine. Raises OptionError and DataFormatError."""
     source = options.sbe_schema
     assert source is not None  # the options have checked it
     is_text = source.lstrip("\ufeff \t\r\n").startswith("<")
-    schema = load_schema(source if is_text else find_file("sbeSchema", source))
-    return MessageColumns(schema, options.sbe_settings(metadata=options.include_metadata))
+    return load_schema(source if is_text else find_file("sbeSchema", source))

@@ -23,11 +23,14 @@ from pyspark.sql.types import StructType
 
 from aeron_spark.direct.archives import this_host
 from aeron_spark.errors import RefusedError, SetupError, UsageError
+from aeron_spark.log.sbe_messages import encoded_batches
 from aeron_spark.log.writing import Appender, LogWriter, Source, Transaction
 from aeron_spark.log_factory import open_writer
 from aeron_spark.options import DirectRoute, ServerRoute, WriteOptions
+from aeron_spark.sbe.encode_plan import EncodePlan
 from aeron_spark.spark.batch_order import Progress, check_follows, token_of
 from aeron_spark.spark.row_values import as_nullable, payload_of
+from aeron_spark.spark.sbe_sink import sbe_plan
 from aeron_spark.spark.task_context import (
     BATCH,
     QUERY,
@@ -71,6 +74,7 @@ class WriteTask:
     payload: str
     write_id: str
     planned_on: str
+    sbe: EncodePlan | None = None  # of payload=sbe, whose messages are written as ``raw``
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> WrittenRows:
         """Write all rows; return when they are acknowledged, on the direct route, or staged.
@@ -86,7 +90,9 @@ class WriteTask:
             server = writer.server_of(transaction)
             is_schema_fixed = self.payload == "arrow" and writer.has_schema
             try:
-                for batch in batches:
+                for batch in (
+                    batches if self.sbe is None else encoded_batches(self.sbe, batches, f"Spark partition {partition}")
+                ):
                     if batch.num_rows:
                         appender = appender or writer.begin(transaction, self._source(), self.payload)
                         appender.append(as_nullable(batch) if is_schema_fixed else batch)
@@ -214,9 +220,11 @@ class AeronStreamWriter(DataSourceStreamArrowWriter):
 
 def write_task(options: WriteOptions, schema: StructType) -> WriteTask:
     """Return the task of a write. Checks the columns against the payload, and the keys, before anything starts."""
-    payload, route = payload_of(options, schema), with_servers(options.route)
+    plan = sbe_plan(options, schema) if options.payload == "sbe" else None
+    payload = "raw" if plan is not None else payload_of(options, schema)
+    route = with_servers(options.route)
     check_route(route)
-    return WriteTask(options, route, payload, str(uuid.uuid4()), this_host())
+    return WriteTask(options, route, payload, str(uuid.uuid4()), this_host(), plan)
 
 
 def _commit(writer: LogWriter, written: Sequence[WrittenRows], token: str = "") -> bool:

@@ -3,29 +3,17 @@
 from __future__ import annotations
 
 import pickle
-import random
-from dataclasses import replace
-from datetime import date, datetime, timedelta, timezone
-from decimal import Decimal
 from typing import Any, Final
 
 import pyarrow as pa
 import pytest
 
-from aeron_spark.errors import DataFormatError, OptionError
-from aeron_spark.sbe import encoder as encoder_module
-from aeron_spark.sbe.compiler import load_schema
 from aeron_spark.sbe.encode_plan import encode_plan
 from aeron_spark.sbe.encoder import SbeEncoder
-from aeron_spark.sbe.model import Schema
-from aeron_spark.sbe.settings import SbeSettings, settings_of
+from aeron_spark.sbe.settings import settings_of
 from aeron_spark.sbe.table import MessageColumns
-from tests.sbe_orders import SCHEMA as ORDERS
-from tests.sbe_orders import encode_order
-from tests.sbe_random import VERSION, RandomSchema
 from tests.sbe_reference import Reference
 from tests.sbe_vectors import FOLDER, MISSING, as_row, columns_of, read_set, schema_of, set_names
-from tests.unit.sbe.schemas import schema_text
 
 FRAMED: Final = {"frames", "cluster-log"}
 
@@ -34,7 +22,7 @@ def encode(columns: MessageColumns, rows: list[dict[str, Any]], schema: pa.Schem
     """Return the messages of rows, by a plan that went to another process."""
     schema = schema or columns.arrow_schema
     batch = pa.RecordBatch.from_pylist(rows, schema=schema)
-    encoder = SbeEncoder(pickle.loads(pickle.dumps(encode_plan(columns, schema))))
+    encoder = SbeEncoder(pickle.loads(pickle.dumps(encode_plan(columns, schema))), "a test")
     arrays = list(encoder.encode(batch))
     for array in arrays:
         array.validate(full=True)
