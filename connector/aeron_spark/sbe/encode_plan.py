@@ -11,6 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from aeron_spark.errors import OptionError
+from aeron_spark.sbe.arrow_values import Misfit, nulls
 from aeron_spark.sbe.columns import Column, Op
 from aeron_spark.sbe.field_values import (
     Arrays,
@@ -23,14 +24,12 @@ from aeron_spark.sbe.field_values import (
     FloatingDecimals,
     Floats,
     Integers,
-    Misfit,
     Number,
     SetFlags,
     SetNames,
     Structs,
     Texts,
     Timestamps,
-    nulls,
 )
 from aeron_spark.sbe.model import (
     Block,
@@ -242,7 +241,7 @@ class _Planner:
             self._values(child, member.type, isinstance(member.type, EncodedType) and member.type.optional)
             for child, member in zip(column.children, kind.members, strict=True)
         )
-        names, types = (tuple(map(of, column.children)) for of in (_name, _type))
+        names, types = tuple(one.name for one in column.children), tuple(one.type for one in column.children)
         return Structs(names, members, types)
 
     def _scaled(self, column: Column) -> FieldValues:
@@ -294,14 +293,6 @@ def _constant(column: Column) -> Any:
     if pa.types.is_floating(kind):
         return _null(Primitive.FLOAT if pa.types.is_float32(kind) else Primitive.DOUBLE, 1, bits)
     return bits + (1 << 64) if is_unsigned and bits < 0 else bits
-
-
-def _name(column: Column) -> str:
-    return column.name
-
-
-def _type(column: Column) -> pa.DataType:
-    return column.type
 
 
 # The rows' columns

@@ -15,16 +15,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from aeron_spark.errors import DataFormatError
+from aeron_spark.sbe.arrow_values import Misfit, VariableBytes, children_of, encoded, list_lengths, nulls
 from aeron_spark.sbe.encode_plan import Counter, EncodePlan, PlannedBlock, PlannedData, PlannedField, PlannedGroup
-from aeron_spark.sbe.field_values import (
-    Misfit,
-    Part,
-    VariableBytes,
-    children_of,
-    encoded,
-    list_lengths,
-    nulls,
-)
+from aeron_spark.sbe.field_values import Part
 
 MAX_BYTES: Final = 1 << 28  # of an array of messages
 
@@ -67,9 +60,8 @@ class SbeEncoder:
         _scatter(memory, starts, np.full(len(starts), np.frombuffer(header, f"V{len(header)}")))
         measured.write(memory, starts + len(header))
         offsets = np.concatenate(([0], ends)).astype(np.int32)
-        return pa.Array.from_buffers(
-            pa.binary(), len(starts), [None, pa.py_buffer(offsets), pa.py_buffer(memory)], null_count=0
-        )
+        buffers: list[Any] = [None, pa.py_buffer(offsets.data), pa.py_buffer(memory.data)]
+        return pa.Array.from_buffers(pa.binary(), len(starts), buffers, null_count=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +118,8 @@ class _Entries:
     def sizes(self) -> Integers:
         """Return the bytes of the group in each block."""
         ends, firsts = self._ends()
-        return ends[firsts + self.counts] - ends[firsts] + len(self.group.header)
+        lengths: Integers = ends[firsts + self.counts] - ends[firsts] + len(self.group.header)
+        return lengths
 
     def write(self, memory: Memory, places: Integers) -> Integers:
         """Write the group at ``places``; return where each ends."""
