@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import struct
-from typing import Final
+from decimal import Decimal
+from typing import Any, Final
 
 _TYPES: Final = """
     <types>
@@ -81,3 +82,19 @@ def encode_order_of_version_1(number: int) -> bytes:
 def encode_heartbeat() -> bytes:
     """Return a heartbeat, which has no fields."""
     return struct.pack("<HHHH", 0, 9, 7, 2)
+
+
+def order_rows(count: int) -> list[dict[str, Any]]:
+    """Return the rows of orders 0, 1, …, which are encoded as :func:`encode_order` does."""
+    return [
+        {
+            "id": number,
+            "price": Decimal(12345 * number).scaleb(-4),
+            "side": "SELL",
+            "symbol": "ÄBC",
+            "desk": "EU",
+            "fills": [{"quantity": 1}, {"quantity": 2}],
+            "note": "über",
+        }
+        for number in range(count)
+    ]

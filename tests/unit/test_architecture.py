@@ -61,7 +61,8 @@ HOMES: Final = {
 # Modules without a clock, entropy and I/O: these are arguments, which tests can choose.
 PURE: Final = {
     *("aeron.archive_catalog", "backup.findings", "backup.frames", "backup.manifest", "streams.cut"),
-    *("sbe.columns", "sbe.model", "sbe.settings", "sbe.table", "sbe.types"),
+    *("sbe.arrow_values", "sbe.columns", "sbe.encode_plan", "sbe.encoder", "sbe.field_values"),
+    *("sbe.model", "sbe.settings", "sbe.table", "sbe.types"),
     *("rows", "wire", "protocol", "log.epochs", "log.losses", "log.offsets", "log.planning"),
     *("streams.journal_records", "streams.ledger", "streams.model", "streams.reader_leases"),
     *("streams.retention", "streams.schema_changes", "streams.writer_owners"),

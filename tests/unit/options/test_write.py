@@ -79,3 +79,23 @@ def test_options_can_be_pickled_for_executors_and_hide_secrets() -> None:
     options = parse(credentialsFile="/etc/secret")
     assert pickle.loads(pickle.dumps(options)) == options
     assert "secret" not in repr(options)
+
+
+@pytest.mark.parametrize(
+    ("given", "what"),
+    [
+        ({"payload": "sbe"}, "option 'payload' is 'sbe', and 'sbeSchema' is missing"),
+        ({"sbeSchema": "s.xml"}, "option 'sbeSchema' is only for payload=sbe, and 'payload' is 'auto'"),
+        ({"payload": "sbe", "sbeSchema": "s.xml", "sbeFraming": "sofh"}, "'sbeFraming' .*read"),
+    ],
+)
+def test_options_of_sbe_messages_need_their_payload_and_a_schema(given: dict[str, str], what: str) -> None:
+    with pytest.raises(OptionError, match=what):
+        WriteOptions.parse({"channel": "aeron:ipc", "streamId": "1", **given}, streaming=False)
+
+
+def test_a_writer_has_the_sbe_options_of_a_reader_for_columns() -> None:
+    given = {"channel": "aeron:ipc", "streamId": "1", "payload": "sbe", "sbeSchema": "s.xml", "sbeSets": "bits"}
+    options = WriteOptions.parse({**given, "sbeDecimals": "decimal(9,2)"}, streaming=True)
+    settings = options.sbe_settings()
+    assert (settings.sets, settings.decimals.precision, settings.messages) == ("bits", 9, ())

@@ -17,7 +17,7 @@ from aeron_spark.sbe.encoder import SbeEncoder
 from aeron_spark.sbe.settings import settings_of
 from aeron_spark.sbe.table import MessageColumns
 from tests.sbe_orders import SCHEMA as ORDERS
-from tests.sbe_orders import encode_order
+from tests.sbe_orders import encode_order, order_rows
 from tests.sbe_reference import Reference
 from tests.unit.sbe.schemas import schema_text
 
@@ -308,16 +308,6 @@ def test_a_value_is_written_as_the_field_has_it(
 ) -> None:
     found = encode(types, kind, values, options=options, given=given)
     assert ["nan" if one != one else one for one in found] == wanted
-
-
-def order_rows(count: int) -> list[dict[str, Any]]:
-    return [
-        {
-            "id": number, "price": Decimal(12345 * number).scaleb(-4), "side": "SELL", "symbol": "ÄBC", "desk": "EU",
-            "fills": [{"quantity": 1}, {"quantity": 2}], "note": "über",
-        }
-        for number in range(count)
-    ]  # fmt: skip
 
 
 def order_columns() -> MessageColumns:
