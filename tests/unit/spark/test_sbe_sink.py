@@ -11,6 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructField, StructType, YearMonthIntervalType
 
 from aeron_spark.direct.archives import this_host
 from aeron_spark.errors import DataFormatError, OptionError
@@ -127,6 +128,9 @@ def test_wrong_columns_are_refused_when_the_write_is_planned() -> None:
         write_task(options(), from_arrow_schema(pa.schema([("value", pa.binary())])))
     with pytest.raises(OptionError, match="'price' is double"):
         write_task(options(), from_arrow_schema(pa.schema([("id", pa.int64()), ("price", pa.float64())])))
+    interval = StructType([StructField("id", YearMonthIntervalType())])
+    with pytest.raises(OptionError, match="'id' is INTERVAL YEAR TO MONTH"):
+        write_task(options(), interval)
     given = {"channel": "aeron:ipc", "streamId": "1", "payload": "sbe", "sbeSchema": SCHEMA}
     several = WriteOptions.parse(given, streaming=False)
     with pytest.raises(OptionError, match="none is chosen: Order, Heartbeat"):
