@@ -102,7 +102,7 @@ WRONG: Final = [
         named("char", 'length="3"'), "T", ["abc", "abcd"], {}, None, "row 1 .*3 bytes of US-ASCII", "", id="text"
     ),
     pytest.param(named("char", 'length="3"'), "T", ["é"], {}, None, "US-ASCII lacks", "", id="encoding"),
-    pytest.param(named("char", 'length="3"'), "T", ["abc", "", "a\0"], {}, None, "row 2 .*first NUL", "", id="NUL"),
+    pytest.param(named("char", 'length="3"'), "T", ["abc", "", "\0a"], {}, None, "row 2 .*first NUL", "", id="NUL"),
     pytest.param(named("char", ""), "T", ["ab"], {}, None, "holds one byte", "", id="character"),
     pytest.param(
         named("uint8", 'length="3"'), "T", [b"abc", b"ab"], {}, None, "row 1 .*exactly 3 bytes", "", id="bytes"
@@ -405,3 +405,12 @@ def test_data_are_written_in_the_encoding_of_the_schema(encoding: str) -> None:
     text = {"windows-1252": "€", "EUC-KR": "한국"}.get(encoding, "日本")
     body = '<data name="x" id="1" type="text"/>'
     assert encode_body(DATA.format(encoding), body, ["a", text, ""]) == ["a", text, ""]
+
+
+def test_a_double_is_not_rounded_to_a_float() -> None:
+    columns = MessageColumns(
+        load_schema(schema_text("", '<field name="x" id="1" type="float"/>')), settings_of(None, {})
+    )
+    with pytest.raises(OptionError, match="'x' is double, .* has it as float") as refused:
+        encode_plan(columns, pa.schema([("x", pa.float64())]))
+    assert "Cast it" in refused.value.remedy
