@@ -411,6 +411,6 @@ def test_a_double_is_not_rounded_to_a_float() -> None:
     columns = MessageColumns(
         load_schema(schema_text("", '<field name="x" id="1" type="float"/>')), settings_of(None, {})
     )
-    with pytest.raises(OptionError, match="'x' is double, .* has it as float") as refused:
+    with pytest.raises(OptionError, match=r"'x' is double, .* has it as float") as refused:
         encode_plan(columns, pa.schema([("x", pa.float64())]))
     assert "Cast it" in refused.value.remedy
