@@ -178,12 +178,16 @@ class Timestamps:
                 "Cut it with date_trunc.",
             )  # fmt: skip
             numbers = micros // step
+            self.number.check(numbers, array)
         else:
             step = 10 ** (self.unit - 6)
-            too_large = (micros > INT64_MAX // step) | (micros < -(INT64_MAX // step))
-            refuse(too_large & valid, array, "the field holds 64 bits of nanoseconds", "Write a time of 1678 to 2262.")
-            numbers = micros * step
-        self.number.check(numbers, array)
+            low, high = -(-self.number.low // step), self.number.high // step
+            refuse(
+                ((micros < low) | (micros > high)) & valid, array,
+                f"the field holds {self.number.low} to {self.number.high} nanoseconds since 1970",
+                "Write a time that the field can hold.",
+            )  # fmt: skip
+            numbers = micros * step  # the bits of an unsigned number beyond those with a sign
         yield self.offset, self.number.stored(numbers, array)
 
 
