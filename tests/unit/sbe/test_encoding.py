@@ -2,47 +2,20 @@
 
 from __future__ import annotations
 
-import pickle
 import random
 from typing import Any, Final
 
-import pyarrow as pa
 import pytest
 
 from aeron_spark.sbe.compiler import load_schema
-from aeron_spark.sbe.encode_plan import encode_plan
-from aeron_spark.sbe.encoder import SbeEncoder
 from aeron_spark.sbe.settings import settings_of
 from aeron_spark.sbe.table import MessageColumns
+from tests.sbe_encoding import encode_rows, is_writable, known_choices
 from tests.sbe_random import VERSION, RandomSchema
 from tests.sbe_reference import Reference
 from tests.sbe_vectors import FOLDER, MISSING, as_row, columns_of, read_set, schema_of, set_names
 
 FRAMED: Final = {"frames", "cluster-log"}
-
-
-def encode(columns: MessageColumns, rows: list[dict[str, Any]], schema: pa.Schema | None = None) -> list[bytes]:
-    """Return the messages of rows, by a plan that went to another process."""
-    schema = schema or columns.arrow_schema
-    batch = pa.RecordBatch.from_pylist(rows, schema=schema)
-    encoder = SbeEncoder(pickle.loads(pickle.dumps(encode_plan(columns, schema))), "a test")
-    arrays = list(encoder.encode(batch))
-    for array in arrays:
-        array.validate(full=True)
-    assert encoder.rows == len(rows)
-    return [message for array in arrays for message in array.to_pylist()]
-
-
-def is_writable(body: Any) -> bool:
-    """Whether the body has no unknown enum value, and no text that was not one."""
-    match body:
-        case {"unknown": _}:
-            return False
-        case dict():
-            return all(map(is_writable, body.values()))
-        case list():
-            return all(map(is_writable, body))
-    return not (isinstance(body, str) and "\ufffd" in body)
 
 
 def normal(value: Any) -> Any:
@@ -74,20 +47,10 @@ def test_the_rows_of_public_messages_become_messages_with_the_same_values(name: 
         columns = columns_of(schema, message, settings_of(None, {"times": "none"}))
         if columns.columns:
             rows = [as_row(columns.columns, body) for body in of_message]
-            messages = encode(columns, rows)
+            messages = encode_rows(columns, rows)
             assert [normal(reference.decode(one)["body"]) for one in messages] == [normal(one) for one in of_message]
             written += len(messages)
     assert written, "the set has no message that can be written"
-
-
-def known_choices(value: Any) -> Any:
-    """Return a row without the numbers of unknown bits, which cannot be written as names."""
-    match value:
-        case dict():
-            return {name: known_choices(one) for name, one in value.items()}
-        case list():
-            return [known_choices(one) for one in value if not (isinstance(one, str) and one.isdecimal())]
-    return value
 
 
 def test_the_rows_of_random_messages_become_messages_with_the_same_values() -> None:
@@ -101,7 +64,7 @@ def test_the_rows_of_random_messages_become_messages_with_the_same_values() -> N
         bodies = [body for body in (reference.decode(one)["body"] for one in whole) if is_writable(body)]
         if columns.columns and bodies:
             rows = [known_choices(as_row(columns.columns, body)) for body in bodies]
-            messages = encode(columns, rows)
+            messages = encode_rows(columns, rows)
             assert [normal(reference.decode(one)["body"]) for one in messages] == [normal(one) for one in bodies], (
                 number
             )
