@@ -34,10 +34,14 @@ VALUE: Final = struct.Struct("qqq")  # value, registration, owner (the Aeron cli
 STREAM_KEY: Final = struct.Struct("<qii")  # registration, session, stream; the channel follows
 RECORDING_KEY: Final = struct.Struct("qii")  # recording, session, length of the source; it and the archive's id follow
 ARCHIVE_ID: Final = struct.Struct("q")
+CLUSTER_KEY: Final = struct.Struct("<i")  # the cluster's id
 ERROR: Final = struct.Struct("<iiqq")  # length, observations, last, first (ms); the text follows
 ERROR_ALIGNMENT: Final = 8
 LOSS: Final = struct.Struct("<qqqqii")  # observations, bytes, first, last (ms), session, stream; channel, source follow
 LOSS_ALIGNMENT: Final = 64
+
+COMMIT_POSITION: Final = 203  # of a cluster's member: AeronCounters.CLUSTER_COMMIT_POSITION_TYPE_ID
+CLUSTER_BACKUP_STATE: Final = 208  # AeronCounters.CLUSTER_BACKUP_STATE_TYPE_ID
 
 PUBLISHER_LIMIT: Final = 1
 SENDER_POSITION: Final = 2
@@ -192,6 +196,24 @@ def _recording_counter(cnc: Cnc, number: int) -> _RecordingCounter:
     (state,) = STATE.unpack_from(cnc.counters_meta, meta)
     registration_id = VALUE.unpack_from(cnc.counters, number * COUNTER_LENGTH)[1]
     return _RecordingCounter(recording_id, archive_id, state, registration_id)
+
+
+def commit_positions(aeron_dir: str) -> dict[int, int]:
+    """Return the commit position of each cluster that has a member on this driver, in bytes of its log, by cluster id.
+
+    Before a member that starts has found its position again, the value is lower, and may be negative.
+    """
+    with open_cnc(aeron_dir) as cnc:
+        return {
+            int(CLUSTER_KEY.unpack_from(cnc.counters_meta, number * META_LENGTH + KEY_OFFSET)[0]): _value(cnc, number)
+            for number, type_id in _allocated(cnc)
+            if type_id == COMMIT_POSITION
+        }
+
+
+def has_cluster_backup(aeron_dir: str) -> bool:
+    """Whether a ClusterBackup uses this driver."""
+    return bool(read_counters(aeron_dir, {CLUSTER_BACKUP_STATE}))
 
 
 def read_errors(aeron_dir: str) -> tuple[DistinctError, ...]:
