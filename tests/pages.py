@@ -27,6 +27,7 @@ GENERATED: Final = frozenset({"docs/behaviours.md", "docs/command-line.md", "doc
 REASONS: Final = {
     "it installs packages": "replace the tested package by a release",
     "it needs Databricks": "run on a cluster, which the tests do not have",
+    "it needs an Aeron Cluster": "read the log of a server of Aeron; other tests start one",
     "it changes this machine": "change kernel settings or mounts for all programs",
     "it runs the tests": "run the tests again, from a test",
 }

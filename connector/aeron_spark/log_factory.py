@@ -28,6 +28,11 @@ def open_log(
         from aeron_spark.direct.archives import StreamAddress, archives_of
 
         address = StreamAddress(route.channel, route.stream_id, archives_of(route).archives, idle_timeout, read_path)
+        if route.cluster is not None:
+            from aeron_spark.direct.cluster_log import ClusterLog, is_cluster_log
+
+            log = ArchiveLog(address, framed=framed, includes=is_cluster_log)
+            return ClusterLog(log, uncommitted=route.cluster_uncommitted)
         return ArchiveLog(address, framed=framed)
     from aeron_spark.stream_client.server_log import ServerLog
 

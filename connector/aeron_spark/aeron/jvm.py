@@ -13,6 +13,7 @@ import os
 import re
 import signal
 import sys
+import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -212,6 +213,16 @@ def classpath() -> list[str]:
                 remedy="Install the wheel, which contains the jars, or build them in a source tree with 'make jars'.",
             )
     return [str(jar) for jar in found]
+
+
+CLUSTER_SCHEMA: Final = "cluster/aeron-cluster-codecs.xml"
+
+
+def cluster_schema() -> str:
+    """Return the SBE schema of Aeron Cluster, as XML, from Aeron's jar; needs no JVM. Raises SetupError without it."""
+    jar = next(jar for jar in classpath() if Path(jar).name.startswith("aeron-all"))
+    with zipfile.ZipFile(jar) as files:
+        return files.read(CLUSTER_SCHEMA).decode("utf-8")
 
 
 # More than the size of struct sigaction on any system. Its first member is the handler, on Linux and on macOS.

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from aeron_spark.aeron.jvm import cluster_schema
 from aeron_spark.errors import DataFormatError
 from aeron_spark.log.sbe_rows import SbeBatches
 from aeron_spark.options import ReadOptions, SbeOptions
@@ -16,15 +17,19 @@ from aeron_spark.sbe.table import MessageColumns
 
 def values_options(options: ReadOptions) -> ReadOptions:
     """Return the options with which to read the values that SBE messages are, as the stream has them."""
-    return replace(options, payload="auto", given_sbe=()) if options.payload == "sbe" else options
+    if options.payload != "sbe":
+        return options
+    return replace(options, payload="auto", given_sbe=(), cluster_events=False)
 
 
 class SbeReceiver:
     """Decodes received batches. Raises OptionError and DataFormatError for a wrong option or schema at its creation."""
 
     def __init__(self, options: SbeOptions, *, metadata: bool) -> None:
-        assert options.sbe_schema is not None
-        columns = MessageColumns(load_schema(options.sbe_schema), options.reader_settings(metadata=metadata))
+        has_events = isinstance(options, ReadOptions) and options.cluster_events
+        source = cluster_schema() if has_events else options.sbe_schema
+        assert source is not None  # the options have checked it
+        columns = MessageColumns(load_schema(source), options.reader_settings(metadata=metadata))
         table = columns.table()
         self.schema: pa.Schema = table.schema
         self._batches = SbeBatches(table, "the stream", has_metadata=metadata)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from aeron_spark.aeron.recording import ArchiveAddress, Recording
@@ -39,12 +39,17 @@ class ArchiveLog:
     """The log of the stream at ``address``. Cheap to create: its first use opens sessions, which the process keeps.
 
     Files of this machine's archive need no session, and so no JVM.
+
+    ``includes`` says whether a recording is one of the stream; by default, the channels are compared.
     """
 
-    def __init__(self, address: StreamAddress, *, framed: bool = False) -> None:
+    def __init__(
+        self, address: StreamAddress, *, framed: bool = False, includes: Callable[[Recording], bool] | None = None
+    ) -> None:
         self.address = address
         self.framed = framed
         self._channel = ChannelUri.parse(address.channel)
+        self._given_includes = includes
         self._archives = {archive.name: archive for archive in address.archives}
         self._recordings = {one.name: _recordings_of(one, address.idle_timeout) for one in address.archives}
         self._known: dict[str, Recording] = {}
@@ -62,7 +67,7 @@ class ArchiveLog:
 
     def counting(self, *, framed: bool) -> ArchiveLog:
         """Return the same log, counting groups or single messages."""
-        return self if framed == self.framed else ArchiveLog(self.address, framed=framed)
+        return self if framed == self.framed else ArchiveLog(self.address, framed=framed, includes=self._given_includes)
 
     def prepare(self, states: list[RecordingState], *, record: str, query: str = "") -> None:
         """Start the stream's recording if necessary, once per run of the archive: a restart forgets the request."""
@@ -83,10 +88,20 @@ class ArchiveLog:
             raise no_recording(self.address.archives, self.address.channel, self.address.stream_id)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ArchiveLog) and (self.address, self.framed) == (other.address, other.framed)
+        return isinstance(other, ArchiveLog) and self._identity == other._identity
 
     def __hash__(self) -> int:
-        return hash((self.address, self.framed))
+        return hash(self._identity)
+
+    @property
+    def _identity(self) -> tuple[object, ...]:
+        return self.address, self.framed, self._given_includes
+
+    def _includes(self, recording: Recording) -> bool:
+        return self._has_channel(recording.channel) if self._given_includes is None else self._given_includes(recording)
+
+    def _has_channel(self, channel: str) -> bool:
+        return same_stream(self._channel, ChannelUri.parse(channel, foreign=True))
 
     def states(self) -> list[RecordingState]:
         """Return the recordings of the stream with their current ends."""
@@ -94,7 +109,7 @@ class ArchiveLog:
         states = []
         for name, recordings in self._recordings.items():
             for found in recordings.of_stream(self.address.stream_id):
-                if same_stream(self._channel, ChannelUri.parse(found.recording.channel, foreign=True)):
+                if self._includes(found.recording):
                     key = recording_key(name, found.recording.id)
                     self._known[key] = found.recording
                     states.append(_state(key, found))
@@ -155,7 +170,7 @@ class ArchiveLog:
     def recorded(self) -> bool:
         """Whether an archive records the stream, with or without a publisher."""
         return any(
-            same_stream(self._channel, ChannelUri.parse(channel, foreign=True))
+            self._has_channel(channel)
             for name in self._archives
             for channel in self._session(name).recorded_channels(self.address.stream_id)
         )

@@ -77,6 +77,7 @@ class RecordingState:
     source_identity: str = ""
     start_timestamp: int = 0  # milliseconds since 1970, by the archive's clock
     epochs: Epochs | None = None  # of a server's partition; None on the direct route
+    committed: int | None = None  # of a cluster's log: no reader reads beyond it; None if all is committed
 
     @property
     def archive(self) -> str:

@@ -70,6 +70,20 @@ def cap(states: Collection[RecordingState], targets: Mapping[str, int]) -> list[
     return capped
 
 
+def readable(states: Collection[RecordingState]) -> list[RecordingState]:
+    """Return the states with ends up to which a query may read: what a cluster has not committed, it may take back.
+
+    The result is only for planning; losses are detected in the original states.
+    """
+    found = []
+    for state in states:
+        is_bound = state.committed is not None and state.committed < state.end
+        # Active, so that the planner does not regard a recording as finished whose end is not committed yet.
+        end = max(state.start, state.committed or 0)
+        found.append(replace(state, end=end, active=True) if is_bound else state)
+    return found
+
+
 def due(backlog: int, *, min_bytes: int | None, max_delay_ns: int, since_ns: int, now_ns: int) -> bool:
     """Return whether a batch is due; ``since_ns`` is the time of the last batch, or of the query's start."""
     return min_bytes is None or backlog >= min_bytes or (backlog > 0 and now_ns - since_ns >= max_delay_ns)

@@ -18,7 +18,7 @@ from aeron_spark.log.inspection import at_message, framed_times, last_message, w
 from aeron_spark.log.lag import ReadLag, unread_bytes
 from aeron_spark.log.losses import Finding, check_recordings
 from aeron_spark.log.offsets import Offset, advance, begin, finish
-from aeron_spark.log.planning import backlogs, cap, due, plan_end, ranges_between, resolve
+from aeron_spark.log.planning import backlogs, cap, due, plan_end, ranges_between, readable, resolve
 from aeron_spark.log.source_stream import DirectStream, ServerStream
 from aeron_spark.options import DirectRoute, ReadOptions, WantedOffsets
 
@@ -73,7 +73,7 @@ class QueryPlanner:
     def states(self) -> list[RecordingState]:
         """Return the recordings of the stream, without starting one."""
         states = self._open().states()
-        self._ends = {state.key: state.end for state in states}
+        self._ends = {state.key: state.end for state in readable(states)}
         return states
 
     def followed(self) -> list[RecordingState]:
@@ -85,12 +85,12 @@ class QueryPlanner:
     def content(self) -> StreamContent | None:
         """Return the content of the stream, or None if nothing is recorded yet."""
         states = self.states()
-        return self.log.content(states)
+        return self.log.content(readable(states))
 
     def initial(self) -> Offset:
         """Return the first offset of a new query."""
         states = self.followed()
-        return Offset.first(self._starting(states), states, self.log.stream)
+        return Offset.first(self._starting(readable(states)), states, self.log.stream)
 
     def latest(self, start: Offset, *, limited: bool) -> Offset:
         """Return the end of the batch after ``start``; ``start`` itself if there is nothing to read yet.
@@ -109,8 +109,8 @@ class QueryPlanner:
         known = finish(start, self._find_finished(start, states))
         checked = check_recordings(known, states, fail_on_data_loss=options.fail_on_data_loss)
         _warn(checked.findings)
-        readable = states if self._targets is None else cap(states, self._targets)
-        backlog = backlogs(known, checked.positions, readable)
+        available = readable(states) if self._targets is None else cap(readable(states), self._targets)
+        backlog = backlogs(known, checked.positions, available)
         now = self._clock()
         if (
             limited
@@ -127,7 +127,7 @@ class QueryPlanner:
         max_bytes = limits.max_bytes if self._targets is None else limits.available_now_bytes
         plan = plan_end(
             checked.positions,
-            readable,
+            available,
             backlog,
             self.log,
             max_bytes=max_bytes if limited else None,
@@ -186,7 +186,7 @@ class QueryPlanner:
         Does not start a recording: Spark calls this before it passes the checkpoint's offset, which may be of another
         stream.
         """
-        self._targets = {state.key: state.end for state in self.states()}
+        self._targets = {state.key: state.end for state in readable(self.states())}
 
     def ends(self) -> dict[str, int]:
         """Return the ends of the recordings in the last list."""
@@ -228,7 +228,7 @@ class QueryPlanner:
         Raises OptionError if the stream has no recording: otherwise a wrong port would look like an empty stream.
         """
         bounds = self.options.bounds
-        states = self.states()
+        states = readable(self.states())
         log = self.log
         log.check_recorded(states)
         starts = self._starting(states)

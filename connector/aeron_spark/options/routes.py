@@ -25,6 +25,10 @@ from aeron_spark.options.values import (
 from aeron_spark.protocol.keypair import public_text
 from aeron_spark.transport.channel import ChannelUri, refuse_archive_streams
 
+# The channel of a cluster's log changes with each election; this one identifies the log in offsets.
+CLUSTER_LOG_CHANNEL: Final = "aeron:udp?alias=log|tags=1"
+CLUSTER_LOG_STREAM: Final = 100  # ConsensusModule.Configuration.LOG_STREAM_ID_DEFAULT
+
 # options of both routes
 AERON_DIR: Final = option(
     None,
@@ -89,12 +93,34 @@ class DirectRoute(OptionSet, where=EVERYWHERE):
         secret=True,
     )
     connect_timeout: Seconds = CONNECT_TIMEOUT
+    cluster: Literal["log"] | None = option(
+        None,
+        "`log`: read the log of an Aeron Cluster, in place of `channel` and `streamId`, from the archive of a member "
+        "or a ClusterBackup node. `aeronDir` is its media driver. A member's log is read up to the commit position.",
+        example="log",
+        only=(READING, Route.DIRECT),
+    )
+    cluster_uncommitted: bool = option(
+        False,
+        "`true`: with `cluster=log`, read up to the recorded end. A member may take back its last entries after an "
+        "election, and rows of such entries are then wrong. Without it, a log whose commit position is unknown is "
+        "refused.",
+        example="true",
+        only=(READING, Route.DIRECT),
+    )
 
     @classmethod
     def read(cls, reader: OptionReader) -> DirectRoute:
         """Read the direct route. Raises OptionError if it is incomplete, or for options of the other route."""
         _refuse_server_options(reader)
+        if "cluster" in reader:
+            return cls._read_cluster(reader)
         route = reader.read(cls)
+        if route.cluster_uncommitted:
+            raise OptionError(
+                "option 'clusterUncommitted' is only for the log of a cluster, and 'cluster' is missing",
+                remedy=f"{example(cls.declared['cluster'])}, or leave the option out.",
+            )
         uri = ChannelUri.parse(route.channel)
         if uri.spy and reader.where not in READING:
             raise OptionError(
@@ -107,10 +133,26 @@ class DirectRoute(OptionSet, where=EVERYWHERE):
             raise OptionError(f"option 'streamId': {error.what}", remedy=error.remedy) from None
         return route
 
+    @classmethod
+    def _read_cluster(cls, reader: OptionReader) -> DirectRoute:
+        for name in ("channel", "streamId"):
+            if name in reader:
+                raise OptionError(
+                    f"option 'cluster' selects the log of a cluster, and '{name}' another stream",
+                    remedy="Leave one of them out. The log's channel changes with each election.",
+                )
+        route = reader.read(cls, channel=CLUSTER_LOG_CHANNEL, stream_id=CLUSTER_LOG_STREAM)
+        if len(route.archive) > 1:
+            raise OptionError(
+                f"option 'archive' names {len(route.archive)} archives, and each has the complete log of the cluster",
+                remedy="Give the archive of one member or of a ClusterBackup.",
+            )
+        return route
+
     @property
     def label(self) -> str:
         """The name of the stream in errors."""
-        return f"stream {self.stream_id} of {self.channel}"
+        return "the cluster's log" if self.cluster else f"stream {self.stream_id} of {self.channel}"
 
     @property
     def embedded(self) -> bool:
@@ -304,7 +346,7 @@ def _refuse_server_options(reader: OptionReader) -> None:
             f"option '{name}' is only for the route through a server, and 'server' is missing",
             remedy="Add 'server', or leave the option out and give 'channel' and 'streamId' for the direct route.",
         )
-    if "channel" not in reader and "streamId" not in reader:
+    if not any(name in reader for name in ("channel", "streamId", "cluster")):
         raise OptionError(
             "no stream is named: option 'channel' is required, with 'streamId'",
             remedy=f"{example(DirectRoute.declared['channel'])}.option('streamId', '1001'); or, through a server, give "

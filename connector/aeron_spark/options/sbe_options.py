@@ -118,14 +118,15 @@ class SbeOptions(SbeFormatOptions, where=READING):
         "and warns.",
         example="PERMISSIVE",
     )
-    sbe_framing: Literal["one", "sequence", "aligned-8", "sofh", "length16", "length32", "cluster"] = option(
-        "one",
+    sbe_framing: Literal["one", "sequence", "aligned-8", "sofh", "length16", "length32", "cluster"] | None = option(
+        None,
         "How messages lie in an Aeron message. `one`: one, and bytes behind it are ignored. `sequence`: one behind the "
         "other. `aligned-8`: each at a multiple of 8 bytes. `sofh`: behind FIX's Simple Open Framing Header. "
         "`length16`: behind a 16-bit length that includes itself. `length32`: behind a 32-bit length that does not "
         "include itself; both are little-endian. `cluster`: behind the session header of Aeron Cluster's log, whose "
         "other entries are left out.",
         example="sequence",
+        shown="`one`; with `cluster=log` `cluster`",
     )
 
     @classmethod
@@ -142,7 +143,7 @@ class SbeOptions(SbeFormatOptions, where=READING):
             self.sbe_settings(),
             others=self.sbe_others or "",
             mode=self.sbe_mode,
-            framing=FRAMINGS[self.sbe_framing],
+            framing=FRAMINGS[self.sbe_framing or "one"],
             metadata=metadata,
         )
 

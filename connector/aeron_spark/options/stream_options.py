@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from aeron_spark.errors import OptionError
@@ -30,7 +30,13 @@ from aeron_spark.options.values import (
     StartingOffsets,
     Time,
 )
+from aeron_spark.sbe.settings import Framing, SbeSettings
 
+# Messages of Aeron's own schema in a cluster's log, besides those of the clients.
+CLUSTER_EVENTS: Final = (
+    "TimerEvent", "SessionOpenEvent", "SessionCloseEvent", "ClusterActionRequest", "NewLeadershipTermEvent",
+    "MembershipChangeEvent",
+)  # fmt: skip
 MAX_WRITER_ID: Final = 255  # bytes of UTF-8; the wire format has one byte for its length
 MAX_MESSAGE_BYTES: Final = 16 << 20  # Aeron's limit for one message with any term length
 MAX_BATCH_BYTES: Final = 1 << 30  # the default of maxBytesPerTrigger
@@ -195,6 +201,14 @@ class ReadOptions(SbeOptions, where=READING):
         "those of the writer, or of the SBE message's header.",
         example="true",
     )
+    cluster_events: bool = option(
+        False,
+        "`true`: with `cluster=log` and `payload=sbe`, the rows are the entries of the cluster itself instead of its "
+        "clients' messages: leadership terms, sessions, timers and actions. They need no `sbeSchema`, and `sbeMessage` "
+        "can choose some of them.",
+        example="true",
+        only=Route.DIRECT,
+    )
     idle_timeout: Seconds = option(
         "30s", "Longest wait of a task for recorded data that does not arrive.", example="30s"
     )
@@ -208,7 +222,9 @@ class ReadOptions(SbeOptions, where=READING):
         self._check_bounds()
         self._check_read_path()
         self._check_limits()
-        self.check_sbe(self.payload, self.given_sbe)
+        self._check_cluster_events()
+        if not self.cluster_events:
+            self.check_sbe(self.payload, self.given_sbe)
 
     @classmethod
     def parse(cls, options: Mapping[str, object], *, streaming: bool) -> ReadOptions:
@@ -221,6 +237,11 @@ class ReadOptions(SbeOptions, where=READING):
                 "options 'startingTimestamp' and 'startingOffsets' both set the start of the read",
                 remedy="Give only one of them.",
             )
+        if streaming and "record" in reader and isinstance(route, DirectRoute) and route.cluster:
+            raise OptionError(
+                "option 'record' has no effect on the log of a cluster, which its members record",
+                remedy="Leave it out.",
+            )
         return reader.read(
             cls,
             streaming=streaming,
@@ -229,6 +250,20 @@ class ReadOptions(SbeOptions, where=READING):
             given_sbe=tuple(option.name for option in reader.given_options() if is_sbe(option)),
             ignored=tuple(option.name for option in reader.given_options() if where in option.ignored),
         )
+
+    @property
+    def cluster_log(self) -> bool:
+        """Whether the stream is the log of a cluster."""
+        return isinstance(self.route, DirectRoute) and self.route.cluster == "log"
+
+    def reader_settings(self, *, metadata: bool) -> SbeSettings:
+        """Return the settings of a decoder; those of a cluster's log differ where no option is given."""
+        settings = super().reader_settings(metadata=metadata)
+        if self.cluster_events:
+            return replace(settings, messages=settings.messages or CLUSTER_EVENTS, others=settings.others or "skip")
+        if self.cluster_log and self.sbe_framing is None:
+            return replace(settings, framing=Framing.CLUSTER)
+        return settings
 
     @property
     def bounds(self) -> Bounds:
@@ -271,6 +306,23 @@ class ReadOptions(SbeOptions, where=READING):
                 "no standard publish time",
                 remedy=example(self.declared["timestamp_from"]),
             )
+
+    def _check_cluster_events(self) -> None:
+        if not self.cluster_events:
+            return
+        if not self.cluster_log or self.payload != "sbe":
+            missing = "cluster=log" if not self.cluster_log else "payload=sbe"
+            raise OptionError(
+                f"option 'clusterEvents' needs {missing}",
+                remedy="Add .option('cluster', 'log') and .option('payload', 'sbe'), or leave the option out.",
+            )
+        for name in ("sbeSchema", "sbeFraming"):
+            if name in self.given_sbe:
+                raise OptionError(
+                    f"option 'clusterEvents' reads the entries of the cluster, and '{name}' is for messages of its "
+                    "clients",
+                    remedy="Leave one of them out.",
+                )
 
     def _check_bounds(self) -> None:
         start, end = self.start_position, self.end_position

@@ -6,6 +6,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from aeron_spark.aeron.jvm import cluster_schema
 from aeron_spark.errors import OptionError
 from aeron_spark.log.sbe_rows import POSITION_COLUMNS
 from aeron_spark.options import ReadOptions, SbeFormatOptions
@@ -41,7 +42,8 @@ def sbe_table(options: ReadOptions, schema: StructType) -> DecodeTable:
 
 def message_columns(options: ReadOptions) -> MessageColumns:
     """Return the columns of the messages that the options choose, from the schema on this machine."""
-    return MessageColumns(given_schema(options), options.reader_settings(metadata=options.include_metadata))
+    schema = load_schema(cluster_schema()) if options.cluster_events else given_schema(options)
+    return MessageColumns(schema, options.reader_settings(metadata=options.include_metadata))
 
 
 def given_schema(options: SbeFormatOptions) -> Schema:

@@ -34,6 +34,7 @@ ROOT = Path(__file__).parents[3]
 PUBLIC = {
     *("channel", "streamId", "archive", "aeronDir", "responseChannel", "replayChannel", "credentialsFile"),
     *("server", "stream", "identity", "serverKey", "handshake"),
+    *("cluster", "clusterUncommitted", "clusterEvents"),
     *(
         "sbeSchema",
         "sbeMessage",
