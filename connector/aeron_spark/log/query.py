@@ -109,7 +109,8 @@ class QueryPlanner:
         known = finish(start, self._find_finished(start, states))
         checked = check_recordings(known, states, fail_on_data_loss=options.fail_on_data_loss)
         _warn(checked.findings)
-        available = readable(states) if self._targets is None else cap(readable(states), self._targets)
+        # The targets of Trigger.AvailableNow were readable at its start.
+        available = readable(states) if self._targets is None else cap(states, self._targets)
         backlog = backlogs(known, checked.positions, available)
         now = self._clock()
         if (

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import cast
 
+import pytest
+
 from aeron_spark.log.api import Log, RecordingState, StreamContent
 from aeron_spark.log.planning import readable
 from aeron_spark.log.query import QueryPlanner
@@ -79,11 +81,13 @@ def test_a_stopped_recording_is_not_finished_before_its_end_is_committed() -> No
     assert query.latest(read, limited=True).positions() == {KEY: 480}
 
 
-def test_available_now_ends_at_the_commit_position_of_its_start() -> None:
+@pytest.mark.parametrize("later", [960, 96])
+def test_available_now_ends_at_the_commit_position_of_its_start(later: int) -> None:
+    """Later, the position is higher; or it is lower for a moment, because the member has started again."""
     log = ClusterLog({KEY: [(96, 1)] * 10}, committed=192)
     query = planner(log)
     query.prepare_available_now()
-    log.committed = 960
+    log.committed = later
     assert query.latest(query.initial(), limited=True).recordings == {KEY: 192}
 
 
