@@ -1,0 +1,61 @@
+"""``cluster=log`` reads the log of a real Aeron Cluster: its clients' SBE messages, and its own events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from aeron_spark.node import NodeHandle
+from tests.aeron.cluster.members import Member, running_cluster
+from tests.sbe_orders import SCHEMA, encode_heartbeat, encode_order, encode_order_of_version_1
+from tests.spark.queries import run_to_end
+
+
+@pytest.fixture(scope="module")
+def member(tmp_path_factory: pytest.TempPathFactory, run_name: str, node: NodeHandle) -> Iterator[Member]:
+    """The only member of a cluster, whose clients have sent three orders and a heartbeat."""
+    folder = tmp_path_factory.mktemp("cluster")
+    with running_cluster(folder, Path(f"/dev/shm/{run_name}-cluster"), 1) as cluster:
+        with cluster.client(node.aeron_dir) as client:
+            client.send([encode_order(1), encode_heartbeat(), encode_order_of_version_1(2), encode_order(3)])
+        yield cluster.members[0]
+
+
+def options_of(member: Member, **more: str) -> dict[str, str]:
+    return {"cluster": "log", "aeronDir": member.aeron_dir, "payload": "sbe", **more}
+
+
+def test_messages_of_clients_become_typed_columns(spark: SparkSession, member: Member) -> None:
+    options = options_of(member, sbeSchema=SCHEMA, sbeMessage="Order", includeMetadata="true")
+    rows = spark.read.format("aeron").options(**options).load().collect()
+    assert [(row.id, row.symbol, row.desk) for row in rows] == [(1, "ÄBC", "EU"), (2, "ÄBC", None), (3, "ÄBC", "EU")]
+    assert len({(row._aeron_leadershipTermId, row._aeron_clusterSessionId) for row in rows}) == 1
+    times = [row._aeron_clusterTimestamp for row in rows]
+    assert times == sorted(times)
+    assert times[0] > 0
+
+
+def test_a_streaming_query_reads_the_log(spark: SparkSession, member: Member, tmp_path: Path) -> None:
+    options = options_of(member, sbeSchema=SCHEMA, sbeMessage="Order", startingOffsets="earliest")
+    found: list[int] = []
+
+    def collect(frame: DataFrame, batch: int) -> None:
+        found.extend(row.id for row in frame.select("id").collect())
+
+    for _ in range(2):  # the second run finds nothing new
+        run_to_end(spark.readStream.format("aeron").options(**options).load(), tmp_path / "checkpoint", collect)
+    assert found == [1, 2, 3]
+
+
+def test_events_of_the_cluster_become_rows(spark: SparkSession, member: Member) -> None:
+    frame = spark.read.format("aeron").options(**options_of(member, clusterEvents="true")).load()
+    rows = frame.collect()
+    assert [row.message for row in rows] == ["NewLeadershipTermEvent", "SessionOpenEvent", "SessionCloseEvent"]
+    assert rows[0].NewLeadershipTermEvent.leadershipTermId == rows[1].SessionOpenEvent.leadershipTermId
+    assert rows[2].SessionCloseEvent.closeReason == "CLIENT_ACTION"
+    assert rows[1].SessionOpenEvent.clusterSessionId == rows[2].SessionCloseEvent.clusterSessionId
+    one = spark.read.format("aeron").options(**options_of(member, clusterEvents="true", sbeMessage="SessionOpenEvent"))
+    assert [row.clusterSessionId for row in one.load().collect()] == [rows[1].SessionOpenEvent.clusterSessionId]
