@@ -37,10 +37,11 @@ from aeron_spark.server.observer import ServerObserver
 from aeron_spark.server.running_commits import RunningCommits
 from aeron_spark.server.stream_access import StreamAccess
 from aeron_spark.server.stream_administration import StreamAdministration
+from aeron_spark.streams.inline_stages import InlineRows
 from aeron_spark.streams.ledger import AlreadyCommitted
-from aeron_spark.streams.model import CommitOutcome
+from aeron_spark.streams.model import CommitOutcome, Opening
 from aeron_spark.streams.schema_changes import Evolution
-from aeron_spark.streams.stages import StageRef
+from aeron_spark.streams.stages import Description, StageRef
 from aeron_spark.streams.store import StreamStore
 from aeron_spark.streams.stream import Stream
 from aeron_spark.waiting import fail, map_future
@@ -385,9 +386,7 @@ class StreamRequestHandler:
                 request.schema or None, single_use=request.single_use, producer=request.producer,
                 acknowledged=request.acknowledged, stamp=request.stamp, replaced=request.replaced,
                 owner=self._access.owner,
-                owner_bytes=self._access.limit_of(
-                    lambda limits: limits.stage_bytes, self._service.limits.stage_bytes
-                ),
+                owner_bytes=self._stage_bytes,
                 evolution=self._evolution(request),
             )  # fmt: skip
         except AlreadyCommitted:
@@ -433,17 +432,37 @@ class StreamRequestHandler:
     def _commit(self, request: rpc.CommitTransaction) -> rpc.Committed:
         """Commit the parts. Raises StillWorking if this commit, or another one, takes longer than the request."""
         stream = self._stream_to_write(request.stream, request.writer)
-        refs = tuple(StageRef(one.id, one.rows, one.bytes, one.crc) for one in request.parts)
         seconds = min(request.seconds, MAX_WAIT_S)
 
         def commit() -> CommitOutcome:
             return stream.commit(
-                request.writer, request.run, request.transaction, refs, producer=request.producer, rows=request.rows,
-                seconds=seconds, token=request.token, may_evolve=self._access.may_use(request.stream, "manage"),
+                request.writer, request.run, request.transaction,
+                [self._rows_of(part, request, stream) for part in request.parts], producer=request.producer,
+                rows=request.rows, seconds=seconds, token=request.token,
+                may_evolve=self._access.may_use(request.stream, "manage"),
+                opening=Opening(
+                    request.single_use, request.acknowledged, request.stamp, request.replaced, self._access.owner,
+                    self._stage_bytes,
+                ),
             )  # fmt: skip
 
-        key = (request.stream, request.writer, request.run, request.transaction, refs)
+        key = (request.stream, request.writer, request.run, request.transaction, request.parts)
         return _committed(self._service.commits.run(key, commit, seconds))
+
+    @property
+    def _stage_bytes(self) -> int:
+        """The largest total size of the stages of the client's key; 0 is no limit."""
+        return self._access.limit_of(lambda limits: limits.stage_bytes, self._service.limits.stage_bytes)
+
+    def _rows_of(self, part: rpc.CommitPart, request: rpc.CommitTransaction, stream: Stream) -> StageRef | InlineRows:
+        if isinstance(part, rpc.StagedPart):
+            return StageRef(part.id, part.rows, part.bytes, part.crc)
+        partition = part.task % stream.definition.partitions if part.partition is None else part.partition
+        description = Description(
+            "", request.writer, request.run, request.transaction, partition, part.task, part.content,
+            part.schema or None, request.single_use, request.evolve_schema,
+        )  # fmt: skip
+        return InlineRows(description, part.items, part.rows, part.crc)
 
     def _commit_empty(self, request: rpc.CommitEmptyTransaction) -> rpc.Committed:
         self._service.check_draining()

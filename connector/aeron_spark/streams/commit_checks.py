@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from aeron_spark.errors import RefusedError
+from aeron_spark.streams.inline_stages import InlineRows
 from aeron_spark.streams.stages import StageRef
 
 
-def check_rows_named(writer: str, transaction: int, refs: list[StageRef], rows: int | None) -> None:
-    """Raise RefusedError for a commit without stages, or one whose stages have another number of rows than ``rows``."""
+def check_rows_named(
+    writer: str, transaction: int, refs: Sequence[StageRef | InlineRows], rows: int | None
+) -> None:  # fmt: skip
+    """Raise RefusedError for a commit without parts, or one whose parts have another number of rows than ``rows``."""
     named = sum(ref.rows for ref in refs)
     if refs and rows in (None, named):
         return

@@ -82,6 +82,18 @@ class CommitOutcome:
 
 
 @dataclass(frozen=True, slots=True)
+class Opening:
+    """A request's part that begins a transaction together with its commit; see ``Stream.begin`` and ``open_stage``."""
+
+    single_use: bool = False
+    acknowledged: int = -1
+    stamp: str = ""
+    replaced: str = ""
+    owner: str = ""
+    owner_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class KnownWriter:
     """A writer id of a stream.
 

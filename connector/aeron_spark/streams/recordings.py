@@ -11,13 +11,14 @@ from aeron_spark.aeron.recording import ArchiveAddress, Recording
 from aeron_spark.errors import AeronSparkError, ConnectError, DataLossError, TransportError, WaitTimeout
 from aeron_spark.streams.damage import FIND_AND_RESTORE
 from aeron_spark.streams.definition import Definition
+from aeron_spark.streams.inline_stages import CommittableRows, RowItems
 from aeron_spark.streams.journal_records import RecordingOf
 from aeron_spark.streams.ledger import Ledger
 from aeron_spark.streams.model import PartitionState, Shape, StreamSettings, StreamView
 from aeron_spark.streams.observer import StreamObserver
 from aeron_spark.streams.partition import NoRoomToRecord, Partition, delete_recording, has_alias
 from aeron_spark.streams.retention import Layout
-from aeron_spark.streams.stages import Stage, StageItems
+from aeron_spark.streams.stages import Stage
 from aeron_spark.waiting import Deadline
 
 T = TypeVar("T")
@@ -142,7 +143,7 @@ class Recordings:
                         self._retired[one.id] = index, (one.stop_position or one.start_position) - one.start_position
         return Recovered(loss, truncated)
 
-    def publish(self, stages: Mapping[int, Sequence[Stage]], ends: Sequence[int]) -> dict[int, int]:
+    def publish(self, stages: Mapping[int, Sequence[CommittableRows]], ends: Sequence[int]) -> dict[int, int]:
         """Publish these stages after the committed ends, and wait for the archive; return the new ends by partition.
 
         If they have more partitions than the archive records at once, recorded ones give their slots to the next ones.
@@ -220,8 +221,8 @@ class Recordings:
         for index in indexes:
             self.partitions[index].mark_uncommitted()
 
-    def _publish_stage(self, partition: Partition, stage: Stage, done: int) -> None:
-        """Publish the items of a stage from its byte ``done`` on."""
+    def _publish_stage(self, partition: Partition, stage: CommittableRows, done: int) -> None:
+        """Publish the items of a stage, or of a request, from their byte ``done`` on."""
         with stage.items() as items:
             release_memory = _memory_releaser(partition, items)
             for item in items.from_byte(done):
@@ -353,7 +354,7 @@ class Recordings:
         return StreamView(tuple(states), ledger.content, ledger.schema)
 
 
-def _memory_releaser(partition: Partition, items: StageItems) -> Callable[[], None]:
+def _memory_releaser(partition: Partition, items: RowItems) -> Callable[[], None]:
     """Return a function that releases the memory of ``items`` from time to time while they are published."""
     released = partition.position
 

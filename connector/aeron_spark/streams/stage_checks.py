@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from aeron_spark.errors import DataFormatError, UsageError
+from aeron_spark.streams.inline_stages import CommittableRows
 from aeron_spark.streams.ledger import Ledger
 from aeron_spark.streams.schema_changes import Evolution, evolve
-from aeron_spark.streams.stages import Stage
 
 
-def check_transaction(stages: Iterable[Stage], writer: str, run: str, transaction: int) -> None:
+def check_transaction(stages: Iterable[CommittableRows], writer: str, run: str, transaction: int) -> None:
     """Raise UsageError if a stage does not belong to this transaction."""
     for stage in stages:
         found = stage.description
@@ -23,7 +23,7 @@ def check_transaction(stages: Iterable[Stage], writer: str, run: str, transactio
 
 
 def merge_content(
-    ledger: Ledger, stages: Sequence[Stage], policy: str, *, may_evolve: bool = True
+    ledger: Ledger, stages: Sequence[CommittableRows], policy: str, *, may_evolve: bool = True
 ) -> tuple[str, bytes | None]:
     """Return the content and the schema of the stream with the rows of these stages.
 

@@ -21,8 +21,8 @@ import threading
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -159,21 +159,26 @@ def read_head(path: Path) -> tuple[Description, int] | None:
 
 
 def check_items(path: Path, begin: int, max_value_bytes: int | None) -> int:
-    """Check the items of a stage; return their number of rows.
+    """Check the items of a stage; return their number of rows. Raises as :func:`count_rows`."""
+    with StageItems(path, begin) as items:
+        return count_rows(items, max_value_bytes)
+
+
+def count_rows(items: Iterable[Item], max_value_bytes: int | None) -> int:
+    """Check items; return their number of rows.
 
     Raises DataFormatError for an invalid item, or a value of more than ``max_value_bytes``.
     """
     rows = 0
-    with StageItems(path, begin) as items:
-        for item in items:
-            if max_value_bytes is not None and isinstance(item, StagedValues) and item.longest > max_value_bytes:
-                raise DataFormatError(
-                    f"a value of {item.longest} bytes is too long for a message of this stream, limit "
-                    f"{max_value_bytes} bytes",
-                    remedy="Write it with payload=framed or payload=arrow, which divide values into chunks, or create "
-                    "the stream with longer terms.",
-                )
-            rows += item.rows
+    for item in items:
+        if max_value_bytes is not None and isinstance(item, StagedValues) and item.longest > max_value_bytes:
+            raise DataFormatError(
+                f"a value of {item.longest} bytes is too long for a message of this stream, limit "
+                f"{max_value_bytes} bytes",
+                remedy="Write it with payload=framed or payload=arrow, which divide values into chunks, or create "
+                "the stream with longer terms.",
+            )
+        rows += item.rows
     return rows
 
 
@@ -268,6 +273,15 @@ class StageShare:
     def release(self, count: int) -> None:
         """Release reserved bytes."""
         self.space.release(count, self.owner)
+
+    @contextmanager
+    def reserved(self, count: int) -> Iterator[None]:
+        """Reserve bytes during the block. Raises as :meth:`StageSpace.reserve`."""
+        self.reserve(count)
+        try:
+            yield
+        finally:
+            self.release(count)
 
 
 MIN_FILE_BYTES: Final = 4 << 20  # overwriting a smaller file saves nothing

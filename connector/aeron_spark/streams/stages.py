@@ -20,6 +20,7 @@ import pyarrow as pa
 from aeron_spark.aeron.checksum import crc32
 from aeron_spark.disk import sync_folder, write_at, write_failed
 from aeron_spark.errors import DataFormatError, EndedError, RefusedError, TransportError, UsageError
+from aeron_spark.streams.inline_stages import CommittableRows
 from aeron_spark.streams.stage_files import (
     Description,
     ReusableStageFiles,
@@ -355,9 +356,9 @@ class Stages:
         self._stages[stage.id] = stage
 
 
-def by_partition(stages: Iterable[Stage]) -> dict[int, list[Stage]]:
-    """Return the stages of a commit in the order of publication: by partition, task, and position in the commit."""
-    ordered: dict[int, list[Stage]] = {}
+def by_partition(stages: Iterable[CommittableRows]) -> dict[int, list[CommittableRows]]:
+    """Return the rows of a commit in the order of publication: by partition, task, and position in the commit."""
+    ordered: dict[int, list[CommittableRows]] = {}
     for stage in sorted(stages, key=lambda stage: stage.description.task):
         ordered.setdefault(stage.description.partition, []).append(stage)
     return dict(sorted(ordered.items()))

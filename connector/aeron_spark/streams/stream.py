@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -31,10 +31,11 @@ from aeron_spark.streams.cut import StreamCut
 from aeron_spark.streams.definition import Definition, closed_stream, ended_stream, write_definition
 from aeron_spark.streams.deletion_holds import DeletionHolds
 from aeron_spark.streams.figures import StreamFigures, figures_of
+from aeron_spark.streams.inline_stages import CommittableRows, InlineRows
 from aeron_spark.streams.journal import JournaledLedger, StoreOpening
 from aeron_spark.streams.ledger import NO_TRANSACTION, BeginOutcome
 from aeron_spark.streams.ledger_stream import LedgerStream
-from aeron_spark.streams.model import CommitOutcome, PurgedPartition, StreamSettings
+from aeron_spark.streams.model import CommitOutcome, Opening, PurgedPartition, StreamSettings
 from aeron_spark.streams.observer import CommittedTransaction, StreamObserver, StreamRecovery
 from aeron_spark.streams.reader_leases import ReaderLease, ReaderLeases
 from aeron_spark.streams.recordings import Recordings, free_nothing
@@ -217,10 +218,15 @@ class Stream(LedgerStream):
         return self._stages.get(stage_id)
 
     def commit(
-        self, writer: str, run: str, transaction: int, stages: Iterable[StageRef], *, producer: str = "",
+        self, writer: str, run: str, transaction: int, parts: Iterable[StageRef | InlineRows], *, producer: str = "",
         rows: int | None = None, seconds: float | None = None, token: str = "", may_evolve: bool = True,
+        opening: Opening | None = None,
     ) -> CommitOutcome:  # fmt: skip
-        """Make the rows of these stages visible, all at once. Do nothing for a transaction that is committed already.
+        """Make the rows of these parts visible, all at once. Do nothing for a transaction that is committed already.
+
+        A part is a finished stage, or rows of the request itself, which reserve space for stages until the end of the
+        call. With ``opening`` the call begins the transaction first, as :meth:`open_stage` does: it is refused also for
+        a committed transaction if a later run has fenced this one.
 
         Within a partition, the rows are in the order of the tasks. Other stages of the writer for this or an earlier
         transaction are removed. After an error no row of the transaction is visible; the caller may repeat the commit,
@@ -235,12 +241,22 @@ class Stream(LedgerStream):
         failed; StillWorking after ``seconds``; DataLossError if the stream is read-only.
         """
 
-        def get_stages() -> list[Stage]:
-            refs = list(stages)
-            check_rows_named(writer, transaction, refs, rows)
-            return self._named_stages(writer, run, transaction, refs)
+        named = list(parts)
 
-        return self._commit_unless_repeated(writer, run, transaction, producer, token, get_stages, seconds, may_evolve)
+        def get_rows() -> list[CommittableRows]:
+            check_rows_named(writer, transaction, named, rows)
+            return self._named_rows(writer, run, transaction, named)
+
+        inline = [part for part in named if isinstance(part, InlineRows)]
+        for part in inline:  # before the wait for other commits, which must not wait for these checks
+            self._check_partition(part.description.partition)
+            part.check(self.definition.max_message_bytes)
+        opening = opening or Opening()
+        share = self._stages.space.share(opening.owner, opening.owner_bytes)
+        with share.reserved(sum(part.bytes for part in inline)):
+            return self._commit_unless_repeated(
+                writer, run, transaction, producer, token, get_rows, seconds, may_evolve, opening if inline else None
+            )
 
     def commit_empty(
         self, writer: str, run: str, transaction: int, *, producer: str = "", seconds: float | None = None,
@@ -251,20 +267,22 @@ class Stream(LedgerStream):
 
     def _commit_unless_repeated(
         self, writer: str, run: str, transaction: int, producer: str, token: str,
-        get_stages: Callable[[], list[Stage]],
-        seconds: float | None, may_evolve: bool = True,
+        get_rows: Callable[[], list[CommittableRows]],
+        seconds: float | None, may_evolve: bool = True, opening: Opening | None = None,
     ) -> CommitOutcome:  # fmt: skip
         check_token(writer, transaction, token)
         with self._lock_writing(seconds):
             with self._state:
                 self._refuse_unwritable()
+                if opening is not None:
+                    self._open_transaction(writer, run, transaction, producer, opening)
                 is_repeated = self._ledger.is_committed(writer, transaction, producer)
                 if not is_repeated:
                     self._refuse_ended(writer, transaction, producer)
                     self._ledger.check_open(writer, run, transaction, producer)
             if not is_repeated:
                 begun = self._clock()
-                self._commit(writer, run, transaction, get_stages(), producer, token, begun, may_evolve)
+                self._commit(writer, run, transaction, get_rows(), producer, token, begun, may_evolve)
             for stage in self._stages.of(writer):
                 if stage.description.transaction <= transaction:
                     stage.release()
@@ -272,6 +290,11 @@ class Stream(LedgerStream):
                 return CommitOutcome(
                     is_repeated, [state.end for state in self._view.states], self._ledger.stamp(writer)
                 )
+
+    def _open_transaction(self, writer: str, run: str, transaction: int, producer: str, opening: Opening) -> None:
+        self._refuse_ended(writer, transaction, producer)
+        self._ledger.check_acknowledged(writer, opening.acknowledged, opening.stamp)
+        self._begin_run(writer, run, opening.single_use, transaction, producer, opening.replaced)
 
     def publish_ahead(self, stage: Stage, published: int = 0) -> int:
         """Publish more of a growing stage than its first ``published`` bytes; return the number of published bytes.
@@ -432,8 +455,8 @@ class Stream(LedgerStream):
             self._journal.update_mark()
 
     def _commit(
-        self, writer: str, run: str, transaction: int, named: list[Stage], producer: str, token: str, begun: float,
-        may_evolve: bool,
+        self, writer: str, run: str, transaction: int, named: list[CommittableRows], producer: str, token: str,
+        begun: float, may_evolve: bool,
     ) -> None:  # fmt: skip
         with_rows = [stage for stage in named if stage.rows]
         with self._state:
@@ -486,15 +509,20 @@ class Stream(LedgerStream):
         if changes_schema:
             self._observer.schema_changed(self.definition.name, writer)
 
-    def _named_stages(self, writer: str, run: str, transaction: int, refs: list[StageRef]) -> list[Stage]:
-        if len({ref.id for ref in refs}) != len(refs):
+    def _named_rows(
+        self, writer: str, run: str, transaction: int, named: Sequence[StageRef | InlineRows]
+    ) -> list[CommittableRows]:  # fmt: skip
+        ids = [part.id for part in named if isinstance(part, StageRef)]
+        if len(set(ids)) != len(ids):
             raise UsageError(
                 f"the commit of transaction {transaction} of writer {writer!r} names a stage twice",
                 remedy="Name the stages of the successful attempts, each once.",
             )
-        stages = [self._take_stage(ref) for ref in refs]
-        check_transaction(stages, writer, run, transaction)
-        return stages
+        found: list[CommittableRows] = [
+            part if isinstance(part, InlineRows) else self._take_stage(part) for part in named
+        ]
+        check_transaction(found, writer, run, transaction)
+        return found
 
     def _take_stage(self, ref: StageRef) -> Stage:
         """Return the stage that a commit names. Raises RefusedError if it was removed or has changed."""

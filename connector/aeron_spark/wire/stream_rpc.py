@@ -49,13 +49,31 @@ _SAME_RELEASE: Final = "Use the same release of aeron-spark in the client and th
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
 
 
-class StagedPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class StagedPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="stage"):
     """A finished stage in a commit: its id, and the number of rows, bytes and the CRC-32 of its items."""
 
     id: str
     rows: int
     bytes: int
     crc: int
+
+
+class InlinePart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="inline"):
+    """Rows of one task in the commit request itself, which has no stage for them: ``items`` and their CRC-32.
+
+    ``partition`` None, ``task``, ``content`` and ``schema`` are as in OpenStage.
+    """
+
+    partition: int | None
+    task: int
+    content: str
+    schema: bytes
+    rows: int
+    items: bytes
+    crc: int
+
+
+CommitPart = StagedPart | InlinePart
 
 
 class CommittedPartition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -315,7 +333,8 @@ class FinishStage(Request[StageFinished], frozen=True, tag="finish-stage"):
 class CommitTransaction(Request[Committed], frozen=True, tag="commit"):
     """Commit a transaction: all its parts become visible together. ``rows`` is the number of the transaction's rows.
 
-    While another commit runs, the server waits at most ``seconds``, and then fails with StillWorking.
+    While another commit runs, the server waits at most ``seconds``, and then fails with StillWorking. With inline parts
+    the request also begins the transaction, as OpenStage does; only then the fields after ``token`` have a meaning.
     """
 
     stream: str
@@ -323,10 +342,15 @@ class CommitTransaction(Request[Committed], frozen=True, tag="commit"):
     run: str
     transaction: int
     producer: str
-    parts: tuple[StagedPart, ...]
+    parts: tuple[CommitPart, ...]
     rows: int
     seconds: Seconds
     token: str = ""
+    single_use: bool = False
+    acknowledged: int = -1
+    stamp: str = ""
+    replaced: str = ""
+    evolve_schema: bool = False
 
 
 class CommitEmptyTransaction(Request[Committed], frozen=True, tag="commit-empty"):
