@@ -24,7 +24,7 @@ from aeron_spark.options import WriteOptions, direct_route
 from aeron_spark.transport.channel import ChannelUri, refuse_archive_streams
 from aeron_spark.wire.chunk import Header, Payload
 from aeron_spark.wire.groups import split
-from aeron_spark.wire.stream_rpc import LastCommitted, StagedPart
+from aeron_spark.wire.stream_rpc import CommitPart, LastCommitted
 
 
 class ArchiveWriter:
@@ -58,7 +58,7 @@ class ArchiveWriter:
         return DirectAppender(self._options, source, payload=payload)
 
     def commit(
-        self, transaction: Transaction, server: str, parts: Sequence[StagedPart], rows: int, token: str = ""
+        self, transaction: Transaction, server: str, parts: Sequence[CommitPart], rows: int, token: str = ""
     ) -> CommitResult:
         """Do nothing: published rows are visible."""
         return CommitResult(repeated=False)
@@ -134,7 +134,7 @@ class DirectAppender:
         limit = self._message_limit(publisher)
         self._encoder.arrow(batch, _PublisherSink(publisher, limit), limit)
 
-    def finish(self) -> tuple[StagedPart, ...]:
+    def finish(self) -> tuple[CommitPart, ...]:
         """Wait until all rows are acknowledged. Returns no parts: a commit has nothing to do."""
         for publisher in self._publishers.values():
             publisher.wait_acknowledged()

@@ -17,7 +17,7 @@ import pyarrow as pa
 from aeron_spark.aeron.framed_values import encode_values
 from aeron_spark.wire.arrow import BatchEncoder, encode_batch, encode_parts, split_rows
 from aeron_spark.wire.chunk import Content, Header, Payload, payload_limit
-from aeron_spark.wire.stream_rpc import LastCommitted, StagedPart
+from aeron_spark.wire.stream_rpc import CommitPart, LastCommitted
 from aeron_spark.wire.values import runs, value_at
 
 PART_BYTES: Final = 32 << 10  # of a column, from which on its encoding as a view is faster than a copy
@@ -81,7 +81,7 @@ class Appender(Protocol):
         ``reservedValue``. On the direct route, columns ``channel`` and ``streamId`` can name another stream per row.
         """
 
-    def finish(self) -> Sequence[StagedPart]:
+    def finish(self) -> Sequence[CommitPart]:
         """Wait until the archive or the server has all rows; return the parts to commit, none on the direct route.
 
         Can be called again: it returns the same parts, or raises the same error if the rows are lost.
@@ -120,7 +120,7 @@ class LogWriter(Protocol):
         """Return an appender for the rows of one task; the first append opens a publication or a stage."""
 
     def commit(
-        self, transaction: Transaction, server: str, parts: Sequence[StagedPart], rows: int, token: str = ""
+        self, transaction: Transaction, server: str, parts: Sequence[CommitPart], rows: int, token: str = ""
     ) -> CommitResult:
         """Make the ``rows`` rows of ``parts`` visible at once, on one server. Can be repeated after any error.
 

@@ -218,6 +218,7 @@ class StreamAdministration:
             schema_policy="" if definition is None else definition.schema_policy,
             former_names=() if definition is None else definition.names_before,
             ended_ns=0 if definition is None else definition.ended_ns,
+            max_message_bytes=0 if definition is None else definition.max_message_bytes,
         )
 
     def _description(self, stream: Stream) -> admin_rpc.StreamDescription:
@@ -240,6 +241,7 @@ class StreamAdministration:
             schema_policy=definition.schema_policy,
             former_names=definition.names_before,
             ended_ns=definition.ended_ns,
+            max_message_bytes=definition.max_message_bytes,
         )
 
 

@@ -44,7 +44,7 @@ from aeron_spark.spark.task_context import (
 )
 
 if TYPE_CHECKING:
-    from aeron_spark.wire.stream_rpc import StagedPart
+    from aeron_spark.wire.stream_rpc import CommitPart
 
 
 @dataclass
@@ -57,7 +57,7 @@ class WrittenRows(WriterCommitMessage):
 
     transaction: Transaction
     server: str
-    parts: tuple[StagedPart, ...]
+    parts: tuple[CommitPart, ...]
     rows: int
     committed: bool = False
 

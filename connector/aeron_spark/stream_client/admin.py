@@ -56,6 +56,7 @@ class StreamInfo:
     ``former_names`` are the names before it was renamed. ``ended`` is the time from which it takes no more rows.
     ``segment_bytes`` is the size of its segments as it was created. ``file_bytes`` is the size of its files, which a
     node that the server joined may make longer; a partition holds at most so many bytes besides its readable rows.
+    ``max_message_bytes`` is the size of its longest message.
     """
 
     name: str
@@ -72,6 +73,7 @@ class StreamInfo:
     ended: datetime | None = None
     segment_bytes: int = 0
     file_bytes: int = 0
+    max_message_bytes: int = 0
 
     @property
     def bytes(self) -> int:
@@ -302,6 +304,7 @@ def _info(found: StreamDescription) -> StreamInfo:
         ended=_time(found.ended_ns) if found.ended_ns else None,
         segment_bytes=found.segment_bytes,
         file_bytes=found.file_bytes,
+        max_message_bytes=found.max_message_bytes,
     )
 
 

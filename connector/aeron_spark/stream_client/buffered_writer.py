@@ -47,9 +47,11 @@ from aeron_spark.stream_client.buffer_folder import (
     BufferFolder,
     TransactionOutcome,
 )
+from aeron_spark.stream_client.known_stream import KnownStream
 from aeron_spark.stream_client.row_input import RowInput, Stage
 from aeron_spark.stream_client.session import SessionClient, StreamSession
-from aeron_spark.stream_client.staging import SEND_TIMEOUT_S, StagedTransaction
+from aeron_spark.stream_client.staged_transaction import StagedTransaction
+from aeron_spark.stream_client.staging import SEND_TIMEOUT_S
 from aeron_spark.stream_client.transactions import begin, first_lost, last_committed
 from aeron_spark.stream_client.write_batches import WriteBatch, check_payload
 from aeron_spark.stream_client.writer import FIRST_PAUSE_S, Writer
@@ -112,6 +114,7 @@ class BufferedWriter(Writer):
         self._rows = RowInput(payload, schema or self._folder.schema)
         self._client = client
         self._session = session
+        self._known = KnownStream(session, stream)  # of the sender's thread
         self._run = uuid.uuid4().hex
         self._deadline = session.deadline(SEND_TIMEOUT_S, f"the server of stream {stream!r}")  # of the sender's thread
         self._has_begun = False  # whether the server has fenced earlier runs
@@ -468,8 +471,9 @@ class BufferedWriter(Writer):
         number = base + transaction.number
         self._deadline.progress()
         staged = StagedTransaction(
-            self._session, self.stream, self._transaction(number), self._deadline, evolve_schema=self._evolve_schema
-        )
+            self._session, self._known, self._transaction(number), self._deadline, has_begun=True,
+            evolve_schema=self._evolve_schema,
+        )  # fmt: skip
         try:
             rows = self._folder.read(transaction)
             for batch in rows:

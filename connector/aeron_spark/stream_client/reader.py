@@ -21,11 +21,12 @@ from aeron_spark.log.epochs import DIVERGED, NoEpochWarning
 from aeron_spark.log.follow import RAW
 from aeron_spark.log.inspection import at_message
 from aeron_spark.stream_client.admin import time_of
+from aeron_spark.stream_client.known_stream import check_partition
 from aeron_spark.stream_client.leases import LeasedIterator, ReaderLease
 from aeron_spark.stream_client.positions import Positions, check_epochs, set_position
 from aeron_spark.stream_client.server_log import ServerLog
 from aeron_spark.stream_client.session import StreamSession
-from aeron_spark.stream_client.staging import OUTAGE, check_partition
+from aeron_spark.stream_client.staging import OUTAGE
 from aeron_spark.wire.arrow import decode_batches
 from aeron_spark.wire.stream_rpc import AwaitCommits
 

@@ -12,7 +12,7 @@ from aeron_spark.log.writing import CommitResult, Source, Transaction
 from aeron_spark.stream_client import transactions
 from aeron_spark.stream_client.session import StreamSession
 from aeron_spark.stream_client.staging import ServerAppender
-from aeron_spark.wire.stream_rpc import LastCommitted, StagedPart
+from aeron_spark.wire.stream_rpc import CommitPart, LastCommitted
 
 ABORT_TIMEOUT_S: Final = 5.0  # later the server discards the stages when they expire
 
@@ -57,7 +57,7 @@ class ServerWriter:
         )  # fmt: skip
 
     def commit(
-        self, transaction: Transaction, server: str, parts: Sequence[StagedPart], rows: int, token: str = ""
+        self, transaction: Transaction, server: str, parts: Sequence[CommitPart], rows: int, token: str = ""
     ) -> CommitResult:
         """Make the staged parts visible at once; see :meth:`LogWriter.commit`."""
         session = self._sessions[server]

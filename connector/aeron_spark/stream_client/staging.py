@@ -1,18 +1,16 @@
-"""Staging rows on a server: the stage of one task, and the stages of one transaction of a program.
+"""Staging the rows of one task on a server. ``stream_client.staged_transaction`` has those of a whole transaction.
 
 A stage is filled over a bulk link. Its rows become visible when a commit names it; see ``stream_client.transactions``.
+The rows of a small transaction have no stage: the commit request carries them.
 """
 
 from __future__ import annotations
 
 import copy
 import time
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from enum import Enum
-from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -25,32 +23,26 @@ from aeron_spark.errors import (
     ConnectError,
     DataFormatError,
     EndedError,
-    OptionError,
-    RefusedError,
     SessionLost,
     TransportError,
     UsageError,
     WaitTimeout,
 )
-from aeron_spark.log.writing import RowEncoder, Source, Transaction, values_of
-from aeron_spark.stream_client.admin import describe_stream
+from aeron_spark.log.writing import RowEncoder, RowSink, Source, Transaction, values_of
+from aeron_spark.stream_client.inline_rows import InlineRoom, InlineRows
 from aeron_spark.stream_client.session import MIN_TIMEOUT_S, RETRY_INTERVAL_S, StreamSession
 from aeron_spark.stream_client.transactions import (
     SERVER_SHARE,
     UNANSWERED,
-    abort,
     attempt_timeout,
-    begin,
-    commit,
-    commit_empty,
 )
-from aeron_spark.stream_client.write_batches import BYTES, WriteBatch
 from aeron_spark.waiting import Deadline
 from aeron_spark.wire.chunk import Header, Payload
 from aeron_spark.wire.staged_items import MAX_ITEM_BYTES, encode_group_item, encode_values_item
 from aeron_spark.wire.stream_rpc import (
     BULK_HEAD,
     BulkMessageKind,
+    CommitPart,
     FinishStage,
     OpenStage,
     StagedPart,
@@ -81,12 +73,15 @@ class ServerAppender:
     A commit makes them visible. With ``evolve_schema`` they may add columns to a strict schema. ``deadline`` bounds
     every wait: each message that Aeron takes, and each response, extends it. A caller that shares one deadline over
     several appenders extends it before each operation. Without one, each operation has ``SEND_TIMEOUT_S``.
+
+    With ``room`` no stage is opened while the commit request can carry the rows: the parts have them then. The caller
+    gives the longest message of the stream as ``max_message_bytes``, and begins the transaction's run before.
     """
 
     def __init__(
         self, session: StreamSession, stream: str, transaction: Transaction, *, task: int, source: Source, payload: str,
         partition: int | None = None, max_message_bytes: int | None = None, clock: Callable[[], int] = time.time_ns,
-        deadline: Deadline | None = None, evolve_schema: bool = False,
+        deadline: Deadline | None = None, evolve_schema: bool = False, room: InlineRoom | None = None,
     ) -> None:  # fmt: skip
         self.committed = False  # whether the server had committed the transaction before; then rows are dropped
         self._session = session
@@ -100,10 +95,13 @@ class ServerAppender:
         self._encoder = RowEncoder(source, clock=clock)
         self._shares_deadline = deadline is not None
         self._deadline = deadline or session.deadline(SEND_TIMEOUT_S, f"the server of stream {stream!r}")
-        self._limit = 0  # bytes of a message, known when the stage is open
+        self._inline = None if room is None else InlineRows(room)  # None: the rows are in a stage
+        # Bytes of a message. Without ``room`` they are known when the stage is open.
+        self._limit = 0 if room is None else max_message_bytes or 0
         self._state = AppenderState.OPEN
+        self._schema = b""
         self._stage: _Stage | None = None
-        self._parts: list[StagedPart] = []
+        self._parts: list[CommitPart] = []
         self._error: AeronSparkError | None = None
 
     @property
@@ -127,7 +125,7 @@ class ServerAppender:
 
     def raw(self, values: pa.Array[Any], reserved: pa.Array[Any] | None = None) -> None:
         """Stage each value as one message, its bytes unchanged."""
-        with self._appending(None) as stage:
+        with self._appending(None, values.nbytes) as stage:
             if stage is None:
                 self._encoder.rows += len(values)
             else:
@@ -136,7 +134,7 @@ class ServerAppender:
 
     def framed(self, values: pa.Array[Any], reserved: pa.Array[Any] | None = None) -> None:
         """Stage each value in the wire format; a value can have any size."""
-        with self._appending(None) as stage:
+        with self._appending(None, values.nbytes) as stage:
             if stage is None:
                 self._encoder.rows += len(values)
             else:
@@ -144,14 +142,14 @@ class ServerAppender:
 
     def arrow(self, batch: pa.RecordBatch) -> None:
         """Stage the rows of a batch as Arrow, divided into groups that fit into a message; a longer row is whole."""
-        with self._appending(batch.schema) as stage:
+        with self._appending(batch.schema, batch.nbytes) as stage:
             if stage is None:
                 self._encoder.rows += batch.num_rows
             else:
                 self._encoder.arrow(batch, stage, self._limit)
 
-    def finish(self) -> list[StagedPart]:
-        """Wait until the server has all rows; return the parts that a commit names, none if no row was staged.
+    def finish(self) -> list[CommitPart]:
+        """Wait until the server has all staged rows; return the parts of a commit, none if no row was appended.
 
         Can be called again, and returns the same parts then. If the rows are lost, each call raises the same error.
         If only the response is missing (ConnectError, SessionLost, WaitTimeout), the next call repeats the request.
@@ -163,7 +161,7 @@ class ServerAppender:
             return list(self._parts)
         self._state = AppenderState.CLOSING
         try:
-            parts = [] if self._stage is None else [self._stage.finish(self.rows, self._deadline)]
+            parts = self._finished_parts()
         except _NoResponse as missing:
             raise missing.error from None
         except BaseException as error:
@@ -178,9 +176,14 @@ class ServerAppender:
         if self._state in (AppenderState.OPEN, AppenderState.CLOSING):
             self._fail(UsageError("the staged rows were discarded", remedy=STAGE_AGAIN))
 
+    def _finished_parts(self) -> list[CommitPart]:
+        if self._inline is not None and self._inline.items:
+            return [self._inline.part(self._partition, self._task, self._payload, self._schema, self.rows)]
+        return [] if self._stage is None else [self._stage.finish(self.rows, self._deadline)]
+
     @contextmanager
-    def _appending(self, schema: pa.Schema | None) -> Iterator[_Stage | None]:
-        """Yield the stage for more rows, or None if the transaction is committed already.
+    def _appending(self, schema: pa.Schema | None, size: int) -> Iterator[RowSink | None]:
+        """Yield the sink for more rows of ``size`` bytes, or None if the transaction is committed already.
 
         An error in the block fails the appender, unless no byte was sent before it.
         """
@@ -189,7 +192,13 @@ class ServerAppender:
             raise self._failure()
         if self._state is not AppenderState.OPEN:
             raise UsageError("a finished stage takes no more rows", remedy="Open another one.")
-        stage = self._open(schema)
+        if schema is not None and not self._schema:
+            self._schema = bytes(schema.serialize())
+        if self._inline is not None and self._inline.has_room(size):
+            with self._appending_inline(self._inline) as inline:
+                yield inline
+            return
+        stage = self._open()
         bytes_before = 0 if stage is None else stage.bytes
         try:
             yield stage
@@ -198,9 +207,23 @@ class ServerAppender:
                 self._fail(error)
             raise
 
+    @contextmanager
+    def _appending_inline(self, inline: InlineRows) -> Iterator[InlineRows]:
+        """Yield ``inline`` for more rows; move them to a stage if they are too many. All of them are added, or none."""
+        rows, size = self.rows, len(inline.items)
+        try:
+            yield inline
+            if inline.has_too_many:
+                self._open()
+        except BaseException:
+            self._encoder.rows = rows
+            if self._inline is not None:
+                inline.truncate(size)
+            raise
+
     def _fail(self, error: BaseException) -> None:
-        stage, self._stage, self._state = self._stage, None, AppenderState.FAILED
-        self._error = _staging_error(error)
+        stage, self._stage, self._inline, self._state = self._stage, None, None, AppenderState.FAILED
+        self._error = staging_error(error)
         if stage is not None:
             stage.discard()
 
@@ -212,23 +235,36 @@ class ServerAppender:
         if not self._shares_deadline:
             self._deadline.progress()
 
-    def _open(self, schema: pa.Schema | None) -> _Stage | None:
+    def _open(self) -> _Stage | None:
+        """Return the stage, which is opened if there is none; None if the transaction is committed already."""
         if self._stage is None and not self.committed:
-            opened, self._stage = _Stage.open(self._session, partial(self._request, schema), self._deadline)
+            opened, self._stage = _Stage.open(self._session, self._request, self._deadline)
             self.committed = self._stage is None
             self._limit = self._max_message_bytes or opened.max_message_bytes
             self._deadline.progress()
+            self._move_to_stage()
         return self._stage
 
-    def _request(self, schema: pa.Schema | None, link: int, number: int) -> OpenStage:
+    def _move_to_stage(self) -> None:
+        inline, self._inline = self._inline, None
+        if inline is None or self._stage is None:
+            return
+        items = bytes(inline.items)
+        inline.truncate(0)
+        try:
+            self._stage.put_items(items)
+        except BaseException as error:
+            self._fail(error)
+            raise
+
+    def _request(self, link: int, number: int) -> OpenStage:
         transaction = self._transaction
         return OpenStage(
             stream=self._stream, writer=transaction.writer, run=transaction.run, transaction=transaction.id,
             single_use=transaction.single_use, producer=transaction.producer, partition=self._partition,
-            task=self._task, content=self._payload, schema=b"" if schema is None else bytes(schema.serialize()),
-            link=link, request=number, max_message_bytes=self._max_message_bytes or 0,
-            acknowledged=transaction.acknowledged, stamp=transaction.stamp, replaced=transaction.replaced_run,
-            evolve_schema=self._evolve_schema,
+            task=self._task, content=self._payload, schema=self._schema, link=link, request=number,
+            max_message_bytes=self._max_message_bytes or 0, acknowledged=transaction.acknowledged,
+            stamp=transaction.stamp, replaced=transaction.replaced_run, evolve_schema=self._evolve_schema,
         )  # fmt: skip
 
     def _check_values(self, values: pa.Array[Any]) -> None:
@@ -312,6 +348,10 @@ class _Stage:
         """Send a group. ``reserved`` is not staged."""
         self._put(encode_group_item(header, payload))
 
+    def put_items(self, items: bytes) -> None:
+        """Send encoded items."""
+        self._put([pa.py_buffer(items)])
+
     def _put(self, buffers: Iterable[pa.Buffer]) -> None:
         """Append an item to the messages: small items share a message, a large item takes several.
 
@@ -380,174 +420,8 @@ class _Stage:
         self._deadline.progress()
 
 
-@dataclass(frozen=True, slots=True)
-class _OpenAppender:
-    """The appender that takes a partition's next rows, and the rows that it can take."""
-
-    appender: ServerAppender
-    payload: str
-    schema: pa.Schema | None
-
-
-class StagedTransaction:
-    """Stages the batches of one transaction, in stages of several partitions, and commits them.
-
-    Within a partition, rows keep the order in which they were appended. ``deadline`` bounds every wait; the caller
-    extends it before each operation. If ``error`` is set, rows are lost, and a new object must stage all rows again.
-    """
-
-    def __init__(
-        self, session: StreamSession, stream: str, transaction: Transaction, deadline: Deadline, *,
-        evolve_schema: bool = False,
-    ) -> None:  # fmt: skip
-        self.transaction = transaction
-        self._evolve_schema = evolve_schema
-        self.rows = 0  # appended so far
-        self.error: AeronSparkError | None = None
-        self.stamp = ""  # of the transaction, when commit() has returned
-        self._session = session
-        self._stream = stream
-        self._deadline = deadline
-        self._appenders: list[ServerAppender] = []
-        self._open: dict[int, _OpenAppender] = {}  # by partition
-        self._bytes_payload = ""  # of values, as the stream has them
-        self._partitions = 0
-
-    @property
-    def committed(self) -> bool:
-        """Whether the server had committed the transaction before the first stage was opened; then rows are dropped."""
-        return any(appender.committed for appender in self._appenders)
-
-    def append(self, batch: WriteBatch) -> None:
-        """Stage all rows of a batch. After an error, either none of them is staged or ``error`` is set."""
-        self._refuse_broken()
-        self._describe_stream()
-        partition = self.default_partition if batch.partition is None else batch.partition
-        check_partition(self._stream, partition, self._partitions)
-        payload = self._bytes_payload if batch.payload == BYTES else batch.payload
-        appender = self._appender(partition, payload, batch.rows.schema if payload == "arrow" else None)
-        rows_before = appender.rows
-        try:
-            appender.append(batch.rows)
-            self.rows += batch.rows.num_rows
-        except BaseException as error:
-            if appender.state is AppenderState.FAILED or appender.rows != rows_before:
-                self.fail(error)
-            raise
-
-    @property
-    def default_partition(self) -> int:
-        """The partition of rows that name none: a writer's transactions take turns, each writer begins at its hash."""
-        return (zlib.crc32(self.transaction.writer.encode()) + self.transaction.id) % self._partitions
-
-    def finish(self) -> list[StagedPart]:
-        """Wait until the server has all rows; return the parts that a commit names. Can be repeated after an error.
-
-        Raises TransportError, and sets ``error``, if the parts have another number of rows than was appended.
-        """
-        self._refuse_broken()
-        try:
-            parts = [part for appender in self._appenders for part in appender.finish()]
-            staged_rows = sum(part.rows for part in parts)
-            if staged_rows != self.rows and not self.committed:
-                raise TransportError(
-                    f"{staged_rows} of {self.rows} rows of transaction {self.transaction.id} are staged",
-                    remedy=STAGE_AGAIN,
-                )
-        except BaseException as error:
-            has_failed = any(appender.state is AppenderState.FAILED for appender in self._appenders)
-            if has_failed or isinstance(error, TransportError):
-                self.fail(error)
-            raise
-        return parts
-
-    def commit(self, token: str = "") -> bool:
-        """Make all rows visible; return whether an earlier request did. Can be repeated after an error.
-
-        The server keeps ``token`` with the transaction, which can be without rows.
-        """
-        parts = self.finish()
-        try:
-            if self.rows:
-                result = commit(self._session, self._stream, self.transaction, parts, self.rows, self._deadline, token)
-            else:  # no stage was opened, which begins the transaction, too, and says if the writer id is used once
-                begin(self._session, self._stream, self.transaction, timeout_s=self._deadline.remaining())
-                result = commit_empty(self._session, self._stream, self.transaction, self._deadline, token)
-        except SessionLost:
-            raise
-        except RefusedError as error:  # for example, a stage has expired
-            self.fail(error)
-            raise
-        self.stamp = result.stamp
-        return result.repeated
-
-    def fail(self, error: BaseException) -> AeronSparkError:
-        """Record that the stages do not have the rows of the transaction; return the first error that was recorded."""
-        if self.error is None:
-            self.error = _staging_error(error)
-        return self.error
-
-    def discard(self) -> None:
-        """Give up the stages. The server discards them when the transaction is aborted, or when they expire."""
-        self.fail(UsageError("the staged rows were discarded", remedy=STAGE_AGAIN))
-        for appender in self._appenders:
-            appender.discard()
-
-    def abort(self, timeout_s: float) -> bool:
-        """Discard the staged rows; return whether the server confirmed it in time.
-
-        A server that does not respond discards them later.
-        """
-        self.discard()
-        try:
-            abort(self._session, self._stream, self.transaction, timeout_s=timeout_s)
-        except AeronSparkError:
-            return False
-        return True
-
-    def _appender(self, partition: int, payload: str, schema: pa.Schema | None) -> ServerAppender:
-        """Return the appender of a partition. A stage has one schema: for another schema, the next stage begins."""
-        found = self._open.get(partition)
-        if found is not None:
-            matches = found.payload == payload and found.schema == schema
-            if matches and found.appender.state is AppenderState.OPEN:
-                return found.appender
-            try:
-                found.appender.finish()
-            except BaseException as error:
-                if found.appender.state is AppenderState.FAILED:
-                    self.fail(error)
-                raise
-        transaction, task = self.transaction, len(self._appenders)
-        appender = ServerAppender(
-            self._session, self._stream, transaction, task=task, partition=partition,
-            source=Source(transaction.writer, transaction.id, task), payload=payload, deadline=self._deadline,
-            evolve_schema=self._evolve_schema,
-        )  # fmt: skip
-        self._appenders.append(appender)
-        self._open[partition] = _OpenAppender(appender, payload, schema)
-        return appender
-
-    def _refuse_broken(self) -> None:
-        if self.error is not None:
-            raise copy.copy(self.error)
-
-    def _describe_stream(self) -> None:
-        if not self._partitions:
-            found = describe_stream(self._session, self._stream, timeout_s=self._deadline.remaining())
-            self._bytes_payload = "raw" if found.content == "raw" else "framed"
-            self._partitions = len(found.partitions)
-
-
-def check_partition(stream: str, partition: int, partitions: int) -> None:
-    """Raise OptionError if the stream does not have the partition."""
-    if not 0 <= partition < partitions:
-        raise OptionError(
-            f"stream {stream!r} has no partition {partition}", remedy=f"It has {partitions}, numbered from 0."
-        )
-
-
-def _staging_error(error: BaseException) -> AeronSparkError:
+def staging_error(error: BaseException) -> AeronSparkError:
+    """Return the error by which staging failed; an interruption becomes a TransportError."""
     if isinstance(error, AeronSparkError):
         return error
     return TransportError(f"staging rows was interrupted: {error!r}", remedy=STAGE_AGAIN)

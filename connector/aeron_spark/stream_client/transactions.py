@@ -18,12 +18,12 @@ from aeron_spark.wire.stream_rpc import (
     BeginTransaction,
     Begun,
     CommitEmptyTransaction,
+    CommitPart,
     Committed,
     CommitTransaction,
     FindLostTransaction,
     LastCommitted,
     LastTransaction,
-    StagedPart,
 )
 
 COMMIT_TIMEOUT_S: Final = 600.0  # of a large transaction: the server copies it into the stream
@@ -50,22 +50,26 @@ def begin(session: StreamSession, stream: str, transaction: Transaction, *, time
 
 
 def commit(
-    session: StreamSession, stream: str, transaction: Transaction, staged: Sequence[StagedPart], rows: int,
-    deadline: Deadline | None = None, token: str = "",
+    session: StreamSession, stream: str, transaction: Transaction, parts: Sequence[CommitPart], rows: int,
+    deadline: Deadline | None = None, token: str = "", *, evolve_schema: bool = False,
 ) -> CommitResult:  # fmt: skip
-    """Make the staged parts visible, all at once.
+    """Make the parts visible, all at once.
+
+    If the request carries rows, the server must know the transaction's run: otherwise it has lost the state in which
+    the writer began, and refuses. With ``evolve_schema`` these rows may add columns to a strict schema.
 
     ``rows`` is the number of rows that the writer counted: the server refuses parts with another number of rows, and a
     commit without parts. ``deadline`` bounds the server's silence. While the server says that it works on the commit,
     this waits for up to ``COMMIT_TIMEOUT_S`` and then raises StillWorking. The server keeps ``token`` with the
     producer's last transaction, see :func:`last_committed`.
     """
-    parts = tuple(staged)
+    request_parts = tuple(parts)
 
     def request(seconds: float) -> CommitTransaction:
         return CommitTransaction(
-            stream, transaction.writer, transaction.run, transaction.id, transaction.producer, parts, rows, seconds,
-            token,
+            stream, transaction.writer, transaction.run, transaction.id, transaction.producer, request_parts, rows,
+            seconds, token, transaction.single_use, transaction.acknowledged, transaction.stamp,
+            transaction.replaced_run or transaction.run, evolve_schema,
         )  # fmt: skip
 
     return _commit(session, deadline, request)

@@ -29,9 +29,11 @@ from aeron_spark.errors import (
 from aeron_spark.log.writing import Transaction
 from aeron_spark.rows.json_rows import Text
 from aeron_spark.stream_client.admin import describe_stream
+from aeron_spark.stream_client.known_stream import KnownStream, check_partition
 from aeron_spark.stream_client.row_input import RowInput, Rows, Stage
 from aeron_spark.stream_client.session import StreamSession
-from aeron_spark.stream_client.staging import OUTAGE, STAGE_AGAIN, StagedTransaction, check_partition
+from aeron_spark.stream_client.staged_transaction import StagedTransaction
+from aeron_spark.stream_client.staging import OUTAGE, STAGE_AGAIN
 from aeron_spark.stream_client.transactions import begin, last_committed
 from aeron_spark.stream_client.write_batches import WriteBatch, check_payload
 from aeron_spark.waiting import Deadline
@@ -201,6 +203,7 @@ class StreamWriter(Writer):
         self._closed = False
         self._deadline = session.deadline(timeout, f"the server of stream {stream!r}")
         found = describe_stream(session, stream, timeout_s=self._deadline.remaining())
+        self._known = KnownStream(session, stream, found)
         self._partitions = len(found.partitions)
         self._rows = RowInput(payload, schema or found.schema)
         if partition is not None:
@@ -356,6 +359,7 @@ class StreamWriter(Writer):
         transaction = Transaction(self.writer_id, self._run, -1, self._single_use, self._producer)
         self._last = begin(self._session, self.stream, transaction, timeout_s=self._deadline.remaining())
         self._next = max(self._next, self._last.last + 1)
+        self._known.forget()
         if self._open is not None:  # its rows are staged again, with the state that the server has now
             self._open.staged.fail(UsageError("a loss was accepted", remedy=STAGE_AGAIN))
         return self._last.last
@@ -371,9 +375,11 @@ class StreamWriter(Writer):
         return replace(found, replaced_run=self._run) if open_.commit_sent else found
 
     def _new_staged(self, transaction: Transaction) -> StagedTransaction:
+        has_begun = not self._single_use or self._last.last >= 0
         return StagedTransaction(
-            self._session, self.stream, transaction, self._deadline, evolve_schema=self._evolve_schema
-        )
+            self._session, self._known, transaction, self._deadline, has_begun=has_begun,
+            evolve_schema=self._evolve_schema,
+        )  # fmt: skip
 
     def _end_committed(self, open_: _OpenTransaction, stamp: str) -> int:
         self._last, self._next, self._open = Begun(open_.number, stamp, open_.token), open_.number + 1, None

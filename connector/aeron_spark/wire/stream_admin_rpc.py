@@ -34,7 +34,8 @@ class StreamDescription(Response, frozen=True, tag="stream"):
     """A stream; see ``stream_client.admin.StreamInfo``. ``schema`` is empty for a stream without a schema.
 
     ``ended_ns`` is the time at which it was ended, 0 for a stream that takes rows. ``segment_bytes`` is the size of its
-    segments as it was created, ``file_bytes`` the size that the archive gives them.
+    segments as it was created, ``file_bytes`` the size that the archive gives them. ``max_message_bytes`` is the size
+    of its longest message.
     """
 
     name: str
@@ -51,6 +52,7 @@ class StreamDescription(Response, frozen=True, tag="stream"):
     schema_policy: str
     former_names: tuple[str, ...]
     ended_ns: int
+    max_message_bytes: int
 
 
 class StreamList(Response, frozen=True, tag="streams"):
