@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Final
+
 import pyarrow as pa
 
 from aeron_spark.errors import OptionError
 from aeron_spark.stream_client.admin import StreamInfo, describe_stream
 from aeron_spark.stream_client.session import StreamSession
+
+MAX_SCHEMAS: Final = 8  # that are remembered; a program that alternates between more stages its rows
 
 
 class KnownStream:
@@ -40,10 +45,12 @@ class KnownStream:
             return False
         return schema is None or schema == found.schema or schema in self._accepted
 
-    def note_accepted(self, schema: pa.Schema | None) -> None:
-        """Note that the server committed rows of this schema (None: rows without one)."""
+    def note_committed(self, payload: str, schema: pa.Schema | None) -> None:
+        """Note that the server committed rows of this payload and schema (None: rows without one)."""
+        if self._found is not None and not self._found.content:
+            self._found = replace(self._found, content=payload)
         if schema is not None and schema not in self._accepted:
-            self._accepted = [*self._accepted[-7:], schema]  # a program that alternates between more is rare
+            self._accepted = [*self._accepted[1 - MAX_SCHEMAS :], schema]
 
 
 def check_partition(stream: str, partition: int, partitions: int) -> None:

@@ -55,7 +55,7 @@ class StagedTransaction:
         self._deadline = deadline
         self._appenders: list[ServerAppender] = []
         self._open: dict[int, _OpenAppender] = {}  # by partition
-        self._schemas: list[pa.Schema] = []
+        self._written: list[tuple[str, pa.Schema | None]] = []  # payload and schema of each appender
 
     @property
     def committed(self) -> bool:
@@ -125,8 +125,8 @@ class StagedTransaction:
             self.fail(error)
             raise
         self.stamp = result.stamp
-        for schema in self._schemas:
-            self._known.note_accepted(schema)
+        for payload, schema in self._written:
+            self._known.note_committed(payload, schema)
         return result.repeated
 
     def fail(self, error: BaseException) -> AeronSparkError:
@@ -177,8 +177,7 @@ class StagedTransaction:
             max_message_bytes=None if room is None else max_message_bytes, evolve_schema=self._evolve_schema, room=room,
         )  # fmt: skip
         self._appenders.append(appender)
-        if schema is not None:
-            self._schemas.append(schema)
+        self._written.append((payload, schema))
         self._open[partition] = _OpenAppender(appender, payload, schema)
         return appender
 
