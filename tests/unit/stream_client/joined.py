@@ -37,6 +37,7 @@ from aeron_spark.server.stream_service import StreamService
 from aeron_spark.stream_client.session import StreamSession
 from aeron_spark.streams.journal import Journal
 from aeron_spark.streams.model import StreamSettings
+from aeron_spark.streams.recordings import Recordings
 from aeron_spark.streams.store import StreamStore
 from aeron_spark.wire.stream_admin_rpc import Request
 from aeron_spark.wire.stream_rpc import METHOD, SERVICE, CommitTransaction, decode_request, encode_response, failure_of
@@ -58,7 +59,10 @@ class Fault(Enum):
     BREAK_AFTER = auto()  # the same before its response arrives
     KILL = auto()  # the server is killed before it arrives, and restarts some seconds later
     KILL_AFTER = auto()  # the same before its response arrives
+    KILL_AT_PUBLISH = auto()  # the server is killed before it publishes rows the next time
+    KILL_AFTER_PUBLISH = auto()  # the same after it has published them
     KILL_AT_JOURNAL = auto()  # the server is killed before it writes to the journal the next time
+    KILL_AFTER_JOURNAL = auto()  # the same after the record is on the disk
     STOP = auto()  # the server runs nothing for some seconds, and then all that waits
     BUSY = auto()  # the server responds that it still works on the commit
     FULL_DISK = auto()  # the server cannot write the next rows of a stage
@@ -400,7 +404,10 @@ class World:
                 self._next.add(fault)
             case Fault.NO_RECORDING:
                 self.archive.refuses = 1
-            case Fault.KILL_AT_JOURNAL | Fault.FULL_DISK | Fault.FULL_JOURNAL:
+            case (
+                Fault.KILL_AT_PUBLISH | Fault.KILL_AFTER_PUBLISH | Fault.KILL_AT_JOURNAL | Fault.KILL_AFTER_JOURNAL
+                | Fault.FULL_DISK | Fault.FULL_JOURNAL
+            ):  # fmt: skip
                 self._next.add(fault)
             case _:
                 pass
@@ -519,18 +526,30 @@ class World:
             for job in jobs:
                 job()
 
+    def _kill_at(self, fault: Fault) -> None:
+        if fault in self._next:
+            self._next.discard(fault)
+            raise Killed
+
     def _patch(self, patched: pytest.MonkeyPatch) -> None:
         stand_in(self.archive, patched)
         append = Journal.append
 
         def journal(this: Journal, payload: bytes) -> None:
-            if Fault.KILL_AT_JOURNAL in self._next:
-                self._next.discard(Fault.KILL_AT_JOURNAL)
-                raise Killed
+            self._kill_at(Fault.KILL_AT_JOURNAL)
             if Fault.FULL_JOURNAL in self._next:
                 self._next.discard(Fault.FULL_JOURNAL)
                 raise TransportError("the journal cannot be written: No space left on device")
             append(this, payload)
+            self._kill_at(Fault.KILL_AFTER_JOURNAL)
+
+        publish = Recordings.publish
+
+        def published(this: Recordings, *given: Any) -> dict[int, int]:
+            self._kill_at(Fault.KILL_AT_PUBLISH)
+            ends = publish(this, *given)
+            self._kill_at(Fault.KILL_AFTER_PUBLISH)
+            return ends
 
         from aeron_spark.streams import stages
 
@@ -543,6 +562,7 @@ class World:
             write_at(descriptor, data, offset)
 
         patched.setattr(Journal, "append", journal)
+        patched.setattr(Recordings, "publish", published)
         patched.setattr(stages, "write_at", stage)
         patched.setattr("os.fsync", lambda descriptor: None)  # no power is cut here, only processes end
 

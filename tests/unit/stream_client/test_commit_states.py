@@ -29,7 +29,7 @@ from aeron_spark.errors import AeronSparkError, RefusedError
 from aeron_spark.stream_client.writer import StreamWriter
 from aeron_spark.stream_client.writer import _Phase as TransactionPhase
 from aeron_spark.wire.stream_admin_rpc import Request
-from aeron_spark.wire.stream_rpc import CommitTransaction, FinishStage
+from aeron_spark.wire.stream_rpc import CommitTransaction, FinishStage, InlinePart
 from tests.unit.stream_client.joined import Copy, Done, Fault, Outage, World
 
 TIMEOUT_S = 4.0
@@ -47,6 +47,8 @@ MIN_COUNTS: dict[str, int] = {
     "commit() failed before it was sent": 20,
     "another writer fenced one in doubt": 6,
     "a new writer got the token of the last transaction": 40,
+    "commit() sent the rows in its request": 300,
+    "commit() sent the rows in its request and failed": 60,
 }
 faults = st.lists(st.sampled_from([Fault.NONE, Fault.NONE, *Fault]), max_size=6)
 downtimes = st.sampled_from([0.5, 3.0, 120.0])
@@ -194,17 +196,19 @@ class WritingProgram(RuleBasedStateMachine):
     def commit(self) -> None:
         if self.writer is None:
             return
-        doubt, stream = self.in_doubt, self.world.committed()
+        doubt, stream, sent = self.in_doubt, self.world.committed(), len(self.world.sent_requests)
         done = stream is not None and self.current.is_in(stream)
         try:
             number = self.writer.commit("" if doubt else self.current.token)
         except AeronSparkError:
             self.counts["commit() failed"] += bool(self.current.rows)
+            self.counts["commit() sent the rows in its request and failed"] += self.has_sent_rows(sent)
             if self.writer._open is None or self.writer._open.phase is TransactionPhase.OPEN:
                 self.counts["commit() failed before it was sent"] += 1
             else:
                 self.in_doubt = True
             return
+        self.counts["commit() sent the rows in its request"] += self.has_sent_rows(sent)
         if doubt and stream is not None:
             self.counts[f"commit() repeated after the server had {'' if done else 'not '}committed"] += 1
         if not self.current.rows:
@@ -213,6 +217,13 @@ class WritingProgram(RuleBasedStateMachine):
         missing = [one.number for one in self.acknowledged if any(one is lost for lost in self.lost)]
         assert not missing, f"transaction {number} was committed, and the writer got no error for the lost {missing}"
         self.note_commit(number)
+
+    def has_sent_rows(self, since: int) -> bool:
+        """Whether a request after the first ``since`` ones committed rows that it carried itself."""
+        return any(
+            isinstance(request, CommitTransaction) and any(isinstance(part, InlinePart) for part in request.parts)
+            for request, _, _ in self.world.sent_requests[since:]
+        )
 
     def note_commit(self, number: int) -> None:
         assert self.writer is not None
