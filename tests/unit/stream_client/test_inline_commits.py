@@ -15,11 +15,14 @@ import pytest
 from aeron_spark.aeron.checksum import crc32
 from aeron_spark.errors import DataFormatError, OptionError, RefusedError
 from aeron_spark.log.writing import Source, Transaction
+from aeron_spark.stream_client.admin import describe_stream
 from aeron_spark.stream_client.inline_rows import MAX_INLINE_BYTES, InlineRoom, InlineRows
 from aeron_spark.stream_client.staging import ServerAppender
 from aeron_spark.stream_client.transactions import begin, commit
 from aeron_spark.stream_client.writer import StreamWriter
-from aeron_spark.wire.staged_items import encode_values_item
+from aeron_spark.wire.arrow import encode_batch
+from aeron_spark.wire.chunk import Content, Header
+from aeron_spark.wire.staged_items import encode_group_item, encode_values_item
 from aeron_spark.wire.stream_rpc import CommitTransaction, InlinePart
 from tests.unit.stream_client.joined import Fault, World
 
@@ -43,6 +46,13 @@ def inline(values: list[bytes], partition: int | None = 0, **changes: Any) -> In
     items = b"".join(bytes(one) for one in encode_values_item(pa.array(values, pa.binary())))
     given = {"partition": partition, "task": 0, "content": "raw", "schema": b"", "rows": len(values), "items": items}
     return InlinePart(**{**given, "crc": crc32(items), **changes})
+
+
+def arrow(columns: dict[str, list[int]]) -> InlinePart:
+    batch = pa.record_batch(columns)
+    header = Header(Content.ARROW, 0, rows=batch.num_rows, writer="w")
+    items = b"".join(bytes(one) for one in encode_group_item(header, encode_batch(batch)))
+    return InlinePart(0, 0, "arrow", bytes(batch.schema.serialize()), batch.num_rows, items, crc32(items))
 
 
 def rows(world: World) -> list[list[bytes]] | None:
@@ -149,6 +159,9 @@ def test_a_restored_server_that_lacks_an_acknowledged_transaction_refuses(world:
         program.commit()
     assert refused.value.reason == "diverged"
     assert rows(world) == [[b"0"], []]
+    program.accept_loss()
+    assert program.commit() == 2
+    assert rows(world) == [[b"0", b"2"], []]
 
 
 @pytest.mark.parametrize("changes", [{"crc": 1}, {"rows": 2}, {"partition": 2}, {"content": "arrow"}, {"items": b"x"}])
@@ -205,6 +218,19 @@ def test_rows_of_a_new_schema_are_refused_by_write_and_not_by_commit(world: Worl
     world.sent_requests.clear()
     assert program.commit() == 1
     assert requests(world) == ["CommitTransaction"]
+
+
+def test_rows_with_a_new_column_are_refused_by_a_strict_schema_unless_the_request_evolves_it(world: World) -> None:
+    session = world.stream_session()
+    begin(session, "s", ONE)
+    commit(session, "s", ONE, [arrow({"a": [1]})], 1)
+    second = Transaction("w", "r", 1)
+    with pytest.raises(RefusedError) as refused:
+        commit(session, "s", second, [arrow({"a": [2], "b": [2]})], 1)
+    assert refused.value.reason == "schema"
+    assert describe_stream(session, "s").schema == pa.schema({"a": pa.int64()})
+    commit(session, "s", second, [arrow({"a": [2], "b": [2]})], 1, evolve_schema=True)
+    assert describe_stream(session, "s").schema == pa.schema({"a": pa.int64(), "b": pa.int64()})
 
 
 def test_a_part_without_a_partition_goes_to_that_of_its_task(world: World) -> None:
