@@ -99,6 +99,36 @@ def test_many_small_values_move_to_a_stage_once_their_items_are_too_large(world:
     assert requests(world) == ["OpenStage", "FinishStage", "CommitTransaction"]
 
 
+def test_rows_that_cannot_move_to_a_stage_leave_the_transaction_unchanged(world: World) -> None:
+    program = StreamWriter(world.stream_session(), "s", writer_id="w", payload="framed", timeout=1.0)
+    program.write([b"0"], partition=0)
+    program.commit()
+    program.write([b"1"], partition=0)
+    assert world.server is not None
+    world.server.store.get("s")._stages.space.limit = 3_000
+    with pytest.raises(RefusedError) as refused:
+        program.write([b"x"] * 2_000, partition=0)
+    assert refused.value.reason == "stage-full"
+    program.write([b"2"], partition=0)
+    world.sent_requests.clear()
+    assert program.commit() == 1
+    assert requests(world) == ["CommitTransaction"]
+    found = rows(world)
+    assert found is not None
+    assert [value[-1:] for value in found[0]] == [b"0", b"1", b"2"]
+
+
+def test_the_first_transaction_of_a_single_use_writer_is_staged(world: World) -> None:
+    """Only a stage lets the server begin its run: a commit request would be refused by a server that lost it, too."""
+    writer(world)
+    single_use = StreamWriter(world.stream_session(), "s", payload="raw")
+    world.sent_requests.clear()
+    for _ in range(2):
+        single_use.write([b"1"])
+        single_use.commit()
+    assert requests(world) == ["OpenStage", "FinishStage", "CommitTransaction", "CommitTransaction"]
+
+
 def test_the_room_of_a_transaction_is_given_back_for_rows_that_were_not_added() -> None:
     room = InlineRoom()
     added = InlineRows(room)
