@@ -16,11 +16,12 @@ from aeron_spark.wire.stream_rpc import InlinePart
 # Of one commit request: with its other fields it fits into one message, whose smallest limit is 128 KiB. A stage costs
 # two round trips, in which a network carries about so many bytes.
 MAX_INLINE_BYTES: Final = 64 << 10
+PART_BYTES: Final = 256  # counted for each part: its other fields take fewer
 
 
 @dataclass(slots=True)
 class InlineRoom:
-    """The bytes of items that the commit request of one transaction can still carry; negative if it has too many."""
+    """The bytes that the commit request of one transaction can still carry; negative if it has too many."""
 
     left: int = MAX_INLINE_BYTES
 
@@ -31,6 +32,7 @@ class InlineRows:
     def __init__(self, room: InlineRoom) -> None:
         self.items = bytearray()
         self._room = room
+        self.count(PART_BYTES)
 
     @property
     def has_too_many(self) -> bool:
@@ -40,6 +42,10 @@ class InlineRows:
     def has_room(self, size: int) -> bool:
         """Whether rows of ``size`` bytes may fit; their items are larger."""
         return size <= self._room.left
+
+    def count(self, size: int) -> None:
+        """Count ``size`` bytes that the request carries besides the items."""
+        self._room.left -= size
 
     def put_values(self, values: pa.Array[Any], reserved: pa.Array[Any] | None) -> None:
         """Take values that become one message each."""

@@ -194,6 +194,8 @@ class ServerAppender:
             raise UsageError("a finished stage takes no more rows", remedy="Open another one.")
         if schema is not None and not self._schema:
             self._schema = bytes(schema.serialize())
+            if self._inline is not None:
+                self._inline.count(len(self._schema))
         if self._inline is not None and self._inline.has_room(size):
             with self._appending_inline(self._inline) as inline:
                 yield inline

@@ -16,7 +16,7 @@ from aeron_spark.aeron.checksum import crc32
 from aeron_spark.errors import DataFormatError, OptionError, RefusedError
 from aeron_spark.log.writing import Source, Transaction
 from aeron_spark.stream_client.admin import describe_stream
-from aeron_spark.stream_client.inline_rows import MAX_INLINE_BYTES, InlineRoom, InlineRows
+from aeron_spark.stream_client.inline_rows import MAX_INLINE_BYTES, PART_BYTES, InlineRoom, InlineRows
 from aeron_spark.stream_client.staging import ServerAppender
 from aeron_spark.stream_client.transactions import begin, commit
 from aeron_spark.stream_client.writer import StreamWriter
@@ -99,6 +99,19 @@ def test_many_small_values_move_to_a_stage_once_their_items_are_too_large(world:
     assert requests(world) == ["OpenStage", "FinishStage", "CommitTransaction"]
 
 
+def test_a_large_schema_and_many_parts_do_not_make_the_request_too_large(world: World) -> None:
+    wide = pa.record_batch({f"{'c' * 60}{number}": [number] for number in range(1_000)})
+    program = StreamWriter(world.stream_session(), "s", writer_id="w")
+    for _ in range(2):
+        program.write(wide)
+        world.sent_requests.clear()
+        program.commit()
+        assert requests(world) == ["FinishStage", "CommitTransaction"]
+    room = InlineRoom()
+    parts = [InlineRows(room) for _ in range(MAX_INLINE_BYTES // PART_BYTES + 1)]
+    assert parts[0].has_too_many
+
+
 def test_rows_that_cannot_move_to_a_stage_leave_the_transaction_unchanged(world: World) -> None:
     program = StreamWriter(world.stream_session(), "s", writer_id="w", payload="framed", timeout=1.0)
     program.write([b"0"], partition=0)
@@ -134,12 +147,12 @@ def test_the_room_of_a_transaction_is_given_back_for_rows_that_were_not_added() 
     added = InlineRows(room)
     added.put_values(pa.array([b"abc"], pa.binary()), None)
     size = len(added.items)
-    assert room.left == MAX_INLINE_BYTES - size
+    assert room.left == MAX_INLINE_BYTES - PART_BYTES - size
     added.put_values(pa.array([bytes(MAX_INLINE_BYTES)], pa.binary()), None)
     assert added.has_too_many
     added.truncate(size)
     assert not added.has_too_many
-    assert room.left == MAX_INLINE_BYTES - size
+    assert room.left == MAX_INLINE_BYTES - PART_BYTES - size
 
 
 @pytest.mark.parametrize("fault", [Fault.REPEAT, Fault.LOSE_RESPONSE, Fault.BREAK_AFTER, Fault.KILL_AFTER])
