@@ -26,6 +26,8 @@ from hypothesis.stateful import (
 )
 
 from aeron_spark.errors import AeronSparkError, RefusedError
+from aeron_spark.stream_client import staged_transaction
+from aeron_spark.stream_client.inline_rows import MAX_INLINE_BYTES, PART_BYTES, InlineRoom
 from aeron_spark.stream_client.writer import StreamWriter
 from aeron_spark.stream_client.writer import _Phase as TransactionPhase
 from aeron_spark.wire.stream_admin_rpc import Request
@@ -35,6 +37,8 @@ from tests.unit.stream_client.joined import Copy, Done, Fault, Outage, World
 TIMEOUT_S = 4.0
 HISTORIES = 125  # of each of four parts: 500 in all
 FULL_HISTORIES = 2_500  # as well: 10,000
+# Bytes of a commit request for rows: for all of them, for one or two of each part, and for none.
+ROOM_BYTES = [MAX_INLINE_BYTES, PART_BYTES + 60, 0]
 SMALL = 60  # bytes of rows that a writer keeps in memory: it cannot stage a larger transaction again
 
 # The least number of these events in a thousand histories: with fewer, the test shows little.
@@ -44,10 +48,10 @@ MIN_COUNTS: dict[str, int] = {
     "commit() repeated after the server had not committed": 40,
     "abort() after a commit was sent": 80,
     "abort() refused because it is committed": 6,
-    "commit() failed before it was sent": 20,
+    "commit() failed before it was sent": 8,
     "another writer fenced one in doubt": 6,
     "a new writer got the token of the last transaction": 40,
-    "commit() sent the rows in its request": 300,
+    "commit() sent the rows in its request": 150,
     "commit() sent the rows in its request and failed": 60,
 }
 faults = st.lists(st.sampled_from([Fault.NONE, Fault.NONE, *Fault]), max_size=6)
@@ -120,9 +124,12 @@ class WritingProgram(RuleBasedStateMachine):
         self.acknowledged: list[Rows] = []
         self.numbers: list[int] = []  # of all transactions that the present writer has committed
 
-    @initialize(has_id=st.booleans(), memory_bytes=st.sampled_from([1 << 20, SMALL]))
-    def begin(self, has_id: bool, memory_bytes: int) -> None:
+    @initialize(
+        has_id=st.booleans(), memory_bytes=st.sampled_from([1 << 20, SMALL]), room_bytes=st.sampled_from(ROOM_BYTES)
+    )  # fmt: skip
+    def begin(self, has_id: bool, memory_bytes: int, room_bytes: int) -> None:
         self.has_id, self.memory_bytes = has_id, memory_bytes
+        self.patched.setattr(staged_transaction, "InlineRoom", lambda: InlineRoom(room_bytes))
         self.open()
 
     def open(self) -> None:
