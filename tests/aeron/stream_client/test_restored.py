@@ -382,13 +382,14 @@ def commit_with(writer: Writer, value: bytes) -> int:
 def continue_writing(client: Client, writer: Writer) -> None:
     """A writer is refused until its program accepts that acknowledged transactions are lost."""
     assert isinstance(writer, StreamWriter)
+    writer.write(b"next")
     for _ in range(2):
         with pytest.raises(RefusedError, match="transactions 1 to 2 of writer 'desk-9' were acknowledged") as caught:
-            writer.write(b"refused")
+            writer.commit()
         assert (caught.value.reason, writer.last) == (DIVERGED, 2)
         assert "accept_loss()" in caught.value.remedy
     assert writer.accept_loss() == 0
-    assert commit_with(writer, b"next") == 3  # no number is used again
+    assert writer.commit() == 3  # the open transaction keeps its rows, and no number is used again
     assert commit_with(writer, b"last") == 4
     writer.close()
     values = [value for batch in client.reader("prices") for value in batch.column("value").to_pylist()]
