@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 import time
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Final
 
 from benchmarks import report
 from benchmarks.measure import ROUNDS, Figure, describe_machine
+from benchmarks.quiet import BusyMachineError, wait_for_quiet
 
 # "memory" runs before "writing": a worker keeps the publications that it wrote to, and their log buffers stay mapped
 NAMES: Final = (
@@ -19,7 +21,43 @@ NAMES: Final = (
 
 
 def main() -> int:
-    """Run the benchmarks; return 1 if a figure missed its target."""
+    """Run the benchmarks; return 1 if a figure missed its target, 2 if the machine is busy."""
+    parser = _parser()
+    args = parser.parse_args()
+    if args.update and (args.quick or args.output or not args.only):
+        parser.error("--update needs --only, and cannot be combined with --quick or --output")
+    if args.rounds < ROUNDS and not args.quick:
+        parser.error(f"a published median needs at least {ROUNDS} rounds; fewer are possible with --quick")
+    if sys.flags.optimize:
+        parser.error("-O disables the assertions that check the measured programs: run without -O")
+    if sys.dont_write_bytecode:
+        parser.error("each new Python process would compile the sources again: run without PYTHONDONTWRITEBYTECODE")
+    measured_on = describe_machine()
+    if args.update:
+        try:
+            report.check_same_machine(measured_on)
+        except ValueError as error:
+            parser.error(str(error))
+    if not args.quick:
+        try:
+            measured_on["load before"] = round(wait_for_quiet(_load, time.monotonic, time.sleep), 2)
+        except BusyMachineError as error:
+            print(error, file=sys.stderr)
+            return 2
+    figures = _measure(args)
+    if args.output:
+        report.write_json(args.output, measured_on, figures)
+        return 0
+    if args.quick or (args.only and not args.update):
+        return 0
+    report.write_document(measured_on, report.updated_figures(figures) if args.update else figures)
+    missed = [figure.name for figure in figures if figure.met is False]
+    for name in missed:
+        print(f"target missed: {name}", file=sys.stderr)
+    return 1 if missed else 0
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--only", choices=NAMES, action="append", help="run only this benchmark (may be repeated)")
     parser.add_argument(
@@ -34,20 +72,16 @@ def main() -> int:
         action="store_true",
         help="with --only: replace the figures of these benchmarks in docs/performance.md, and keep the others",
     )
-    args = parser.parse_args()
-    if args.update and (args.quick or args.output or not args.only):
-        parser.error("--update needs --only, and cannot be combined with --quick or --output")
-    if sys.flags.optimize:
-        parser.error("-O disables the assertions that check the measured programs: run without -O")
+    return parser
 
+
+def _load() -> float:
+    return os.getloadavg()[0]
+
+
+def _measure(args: argparse.Namespace) -> list[Figure]:
     from benchmarks.environment import benchmark_environment
 
-    measured_on = describe_machine()
-    if args.update:
-        try:
-            report.check_same_machine(measured_on)
-        except ValueError as error:
-            parser.error(str(error))
     figures: list[Figure] = []
     with benchmark_environment(quick=args.quick, rounds=args.rounds) as env:
         for name in [name for name in NAMES if name in (args.only or NAMES)]:
@@ -57,16 +91,7 @@ def main() -> int:
                 print(f"  {report.figure_line(figure)}", flush=True)
                 figures.append(figure)
             print(f"  ({time.monotonic() - started:.0f} s)", flush=True)
-    if args.output:
-        report.write_json(args.output, measured_on, figures)
-        return 0
-    if args.quick or (args.only and not args.update):
-        return 0
-    report.write_document(measured_on, report.updated_figures(figures) if args.update else figures)
-    missed = [figure.name for figure in figures if figure.met is False]
-    for name in missed:
-        print(f"target missed: {name}", file=sys.stderr)
-    return 1 if missed else 0
+    return figures
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from aeron_spark import node
 from aeron_spark.aeron.jvm import classpath
 from aeron_spark.node import NodeHandle
-from benchmarks.measure import take_turns
+from benchmarks.turns import take_turns
 
 CHANNEL: Final = "aeron:ipc"
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -48,7 +48,7 @@ class Environment:
     _recorded_streams: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def take_turns(self, cases: Mapping[str, Callable[[], float]], *, warm: int = 1) -> dict[str, list[float]]:
-        """Run the cases for the rounds of this run; see :func:`benchmarks.measure.take_turns`."""
+        """Run the cases for the rounds of this run; see :func:`benchmarks.turns.take_turns`."""
         return take_turns(cases, rounds=self.rounds, warm=0 if self.quick else warm)
 
     def new_stream_id(self) -> int:

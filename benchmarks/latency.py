@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from benchmarks.environment import CHANNEL, Environment
-from benchmarks.measure import Figure, median_ratio
+from benchmarks.measure import Figure
+from benchmarks.samples import median_ratio
 from spark_jobs.session import begin
 
 INTERVAL_MS: Final = 200  # between messages, longer than a micro-batch takes

@@ -1,10 +1,9 @@
-"""Measuring: cases take turns, so that other load on the machine affects all of them, and medians are compared."""
+"""A measured figure, durations and processor time, and the description of the machine."""
 
 from __future__ import annotations
 
 import os
 import platform
-import statistics
 import subprocess
 import time
 from collections.abc import Callable, Mapping
@@ -20,7 +19,11 @@ ROUNDS: Final = 5  # least number of samples of a published median
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One measured figure. ``target`` is a text such as ``>= 0.85``, and empty for a figure that is only shown."""
+    """One measured figure. ``target`` is a text such as ``>= 0.85``, and empty for a figure that is only shown.
+
+    Figures of one ``group`` share a chart and a table of their programs. ``rate_unit`` is the unit of their samples.
+    ``settings`` has the settings of each program.
+    """
 
     name: str
     value: float
@@ -28,6 +31,9 @@ class Figure:
     target: str = ""
     detail: str = ""
     samples: Mapping[str, list[float]] = field(default_factory=dict)
+    group: str = ""
+    rate_unit: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def met(self) -> bool | None:
@@ -49,25 +55,6 @@ def cpu_seconds(process: psutil.Process) -> float:
     """Return the processor time that a process has used so far."""
     times = process.cpu_times()
     return float(times.user + times.system)
-
-
-def take_turns(cases: Mapping[str, Callable[[], float]], *, rounds: int, warm: int = 1) -> dict[str, list[float]]:
-    """Run all cases, turn by turn; return the results of each, without its first ``warm`` turns.
-
-    Every second turn has the opposite order, so that no case always follows the same other case.
-    """
-    results: dict[str, list[float]] = {name: [] for name in cases}
-    for turn in range(warm + rounds):
-        for name in list(cases) if turn % 2 == 0 else reversed(list(cases)):
-            result = cases[name]()
-            if turn >= warm:
-                results[name].append(result)
-    return results
-
-
-def median_ratio(samples: list[float], compared: list[float]) -> float:
-    """Return the median of ``samples``, divided by the median of ``compared``."""
-    return statistics.median(samples) / statistics.median(compared)
 
 
 def describe_machine() -> dict[str, Any]:

@@ -9,7 +9,8 @@ from typing import Any, Final
 from aeron_spark.aeron.row_sources import BATCH_BYTES
 from aeron_spark.wire.values import BATCH_ROWS
 from benchmarks.environment import Environment
-from benchmarks.measure import Figure, measure_seconds, median_ratio
+from benchmarks.measure import Figure, measure_seconds
+from benchmarks.samples import median_ratio
 from spark_jobs.session import begin
 
 SIZES: Final = ((100, 6_000_000), (1_300, 1_000_000))  # bytes of a message, messages

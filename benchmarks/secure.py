@@ -19,7 +19,9 @@ import psutil
 from aeron_spark.node import NodeHandle
 from aeron_spark.transport.api import LINK_TERM_BYTES, MTU_BYTES
 from benchmarks.environment import ROOT, Environment
-from benchmarks.measure import Figure, cpu_seconds, median_ratio, take_turns
+from benchmarks.measure import Figure, cpu_seconds
+from benchmarks.samples import median_ratio
+from benchmarks.turns import take_turns
 
 FIRST_PORT: Final = 21500  # data port of the server; the control port is the next one
 PLAIN_PORT: Final = 21490

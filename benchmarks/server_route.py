@@ -17,7 +17,8 @@ from aeron_spark.pool import POOL
 from aeron_spark.protocol.keypair import public_text
 from benchmarks.environment import CHANNEL, ROOT, Environment
 from benchmarks.latency import INTERVAL_MS, MESSAGES, micro_batches
-from benchmarks.measure import Figure, measure_seconds, median_ratio
+from benchmarks.measure import Figure, measure_seconds
+from benchmarks.samples import median_ratio
 from benchmarks.starting import LATER_TASKS, make_task, range_as_json, time_in_new_process
 
 PORT: Final = 21590  # data port; the control port is the next one

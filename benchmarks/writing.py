@@ -9,7 +9,8 @@ from typing import Final
 from pyspark.sql import DataFrame
 
 from benchmarks.environment import CHANNEL, Environment
-from benchmarks.measure import Figure, measure_seconds, median_ratio
+from benchmarks.measure import Figure, measure_seconds
+from benchmarks.samples import median_ratio
 
 SIZES: Final = ((100, 3_000_000), (1_300, 300_000))  # bytes of a row's value, rows
 

@@ -2,23 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.measure import Figure, describe_machine, median_ratio, take_turns
-
-
-def test_cases_take_turns_and_warm_turns_do_not_count() -> None:
-    order: list[str] = []
-
-    def case(name: str) -> float:
-        order.append(name)
-        return float(len(order))
-
-    samples = take_turns({"a": lambda: case("a"), "b": lambda: case("b")}, rounds=2, warm=1)
-    assert order == ["a", "b", "b", "a", "a", "b"]
-    assert samples == {"a": [4.0, 5.0], "b": [3.0, 6.0]}
-
-
-def test_a_ratio_divides_two_medians() -> None:
-    assert median_ratio([1.0, 2.0, 300.0], [4.0, 4.0, 0.1]) == pytest.approx(0.5)
+from benchmarks.measure import Figure, describe_machine
 
 
 @pytest.mark.parametrize(
