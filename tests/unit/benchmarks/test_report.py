@@ -25,6 +25,7 @@ def test_only_the_generated_part_of_the_document_is_replaced(tmp_path: Path, mon
     document, results = tmp_path / "performance.md", tmp_path / "results" / "latest.json"
     monkeypatch.setattr(report, "DOCUMENT", document)
     monkeypatch.setattr(report, "RESULTS", results)
+    monkeypatch.setattr(report, "CHARTS", tmp_path / "charts")
     document.write_text(f"before\n{report.BEGIN}\nold figures\n{report.END}\nafter\n")
     for _ in range(2):
         report.write_document({"cores": 2}, FIGURES)
@@ -37,6 +38,17 @@ def test_only_the_generated_part_of_the_document_is_replaced(tmp_path: Path, mon
     written = json.loads(results.read_text())
     assert written["machine"] == {"cores": 2}
     assert [figure["met"] for figure in written["figures"]] == [True, False, None]
+
+
+def test_charts_of_comparisons_replace_those_of_the_last_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "CHARTS", tmp_path)
+    (tmp_path / "old.svg").write_text("<svg/>")
+    (tmp_path / "notes.txt").write_text("not a chart")
+    compared = Figure("read, against k", 2.0, "of k", "", "", {"own": [2.0], "k": [1.0]}, "read", "MB/s", {"own": "s"})
+    report.write_charts([*FIGURES, compared])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["notes.txt", "read.svg"]
+    text = report.sections({"cores": 2}, [*FIGURES, compared], "charts")
+    assert text.index("### Read") < text.index("### Details") < text.index("| shown | 3 s |")
 
 
 def test_figures_that_are_measured_again_replace_those_of_the_last_run(
