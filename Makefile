@@ -12,7 +12,8 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 p
 	$$p -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && echo $$p && break; done || true)
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 # Maven is done before a second compiler would pay
-MAVEN := MAVEN_OPTS='-XX:TieredStopAtLevel=1 -XX:+UseSerialGC' mvn -q -B -ntp -Dstyle.color=never -f jars/pom.xml
+MVN := MAVEN_OPTS='-XX:TieredStopAtLevel=1 -XX:+UseSerialGC' mvn -q -B -ntp -Dstyle.color=never
+MAVEN := $(MVN) -f jars/pom.xml
 SEED ?= $(shell date +%s)
 MATRIX_PYTHONS ?= python3.10 python3.11 python3.12 python3.13 python3.14
 MATRIX_SPARKS ?= 4.2.0 4.3.0
@@ -22,9 +23,13 @@ PYTHON_READY := $(VENV)/.installed
 PACKAGE_JARS := connector/aeron_spark/jars
 JARS_READY := $(PACKAGE_JARS)/aeron-spark-helper.jar
 DELTA_READY := jars/target/delta.verified
+PEERS_READY := jars/target/peers.verified
 JAVA_SOURCES := $(shell find jars/src/main -name '*.java' 2>/dev/null)
 # `make test PARALLEL=` runs one test after the other
 PARALLEL := yes
+# `make bench ONLY=reading` runs one part of the benchmarks, and QUICK=yes all with tiny sizes
+ONLY :=
+QUICK :=
 # which tests run; test-full takes those marked `full`, too, and check leaves out those marked `slow`
 MARKS := not soak and not full
 # the CPU seconds of all tests together have a limit; --any has none
@@ -76,6 +81,17 @@ $(DELTA_READY): jars/pom.xml jars/checksums.sha256
 	@rm -rf jars/target/delta && mv jars/target/delta.new jars/target/delta
 	@touch $@
 
+$(PEERS_READY): jars/peers.xml jars/checksums.sha256
+	@.ci/require java maven
+	@echo "fetching Kafka, with which the benchmarks compare"
+	@rm -rf jars/target/peers.new
+	@for profile in broker spark-kafka; do \
+		$(MVN) -f jars/peers.xml -P $$profile generate-resources \
+			-Dpeer.jars='$(CURDIR)/jars/target/peers.new/'$$profile; \
+		.ci/verify-jars jars/target/peers.new/$$profile; done
+	@rm -rf jars/target/peers && mv jars/target/peers.new jars/target/peers
+	@touch $@
+
 lint: $(PYTHON_READY)  ## format, style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -104,8 +120,8 @@ soak: setup  ## the long forms of the tests, from a printed seed (SEED=... repea
 	@echo "seed: $(SEED)   (repeat with: make soak SEED=$(SEED))"
 	AERON_SPARK_SEED=$(SEED) $(BIN)/python -m pytest -m soak -s --hypothesis-seed=$(SEED) tests
 
-bench: setup  ## the benchmarks, against real peers in one run
-	$(BIN)/python -m benchmarks
+bench: setup $(PEERS_READY)  ## the benchmarks, against real peers in one run; ONLY=name runs one part, QUICK=yes tiny sizes
+	$(BIN)/python -m benchmarks $(ONLY:%=--only %) $(if $(QUICK),--quick)
 
 docs: $(PYTHON_READY)  ## write what docs/ has of the code's own tables: options, commands, events, the endpoint, behaviours; and the list of long tests
 	@mkdir -p docs
