@@ -14,9 +14,11 @@ from benchmarks import report
 from benchmarks.measure import ROUNDS, Figure, describe_machine
 from benchmarks.quiet import BusyMachineError, wait_for_quiet
 
-# "memory" runs before "writing": a worker keeps the publications that it wrote to, and their log buffers stay mapped
+# Comparisons with the peers, then the details. "memory" runs before all that write with Spark: a worker keeps the
+# publications that it wrote to, and their log buffers stay mapped.
 NAMES: Final = (
-    "starting", "reading", "latency", "memory", "writing", "secure", "idle_clients", "costs", "server_route",
+    "memory", "reading_peers", "query_peers",
+    "starting", "reading", "latency", "writing", "secure", "idle_clients", "costs", "server_route",
 )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -20,11 +20,21 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from benchmarks.corpora import Corpus
+from benchmarks.flight_client import flight_batches
+from benchmarks.raw_batches import repeated_batch
+
+RAW_COLUMNS: Final = (
+    "value BINARY, channel STRING, streamId INT, sessionId INT, recordingId BIGINT, position BIGINT, "
+    "reservedValue BIGINT, timestamp TIMESTAMP"
+)
+
 
 class Prebuilt(DataSource):
     """Gives Spark one prebuilt batch of the columns of ``raw`` again and again.
 
-    Options: ``rows`` in total, ``batch`` (rows of a batch), ``length`` of a value, ``partitions``.
+    Options: ``rows`` in total, ``batch`` (rows of a batch), ``length`` of a value (with ``longest``: of the shortest),
+    ``partitions``.
     """
 
     @classmethod
@@ -32,10 +42,7 @@ class Prebuilt(DataSource):
         return "prebuilt"
 
     def schema(self) -> str:
-        return (
-            "value BINARY, channel STRING, streamId INT, sessionId INT, recordingId BIGINT, position BIGINT, "
-            "reservedValue BIGINT, timestamp TIMESTAMP"
-        )
+        return RAW_COLUMNS
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return PrebuiltReader({name: int(value) for name, value in self.options.items()}, schema)
@@ -95,21 +102,34 @@ class PrebuiltStreamReader(DataSourceStreamReader):
 
 def prebuilt_batches(schema: pa.Schema, rows: int, options: dict[str, int]) -> Iterator[pa.RecordBatch]:
     """Yield ``rows`` rows: slices of one batch, which is built once."""
-    batch_rows, length = min(rows, options["batch"]), options["length"]
-    columns: dict[str, Any] = {
-        "value": pa.array([b"%0*d" % (length, row) for row in range(batch_rows)], pa.binary()),
-        "channel": pa.repeat(pa.scalar("aeron:ipc"), batch_rows),
-        "streamId": pa.repeat(pa.scalar(1001, pa.int32()), batch_rows),
-        "sessionId": pa.repeat(pa.scalar(-12345678, pa.int32()), batch_rows),
-        "recordingId": pa.repeat(pa.scalar(1, pa.int64()), batch_rows),
-        "position": pa.array(range(0, batch_rows * 128, 128), pa.int64()),
-        "reservedValue": pa.repeat(pa.scalar(0, pa.int64()), batch_rows),
-        "timestamp": pa.nulls(batch_rows, schema.field("timestamp").type),
-    }
-    batch = pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
-    while rows > 0:
-        yield batch if rows >= batch_rows else batch.slice(0, rows)
-        rows -= batch_rows
+    corpus = Corpus("", options["length"], options.get("longest", options["length"]), rows)
+    return repeated_batch(corpus, options["batch"], schema)
+
+
+class Flight(DataSource):
+    """Reads all rows of a Flight server (:mod:`benchmarks.flight_server`) in one task. Option: ``port``."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "flight"
+
+    def schema(self) -> str:
+        return RAW_COLUMNS
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return FlightReader(int(self.options["port"]), schema)
+
+
+class FlightReader(DataSourceReader):
+    def __init__(self, port: int, schema: StructType) -> None:
+        self.port = port
+        self.schema = schema
+
+    def partitions(self) -> list[InputPartition]:
+        return [PrebuiltPartition(0)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return flight_batches(self.port, self.schema.names, to_arrow_schema(self.schema, timezone="UTC"))
 
 
 class Discard(DataSource):

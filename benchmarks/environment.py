@@ -24,6 +24,7 @@ from benchmarks.turns import take_turns
 
 CHANNEL: Final = "aeron:ipc"
 ROOT: Final = Path(__file__).resolve().parents[1]
+KAFKA_JARS: Final = ROOT / "jars" / "target" / "peers" / "spark-kafka"
 JAVA_SOURCE: Final = Path(__file__).with_name("java") / "PlainAeron.java"
 JAVA_COMMAND: Final = (
     "java",
@@ -147,7 +148,7 @@ def benchmark_environment(*, quick: bool, rounds: int) -> Iterator[Environment]:
     spark: Any = None
     try:
         spark = start_spark(folder, memory="1g" if quick else "3g")
-        for source in (compared_sources.Prebuilt, compared_sources.Discard):
+        for source in (compared_sources.Prebuilt, compared_sources.Discard, compared_sources.Flight):
             spark.dataSource.register(source)
         with node.ensure(aeron_dir) as handle:
             yield Environment(spark, handle, folder, quick, rounds=rounds)
@@ -173,6 +174,7 @@ def start_spark(folder: Path, memory: str) -> SparkSession:
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.log.level": "OFF",  # Spark logs an error for each query that is stopped
         "spark.ui.showConsoleProgress": "false",
+        "spark.driver.extraClassPath": f"{KAFKA_JARS}/*",  # of Spark's Kafka source; `make bench` fetches them
     }
     builder = SparkSession.builder.master("local[2]").appName("aeron-spark benchmarks")
     for name, value in settings.items():
