@@ -167,6 +167,8 @@ def benchmark_environment(*, quick: bool, rounds: int) -> Iterator[Environment]:
 def start_spark(folder: Path, memory: str) -> SparkSession:
     """Return a new Spark session of two task slots."""
     settings = {
+        "spark.driver.host": "127.0.0.1",  # in a network namespace the host's name has no address
+        "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": "2",
         "spark.driver.memory": memory,

@@ -45,7 +45,7 @@ def run(env: Environment) -> Iterator[Figure]:
         "micro-batch of a few messages",
         median_ratio(millis["aeron"], millis["trivial"]),
         "times a trivial source's",
-        "<= 1.25",
+        "<= 1.02",
         f"{statistics.median(millis['aeron']):.0f} ms, of which {_median_steps(batches['aeron'])}; the trivial source "
         f"{statistics.median(millis['trivial']):.0f} ms: {_median_steps(batches['trivial'])}",
         millis,

@@ -36,6 +36,11 @@ def to_json(measured_on: Mapping[str, Any], figures: Sequence[Figure]) -> dict[s
     return {"machine": dict(measured_on), "figures": rows}
 
 
+def figures_of(results: Mapping[str, Any]) -> list[Figure]:
+    """Return the figures of a JSON object that :func:`to_json` made."""
+    return [Figure(**{key: row[key] for key in row if key != "met"}) for row in results["figures"]]
+
+
 def write_json(path: Path, measured_on: Mapping[str, Any], figures: Sequence[Figure]) -> None:
     """Write the figures of a run to ``path``."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -85,8 +90,7 @@ def updated_figures(figures: Sequence[Figure]) -> list[Figure]:
 
     Raises ValueError if that run has no figure of this name.
     """
-    last_run = json.loads(RESULTS.read_text())
-    updated = {row["name"]: Figure(**{key: row[key] for key in row if key != "met"}) for row in last_run["figures"]}
+    updated = {figure.name: figure for figure in figures_of(json.loads(RESULTS.read_text()))}
     for figure in figures:
         if figure.name not in updated:
             raise ValueError(f"the last full run has no figure {figure.name!r}: run all benchmarks")

@@ -54,7 +54,7 @@ def _measure_ack_archive(env: Environment, frame: DataFrame, rows: int, length: 
     with env.plain_recording(plain, messages, size // messages) as publish:
         durations = env.take_turns({"aeron": save, "plain recorded publication": publish, "discarding writer": discard})
     discarding = {"aeron": durations["aeron"], "discarding writer": durations.pop("discarding writer")}
-    yield _figure(f"arrow sink, ack=archive, {length} B", ">= 0.8", rows, length, durations)
+    yield _figure(f"arrow sink, ack=archive, {length} B", "", rows, length, durations)
     yield _figure(f"arrow sink, ack=archive, against a discarding writer, {length} B", "", rows, length, discarding)
 
 

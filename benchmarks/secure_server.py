@@ -1,0 +1,98 @@
+"""Runs ``aeron-spark server`` on the node of the run, with its default settings, and creates streams on it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from aeron_spark.keys.identity import ensure_identity
+from aeron_spark.protocol.keypair import public_text
+from benchmarks.environment import ROOT, Environment
+
+PORT: Final = 21590  # data port; the control port is the next one
+SERVER_START_S: Final = 60.0
+STOP_S: Final = 60.0
+COMMAND_S: Final = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class SecureServer:
+    """A running server. ``connection`` has the options of the connector that lead to it."""
+
+    pid: int
+    connection: dict[str, str]
+    env: Environment
+
+    def new_stream(self, partitions: int = 1) -> str:
+        """Create a new stream with the command line, and return its name."""
+        name = f"bench-{self.env.new_stream_id()}"
+        subprocess.run(
+            [
+                *self.command("streams", "create", name, "--partitions", str(partitions)),
+                "--server", self.connection["server"],
+                *(part for key in ("identity", "serverKey", "aeronDir") for part in ("--option", self._option(key))),
+            ],
+            check=True, stdout=subprocess.DEVNULL, timeout=COMMAND_S, cwd=ROOT,
+        )  # fmt: skip
+        return name
+
+    def options(self, stream: str, **more: object) -> dict[str, str]:
+        """Return the options of the connector for a stream."""
+        return {**self.connection, "stream": stream, **{name: str(value) for name, value in more.items()}}
+
+    def new_stream_options(self, **more: object) -> dict[str, str]:
+        """Create a new stream, and return the options for it."""
+        return self.options(self.new_stream(), **more)
+
+    @staticmethod
+    def command(*arguments: str) -> list[str]:
+        """Return the command line of ``aeron-spark`` in this Python."""
+        return [sys.executable, "-m", "aeron_spark", *arguments]
+
+    def _option(self, name: str) -> str:
+        return f"{name}={self.connection[name]}"
+
+
+@contextmanager
+def run_server(env: Environment, name: str) -> Iterator[SecureServer]:
+    """Run a server on the environment's node, with its files in a folder of this name; stop it at the end.
+
+    Its settings are the defaults, but for the rate of handshakes: all clients have one address here.
+    """
+    folder = env.folder / name
+    folder.mkdir()
+    key = public_text(ensure_identity(folder / "server.key").public)
+    ensure_identity(folder / "client.key")
+    address = f"127.0.0.1:{PORT}:{PORT + 1}"
+    command = SecureServer.command(
+        "server", address, "--aeron-dir", env.node.aeron_dir, "--identity", str(folder / "server.key"),
+        "--streams-dir", str(folder / "streams"), "--ipc", "true", "--handshakes-per-second", "0",
+    )  # fmt: skip
+    with (folder / "server.log").open("w") as log:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, cwd=ROOT, env=os.environ)
+    killer = threading.Timer(SERVER_START_S, process.kill)
+    killer.start()
+    assert process.stdout is not None
+    try:
+        if not any(line.startswith("listening") for line in iter(process.stdout.readline, "")):
+            raise RuntimeError(
+                f"the server exited with {process.wait()} before it listened (killed after {SERVER_START_S:g} s): "
+                f"{(folder / 'server.log').read_text()}"
+            )
+        killer.cancel()
+        connection = {
+            "server": address, "identity": str(folder / "client.key"), "serverKey": key,
+            "aeronDir": env.node.aeron_dir,
+        }  # fmt: skip
+        yield SecureServer(process.pid, connection, env)
+    finally:
+        killer.cancel()
+        process.terminate()
+        process.wait(STOP_S)
+        process.stdout.close()
