@@ -30,6 +30,7 @@ PARALLEL := yes
 # `make bench ONLY=reading` runs one part of the benchmarks, and QUICK=yes all with tiny sizes
 ONLY :=
 QUICK :=
+BENCH_OPTIONS :=
 # which tests run; test-full takes those marked `full`, too, and check leaves out those marked `slow`
 MARKS := not soak and not full
 # the CPU seconds of all tests together have a limit; --any has none
@@ -121,7 +122,7 @@ soak: setup  ## the long forms of the tests, from a printed seed (SEED=... repea
 	AERON_SPARK_SEED=$(SEED) $(BIN)/python -m pytest -m soak -s --hypothesis-seed=$(SEED) tests
 
 bench: setup $(PEERS_READY)  ## the benchmarks, against real peers in one run; ONLY=name runs one part, QUICK=yes tiny sizes
-	$(BIN)/python -m benchmarks $(ONLY:%=--only %) $(if $(QUICK),--quick)
+	$(BIN)/python -m benchmarks $(ONLY:%=--only %) $(if $(QUICK),--quick) $(BENCH_OPTIONS)
 
 docs: $(PYTHON_READY)  ## write what docs/ has of the code's own tables: options, commands, events, the endpoint, behaviours; and the list of long tests
 	@mkdir -p docs

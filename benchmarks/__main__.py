@@ -17,7 +17,8 @@ from benchmarks.quiet import BusyMachineError, wait_for_quiet
 # Comparisons with the peers, then the details. "memory" runs before all that write with Spark: a worker keeps the
 # publications that it wrote to, and their log buffers stay mapped.
 NAMES: Final = (
-    "memory", "reading_peers", "query_peers",
+    "memory", "reading_peers", "query_peers", "writing_peers", "server_peers", "ethernet_peers", "sbe_decoding",
+    "transactions", "connecting", "commands",
     "starting", "reading", "latency", "writing", "secure", "idle_clients", "costs", "server_route",
 )  # fmt: skip
 

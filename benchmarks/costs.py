@@ -22,8 +22,8 @@ from aeron_spark.keys.identity import ensure_identity
 from aeron_spark.protocol.keypair import public_text
 from aeron_spark.waiting import wait_for
 from benchmarks.costs_clients import WRITERS
-from benchmarks.environment import ROOT, Environment
-from benchmarks.measure import Figure, cpu_seconds, measure_seconds
+from benchmarks.environment import Environment
+from benchmarks.measure import ROOT, Figure, cpu_seconds, measure_seconds
 
 PORTS: Final = "127.0.0.1:21594:21595"
 CONNECTIONS, PARTITIONS, READERS = 40, 64, 16

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Final
 
 from aeron_spark.aeron.row_sources import BATCH_BYTES, BATCH_ROWS
 from benchmarks.corpora import Corpus
-from benchmarks.environment import ROOT, Environment
+from benchmarks.environment import Environment
 from benchmarks.kafka.broker import Broker
 from benchmarks.kafka.settings import TUNED_WRITING
 from benchmarks.measure import measure_seconds
+from benchmarks.programs import run_program
 from spark_jobs.session import begin
 
 VALUE: Final = "value BINARY"
-PROGRAM_S: Final = 120.0  # for a program to start, and to end
 
 
 def corpus_frame(env: Environment, corpus: Corpus) -> Any:
@@ -104,27 +101,5 @@ def save(frame: Any, sink: str, options: Mapping[str, str]) -> float:
 def serve_flight(corpus: Corpus) -> Iterator[dict[str, str]]:
     """Run a Flight server with the rows of a corpus; yield the options of the source ``flight``."""
     arguments = (corpus.shortest, corpus.longest, corpus.rows, batch_rows(corpus))
-    with _program([sys.executable, "-m", "benchmarks.flight_server", *map(str, arguments)]) as read_line:
-        yield {"port": read_line()}
-
-
-@contextmanager
-def _program(command: list[str], folder: Path = ROOT) -> Iterator[Callable[[], str]]:
-    """Run a program that ends with its input; yield a function that returns its next line."""
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=folder)
-    assert process.stdin is not None
-    assert process.stdout is not None
-    output = process.stdout
-
-    def read_line() -> str:
-        line = output.readline().strip()
-        if not line:
-            raise RuntimeError(f"{' '.join(command)} exited with {process.wait(PROGRAM_S)} before it was ready")
-        return line
-
-    try:
-        yield read_line
-    finally:
-        process.stdin.close()
-        process.wait(PROGRAM_S)
-        output.close()
+    with run_program("benchmarks.flight_server", *arguments) as request:
+        yield {"port": request("port")}

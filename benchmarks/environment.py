@@ -20,11 +20,10 @@ from pyspark.sql import DataFrame, SparkSession
 from aeron_spark import node
 from aeron_spark.aeron.jvm import classpath
 from aeron_spark.node import NodeHandle
+from benchmarks.measure import PEERS
 from benchmarks.turns import take_turns
 
 CHANNEL: Final = "aeron:ipc"
-ROOT: Final = Path(__file__).resolve().parents[1]
-KAFKA_JARS: Final = ROOT / "jars" / "target" / "peers" / "spark-kafka"
 JAVA_SOURCE: Final = Path(__file__).with_name("java") / "PlainAeron.java"
 JAVA_COMMAND: Final = (
     "java",
@@ -176,7 +175,7 @@ def start_spark(folder: Path, memory: str) -> SparkSession:
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.log.level": "OFF",  # Spark logs an error for each query that is stopped
         "spark.ui.showConsoleProgress": "false",
-        "spark.driver.extraClassPath": f"{KAFKA_JARS}/*",  # of Spark's Kafka source; `make bench` fetches them
+        "spark.driver.extraClassPath": f"{PEERS}/spark-kafka/*",  # Spark's Kafka source, if it was fetched
     }
     builder = SparkSession.builder.master("local[2]").appName("aeron-spark benchmarks")
     for name, value in settings.items():

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks import report
-from benchmarks.environment import ROOT, Environment, benchmark_environment
-from benchmarks.measure import Figure
+from benchmarks.environment import Environment, benchmark_environment
+from benchmarks.measure import ROOT, Figure
 from benchmarks.server_peers import ETHERNET, run_on
 
 MTU: Final = 1_500

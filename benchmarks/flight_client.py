@@ -14,4 +14,5 @@ def flight_batches(port: int, columns: list[str], schema: pa.Schema) -> Iterator
     with flight.connect(f"grpc://127.0.0.1:{port}") as client:
         for chunk in client.do_get(flight.Ticket(json.dumps(columns).encode())):
             batch = chunk.data
+            assert batch is not None  # this server sends no chunk of metadata alone
             yield batch if batch.schema == schema else pa.RecordBatch.from_arrays(batch.columns, schema=schema)

@@ -1,7 +1,7 @@
 """An Arrow Flight server with the rows of one corpus prebuilt in memory; a Spark source reads them over TCP.
 
-``python -m benchmarks.flight_server SHORTEST LONGEST ROWS BATCH_ROWS`` prints its port, and ends at the end of its
-standard input. A ticket is a JSON list of columns.
+``python -m benchmarks.flight_server SHORTEST LONGEST ROWS BATCH_ROWS`` responds with its port to each line of its
+standard input, and ends with it. A ticket is a JSON list of columns.
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ def main() -> None:
     server = PrebuiltServer(list(corpus_batches(Corpus("", shortest, longest, rows), batch_rows)))
     thread = threading.Thread(target=server.serve, daemon=True)
     thread.start()
-    print(server.port, flush=True)
-    sys.stdin.read()
+    print("ready", flush=True)
+    for _ in sys.stdin:
+        print(server.port, flush=True)
     server.shutdown()
     thread.join(10)
 

@@ -14,6 +14,8 @@ from typing import Any, Final, TextIO
 
 import psutil
 
+ROOT: Final = Path(__file__).resolve().parents[1]
+PEERS: Final = ROOT / "jars" / "target" / "peers"  # what `make bench` fetches
 ROUNDS: Final = 5  # least number of samples of a published median
 
 
@@ -72,8 +74,17 @@ def describe_machine() -> dict[str, Any]:
         "java": java[0] if java else "",
         "python": platform.python_version(),
         **{name: version(name) for name in ("pyspark", "pyarrow", "jpype1")},
+        "aeron": jar_version(ROOT / "connector" / "aeron_spark" / "jars", "aeron-all"),
+        "kafka broker": jar_version(PEERS / "broker", "kafka-clients"),
+        "kafka client of Spark's source": jar_version(PEERS / "spark-kafka", "kafka-clients"),
         "load before": round(os.getloadavg()[0], 2),
     }
+
+
+def jar_version(folder: Path, name: str) -> str:
+    """Return the version in the file name of a jar, or an empty text if the folder does not have the jar."""
+    stems = [jar.stem.removeprefix(f"{name}-") for jar in folder.glob(f"{name}-[0-9]*.jar")]
+    return stems[0] if stems else ""
 
 
 def take_over_output() -> TextIO:

@@ -9,13 +9,12 @@ import pyarrow as pa
 
 from benchmarks.corpora import Corpus
 
-SCHEMA: Final = pa.schema(
-    [
-        ("value", pa.binary()), ("channel", pa.string()), ("streamId", pa.int32()), ("sessionId", pa.int32()),
-        ("recordingId", pa.int64()), ("position", pa.int64()), ("reservedValue", pa.int64()),
-        ("timestamp", pa.timestamp("us", tz="UTC")),
-    ]
-)  # fmt: skip
+_TYPES: Final[dict[str, pa.DataType]] = {
+    "value": pa.binary(), "channel": pa.string(), "streamId": pa.int32(), "sessionId": pa.int32(),
+    "recordingId": pa.int64(), "position": pa.int64(), "reservedValue": pa.int64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+}  # fmt: skip
+SCHEMA: Final = pa.schema(_TYPES)
 FRAME_BYTES: Final = 128  # between the positions of two rows; only its being a number matters
 
 

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.groups import groups_of
-from benchmarks.measure import Figure
+from benchmarks.measure import ROOT, Figure
 
-ROOT: Final = Path(__file__).resolve().parents[1]
 DOCUMENT: Final = ROOT / "docs" / "performance.md"
 CHARTS: Final = ROOT / "docs" / "performance"
 RESULTS: Final = ROOT / "benchmarks" / "results" / "latest.json"

@@ -18,8 +18,8 @@ import psutil
 
 from aeron_spark.node import NodeHandle
 from aeron_spark.transport.api import LINK_TERM_BYTES, MTU_BYTES
-from benchmarks.environment import ROOT, Environment
-from benchmarks.measure import Figure, cpu_seconds
+from benchmarks.environment import Environment
+from benchmarks.measure import ROOT, Figure, cpu_seconds
 from benchmarks.samples import median_ratio
 from benchmarks.turns import take_turns
 

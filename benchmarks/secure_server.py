@@ -13,7 +13,8 @@ from typing import Final
 
 from aeron_spark.keys.identity import ensure_identity
 from aeron_spark.protocol.keypair import public_text
-from benchmarks.environment import ROOT, Environment
+from benchmarks.environment import Environment
+from benchmarks.measure import ROOT
 
 PORT: Final = 21590  # data port; the control port is the next one
 SERVER_START_S: Final = 60.0
@@ -35,8 +36,7 @@ class SecureServer:
         subprocess.run(
             [
                 *self.command("streams", "create", name, "--partitions", str(partitions)),
-                "--server", self.connection["server"],
-                *(part for key in ("identity", "serverKey", "aeronDir") for part in ("--option", self._option(key))),
+                "--server", self.connection["server"], *self.flags(),
             ],
             check=True, stdout=subprocess.DEVNULL, timeout=COMMAND_S, cwd=ROOT,
         )  # fmt: skip
@@ -55,8 +55,10 @@ class SecureServer:
         """Return the command line of ``aeron-spark`` in this Python."""
         return [sys.executable, "-m", "aeron_spark", *arguments]
 
-    def _option(self, name: str) -> str:
-        return f"{name}={self.connection[name]}"
+    def flags(self) -> list[str]:
+        """Return the flags of a command that connects to the server, without its address."""
+        names = {"--identity": "identity", "--server-key": "serverKey", "--aeron-dir": "aeronDir"}
+        return [part for flag, name in names.items() for part in (flag, self.connection[name])]
 
 
 @contextmanager

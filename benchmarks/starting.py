@@ -17,8 +17,8 @@ from aeron_spark.log.api import Range
 from aeron_spark.options import ReadOptions
 from aeron_spark.spark.reader import RangePartition, Task
 from aeron_spark.spark.schema import RAW
-from benchmarks.environment import ROOT, Environment
-from benchmarks.measure import Figure
+from benchmarks.environment import Environment
+from benchmarks.measure import ROOT, Figure
 
 LENGTH: Final = 100
 MESSAGES: Final = 200_000

@@ -6,7 +6,7 @@ import socket
 import subprocess
 import time
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,11 +16,14 @@ from uuid import uuid4
 from benchmarks.kafka.certificates import Certificates, make_certificates
 from benchmarks.kafka.properties import HOST, Ports, broker_properties
 from benchmarks.kafka.settings import tls_options
+from benchmarks.measure import PEERS
 
-ROOT: Final = Path(__file__).resolve().parents[2]
-JARS: Final = ROOT / "jars" / "target" / "peers" / "broker"
+JARS: Final = PEERS / "broker"
 # Kafka's own start script has these of the heap and the collector, too
-JAVA: Final = ("java", "-Xms1g", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-Djava.awt.headless=true")
+JAVA: Final = (
+    "java", "-Xms1g", "-Xmx1g", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent", "-Djava.awt.headless=true",
+)  # fmt: skip
 START_S: Final = 60.0
 STOP_S: Final = 30.0
 REQUEST_S: Final = 60.0  # for the broker to answer a request about topics
@@ -131,12 +134,3 @@ def free_ports(count: int) -> list[int]:
     finally:
         for one in sockets:
             one.close()
-
-
-def versions(folders: Mapping[str, Path]) -> dict[str, str]:
-    """Return the versions of Kafka's jars, for the report: each name with the version of one jar's file name."""
-    found = {}
-    for name, folder in folders.items():
-        for jar in folder.glob("kafka-clients-*.jar"):
-            found[name] = jar.stem.removeprefix("kafka-clients-")
-    return found

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.kafka import settings
-from benchmarks.kafka.broker import free_ports, run_broker, versions
+from benchmarks.kafka.broker import free_ports, run_broker
 from benchmarks.kafka.certificates import Certificates, make_certificates
 from benchmarks.kafka.properties import Ports, broker_properties
 
@@ -75,11 +75,6 @@ def test_without_kafka_the_error_names_the_command_that_fetches_it(tmp_path: Pat
     ):
         raise AssertionError("no broker can run")
     assert not (tmp_path / "k").exists()
-
-
-def test_the_versions_are_those_of_the_jars(tmp_path: Path) -> None:
-    (tmp_path / "kafka-clients-3.9.2.jar").touch()
-    assert versions({"kafka client": tmp_path, "missing": tmp_path / "none"}) == {"kafka client": "3.9.2"}
 
 
 def test_free_ports_are_different_and_free() -> None:
