@@ -14,6 +14,7 @@ from benchmarks.checks import totals_of_corpus, totals_of_values
 from benchmarks.corpora import Corpus
 from benchmarks.flight_client import flight_batches
 from benchmarks.flight_server import PrebuiltServer
+from benchmarks.programs import run_program
 from benchmarks.raw_batches import SCHEMA, corpus_batches, repeated_batch
 
 CORPUS = Corpus("mixed", 5, 40, 1_000)
@@ -56,6 +57,22 @@ def test_a_flight_client_gets_the_rows_of_the_server(schema: pa.Schema) -> None:
         thread.join(10)
     assert {batch.schema for batch in batches} == {schema}
     assert totals_of_values(v for batch in batches for v in batch["value"].to_pylist()) == totals_of_corpus(CORPUS)
+
+
+@pytest.mark.slow
+def test_the_program_of_the_server_says_its_port_and_ends_with_its_input() -> None:
+    with run_program("benchmarks.flight_server", CORPUS.shortest, CORPUS.longest, CORPUS.rows, 300) as request:
+        batches = list(flight_batches(int(request("port")), ["value"], VALUE))
+    assert totals_of_values(v for batch in batches for v in batch["value"].to_pylist()) == totals_of_corpus(CORPUS)
+
+
+@pytest.mark.slow
+def test_a_program_that_ends_early_is_an_error() -> None:
+    with (
+        pytest.raises(RuntimeError, match=r"benchmarks.flight_server exited with 1 before it was ready"),
+        run_program("benchmarks.flight_server", "no number"),
+    ):
+        raise AssertionError("no server can run")
 
 
 @pytest.mark.slow
