@@ -22,6 +22,10 @@ def test_mixed_lengths_cover_their_range_and_have_the_stated_mean() -> None:
     assert all(len(MIXED.value(row)) == MIXED.length(row) for row in range(100))
 
 
+def test_neighbours_have_lengths_that_look_random() -> None:
+    assert [MIXED.length(row) for row in range(6)] == [40, 222, 404, 587, 108, 291]
+
+
 def test_the_expressions_have_the_lengths_of_the_corpus() -> None:
     assert CORPORA["180 B"].expression() == "cast(lpad(cast(id as string), cast(180 as int), 'x') as binary) value"
     assert "40 + pmod(shiftright(id * 2654435761L, 16), 661L)" in MIXED.expression()
