@@ -1,8 +1,8 @@
 """The writers of :mod:`benchmarks.transactions`, all in one process, which runs one request per line of input.
 
-``python -m benchmarks.transaction_clients ADDRESS SERVER_KEY IDENTITY AERON_DIR``. A request ``STREAM WRITERS COUNT``
-commits COUNT transactions of one row with WRITERS concurrent writers. The response is ``SECONDS ROWS``: the duration of
-the commits, and the rows that the stream then has.
+``python -m benchmarks.transaction_clients ADDRESS SERVER_KEY IDENTITY AERON_DIR``. The request ``STREAM WRITERS COUNT``
+commits COUNT transactions of one row with WRITERS concurrent writers; the response is the seconds of the commits. The
+request ``STREAM`` counts the stream's rows.
 """
 
 from __future__ import annotations
@@ -51,10 +51,11 @@ def main() -> None:
     with client:
         print("ready", file=output)
         for line in sys.stdin:
-            stream, writers, count = line.split()
-            seconds = commit_rows(client, stream, int(writers), int(count))
-            rows = sum(batch.num_rows for batch in client.reader(stream))
-            print(seconds, rows, file=output)
+            stream, *numbers = line.split()
+            if numbers:
+                print(commit_rows(client, stream, *(int(number) for number in numbers)), file=output)
+            else:
+                print(sum(batch.num_rows for batch in client.reader(stream)), file=output)
 
 
 if __name__ == "__main__":

@@ -43,14 +43,14 @@ def test_a_turn_of_transactions_must_leave_all_rows() -> None:
 
     def request(line: str) -> str:
         requests.append(line)
-        return "2.0 408"
+        return "2.0" if " " in line else "408"
 
     millis: list[float] = []
     assert transactions._turn(env, server, request, 8, 400, millis)() == 200.0
-    assert requests == ["s8 8 400"]
+    assert requests == ["s8 8 400", "s8"]
     assert len(millis) == 1
     with pytest.raises(RuntimeError, match="stream s8 has 407 rows, expected 408"):
-        transactions._turn(env, server, lambda _: "2.0 407", 8, 400, millis)()
+        transactions._turn(env, server, lambda line: "2.0" if " " in line else "407", 8, 400, millis)()
 
 
 def test_the_figure_of_commands_is_the_slowest_median() -> None:
