@@ -122,7 +122,8 @@ soak: setup  ## the long forms of the tests, from a printed seed (SEED=... repea
 	AERON_SPARK_SEED=$(SEED) $(BIN)/python -m pytest -m soak -s --hypothesis-seed=$(SEED) tests
 
 bench: setup $(PEERS_READY)  ## the benchmarks, against real peers in one run; ONLY=name runs one part, QUICK=yes tiny sizes
-	$(BIN)/python -m benchmarks $(ONLY:%=--only %) $(if $(QUICK),--quick) $(BENCH_OPTIONS)
+	@# with the variable, each of the many Python processes would compile the sources again
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m benchmarks $(ONLY:%=--only %) $(if $(QUICK),--quick) $(BENCH_OPTIONS)
 
 docs: $(PYTHON_READY)  ## write what docs/ has of the code's own tables: options, commands, events, the endpoint, behaviours; and the list of long tests
 	@mkdir -p docs
