@@ -65,16 +65,20 @@ class SecureServer:
 def run_server(env: Environment, name: str) -> Iterator[SecureServer]:
     """Run a server on the environment's node, with its files in a folder of this name; stop it at the end.
 
-    Its settings are the defaults, but for the rate of handshakes: all clients have one address here.
+    Its settings are the defaults, but for the rate of handshakes, because all clients have one address here, and for
+    shared memory, which the benchmarks of IPC need. Its clients file has one key.
     """
     folder = env.folder / name
     folder.mkdir()
     key = public_text(ensure_identity(folder / "server.key").public)
-    ensure_identity(folder / "client.key")
+    client = public_text(ensure_identity(folder / "client.key").public)
+    authorized_keys = folder / "authorized_keys"
+    authorized_keys.write_text(f"all name=benchmarks {client}\n")
     address = f"127.0.0.1:{PORT}:{PORT + 1}"
     command = SecureServer.command(
         "server", address, "--aeron-dir", env.node.aeron_dir, "--identity", str(folder / "server.key"),
-        "--streams-dir", str(folder / "streams"), "--ipc", "true", "--handshakes-per-second", "0",
+        "--authorized-keys", str(authorized_keys), "--streams-dir", str(folder / "streams"), "--ipc", "true",
+        "--handshakes-per-second", "0",
     )  # fmt: skip
     with (folder / "server.log").open("w") as log:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, cwd=ROOT, env=os.environ)
