@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
 QUICK_BYTES: Final = 2_000_000
+QUICK_NAMES: Final = ("180 B", "40-700 B", "60 kB")  # the quick form has these corpora alone
 # Knuth's multiplicative hash: lengths look random, and are the same in Spark, in Python and in each run
 FACTOR: Final = 2_654_435_761
 SHIFT: Final = 16
@@ -62,3 +64,8 @@ CORPORA: Final = {
         Corpus("60 kB", 60_000, 60_000, 24_000),
     )
 }
+
+
+def chosen_names(names: Iterable[str], *, quick: bool) -> list[str]:
+    """Return the names of the corpora that a run of this form has: all of ``names``, or some."""
+    return [name for name in names if not quick or name in QUICK_NAMES]

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from benchmarks.checks import Totals, check, totals_of_frame
 from benchmarks.comparison import MEGABYTE, Program, compare
-from benchmarks.corpora import CORPORA
+from benchmarks.corpora import CORPORA, chosen_names
 from benchmarks.datasets import (
     corpus_frame,
     drain,
@@ -55,7 +55,7 @@ class Source:
 def run(env: Environment) -> Iterator[Figure]:
     """Read each corpus from each program, with all columns and with the value alone."""
     with run_broker(env.folder / "kafka-reading") as broker:
-        for corpus in CORPORA.values():
+        for corpus in [CORPORA[name] for name in chosen_names(CORPORA, quick=env.quick)]:
             small = corpus.quick() if env.quick else corpus
             topic = f"read-{env.new_stream_id()}"
             produce_corpus(env, broker, small, topic)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from benchmarks.checks import Totals, check, totals_of_frame
 from benchmarks.comparison import MEGABYTE, Program, compare
-from benchmarks.corpora import CORPORA
+from benchmarks.corpora import CORPORA, chosen_names
 from benchmarks.datasets import drain, kafka_options, load
 from benchmarks.environment import Environment
 from benchmarks.kafka.broker import Broker, run_broker
@@ -49,7 +49,7 @@ def run(env: Environment) -> Iterator[Figure]:
 def run_on(env: Environment, network: Network) -> Iterator[Figure]:
     """Read and write each size over the loopback interface, which has the MTU of ``network``."""
     with run_broker(env.folder / "kafka-tls") as broker, run_server(env, "server-peers") as server:
-        for name in SIZES:
+        for name in chosen_names(SIZES, quick=env.quick):
             corpus = CORPORA[name].of_rows(int(BYTES / CORPORA[name].mean_length))
             with cached_frame(env, corpus.quick() if env.quick else corpus) as (frame, expected):
                 yield from _reading(env, network, broker, server, name, frame, expected)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from benchmarks.checks import Totals
 from benchmarks.comparison import MEGABYTE, Program, compare
-from benchmarks.corpora import CORPORA
+from benchmarks.corpora import CORPORA, chosen_names
 from benchmarks.environment import Environment
 from benchmarks.kafka.broker import Broker, run_broker
 from benchmarks.kafka.settings import DEFAULT, EXACTLY_ONCE_WRITING, TUNED_WRITING, settings_text
@@ -27,7 +27,7 @@ BARS: Final[Mapping[str, Mapping[str, str]]] = {
 def run(env: Environment) -> Iterator[Figure]:
     """Write DataFrames of one partition that are in Spark's memory."""
     with run_broker(env.folder / "kafka-writing") as broker:
-        for name in SIZES:
+        for name in chosen_names(SIZES, quick=env.quick):
             corpus = CORPORA[name].of_rows(int(BYTES / CORPORA[name].mean_length))
             with cached_frame(env, corpus.quick() if env.quick else corpus) as (frame, expected):
                 yield from _figures(env, broker, name, frame, expected)

@@ -83,9 +83,9 @@ PEERS = {
     "batch read of 40-700 B rows, one task, the value alone": 5,
     "whole AvailableNow query of 300,000 rows of 3,800 B": 4,
     "write of 180 B rows, one task": 6,
-    "read of 1,000 B rows over loopback, encrypted, one task": 3,
-    "read of 1,000 B rows over loopback, encrypted, two tasks": 2,
-    "write of 1,000 B rows over a network with an MTU of 1,500, encrypted, exactly once": 2,
+    "read of 180 B rows over loopback, encrypted, one task": 3,
+    "read of 180 B rows over loopback, encrypted, two tasks": 2,
+    "write of 180 B rows over a network with an MTU of 1,500, encrypted, exactly once": 2,
     "SBE messages of 73 bytes as 12 columns, one task": 2,
 }  # some of the comparisons, and their programs
 TIMEOUT_S = 1800.0  # the run takes some minutes on an idle machine

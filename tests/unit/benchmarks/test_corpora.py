@@ -4,8 +4,9 @@ import zlib
 
 import pytest
 
+from benchmarks import server_peers, writing_peers
 from benchmarks.checks import DataMismatchError, Totals, check, totals_of_corpus, totals_of_values
-from benchmarks.corpora import CORPORA, QUICK_BYTES, Corpus
+from benchmarks.corpora import CORPORA, QUICK_BYTES, Corpus, chosen_names
 
 MIXED = CORPORA["40-700 B"]
 
@@ -49,3 +50,11 @@ def test_other_rows_bytes_or_contents_stop_the_run(found: Totals) -> None:
     check("kafka", Totals(2, 8, 9), Totals(2, 8, 9))
     with pytest.raises(DataMismatchError, match="kafka delivered Totals"):
         check("kafka", found, Totals(2, 8, 9))
+
+
+@pytest.mark.parametrize("names", [tuple(CORPORA), writing_peers.SIZES, server_peers.SIZES])
+def test_the_quick_form_of_each_part_has_some_of_its_corpora(names: tuple[str, ...]) -> None:
+    assert chosen_names(names, quick=False) == list(names)
+    chosen = chosen_names(names, quick=True)
+    assert 0 < len(chosen) < len(names)
+    assert set(chosen) < set(names)
