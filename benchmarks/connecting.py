@@ -18,7 +18,7 @@ LATER_CONNECTS: Final = 20
 PINGS: Final = 400
 WARM_PINGS: Final = 50
 PING_INTERVAL_S: Final = 0.005
-TIMEOUT_S: Final = 120.0
+TIMEOUT_S: Final = 600.0
 PROGRAM: Final = """
 import json, sys
 from benchmarks.connecting import time_client

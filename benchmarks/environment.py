@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from types import FrameType
+from typing import Any, Final, NoReturn
 
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
@@ -21,6 +23,7 @@ from aeron_spark import node
 from aeron_spark.aeron.jvm import classpath
 from aeron_spark.node import NodeHandle
 from benchmarks.measure import PEERS
+from benchmarks.programs import await_end
 from benchmarks.turns import take_turns
 
 CHANNEL: Final = "aeron:ipc"
@@ -127,16 +130,17 @@ class Environment:
         finally:
             killer.cancel()
             process.stdin.close()
-            process.wait(JAVA_TIMEOUT_S)
+            await_end(process)
             process.stdout.close()
 
 
 @contextmanager
 def benchmark_environment(*, quick: bool, rounds: int) -> Iterator[Environment]:
-    """Start Spark and a node in a new folder, and remove everything at the end."""
+    """Start Spark and a node in a new folder, and remove everything at the end, which SIGTERM brings about, too."""
     import benchmarks
     from benchmarks import compared_sources
 
+    signal.signal(signal.SIGTERM, _end_run)
     folder = Path(tempfile.mkdtemp(prefix="aeron-spark-bench-"))
     shared_memory = Path("/dev/shm")
     aeron_dir = (shared_memory if shared_memory.is_dir() else folder) / folder.name
@@ -144,23 +148,26 @@ def benchmark_environment(*, quick: bool, rounds: int) -> Iterator[Environment]:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     # workers need not find this package
     cloudpickle.register_pickle_by_value(benchmarks)  # type: ignore[no-untyped-call]
-    spark: Any = None
-    try:
-        spark = start_spark(folder, memory="1g" if quick else "3g")
-        for source in (compared_sources.Prebuilt, compared_sources.Discard, compared_sources.Flight):
-            spark.dataSource.register(source)
-        with node.ensure(aeron_dir) as handle:
-            yield Environment(spark, handle, folder, quick, rounds=rounds)
-    except Exception:
-        for log in folder.glob("data/**/node.log"):  # it may show the cause, and is deleted with the folder
-            print(f"the node's log:\n{log.read_text()[-LOG_CHARACTERS:]}", file=sys.stderr)
-        raise
-    finally:
-        if spark is not None:
-            stop_spark(spark)
-        node.stop(aeron_dir, force=True)
-        shutil.rmtree(aeron_dir, ignore_errors=True)
-        shutil.rmtree(folder, ignore_errors=True)
+    with ExitStack() as at_end:  # each call happens, also if one before it fails
+        at_end.callback(shutil.rmtree, folder, ignore_errors=True)
+        at_end.callback(shutil.rmtree, aeron_dir, ignore_errors=True)
+        at_end.callback(node.stop, aeron_dir, force=True)
+        try:
+            spark = start_spark(folder, memory="1g" if quick else "3g")
+            at_end.callback(stop_spark, spark)
+            for source in (compared_sources.Prebuilt, compared_sources.Discard, compared_sources.Flight):
+                spark.dataSource.register(source)
+            with node.ensure(aeron_dir) as handle:
+                yield Environment(spark, handle, folder, quick, rounds=rounds)
+        except Exception:
+            for log in folder.glob("data/**/node.log"):  # it may show the cause, and is deleted with the folder
+                print(f"the node's log:\n{log.read_text()[-LOG_CHARACTERS:]}", file=sys.stderr)
+            raise
+
+
+def _end_run(number: int, _frame: FrameType | None) -> NoReturn:
+    """Handle a signal: unlike Python's default, leaving the run by an exception ends its processes."""
+    raise SystemExit(128 + number)
 
 
 def start_spark(folder: Path, memory: str) -> SparkSession:

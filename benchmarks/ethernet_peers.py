@@ -15,6 +15,7 @@ from typing import Final
 from benchmarks import report
 from benchmarks.environment import Environment, benchmark_environment
 from benchmarks.measure import ROOT, Figure
+from benchmarks.programs import await_end
 from benchmarks.server_peers import ETHERNET, run_on
 
 MTU: Final = 1_500
@@ -30,12 +31,18 @@ def run(env: Environment) -> Iterator[Figure]:
         "unshare", "--net", "sh", "-c", IN_NAMESPACE, sys.executable, "-m", "benchmarks.ethernet_peers", *arguments,
     ]  # fmt: skip
     try:
-        completed = subprocess.run(command, cwd=ROOT, timeout=TIMEOUT_S, check=False)
+        process = subprocess.Popen(command, cwd=ROOT)
     except FileNotFoundError as error:
         raise RuntimeError(f"no network namespace can be made: {error}") from error
-    if completed.returncode:
+    try:
+        code = process.wait(TIMEOUT_S)
+    except BaseException:
+        process.terminate()  # it removes what it made
+        await_end(process)
+        raise
+    if code:
         raise RuntimeError(
-            f"the comparison in a network namespace exited with {completed.returncode}. A namespace needs root and the "
+            f"the comparison in a network namespace exited with {code}. A namespace needs root and the "
             "commands unshare and ip; leave this part out with --only."
         )
     yield from report.figures_of(json.loads(output.read_text()))

@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 from benchmarks.measure import ROOT
 
@@ -46,5 +46,14 @@ def run_program(module: str, *arguments: object) -> Iterator[Callable[[str], str
     finally:
         killer.cancel()
         requests.close()
-        process.wait(STOP_S)
+        await_end(process)
         responses.close()
+
+
+def await_end(process: subprocess.Popen[Any]) -> int:
+    """Wait for a process that was asked to end, and kill it after ``STOP_S``; return its exit code."""
+    try:
+        return process.wait(STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait(STOP_S)

@@ -15,11 +15,11 @@ from aeron_spark.keys.identity import ensure_identity
 from aeron_spark.protocol.keypair import public_text
 from benchmarks.environment import Environment
 from benchmarks.measure import ROOT
+from benchmarks.programs import await_end
 
 PORT: Final = 21590  # data port; the control port is the next one
-SERVER_START_S: Final = 60.0
-STOP_S: Final = 60.0
-COMMAND_S: Final = 120.0
+SERVER_START_S: Final = 300.0
+COMMAND_S: Final = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,5 +100,5 @@ def run_server(env: Environment, name: str) -> Iterator[SecureServer]:
     finally:
         killer.cancel()
         process.terminate()
-        process.wait(STOP_S)
+        await_end(process)
         process.stdout.close()

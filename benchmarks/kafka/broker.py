@@ -17,6 +17,7 @@ from benchmarks.kafka.certificates import Certificates, make_certificates
 from benchmarks.kafka.properties import HOST, Ports, broker_properties
 from benchmarks.kafka.settings import tls_options
 from benchmarks.measure import PEERS
+from benchmarks.programs import await_end
 
 JARS: Final = PEERS / "broker"
 # Kafka's own start script has these of the heap and the collector, too
@@ -24,9 +25,8 @@ JAVA: Final = (
     "java", "-Xms1g", "-Xmx1g", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20",
     "-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent", "-Djava.awt.headless=true",
 )  # fmt: skip
-START_S: Final = 60.0
-STOP_S: Final = 30.0
-REQUEST_S: Final = 60.0  # for the broker to answer a request about topics
+START_S: Final = 300.0  # a busy machine needs much longer than an idle one
+REQUEST_S: Final = 120.0  # for the broker to answer a request about topics
 POLL_INTERVAL_S: Final = 0.1
 LOG_CHARACTERS: Final = 4000
 
@@ -93,11 +93,7 @@ def run_broker(folder: Path, jars: Path = JARS) -> Iterator[Broker]:
         yield Broker(ports, certificates)
     finally:
         process.terminate()
-        try:
-            process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait(STOP_S)
+        await_end(process)
 
 
 def _format_storage(command: list[str], properties: Path, output: Any, log: Path) -> None:
