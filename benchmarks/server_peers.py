@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from benchmarks.checks import Totals, check, totals_of_frame
+from benchmarks.checks import DataMismatchError, Totals, check, totals_of_frame
 from benchmarks.comparison import MEGABYTE, Program, compare
 from benchmarks.corpora import CORPORA, chosen_names
 from benchmarks.datasets import drain, kafka_options, load
@@ -90,6 +90,9 @@ def _two_tasks(
     """Compare a read in two tasks, of two partitions, with one in one task of as many rows."""
     one, two = _filled_stream(server, frame), _filled_stream(server, frame.repartition(2), partitions=2)
     check("two tasks", totals_of_frame(load(env, "aeron", two)), expected)
+    tasks = load(env, "aeron", two).selectExpr("spark_partition_id() task").distinct().count()
+    if tasks != 2:
+        raise DataMismatchError(f"the rows of two partitions came from {tasks} tasks, expected 2")
     programs = [
         Program("aeron-spark, two tasks", partial(_drain, env, "aeron", two), f"two partitions; {OWN_SETTINGS}"),
         Program(ONE_TASK, partial(_drain, env, "aeron", one), OWN_SETTINGS, network.two_tasks),

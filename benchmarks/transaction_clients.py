@@ -18,7 +18,7 @@ import pyarrow as pa
 import aeron_spark
 from benchmarks.measure import take_over_output
 
-TIMEOUT_S: Final = 60.0
+TIMEOUT_S: Final = 300.0
 ROW: Final = pa.RecordBatch.from_pydict({"value": ["x" * 100]})
 
 
