@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
-from aeron_spark.aeron.row_sources import BATCH_BYTES, BATCH_ROWS
+from aeron_spark.aeron.row_sources import BATCH_BYTES
+from aeron_spark.wire.values import BATCH_ROWS
 from benchmarks.corpora import Corpus
 from benchmarks.environment import Environment
 from benchmarks.kafka.broker import Broker
