@@ -10,7 +10,7 @@ import pytest
 
 from aeron_spark.aeron import counters
 from aeron_spark.aeron.archive import Archive, ArchiveAddress, Recording
-from aeron_spark.direct import archive_log
+from aeron_spark.direct import session_recordings
 from aeron_spark.direct.archive_log import ArchiveLog
 from aeron_spark.direct.archives import StreamAddress
 from aeron_spark.direct.cluster_log import ClusterLog, is_cluster_log
@@ -46,7 +46,7 @@ def cluster_log(
     local: bool = True,
 ) -> ClusterLog:  # fmt: skip
     session = Session(recordings)
-    monkeypatch.setattr(archive_log, "archive_of", lambda address: cast("Archive", session))
+    monkeypatch.setattr(session_recordings, "archive_of", lambda address: cast("Archive", session))
     address = ArchiveAddress("embedded" if local else "far:8010", str(folder), "aeron:ipc", local=local)
     stream = StreamAddress(CLUSTER_LOG_CHANNEL, CLUSTER_LOG_STREAM, (address,))
     return ClusterLog(ArchiveLog(stream, includes=is_cluster_log), uncommitted=uncommitted)
