@@ -23,7 +23,8 @@ from aeron_spark.errors import AeronSparkError, RefusedError
 from aeron_spark.stream_client import writer as plain
 from aeron_spark.stream_client.session import StreamSession
 from tests.unit.connection.endpoints import TIMEOUT_S
-from tests.unit.stream_client.joined import Fault, World
+from tests.unit.stream_client.faults import Fault
+from tests.unit.stream_client.joined import World
 
 WRITER_TIMEOUT_S: Final = 4.0  # virtual
 FIRST, SECOND = [b"first-1", b"first-2"], [b"second"]

@@ -32,7 +32,8 @@ from aeron_spark.stream_client.writer import StreamWriter
 from aeron_spark.stream_client.writer import _Phase as TransactionPhase
 from aeron_spark.wire.stream_admin_rpc import Request
 from aeron_spark.wire.stream_rpc import CommitTransaction, FinishStage, InlinePart
-from tests.unit.stream_client.joined import Copy, Done, Fault, Outage, World
+from tests.unit.stream_client.faults import Done, Fault, Outage
+from tests.unit.stream_client.joined import Copy, World
 
 TIMEOUT_S = 4.0
 HISTORIES = 125  # of each of four parts: 500 in all

@@ -24,7 +24,8 @@ from aeron_spark.wire.arrow import encode_batch
 from aeron_spark.wire.chunk import Content, Header
 from aeron_spark.wire.staged_items import encode_group_item, encode_values_item
 from aeron_spark.wire.stream_rpc import CommitTransaction, InlinePart
-from tests.unit.stream_client.joined import Fault, World
+from tests.unit.stream_client.faults import Fault
+from tests.unit.stream_client.joined import World
 
 ONE = Transaction("w", "r", 0)
 

@@ -9,7 +9,8 @@ from aeron_spark.errors import UsageError
 from aeron_spark.log.writing import Source, Transaction
 from aeron_spark.stream_client.server_writer import ServerWriter
 from aeron_spark.wire.stream_rpc import BeginTransaction, CommitEmptyTransaction
-from tests.unit.stream_client.joined import Fault, World
+from tests.unit.stream_client.faults import Fault
+from tests.unit.stream_client.joined import World
 
 TRANSACTION = Transaction("query", "run", 0, producer="query")
 

@@ -27,7 +27,8 @@ from aeron_spark.stream_client.transactions import begin, commit, commit_empty
 from aeron_spark.stream_client.writer import StreamWriter
 from aeron_spark.streams.model import CommitOutcome
 from aeron_spark.wire.stream_rpc import FinishStage, OpenStage, StageFinished
-from tests.unit.stream_client.joined import Fault, World
+from tests.unit.stream_client.faults import Fault
+from tests.unit.stream_client.joined import World
 
 ONE = Transaction("w", "r", 0)
 TIMEOUT_S = 10.0

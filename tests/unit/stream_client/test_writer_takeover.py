@@ -10,7 +10,8 @@ from aeron_spark.errors import RefusedError, UsageError, WaitTimeout
 from aeron_spark.stream_client.writer import StreamWriter
 from aeron_spark.streams.ledger import SINGLE_USE_EXPIRY_NS
 from aeron_spark.wire.stream_rpc import BeginTransaction, CommitTransaction
-from tests.unit.stream_client.joined import Done, Outage, World
+from tests.unit.stream_client.faults import Done, Outage
+from tests.unit.stream_client.joined import World
 
 HOURS = 3600.0
 

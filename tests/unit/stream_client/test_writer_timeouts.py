@@ -11,7 +11,8 @@ from aeron_spark.errors import ConnectError, RefusedError, StillWorking, UsageEr
 from aeron_spark.stream_client.transactions import ATTEMPT_TIMEOUT_S, COMMIT_TIMEOUT_S
 from aeron_spark.stream_client.writer import ABORT_TIMEOUT_S, StreamWriter
 from aeron_spark.streams.stream import Stream
-from tests.unit.stream_client.joined import Fault, World
+from tests.unit.stream_client.faults import Fault
+from tests.unit.stream_client.joined import World
 
 SLACK = 0.5  # seconds: the shortest attempts, and what each request takes
 
