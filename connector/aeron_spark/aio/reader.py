@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from aeron_spark.aio.own_loop import OwnLoop
 from aeron_spark.aio.own_thread import OwnThread
-from aeron_spark.errors import UsageError
+from aeron_spark.errors import AeronSparkError, EndedError, UsageError
 from aeron_spark.stream_client import reader as plain
 from aeron_spark.stream_client.positions import Positions
 
@@ -30,6 +30,7 @@ class StreamReader:
         self._thread: Final = OwnThread(own_loop, f"the reader of stream {stream!r}")
         self._make: Final = make
         self._reader: plain.StreamReader | None = None  # made by the thread
+        self._is_stopped = False
         self._batches: Iterator[pa.RecordBatch] | None = None  # of the thread
         self._next: Future[tuple[pa.RecordBatch | None, Positions]] | None = None  # a batch that no task has got
         self._positions: Positions | None = None
@@ -67,6 +68,7 @@ class StreamReader:
 
     def stop(self) -> None:
         """End the iteration soon; :attr:`positions` stay."""
+        self._is_stopped = True  # before the next line: the thread may be making the reader
         if self._reader is not None:
             self._reader.stop()
 
@@ -95,7 +97,17 @@ class StreamReader:
 
     def _opened(self) -> plain.StreamReader:
         if self._reader is None:
-            self._reader = self._make()
+            try:
+                self._reader = self._make()
+            except AeronSparkError as error:
+                if self._is_stopped:  # the client has closed the connection
+                    raise EndedError(
+                        f"the reader of stream {self.stream!r} was closed before it was open",
+                        remedy="Open another one.",
+                    ) from error
+                raise
+            if self._is_stopped:
+                self._reader.stop()
         return self._reader
 
     def _take(self) -> tuple[pa.RecordBatch | None, Positions]:

@@ -146,6 +146,8 @@ class StreamReader:
             except (*OUTAGE, RefusedError) as error:
                 if isinstance(error, RefusedError) and not error.retriable and not isinstance(error, SessionLost):
                     raise
+                if self._stopped.is_set():  # a client stops its readers before it closes the connection
+                    return
                 self._pause_in_outage(error)
             except DataLossError as error:
                 if error.reason != DIVERGED or error.positions is not None:

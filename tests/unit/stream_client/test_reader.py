@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from aeron_spark.errors import ConnectError
 from aeron_spark.stream_client.reader import StreamReader
 from aeron_spark.stream_client.session import StreamSession
 from aeron_spark.stream_client.writer import StreamWriter
+from aeron_spark.wire.stream_rpc import AwaitCommits
 from tests.unit.stream_client.joined import World
 
 
@@ -40,3 +42,20 @@ def test_a_reader_that_sees_the_first_rows_knows_their_payload(
     assert any(readers[-1].positions.values())
     for reader in readers:
         assert reader.payload == "raw" or not any(reader.positions.values())
+
+
+def test_a_stopped_reader_ends_if_its_connection_is_closed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: a reader of a client that was closed meanwhile raised ConnectError, and did not end."""
+    session = world.stream_session()
+    reader = StreamReader(session, "s", follow=True)
+    call = session.call
+
+    def close_in_call(request: Any, **named: Any) -> Any:
+        if isinstance(request, AwaitCommits):
+            reader.stop()
+            raise ConnectError("the connection is closed", remedy="Connect again.")
+        return call(request, **named)
+
+    monkeypatch.setattr(session, "call", close_in_call)
+    monkeypatch.setattr(session.client, "closed", True, raising=False)
+    assert list(reader) == []
