@@ -23,7 +23,8 @@ from tests.spark_conf import write_defaults
 
 QUICKSTART: Final = ROOT / "notebooks" / "quickstart.ipynb"
 SECURE: Final = ROOT / "notebooks" / "secure_producer.ipynb"
-NOTEBOOKS: Final = (QUICKSTART, SECURE)
+ORDER_BOOK: Final = ROOT / "notebooks" / "order_book.ipynb"
+NOTEBOOKS: Final = (QUICKSTART, SECURE, ORDER_BOOK)
 SERVER: Final = 'SERVER = "127.0.0.1:20121"'
 PNG: Final = b"\x89PNG"
 CELL_TIMEOUT_S: Final = 300  # the slowest cell takes ten seconds on an idle machine
@@ -126,3 +127,30 @@ def test_the_secure_producer_loses_no_reading_while_its_server_is_stopped(run_na
     written, found, twice = map(int, compared.groups())
     assert (found, twice) == (written, 0)
     assert written > 40
+
+
+@pytest.mark.full("a separate kernel and Spark; the quickstart runs in make test")
+def test_the_order_book_has_the_prices_and_depths_of_its_messages(run_name: str, tmp_path: Path) -> None:
+    with separate_node(run_name, tmp_path):
+        outputs = run(ORDER_BOOK, tmp_path)
+    (picture,) = pictures(outputs)
+    assert picture.startswith(PNG)
+    text = printed(outputs)
+    for column in ("bids: array", "price: decimal(19,2)", "size: long", "at: timestamp"):
+        assert column in text, f"the columns have no {column!r}"
+    assert "600 books, spread from 0.02 to 0.02" in text
+    assert "60 trades of 1800 shares" in text
+    best, depth, trades = tables(outputs)
+    last = "2026-11-23 14:30:59.900"
+    assert last_words(best) == [*last.split(), "99.99", "100.01", "1630", "1660", "0.02"]
+    assert [line.split()[1:] for line in depth.splitlines()[1:]] == [
+        ["bid", "99.95", "548"], ["bid", "99.96", "437"], ["bid", "99.97", "326"], ["bid", "99.98", "215"],
+        ["bid", "99.99", "104"], ["ask", "100.01", "158"], ["ask", "100.02", "209"], ["ask", "100.03", "320"],
+        ["ask", "100.04", "431"], ["ask", "100.05", "542"],
+    ]  # fmt: skip
+    assert last_words(trades) == ["2026-11-23", "14:30:59.500", "ACME", "SELL", "100.00", "45"]
+
+
+def last_words(table: str) -> list[str]:
+    """Return the cells of the last line of a table, without its index."""
+    return table.splitlines()[-1].split()[1:]
