@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from aeron_spark.sbe.encode_plan import encode_plan
-from aeron_spark.sbe.encoder import SbeEncoder
+from aeron_spark.sbe.encoder import SbeEncoder, row_of
 from aeron_spark.sbe.table import MessageColumns
 
 
@@ -16,7 +16,7 @@ def encode_rows(columns: MessageColumns, rows: list[dict[str, Any]]) -> list[byt
     """Return the messages of rows, by a plan that went to another process."""
     schema = columns.arrow_schema
     batch = pa.RecordBatch.from_pylist(rows, schema=schema)
-    encoder = SbeEncoder(pickle.loads(pickle.dumps(encode_plan(columns, schema))), "a test")
+    encoder = SbeEncoder(pickle.loads(pickle.dumps(encode_plan(columns, schema))), row_of("a test"))
     arrays = list(encoder.encode(batch))
     for array in arrays:
         array.validate(full=True)

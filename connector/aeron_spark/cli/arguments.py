@@ -148,6 +148,8 @@ stream_option = click.option(
     "clients that receive now, and not stored]",
 )
 
+sbe_schema_option = click.option("--sbe-schema", metavar="FILE", help="With --payload sbe: the XML file of the schema.")
+
 _archive_option = click.option(
     "--archive",
     metavar="URI",
@@ -219,6 +221,11 @@ def read_route_flags(route_flags: Mapping[str, Any], **named: str | None) -> dic
             if name in options:
                 raise OptionError(f"{flag} needs a connection to a server", remedy="Add --server HOST:PORT.")
     return options
+
+
+def sbe_flags(flags: Mapping[str, str | None]) -> dict[str, str | None]:
+    """Return the options that the flags of SBE messages give."""
+    return {"sbeSchema": flags["sbe_schema"], "sbeMessage": flags["sbe_message"]}
 
 
 def split_server(options: Mapping[str, str]) -> tuple[str, dict[str, Any]]:

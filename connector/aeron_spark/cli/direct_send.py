@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from aeron_spark.cli.inputs import are_values
 from aeron_spark.cli.output import print_json
 from aeron_spark.cli.row_transfer import send_files
+from aeron_spark.cli.sbe_send import reader_of
 from aeron_spark.cli.signals import StopRequest
 from aeron_spark.direct.appender import DirectAppender
 from aeron_spark.errors import AeronSparkError, DataFormatError
@@ -24,11 +25,12 @@ def send_directly(
     options: WriteOptions, sources: Sequence[str], form: str | None, as_json: bool, stopped: StopRequest
 ) -> bool:
     """Publish all rows of the files ``sources`` and print their number. Return False if a signal ended it early."""
+    reader, payload = reader_of(options.payload, options)
     source = Source(options.writer_id or f"send-{uuid.uuid4()}")
     # Until a subscriber or an archive is connected, a signal interrupts the wait for it.
     appender = DirectAppender(options, source, connected=stopped.start_polling)
     try:
-        send_files(sources, form, options.payload, _DirectTarget(appender, options.payload), stopped)
+        send_files(sources, form, reader, _DirectTarget(appender, payload), stopped)
     except AeronSparkError:
         if appender.rows:
             click.echo(f"aeron-spark: {appender.rows} rows were sent before this error:", err=True)

@@ -9,8 +9,9 @@ import json
 import os
 import select
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 import pyarrow.csv
@@ -18,7 +19,7 @@ import pyarrow.ipc
 import pyarrow.json
 import pyarrow.parquet
 
-from aeron_spark.cli.formats import STANDARD_INPUT
+from aeron_spark.cli.formats import STANDARD_INPUT, display_name, format_of
 from aeron_spark.errors import DataFormatError
 
 BLOCK_BYTES: Final = 1 << 20  # lines of at least this size make a batch
@@ -41,6 +42,27 @@ class Input:
     size: int
 
 
+class InputReader(Protocol):
+    """Reads the files of ``send``."""
+
+    def read(self, name: str, form: str | None, stopped: Callable[[], bool]) -> Iterator[Input]:
+        """Yield the batches of a file or of standard input, until its end or until ``stopped`` returns True.
+
+        ``form`` is the chosen format, None for that of the file's suffix. Raises DataFormatError for wrong input.
+        """
+
+
+class PlainReader:
+    """Reads the rows and messages of a payload as they are."""
+
+    def __init__(self, payload: str) -> None:
+        self._values = {"auto": None, "arrow": False}.get(payload, True)
+
+    def read(self, name: str, form: str | None, stopped: Callable[[], bool]) -> Iterator[Input]:
+        """Yield the batches of a file."""
+        yield from read_input(name, format_of(name, form), self._values, stopped)
+
+
 def read_input(name: str, form: str, values: bool | None, stopped: Callable[[], bool]) -> Iterator[Input]:
     """Yield the batches of a file or of standard input, until its end or until ``stopped`` returns True.
 
@@ -50,10 +72,16 @@ def read_input(name: str, form: str, values: bool | None, stopped: Callable[[], 
     if form in ("csv", "parquet", "arrow"):
         yield from _tables(name, form, stopped)
         return
+    with line_blocks(name, stopped) as blocks:
+        yield from _text(blocks) if form == "text" else _Json(name, values).batches(blocks)
+
+
+@contextmanager
+def line_blocks(name: str, stopped: Callable[[], bool]) -> Iterator[Iterator[bytes]]:
+    """Open a file or standard input, and yield its blocks of whole lines."""
     file = os.dup(0) if name == STANDARD_INPUT else os.open(name, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        blocks = _line_blocks(file, stopped)
-        yield from _text(blocks) if form == "text" else _Json(name, values).batches(blocks)
+        yield _line_blocks(file, stopped)
     finally:
         os.close(file)
 
@@ -101,7 +129,7 @@ class _Json:
     """Parses JSON lines into batches. The first block determines the schema of all of them."""
 
     def __init__(self, name: str, values: bool | None) -> None:
-        self._name = _display_name(name)
+        self._name = display_name(name)
         self._values = values
         self._schema: pa.Schema | None = None
         self._line_count = 0
@@ -149,10 +177,6 @@ class _Json:
         )
 
 
-def _display_name(name: str) -> str:
-    return "standard input" if name == STANDARD_INPUT else name
-
-
 def _without_null_types(schema: pa.Schema) -> pa.Schema:
     """Return the schema with text columns instead of those in which every value was null."""
     return pa.schema([field.with_type(pa.string()) if pa.types.is_null(field.type) else field for field in schema])
@@ -191,7 +215,7 @@ def _tables(name: str, form: str, stopped: Callable[[], bool]) -> Iterator[Input
                 yield Input(batch, batch.nbytes)
     except (pa.ArrowInvalid, OSError) as error:
         raise DataFormatError(
-            f"{_display_name(name)} is not a {form} file: {error}", remedy="Name its format with --format."
+            f"{display_name(name)} is not a {form} file: {error}", remedy="Name its format with --format."
         ) from error
 
 

@@ -13,6 +13,8 @@ from aeron_spark.cli.arguments import (
     refuse_stream_options,
     require_stream,
     route_options,
+    sbe_flags,
+    sbe_schema_option,
     server_options,
     stream_option,
 )
@@ -22,6 +24,7 @@ from aeron_spark.cli.output import json_option, print_warnings
 from aeron_spark.cli.signals import catch_sigint, catch_stop_signals, operation
 from aeron_spark.errors import OptionError, WaitTimeout
 from aeron_spark.options import ReadOptions, SbeOptions, values
+from aeron_spark.options.declaration import Where
 from aeron_spark.options.sbe_options import split_sbe_options
 
 EDGES: Final = ("earliest", "latest")
@@ -36,7 +39,7 @@ EDGES: Final = ("earliest", "latest")
     "--payload' stores them. auto: framed or arrow if the first message has their format, else raw.  [default: auto] "
     "On both routes: sbe: rows with the columns of SBE messages.",
 )
-@click.option("--sbe-schema", metavar="FILE", help="With --payload sbe: the XML file of the schema.")
+@sbe_schema_option
 @click.option(
     "--sbe-message",
     metavar="NAMES",
@@ -112,7 +115,7 @@ def receive(
             "--timeout needs --follow: without it, receive ends at the end of the stream",
             remedy="Add --follow, or leave --timeout out.",
         )
-    options = read_route_flags(route_flags, payload=payload, **_sbe_flags(route_flags))
+    options = read_route_flags(route_flags, payload=payload, **sbe_flags(route_flags))
     if "server" in options and "stream" in options:
         if payload != "sbe":
             _refuse_flags("the server knows the payload of its stream", payload=payload)
@@ -140,11 +143,6 @@ def receive(
         )
     is_following = follow and stopped.is_polled
     _check_end(ctx, received.rows, count, timeout, is_following, received.interrupted)
-
-
-def _sbe_flags(route_flags: dict[str, str | None]) -> dict[str, str | None]:
-    """Return the options that the flags of SBE messages give."""
-    return {"sbeSchema": route_flags["sbe_schema"], "sbeMessage": route_flags["sbe_message"]}
 
 
 def _check_end(
@@ -186,7 +184,7 @@ def _receive_from_stream(
     sbe = None
     if options.get("payload") == "sbe":
         options, sbe_options = split_sbe_options(options)
-        sbe = SbeOptions.parse_alone(sbe_options)
+        sbe = SbeOptions.parse_alone(sbe_options, Where.READ_BATCH)
     check_connection_options(options)
     from aeron_spark.cli.outputs import open_output
 

@@ -7,8 +7,8 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from aeron_spark.cli.formats import format_of, total_size
-from aeron_spark.cli.inputs import read_input
+from aeron_spark.cli.formats import total_size
+from aeron_spark.cli.inputs import InputReader
 from aeron_spark.cli.output import progress
 from aeron_spark.cli.outputs import Output
 from aeron_spark.cli.signals import StopRequest
@@ -27,12 +27,13 @@ class RowTarget(Protocol):
         """Wait until all rows are acknowledged. Called also if a signal ended the input early."""
 
 
-def send_files(sources: Sequence[str], form: str | None, payload: str, target: RowTarget, stopped: StopRequest) -> None:
+def send_files(
+    sources: Sequence[str], form: str | None, reader: InputReader, target: RowTarget, stopped: StopRequest
+) -> None:
     """Write the rows of the files ``sources`` to ``target``. After a signal, it reads no further input."""
-    values = {"auto": None, "arrow": False}.get(payload, True)
     with progress("sending", total_size(sources)) as advance:
         for name in sources:
-            for batch in read_input(name, format_of(name, form), values, stopped):
+            for batch in reader.read(name, form, stopped):
                 target.write(batch.rows)
                 advance(batch.rows.num_rows, batch.size)
             if stopped():

@@ -13,14 +13,18 @@ from aeron_spark.cli.arguments import (
     refuse_stream_options,
     require_stream,
     route_options,
+    sbe_flags,
+    sbe_schema_option,
     server_options,
     stream_option,
 )
-from aeron_spark.cli.formats import FORMATS, STANDARD_INPUT, check_file
+from aeron_spark.cli.formats import FORMATS, STANDARD_INPUT, check_file, check_row_format
 from aeron_spark.cli.main import INTERRUPTED
 from aeron_spark.cli.output import json_option, print_json, print_warnings
 from aeron_spark.cli.signals import catch_sigint, catch_stop_signals, operation
-from aeron_spark.options import WriteOptions
+from aeron_spark.options import SbeFormatOptions, WriteOptions
+from aeron_spark.options.declaration import Where
+from aeron_spark.options.sbe_options import split_sbe_options
 
 
 @click.command()
@@ -28,16 +32,22 @@ from aeron_spark.options import WriteOptions
 @route_options
 @click.option(
     "--payload",
-    type=click.Choice(["auto", "raw", "framed", "arrow"]),
+    type=click.Choice(["auto", "raw", "framed", "arrow", "sbe"]),
     help="How rows are stored. raw: the bytes of column 'value', unchanged. framed: the same bytes of any size, with "
-    "time and writer. arrow: all columns. auto: arrow for rows; for messages raw, or in a server's stream framed or "
-    "the payload that the stream already has.  [default: auto]",
+    "time and writer. arrow: all columns. sbe: each row as an SBE message. auto: arrow for rows; for messages raw, or "
+    "in a server's stream framed or the payload that the stream already has.  [default: auto]",
+)
+@sbe_schema_option
+@click.option(
+    "--sbe-message",
+    metavar="NAME",
+    help="With --payload sbe: the message by name or template id.  [default: the schema's only message]",
 )
 @click.option(
     "--format",
     "form",
     type=click.Choice(FORMATS),
-    help="Format of the input.  [default: by the file's suffix, else text]",
+    help="Format of the input.  [default: by the file's suffix, else text; with --payload sbe json]",
 )
 @click.option(
     "--ack",
@@ -90,11 +100,18 @@ def send(
       aeron-spark send flights.csv --server feeds.example:20121 --stream flights
     To the clients that receive from a server now:
       echo hello | aeron-spark send --server feeds.example:20121
+    As SBE messages; the columns have the names of the message's fields, as 'aeron-spark sbe describe' prints them:
+      aeron-spark send trades.jsonl --channel aeron:ipc --stream-id 1001 --payload sbe --sbe-schema market.xml --record
     """
     options = read_route_flags(
         route_flags, writerId=writer_id, payload=payload, ack=ack, record="auto" if record else None,
-        evolveSchema="true" if evolve_schema else None,
+        evolveSchema="true" if evolve_schema else None, **sbe_flags(route_flags),
     )  # fmt: skip
+    for name in files:
+        check_file(name)
+    if payload == "sbe":
+        for name in files or (STANDARD_INPUT,):
+            check_row_format(name, form)
     if "server" in options and "stream" in options:
         _send_to_stream(ctx, options, files, form, commit_rows, as_json)
         return
@@ -107,8 +124,6 @@ def send(
         return
     require_stream(options)
     write_options = WriteOptions.parse(options, streaming=False)
-    for name in files:
-        check_file(name)
     with catch_sigint() as stopped, print_warnings(), operation():
         from aeron_spark.cli.direct_send import send_directly
 
@@ -120,8 +135,6 @@ def send(
 def _relay_messages(
     ctx: click.Context, options: dict[str, str], files: tuple[str, ...], form: str | None, as_json: bool
 ) -> None:
-    for name in files:
-        check_file(name)
     check_connection_options(options)
     with catch_stop_signals() as stopped, operation():
         from aeron_spark.cli.server_messages import send_through
@@ -140,14 +153,17 @@ def _send_to_stream(
     ctx: click.Context, options: dict[str, str], files: tuple[str, ...], form: str | None, commit_rows: int | None,
     as_json: bool,
 ) -> None:  # fmt: skip
-    for name in files:
-        check_file(name)
+    sbe = None
+    if options.get("payload") == "sbe":
+        options, sbe_options = split_sbe_options(options)
+        options["payload"] = "sbe"
+        sbe = SbeFormatOptions.parse_alone(sbe_options, Where.WRITE_BATCH)
     check_connection_options(options)
     parse_flag_option(options, "evolveSchema")
     with catch_stop_signals() as stopped, operation():
         from aeron_spark.cli.server_rows import send_rows
 
-        sent = send_rows(options, files or (STANDARD_INPUT,), form, commit_rows, stopped)
+        sent = send_rows(options, files or (STANDARD_INPUT,), form, commit_rows, sbe, stopped)
         interrupted = stopped()
     if as_json:
         target = {"server": options["server"], "stream": options["stream"]}

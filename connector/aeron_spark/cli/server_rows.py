@@ -16,13 +16,14 @@ from aeron_spark.cli.inputs import are_values
 from aeron_spark.cli.outputs import Output, ReceivedRows
 from aeron_spark.cli.row_transfer import RowReceiver, send_files
 from aeron_spark.cli.sbe_receive import SbeReceiver
+from aeron_spark.cli.sbe_send import reader_of
 from aeron_spark.cli.signals import StopRequest
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.log.follow import RAW
 
 if TYPE_CHECKING:
     from aeron_spark.client.client import Client
-    from aeron_spark.options import SbeOptions
+    from aeron_spark.options import SbeFormatOptions, SbeOptions
     from aeron_spark.stream_client.reader import StreamReader
     from aeron_spark.stream_client.writer import StreamWriter
 
@@ -39,16 +40,18 @@ class CommittedRows:
 
 def send_rows(
     options: Mapping[str, str], sources: tuple[str, ...], form: str | None, commit_rows: int | None,
-    stopped: StopRequest,
+    sbe: SbeFormatOptions | None, stopped: StopRequest,
 ) -> CommittedRows:  # fmt: skip
     """Write each of the files ``sources`` as one transaction, or commit after every ``commit_rows`` rows, too.
 
+    ``sbe`` encodes the rows as SBE messages, if given.
     After a signal or an error, rows that are read but not committed are dropped.
     """
     from aeron_spark.client.opening import connect
 
     address, stream, connection_options = split_server_and_stream(options)
-    payload, writer_id = connection_options.pop("payload", "auto"), connection_options.pop("writerId", None)
+    given_payload, writer_id = connection_options.pop("payload", "auto"), connection_options.pop("writerId", None)
+    reader, payload = reader_of(given_payload, sbe)
     evolve_schema = parse_flag_option(connection_options, "evolveSchema")
     connection_options.pop("evolveSchema", None)
     committed = CommittedRows()
@@ -57,7 +60,7 @@ def send_rows(
         stopped.start_polling()
         sender = _RowSender(client, stream, payload, writer_id, evolve_schema, commit_rows, committed)
         try:
-            send_files(sources, form, payload, sender, stopped)
+            send_files(sources, form, reader, sender, stopped)
         except AeronSparkError:
             sender.print_committed()
             raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from aeron_spark.errors import OptionError
 from aeron_spark.options.declaration import EVERYWHERE, READING, Option, OptionSet, Where, option
@@ -21,6 +21,8 @@ from aeron_spark.sbe.settings import (
     parse_mode,
     parse_times,
 )
+
+_Sbe = TypeVar("_Sbe", bound="SbeFormatOptions")
 
 MessageNames = Annotated[
     tuple[str, ...], OptionType("MESSAGES", "messages", lambda text, low, high: parse_messages(text))
@@ -79,6 +81,14 @@ class SbeFormatOptions(OptionSet, where=EVERYWHERE):
         example="flags",
     )
 
+    @classmethod
+    def parse_alone(cls: type[_Sbe], options: Mapping[str, object], where: Where) -> _Sbe:
+        """Parse these options without those of a stream. Raises OptionError for a wrong one, or without a schema."""
+        found = OptionReader(options, where).read(cls)
+        if found.sbe_schema is None:
+            raise no_schema()
+        return found
+
     def sbe_settings(self) -> SbeSettings:
         """Return the settings of the columns."""
         return SbeSettings(
@@ -128,14 +138,6 @@ class SbeOptions(SbeFormatOptions, where=READING):
         example="sequence",
         shown="`one`; with `cluster=log` `cluster`",
     )
-
-    @classmethod
-    def parse_alone(cls, options: Mapping[str, object]) -> SbeOptions:
-        """Parse these options without those of a stream. Raises OptionError for a wrong one, or without a schema."""
-        found = OptionReader(options, Where.READ_BATCH).read(SbeOptions)
-        if found.sbe_schema is None:
-            raise no_schema()
-        return found
 
     def reader_settings(self, *, metadata: bool) -> SbeSettings:
         """Return the settings of a decoder; ``metadata`` adds the columns of each message's header."""

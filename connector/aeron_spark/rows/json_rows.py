@@ -31,21 +31,23 @@ _FRACTION: Final = re.compile(r"\.(\d{1,6})0*(?=\D|$)", re.ASCII)  # of seconds
 
 def rows_of_json(text: Text | Iterable[Text], schema: pa.Schema | None) -> Iterator[Row]:
     """Yield the rows of a text, or of an iterable of lines. Raises DataFormatError for invalid JSON, with the line."""
+    lines = [text] if isinstance(text, str | bytes | bytearray | memoryview) else text
+    for _, row in numbered_rows_of_json(lines, schema, 1):
+        yield row
+
+
+def numbered_rows_of_json(
+    lines: Iterable[Text], schema: pa.Schema | None, first_line: int
+) -> Iterator[tuple[int, Row]]:
+    """Yield the rows of lines, each with the number of its line. Raises DataFormatError as :func:`rows_of_json`."""
     converts = {} if schema is None else {field.name: one for field in schema if (one := _convert_of(field.type))}
-    for value in _values(text):
-        yield {name: converts[name](one) if name in converts else one for name, one in value.items()}
-
-
-def _values(text: Text | Iterable[Text]) -> Iterator[dict[str, Any]]:
-    if isinstance(text, str | bytes | bytearray | memoryview):
-        yield from _objects_of(_decoded(text, 1), 1)
-        return
-    for line, one in enumerate(text, 1):
-        if not isinstance(one, str | bytes | bytearray | memoryview):
+    for line, text in enumerate(lines, first_line):
+        if not isinstance(text, str | bytes | bytearray | memoryview):
             raise DataFormatError(
-                f"line {line} is a {type(one).__name__}, and not text", remedy="Write dicts with write()."
+                f"line {line} is a {type(text).__name__}, and not text", remedy="Write dicts with write()."
             )
-        yield from _objects_of(_decoded(one, line), line)
+        for value in _objects_of(_decoded(text, line), line):
+            yield line, {name: converts[name](one) if name in converts else one for name, one in value.items()}
 
 
 def _decoded(text: Text, line: int) -> str:

@@ -6,7 +6,7 @@ entries each group has, and how long each block is with its groups and data. The
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -25,12 +25,20 @@ Integers = NDArray[np.int64]
 Memory = NDArray[np.uint8]
 
 
-class SbeEncoder:
-    """Encodes rows; ``rows`` counts them over all calls. ``source`` names their origin in errors. For one thread."""
+def row_of(source: str) -> Callable[[int], str]:
+    """Return a function that names rows of ``source`` by their numbers."""
+    return lambda number: f"row {number} of {source}"
 
-    def __init__(self, plan: EncodePlan, source: str) -> None:
+
+class SbeEncoder:
+    """Encodes rows; ``rows`` counts them over all calls. ``name_row`` names one in an error, by its number from 0.
+
+    For one thread.
+    """
+
+    def __init__(self, plan: EncodePlan, name_row: Callable[[int], str]) -> None:
         self._plan = plan
-        self._source = source
+        self._name_row = name_row
         self.rows = 0
 
     def encode(self, batch: pa.RecordBatch) -> Iterator[pa.Array[Any]]:
@@ -42,7 +50,7 @@ class SbeEncoder:
             return
         rows = np.arange(self.rows, self.rows + batch.num_rows, dtype=np.int64)
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-        measured = _measure(self._plan.block, columns, _Place(rows, self._source))
+        measured = _measure(self._plan.block, columns, _Place(rows, self._name_row))
         sizes = measured.sizes + len(self._plan.header)
         if int(sizes.sum()) > MAX_BYTES and batch.num_rows > 1:
             middle = batch.num_rows // 2
@@ -66,16 +74,16 @@ class SbeEncoder:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The rows of some blocks, their source, and the path of names to them, for errors."""
+    """The rows of some blocks, a function that names a row, and the path of names to the blocks, for errors."""
 
     rows: Integers
-    source: str
+    name_row: Callable[[int], str]
     path: str = ""
 
     def error(self, name: str, problem: Misfit) -> DataFormatError:
         path = f"{self.path}{name}" + (f".{problem.path}" if problem.path else "")
         return DataFormatError(
-            f"row {self.rows[problem.index]} of {self.source}, column {path!r}: {problem.problem}",
+            f"{self.name_row(int(self.rows[problem.index]))}, column {path!r}: {problem.problem}",
             remedy=problem.remedy,
         )
 
@@ -181,10 +189,10 @@ def _entries(group: PlannedGroup, array: Any, place: _Place) -> _Entries:
     counts = list_lengths(array)
     _refuse_long(counts, group.count, "entries", group.name, place)
     inner = array.flatten()
-    inside = _Place(np.repeat(place.rows, counts), place.source, f"{place.path}{group.name}.")
+    inside = _Place(np.repeat(place.rows, counts), place.name_row, f"{place.path}{group.name}.")
     if inner.null_count:
         index = int(np.argmin(inner.is_valid().to_numpy(zero_copy_only=False)))
-        row = _Place(inside.rows, place.source, place.path)
+        row = _Place(inside.rows, place.name_row, place.path)
         raise row.error(group.name, Misfit(index, "an entry is NULL", "Remove it from the array."))
     return _Entries(group, counts, _measure(group.block, children_of(inner), inside))
 

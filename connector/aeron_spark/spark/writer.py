@@ -28,6 +28,7 @@ from aeron_spark.log.writing import Appender, LogWriter, Source, Transaction
 from aeron_spark.log_factory import open_writer
 from aeron_spark.options import DirectRoute, ServerRoute, WriteOptions
 from aeron_spark.sbe.encode_plan import EncodePlan
+from aeron_spark.sbe.encoder import row_of
 from aeron_spark.spark.batch_order import Progress, check_follows, token_of
 from aeron_spark.spark.row_values import as_nullable, payload_of
 from aeron_spark.spark.sbe_sink import sbe_plan
@@ -91,7 +92,9 @@ class WriteTask:
             is_schema_fixed = self.payload == "arrow" and writer.has_schema
             try:
                 for batch in (
-                    batches if self.sbe is None else encoded_batches(self.sbe, batches, f"Spark partition {partition}")
+                    batches
+                    if self.sbe is None
+                    else encoded_batches(self.sbe, batches, row_of(f"Spark partition {partition}"))
                 ):
                     if batch.num_rows:
                         appender = appender or writer.begin(transaction, self._source(), self.payload)

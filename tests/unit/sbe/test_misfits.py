@@ -13,7 +13,7 @@ from aeron_spark.errors import DataFormatError, OptionError
 from aeron_spark.sbe import encoder as encoder_module
 from aeron_spark.sbe.compiler import load_schema
 from aeron_spark.sbe.encode_plan import encode_plan
-from aeron_spark.sbe.encoder import SbeEncoder
+from aeron_spark.sbe.encoder import SbeEncoder, row_of
 from aeron_spark.sbe.settings import settings_of
 from aeron_spark.sbe.table import MessageColumns
 from tests.sbe_orders import SCHEMA as ORDERS
@@ -52,7 +52,7 @@ def encode_body(
     columns = MessageColumns(load_schema(text), settings_of(None, options or {}))
     kind = given or columns.arrow_schema.field("x").type
     batch = pa.RecordBatch.from_arrays([pa.array(values, kind)], ["x"])
-    encoder = SbeEncoder(encode_plan(columns, batch.schema), "a test")
+    encoder = SbeEncoder(encode_plan(columns, batch.schema), row_of("a test"))
     reference = Reference(text)
     return [reference.decode(one)["body"]["x"] for array in encoder.encode(batch) for one in array.to_pylist()]
 
@@ -349,7 +349,7 @@ def order_batch(rows: list[dict[str, Any]]) -> pa.RecordBatch:
 
 def test_messages_have_the_bytes_that_an_encoder_by_hand_makes() -> None:
     columns = order_columns()
-    encoder = SbeEncoder(encode_plan(columns, columns.arrow_schema), "a test")
+    encoder = SbeEncoder(encode_plan(columns, columns.arrow_schema), row_of("a test"))
     batch = order_batch(order_rows(5))
     (first,), (second,) = encoder.encode(batch.slice(0, 2)), encoder.encode(batch.slice(2))  # a slice has an offset
     assert [*first.to_pylist(), *second.to_pylist()] == [encode_order(number) for number in range(5)]
@@ -359,7 +359,7 @@ def test_messages_have_the_bytes_that_an_encoder_by_hand_makes() -> None:
 def test_large_batches_become_several_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encoder_module, "MAX_BYTES", 200)
     columns = order_columns()
-    encoder = SbeEncoder(encode_plan(columns, columns.arrow_schema), "a test")
+    encoder = SbeEncoder(encode_plan(columns, columns.arrow_schema), row_of("a test"))
     arrays = list(encoder.encode(order_batch(order_rows(9))))
     assert len(arrays) > 1
     assert [one for array in arrays for one in array.to_pylist()] == [encode_order(number) for number in range(9)]
@@ -375,22 +375,22 @@ def test_the_size_of_groups_and_data_is_checked() -> None:
     rows = order_rows(3)
     rows[1]["fills"] = [{"quantity": 1}] * 255
     with pytest.raises(DataFormatError, match=r"row 1 .*'fills': it has 255 entries, .* at most 254"):
-        list(SbeEncoder(plan, "a test").encode(order_batch(rows)))
+        list(SbeEncoder(plan, row_of("a test")).encode(order_batch(rows)))
     rows = order_rows(3)
     rows[2]["note"] = "ü" * 128
     with pytest.raises(DataFormatError, match=r"row 2 .*'note': it has 256 bytes"):
-        list(SbeEncoder(plan, "a test").encode(order_batch(rows)))
+        list(SbeEncoder(plan, row_of("a test")).encode(order_batch(rows)))
     rows = order_rows(2)
     rows[1]["fills"] = [{"quantity": 1}, None]
     with pytest.raises(DataFormatError, match=r"row 1 .*'fills': an entry is NULL"):
-        list(SbeEncoder(plan, "a test").encode(order_batch(rows)))
+        list(SbeEncoder(plan, row_of("a test")).encode(order_batch(rows)))
 
 
 def test_long_texts_and_missing_parts_are_written() -> None:
     long = "x" * 200
     rows = [{**row, "note": text} for row, text in zip(order_rows(4), ["", long, "a", None], strict=True)]
     batch = order_batch(rows).select(["note", "symbol", "side", "price", "id", "desk"])  # no group
-    encoder = SbeEncoder(encode_plan(order_columns(), batch.schema), "a test")
+    encoder = SbeEncoder(encode_plan(order_columns(), batch.schema), row_of("a test"))
     bodies = [Reference(ORDERS).decode(one)["body"] for array in encoder.encode(batch) for one in array.to_pylist()]
     assert [(body["note"], body["fills"]) for body in bodies] == [("", []), (long, []), ("a", []), ("", [])]
 
