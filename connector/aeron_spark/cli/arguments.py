@@ -18,7 +18,7 @@ from aeron_spark.toml_file import read_toml
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
-DIRECT_ROUTE_OPTIONS: Final = ("channel", "streamId", "archive")
+DIRECT_ROUTE_OPTIONS: Final = ("channel", "streamId", "archive", "cluster")
 DIRECT_WRITE_OPTIONS: Final = ("ack", "record")
 STREAM_OPTIONS: Final = ("payload", "writerId", "evolveSchema")  # of a reader or writer, not of its connection
 
@@ -210,6 +210,7 @@ def read_route_flags(route_flags: Mapping[str, Any], **named: str | None) -> dic
         stream=route_flags.get("stream"),
         identity=route_flags.get("identity"),
         serverKey=route_flags.get("server_key"),
+        cluster=route_flags.get("cluster"),
         channel=route_flags["channel"],
         streamId=route_flags["stream_id"],
         archive=route_flags["archive"],
@@ -295,7 +296,9 @@ def refuse_stream_options(**flags: object) -> None:
 
 
 def require_stream(options: Mapping[str, str]) -> None:
-    """Raise OptionError if --channel or --stream-id is missing on the direct route."""
+    """Raise OptionError if --channel or --stream-id is missing on the direct route, and no cluster's log is named."""
+    if "cluster" in options:
+        return
     for name, option, example in (("channel", "--channel", "aeron:ipc"), ("streamId", "--stream-id", "1001")):
         if name not in options:
             raise OptionError(f"{option} is required", remedy=f"For example {option} {example}.")

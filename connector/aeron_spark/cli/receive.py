@@ -33,6 +33,12 @@ EDGES: Final = ("earliest", "latest")
 @click.command()
 @route_options
 @click.option(
+    "--cluster",
+    type=click.Choice(["log"]),
+    help="Direct route: read the log of an Aeron Cluster, in place of --channel and --stream-id. --aeron-dir is the "
+    "directory of the media driver of a member or of a ClusterBackup node.",
+)
+@click.option(
     "--payload",
     type=click.Choice(["auto", "raw", "framed", "arrow", "sbe"]),
     help="Direct route: the format of the recorded messages. raw: bytes as they are. framed, arrow: as 'send "
@@ -107,6 +113,8 @@ def receive(
       aeron-spark receive --channel aeron:ipc --stream-id 1001 --follow --json
     From a durable stream of a server, into a file:
       aeron-spark receive --server feeds.example:20121 --stream flights --output flights.parquet
+    The messages of clients in the log of an Aeron Cluster:
+      aeron-spark receive --cluster log --aeron-dir /dev/shm/aeron-backup --payload sbe --sbe-schema orders.xml
     Columns of SBE messages; --option sets the other options of payload=sbe, such as sbeMode=PERMISSIVE:
       aeron-spark receive --channel aeron:ipc --stream-id 1001 --payload sbe --sbe-schema market.xml --sbe-message Trade
     """
@@ -119,8 +127,8 @@ def receive(
     if "server" in options and "stream" in options:
         if payload != "sbe":
             _refuse_flags("the server knows the payload of its stream", payload=payload)
-        out_format = _output_format(as_json, output, form)
-        _receive_from_stream(ctx, options, start, follow, count, timeout, metadata, output, out_format)
+        output_format = _output_format(as_json, output, form)
+        _receive_from_stream(ctx, options, start, follow, count, timeout, metadata, output, output_format)
         return
     refuse_stream_options(stream=options.get("stream"))
     if "server" in options:
@@ -128,21 +136,8 @@ def receive(
         _refuse_flags(reason, payload=payload, start=start, output=output, format=form, metadata=metadata or None)
         _receive_messages(options, count, timeout, as_json)
         return
-    require_stream(options)
-    position, start_options = _start_in_recordings(start, follow)
-    metadata_options = {"includeMetadata": "true"} if metadata else {}
-    read_options = ReadOptions.parse(options | start_options | metadata_options, streaming=follow)
-    out_format = _output_format(as_json, output, form)
-    from aeron_spark.cli.outputs import open_output
-
-    with open_output(output, out_format) as out, catch_sigint() as stopped, print_warnings(), operation():
-        from aeron_spark.cli.direct_receive import receive_directly
-
-        received = receive_directly(
-            read_options, out, follow=follow, count=count, timeout=timeout, position=position, stopped=stopped
-        )
-    is_following = follow and stopped.is_polled
-    _check_end(ctx, received.rows, count, timeout, is_following, received.interrupted)
+    output_format = _output_format(as_json, output, form)
+    _receive_recordings(ctx, options, start, follow, count, timeout, metadata, output, output_format)
 
 
 def _check_end(
@@ -174,6 +169,26 @@ def _receive_messages(options: dict[str, str], count: int | None, timeout: float
         from aeron_spark.cli.server_messages import receive_through
 
         receive_through(options, count=count, timeout=timeout, as_json=as_json, stopped=stopped)
+
+
+def _receive_recordings(
+    ctx: click.Context, options: dict[str, str], start: str | None, follow: bool, count: int | None,
+    timeout: float | None, metadata: bool, output: str | None, form: str,
+) -> None:  # fmt: skip
+    require_stream(options)
+    position, start_options = _start_in_recordings(start, follow)
+    metadata_options = {"includeMetadata": "true"} if metadata else {}
+    read_options = ReadOptions.parse(options | start_options | metadata_options, streaming=follow)
+    from aeron_spark.cli.outputs import open_output
+
+    with open_output(output, form) as out, catch_sigint() as stopped, print_warnings(), operation():
+        from aeron_spark.cli.direct_receive import receive_directly
+
+        received = receive_directly(
+            read_options, out, follow=follow, count=count, timeout=timeout, position=position, stopped=stopped
+        )
+    is_following = follow and stopped.is_polled
+    _check_end(ctx, received.rows, count, timeout, is_following, received.interrupted)
 
 
 def _receive_from_stream(
