@@ -119,7 +119,7 @@ def send(
         stream=options.get("stream"), commit_rows=commit_rows, evolve_schema=options.get("evolveSchema")
     )
     if "server" in options:
-        refuse_stream_options(writer_id=options.get("writerId"))
+        refuse_stream_options(writer_id=options.get("writerId"), payload=options.get("payload"))
         _relay_messages(ctx, options, files, form, as_json)
         return
     require_stream(options)

@@ -113,7 +113,7 @@ def refuse_null(array: pa.Array[Any]) -> None:
     if array.null_count:
         raise Misfit(
             int(np.argmin(is_valid(array))), "it is NULL, and the field is required",
-            "Fill it, for example with coalesce(...).",
+            "Give a value. A query fills NULL with coalesce(...).",
         )  # fmt: skip
 
 
