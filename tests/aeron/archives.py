@@ -63,17 +63,12 @@ def free_port() -> int:
 @contextmanager
 def foreign_archive(aeron_dir: Path, archive_dir: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Run Aeron's own ArchivingMediaDriver, as users without this package do."""
+    main = "io.aeron.archive.ArchivingMediaDriver"
     process = start_foreign_driver(
-        aeron_dir,
-        "io.aeron.archive.ArchivingMediaDriver",
-        f"-Daeron.archive.dir={archive_dir}",
-        f"-Daeron.archive.control.channel=aeron:udp?endpoint=localhost:{free_port()}",
-        "-Daeron.archive.replication.channel=aeron:udp?endpoint=localhost:0",
-        "-Daeron.archive.threading.mode=SHARED",
-        "-Daeron.term.buffer.sparse.file=true",
+        aeron_dir, main, *archive_properties(archive_dir), "-Daeron.term.buffer.sparse.file=true"
     )
     try:
-        wait_for(lambda: _has_archive(aeron_dir, process), TIMEOUT_S, f"an archive in {aeron_dir}")
+        wait_for(lambda: has_archive(aeron_dir, process), TIMEOUT_S, f"an archive in {aeron_dir}")
         yield process
     finally:
         process.terminate()
@@ -81,7 +76,18 @@ def foreign_archive(aeron_dir: Path, archive_dir: Path) -> Iterator[subprocess.P
         wait_for(lambda: not aeron_dir.exists(), TIMEOUT_S, f"{aeron_dir} to be removed by its driver")
 
 
-def _has_archive(aeron_dir: Path, process: subprocess.Popen[bytes]) -> bool:
+def archive_properties(archive_dir: Path) -> tuple[str, ...]:
+    """Return the Java properties of an archive on a free port."""
+    return (
+        f"-Daeron.archive.dir={archive_dir}",
+        f"-Daeron.archive.control.channel=aeron:udp?endpoint=localhost:{free_port()}",
+        "-Daeron.archive.replication.channel=aeron:udp?endpoint=localhost:0",
+        "-Daeron.archive.threading.mode=SHARED",
+    )
+
+
+def has_archive(aeron_dir: Path, process: subprocess.Popen[bytes]) -> bool:
+    """Return whether the archive that ``process`` runs accepts sessions on the driver in ``aeron_dir``."""
     assert process.poll() is None
     if driver_liveness(aeron_dir) is None:
         return False
