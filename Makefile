@@ -32,7 +32,7 @@ ONLY :=
 QUICK :=
 BENCH_OPTIONS :=
 # which tests run; test-full takes those marked `full`, too, and check leaves out those marked `slow`
-MARKS := not soak and not full
+MARKS := not soak and not full and not peers
 # the CPU seconds of all tests together have a limit; --any has none
 CPU_SUM :=
 # in the command: TESTS='tests/net -k loss' runs these alone, ORDER=random in random order, ARGS=... goes to pytest
@@ -42,7 +42,7 @@ ARGS ?=
 OPTIONS = -m '$(MARKS)' $(if $(filter random,$(ORDER)),-p randomly) $(ARGS)
 SUITES = $(BIN)/python -m tests.suites $(if $(PARALLEL),,--serial)
 
-.PHONY: help setup jars check lint java-test test test-full demo soak bench docs wheel test-matrix clean
+.PHONY: help setup jars check lint java-test test test-full test-peers demo soak bench docs wheel test-matrix clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -98,7 +98,7 @@ lint: $(PYTHON_READY)  ## format, style and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-check: MARKS := not soak and not full and not slow
+check: MARKS := not soak and not full and not peers and not slow
 check: lint  ## the fast loop: lint, and the quick tests that need no JVM
 	@$(SUITES) --any --unit -- $(OPTIONS) --hypothesis-profile=quick --cpu-limit=0.5
 
@@ -109,9 +109,18 @@ test: $(if $(TESTS),,lint java-test) setup  ## what CI runs: lint, the Java test
 	@.ci/require namespaces
 	@$(SUITES) $(CPU_SUM) $(if $(TESTS),--only '$(TESTS)') -- $(OPTIONS)
 
-test-full: MARKS := not soak
+test-full: MARKS := not soak and not peers
 test-full: CPU_SUM := --any
 test-full: test  ## everything that is not minutes of random kills: test, and the tests marked `full`
+
+test-peers: peer-compilers setup  ## publishers in Go and Rust, and Aeron's C media driver, with aeron-spark; needs Go and Rust
+	@$(PIP) install -c constraints.txt -e '.[peers]'
+	@tests/peers/build
+	$(BIN)/python -m pytest -m peers --cpu-limit=0 $(ARGS) tests/peers
+
+.PHONY: peer-compilers
+peer-compilers:
+	@.ci/require c-compiler libbsd go rust
 
 demo: setup  ## real flights through Aeron and Spark into Delta, and back; then behind a NAT, through a secure server
 	$(BIN)/python -m demo
@@ -167,7 +176,7 @@ matrix-one: $(JARS_READY) $(DELTA_READY)
 	@rm -rf .matrix
 
 clean:  ## remove what was built, and the virtual environment
-	rm -rf $(VENV) .matrix build dist jars/target $(PACKAGE_JARS) demo-output benchmark-output
+	rm -rf $(VENV) .matrix build dist jars/target $(PACKAGE_JARS) demo-output benchmark-output tests/peers/built
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis spark-warehouse metastore_db derby.log
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	find . -maxdepth 2 -name '*.egg-info' -type d -prune -exec rm -rf {} +
