@@ -84,9 +84,9 @@ $(DELTA_READY): jars/pom.xml jars/checksums.sha256
 
 $(PEERS_READY): jars/peers.xml jars/checksums.sha256
 	@.ci/require java maven
-	@echo "fetching Kafka, with which the benchmarks compare"
+	@echo "fetching Kafka and sbe-tool, with which the benchmarks compare"
 	@rm -rf jars/target/peers.new
-	@for profile in broker spark-kafka; do \
+	@for profile in broker spark-kafka sbe-tool; do \
 		$(MVN) -f jars/peers.xml -P $$profile generate-resources \
 			-Dpeer.jars='$(CURDIR)/jars/target/peers.new/'$$profile; \
 		.ci/verify-jars jars/target/peers.new/$$profile; done

@@ -1,22 +1,27 @@
-"""Compares ``payload=sbe`` with Kafka whose values ``from_sbe`` decodes, and measures the decoder alone."""
+"""Compares ``payload=sbe`` with ``payload=raw``, ``from_sbe`` and Kafka, and measures the decoder alone.
+
+``from_sbe`` decodes in a vectorised Python function, as a pandas UDF does; it decodes the values of Kafka, too.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 import aeron_spark
-from benchmarks.comparison import MEGABYTE, Program, compare
+from aeron_spark.aeron.jvm import classpath
+from benchmarks.comparison import MEGABYTE, Comparison, Program, compare
 from benchmarks.datasets import drain, kafka_options
-from benchmarks.environment import Environment
+from benchmarks.environment import JAVA_COMMAND, JAVA_SOURCE, Environment
 from benchmarks.kafka.broker import run_broker
 from benchmarks.kafka.settings import TUNED_READING, TUNED_WRITING, settings_text
 from benchmarks.measure import ROOT, Figure
@@ -30,6 +35,11 @@ TOTALS: Final = ("count(*)", "sum(tradeId)", "sum(price)", "sum(sequence)")
 DECODED: Final = 1 << 14  # messages of a call of the decoder
 CALLS, WARM_CALLS = 60, 30
 TIMEOUT_S: Final = 300.0
+MILLIONS_OF_ONE_CORE: Final = "million messages a second of one core"
+TRADE_ID_FIELD: Final = 6
+REFERENCE: Final = "sbe-tool's on-the-fly decoder"
+REFERENCE_SOURCE: Final = JAVA_SOURCE.with_name("OtfDecoder.java")
+REFERENCE_JARS: Final = ROOT / "jars" / "target" / "peers" / "sbe-tool"
 PROGRAM: Final = """
 import json, sys
 from benchmarks.sbe_decoding import time_decoder
@@ -65,8 +75,20 @@ def _own_frame(env: Environment, stream: Mapping[str, str], columns: tuple[str, 
     return (reader.schema(TWO_COLUMNS_SCHEMA) if columns else reader).load()
 
 
+def _raw_reader(env: Environment, stream: Mapping[str, str]) -> Any:
+    return env.spark.read.format("aeron").options(**stream, payload="raw")
+
+
+def _function_frame(env: Environment, stream: Mapping[str, str]) -> Any:
+    return _decoded(_raw_reader(env, stream).schema("value BINARY").load(), ())
+
+
 def _kafka_frame(env: Environment, consume: Mapping[str, str], columns: tuple[str, ...]) -> Any:
-    values = env.spark.read.format("kafka").options(**consume).load()
+    return _decoded(env.spark.read.format("kafka").options(**consume).load(), columns)
+
+
+def _decoded(values: Any, columns: tuple[str, ...]) -> Any:
+    """Return the columns, all if none are named, that ``from_sbe`` decodes of the column ``value``."""
     decoded = values.select(aeron_spark.from_sbe("value", SCHEMA_XML, "Trade").alias("trade"))
     return decoded.select(*(f"trade.{name}" for name in columns or ("*",)))
 
@@ -87,40 +109,72 @@ def _figures(
     env: Environment, messages: int, stream: Mapping[str, str], consume: Mapping[str, str], columns: tuple[str, ...]
 ) -> Iterator[Figure]:
     tuned = settings_text(TUNED_READING)
+    if columns:
+        others = [
+            Program("all 12 columns", lambda: drain(_own_frame(env, stream, ())), "payload=sbe, defaults", ">= 1.5")
+        ]
+    else:
+        others = [
+            Program("payload=raw", lambda: drain(_raw_reader(env, stream).load()), "payload=raw, all columns", ">= 1"),
+            Program("from_sbe", lambda: drain(_function_frame(env, stream)), "payload=raw, value; from_sbe", ">= 3"),
+        ]
     programs = [
-        Program("aeron-spark", partial(_drain_own, env, stream, columns), "payload=sbe, defaults"),
-        Program("Kafka, tuned, with from_sbe", partial(_drain_kafka, env, consume, columns), f"{tuned}; from_sbe"),
+        Program("aeron-spark", lambda: drain(_own_frame(env, stream, columns)), "payload=sbe, defaults"),
+        *others,
+        Program(
+            "Kafka, tuned, with from_sbe",
+            lambda: drain(_kafka_frame(env, consume, columns)),
+            f"{tuned}; from_sbe",
+        ),
     ]
     what = "two of 12 columns" if columns else "12 columns"
     title = f"SBE messages of {MESSAGE_BYTES} bytes as {what}, one task"
     yield from compare(env, title, programs, messages * MESSAGE_BYTES / MEGABYTE).figures()
 
 
-def _drain_own(env: Environment, stream: Mapping[str, str], columns: tuple[str, ...]) -> float:
-    return drain(_own_frame(env, stream, columns))
-
-
-def _drain_kafka(env: Environment, consume: Mapping[str, str], columns: tuple[str, ...]) -> float:
-    return drain(_kafka_frame(env, consume, columns))
-
-
 def _decoder_figures(env: Environment) -> Iterator[Figure]:
-    """Measure the decoder alone, in a new process without Spark."""
+    """Measure the decoder alone, in a new process without Spark, and sbe-tool's decoder after it."""
     for columns in ((), TWO_COLUMNS):
-        completed = subprocess.run(
-            [sys.executable, "-c", PROGRAM, json.dumps(columns), str(env.rounds)],
-            stdout=subprocess.PIPE, text=True, timeout=TIMEOUT_S, check=True, cwd=ROOT,
-        )  # fmt: skip
-        rates = json.loads(completed.stdout.splitlines()[-1])
+        output = _run([sys.executable, "-c", PROGRAM, json.dumps(columns), str(env.rounds)])
+        rates = json.loads(output.splitlines()[-1])
         what = "two of 12 columns" if columns else "12 columns"
         yield Figure(
             f"decoder alone, SBE messages of {MESSAGE_BYTES} bytes as {what}",
             statistics.median(rates),
-            "million messages a second of one core",
-            "",
+            MILLIONS_OF_ONE_CORE,
+            "" if columns else ">= 10",
             f"median of {len(rates)}, {min(rates):.3g} to {max(rates):.3g}; {DECODED} messages a call",
             {"millions a second": rates},
         )
+        if not columns:
+            both = {"aeron-spark": rates, REFERENCE: time_reference(env.folder, env.rounds)}
+            settings = dict.fromkeys(both, f"{DECODED} messages a call, one thread")
+            name = f"decoder alone, SBE messages of {MESSAGE_BYTES} bytes as {what}"
+            yield from Comparison(name, MILLIONS_OF_ONE_CORE, both, settings).figures()
+
+
+def _run(command: list[str]) -> str:
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=TIMEOUT_S, check=True, cwd=ROOT)
+    return done.stdout
+
+
+def time_reference(folder: Path, rounds: int, jars: Path = REFERENCE_JARS) -> list[float]:
+    """Return what :func:`time_decoder` returns, of sbe-tool's on-the-fly decoder, which writes 12 columns, too.
+
+    Raises RuntimeError if sbe-tool is not in ``jars``, and DecodingMismatchError if it reads other values.
+    """
+    if not any(jars.glob("sbe-tool-*.jar")):
+        raise RuntimeError(f"sbe-tool is not in {jars}: run the benchmarks with `make bench`, which fetches it")
+    schema, messages = folder / "trades.xml", folder / "trades.bin"
+    schema.write_text(SCHEMA_XML)
+    messages.write_bytes(b"".join(message or b"" for message in trade_messages(np.arange(DECODED)).to_pylist()))
+    path = os.pathsep.join([*classpath(), f"{jars}/*"])
+    numbers = [MESSAGE_BYTES, TRADE_ID_FIELD, WARM_CALLS, CALLS, rounds]
+    command = [*JAVA_COMMAND, "-cp", path, str(REFERENCE_SOURCE), str(schema), str(messages), *map(str, numbers)]
+    total, *rates = _run(command).split()
+    if int(total) != DECODED * (DECODED - 1) // 2:
+        raise DecodingMismatchError(f"sbe-tool decoded {total} as the sum of the trade ids")
+    return [float(rate) for rate in rates]
 
 
 def time_decoder(columns: list[str], rounds: int) -> list[float]:
