@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import psutil
 import pyarrow as pa
@@ -60,6 +60,7 @@ class SparkProgram:
             stdout=subprocess.PIPE,
             stderr=self._log,
             text=True,
+            start_new_session=True,  # for kill_group
         )
         self._responses: queue.Queue[str | None] = queue.Queue()
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -98,6 +99,17 @@ class SparkProgram:
         for pid in (self.jvm, self.process.pid):
             os.kill(pid, signal.SIGKILL)
         self._end()
+
+    def kill_group(self) -> None:
+        """Kill the driver's process group with SIGKILL, and wait until all processes of the driver have ended.
+
+        The group has the Python program, its JVM and the planners. The workers have a group of their own, and end when
+        the JVM has ended.
+        """
+        processes = psutil.Process(self.process.pid).children(recursive=True)
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self._end()
+        poll_until(lambda: not any(map(is_alive, processes)), TIMEOUT_S, "the end of the driver's processes")
 
     def clean_up(self) -> None:
         """Kill the rest of a driver that has ended, and close its pipes."""
@@ -228,9 +240,18 @@ def spark_home(folder: Path) -> Path:
 class Producer:
     """A producer in a separate process; see :mod:`tests.e2e.producer`."""
 
-    def __init__(self, aeron_dir: Path, ledger: Path, *, first: int = 0, seed: int = 1, pause: float = 0.05) -> None:
+    def __init__(
+        self,
+        aeron_dir: Path,
+        ledger: Path,
+        *,
+        first: int = 0,
+        seed: int = 1,
+        pause: float = 0.05,
+        content: Literal["text", "sbe"] = "text",
+    ) -> None:
         self.ledger_path = ledger
-        arguments = [str(aeron_dir), STREAM, str(ledger), str(first), str(seed), str(pause)]
+        arguments = [str(aeron_dir), STREAM, str(ledger), str(first), str(seed), str(pause), content]
         with ledger.with_suffix(".log").open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "tests.e2e.producer", *arguments],
@@ -397,6 +418,14 @@ def by_position(rows: pa.Table) -> dict[tuple[int, int], bytes]:
 
 def _positions(recording: pa.ChunkedArray[Any], rows: pa.Table) -> list[tuple[int, int]]:
     return list(zip(recording.to_pylist(), rows.column("position").to_pylist(), strict=True))
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """Return whether a process has not ended; a zombie has, whose parent may read its exit late."""
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def kill_one_of(processes: list[psutil.Process], rng: random.Random) -> int | None:

@@ -1,8 +1,9 @@
 """A producer in a separate process, which keeps a ledger of the offered and the acknowledged rows.
 
-    python -m tests.e2e.producer AERON_DIR STREAM_ID LEDGER FIRST_ID SEED PAUSE
+    python -m tests.e2e.producer AERON_DIR STREAM_ID LEDGER FIRST_ID SEED PAUSE CONTENT
 
-It publishes rows with ids that are never used again until its standard input ends. Each line of the ledger is
+It publishes rows with ids that are never used again until its standard input ends. CONTENT is ``text``, or ``sbe`` for
+the messages of :mod:`tests.sbe_versions`. Each line of the ledger is
 
     offered FIRST COUNT          written before the rows are published
     acked FIRST COUNT            the archive has recorded all rows
@@ -15,6 +16,7 @@ import random
 import select
 import sys
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TextIO
@@ -25,6 +27,7 @@ from aeron_spark.direct.appender import DirectAppender
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.log.writing import Source
 from aeron_spark.options import WriteOptions
+from tests.sbe_versions import encode_message
 
 MAX_ROWS: Final = 16  # of one acknowledgement
 MAX_PADDING: Final = 2500  # bytes; some rows are longer than a frame
@@ -86,19 +89,22 @@ def options_of(aeron_dir: str, stream_id: str) -> WriteOptions:
     )
 
 
-def publish(options: WriteOptions, first: int, count: int, out: TextIO) -> None:
+CONTENTS: Final[dict[str, Callable[[int], bytes]]] = {"text": value_of, "sbe": encode_message}
+
+
+def publish(options: WriteOptions, encode: Callable[[int], bytes], first: int, count: int, out: TextIO) -> None:
     """Publish rows; write them to the ledger before, and the result after it."""
     print(f"offered {first} {count}", file=out)
     try:
         appender = DirectAppender(options, Source("producer"))
-        appender.raw(pa.array([value_of(one) for one in range(first, first + count)], pa.binary()))
+        appender.raw(pa.array([encode(one) for one in range(first, first + count)], pa.binary()))
         appender.finish()
         print(f"acked {first} {count}", file=out)
     except AeronSparkError as error:
         print(f"failed {first} {count} {type(error).__name__}: {' '.join(str(error).split())}", file=out)
 
 
-def main(aeron_dir: str, stream_id: str, ledger: str, first: str, seed: str, pause: str) -> None:
+def main(aeron_dir: str, stream_id: str, ledger: str, first: str, seed: str, pause: str, content: str) -> None:
     """Publish until standard input ends."""
     rng = random.Random(int(seed))
     options = options_of(aeron_dir, stream_id)
@@ -106,7 +112,7 @@ def main(aeron_dir: str, stream_id: str, ledger: str, first: str, seed: str, pau
     with open(ledger, "a", buffering=1, encoding="utf-8") as out:
         while not select.select([sys.stdin], [], [], rng.uniform(0, 2 * float(pause)))[0]:
             count = rng.randint(1, MAX_ROWS)
-            publish(options, row, count, out)
+            publish(options, CONTENTS[content], row, count, out)
             row += count
 
 

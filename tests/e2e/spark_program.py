@@ -20,6 +20,7 @@ from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, StructType
 
 from spark_jobs.session import has_missed_start_deadline
+from tests.e2e import message_tables
 from tests.spark_conf import DELTA, JAVA_OPTIONS, spark_conf
 
 RESPONSE_PREFIX: Final = "@@"  # other lines on standard output are Spark's
@@ -173,6 +174,23 @@ class Program:
             read = read.mapInArrow(holding(hold), read.schema)
         writer = read.writeStream.format("aeron").options(**target).option("checkpointLocation", checkpoint)
         self._begin(name, writer.queryName(name).start)
+        return {}
+
+    def tables(
+        self, name: str, options: dict[str, str], schema: str, label: int, folder: str, checkpoint: str, **trigger: Any
+    ) -> dict[str, Any]:
+        """Start a query from SBE messages into one Delta table a message type; see :mod:`tests.e2e.message_tables`."""
+        if name in self.queries:
+            self.queries.pop(name).stop()
+        rows = message_tables.read_messages(self.spark, options, schema)
+        writer = rows.writeStream.foreachBatch(message_tables.write_tables(name, Path(folder), label))
+        writer = writer.option("checkpointLocation", checkpoint).queryName(name)
+        self._begin(name, (writer.trigger(**trigger) if trigger else writer).start)
+        return {}
+
+    def export(self, table: str, path: str) -> dict[str, Any]:
+        """Write the rows of a Delta table into an Arrow file."""
+        message_tables.export_table(self.spark, table, path)
         return {}
 
     def _run(self, name: str, rows: DataFrame, table: str, checkpoint: str, **trigger: Any) -> dict[str, Any]:
