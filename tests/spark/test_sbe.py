@@ -20,6 +20,7 @@ from tests.aeron.stream_store import rows as staging
 from tests.aeron.streams import Stream
 from tests.sbe_orders import SCHEMA, VERSION_1, encode_heartbeat, encode_order, encode_order_of_version_1
 from tests.sbe_vectors import FOLDER, MISSING, OTHER_SCHEMAS, Vector, as_row, columns_of, read_set, same, schema_of
+from tests.sbe_versions import MESSAGES, VERSION_GAP, encode_message, message_of, row_of, schema_text
 from tests.spark.queries import run_to_end
 from tests.spark.simulated_engine import make_source
 from tests.spark.stream_server import StreamServer, write_frame
@@ -216,6 +217,39 @@ def test_a_streaming_query_goes_on_with_a_newer_schema(
     run_to_end(query(schema_file), tmp_path / "checkpoint", collect("id", "symbol", "desk"))
     assert found == [(1, "ÄBC"), (2, "ÄBC"), (3, "ÄBC", "EU"), (4, "ÄBC", None)]
     stream.close()
+
+
+def test_a_batch_repeated_with_a_newer_schema_has_the_same_messages_of_ten_types(
+    spark: SparkSession, node: NodeHandle, tmp_path: Path
+) -> None:
+    """The batch fails when some types are written. ``tests/e2e/test_sbe_tables.py`` kills such a query at random."""
+    numbers = [version * VERSION_GAP + one for one in range(60) for version in range(3)]
+    stream = publish(node, [encode_message(number) for number in numbers])
+    schema, written = tmp_path / "schema.xml", dict[str, list[dict[str, Any]]]()
+
+    def write(types: int) -> Callable[[DataFrame, int], None]:
+        def write_batch(batch: DataFrame, number: int) -> None:
+            assert number == 0
+            rows = rows_of(batch)
+            for message in MESSAGES[:types]:  # like Delta's txnVersion, setdefault leaves out what is there
+                own = [row[message.name] for row in rows if row["message"] == message.name]
+                written.setdefault(message.name, own)
+            assert types == len(MESSAGES), "the batch fails on purpose"
+
+        return write_batch
+
+    def run(version: int, types: int) -> None:
+        schema.write_text(schema_text(version))
+        options = {**stream.options, "payload": "sbe", "sbeSchema": str(schema), "sbeMessage": "*"}
+        frame = spark.readStream.format("aeron").options(**options, startingOffsets="earliest").load()
+        run_to_end(frame, tmp_path / "checkpoint", write(types))
+
+    with pytest.raises(Exception, match="the batch fails on purpose"):
+        run(1, types=4)
+    run(3, types=len(MESSAGES))
+    for index, message in enumerate(MESSAGES):
+        wanted = [row_of(number, 1 if index < 4 else 3) for number in numbers if message_of(number) == message]
+        assert written[message.name] == wanted, message.name
 
 
 def test_the_columns_are_known_without_a_jvm(schema_file: Path) -> None:
