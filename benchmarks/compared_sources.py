@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 
 from benchmarks.corpora import Corpus
 from benchmarks.flight_client import flight_batches
-from benchmarks.raw_batches import repeated_batch
+from benchmarks.raw_batches import repeated_batch, repeated_file
 
 RAW_COLUMNS: Final = (
     "value BINARY, channel STRING, streamId INT, sessionId INT, recordingId BIGINT, position BIGINT, "
@@ -106,6 +106,31 @@ def prebuilt_batches(schema: pa.Schema, rows: int, options: dict[str, int]) -> I
     return repeated_batch(corpus, options["batch"], schema)
 
 
+class PrebuiltFile(DataSource):
+    """Gives Spark the batch of an Arrow file again and again; needs a schema. Options: ``file``, ``rows`` in total."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "prebuilt_file"
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return PrebuiltFileReader(self.options["file"], int(self.options["rows"]), schema)
+
+
+class PrebuiltFileReader(DataSourceReader):
+    def __init__(self, file: str, rows: int, schema: StructType) -> None:
+        self.file = file
+        self.rows = rows
+        self.schema = schema
+
+    def partitions(self) -> list[InputPartition]:
+        return split_rows(self.rows, 1)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, PrebuiltPartition)
+        return repeated_file(self.file, partition.rows, to_arrow_schema(self.schema, timezone="UTC"))
+
+
 class Flight(DataSource):
     """Reads all rows of a Flight server (:mod:`benchmarks.flight_server`) in one task. Option: ``port``."""
 
@@ -170,3 +195,6 @@ class DiscardingWriter(DataSourceArrowWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         pass
+
+
+ALL: Final = (Prebuilt, PrebuiltFile, Flight, Discard)

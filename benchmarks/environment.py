@@ -155,7 +155,7 @@ def benchmark_environment(*, quick: bool, rounds: int) -> Iterator[Environment]:
         try:
             spark = start_spark(folder, memory="1g" if quick else "3g")
             at_end.callback(stop_spark, spark)
-            for source in (compared_sources.Prebuilt, compared_sources.Discard, compared_sources.Flight):
+            for source in compared_sources.ALL:
                 spark.dataSource.register(source)
             with node.ensure(aeron_dir) as handle:
                 yield Environment(spark, handle, folder, quick, rounds=rounds)

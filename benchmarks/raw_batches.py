@@ -45,10 +45,19 @@ def corpus_batches(corpus: Corpus, batch_rows: int, schema: pa.Schema = SCHEMA) 
 
 def repeated_batch(corpus: Corpus, batch_rows: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield as many rows as the corpus has: slices of its first batch, which is built once."""
-    rows, batch_rows = corpus.rows, min(corpus.rows, batch_rows)
-    if rows == 0:
-        return
-    batch = next(corpus_batches(corpus, batch_rows, schema))
+    if corpus.rows:
+        yield from repeated(next(corpus_batches(corpus, min(corpus.rows, batch_rows), schema)), corpus.rows)
+
+
+def repeated_file(path: str, rows: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield ``rows`` rows: slices of the only batch of an Arrow file, with the columns of ``schema``."""
+    with pa.ipc.open_file(path) as file:
+        batch = file.read_all().combine_chunks().select(schema.names).cast(schema).to_batches()[0]
+    yield from repeated(batch, rows)
+
+
+def repeated(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
+    """Yield ``rows`` rows: slices of a batch with rows."""
     while rows > 0:
-        yield batch if rows >= batch_rows else batch.slice(0, rows)
-        rows -= batch_rows
+        yield batch if rows >= batch.num_rows else batch.slice(0, rows)
+        rows -= batch.num_rows

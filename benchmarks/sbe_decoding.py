@@ -16,9 +16,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
+from pyspark.sql.types import StructType
 
 import aeron_spark
 from aeron_spark.aeron.jvm import classpath
+from aeron_spark.aeron.row_sources import BATCH_BYTES
 from benchmarks.comparison import MEGABYTE, Comparison, Program, compare
 from benchmarks.datasets import drain, kafka_options
 from benchmarks.environment import JAVA_COMMAND, JAVA_SOURCE, Environment
@@ -32,8 +35,9 @@ QUICK_MESSAGES: Final = 20_000
 TWO_COLUMNS: Final = ("symbol", "price")
 TWO_COLUMNS_SCHEMA: Final = "symbol STRING, price DECIMAL(19,8)"
 TOTALS: Final = ("count(*)", "sum(tradeId)", "sum(price)", "sum(sequence)")
+CEILING: Final = "prebuilt batches of the columns"
 DECODED: Final = 1 << 14  # messages of a call of the decoder
-CALLS, WARM_CALLS = 60, 30
+CALLS, WARM_CALLS = 300, 1_500  # some seconds each: the JVM compiles the loops in the background
 TIMEOUT_S: Final = 300.0
 MILLIONS_OF_ONE_CORE: Final = "million messages a second of one core"
 TRADE_ID_FIELD: Final = 6
@@ -65,14 +69,29 @@ def run(env: Environment) -> Iterator[Figure]:
         written.write.format("aeron").options(**record).mode("append").save()
         consume = kafka_options(broker, topic, TUNED_READING)
         _check(env, messages, stream, consume)
+        batch = _prebuilt_batch(env, stream)
         for columns in ((), TWO_COLUMNS):
-            yield from _figures(env, messages, stream, consume, columns)
+            yield from _figures(env, messages, stream, consume, batch, columns)
     yield from _decoder_figures(env)
 
 
 def _own_frame(env: Environment, stream: Mapping[str, str], columns: tuple[str, ...]) -> Any:
     reader = env.spark.read.format("aeron").options(**stream, payload="sbe", sbeSchema=SCHEMA_XML, sbeMessage="Trade")
     return (reader.schema(TWO_COLUMNS_SCHEMA) if columns else reader).load()
+
+
+def _prebuilt_batch(env: Environment, stream: Mapping[str, str]) -> str:
+    """Write as many decoded rows as a batch of the connector has to an Arrow file; return its path."""
+    path = env.folder / "trades.arrow"
+    rows = _own_frame(env, stream, ()).limit(BATCH_BYTES // MESSAGE_BYTES).toArrow()
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, rows.schema) as writer:
+        writer.write_table(rows)
+    return str(path)
+
+
+def _prebuilt_frame(env: Environment, batch: str, messages: int, columns: tuple[str, ...], schema: StructType) -> Any:
+    reader = env.spark.read.format("prebuilt_file").option("file", batch).option("rows", messages)
+    return reader.schema(TWO_COLUMNS_SCHEMA if columns else schema).load()
 
 
 def _raw_reader(env: Environment, stream: Mapping[str, str]) -> Any:
@@ -106,8 +125,10 @@ def _check(env: Environment, messages: int, stream: Mapping[str, str], consume: 
 
 
 def _figures(
-    env: Environment, messages: int, stream: Mapping[str, str], consume: Mapping[str, str], columns: tuple[str, ...]
-) -> Iterator[Figure]:
+    env: Environment, messages: int, stream: Mapping[str, str], consume: Mapping[str, str], batch: str,
+    columns: tuple[str, ...],
+) -> Iterator[Figure]:  # fmt: skip
+    schema = _own_frame(env, stream, ()).schema
     tuned = settings_text(TUNED_READING)
     if columns:
         others = [
@@ -121,6 +142,11 @@ def _figures(
     programs = [
         Program("aeron-spark", lambda: drain(_own_frame(env, stream, columns)), "payload=sbe, defaults"),
         *others,
+        Program(
+            CEILING,
+            lambda: drain(_prebuilt_frame(env, batch, messages, columns, schema)),
+            "decoded rows, again and again",
+        ),
         Program(
             "Kafka, tuned, with from_sbe",
             lambda: drain(_kafka_frame(env, consume, columns)),
@@ -179,8 +205,6 @@ def time_reference(folder: Path, rounds: int, jars: Path = REFERENCE_JARS) -> li
 
 def time_decoder(columns: list[str], rounds: int) -> list[float]:
     """Return the decoded messages of each round, in millions a second of this thread's processor time."""
-    import pyarrow as pa
-
     from aeron_spark.aeron.sbe_decoder import SbeDecoder
     from aeron_spark.sbe.compiler import load_schema
     from aeron_spark.sbe.settings import SbeSettings

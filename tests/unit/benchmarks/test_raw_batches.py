@@ -15,7 +15,7 @@ from benchmarks.corpora import Corpus
 from benchmarks.flight_client import flight_batches
 from benchmarks.flight_server import PrebuiltServer
 from benchmarks.programs import run_program
-from benchmarks.raw_batches import SCHEMA, corpus_batches, repeated_batch
+from benchmarks.raw_batches import SCHEMA, corpus_batches, repeated_batch, repeated_file
 
 CORPUS = Corpus("mixed", 5, 40, 1_000)
 VALUE = pa.schema([("value", pa.binary())])
@@ -90,3 +90,12 @@ def test_a_worker_needs_no_package_to_make_the_batches(tmp_path: Path) -> None:
     command = [sys.executable, "-I", "-c", program]
     completed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert completed.stdout.strip() == "1000", completed.stderr
+
+
+def test_the_batch_of_a_file_is_repeated_with_the_wanted_columns(tmp_path: Path) -> None:
+    path = str(tmp_path / "batch.arrow")
+    written = pa.table({"a": [1, 2, 3], "b": ["x", "y", "z"]})
+    with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, written.schema) as writer:
+        writer.write_table(written)
+    batches = list(repeated_file(path, 7, pa.schema([("b", pa.string())])))
+    assert [batch.to_pydict() for batch in batches] == [{"b": ["x", "y", "z"]}] * 2 + [{"b": ["x"]}]
