@@ -51,7 +51,8 @@ def test_a_value_that_does_not_fit_fails_the_write_and_nothing_becomes_visible(
     options = server.options(server.create_stream(1))
     write_frame(orders(spark), options, **SBE)
     wrong = orders(spark).selectExpr("id", "price", "side", "repeat('x', CAST(id AS INT)) AS symbol", "desk")
-    with pytest.raises(Exception, match=r"row \d+ of Spark partition \d+, column 'symbol': 'xxxxxxx'"):
+    # Of several tasks, any may fail first.
+    with pytest.raises(Exception, match=r"row \d+ of Spark partition \d+, column 'symbol': 'x{7,}"):
         write_frame(wrong, options, **SBE)
     assert same_rows(spark, options)
 
