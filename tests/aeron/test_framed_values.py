@@ -14,7 +14,7 @@ from aeron_spark.aeron.framed_values import FramedDecoder, encode_values
 from aeron_spark.wire import values as in_python
 from aeron_spark.wire.chunk import Content, Header, encode
 from aeron_spark.wire.values import FIELDS, Values
-from tests.unit.wire.test_chunk import LITERAL, LITERAL_HEADER, changed
+from tests.unit.wire.test_chunk import DAMAGED, LITERAL, LITERAL_HEADER
 
 HEADER = Header(Content.BYTES, 0, published_ns=77, batch=4, partition=2, writer="writer-1")
 
@@ -99,28 +99,7 @@ def test_values_with_long_offsets_are_encoded_in_python(java: list[str]) -> None
     assert java == []
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
-        b"",
-        LITERAL[:71],
-        LITERAL[:80],
-        b"raw bytes of another program, longer than the header of a chunk ..............",
-        bytes(200),
-        changed(0, bytes(8)),
-        changed(4, b"\x02"),
-        changed(5, b"\x02"),
-        changed(6, b"\x01"),
-        changed(6, b"\x07"),
-        changed(12, b"\x02"),
-        changed(16, bytes(8)),
-        changed(24, b"\x04"),
-        changed(32, b"\x01"),
-        changed(72, b"\xff"),
-        changed(72, b"\xed\xa0\x80"),  # half of a surrogate pair
-        LITERAL[:-1] + b"0",
-    ],
-)
+@pytest.mark.parametrize("message", DAMAGED)
 def test_decoding_stops_before_a_message_that_is_not_a_whole_valid_value(message: bytes) -> None:
     before, after = encode(replace(HEADER, total=1), b"1"), encode(replace(HEADER, total=1), b"3")
     messages = binary(before, message, after)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pytest
@@ -63,6 +63,28 @@ def changed(at: int, data: bytes, message: bytes = LITERAL) -> bytes:
     result = message[:at] + data + message[at + len(data) :]
     crc = zlib.crc32(result[12:], zlib.crc32(result[:8]))
     return result[:8] + crc.to_bytes(4, "little") + result[12:]
+
+
+# Messages that are not a whole valid value.
+DAMAGED: Final = (
+    b"",
+    LITERAL[:71],
+    LITERAL[:80],
+    b"raw bytes of another program, longer than the header of a chunk ..............",
+    bytes(200),
+    changed(0, bytes(8)),
+    changed(4, b"\x02"),
+    changed(5, b"\x02"),
+    changed(6, b"\x01"),
+    changed(6, b"\x07"),
+    changed(12, b"\x02"),
+    changed(16, bytes(8)),
+    changed(24, b"\x04"),
+    changed(32, b"\x01"),
+    changed(72, b"\xff"),
+    changed(72, b"\xed\xa0\x80"),  # half of a surrogate pair
+    LITERAL[:-1] + b"0",
+)
 
 
 def test_a_literal_message_is_encoded_and_decoded() -> None:

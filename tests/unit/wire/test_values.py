@@ -16,7 +16,7 @@ from aeron_spark.wire import values as values_module
 from aeron_spark.wire.chunk import Content, Header, decode, encode
 from aeron_spark.wire.groups import Group, Reassembler, split
 from aeron_spark.wire.values import FIELDS, Run, Values, decode_values, encode_values, read_groups, runs, value_at
-from tests.unit.wire.test_chunk import LITERAL, LITERAL_HEADER, changed
+from tests.unit.wire.test_chunk import DAMAGED, LITERAL, LITERAL_HEADER
 
 HEADER = Header(Content.BYTES, 0, published_ns=77, batch=4, partition=2, writer="writer-1")
 
@@ -83,26 +83,7 @@ def test_messages_of_several_writers_keep_their_writers() -> None:
     assert found.fields["row"].to_pylist() == [0, 1, 2, 3, 4]
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
-        b"",
-        LITERAL[:71],
-        LITERAL[:80],
-        b"raw bytes of another program, longer than the header of a chunk ..............",
-        changed(0, bytes(8)),
-        changed(4, b"\x02"),
-        changed(5, b"\x02"),
-        changed(6, b"\x01"),
-        changed(6, b"\x07"),
-        changed(12, b"\x02"),
-        changed(16, bytes(8)),
-        changed(24, b"\x04"),
-        changed(32, b"\x01"),
-        changed(72, b"\xff"),
-        LITERAL[:-1] + b"0",
-    ],
-)
+@pytest.mark.parametrize("message", DAMAGED)
 def test_decoding_stops_before_a_message_that_is_not_a_whole_valid_value(message: bytes) -> None:
     before, after = encode(replace(HEADER, total=1), b"1"), encode(replace(HEADER, total=1), b"3")
     messages = binary(before, message, after)
