@@ -17,7 +17,7 @@ class BusyMachineError(RuntimeError):
 def wait_for_quiet(
     load: Callable[[], float], clock: Callable[[], float], sleep: Callable[[float], None], wait_s: float = WAIT_S
 ) -> float:
-    """Return the load as soon as it is within the limit.
+    """Wait until the load is within the limit, and return it.
 
     Raises BusyMachineError if it is not within ``wait_s`` seconds.
     """

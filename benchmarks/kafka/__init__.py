@@ -1,1 +1,1 @@
-"""Kafka as a peer: a broker of its own, certificates, topics, and the settings of Spark's Kafka source and sink."""
+"""Kafka as a peer: a broker that the benchmarks start, certificates, and settings of Spark's Kafka source and sink."""

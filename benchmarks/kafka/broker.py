@@ -1,4 +1,4 @@
-"""Runs a Kafka broker in KRaft mode, from the jars that ``make bench`` fetches, in a folder of its own."""
+"""Runs a Kafka broker in KRaft mode, from the jars that ``make bench`` fetches, in a new folder."""
 
 from __future__ import annotations
 

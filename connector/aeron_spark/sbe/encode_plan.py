@@ -120,7 +120,7 @@ def encode_plan(columns: MessageColumns, given: pa.Schema) -> EncodePlan:
     if not columns.is_flat:
         raise OptionError(
             "rows of one message type are written, and option 'sbeMessage' has several",
-            remedy="Name one message, and write each type with a query of its own.",
+            remedy="Name one message type, and write each type with a separate query.",
         )
     (message,) = columns.messages
     known = columns.columns_of(message.name)
