@@ -41,6 +41,8 @@ ENDING_SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)  # how Spark ends its Py
 
 OWN_SIGNALS: Final = "-Xrs"  # the JVM installs no signal handlers
 
+SHORT_USE: Final = "-XX:TieredStopAtLevel=1"  # only the compiler that compiles quickly
+
 # A small heap is enough: rows are in Arrow memory, and logs are mapped. Java collects old objects only when their part
 # of the heap is full. Each closed connection leaves some kilobytes there, so that part begins at 16 MiB, not at 85.
 HEAP: Final = ("-Xmn40m", "-Xms56m", "-Xmx128m")
@@ -50,6 +52,8 @@ _lock = ProcessLock()
 _is_starting = False  # a JVM does not survive a fork during its start either
 
 _started_in: int | None = None  # process id
+
+_is_short_use = False  # whether the process will end after a few calls
 
 _keeps_signals = False  # whether the JVM must leave all signals to the program
 
@@ -84,6 +88,8 @@ def start(*extra: str) -> None:
             check_version(library)
             if _keeps_signals:
                 extra = (*extra, OWN_SIGNALS)
+            if _is_short_use:
+                extra = (*extra, SHORT_USE)
             handled = [number for number in ENDING_SIGNALS if is_handled(number)]
             with preserved_handlers(handled), _starting():
                 # With interrupt=False JPype would install its own SIGINT handler, which does not wake waiting threads.
@@ -121,6 +127,12 @@ def keep_signals() -> None:
     """Let the JVM, which must not have been started yet, leave all signals to the program."""
     global _keeps_signals
     _keeps_signals = True
+
+
+def expect_short_use() -> None:
+    """Let the JVM, which must not have been started yet, start in less time and run long programs more slowly."""
+    global _is_short_use
+    _is_short_use = True
 
 
 def call_before_end(call: Callable[[], None]) -> None:

@@ -57,6 +57,8 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "top": Command("driver_stats", "top", "Watch the media driver's streams, or a server's connections and streams."),
 }
 
+SHORT_COMMANDS: Final = frozenset({"ping", "recordings", "streams"})  # use their JVM for a few calls
+
 
 class SuggestingGroup(click.Group):
     """A command group whose error for an unknown command names the nearest known one."""
@@ -112,11 +114,16 @@ def _print_version(ctx: click.Context, parameter: click.Parameter, is_set: bool)
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version,
     help="Print the version and exit.",
 )  # fmt: skip
-def cli() -> None:
+@click.pass_context
+def cli(context: click.Context) -> None:
     """Send and receive Aeron streams, manage them, and operate their media driver, archive and server.
 
     'aeron-spark COMMAND --help' explains a command. Most commands take --json: one JSON object per line.
     """
+    if context.invoked_subcommand in SHORT_COMMANDS:
+        from aeron_spark.aeron import jvm
+
+        jvm.expect_short_use()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
