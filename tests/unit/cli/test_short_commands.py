@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-
 import jpype
 import pytest
 
 from aeron_spark.aeron import jvm
 from aeron_spark.cli.main import COMMANDS, SHORT_COMMANDS, main
-
-PROGRAM = """
-import json
-from aeron_spark.aeron import jvm
-{before}
-runtime = jvm.jclass("java.lang.management.ManagementFactory").getRuntimeMXBean()
-print(json.dumps([str(argument) for argument in runtime.getInputArguments()]))
-"""
 
 
 def jvm_arguments(monkeypatch: pytest.MonkeyPatch, line: str) -> list[str]:
@@ -31,6 +19,8 @@ def jvm_arguments(monkeypatch: pytest.MonkeyPatch, line: str) -> list[str]:
 
     for name, value in (("_is_short_use", False), ("_keeps_signals", False), ("_started_in", None)):
         monkeypatch.setattr(jvm, name, value)
+    for name, result in (("classpath", []), ("find_library", "libjvm.so"), ("check_version", None)):
+        monkeypatch.setattr(jvm, name, lambda *_, result=result: result)
     monkeypatch.setattr(jpype, "isJVMStarted", lambda: False)
     monkeypatch.setattr(jpype, "startJVM", record)
     assert main([*line.split(), "--help"]) == 0
@@ -46,11 +36,3 @@ def test_only_short_commands_start_a_jvm_with_the_quick_compiler(monkeypatch: py
 
 def test_the_names_are_those_of_commands() -> None:
     assert set(COMMANDS) >= SHORT_COMMANDS
-
-
-@pytest.mark.parametrize("before", ["", "jvm.expect_short_use()"])
-def test_java_accepts_the_argument(before: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM.format(before=before)], capture_output=True, text=True, timeout=60, check=True
-    )
-    assert (jvm.SHORT_USE in json.loads(done.stdout)) == bool(before)
