@@ -263,10 +263,7 @@ class BenchmarkClients(BenchmarkEndpoint):
         def open_transport() -> AeronClientTransport:
             return AeronClientTransport(self.aeron, address, idle=self.idle)
 
-        is_ipc = media == "ipc"
-        return Client(
-            ClientRunner(open_transport, name, store or self.store, settings, BenchmarkConnection, is_ipc=is_ipc)
-        )
+        return Client(ClientRunner(open_transport, name, store or self.store, settings, BenchmarkConnection))
 
 
 def main(role: str, *arguments: str) -> None:

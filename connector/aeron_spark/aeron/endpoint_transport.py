@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -178,7 +178,8 @@ _EMPTY = pa.py_buffer(b"")
 class AeronClientTransport:
     """Implements ``transport.api.ClientTransport`` for the server at ``address``.
 
-    ``ports`` are the client's local ports; the system chooses them if it is None.
+    Each new path uses the driver's shared memory instead if ``shares_memory()``: the server may have begun or ended to
+    listen there. ``ports`` are the client's local ports; the system chooses them if it is None.
     """
 
     def __init__(
@@ -190,16 +191,26 @@ class AeronClientTransport:
         ports: ClientPorts | None = None,
         idle: str = "backoff",
         max_message: int = BULK_MESSAGE_BYTES,
+        shares_memory: Callable[[], bool] = lambda: False,
     ) -> None:
         self.client = client
         self.address = endpoint_channels.check_address(address, own=False)
+        """The address to which the newest path leads."""
+        self._given_address = self.address
+        self._shares_memory = shares_memory
         self.inbox = AeronInbox(client, idle=idle, max_message=max_message, event_bytes=CLIENT_EVENT_BYTES)
         self._channel_settings = ChannelSettings() if channel_settings is None else channel_settings
         self._ports = ports
         self._publications: set[AeronPublication] = set()
 
+    @property
+    def is_ipc(self) -> bool:
+        """Whether the newest path uses shared memory, and so the links that follow it."""
+        return self.address.media == "ipc"
+
     def open_path(self) -> ChannelPair:
         """Open the channel pair of a handshake, with a new Aeron session id."""
+        self.address = ServerAddress("ipc") if self._shares_memory() else self._given_address
         channel = endpoint_channels.response_in(self.address, self._ports, self._channel_settings)
         token = self.inbox.add(
             channel, endpoint_channels.response_stream(self.address), HANDSHAKE_MAX_BYTES, drop_fragmented=True

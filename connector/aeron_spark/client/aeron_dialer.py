@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import socket
 import threading
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -24,7 +26,7 @@ from aeron_spark.keys.stores import FilePeerStore, KeyPaths
 from aeron_spark.node import NodeHandle
 from aeron_spark.options import ClientOptions
 from aeron_spark.protocol.access import PeerStore, ServerName
-from aeron_spark.transport.api import ServerAddress
+from aeron_spark.transport.addresses import ip_of
 
 
 class AeronDialer:
@@ -35,7 +37,7 @@ class AeronDialer:
 
     def __init__(
         self, options: ClientOptions, settings: ClientSettings, store: PeerStore, handle: NodeHandle,
-        server: ServerAddress, deadline: float | None,
+        deadline: float | None,
     ) -> None:  # fmt: skip
         self.settings: Final = settings
         """The settings of the client."""
@@ -43,7 +45,6 @@ class AeronDialer:
         """The key store of the client."""
         self._options: Final = options
         self._node = handle
-        self._address: Final = server
         self._deadline = deadline
         self._leases: list[ClientLease] = []
         self._lock: Final = threading.Lock()  # close() can be called during a later dial()
@@ -62,22 +63,20 @@ class AeronDialer:
         settings, peers = ClientSettings.of(parsed), store or _peer_store(parsed)
         handle = node.ensure(parsed.aeron_dir, timeout=_seconds_until(deadline))
         try:
-            return cls(parsed, settings, peers, handle, _server_address(parsed, handle.aeron_dir), deadline)
+            if parsed.ipc == "only":
+                _require_shared_memory(handle.aeron_dir)
+            return cls(parsed, settings, peers, handle, deadline)
         except BaseException:
             handle.close()
             raise
 
     @property
-    def is_ipc(self) -> bool:
-        """Whether the client connects over shared memory."""
-        return self._address.media == "ipc"
-
-    @property
     def server_name(self) -> ServerName:
-        """The name under which key stores know the server."""
-        if self.is_ipc:
+        """The name under which key stores know the server: its address, also if shared memory leads to it."""
+        address = self._options.server_address
+        if address.media == "ipc":
             return ipc_server(Path(self._node.aeron_dir))
-        return network_server(self._address.host, self._address.data_port)
+        return network_server(address.host, address.data_port)
 
     def dial(self) -> AeronClientTransport:
         """Open a transport; start the media driver if it does not run. Raises EndedError after ``close``."""
@@ -97,14 +96,16 @@ class AeronDialer:
             self._leases.append(lease)
             former, self._node = self._node, fresh
         former.close()
-        channel_settings = self.settings.link.channel_settings
+        options, channel_settings = self._options, self.settings.link.channel_settings
+        may_be_ipc = options.ipc == "only" or (options.ipc == "auto" and is_own_address(options.server_address.host))
         return AeronClientTransport(
             lease.client,
-            self._address,
+            options.server_address,
             channel_settings=channel_settings,
-            ports=self._options.bind,
-            idle=self._options.idle,
-            max_message=channel_settings.for_bulk_link(is_ipc=self.is_ipc).max_message,
+            ports=options.bind,
+            idle=options.idle,
+            max_message=channel_settings.for_bulk_link(is_ipc=may_be_ipc).max_message,
+            shares_memory=partial(_shares_memory, options, fresh.aeron_dir) if may_be_ipc else lambda: False,
         )
 
     def close(self, is_loop_ended: bool) -> None:
@@ -129,7 +130,7 @@ def make_runner(
     try:
         return ClientRunner(
             dialer.dial, dialer.server_name, dialer.store, dialer.settings, connection_class,
-            is_ipc=dialer.is_ipc, on_closed=dialer.close,
+            on_closed=dialer.close,
         )  # fmt: skip
     except BaseException:
         dialer.close(is_loop_ended=True)
@@ -141,20 +142,35 @@ def _seconds_until(deadline: float | None) -> float:
     return node.START_TIMEOUT if deadline is None else max(0.0, deadline - time.monotonic())
 
 
-def _server_address(options: ClientOptions, aeron_dir: str) -> ServerAddress:
-    """Return the shared memory's address if the wanted server says that it listens there, else that of the options."""
-    if options.ipc == "never" or not options.may_be_ipc:
-        return options.server_address
+def _shares_memory(options: ClientOptions, aeron_dir: str) -> bool:
+    """Whether a client's next path uses the driver's shared memory: the wanted server says that it listens there."""
+    if options.ipc == "only":
+        return True
     ports = ports_of_server(aeron_dir)
-    if options.ipc == "only" and ports is None:
+    return ports is not None and options.server_address.data_port in ports
+
+
+def is_own_address(host: str) -> bool:
+    """Whether ``host`` is an IP address of this machine. No name is looked up."""
+    address = ip_of(host)
+    if address is None or address.is_loopback:
+        return address is not None
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((str(address), 0))
+        except OSError:
+            return False
+    return True
+
+
+def _require_shared_memory(aeron_dir: str) -> None:
+    if ports_of_server(aeron_dir) is None:
         raise ConnectError(
             f"no server listens over the shared memory of the media driver in {aeron_dir}, and without an address "
             "fallback is unavailable",
-            remedy="Give host:port, or start the server on the same aeronDir with ipc=true.",
+            remedy="Give host:port, or start the server on the same aeronDir with ipc=always.",
         )
-    if options.ipc == "only" or (ports is not None and options.server_address.data_port in ports):
-        return ServerAddress(media="ipc")
-    return options.server_address
 
 
 def _peer_store(options: ClientOptions) -> PeerStore:

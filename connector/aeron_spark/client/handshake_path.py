@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from aeron_spark.errors import AeronSparkError
+from aeron_spark.errors import AeronSparkError, ConnectError
 from aeron_spark.transport.api import ChannelPair
 
 
@@ -49,3 +49,11 @@ class HandshakePath:
         """Return the number of the publication with this Aeron session id."""
         found = (n for n, one in self.publications.items() if one.pair.publication.session_id == session_id)
         return next(found, None)
+
+
+def not_opened(what: str, reason: str) -> ConnectError:
+    """Return the error of a path or a link that Aeron could not open."""
+    return ConnectError(
+        f"{what} could not be opened: {reason}",
+        remedy="Check the server's host and port, and the option 'bind'. 'aeron-spark doctor' checks this machine.",
+    )

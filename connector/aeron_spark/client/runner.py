@@ -10,10 +10,11 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import wait as futures_wait
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Final, TypeVar
 
-from aeron_spark.client.handshake_path import HandshakePath, PathPublication
+from aeron_spark.client.handshake_path import HandshakePath, PathPublication, not_opened
 from aeron_spark.client.settings import ClientSettings
 from aeron_spark.client.state_listeners import StateListeners
 from aeron_spark.connection.connection import Connection
@@ -83,7 +84,7 @@ class ClientRunner:
     def __init__(
         self, dial: Callable[[], ClientTransport], server: ServerName, store: PeerStore,
         settings: ClientSettings | None = None, connection_class: type[Connection] = Connection, *,
-        is_ipc: bool = False, data_port: int = 0, on_closed: Callable[[bool], object] = lambda is_loop_ended: None,
+        data_port: int = 0, on_closed: Callable[[bool], object] = lambda is_loop_ended: None,
     ) -> None:  # fmt: skip
         """Open the transport. ``data_port`` is the server's, for a server name without one.
 
@@ -94,17 +95,14 @@ class ClientRunner:
         self.runtime: Final = Runtime("aeron-spark-client", self.settings.link)
         self.server: Final = server
         self.store: Final = store
-        self.machine: Final = ClientMachine(
-            server, self.settings.policy(is_ipc=is_ipc), store.identity(), secrets.token_bytes
-        )
+        self.machine: Final = ClientMachine(server, self.settings.policy(), store.identity(), secrets.token_bytes)
         """Other threads read its properties only."""
         self.transport = dial()
         """The transport that is open now."""
         self._state_listeners: Final = StateListeners(self.runtime)
         self._dial: Final = dial
         self._connection_class: Final = connection_class
-        self._is_ipc: Final = is_ipc
-        self._port: Final = 0 if is_ipc else data_port or server.port
+        self._port: Final = data_port or server.port
         self._by_session: dict[int, ConnectionRunner] = {}
         self._path: HandshakePath | None = None
         self._link: _OpenLink | None = None
@@ -318,7 +316,7 @@ class ClientRunner:
             case ImageUnavailable():
                 self._handle_event(e.PathLost(path.number), now)
             case SubscriptionFailed():
-                self._handle_event(e.PathFailed(path.number, self._not_opened("a path to", event.reason)), now)
+                self._handle_event(e.PathFailed(path.number, not_opened(f"a path to {self.server}", event.reason)), now)
             case _:
                 pass
 
@@ -329,13 +327,15 @@ class ClientRunner:
         """
         for number, one in path.publications.items():
             if one.pair.publication.failure:
-                path.failed[number] = self._not_opened("a path to", one.pair.publication.failure)
+                path.failed[number] = not_opened(f"a path to {self.server}", one.pair.publication.failure)
         for number, error in list(path.failed.items()):
             if self._path is path:
                 self._handle_event(e.PublicationFailed(path.number, number, error), now)
         if self._path is path and not path.is_ready and path.is_connected:
             path.is_ready = True
-            self._handle_event(e.PathReady(path.number, path.first_publication), now)
+            self._handle_event(
+                e.PathReady(path.number, path.first_publication, expects_retry=not self.transport.is_ipc), now
+            )
         is_waiting = False
         for one in path.publications.values():
             if one.unsent:
@@ -346,9 +346,7 @@ class ClientRunner:
     # Connections and links.
 
     def _make_connection(self, effect: e.MakeConnection) -> ClientEvent:
-        host = "" if self._is_ipc else self.server.host
-        tag, changed = self.settings.tag, effect.key_changed
-        peer = PeerInfo(effect.server_key, tag, host, self._port, self._is_ipc, changed)
+        peer = self._on_path(PeerInfo(effect.server_key, self.settings.tag, key_changed=effect.key_changed))
         try:
             self._by_session[effect.session] = ConnectionRunner(
                 self.runtime, peer, effect.number, self._connection_class
@@ -388,7 +386,7 @@ class ClientRunner:
         if ends.is_verified:
             return False
         if ends.pair.publication.failure:
-            error = self._not_opened("a link with", ends.pair.publication.failure)
+            error = not_opened(f"a link with {self.server}", ends.pair.publication.failure)
             self._handle_event(e.LinkFailed(link.number, error), now)
             return False
         if link.has_offered_open:
@@ -401,12 +399,19 @@ class ClientRunner:
     def _attach(self, effect: e.Attach, now: float) -> ClientEvent:
         connection, link = self._by_session[effect.session], self._link
         assert link is not None  # its first frame was just verified
+        connection.peer = self._on_path(connection.peer)
         try:
             connection.sender.attach(link.ends, effect.received, now)
         except AeronSparkError as error:
             return e.SessionFailed(effect.session, error)
         connection.sender.flush()
         return e.Attached(effect.session)
+
+    def _on_path(self, peer: PeerInfo) -> PeerInfo:
+        """Return the server's description with the address at which the newest path has reached it."""
+        is_ipc = self.transport.is_ipc
+        host, port = ("", 0) if is_ipc else (self.server.host, self._port)
+        return replace(peer, address=host, port=port, is_ipc=is_ipc)
 
     def _notify(self, effect: e.Notify) -> None:
         connection = self._by_session[effect.session]
@@ -583,12 +588,6 @@ class ClientRunner:
 
     def _number_of(self, link: LinkEnds) -> int | None:
         return self._link.number if self._link is not None and self._link.ends is link else None
-
-    def _not_opened(self, what: str, reason: str) -> ConnectError:
-        return ConnectError(
-            f"{what} {self.server} could not be opened: {reason}",
-            remedy="Check the server's host and port, and the option 'bind'. 'aeron-spark doctor' checks this machine.",
-        )
 
 
 def _to_package_error(error: Exception) -> AeronSparkError:

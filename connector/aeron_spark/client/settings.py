@@ -36,13 +36,12 @@ class ClientSettings:
     reconnect: bool = ClientOptions.reconnect
     psk: bytes | None = field(default=None, repr=False)
 
-    def policy(self, *, is_ipc: bool) -> ClientPolicy:
+    def policy(self) -> ClientPolicy:
         """Return the settings of the client's machine."""
         times = self.link.times
         return ClientPolicy(
             tag=self.tag,
             reconnect=self.reconnect,
-            expects_retry=not is_ipc,
             server_key=self.server_key,
             trust_first_use=self.trust_first_use,
             validate=self.validate,

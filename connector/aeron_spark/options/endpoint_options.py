@@ -26,7 +26,6 @@ from aeron_spark.protocol.rpc_dispatch import CALL_BYTES, MAX_RUNNING
 from aeron_spark.protocol.rpc_objects import MAX_OBJECTS
 from aeron_spark.protocol.session import BUFFER_BYTES
 from aeron_spark.protocol.transfers import MAX_MEMORY_BYTES, MAX_SPILLED_BYTES, MAX_TRANSFERS, MEMORY_LIMIT
-from aeron_spark.transport.addresses import ip_of
 from aeron_spark.transport.api import LINK_TERM_BYTES, MAX_MESSAGE_BYTES, MTU_BYTES, ServerAddress
 from aeron_spark.transport.channel_parameters import FRAME_ALIGNMENT, MTU_MAX_BYTES, TERM_MAX_BYTES, TERM_MIN_BYTES
 from aeron_spark.transport.endpoint_channels import EndpointAddress, server_address
@@ -378,14 +377,6 @@ class ClientOptions(EndpointOptions, where=CLIENT):
                 remedy="Give one media driver.",
             )
         return replace(self, ipc="only", aeron_dir=self.aeron_dir or address.aeron_dir)
-
-    @property
-    def may_be_ipc(self) -> bool:
-        """Whether the connection may use shared memory: the server's address is of this machine."""
-        if self.ipc == "only":
-            return True
-        address = ip_of(self.server_address.host)
-        return address is not None and address.is_loopback
 
 
 def flags_of(endpoint: type[EndpointOptions]) -> tuple[Option, ...]:

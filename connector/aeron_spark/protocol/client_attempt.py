@@ -26,14 +26,12 @@ from aeron_spark.protocol.frame_cipher import KeyLimits
 class ClientPolicy:
     """Settings of a client machine. Times are in seconds.
 
-    ``reconnect``: resume the session when its link is lost. ``expects_retry``: the server answers the first HELLO with
-    a cookie, as servers do over the network, so the machine opens the next publication in advance. ``server_key``,
-    ``trust_first_use`` and ``validate`` are as for :class:`ServerKeyVerifier`.
+    ``reconnect``: resume the session when its link is lost. ``server_key``, ``trust_first_use`` and ``validate`` are
+    as for :class:`ServerKeyVerifier`.
     """
 
     tag: str
     reconnect: bool
-    expects_retry: bool
     server_key: bytes | None
     trust_first_use: bool
     validate: bool

@@ -174,10 +174,15 @@ class ReopenFailed:
 
 @dataclass(frozen=True, slots=True)
 class PathReady:
-    """The first publication of the path is connected to the server."""
+    """The first publication of the path is connected to the server.
+
+    ``expects_retry``: the server answers the first HELLO with a cookie, as servers do over the network, so the machine
+    opens the next publication in advance.
+    """
 
     path: int
     publication: int
+    expects_retry: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -223,10 +223,10 @@ class ClientSteps:
         self._is_looking_up = False  # the next attempt looks the key up again, because the store may change
         return self.state, ()
 
-    def on_path_ready(self, _event: e.PathReady, now: float) -> _Step:
+    def on_path_ready(self, event: e.PathReady, now: float) -> _Step:
         attempt = self._current_attempt
         state, effects = self._apply(attempt.handshake.start(now), now)
-        return state, effects + (attempt.open_cookie_publication() if self._policy.expects_retry else ())
+        return state, effects + (attempt.open_cookie_publication() if event.expects_retry else ())
 
     def on_packet(self, event: e.Packet, now: float) -> _Step:
         return self._apply(self._current_attempt.handshake.packet(event.data, now), now)

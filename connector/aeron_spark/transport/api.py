@@ -296,6 +296,10 @@ class ClientTransport(Protocol):
     def inbox(self) -> Inbox:
         """The inbox with all subscriptions of the client."""
 
+    @property
+    def is_ipc(self) -> bool:
+        """Whether the newest path uses shared memory, and so the links that follow it."""
+
     def open_path(self) -> ChannelPair:
         """Open the channel pair of a handshake, with a new Aeron session id."""
 

@@ -452,6 +452,11 @@ class MemoryClientTransport:
         self.source = IPC if address.media == "ipc" else source
         self.inbox = MemoryInbox(network)
 
+    @property
+    def is_ipc(self) -> bool:
+        """Whether paths use shared memory."""
+        return self.address.media == "ipc"
+
     def open_path(self) -> ChannelPair:
         """Open the channel pair of a handshake."""
         token = self.inbox.add(None, None, HANDSHAKE_MAX_BYTES, address=self._local_address())

@@ -133,7 +133,6 @@ class World:
             ServerName(address.host, address.data_port),
             store or MemoryPeerStore(),
             replace(ClientSettings(), **changes),
-            is_ipc=address.media == "ipc",
         )
         client = Client(runner)
         # without closed ones, each of which keeps a megabyte

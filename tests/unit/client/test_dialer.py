@@ -1,19 +1,19 @@
-"""A dialer that is closed while it opens a transport."""
+"""A dialer finds out whether the server is on this machine, and can be closed while it opens a transport."""
 
 from __future__ import annotations
 
+import socket
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from aeron_spark.client import aeron_dialer
-from aeron_spark.client.aeron_dialer import AeronDialer
+from aeron_spark.client.aeron_dialer import AeronDialer, is_own_address
 from aeron_spark.client.settings import ClientSettings
 from aeron_spark.errors import EndedError
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.options import ClientOptions
-from aeron_spark.transport.api import ServerAddress
 
 
 class Opened:
@@ -33,7 +33,7 @@ def test_a_dial_during_close_releases_what_it_has_opened(monkeypatch: pytest.Mon
     first, fresh, lease = Opened(), Opened(), Opened()
     options = ClientOptions.parse("127.0.0.1:20121", {})
     handle: Any = first
-    dialer = AeronDialer(options, ClientSettings(), MemoryPeerStore(), handle, ServerAddress("ipc"), None)
+    dialer = AeronDialer(options, ClientSettings(), MemoryPeerStore(), handle, None)
 
     def lease_while_another_thread_closes(aeron_dir: str) -> Opened:
         dialer.close(is_loop_ended=True)
@@ -44,3 +44,26 @@ def test_a_dial_during_close_releases_what_it_has_opened(monkeypatch: pytest.Mon
     with pytest.raises(EndedError, match="the client is closed"):
         dialer.dial()
     assert (first.is_closed, fresh.is_closed, lease.is_closed) == (True, True, True)
+
+
+@pytest.mark.parametrize(
+    ("address", "is_own"),
+    [
+        ("localhost:1", True),
+        ("127.0.0.9:1", True),
+        ("[::1]:1", True),
+        ("203.0.113.7:1", False),  # of a network for documentation
+        ("feeds.example:1", False),
+    ],
+)
+def test_row_22_a_server_on_this_machine_may_share_its_memory(address: str, is_own: bool) -> None:
+    assert is_own_address(ClientOptions.parse(address).server_address.host) is is_own
+
+
+def test_a_network_address_of_this_machine_is_its_own() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("203.0.113.7", 9))  # sends nothing
+        except OSError as error:
+            pytest.skip(f"this machine has no network: {error}")
+        assert is_own_address(probe.getsockname()[0])

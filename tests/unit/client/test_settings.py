@@ -76,23 +76,8 @@ def test_options_that_conflict_are_refused() -> None:
 def test_without_an_address_the_client_uses_shared_memory_only() -> None:
     for address in ("", "ipc:", "ipc:/dev/shm/x"):
         options = ClientOptions.parse(address)
-        assert (options.ipc, options.server_address.media, options.may_be_ipc) == ("only", "ipc", True)
+        assert (options.ipc, options.server_address.media) == ("only", "ipc")
     assert ClientOptions.parse("ipc:/dev/shm/x").aeron_dir == "/dev/shm/x"
-
-
-@pytest.mark.parametrize(
-    ("address", "is_local"),
-    [
-        ("localhost:1", True),
-        ("127.0.0.9:1", True),
-        ("[::1]:1", True),
-        ("10.0.0.7:1", False),
-        ("feeds.example:1", False),
-    ],
-)
-def test_row_22_a_server_on_this_machine_may_share_its_memory(address: str, is_local: bool) -> None:
-    assert ClientOptions.parse(address).may_be_ipc is is_local
-    assert ClientOptions.parse(address, {"ipc": "only"}).may_be_ipc
 
 
 def test_row_21_the_option_bind_sets_the_clients_ports() -> None:

@@ -129,14 +129,14 @@ class World:
         on_closed: Callable[[bool], object] = lambda _: None,
     ) -> ClientRunner:  # fmt: skip
         """Return the runner of a client that is not connected. The test closes that client."""
-        is_ipc = address.media == "ipc"
         runner = ClientRunner(
             dial or (lambda: MemoryClientTransport(self.network, address, source=source)),
-            ServerName("ipc:/dev/shm/aeron", 0) if is_ipc else ServerName(address.host, address.data_port),
+            ServerName("ipc:/dev/shm/aeron", 0)
+            if address.media == "ipc"
+            else ServerName(address.host, address.data_port),
             store or MemoryPeerStore(),
             settings or ClientSettings(link=LINK, tag="desk-7", first_pause=0.01, longest_pause=0.05),
             connection_class,
-            is_ipc=is_ipc,
             on_closed=on_closed,
         )
         self.runtimes.append(runner.runtime)

@@ -25,7 +25,7 @@ from tests.unit.protocol.handshakes import ADDRESS, CLIENT_KEYS, NOW, SERVER_KEY
 SERVER: Final = ServerName("10.0.0.9", 20000)
 LOST: Final = TransportError("the link is gone")
 POLICY: Final = ClientPolicy(
-    tag="t", reconnect=True, expects_retry=True, server_key=None, trust_first_use=True, validate=True, first_pause=0.1,
+    tag="t", reconnect=True, server_key=None, trust_first_use=True, validate=True, first_pause=0.1,
     longest_pause=5.0, setup_seconds=10.0, expiry_seconds=4.0, close_seconds=2.0, reopen_seconds=0.5,
     timing=ClientTiming(), key_limits=KeyLimits(),
 )  # fmt: skip
@@ -161,6 +161,7 @@ class ClientWorld:
         self.unused = 0  # reports that the client stopped without use
         self.machine.reconnect_while(lambda: self.is_in_use)
         self.server = Server()
+        self.over_ipc = False
         self.path: Path | None = None
         self.link: Link | None = None
         self.connections: dict[int, FakeConnection] = {}  # without those of ForgetConnection
@@ -432,7 +433,7 @@ class ClientWorld:
     def path_ready(self) -> None:
         assert self.path is not None
         self.path.is_ready = True
-        self.feed(e.PathReady(self.path.number, self.path.publications[0]))
+        self.feed(e.PathReady(self.path.number, self.path.publications[0], expects_retry=not self.over_ipc))
 
     def verify_link(self, received: int = 0) -> bool:
         """Exchange the first frames of the link. Return False if the server has closed the link or its session differs.

@@ -242,7 +242,8 @@ def test_a_lost_publication_for_the_cookie_is_opened_again_when_the_cookie_arriv
 
 
 def test_over_ipc_no_publication_for_a_cookie_is_opened() -> None:
-    world = in_state(S.HANDSHAKING, replace(POLICY, expects_retry=False))
+    world = in_state(S.HANDSHAKING)
+    world.over_ipc = True
     world.path_ready()
     assert world.path is not None
     assert len(world.path.publications) == 1

@@ -32,7 +32,8 @@ class ClientAndServer(RuleBasedStateMachine):
     )
     def begin(self, reconnect: bool, over_ipc: bool, state: ClientState) -> None:
         """Start in any state, because few random histories get far."""
-        self.world = in_state(state, replace(POLICY, reconnect=reconnect, expects_retry=not over_ipc))
+        self.world = in_state(state, replace(POLICY, reconnect=reconnect))
+        self.world.over_ipc = over_ipc
 
     def teardown(self) -> None:
         if not hasattr(self, "world"):
