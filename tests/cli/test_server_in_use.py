@@ -86,11 +86,11 @@ def test_one_invalid_address_of_two_ends_the_server(tmp_path: Path, shared: Path
 
 def restart_after_kill(tmp_path: Path, shared: Path, address: str, times: int) -> None:
     for _ in range(times):
-        with running_server(tmp_path / "server", shared, address, "--ipc", "true") as server:
+        with running_server(tmp_path / "server", shared, address) as server:
             server.wait("listening", 2)
             server.process.send_signal(signal.SIGKILL)
             server.process.wait(TIMEOUT_S)
-    with running_server(tmp_path / "server", shared, address, "--ipc", "true") as server:
+    with running_server(tmp_path / "server", shared, address) as server:
         server.wait("listening", 2)
         assert server.stop() == 0
 

@@ -75,7 +75,7 @@ def test_the_log_as_text_has_one_line_for_each_event_and_stdout_only_the_line_li
     assert 'tag="desk 7"' in str([match[3] for match in found if match is not None and match[2] == "connected"])
     assert "reason=closed-by-client" in lines["disconnected"]
     assert re.search(r'call=[0-9a-f]{8}-\d+ .*method="\w+Stream"', lines["call_failed"])
-    assert [event["event"] for event in server.printed] == ["listening"]
+    assert [event["address"] for event in server.printed] == [f"{address}:{int(address.split(':')[1]) + 1}", "ipc:"]
 
 
 def test_http_without_the_package_is_a_wrong_option(

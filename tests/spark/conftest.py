@@ -103,5 +103,5 @@ def server_route_warmed_up(spark: SparkSession, server: StreamServer, tmp_path_f
 def second_server(shared_node: NodeHandle, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StreamServer]:
     """A second server on the shared node, with a separate store; clients connect to it over UDP."""
     folder = tmp_path_factory.mktemp("second")
-    with run_server(shared_node, folder, ipc=False, streams_dir=str(folder / "streams")) as one:
+    with run_server(shared_node, folder, ipc="never", streams_dir=str(folder / "streams")) as one:
         yield one

@@ -93,7 +93,7 @@ def run_server(node: NodeHandle, folder: Path, *, address: str = "", **options: 
 
     At the end of the block, the connections of this process close before the server does.
     """
-    settings = {"ipc": True, "handshakes_per_second": 0, "identity": str(folder / "server.key"), **options}
+    settings = {"handshakes_per_second": 0, "identity": str(folder / "server.key"), **options}
     settings.setdefault("allow_any_key", "authorized_keys" not in settings)
     with Server(address or find_free_address(), aeron_dir=node.aeron_dir, **settings) as endpoint:
         _ = endpoint.streams  # opens the store now: otherwise its thread would count as a leak of the first test

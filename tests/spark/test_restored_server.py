@@ -36,7 +36,7 @@ class RestorableServer:
     def running(self) -> Iterator[StreamServer]:
         """Run the server while the block lasts."""
         with run_server(
-            self._node, self._folder, address=self._address, ipc=False, streams_dir=str(self._streams)
+            self._node, self._folder, address=self._address, ipc="never", streams_dir=str(self._streams)
         ) as server:
             yield server
 

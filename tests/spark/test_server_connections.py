@@ -79,7 +79,7 @@ def test_tasks_wait_while_a_server_has_its_largest_count_of_connections(
 ) -> None:
     max_connections = 6
     with run_server(
-        node, tmp_path, ipc=False, max_connections=max_connections, streams_dir=str(tmp_path / "streams")
+        node, tmp_path, ipc="never", max_connections=max_connections, streams_dir=str(tmp_path / "streams")
     ) as few:
         stream = few.create_stream(tasks)
         options = few.options(stream, handshake=handshake)
@@ -90,7 +90,7 @@ def test_tasks_wait_while_a_server_has_its_largest_count_of_connections(
 
 
 def test_threads_wait_while_a_server_has_its_largest_count_of_connections(node: NodeHandle, tmp_path: Path) -> None:
-    with run_server(node, tmp_path, ipc=False, max_connections=4, streams_dir=str(tmp_path / "streams")) as few:
+    with run_server(node, tmp_path, ipc="never", max_connections=4, streams_dir=str(tmp_path / "streams")) as few:
         stream = few.create_stream()
         options = ReadOptions.parse(few.options(stream, handshake="partition"), streaming=False)
         route = cast("ServerRoute", options.route)
@@ -117,7 +117,7 @@ def strict(node: NodeHandle, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     (folder / "clients").write_text(f"all {owner} the owner\nstreams=open-*:read {reader} a reader\n")
     (folder / "clients").chmod(0o600)
     settings = {"authorized_keys": str(folder / "clients"), "streams_dir": str(folder / "streams")}
-    with run_server(node, folder, ipc=False, **settings) as one:
+    with run_server(node, folder, ipc="never", **settings) as one:
         yield one
 
 

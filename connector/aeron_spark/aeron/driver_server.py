@@ -82,7 +82,7 @@ def ipc_in_use(aeron_dir: str, pid: str) -> InUseError:
     """Return the error to raise if server process ``pid`` listens in the driver's shared memory already."""
     return InUseError(
         f"the shared memory of the media driver in {aeron_dir} is served by server process {pid}",
-        remedy="Stop it, or give this server ipc=false or another aeronDir",
+        remedy="Stop it, or give this server ipc=never or another aeronDir",
     )
 
 

@@ -196,8 +196,10 @@ class ServerOptions(EndpointOptions, total=False):
     ports: int | str | Sequence[int] | None
     """Data port, or data port and control port, for the addresses in `bind` without a port."""
 
-    ipc: bool | str | None
-    """`true`: also listen over shared memory, for clients on the same media driver."""
+    ipc: Literal["auto", "always", "never"] | None
+    """Use of shared memory, for clients on the same media driver: `auto` also listens there, unless another server of
+    this media driver does; `always` ends the start with an error then; `never` listens at `bind` only.
+    """
 
     reply_channel: Literal["response", "mdc"] | None
     """How the server sends to a client: `response` uses its control port, `mdc` a port of `mdcPorts` for each client.

@@ -52,8 +52,11 @@ class ServerOptions(EndpointOptions, where=SERVER):
         "Data port, or data port and control port, for the addresses in `bind` without a port.",
         example="30121,30122",
     )
-    ipc: bool = option(
-        False, "`true`: also listen over shared memory, for clients on the same media driver.", example="true"
+    ipc: Literal["auto", "always", "never"] = option(
+        "auto",
+        "Use of shared memory, for clients on the same media driver: `auto` also listens there, unless another server "
+        "of this media driver does; `always` ends the start with an error then; `never` listens at `bind` only.",
+        example="never",
     )
     reply_channel: Literal["response", "mdc"] = option(
         "response",
@@ -324,10 +327,18 @@ class ServerOptions(EndpointOptions, where=SERVER):
             deny=(*(server_options.deny or ()), *functions["deny"]),
         )
 
+    @property
+    def optional_addresses(self) -> tuple[ServerAddress, ...]:
+        """The addresses at which the server listens only if no other server does."""
+        return (SHARED_MEMORY,) if self.ipc == "auto" and SHARED_MEMORY not in self.addresses else ()
+
     def _with_shared_memory(self, endpoints: tuple[EndpointAddress, ...]) -> tuple[ServerAddress, ...]:
         addresses = tuple(endpoint.address for endpoint in endpoints)
-        add_ipc = self.ipc and not any(endpoint.is_ipc for endpoint in endpoints)
-        return (*addresses, SHARED_MEMORY) if add_ipc else addresses
+        if self.ipc == "never" and SHARED_MEMORY in addresses:
+            raise OptionError(
+                "option 'ipc' is 'never', but an address of the server is ipc:", remedy="Leave one of them out."
+            )
+        return (*addresses, SHARED_MEMORY) if self.ipc == "always" and SHARED_MEMORY not in addresses else addresses
 
     def _aeron_dir(self, endpoints: tuple[EndpointAddress, ...]) -> str | None:
         """Return the media driver of the addresses and ``aeronDir``. Raises OptionError for several."""

@@ -48,12 +48,21 @@ class ServerLocks:
         by_path = {address_lock_path(aeron_dir, address): address for address in addresses}
         # in one order: of two servers that start at the same time, one gets all addresses
         for path, address in sorted(by_path.items(), key=lambda item: item[0]):
-            if path in self._addresses:
-                continue
-            lock = MachineLock(path)
-            if not lock.try_own():
+            if not self._try_lock(path):
                 raise _in_use(aeron_dir, address, current_owner_text(path))
-            self._addresses[path] = lock
+
+    def try_lock_address(self, aeron_dir: str, address: ServerAddress) -> bool:
+        """Lock an address of the media driver in ``aeron_dir``; return False if another server has it."""
+        return self._try_lock(address_lock_path(aeron_dir, address))
+
+    def _try_lock(self, path: Path) -> bool:
+        if path in self._addresses:
+            return True
+        lock = MachineLock(path)
+        if not lock.try_own():
+            return False
+        self._addresses[path] = lock
+        return True
 
     def lock_store(self, folder: Path) -> FileLock:
         """Lock the store in ``folder``, which is created if it is missing, and release any other store.

@@ -174,14 +174,16 @@ class MessageServer(Endpoint):
         """Call ``listener(connection, message)`` for each message of this class or a subclass, of all connections."""
         self._runtime.listeners.on_message(kind, listener)
 
-    def start(self, addresses: Sequence[ServerAddress]) -> None:
+    def start(self, addresses: Sequence[ServerAddress], optional: Sequence[ServerAddress] = ()) -> None:
         """Listen at all of ``addresses``, or at none. Works once; after an error it can be called again.
+
+        Of the ``optional`` addresses, the server leaves out those that another program uses.
 
         Raises InUseError if another program uses one of the addresses, TransportError if the server cannot listen at
         one of them for another reason, UsageError if the server listens already or is closed.
         """
         self.require_startable(addresses)
-        self._runner.listen(addresses)
+        self._runner.listen(addresses, optional)
         self._runtime.loop.start()
 
     def require_startable(self, addresses: Sequence[ServerAddress]) -> None:

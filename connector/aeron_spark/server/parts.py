@@ -74,7 +74,7 @@ class ServerParts:
         self._http_address: Final = _http_address(parsed)
         self._log: Final = ServerLog(parsed.log_format, parsed.log_level)
         self._started_at: float | None = None
-        self._node: Final = ServerNode(parsed, _max_message_bytes(settings, parsed.addresses))
+        self._node: Final = ServerNode(parsed, _max_message_bytes(settings, parsed))
         clients = peers.clients if isinstance(peers, FilePeerStore) else None
         try:
             self._bans: Final = StoredBans()
@@ -182,6 +182,7 @@ class ServerParts:
 
     def start(self, addresses: Sequence[ServerAddress] = ()) -> None:
         """Start the parts as :meth:`Server.start` does."""
+        optional = () if addresses else self._options.optional_addresses
         addresses = addresses or self._addresses
         self.message_server.require_startable(addresses)
         self._node.lock_addresses(addresses)
@@ -195,7 +196,7 @@ class ServerParts:
             self._housekeeper.store.check_one_time()
             self._apply_store_limits()  # a reload during the recovery has changed the options only
         self.state.is_recovered = True
-        self.message_server.start(addresses)
+        self.message_server.start(addresses, self._node.lock_free_addresses(optional))
         self._started_at = time.monotonic()
         self.events.report("started", version=package_version(), pid=os.getpid(), aeron_dir=self.aeron_dir)
         for address in self.message_server.address_texts:
@@ -328,7 +329,7 @@ def _shutdown() -> RefusedError:
     return RefusedError("the server is shutting down", remedy=REFUSALS["shutdown"].remedy, reason="shutdown")
 
 
-def _max_message_bytes(settings: ServerSettings, addresses: Sequence[ServerAddress]) -> int:
+def _max_message_bytes(settings: ServerSettings, options: ServerOptions) -> int:
     """Return the longest message of any link or bulk link."""
-    is_ipc = any(address.media == "ipc" for address in addresses)
+    is_ipc = any(address.media == "ipc" for address in (*options.addresses, *options.optional_addresses))
     return settings.link.channel_settings.for_bulk_link(is_ipc=is_ipc).max_message

@@ -114,6 +114,16 @@ class Preflight:
                 yield Finding("error", "addresses", what, "Choose another address, or stop the program that has it.")
             if not errors:
                 yield Finding("ok", "addresses", f"{name} is free")
+        yield from self._optional_addresses()
+
+    def _optional_addresses(self) -> Iterator[Finding]:
+        for address in self._options.optional_addresses:
+            lock = address_lock_path(self._node.aeron_dir, address)
+            if is_locked(lock):
+                what = f"server process {current_owner_text(lock)} serves the shared memory of the media driver now"
+                yield Finding("ok", "addresses", f"{what}; a server beside it listens over UDP only")
+            else:
+                yield Finding("ok", "addresses", "the shared memory of the media driver is free")
 
     def _http(self) -> Iterator[Finding]:
         if self._options.http is None:

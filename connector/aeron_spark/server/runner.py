@@ -10,6 +10,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -22,6 +23,7 @@ from aeron_spark.connection.runtime import Runtime
 from aeron_spark.errors import (
     AeronSparkError,
     EndedError,
+    InUseError,
     RefusedError,
     SessionLost,
     TransportError,
@@ -136,8 +138,8 @@ class ServerRunner:
         self._transport: ServerTransport | None = None
         self._runtime: Final = runtime
         self._connection_class: Final = connection_class
-        self._wanted_addresses: tuple[ServerAddress, ...] = ()
-        self._reopening: Final = TransportReopening(lambda: self._open(self._wanted_addresses), runtime.listener_pool)
+        self._wanted: tuple[Sequence[ServerAddress], Sequence[ServerAddress]] = (), ()
+        self._reopening: Final = TransportReopening(lambda: self._open(*self._wanted), runtime.listener_pool)
         self._reopening_error = ""  # the text of the last error, which is reported once
         self._machine_calls: Final[deque[Callable[[], ServerEffects]]] = deque()  # to be made
         self._is_executing = False
@@ -150,19 +152,20 @@ class ServerRunner:
         self._draining: Final[set[int]] = set()  # sessions
         self._endings: Final[dict[int, Ending | AeronSparkError]] = {}  # by session: why it has ended
 
-    def listen(self, addresses: Sequence[ServerAddress]) -> None:
+    def listen(self, addresses: Sequence[ServerAddress], optional: Sequence[ServerAddress] = ()) -> None:
         """Open a transport and listen at all of ``addresses``. Call it before the event loop starts.
 
-        Raises InUseError or TransportError as ``ServerTransport.listen``, and closes the transport then.
+        Leaves out those of ``optional`` that another program uses. Raises InUseError or TransportError as
+        ``ServerTransport.listen``, and closes the transport then.
         """
-        opened = self._open(addresses)
-        self._wanted_addresses = tuple(addresses)
+        opened = self._open(addresses, optional)
+        self._wanted = tuple(addresses), tuple(optional)
         self._transport, self.addresses = opened.transport, opened.addresses
 
     @property
     def is_listening(self) -> bool:
         """Whether ``listen`` was called and has not failed. Thread-safe."""
-        return bool(self._wanted_addresses)
+        return bool(self._wanted[0])
 
     @property
     def connections(self) -> list[ConnectionRunner]:
@@ -537,14 +540,16 @@ class ServerRunner:
 
     # The transport
 
-    def _open(self, addresses: Sequence[ServerAddress]) -> _OpenTransport:
+    def _open(self, addresses: Sequence[ServerAddress], optional: Sequence[ServerAddress]) -> _OpenTransport:
         transport = self._open_transport()
         opened = _OpenTransport(transport, {})
+        settings, secret = self.settings.link.channel_settings, self._machine.identity.cookies.secret
         try:
             for address in addresses:
-                secret = self._machine.identity.cookies.secret
-                token = transport.listen(address, self.settings.link.channel_settings, secret)
-                opened.addresses[token] = address
+                opened.addresses[transport.listen(address, settings, secret)] = address
+            for address in optional:
+                with suppress(InUseError):
+                    opened.addresses[transport.listen(address, settings, secret)] = address
         except BaseException:
             transport.close()
             raise

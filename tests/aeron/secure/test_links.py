@@ -123,7 +123,7 @@ def test_row_02_and_row_19_a_server_listens_at_two_addresses_and_on_all_interfac
 def test_row_24_a_second_server_over_the_same_shared_memory_is_refused(world: World, serving: Client) -> None:
     address = world.free_address("ipc")
     first = world.server(address)
-    with pytest.raises(InUseError, match="give this server ipc=false"):
+    with pytest.raises(InUseError, match="give this server ipc=never"):
         world.server(address)
     assert echoes(world.connected(address), "the first server")
     first.close()

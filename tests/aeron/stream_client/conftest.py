@@ -30,7 +30,7 @@ def server(node: NodeHandle, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     folder = tmp_path_factory.mktemp("server")
     data, control = free_ports()
     with Server(
-        f"127.0.0.1:{data}:{control}", aeron_dir=node.aeron_dir, identity=str(folder / "server.key"), ipc=True,
+        f"127.0.0.1:{data}:{control}", aeron_dir=node.aeron_dir, identity=str(folder / "server.key"),
         handshakes_per_second=0, allow_any_key=True,
     ) as one:  # fmt: skip
         _ = one.streams  # opens the store now, so that its thread starts in this fixture and not in a test

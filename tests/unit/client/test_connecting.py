@@ -319,6 +319,15 @@ def test_a_slow_key_store_does_not_block_the_event_loop(world: World) -> None:
     client.connect(10)
 
 
+def test_an_optional_address_of_another_server_is_left_out(world: World) -> None:
+    ipc, second = ServerAddress("ipc"), ServerAddress("udp", "192.0.2.9", 20121, 20122)
+    first, other = world.server(start=False), world.server(start=False)
+    first.start([ADDRESS], [ipc])
+    other.start([second], [ipc])
+    assert (first.addresses, other.addresses) == ((ADDRESS, ipc), (second,))
+    assert world.client(address=second).connection.remote_port == second.data_port
+
+
 def test_a_client_connects_and_reconnects_over_shared_memory(world: World) -> None:
     ipc = ServerAddress("ipc")
     server = world.server(addresses=[ADDRESS, ipc])

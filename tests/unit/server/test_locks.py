@@ -115,6 +115,16 @@ def test_a_second_server_of_a_port_gets_the_process_id_of_the_first(aeron_dir: P
     other.release()
 
 
+def test_an_address_is_locked_only_if_no_other_server_has_it(aeron_dir: Path, locks: ServerLocks) -> None:
+    other, shared_memory = ServerLocks(), ServerAddress(media="ipc")
+    assert locks.try_lock_address(str(aeron_dir), shared_memory)
+    assert locks.try_lock_address(str(aeron_dir), shared_memory)  # it has the lock already
+    assert not other.try_lock_address(str(aeron_dir), shared_memory)
+    locks.release()
+    assert other.try_lock_address(str(aeron_dir), shared_memory)
+    other.release()
+
+
 def test_locking_another_store_releases_the_first(tmp_path: Path, locks: ServerLocks) -> None:
     locks.lock_store(tmp_path / "one")
     locks.lock_store(tmp_path / "two")

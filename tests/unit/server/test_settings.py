@@ -74,8 +74,17 @@ def test_row_20_invalid_ports_are_refused(ports: str) -> None:
 
 def test_shared_memory_is_listened_on_once() -> None:
     ipc = ServerAddress("ipc")
-    assert ipc in ServerOptions.parse("10.0.0.7:1", {"ipc": True}).addresses
-    assert ServerOptions.parse("ipc:", {"ipc": True}).addresses == (ipc,)
+    assert ipc in ServerOptions.parse("10.0.0.7:1", {"ipc": "always"}).addresses
+    assert ServerOptions.parse("ipc:", {"ipc": "always"}).addresses == (ipc,)
+    assert ServerOptions.parse("ipc:").optional_addresses == ()
+
+
+def test_shared_memory_is_optional_by_default() -> None:
+    ipc = ServerAddress("ipc")
+    default, never = ServerOptions.parse("10.0.0.7:1"), ServerOptions.parse("10.0.0.7:1", {"ipc": "never"})
+    assert (ipc in default.addresses, default.optional_addresses) == (False, (ipc,))
+    assert (ipc in never.addresses, never.optional_addresses) == (False, ())
+    assert "'ipc' is 'never', but an address of the server is ipc:" in refused("10.0.0.7:1,ipc:", ipc="never")
 
 
 def test_an_address_and_aeron_dir_must_name_the_same_media_driver() -> None:
