@@ -11,7 +11,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final, NoReturn
@@ -88,6 +88,13 @@ class Environment:
         finally:
             node.stop(aeron_dir, force=True)
             shutil.rmtree(aeron_dir, ignore_errors=True)
+            shutil.rmtree(node.local_node_paths(aeron_dir).folder, ignore_errors=True)
+
+    @contextmanager
+    def on_another_node(self, name: str, **settings: Any) -> Iterator[Environment]:
+        """Yield this environment on a further node: the disk is free of its recordings at the end."""
+        with self.another_node(name, **settings) as other:
+            yield replace(self, node=other, _recorded_streams={})
 
     @contextmanager
     def plain_recording(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Final
 
 import psutil
@@ -26,8 +25,8 @@ def run(env: Environment) -> Iterator[Figure]:
     """Commit with 1, 8 and 100 writers, in turns."""
     with (
         # recordings of other parts, which Spark's workers keep open, take no slots of this node
-        env.another_node("transactions", max_recordings=RECORDING_SLOTS) as node,
-        run_server(replace(env, node=node), "transactions") as server,
+        env.on_another_node("transactions", max_recordings=RECORDING_SLOTS) as own,
+        run_server(own, "transactions") as server,
     ):
         connection = server.connection
         arguments = (connection["server"], connection["serverKey"], connection["identity"], connection["aeronDir"])

@@ -16,7 +16,7 @@ from benchmarks.measure import Figure
 from benchmarks.sinks import Sink, cached_frame
 
 SIZES: Final = ("180 B", "1,300 B", "3,800 B")
-BYTES: Final = 500e6  # of a turn; the turns stay on disk until the end
+BYTES: Final = 500e6  # of a turn; the turns of one size stay on disk until its end
 TUNED, PLAIN, DROPPING = "Kafka, tuned, acks=1", "plain Java recorded publication", "Python writer that drops"
 BARS: Final[Mapping[str, Mapping[str, str]]] = {
     "180 B": {TUNED: ">= 2.3", PLAIN: ">= 0.9"},
@@ -26,11 +26,14 @@ BARS: Final[Mapping[str, Mapping[str, str]]] = {
 
 def run(env: Environment) -> Iterator[Figure]:
     """Write DataFrames of one partition that are in Spark's memory."""
-    with run_broker(env.folder / "kafka-writing") as broker:
-        for name in chosen_names(SIZES, quick=env.quick):
-            corpus = CORPORA[name].of_rows(int(BYTES / CORPORA[name].mean_length))
-            with cached_frame(env, corpus.quick() if env.quick else corpus) as (frame, expected):
-                yield from _figures(env, broker, name, frame, expected)
+    for number, name in enumerate(chosen_names(SIZES, quick=env.quick)):
+        corpus = CORPORA[name].of_rows(int(BYTES / CORPORA[name].mean_length))
+        with (
+            env.on_another_node(f"writing-{number}") as own,
+            run_broker(env.folder / f"kafka-writing-{number}") as broker,
+            cached_frame(env, corpus.quick() if env.quick else corpus) as (frame, expected),
+        ):
+            yield from _figures(own, broker, name, frame, expected)
 
 
 def _figures(env: Environment, broker: Broker, name: str, frame: Any, expected: Totals) -> Iterator[Figure]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 import subprocess
 import time
@@ -94,6 +95,7 @@ def run_broker(folder: Path, jars: Path = JARS) -> Iterator[Broker]:
     finally:
         process.terminate()
         await_end(process)
+        shutil.rmtree(folder / "data", ignore_errors=True)  # the next part may need the space
 
 
 def _format_storage(command: list[str], properties: Path, output: Any, log: Path) -> None:
