@@ -65,8 +65,8 @@ class SecureServer:
 def run_server(env: Environment, name: str) -> Iterator[SecureServer]:
     """Run a server on the environment's node, with its files in a folder of this name; stop it at the end.
 
-    Its settings are the defaults, but for the rate of handshakes, because all clients have one address here, and for
-    shared memory, which the benchmarks of IPC need. Its clients file has one key.
+    Its settings are the defaults, but for the rate of handshakes, because all clients have one address here. Its
+    clients file has one key.
     """
     folder = env.folder / name
     folder.mkdir()
@@ -77,7 +77,7 @@ def run_server(env: Environment, name: str) -> Iterator[SecureServer]:
     address = f"127.0.0.1:{PORT}:{PORT + 1}"
     command = SecureServer.command(
         "server", address, "--aeron-dir", env.node.aeron_dir, "--identity", str(folder / "server.key"),
-        "--authorized-keys", str(authorized_keys), "--streams-dir", str(folder / "streams"), "--ipc", "true",
+        "--authorized-keys", str(authorized_keys), "--streams-dir", str(folder / "streams"),
         "--handshakes-per-second", "0",
     )  # fmt: skip
     with (folder / "server.log").open("w") as log:

@@ -1,4 +1,7 @@
-"""Compares the route through a server, by its default settings over UDP, with Kafka over mutual TLS."""
+"""Compares the route through a server, by its default settings over UDP, with Kafka over mutual TLS.
+
+The default between two programs of one machine is shared memory, which is shown beside it.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +21,14 @@ from benchmarks.measure import Figure
 from benchmarks.secure_server import SecureServer, run_server
 from benchmarks.sinks import Sink, cached_frame
 
-BYTES: Final = 500e6  # of a turn; the turns of writing stay on disk until the end
+BYTES: Final = 500e6  # of a turn; the turns of writing one size stay on disk until its end
 SIZES: Final = ("180 B", "1,000 B")
 WARM_TURNS: Final = 5  # the JVMs of five processes compile frequent code: each of these turns is faster than the last
 TUNED: Final = "Kafka over mutual TLS, tuned"
 OWN: Final = "aeron-spark through a server"
 OWN_SETTINGS: Final = "mtu=auto, defaults; ipc=never, so that packets are UDP"
+SHARED: Final = "aeron-spark through a server, shared memory"
+SHARED_SETTINGS: Final = "defaults"
 ONE_TASK: Final = "aeron-spark, one task"
 
 
@@ -48,13 +53,17 @@ def run(env: Environment) -> Iterator[Figure]:
 
 def run_on(env: Environment, network: Network) -> Iterator[Figure]:
     """Read and write each size over the loopback interface, which has the MTU of ``network``."""
-    with run_broker(env.folder / "kafka-tls") as broker, run_server(env, "server-peers") as server:
-        for name in chosen_names(SIZES, quick=env.quick):
-            corpus = CORPORA[name].of_rows(int(BYTES / CORPORA[name].mean_length))
-            with cached_frame(env, corpus.quick() if env.quick else corpus) as (frame, expected):
-                yield from _reading(env, network, broker, server, name, frame, expected)
-                yield from _two_tasks(env, network, server, name, frame, expected)
-                yield from _writing(env, network, broker, server, name, frame, expected)
+    for number, name in enumerate(chosen_names(SIZES, quick=env.quick)):
+        corpus = CORPORA[name].of_rows(int(BYTES / CORPORA[name].mean_length))
+        with (
+            env.on_another_node(f"server-peers-{number}") as own,
+            run_broker(env.folder / f"kafka-tls-{number}") as broker,
+            run_server(own, f"server-peers-{number}") as server,
+            cached_frame(env, corpus.quick() if env.quick else corpus) as (frame, expected),
+        ):
+            yield from _reading(own, network, broker, server, name, frame, expected)
+            yield from _two_tasks(own, network, server, name, frame, expected)
+            yield from _writing(own, network, broker, server, name, frame, expected)
 
 
 def _reading(
@@ -66,6 +75,7 @@ def _reading(
     frame.write.format("kafka").options(**broker.options(tls=True), topic=topic).save()
     cases: dict[str, tuple[str, Mapping[str, str], str, str]] = {
         OWN: ("aeron", own, OWN_SETTINGS, ""),
+        SHARED: ("aeron", {**own, "ipc": "auto"}, SHARED_SETTINGS, ""),
         "Kafka over mutual TLS": (
             "kafka", kafka_options(broker, topic, DEFAULT, tls=True), settings_text(DEFAULT), "",
         ),
@@ -105,11 +115,13 @@ def _writing(
     env: Environment, network: Network, broker: Broker, server: SecureServer, name: str, frame: Any, expected: Totals
 ) -> Iterator[Figure]:
     own = server.new_stream_options(payload="arrow", ipc="never")
+    shared = server.new_stream_options(payload="arrow")
     topic = f"tls-{env.new_stream_id()}"
     broker.create_topic(env.spark, topic)
     kafka = broker.options(tls=True)
     sinks = [
         Sink(OWN, "aeron", own, f"payload=arrow, {OWN_SETTINGS}", "aeron", own),
+        Sink(SHARED, "aeron", shared, f"payload=arrow, {SHARED_SETTINGS}", "aeron", shared),
         Sink(
             TUNED, "kafka", {**kafka, **EXACTLY_ONCE_WRITING, "topic": topic}, settings_text(EXACTLY_ONCE_WRITING),
             "kafka", kafka_options(broker, topic, DEFAULT, tls=True),
