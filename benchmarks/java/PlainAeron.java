@@ -22,6 +22,7 @@ import org.agrona.concurrent.UnsafeBuffer;
  *
  * <pre>
  * record    CONTROL CHANNEL STREAM MESSAGES LENGTH   for each line of input, publishes to a recording and prints the seconds
+ * recordings CONTROL CHANNEL STREAM MESSAGES LENGTH  for each line of input, publishes to a new recording and prints the seconds
  * subscribe CHANNEL STREAM                           consumes and discards all messages
  * count     CHANNEL STREAM                           for each line of input, a number, prints a line after that many more messages
  * replay    CONTROL STREAM TO STREAM                 for each line of input, replays the stream's last recording and prints the seconds
@@ -40,6 +41,8 @@ public final class PlainAeron
             switch (args[0])
             {
                 case "record" -> record(aeron, args[1], args[2], number(args[3]), number(args[4]), number(args[5]));
+                case "recordings" -> recordings(
+                    aeron, args[1], args[2], number(args[3]), number(args[4]), number(args[5]));
                 case "subscribe" -> subscribe(aeron, args[1], number(args[2]));
                 case "count" -> count(aeron, args[1], number(args[2]));
                 case "replay" -> replay(aeron, args[1], number(args[2]), args[3], number(args[4]));
@@ -110,27 +113,75 @@ public final class PlainAeron
         try (AeronArchive archive = AeronArchive.connect(context);
             ExclusivePublication publication = archive.addRecordedExclusivePublication(channel, stream))
         {
-            final int counter = await(() -> RecordingPos.findCounterIdBySession(
-                aeron.countersReader(), publication.sessionId(), archive.archiveId()));
-            final UnsafeBuffer message = new UnsafeBuffer(ByteBuffer.allocateDirect(length));
-            message.setMemory(0, length, (byte)7);
+            final int counter = recordingPosition(aeron, archive, publication);
+            final UnsafeBuffer message = message(length);
             final BufferedReader input = new BufferedReader(new InputStreamReader(System.in));
             System.out.println("ready");
             while (input.readLine() != null)
             {
-                final long begin = System.nanoTime();
-                for (int i = 0; i < messages; i++)
-                {
-                    offer(publication, message);
-                }
-                final IdleStrategy idle = idle();
-                while (aeron.countersReader().getCounterValue(counter) < publication.position())
-                {
-                    idle.idle();
-                }
-                System.out.println((System.nanoTime() - begin) / 1e9);
+                System.out.println(publish(aeron, publication, counter, message, messages));
             }
         }
+    }
+
+    private static void recordings(
+        final Aeron aeron,
+        final String control,
+        final String channel,
+        final int stream,
+        final int messages,
+        final int length) throws IOException
+    {
+        final AeronArchive.Context context = new AeronArchive.Context().aeron(aeron).controlRequestChannel(control)
+            .controlResponseChannel("aeron:ipc?term-length=64k");
+        try (AeronArchive archive = AeronArchive.connect(context))
+        {
+            final UnsafeBuffer message = message(length);
+            final BufferedReader input = new BufferedReader(new InputStreamReader(System.in));
+            System.out.println("ready");
+            while (input.readLine() != null)
+            {
+                try (ExclusivePublication publication = archive.addRecordedExclusivePublication(channel, stream))
+                {
+                    final int counter = recordingPosition(aeron, archive, publication);
+                    System.out.println(publish(aeron, publication, counter, message, messages));
+                }
+            }
+        }
+    }
+
+    private static int recordingPosition(
+        final Aeron aeron, final AeronArchive archive, final ExclusivePublication publication)
+    {
+        return await(() -> RecordingPos.findCounterIdBySession(
+            aeron.countersReader(), publication.sessionId(), archive.archiveId()));
+    }
+
+    private static UnsafeBuffer message(final int length)
+    {
+        final UnsafeBuffer message = new UnsafeBuffer(ByteBuffer.allocateDirect(length));
+        message.setMemory(0, length, (byte)7);
+        return message;
+    }
+
+    private static double publish(
+        final Aeron aeron,
+        final ExclusivePublication publication,
+        final int counter,
+        final UnsafeBuffer message,
+        final int messages)
+    {
+        final long begin = System.nanoTime();
+        for (int i = 0; i < messages; i++)
+        {
+            offer(publication, message);
+        }
+        final IdleStrategy idle = idle();
+        while (aeron.countersReader().getCounterValue(counter) < publication.position())
+        {
+            idle.idle();
+        }
+        return (System.nanoTime() - begin) / 1e9;
     }
 
     private static void subscribe(final Aeron aeron, final String channel, final int stream)
