@@ -111,13 +111,15 @@ def until_done(call: Callable[[], T]) -> T:
 
 
 @pytest.mark.full("five servers, each with a separate JVM")
+@pytest.mark.parametrize("ipc", ["never", "auto"])
 def test_writing_and_following_while_the_server_is_killed(
-    server: ServerProcess, connect: Connecting, rng: random.Random
+    server: ServerProcess, connect: Connecting, rng: random.Random, ipc: str
 ) -> None:
-    client, other = connect(), connect()
-    client.create_stream("killed", 2)
+    client, other = connect(ipc=ipc), connect(ipc=ipc)
+    stream = f"killed-{ipc}"
+    client.create_stream(stream, 2)
     read_rows: dict[int, list[tuple[int, int]]] = {0: [], 1: []}
-    readers = [other.reader("killed", partitions=[at], follow=True) for at in read_rows]
+    readers = [other.reader(stream, partitions=[at], follow=True) for at in read_rows]
 
     def follow(at: int) -> None:
         for batch in readers[at]:
@@ -141,7 +143,7 @@ def test_writing_and_following_while_the_server_is_killed(
     killing = threading.Thread(target=kill)
     killing.start()
     number = 0
-    with client.writer("killed", writer_id="w", timeout=TIMEOUT_S) as out:
+    with client.writer(stream, writer_id="w", timeout=TIMEOUT_S) as out:
         while not over.is_set() or number % 2:
             out.write(numbered(number))
             out.commit()
@@ -158,22 +160,25 @@ def test_writing_and_following_while_the_server_is_killed(
     for thread in following:
         thread.join(TIMEOUT_S)
     assert sorted(transactions_of(rows) for rows in read_rows.values()) == sorted(wanted)
-    assert sorted(stored(client, "killed")) == sorted(wanted)
+    assert sorted(stored(client, stream)) == sorted(wanted)
     assert number >= 12
 
 
+@pytest.mark.parametrize("ipc", ["never", "auto"])
 def test_a_transaction_begun_before_the_server_was_killed_is_committed_after(
-    server: ServerProcess, connect: Connecting
+    server: ServerProcess, connect: Connecting, ipc: str
 ) -> None:
-    client = connect()
-    client.create_stream("begun")
-    with client.writer("begun", timeout=TIMEOUT_S) as out:
+    client = connect(ipc=ipc)
+    assert client.connection.is_ipc is (ipc == "auto")
+    stream = f"begun-{ipc}"
+    client.create_stream(stream)
+    with client.writer(stream, timeout=TIMEOUT_S) as out:
         out.write(numbered(0))
         server.kill()
         server.start()
         out.write(numbered(1))
         out.write(numbered(2))
-    assert stored(client, "begun") == [[0, 1, 2]]
+    assert stored(client, stream) == [[0, 1, 2]]
 
 
 def test_a_commit_that_failed_during_an_outage_is_repeated_and_done_once(

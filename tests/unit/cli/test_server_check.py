@@ -14,11 +14,14 @@ import pytest
 from aeron_spark.aeron import jvm
 from aeron_spark.cli.main import main
 from aeron_spark.node import space
+from aeron_spark.node.locks import MachineLock
 from aeron_spark.node.settings import NodeSettings
 from aeron_spark.protocol.keypair import public_text
 from aeron_spark.server import preflight
+from aeron_spark.server.locks import address_lock_path
 from aeron_spark.streams.definition import Definition, write_definition
 from aeron_spark.streams.journal import create_ledger
+from aeron_spark.transport.api import ServerAddress
 
 CLIENTS = f"all {public_text(bytes(range(32)))}\n"
 
@@ -98,6 +101,21 @@ def test_an_address_in_use_or_of_another_machine_is_an_error(configured: Configu
     assert in_use["what"] == f"cannot listen on 127.0.0.1:{port}: Address already in use"
     code, found = configured.check(bind=f"198.51.100.7:{free_port()}")
     assert (code, {one["subject"] for one in found}) == (2, {"addresses"})
+
+
+def test_the_check_says_whether_the_server_will_share_memory(
+    configured: Configured, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lock = MachineLock(address_lock_path(str(tmp_path / "aeron"), ServerAddress("ipc")))
+    assert configured.check() == (0, [])
+    assert main(["server", "check", "--config", str(tmp_path / "server.toml")]) == 0
+    assert "the shared memory of the media driver is free" in capsys.readouterr().out
+    assert lock.try_own()
+    try:
+        assert main(["server", "check", "--config", str(tmp_path / "server.toml")]) == 0
+        assert "a server beside it listens over UDP only" in capsys.readouterr().out
+    finally:
+        lock.release()
 
 
 def test_pages_that_cannot_be_served_are_an_error(configured: Configured) -> None:
