@@ -9,6 +9,7 @@ from typing import Final, NamedTuple, TypeVar
 from aeron_spark.aeron.archive import archive_of
 from aeron_spark.aeron.recording import ArchiveAddress, Recording
 from aeron_spark.errors import AeronSparkError, ConnectError, DataLossError, TransportError, WaitTimeout
+from aeron_spark.log.epochs import Epochs
 from aeron_spark.streams.damage import FIND_AND_RESTORE
 from aeron_spark.streams.definition import Definition
 from aeron_spark.streams.inline_stages import CommittableRows, RowItems
@@ -22,6 +23,8 @@ from aeron_spark.streams.stages import Stage
 from aeron_spark.waiting import Deadline
 
 T = TypeVar("T")
+
+_Facts = tuple[Shape, int, RecordingOf, int, int, Epochs]  # the arguments of ``_state`` after the index
 
 MAX_AHEAD_BYTES: Final = 8 << 20  # published ahead of a commit at a time; other commits run in between
 RELEASE_INTERVAL_BYTES: Final = 32 << 20  # after publishing so much of a mapped stage, its memory is released
@@ -111,6 +114,8 @@ class Recordings:
             )
             for index, stream_id in enumerate(definition.stream_ids)
         ]
+        # By partition: its state in the last view, and the facts of which it was made.
+        self._states: list[tuple[_Facts, PartitionState] | None] = [None] * definition.partitions
 
     def recover(self, known: Mapping[int, Recording] | None, starts: Sequence[int], ends: Sequence[int]) -> Recovered:
         """Truncate each recording at its committed end; return the truncated ones, and the first loss.
@@ -330,28 +335,41 @@ class Recordings:
             raise last_error
 
     def view(self, ledger: Ledger) -> StreamView:
-        """Return the view of these recordings for readers, by the current ledger."""
+        """Return the view of these recordings for readers, by the current ledger.
+
+        A commit changes few of many partitions: the state of an unchanged one is not made again.
+        """
         states = []
         for index, partition in enumerate(self.partitions):
-            shape, recording = partition.shape, ledger.recordings[index]
-            states.append(
-                PartitionState(
-                    partition=index,
-                    recording_id=shape.recording_id,
-                    fingerprint=recording.identity,
-                    start=ledger.starts[index],
-                    end=ledger.ends[index],
-                    term_length=shape.term_length,
-                    initial_term_id=shape.initial_term_id,
-                    mtu=shape.mtu,
-                    stream_id=shape.stream_id,
-                    session_id=partition.session_id,
-                    segment_length=shape.segment_length,
-                    start_position=recording.start,
-                    epochs=ledger.epochs(index),
-                )
-            )
+            facts = (
+                partition.shape, partition.session_id, ledger.recordings[index], ledger.starts[index],
+                ledger.ends[index], ledger.epochs(index),
+            )  # fmt: skip
+            known = self._states[index]
+            if known is None or known[0] != facts:
+                known = self._states[index] = facts, _state(index, *facts)
+            states.append(known[1])
         return StreamView(tuple(states), ledger.content, ledger.schema)
+
+
+def _state(
+    index: int, shape: Shape, session_id: int, recording: RecordingOf, start: int, end: int, epochs: Epochs
+) -> PartitionState:  # fmt: skip
+    return PartitionState(
+        partition=index,
+        recording_id=shape.recording_id,
+        fingerprint=recording.identity,
+        start=start,
+        end=end,
+        term_length=shape.term_length,
+        initial_term_id=shape.initial_term_id,
+        mtu=shape.mtu,
+        stream_id=shape.stream_id,
+        session_id=session_id,
+        segment_length=shape.segment_length,
+        start_position=recording.start,
+        epochs=epochs,
+    )
 
 
 def _memory_releaser(partition: Partition, items: RowItems) -> Callable[[], None]:
