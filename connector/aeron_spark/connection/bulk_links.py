@@ -375,6 +375,7 @@ class BulkLinks:
         self._owner = owner
         self._by_token: dict[int, BulkLink] = {}
         self._by_number: dict[tuple[int, int], BulkLink] = {}
+        self._opening: list[BulkLink] = []
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -386,6 +387,7 @@ class BulkLinks:
             self._by_token[bulk_link.link.token] = bulk_link
             self._by_number[id(bulk_link.connection), bulk_link.number] = bulk_link
             self.opened += 1
+        self._opening.append(bulk_link)
         bulk_link.connection.traffic.add(bulk_link.link)
         self.traffic.add(bulk_link.link, "bulk")
 
@@ -455,10 +457,10 @@ class BulkLinks:
 
     def work(self, now: float) -> bool:
         """Continue the opening of bulk links; return whether an OPEN is about to be sent."""
-        if not self._by_token:
+        if not self._opening:  # as in most turns of the event loop, also of an endpoint with many bulk links
             return False
-        opening = [bulk_link for bulk_link in self._by_token.values() if not bulk_link.is_established]
-        return sum(bulk_link.work_opening(now) for bulk_link in opening) > 0
+        self._opening = [one for one in self._opening if not (one.is_open_sent or one.closed)]
+        return sum(bulk_link.work_opening(now) for bulk_link in self._opening) > 0
 
     def tick(self, now: float) -> None:
         """Check expiries, keep-alives and packet sizes."""

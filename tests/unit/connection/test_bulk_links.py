@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -67,6 +68,28 @@ def test_a_bulk_link_that_is_kept_open_does_not_close(world: World) -> None:
     assert not mine.closed
     mine.send(b"still open", timeout=5.0)
     assert theirs.receive(5.0) is not None
+
+
+class Ends:
+    """Stands for the publication and the subscription of a bulk link."""
+
+    token = 1
+
+
+@pytest.mark.parametrize("end", ["is_open_sent", "closed"])
+def test_the_event_loop_works_on_a_bulk_link_until_it_has_opened_or_ended(end: str) -> None:
+    connection = SimpleNamespace(traffic=SimpleNamespace(add=lambda link: None))
+    bulk_link: Any = SimpleNamespace(
+        link=Ends(), connection=connection, number=1, is_open_sent=False, closed=False, work_opening=lambda now: True
+    )
+    owner: Any = None  # it is not called
+    bulk_links = BulkLinks(owner)
+    bulk_links.add(bulk_link)
+    assert [bulk_links.work(now) for now in (0.0, 1.0)] == [True, True]
+    setattr(bulk_link, end, True)
+    bulk_link.work_opening = None  # it is not called any more
+    assert not bulk_links.work(2.0)
+    assert not bulk_links._opening
 
 
 def test_an_idle_client_closes_the_bulk_links_of_its_streams(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
