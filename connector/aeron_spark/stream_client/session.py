@@ -27,6 +27,8 @@ from aeron_spark.wire import stream_rpc
 from aeron_spark.wire.stream_admin_rpc import Request, Response
 
 IDLE_TIMEOUT_S: Final = 15.0  # after which an idle bulk link is closed; it costs as much as an idle connection
+KEPT_LINKS: Final = 8  # idle bulk links that stay open for so long
+SURPLUS_TIMEOUT_S: Final = 2.0  # of further ones: a hundred writers that begin at once need a hundred, but only once
 # The connection or its session was lost before the response arrived: the request can be repeated on another one.
 LOSSES: Final = (ConnectError, EndedError, SessionLost, TransportError)
 DRAINING: Final = "draining"  # the reason of a server that is about to end
@@ -224,9 +226,9 @@ class StreamSession:
                 return link
 
     def _return(self, link: BulkLink) -> None:
-        link.close_after(IDLE_TIMEOUT_S)
         with self._lock:
             self._idle = [one for one in self._idle if not one.closed]
+            link.close_after(IDLE_TIMEOUT_S if len(self._idle) < KEPT_LINKS else SURPLUS_TIMEOUT_S)
             self._idle.append(link)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 
 import pytest
 
@@ -20,7 +21,13 @@ from aeron_spark.errors import (
 from aeron_spark.log.writing import Transaction
 from aeron_spark.protocol.rpc_dispatch import UNKNOWN_OBJECT
 from aeron_spark.stream_client.reader import StreamReader
-from aeron_spark.stream_client.session import IDLE_TIMEOUT_S, RETRY_INTERVAL_S, StreamSession
+from aeron_spark.stream_client.session import (
+    IDLE_TIMEOUT_S,
+    KEPT_LINKS,
+    RETRY_INTERVAL_S,
+    SURPLUS_TIMEOUT_S,
+    StreamSession,
+)
 from aeron_spark.stream_client.transactions import ATTEMPT_TIMEOUT_S, commit_empty
 from aeron_spark.wire.stream_admin_rpc import ListStreams, StreamList
 from aeron_spark.wire.stream_rpc import (
@@ -299,6 +306,20 @@ def test_a_bulk_link_is_closed_after_its_idle_time_unless_it_is_borrowed_again()
         assert link is server.links[1]
     borrower.close()
     assert server.links[1].closed
+
+
+def test_of_many_idle_bulk_links_only_some_stay_open_for_long() -> None:
+    """Regression: after a hundred writers had begun, their idle bulk links slowed down the server for 15 seconds."""
+    server = LinkServer()
+    borrower = session(server)
+    for _ in range(2):
+        with ExitStack() as stack:
+            for _ in range(KEPT_LINKS + 3):
+                stack.enter_context(borrower.bulk_link())
+        times = [link.closes_after for link in server.links]
+        assert sorted(times) == [SURPLUS_TIMEOUT_S] * 3 + [IDLE_TIMEOUT_S] * KEPT_LINKS
+    with borrower.bulk_link() as link:  # one with the short time
+        assert times[server.links.index(link)] == SURPLUS_TIMEOUT_S
 
 
 def test_a_bulk_link_that_is_refused_for_too_long_fails_with_the_reason() -> None:
