@@ -37,9 +37,12 @@ def required_archive_bytes(settings: NodeSettings) -> int:
 def space_of(path: Path) -> Space:
     """Return the space of the file system in which ``path`` is, or will be."""
     existing = path
-    while not existing.exists():
-        existing = existing.parent
-    numbers = os.statvfs(existing)
+    while True:
+        try:
+            numbers = os.statvfs(existing)
+            break
+        except (FileNotFoundError, NotADirectoryError):
+            existing = existing.parent
     return Space(str(path), numbers.f_bavail * numbers.f_frsize, numbers.f_blocks * numbers.f_frsize)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from functools import cached_property
 from typing import Final
 
 from aeron_spark.connection.connection import Connection
@@ -39,7 +40,7 @@ class StreamAccess:
     def _grant(self) -> Grant:
         return self._grant_of(self._connection.for_program)
 
-    @property
+    @cached_property
     def owner(self) -> str:
         """The owner of the client's leases and writer ids: the fingerprint of its key."""
         return fingerprint(self._connection.peer.key)
