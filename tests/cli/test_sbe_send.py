@@ -93,8 +93,12 @@ def test_a_wrong_line_and_a_wrong_command_are_refused(shared: Path, flags: list[
     table = tmp_path / "orders.csv"
     table.write_text("id\n1\n")
     assert "orders.csv is csv, and --payload sbe needs rows" in failed(b"", 1105, shared, str(table), *flags).err
-    assert "'sbeSchema' is missing" in failed(b"", 1105, shared, "--payload", "sbe").err
-    assert "only for payload=sbe" in failed(b"", 1105, shared, *flags[2:]).err
+    missing = failed(b"", 1105, shared, "--payload", "sbe")
+    assert "'sbeSchema' is missing" in missing.err
+    assert "on the command line --sbe-schema FILE" in missing.err
+    unused = failed(b"", 1105, shared, *flags[2:])
+    assert "only for payload=sbe" in unused.err
+    assert "on the command line --payload sbe" in unused.err
     empty = failed(b"{}\n", 1105, shared, *flags[:-1], "Heartbeat")
     assert "the message 'Heartbeat' of orders.xml, version 2, has no fields" in empty.err
     several = failed(b"", 1105, shared, *flags, "--sbe-message", "*")

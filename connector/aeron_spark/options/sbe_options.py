@@ -106,7 +106,7 @@ class SbeFormatOptions(OptionSet, where=EVERYWHERE):
         if payload != "sbe" and given:
             raise OptionError(
                 f"option '{given[0]}' is only for payload=sbe, and 'payload' is '{payload}'",
-                remedy="Add .option('payload', 'sbe'), or leave the option out.",
+                remedy="Add .option('payload', 'sbe'), on the command line --payload sbe, or leave the option out.",
             )
 
 
@@ -158,7 +158,8 @@ def is_sbe(option: Option) -> bool:
 def no_schema() -> OptionError:
     """Return the error for ``payload=sbe`` without a schema."""
     return OptionError(
-        "option 'payload' is 'sbe', and 'sbeSchema' is missing", remedy=example(SbeFormatOptions.declared["sbe_schema"])
+        "option 'payload' is 'sbe', and 'sbeSchema' is missing",
+        remedy=f"{example(SbeFormatOptions.declared['sbe_schema'])}; on the command line --sbe-schema FILE",
     )
 
 
