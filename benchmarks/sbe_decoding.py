@@ -28,7 +28,7 @@ from benchmarks.environment import JAVA_COMMAND, JAVA_SOURCE, Environment
 from benchmarks.kafka.broker import run_broker
 from benchmarks.kafka.settings import TUNED_READING, TUNED_WRITING, settings_text
 from benchmarks.measure import ROOT, Figure
-from benchmarks.trades import MESSAGE_BYTES, SCHEMA_XML, trade_batches, trade_messages
+from benchmarks.trades import FRAME_BYTES, MESSAGE_BYTES, SCHEMA_XML, trade_batches, trade_messages
 
 MESSAGES: Final = 4_000_000
 QUICK_MESSAGES: Final = 20_000
@@ -75,15 +75,18 @@ def run(env: Environment) -> Iterator[Figure]:
     yield from _decoder_figures(env)
 
 
-def _own_frame(env: Environment, stream: Mapping[str, str], columns: tuple[str, ...]) -> Any:
-    reader = env.spark.read.format("aeron").options(**stream, payload="sbe", sbeSchema=SCHEMA_XML, sbeMessage="Trade")
+def _own_frame(env: Environment, stream: Mapping[str, str], columns: tuple[str, ...], **more: str | int) -> Any:
+    sbe = {"payload": "sbe", "sbeSchema": SCHEMA_XML, "sbeMessage": "Trade", **more}
+    reader = env.spark.read.format("aeron").options(**stream, **sbe)
     return (reader.schema(TWO_COLUMNS_SCHEMA) if columns else reader).load()
 
 
 def _prebuilt_batch(env: Environment, stream: Mapping[str, str]) -> str:
     """Write as many decoded rows as a batch of the connector has to an Arrow file; return its path."""
     path = env.folder / "trades.arrow"
-    rows = _own_frame(env, stream, ()).limit(BATCH_BYTES // MESSAGE_BYTES).toArrow()
+    # Not limit(): Spark would close the connection with a worker that still writes, which prints an error at its end.
+    end = BATCH_BYTES // MESSAGE_BYTES * FRAME_BYTES
+    rows = _own_frame(env, stream, (), endPosition=end).toArrow()
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, rows.schema) as writer:
         writer.write_table(rows)
     return str(path)

@@ -11,6 +11,7 @@ import pyarrow as pa
 BLOCK_BYTES: Final = 65
 HEADER_BYTES: Final = 8
 MESSAGE_BYTES: Final = HEADER_BYTES + BLOCK_BYTES
+FRAME_BYTES: Final = 128  # of a message in a recording: Aeron's header of 32 bytes, and a multiple of 32
 TEMPLATE_ID, SCHEMA_ID, VERSION = 1, 9, 1
 FIRST_TIME_NS: Final = 1_700_000_000_000_000_000
 SYMBOLS: Final = (b"AAPL", b"MSFT", b"EURUSD")
