@@ -51,7 +51,6 @@ from aeron_spark.wire import stream_rpc as rpc
 MAX_TRANSFERS: Final = 512  # of all clients: reads, and bulk links that receive stages; further ones wait for a thread
 SEND_TIMEOUT_S: Final = 600.0  # a reader that takes no message for so long is abandoned
 POLL_INTERVAL_S: Final = 1.0  # between two checks whether a stage still needs messages
-PAYLOAD_OFFSET: Final = 1 + rpc.BULK_HEAD.size  # bytes before a payload: one of the frame, and the message's head
 MAX_WAIT_S: Final = 20.0  # of one request; it occupies a worker thread, except a wait for commits
 MAX_WAITS: Final = 256  # of a connection, for commits
 MAX_FAILED_STAGES: Final = 256  # of a connection: stages whose errors are stored for repeated requests
@@ -502,16 +501,17 @@ class StreamRequestHandler:
         try:
             next_position = start
             room = link.room - rpc.BULK_HEAD.size
-            memory = memoryview(bytearray(PAYLOAD_OFFSET + room))  # one message: rows are read into it and sent from it
-            for position, data in stream.blocks(partition, start, end, room, memory[PAYLOAD_OFFSET:]):
+            # one message: rows are read into it and sent from it
+            memory = memoryview(bytearray(rpc.PAYLOAD_OFFSET + room))
+            for position, data in stream.blocks(partition, start, end, room, memory[rpc.PAYLOAD_OFFSET :]):
                 if self._reads.get(link.number) != request:
                     return
                 self._access.check(stream.definition.name, "read")
                 self._access.note_use(stream.definition.name)
-                memory[PAYLOAD_OFFSET - rpc.BULK_HEAD.size : PAYLOAD_OFFSET] = rpc.encode_bulk_head(
+                memory[rpc.PAYLOAD_OFFSET - rpc.BULK_HEAD.size : rpc.PAYLOAD_OFFSET] = rpc.encode_bulk_head(
                     request, rpc.BulkMessageKind.LOG, position
                 )
-                link.send_from(memory[: PAYLOAD_OFFSET + len(data)], timeout=SEND_TIMEOUT_S)
+                link.send_from(memory[: rpc.PAYLOAD_OFFSET + len(data)], timeout=SEND_TIMEOUT_S)
                 next_position = position + len(data)
                 self._service.observer.read(stream.definition.name, len(data))
             link.send(rpc.encode_bulk_head(request, rpc.BulkMessageKind.END, next_position), timeout=SEND_TIMEOUT_S)

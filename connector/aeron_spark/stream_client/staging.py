@@ -41,6 +41,7 @@ from aeron_spark.wire.chunk import Header, Payload
 from aeron_spark.wire.staged_items import MAX_ITEM_BYTES, encode_group_item, encode_values_item
 from aeron_spark.wire.stream_rpc import (
     BULK_HEAD,
+    PAYLOAD_OFFSET,
     BulkMessageKind,
     CommitPart,
     FinishStage,
@@ -305,9 +306,9 @@ class _Stage:
         self._deadline = deadline
         self._sent_bytes = 0
         self._crc = 0
-        self._message_bytes = link.room - BULK_HEAD.size
-        self._buffers: list[bytes | memoryview] = []  # the next message
-        self._buffered_bytes = 0
+        # The next message: each item is copied to it once, and it is encrypted from there.
+        self._message = memoryview(bytearray(PAYLOAD_OFFSET + link.room - BULK_HEAD.size))
+        self._end = PAYLOAD_OFFSET
 
     @classmethod
     def open(
@@ -357,23 +358,18 @@ class _Stage:
     def _put(self, buffers: Iterable[pa.Buffer]) -> None:
         """Append an item to the messages: small items share a message, a large item takes several.
 
-        The caller may change the memory of the buffers afterwards: what is not sent yet is copied.
+        The buffers are copied; the caller may change them afterwards.
         """
-        begin = len(self._buffers)
         for buffer in buffers:
             view = memoryview(buffer).cast("B")
-            self._crc = crc32(view, self._crc)
             self.bytes += view.nbytes
             while view.nbytes:
-                part = view[: self._message_bytes - self._buffered_bytes]
-                self._buffers.append(part)
-                self._buffered_bytes += part.nbytes
+                part = view[: self._message.nbytes - self._end]
+                begin, self._end = self._end, self._end + part.nbytes
+                self._message[begin : self._end] = part
                 view = view[part.nbytes :]
-                if self._buffered_bytes == self._message_bytes:
+                if self._end == self._message.nbytes:
                     self._send()
-                    begin = 0
-        if self._buffered_bytes:
-            self._buffers[begin:] = [b"".join(self._buffers[begin:])]
 
     def finish(self, rows: int, deadline: Deadline) -> StagedPart:
         """Send the last message and finish the stage on the server.
@@ -381,7 +377,7 @@ class _Stage:
         Raises TransportError if the server staged something else, and _NoResponse if only the response is missing;
         then the next call repeats the request.
         """
-        if self._buffered_bytes:
+        if self._end > PAYLOAD_OFFSET:
             self._send()
         found = self._finish_on_server(deadline)
         if found != StageFinished(rows, self._sent_bytes, self._crc):
@@ -414,10 +410,12 @@ class _Stage:
         # If this raises, Aeron may have taken the message, or may take it later: it cannot be sent again.
         self.is_broken = True
         timeout_s = max(MIN_TIMEOUT_S, self._deadline.remaining())
+        message, self._end = self._message[: self._end], PAYLOAD_OFFSET
         head = encode_bulk_head(self._request, BulkMessageKind.STAGE, self._sent_bytes)
-        self._link.send(head, *self._buffers, timeout=timeout_s)
-        self._sent_bytes += self._buffered_bytes
-        self._buffers, self._buffered_bytes = [], 0
+        message[PAYLOAD_OFFSET - BULK_HEAD.size : PAYLOAD_OFFSET] = head
+        self._crc = crc32(message[PAYLOAD_OFFSET:], self._crc)
+        self._sent_bytes += message.nbytes - PAYLOAD_OFFSET
+        self._link.send_from(message, timeout=timeout_s)
         self.is_broken = False
         self._deadline.progress()
 

@@ -459,6 +459,8 @@ BULK_HEAD: Final = struct.Struct(
     "3x"
     "q"  # position
 )
+# Bytes before the payload of a message that ``BulkLink.send_from`` sends: the first byte of the frame, then the head.
+PAYLOAD_OFFSET: Final = 1 + BULK_HEAD.size
 
 
 class BulkMessageKind(IntEnum):

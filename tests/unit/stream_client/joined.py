@@ -87,6 +87,9 @@ class MemoryBulkLink:
     def send(self, *parts: bytes, timeout: float) -> None:
         self.session.world.carry_bulk_message(self, b"".join(bytes(part) for part in parts), timeout)
 
+    def send_from(self, memory: memoryview, *, timeout: float) -> None:
+        self.session.world.carry_bulk_message(self, bytes(memory[1:]), timeout)
+
     def receive(self, timeout: float) -> memoryview:
         if not self.waiting:
             raise Blocked
