@@ -28,6 +28,7 @@ TYPE_ID_OFFSET: Final = 4
 KEY_OFFSET: Final = 16
 LABEL_OFFSET: Final = 128
 COUNTER_LENGTH: Final = 128  # bytes of a counter's value with padding
+COPIED_COUNTERS: Final = 512  # of which the states are copied at a time
 # In native byte order, so that Python copies a number that the driver writes at the same time in one step.
 STATE: Final = struct.Struct("i")
 VALUE: Final = struct.Struct("qqq")  # value, registration, owner (the Aeron client)
@@ -303,16 +304,22 @@ def _backlog(stream: tuple[str, int, int], by_type: dict[int, list[tuple[int, in
 
 
 def _allocated(cnc: Cnc) -> Iterator[tuple[int, int]]:
-    """Yield the ids and types of the allocated counters. The columns are copied at once: there may be thousands."""
-    numbers = cnc.counters_meta[: len(cnc.counters) // COUNTER_LENGTH * META_LENGTH].cast("i")
+    """Yield the ids and types of the allocated counters.
+
+    Their columns are copied piece by piece: there may be thousands, and a driver has room for many more.
+    """
     stride = META_LENGTH // STATE.size
-    states: list[int] = numbers[::stride].tolist()
-    types: list[int] = numbers[TYPE_ID_OFFSET // STATE.size :: stride].tolist()
-    for number, (state, type_id) in enumerate(zip(states, types, strict=True)):
-        if state == UNUSED:  # this and all following counters were never allocated
-            return
-        if state == ALLOCATED:
-            yield number, type_id
+    room = len(cnc.counters) // COUNTER_LENGTH
+    for first in range(0, room, COPIED_COUNTERS):
+        end = min(first + COPIED_COUNTERS, room)
+        numbers = cnc.counters_meta[first * META_LENGTH : end * META_LENGTH].cast("i")
+        states: list[int] = numbers[::stride].tolist()
+        types: list[int] = numbers[TYPE_ID_OFFSET // STATE.size :: stride].tolist()
+        for number, (state, type_id) in enumerate(zip(states, types, strict=True), first):
+            if state == UNUSED:  # this and all following counters were never allocated
+                return
+            if state == ALLOCATED:
+                yield number, type_id
 
 
 def _counter(cnc: Cnc, number: int, type_id: int) -> Counter:
