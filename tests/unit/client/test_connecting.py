@@ -29,7 +29,7 @@ from aeron_spark.protocol.keypair import keypair_from
 from aeron_spark.protocol.refusals import Refusal
 from aeron_spark.protocol.retry_cookies import RefusalHint, encode_hint
 from aeron_spark.transport.api import ChannelPair, PublicationRejected, ServerAddress
-from aeron_spark.transport.memory import MemoryPublication
+from aeron_spark.transport.memory import MemoryClientTransport, MemoryNetwork, MemoryPublication
 from aeron_spark.waiting import result_within
 from tests.ending import LONG_TIMEOUT_S, call_in_time
 from tests.unit.connection.endpoints import ADDRESS, LINK, TIMEOUT_S, World, link, wait_for
@@ -317,6 +317,31 @@ def test_a_slow_key_store_does_not_block_the_event_loop(world: World) -> None:
         client.connect(0.2)
     released.set()
     client.connect(10)
+
+
+class LeavesSharedMemory(MemoryClientTransport):
+    """Uses shared memory for its first path, and UDP for all others."""
+
+    def __init__(self, network: MemoryNetwork) -> None:
+        super().__init__(network, ServerAddress("ipc"))
+        self._paths = 0
+
+    def open_path(self) -> ChannelPair:
+        self._paths += 1
+        if self._paths > 1:
+            self.address, self.source = ADDRESS, "192.0.2.7:4000"
+        return super().open_path()
+
+
+def test_a_session_that_is_resumed_over_another_path_has_its_address(world: World) -> None:
+    server = world.server(addresses=[ADDRESS, ServerAddress("ipc")])
+    client = world.client(dial=lambda: LeavesSharedMemory(world.network))
+    connection, [session] = client.connection, server.sessions
+    assert (connection.is_ipc, connection.remote_port, session.peer.is_ipc) == (True, 0, True)
+    client.reconnect(10)
+    assert client.connection is connection  # the same session
+    assert (connection.is_ipc, connection.remote_port) == (False, ADDRESS.data_port)
+    assert (session.peer.is_ipc, session.peer.address) == (False, "192.0.2.7")
 
 
 def test_an_optional_address_of_another_server_is_left_out(world: World) -> None:
