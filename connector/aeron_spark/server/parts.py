@@ -196,7 +196,7 @@ class ServerParts:
             self._housekeeper.store.check_one_time()
             self._apply_store_limits()  # a reload during the recovery has changed the options only
         self.state.is_recovered = True
-        self.message_server.start(addresses, self._node.lock_free_addresses(optional))
+        self.message_server.start(addresses, self._node.try_lock_addresses(optional))
         self._started_at = time.monotonic()
         self.events.report("started", version=package_version(), pid=os.getpid(), aeron_dir=self.aeron_dir)
         for address in self.message_server.address_texts:

@@ -101,7 +101,7 @@ class ServerNode:
         self._locks.lock_addresses(self.aeron_dir, addresses)
         self._locked_addresses = addresses
 
-    def lock_free_addresses(self, addresses: Sequence[ServerAddress]) -> list[ServerAddress]:
+    def try_lock_addresses(self, addresses: Sequence[ServerAddress]) -> list[ServerAddress]:
         """Lock the addresses that no other server has at the media driver, and return them. Starts the node."""
         aeron_dir = self._running().aeron_dir
         return [address for address in addresses if self._locks.try_lock_address(aeron_dir, address)]
