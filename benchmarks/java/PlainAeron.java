@@ -59,9 +59,7 @@ public final class PlainAeron
         final String to,
         final int toStream) throws IOException
     {
-        final AeronArchive.Context context = new AeronArchive.Context().aeron(aeron).controlRequestChannel(control)
-            .controlResponseChannel("aeron:ipc?term-length=64k");
-        try (AeronArchive archive = AeronArchive.connect(context))
+        try (AeronArchive archive = connect(aeron, control))
         {
             final long recording = lastRecording(archive, stream);
             final long end = archive.getMaxRecordedPosition(recording);
@@ -108,9 +106,7 @@ public final class PlainAeron
         final int messages,
         final int length) throws IOException
     {
-        final AeronArchive.Context context = new AeronArchive.Context().aeron(aeron).controlRequestChannel(control)
-            .controlResponseChannel("aeron:ipc?term-length=64k");
-        try (AeronArchive archive = AeronArchive.connect(context);
+        try (AeronArchive archive = connect(aeron, control);
             ExclusivePublication publication = archive.addRecordedExclusivePublication(channel, stream))
         {
             final int counter = recordingPosition(aeron, archive, publication);
@@ -132,9 +128,7 @@ public final class PlainAeron
         final int messages,
         final int length) throws IOException
     {
-        final AeronArchive.Context context = new AeronArchive.Context().aeron(aeron).controlRequestChannel(control)
-            .controlResponseChannel("aeron:ipc?term-length=64k");
-        try (AeronArchive archive = AeronArchive.connect(context))
+        try (AeronArchive archive = connect(aeron, control))
         {
             final UnsafeBuffer message = message(length);
             final BufferedReader input = new BufferedReader(new InputStreamReader(System.in));
@@ -148,6 +142,12 @@ public final class PlainAeron
                 }
             }
         }
+    }
+
+    private static AeronArchive connect(final Aeron aeron, final String control)
+    {
+        return AeronArchive.connect(new AeronArchive.Context().aeron(aeron).controlRequestChannel(control)
+            .controlResponseChannel("aeron:ipc?term-length=64k"));
     }
 
     private static int recordingPosition(
