@@ -190,3 +190,27 @@ except KeyboardInterrupt:
     with start_python(code) as process:
         output, _ = process.communicate(timeout=TIMEOUT_S)
     assert (output.splitlines(), process.returncode) == (["ends", "discarded late"], 0)
+
+
+def test_a_process_ends_after_the_calls_of_java_that_still_run_at_its_end() -> None:
+    """Regression: the end of the clients or of the JVM ended such a call, whose thread then aborted the process."""
+    code = f"""
+import _thread, time
+from aeron_spark.aeron.interruptible import interruptible
+from aeron_spark.aeron.jvm import jclass
+sleep = jclass("java.lang.Thread").sleep
+def call():
+    _thread.interrupt_main()
+    try:
+        sleep({BLOCKED_S}_000)
+    finally:
+        time.sleep(0.5)
+        print("returned from", jclass("java.lang.Thread").currentThread().getState())
+try:
+    interruptible(call)
+except KeyboardInterrupt:
+    print("ends")
+"""
+    with start_python(code) as process:
+        output, _ = process.communicate(timeout=TIMEOUT_S)
+    assert (output.splitlines(), process.returncode) == (["ends", "returned from RUNNABLE"], 0)

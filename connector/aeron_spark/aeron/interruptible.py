@@ -4,8 +4,9 @@ Python handles a signal in the main thread, between two of its instructions. Dur
 none: up to ten seconds if a driver or an archive does not respond. Therefore another thread makes the call, and the
 main thread waits for that thread in Python.
 
-A thread that returns from Java while the interpreter shuts down aborts the process. Therefore the process waits, before
-it ends, for the threads whose calls have just returned.
+A thread that returns from Java while the JVM or the interpreter ends aborts the process, and a call returns when its
+Aeron client is closed, as it is at the end of the process. Therefore the process interrupts the calls that still run
+before it ends, and waits for their threads.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from aeron_spark.waiting import Deadline, result_within
 T = TypeVar("T")
 
 THREAD: Final = "aeron-spark-java"
-RETURN_TIMEOUT_S: Final = 5.0  # for a thread's work after its call has returned; running calls are not awaited
+RETURN_TIMEOUT_S: Final = 5.0  # at the end of the process, for calls that an interrupt ends; others are left running
 
-_returned: Final[set[threading.Thread]] = set()  # threads whose call has returned from Java
+_running: Final[dict[threading.Thread, Any]] = {}  # threads that make a call, and their objects in Java
 
 
 def interruptible(call: Callable[..., T], *args: Any, discard: Callable[[T], object] | None = None) -> T:
@@ -60,16 +61,17 @@ class Interruptible:
 
 
 def _run(done: Future[T], call: Callable[..., T], args: tuple[Any, ...]) -> None:
+    own = threading.current_thread()
     try:
+        _running[own] = jclass("java.lang.Thread").currentThread()
         result = call(*args)
     except BaseException as error:  # raised in the waiting thread
-        _returned.add(threading.current_thread())
         done.set_exception(error)
     else:
-        _returned.add(threading.current_thread())
         done.set_result(result)
-    jclass("java.lang.Thread").detach()  # else Java would keep its state of this thread
-    _returned.discard(threading.current_thread())
+    if own in _running:
+        jclass("java.lang.Thread").detach()  # else Java would keep its state of this thread
+        del _running[own]
 
 
 def _discard(late: Future[T], discard: Callable[[T], object]) -> None:
@@ -77,11 +79,14 @@ def _discard(late: Future[T], discard: Callable[[T], object]) -> None:
         discard(late.result())
 
 
-def _await_returned() -> None:
-    """Wait up to ``RETURN_TIMEOUT_S`` for the threads whose call has returned."""
-    deadline = Deadline(RETURN_TIMEOUT_S, "calls of Java that have returned")
-    for thread in tuple(_returned):
+def _end_calls() -> None:
+    """Interrupt the calls that still run, and wait up to ``RETURN_TIMEOUT_S`` for their threads."""
+    deadline = Deadline(RETURN_TIMEOUT_S, "calls of Java that were interrupted")
+    running = tuple(_running.items())
+    for _, java_thread in running:
+        java_thread.interrupt()
+    for thread, _ in running:
         thread.join(deadline.remaining())
 
 
-jvm.call_before_end(_await_returned)
+jvm.call_before_end(_end_calls)
