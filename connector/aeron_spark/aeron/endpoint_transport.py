@@ -40,6 +40,7 @@ from aeron_spark.transport.api import (
     TransportEvent,
 )
 from aeron_spark.transport.endpoint_channels import ClientPorts, address_in_use
+from aeron_spark.transport.packet_sizes import whole_packets
 from aeron_spark.waiting import wait_for
 
 
@@ -77,7 +78,7 @@ class AeronPublication:
 
     @property
     def max_message(self) -> int:
-        """Maximum length of a message in bytes; 0 before the publication is ready."""
+        """Maximum length of a message in bytes, in whole packets; 0 before the publication is ready."""
         return self._max_message if self.ready else 0
 
     @property
@@ -159,7 +160,7 @@ class AeronPublication:
         if publication is not None:
             self._helper = jclass("io.aeronspark.writing.BatchOffer")(publication)
             self._offer = self._helper.offerGathered
-            self._max_message = int(publication.maxMessageLength())
+            self._max_message = whole_packets(int(publication.maxMessageLength()), int(publication.maxPayloadLength()))
             self._publication = publication
 
 

@@ -74,7 +74,7 @@ class BulkLinkHandler:
                 remedy="Use the same release of aeron-spark at both ends.",
             )
         settings, watch = self._runner.settings.link, None
-        channel_settings, address = settings.channel_settings, connection.peer.address
+        channel_settings, address = settings.channel_settings.for_bulk_link(is_ipc=False), connection.peer.address
         if channel_settings.finds_mtu:
             path = network_path(address)
             allowed = MTU_BYTES if path is None else path.mtu_bytes

@@ -33,7 +33,9 @@ MAX_MESSAGE_BYTES: Final = 128 * 1024  # a sixteenth of LINK_TERM_BYTES
 
 BULK_TERM_BYTES: Final = 4 * 1024 * 1024  # of a bulk link in shared memory
 
-BULK_MESSAGE_BYTES: Final = 512 * 1024  # an eighth of BULK_TERM_BYTES
+MESSAGES_PER_TERM: Final = 8  # Aeron's longest message is an eighth of a term
+
+BULK_MESSAGE_BYTES: Final = BULK_TERM_BYTES // MESSAGES_PER_TERM
 
 MAX_REASON_BYTES: Final = 1000
 
@@ -233,15 +235,12 @@ class ChannelSettings:
     def for_bulk_link(self, *, is_ipc: bool) -> ChannelSettings:
         """Return the settings of a bulk link.
 
-        In shared memory, terms and messages are longer: the cost of each message is the limit there, not the network.
+        Its messages are long, because Python's work for each message is much of the cost: as long as the terms allow.
+        In shared memory, terms are longer, too: they have no receive window to fit.
         """
-        if not is_ipc:
-            return self
-        return replace(
-            self,
-            term_bytes=max(self.term_bytes, BULK_TERM_BYTES),
-            max_message=max(self.max_message, BULK_MESSAGE_BYTES),
-        )
+        term_bytes = max(self.term_bytes, BULK_TERM_BYTES) if is_ipc else self.term_bytes
+        longest = min(BULK_MESSAGE_BYTES, term_bytes // MESSAGES_PER_TERM)
+        return replace(self, term_bytes=term_bytes, max_message=max(self.max_message, longest))
 
 
 @dataclass(frozen=True, slots=True)

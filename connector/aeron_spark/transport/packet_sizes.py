@@ -41,6 +41,14 @@ def open_bytes(mtu_bytes: int) -> int:
     return mtu_bytes - FRAME_HEADER_BYTES
 
 
+def whole_packets(longest_message: int, packet_payload: int) -> int:
+    """Return the longest message in bytes that fills its packets: an almost empty one costs as much as a full one.
+
+    If the terms are too short for a full packet, it is ``longest_message``.
+    """
+    return longest_message - longest_message % packet_payload or longest_message
+
+
 @dataclass(frozen=True, slots=True)
 class NetworkPath:
     """The way of packets from an address of this machine to a host, and the Aeron MTU that fits it, in bytes."""

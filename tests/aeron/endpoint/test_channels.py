@@ -170,8 +170,10 @@ def test_a_link_with_mdc_has_a_separate_control_port(world: AeronWorld) -> None:
 @pytest.mark.parametrize(("mtu", "term"), [(1184, 65_536), (1184, 1 << 20), (8192, 1 << 22), (65_504, 1 << 24)])
 def test_messages_arrive_with_each_mtu_and_term_length(world: AeronWorld, mtu: int, term: int) -> None:
     opened = Open(world, channel_settings=ChannelSettings(mtu_bytes=mtu, term_bytes=term))
-    most = min(term // 8, 128 * 1024)
-    assert opened.at_client.publication.max_message >= most
+    longest = opened.at_client.publication.max_message
+    assert term // 8 - (mtu - 32) < longest <= term // 8
+    assert longest % (mtu - 32) == 0, "the last packet is not full"
+    most = min(longest, 128 * 1024)
     for size in (mtu - 33, mtu - 32, mtu - 31, most):
         send(opened.at_client.publication, bytes(min(size, most)), reading=(opened.server,))
     until(lambda: len(opened.server.of(opened.at_server.token)) == 4, opened.server)

@@ -9,9 +9,11 @@ import time
 import pytest
 
 from aeron_spark.client.client import Client
-from aeron_spark.connection.bulk_links import BulkLink
+from aeron_spark.connection.bulk_links import DATA, BulkLink
 from aeron_spark.errors import AeronSparkError
+from aeron_spark.protocol.frame_cipher import OVERHEAD_BYTES
 from aeron_spark.server.message_server import MessageServer
+from aeron_spark.transport.channel_parameters import MTU_MAX_BYTES
 from aeron_spark.transport.packet_sizes import MAX_PACKET_BYTES
 from aeron_spark.waiting import wait_for
 from tests.aeron.secure.endpoints import TIMEOUT_S, World
@@ -61,6 +63,8 @@ def test_a_bulk_link_carries_data_in_both_directions(world: World, host: str) ->
     for one in (mine, theirs):
         found = None if one.watch is None else one.watch.mtu_bytes
         assert found == (None if host == "ipc" else MAX_PACKET_BYTES), "loopback carries the largest packets"
+        longest = one.room + len(DATA) + OVERHEAD_BYTES
+        assert longest == (8 * (MTU_MAX_BYTES - 32) if host == "ipc" else 16 * (MAX_PACKET_BYTES - 32)), "full packets"
     for sender, receiver in ((mine, theirs), (theirs, mine)):
         seconds = transfer(sender, receiver, 64 * MIB)
         print(f"{host}: {64 / seconds:.0f} MiB/s")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from aeron_spark.errors import OptionError
@@ -82,13 +84,22 @@ def test_the_channels_of_shared_memory_have_no_addresses() -> None:
     )
 
 
-def test_a_bulk_link_in_shared_memory_has_longer_messages() -> None:
-    assert SETTINGS.for_bulk_link(is_ipc=False) == SETTINGS
+def test_the_messages_of_a_bulk_link_are_as_long_as_its_terms_allow() -> None:
+    over_udp = SETTINGS.for_bulk_link(is_ipc=False)
+    assert (over_udp.term_bytes, over_udp.max_message) == (2 << 20, 256 << 10)
+    short_terms = ChannelSettings(term_bytes=64 << 10, max_message=4_000)
+    assert short_terms.for_bulk_link(is_ipc=False) == replace(short_terms, max_message=8 << 10)
+    # A reader takes at most 1 MiB at once.
+    assert ChannelSettings(term_bytes=64 << 20).for_bulk_link(is_ipc=False).max_message == 512 << 10
+
+
+def test_a_bulk_link_in_shared_memory_has_longer_terms_and_messages() -> None:
     bulk_link = SETTINGS.for_bulk_link(is_ipc=True)
     assert (bulk_link.term_bytes, bulk_link.max_message) == (4 << 20, 512 << 10)
     assert "term-length=4194304|mtu=65504" in endpoint_channels.link_out(IPC, IDS, 7, bulk_link)
     larger = ChannelSettings(term_bytes=16 << 20, max_message=1 << 20)
     assert larger.for_bulk_link(is_ipc=True) == larger
+    assert larger.for_bulk_link(is_ipc=False) == larger
 
 
 def test_row_16_each_publication_on_a_control_port_has_a_control_mode() -> None:

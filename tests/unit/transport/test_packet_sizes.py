@@ -16,6 +16,7 @@ from aeron_spark.transport.packet_sizes import (
     PacketSizes,
     open_bytes,
     packet_bytes,
+    whole_packets,
 )
 
 
@@ -113,3 +114,11 @@ def test_a_machine_that_lets_routers_cut_packets_uses_small_ones(
     monkeypatch.setattr(network_paths, "NO_DISCOVERY", setting)
     assert network_paths.may_be_fragmented() is not is_whole
     assert network_path("127.0.0.1") == NetworkPath("127.0.0.1", "127.0.0.1", MAX_PACKET_BYTES), "without a router"
+
+
+@pytest.mark.parametrize(
+    ("longest", "payload", "expected"),
+    [(262_144, 16_352, 261_632), (262_144, 1_152, 261_504), (16_352, 16_352, 16_352), (16_384, 32_736, 16_384)],
+)
+def test_the_longest_message_leaves_no_packet_partly_empty(longest: int, payload: int, expected: int) -> None:
+    assert whole_packets(longest, payload) == expected
