@@ -1,4 +1,4 @@
-"""A stage that a client fills over a bulk link; a large one is published ahead of its commit."""
+"""Fills stages: over a bulk link, and then a large one is published ahead of its commit; or from one request."""
 
 from __future__ import annotations
 
@@ -7,13 +7,35 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from aeron_spark.errors import AeronSparkError, RefusedError, WaitTimeout
+from aeron_spark.errors import AeronSparkError, DataFormatError, RefusedError, WaitTimeout
 from aeron_spark.streams.stages import Stage, StageRef
 from aeron_spark.streams.stream import Stream
 from aeron_spark.wire.stream_rpc import BulkMessage, BulkMessageKind
 
 PUBLISH_AHEAD_BYTES: Final = 4 << 20  # staged and unpublished bytes from which publishing ahead pays off
 COMMIT_PAUSE_S: Final = 0.001  # between two steps of publishing ahead: lets a waiting commit take the unfair lock
+
+
+def fill_at_once(stage: Stage, items: bytes, rows: int, crc: int) -> None:
+    """Append all items of a stage, and finish it.
+
+    Raises RefusedError if they do not have this number of rows or this checksum, or if one of them is invalid, and the
+    errors of ``Stage.append`` and ``Stage.finish``. The stage is discarded then.
+    """
+    try:
+        stage.append(items, stage.used_at)
+        found = stage.finish()
+    except DataFormatError as error:
+        raise RefusedError(error.what, remedy=error.remedy) from error
+    if (found.rows, found.crc) == (rows, crc):
+        return
+    stage.discard()
+    raise RefusedError(
+        f"the rows of task {stage.description.task} of transaction {stage.description.transaction} of writer "
+        f"{stage.description.writer!r} arrived as {found.rows} rows with the checksum {found.crc:#010x}, and their "
+        f"request names {rows} rows with {crc:#010x}",
+        remedy="Stage the rows again.",
+    )
 
 
 class IncomingStage:

@@ -32,7 +32,7 @@ from aeron_spark.errors import (
 )
 from aeron_spark.options import ServerOptions
 from aeron_spark.protocol.grants import Grant
-from aeron_spark.server.incoming_stage import IncomingStage
+from aeron_spark.server.incoming_stage import IncomingStage, fill_at_once
 from aeron_spark.server.observer import ServerObserver
 from aeron_spark.server.running_commits import RunningCommits
 from aeron_spark.server.stream_access import StreamAccess
@@ -41,7 +41,7 @@ from aeron_spark.streams.inline_stages import InlineRows
 from aeron_spark.streams.ledger import AlreadyCommitted
 from aeron_spark.streams.model import CommitOutcome, Opening
 from aeron_spark.streams.schema_changes import Evolution
-from aeron_spark.streams.stages import Description, StageRef
+from aeron_spark.streams.stages import Description, Stage, StageRef
 from aeron_spark.streams.store import StreamStore
 from aeron_spark.streams.stream import Stream
 from aeron_spark.waiting import fail, map_future
@@ -359,8 +359,11 @@ class StreamRequestHandler:
                 remedy=f"Set maxMessageBytes to at most {limit}.",
             )
         partition = request.task % definition.partitions if request.partition is None else request.partition
-        link = self._service.bulk_links.of(self._connection, request.link)
-        stage_id = self._opened_stage(request) or self._new_stage(stream, request, partition, link)
+        if request.items:
+            stage_id = self._stage_at_once(stream, request, partition)
+        else:
+            link = self._service.bulk_links.of(self._connection, request.link)
+            stage_id = self._opened_stage(request) or self._new_stage(stream, request, partition, link)
         return rpc.StageOpened(stage_id, partition, definition.partitions, limit)
 
     def _opened_stage(self, request: rpc.OpenStage) -> str:
@@ -379,16 +382,8 @@ class StreamRequestHandler:
                 remedy="Finish or abort some of them.",
                 reason="stage-full",
             )
-        try:
-            stage = stream.open_stage(
-                request.writer, request.run, request.transaction, partition, request.task, request.content,
-                request.schema or None, single_use=request.single_use, producer=request.producer,
-                acknowledged=request.acknowledged, stamp=request.stamp, replaced=request.replaced,
-                owner=self._access.owner,
-                owner_bytes=self._stage_bytes,
-                evolution=self._evolution(request),
-            )  # fmt: skip
-        except AlreadyCommitted:
+        stage = self._opened_in(stream, request, partition)
+        if stage is None:
             return ""
         incoming = IncomingStage(stream, stage, request.link, request.request, self._service.condition)
         with self._lock:
@@ -398,6 +393,28 @@ class StreamRequestHandler:
         if start:
             self._service.pool.submit(self._receive, link)
         return stage.id
+
+    def _stage_at_once(self, stream: Stream, request: rpc.OpenStage, partition: int) -> str:
+        """Open and finish a stage with the rows of the request; return its id, or "" as :meth:`_new_stage`."""
+        stage = self._opened_in(stream, request, partition)
+        if stage is None:
+            return ""
+        fill_at_once(stage, request.items, request.rows, request.crc)
+        return stage.id
+
+    def _opened_in(self, stream: Stream, request: rpc.OpenStage, partition: int) -> Stage | None:
+        """Open a stage in a stream, or return None if the transaction is committed already."""
+        try:
+            return stream.open_stage(
+                request.writer, request.run, request.transaction, partition, request.task, request.content,
+                request.schema or None, single_use=request.single_use, producer=request.producer,
+                acknowledged=request.acknowledged, stamp=request.stamp, replaced=request.replaced,
+                owner=self._access.owner,
+                owner_bytes=self._stage_bytes,
+                evolution=self._evolution(request),
+            )  # fmt: skip
+        except AlreadyCommitted:
+            return None
 
     def _evolution(self, request: rpc.OpenStage) -> Evolution:
         if not request.evolve_schema:

@@ -1,4 +1,4 @@
-"""The encoded rows of a small transaction in memory, until its commit request carries them to the server."""
+"""The encoded rows of a small transaction, or of a task with few rows, until one request carries them to the server."""
 
 from __future__ import annotations
 
@@ -13,15 +13,18 @@ from aeron_spark.wire.chunk import Header, Payload
 from aeron_spark.wire.staged_items import encode_group_item, encode_values_item
 from aeron_spark.wire.stream_rpc import InlinePart
 
-# Of one commit request: with its other fields it fits into one message, whose smallest limit is 128 KiB. A stage costs
-# two round trips, in which a network carries about so many bytes.
+# Of one request: with its other fields it fits into one message, whose smallest limit is 128 KiB. A stage over a bulk
+# link costs two round trips, in which a network carries about so many bytes.
 MAX_INLINE_BYTES: Final = 64 << 10
 PART_BYTES: Final = 256  # counted for each part: its other fields take fewer
 
 
 @dataclass(slots=True)
 class InlineRoom:
-    """The bytes that the commit request of one transaction can still carry; negative if it has too many."""
+    """The bytes that one request can still carry, negative if it has too many.
+
+    It is the commit request of a transaction, or the request that stages the rows of a task.
+    """
 
     left: int = MAX_INLINE_BYTES
 
@@ -36,7 +39,7 @@ class InlineRows:
 
     @property
     def has_too_many(self) -> bool:
-        """Whether the commit request cannot carry the rows of the transaction."""
+        """Whether the request cannot carry all the rows."""
         return self._room.left < 0
 
     def has_room(self, size: int) -> bool:

@@ -10,6 +10,7 @@ from typing import Final
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.log.writing import CommitResult, Source, Transaction
 from aeron_spark.stream_client import transactions
+from aeron_spark.stream_client.inline_rows import InlineRoom
 from aeron_spark.stream_client.session import StreamSession
 from aeron_spark.stream_client.staging import ServerAppender
 from aeron_spark.wire.stream_rpc import CommitPart, LastCommitted
@@ -49,11 +50,17 @@ class ServerWriter:
         return self.servers[turn % len(self._sessions)]
 
     def begin(self, transaction: Transaction, source: Source, payload: str) -> ServerAppender:
-        """Return an appender that stages the rows of one task; see :meth:`LogWriter.begin`."""
+        """Return an appender that stages the rows of one task; see :meth:`LogWriter.begin`.
+
+        One request stages a few rows, if the longest message of the stream is known: the first task of a process
+        learns it.
+        """
+        session = self._sessions[self.server_of(transaction)]
+        limit = session.message_limits.get(self._stream, 0)
         return ServerAppender(
-            self._sessions[self.server_of(transaction)], self._stream, transaction, task=max(0, source.partition),
-            source=source, payload=payload, max_message_bytes=self._max_message_bytes,
-            evolve_schema=self._evolve_schema,
+            session, self._stream, transaction, task=max(0, source.partition), source=source, payload=payload,
+            max_message_bytes=self._max_message_bytes, evolve_schema=self._evolve_schema,
+            room=InlineRoom() if limit else None, message_limit=limit, stages_at_once=True,
         )  # fmt: skip
 
     def commit(

@@ -64,6 +64,9 @@ class StreamSession:
 
     ``ensure_connected`` returns the connected client for a call, and connects it if needed. Its argument is the
     caller's timeout in seconds; None: the client's own timeouts apply.
+
+    ``message_limits`` has the longest message of each stream in bytes, as the server has said it. A limit goes when
+    staging rows fails: the stream may have been created again under this name.
     """
 
     def __init__(
@@ -78,6 +81,7 @@ class StreamSession:
         self.running = 0
         self.last_used = clock()
         self.opened = 0  # bulk links, in total
+        self.message_limits: dict[str, int] = {}  # no use of it has more than one step, so that it needs no lock
         self._ensure_connected = ensure_connected
         self._lock = threading.Lock()
         self._idle: list[BulkLink] = []  # the one that was used last is last

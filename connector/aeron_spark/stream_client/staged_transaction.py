@@ -174,7 +174,7 @@ class StagedTransaction:
         appender = ServerAppender(
             self._session, self._stream, transaction, task=task, partition=partition,
             source=Source(transaction.writer, transaction.id, task), payload=payload, deadline=self._deadline,
-            max_message_bytes=None if room is None else max_message_bytes, evolve_schema=self._evolve_schema, room=room,
+            message_limit=max_message_bytes, evolve_schema=self._evolve_schema, room=room,
         )  # fmt: skip
         self._appenders.append(appender)
         self._written.append((payload, schema))

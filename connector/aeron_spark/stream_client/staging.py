@@ -1,7 +1,8 @@
 """Staging the rows of one task on a server. ``stream_client.staged_transaction`` has those of a whole transaction.
 
 A stage is filled over a bulk link. Its rows become visible when a commit names it; see ``stream_client.transactions``.
-The rows of a small transaction have no stage: the commit request carries them.
+A few rows of a task come in the request that opens their stage, and need no bulk link. The rows of a small transaction
+have no stage: the commit request carries them.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ from aeron_spark.wire.stream_rpc import (
     BulkMessageKind,
     CommitPart,
     FinishStage,
+    InlinePart,
     OpenStage,
     StagedPart,
     StageFinished,
@@ -75,14 +77,17 @@ class ServerAppender:
     every wait: each message that Aeron takes, and each response, extends it. A caller that shares one deadline over
     several appenders extends it before each operation. Without one, each operation has ``SEND_TIMEOUT_S``.
 
-    With ``room`` no stage is opened while the commit request can carry the rows: the parts have them then. The caller
-    gives the longest message of the stream as ``max_message_bytes``, and begins the transaction's run before.
+    With ``room`` no stage is opened while one request can carry the rows. The caller gives the longest message of the
+    stream as ``message_limit``. It is the commit request: the parts have the rows, and the caller begins the
+    transaction's run before. With ``stages_at_once`` it is a request of :meth:`finish` that opens a stage with the
+    rows; then an error of these rows, and that the transaction is committed, are known after :meth:`finish` only.
     """
 
     def __init__(
         self, session: StreamSession, stream: str, transaction: Transaction, *, task: int, source: Source, payload: str,
         partition: int | None = None, max_message_bytes: int | None = None, clock: Callable[[], int] = time.time_ns,
         deadline: Deadline | None = None, evolve_schema: bool = False, room: InlineRoom | None = None,
+        message_limit: int = 0, stages_at_once: bool = False,
     ) -> None:  # fmt: skip
         self.committed = False  # whether the server had committed the transaction before; then rows are dropped
         self._session = session
@@ -97,8 +102,9 @@ class ServerAppender:
         self._shares_deadline = deadline is not None
         self._deadline = deadline or session.deadline(SEND_TIMEOUT_S, f"the server of stream {stream!r}")
         self._inline = None if room is None else InlineRows(room)  # None: the rows are in a stage
-        # Bytes of a message. Without ``room`` they are known when the stage is open.
-        self._limit = 0 if room is None else max_message_bytes or 0
+        self._stages_at_once = stages_at_once
+        # Bytes of a message; 0 if they are not known before the stage is open.
+        self._limit = max_message_bytes or message_limit
         self._state = AppenderState.OPEN
         self._schema = b""
         self._stage: _Stage | None = None
@@ -179,8 +185,22 @@ class ServerAppender:
 
     def _finished_parts(self) -> list[CommitPart]:
         if self._inline is not None and self._inline.items:
-            return [self._inline.part(self._partition, self._task, self._payload, self._schema, self.rows)]
+            part = self._inline.part(self._partition, self._task, self._payload, self._schema, self.rows)
+            return self._staged_at_once(part) if self._stages_at_once else [part]
         return [] if self._stage is None else [self._stage.finish(self.rows, self._deadline)]
+
+    def _staged_at_once(self, rows: InlinePart) -> list[CommitPart]:
+        """Return the stage into which the server has put these rows; none if the transaction is committed already.
+
+        Raises _NoResponse if the server may have opened the stage. A repetition opens another one, and the commit names
+        that one: only stages that it names become visible, and it removes the others of the transaction.
+        """
+        try:
+            opened = self._session.call(self._request(rows=rows), timeout=self._deadline.remaining())
+        except UNANSWERED as error:
+            raise _NoResponse(error) from error
+        self.committed = not opened.stage
+        return [] if self.committed else [StagedPart(opened.stage, rows.rows, len(rows.items), rows.crc)]
 
     @contextmanager
     def _appending(self, schema: pa.Schema | None, size: int) -> Iterator[RowSink | None]:
@@ -227,6 +247,7 @@ class ServerAppender:
     def _fail(self, error: BaseException) -> None:
         stage, self._stage, self._inline, self._state = self._stage, None, None, AppenderState.FAILED
         self._error = staging_error(error)
+        self._session.message_limits.pop(self._stream, None)
         if stage is not None:
             stage.discard()
 
@@ -244,6 +265,7 @@ class ServerAppender:
             opened, self._stage = _Stage.open(self._session, self._request, self._deadline)
             self.committed = self._stage is None
             self._limit = self._max_message_bytes or opened.max_message_bytes
+            self._session.message_limits[self._stream] = opened.max_message_bytes
             self._deadline.progress()
             self._move_to_stage()
         return self._stage
@@ -260,7 +282,7 @@ class ServerAppender:
             self._fail(error)
             raise
 
-    def _request(self, link: int, number: int) -> OpenStage:
+    def _request(self, link: int = 0, number: int = 0, rows: InlinePart | None = None) -> OpenStage:
         transaction = self._transaction
         return OpenStage(
             stream=self._stream, writer=transaction.writer, run=transaction.run, transaction=transaction.id,
@@ -268,6 +290,8 @@ class ServerAppender:
             task=self._task, content=self._payload, schema=self._schema, link=link, request=number,
             max_message_bytes=self._max_message_bytes or 0, acknowledged=transaction.acknowledged,
             stamp=transaction.stamp, replaced=transaction.replaced_run, evolve_schema=self._evolve_schema,
+            items=b"" if rows is None else rows.items, rows=0 if rows is None else rows.rows,
+            crc=0 if rows is None else rows.crc,
         )  # fmt: skip
 
     def _check_values(self, values: pa.Array[Any]) -> None:

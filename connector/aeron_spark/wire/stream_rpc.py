@@ -5,7 +5,8 @@ response, also bytes, is the request's own or Failure. Both are MessagePack of a
 names are on the wire. The first change of a struct after a release needs another number ``SERVICE``: a client of that
 release then gets the error that the server has no such object.
 
-A client may send a request again after any failure: the server executes a repeated request only once.
+A client may send a request again after any failure: the server executes a repeated request only once, or, for an
+OpenStage with rows, opens a further stage, which no commit names.
 
 A message on a bulk link, all numbers little-endian:
 
@@ -300,6 +301,10 @@ class OpenStage(Request[StageOpened], frozen=True, tag="open-stage"):
     the task's number modulo the number of partitions. ``max_message_bytes`` is the longest message that the client
     wants to stage; a value above the stream's limit is refused. 0 means the stream's limit. With ``evolve_schema`` the
     stage may add columns to the stream's schema, if the client's grant allows it.
+
+    With ``items`` the request itself carries all ``rows`` rows, and ``crc`` is the CRC-32 of their items. The stage is
+    finished then when the response arrives; ``link`` and ``request`` have no meaning. Such a request, sent again, opens
+    another stage. A commit names one of them.
     """
 
     stream: str
@@ -319,6 +324,9 @@ class OpenStage(Request[StageOpened], frozen=True, tag="open-stage"):
     stamp: str = ""
     replaced: str = ""
     evolve_schema: bool = False
+    items: bytes = b""
+    rows: int = 0
+    crc: int = 0
 
 
 class FinishStage(Request[StageFinished], frozen=True, tag="finish-stage"):
