@@ -1,9 +1,10 @@
 """``aeron-spark server`` with points at which a test can kill it, or close its client's connection.
 
-    python -m tests.e2e.faulty_server FOLDER ADDRESS [OPTION...]
+    python -m tests.e2e.faulty_server FOLDER server ADDRESS [OPTION...]
 
 A file ``<point>.<stream>`` in FOLDER arms a point for that stream; the server removes the file when it reaches the
-point. This module replaces methods of the product in this process; the product does not contain the points.
+point. If the file has a number, the server then waits until so many commits of the stream run. This module replaces
+methods of the product in this process; the product does not contain the points.
 """
 
 from __future__ import annotations
@@ -11,27 +12,35 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterable
+import threading
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from aeron_spark.cli.main import main
 from aeron_spark.server.stream_service import StreamRequestHandler
+from aeron_spark.streams.inline_stages import CommittableRows, InlineRows
 from aeron_spark.streams.journal import Journal, encode_entry
 from aeron_spark.streams.model import CommitOutcome
+from aeron_spark.streams.recordings import Recordings
 from aeron_spark.streams.stages import StageRef
 from aeron_spark.streams.stream import Stream
 from aeron_spark.waiting import wait_for
 from aeron_spark.wire.stream_rpc import CommitTransaction, decode_request
 
 STAGED: Final = "staged"  # all rows are staged, and the commit has not begun
+UNPUBLISHED: Final = "unpublished"  # other commits wait for this one, and no row of it is published
+PARTLY_PUBLISHED: Final = "partly-published"  # the rows of its first partition are recorded
 PUBLISHED: Final = "published"  # the rows are recorded, and the journal does not have the commit
 JOURNAL: Final = "journal"  # half of the journal's record of the commit is written
+JOURNALLED: Final = "journalled"  # the record is on the disk, and other commits still wait
 RESPONDED: Final = "responded"  # the commit is done, and its response was not sent
 DROPPED: Final = "dropped"  # as before, but only the client's connection ends
-FATAL: Final = (STAGED, PUBLISHED, JOURNAL, RESPONDED)
-CLOSE_TIMEOUT_S: Final = 60.0
+FATAL: Final = (STAGED, UNPUBLISHED, PARTLY_PUBLISHED, PUBLISHED, JOURNAL, JOURNALLED, RESPONDED)
+TIMEOUT_S: Final = 60.0
 
 
 class Faults:
@@ -39,14 +48,33 @@ class Faults:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._lock = threading.Lock()
+        self._commits: Counter[str] = Counter()  # that run, by stream
+
+    @contextmanager
+    def counting_commit(self, stream: str) -> Iterator[None]:
+        """Count a commit of the stream during the ``with`` block."""
+        with self._lock:
+            self._commits[stream] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._commits[stream] -= 1
 
     def hit(self, point: str, stream: str) -> bool:
-        """Disarm the point for the stream; return whether it was armed."""
+        """Disarm the point for the stream, and wait for the commits of which it has the number.
+
+        Returns whether it was armed.
+        """
+        armed = self.folder / f"{point}.{stream}"
         try:
-            (self.folder / f"{point}.{stream}").unlink()
+            commits = int(armed.read_text() or 0)
+            armed.unlink()
         except FileNotFoundError:
             return False
-        print(f"fault: {point} of stream {stream}", flush=True)
+        wait_for(lambda: self._commits[stream] >= commits, TIMEOUT_S, f"{commits} commits of stream {stream}")
+        print(f"fault: {point} of stream {stream}", file=sys.stderr, flush=True)
         return True
 
     def die(self, point: str, stream: str) -> None:
@@ -58,12 +86,24 @@ class Faults:
 def inject(faults: Faults) -> None:
     """Replace the methods of the product that have points."""
     stream_commit, append, handle = Stream.commit, Journal.append, StreamRequestHandler.handle
+    publish, committing = Recordings.publish, threading.local()
 
     def commit(
-        self: Stream, writer: str, run: str, transaction: int, stages: Iterable[StageRef], **more: Any
+        self: Stream, writer: str, run: str, transaction: int, parts: Iterable[StageRef | InlineRows], **more: Any
     ) -> CommitOutcome:
-        faults.die(STAGED, self.definition.name)
-        return stream_commit(self, writer, run, transaction, stages, **more)
+        committing.stream = self.definition.name
+        with faults.counting_commit(self.definition.name):
+            faults.die(STAGED, self.definition.name)
+            return stream_commit(self, writer, run, transaction, parts, **more)
+
+    def publish_rows(
+        self: Recordings, stages: Mapping[int, Sequence[CommittableRows]], ends: Sequence[int]
+    ) -> dict[int, int]:
+        faults.die(UNPUBLISHED, committing.stream)
+        if faults.hit(PARTLY_PUBLISHED, committing.stream):
+            publish(self, dict(list(stages.items())[:1]), ends)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return publish(self, stages, ends)
 
     def append_record(self: Journal, payload: bytes) -> None:
         name = self.path.parent.name
@@ -74,6 +114,8 @@ def inject(faults: Faults) -> None:
                 os.pwrite(self._descriptor, entry[: len(entry) // 2], self._size)
                 os.kill(os.getpid(), signal.SIGKILL)
         append(self, payload)
+        if b"committed" in payload:
+            faults.die(JOURNALLED, name)
 
     def handle_and_respond(self: StreamRequestHandler, data: bytes) -> bytes | Future[bytes]:
         request, response = decode_request(data), handle(self, data)
@@ -81,15 +123,16 @@ def inject(faults: Faults) -> None:
             faults.die(RESPONDED, request.stream)
             if faults.hit(DROPPED, request.stream):
                 self._connection.close(keep_session=False)
-                wait_for(lambda: self._connection.closed, CLOSE_TIMEOUT_S, "the connection to end")
+                wait_for(lambda: self._connection.closed, TIMEOUT_S, "the connection to end")
         return response
 
     Stream.commit = commit  # type: ignore[method-assign]
+    Recordings.publish = publish_rows  # type: ignore[method-assign]
     Journal.append = append_record  # type: ignore[method-assign]
     StreamRequestHandler.handle = handle_and_respond  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":
     inject(Faults(Path(sys.argv[1])))
-    sys.argv = ["aeron-spark", "server", *sys.argv[2:]]
+    sys.argv = ["aeron-spark", *sys.argv[2:]]
     main()

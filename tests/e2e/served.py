@@ -80,7 +80,7 @@ class ServerProgram:
         with log.open("ab") as out:
             self.process = subprocess.Popen(
                 [
-                    sys.executable, "-m", "tests.e2e.faulty_server", str(self.faults), self.address,
+                    sys.executable, "-m", "tests.e2e.faulty_server", str(self.faults), "server", self.address,
                     "--aeron-dir", str(self.aeron_dir), "--identity", str(self.identity),
                     "--handshakes-per-second", "0", "--allow-any-key", *self._more,
                 ],
