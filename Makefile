@@ -6,6 +6,8 @@ SHELL := bash
 
 VENV := .venv
 BIN := $(VENV)/bin
+# With the variable, each of the many Python processes would compile the sources again: of the tests, too
+unexport PYTHONDONTWRITEBYTECODE
 # Spark's workers would otherwise be whatever `python3` is first on the path
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 python3.10; do \
@@ -131,8 +133,7 @@ soak: setup  ## the long forms of the tests, from a printed seed (SEED=... repea
 	AERON_SPARK_SEED=$(SEED) $(BIN)/python -m pytest -m soak -s --hypothesis-seed=$(SEED) tests
 
 bench: setup $(PEERS_READY)  ## the benchmarks, against real peers in one run; ONLY=name runs one part, QUICK=yes tiny sizes
-	@# with the variable, each of the many Python processes would compile the sources again
-	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m benchmarks $(ONLY:%=--only %) $(if $(QUICK),--quick) $(BENCH_OPTIONS)
+	$(BIN)/python -m benchmarks $(ONLY:%=--only %) $(if $(QUICK),--quick) $(BENCH_OPTIONS)
 
 docs: $(PYTHON_READY)  ## write what docs/ has of the code's own tables: options, commands, events, the endpoint, behaviours; and the list of long tests
 	@mkdir -p docs
