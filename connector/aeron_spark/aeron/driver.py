@@ -19,6 +19,7 @@ from aeron_spark.errors import OptionError, SetupError
 from aeron_spark.transport.recording_start import without_start
 
 CHECKSUM: Final = "org.agrona.checksum.Crc32c"
+EXECUTOR_IDLE_PROPERTY: Final = "aeron.driver.async.executor.idle.strategy"
 LOCAL_CHANNEL: Final = "aeron:udp?endpoint=localhost:0"
 DRIVER_JVM_ARGUMENTS: Final = (
     jvm.OWN_SIGNALS,  # the node process handles SIGTERM
@@ -103,6 +104,8 @@ class EmbeddedDriver:
 
     def __init__(self, driver: Mapping[str, object], archive: Mapping[str, object] | None) -> None:
         context = _configure(jvm.jclass("io.aeron.driver.MediaDriver$Context")(), {**driver, **guard.suppliers()})
+        if jvm.jclass("java.lang.System").getProperty(EXECUTOR_IDLE_PROPERTY) is None:
+            jvm.jclass("io.aeron.driver.PromptExecutor").configure(context)
         self._archive: Any = None
         with java_errors(f"starting the media driver in {driver['aeronDirectoryName']}"):
             if archive is None:
