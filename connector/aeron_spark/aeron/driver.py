@@ -216,8 +216,9 @@ def _configure(context: Any, values: Mapping[str, object]) -> Any:
         argument = value
         if method == "threadingMode":
             argument = jvm.jclass(f"{package}ThreadingMode").valueOf(value)
-        elif isinstance(value, tuple):  # spins, yields, minimum and maximum sleep
-            argument = jvm.jclass("org.agrona.concurrent.BackoffIdleStrategy")(*value)
+        elif isinstance(value, tuple):  # ns of short sleeps after data, of a short sleep, of the longest sleep
+            data = jvm.jclass("io.aeronspark.driver.PassedData")(context)
+            argument = jvm.jclass("io.aeronspark.idle.RecentWorkIdleStrategy")(data, *value)
         try:
             getattr(context, method)(argument)
         except jpype.JException as error:

@@ -19,9 +19,10 @@ MIB: Final = 1024 * KIB
 
 SMALL_MACHINE_CORES: Final = 4  # with fewer cores, dedicated threads compete for them and UDP throughput collapses
 
-# Idle strategy of the only thread: spins, yields, minimum and maximum sleep in ns. Aeron's default of 10 spins, 20
-# yields and sleeps from 1 us polls every stream after each event many times, on cores that other threads need.
-SHARED_IDLE: Final = (1, 1, 50_000, 1_000_000)
+# Idle strategy of the only thread, in ns: it sleeps shortly for 6 ms after data, because the next packet of an exchange
+# often follows soon, and otherwise longer each time. Aeron's default of 10 spins, 20 yields and sleeps from 1 us polls
+# every stream after each event many times, on cores that other threads need.
+SHARED_IDLE: Final = (6_000_000, 50_000, 1_000_000)  # short sleeps after data, a short sleep, the longest sleep
 
 # The driver keeps and polls closed publications and subscriptions for up to two intervals. Aeron's default is 1 s.
 TIMER_INTERVAL_NS: Final = 100_000_000
