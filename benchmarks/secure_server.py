@@ -18,6 +18,7 @@ from benchmarks.measure import ROOT
 from benchmarks.programs import await_end
 
 PORT: Final = 21590  # data port; the control port is the next one
+MAX_CONNECTIONS: Final = 200  # of the key of all clients
 SERVER_START_S: Final = 300.0
 COMMAND_S: Final = 300.0
 
@@ -65,15 +66,15 @@ class SecureServer:
 def run_server(env: Environment, name: str) -> Iterator[SecureServer]:
     """Run a server on the environment's node, with its files in a folder of this name; stop it at the end.
 
-    Its settings are the defaults, but for the rate of handshakes, because all clients have one address here. Its
-    clients file has one key.
+    Its settings are the defaults, but for the rate of handshakes and the number of connections: all clients have one
+    address and one key here.
     """
     folder = env.folder / name
     folder.mkdir()
     key = public_text(ensure_identity(folder / "server.key").public)
     client = public_text(ensure_identity(folder / "client.key").public)
     authorized_keys = folder / "authorized_keys"
-    authorized_keys.write_text(f"all name=benchmarks {client}\n")
+    authorized_keys.write_text(f"all name=benchmarks connections={MAX_CONNECTIONS} {client}\n")
     address = f"127.0.0.1:{PORT}:{PORT + 1}"
     command = SecureServer.command(
         "server", address, "--aeron-dir", env.node.aeron_dir, "--identity", str(folder / "server.key"),
