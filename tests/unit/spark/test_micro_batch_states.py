@@ -9,21 +9,18 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
     invariant,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
 
 from aeron_spark.errors import AeronSparkError, RefusedError
@@ -32,6 +29,7 @@ from aeron_spark.wire.stream_admin_rpc import Request
 from aeron_spark.wire.stream_rpc import CommitTransaction, OpenStage
 from tests.unit.spark.query_runs import Run, batches
 from tests.unit.stream_client.faults import Fault
+from tests.unit.stream_client.histories import run_histories
 from tests.unit.stream_client.joined import World
 
 TASKS = (0, 1)
@@ -248,25 +246,13 @@ class Query(RuleBasedStateMachine):
             self.patched.undo()
 
 
-def run(part: int, histories: int, folder: Path) -> None:
-    given = settings(
-        max_examples=histories, stateful_step_count=8, deadline=None, database=None, derandomize=False,
-        suppress_health_check=list(HealthCheck), phases=(Phase.generate, Phase.shrink),
-    )  # fmt: skip
-    counts: Counter[str] = Counter()
-    machine: Callable[[], Query] = seed(part)(type(f"Query{part}", (Query,), {"below": folder, "counts": counts}))
-    run_state_machine_as_test(machine, settings=given)
-    few = {event: counts[event] for event, least in MIN_COUNTS.items() if counts[event] < least * histories // 1_000}
-    assert not few, f"{histories} histories had too few of these: {few}"
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(2))
 def test_each_micro_batch_is_written_once_after_every_failure(part: int, tmp_path: Path) -> None:
-    run(part, HISTORIES, tmp_path)
+    run_histories(Query, part, HISTORIES, tmp_path, MIN_COUNTS)
 
 
 @pytest.mark.full("5,000 histories take three minutes or more; `make test` runs 200 of the same kind")
 @pytest.mark.parametrize("part", range(100, 102))
 def test_each_micro_batch_is_written_once_after_every_failure_in_many_histories(part: int, tmp_path: Path) -> None:
-    run(part, FULL_HISTORIES, tmp_path)
+    run_histories(Query, part, FULL_HISTORIES, tmp_path, MIN_COUNTS)

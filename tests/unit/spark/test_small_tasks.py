@@ -25,7 +25,7 @@ from aeron_spark.wire.staged_items import encode_values_item
 from aeron_spark.wire.stream_rpc import CommitPart, OpenStage, StageOpened
 from tests.unit.spark.query_runs import QUERY, SERVER, Run, batches, row, rows
 from tests.unit.stream_client.faults import Fault
-from tests.unit.stream_client.joined import World
+from tests.unit.stream_client.joined import World, world_with_stream
 
 STAGED = ["OpenStage", "FinishStage"]  # over a bulk link
 COMMITTED = ["LastTransaction", "CommitTransaction"]
@@ -53,11 +53,8 @@ def stages(world: World) -> int:
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     """A world with a stream ``s`` of two partitions."""
-    made = World(tmp_path / "streams", monkeypatch)
-    assert made.server is not None
-    made.server.store.create("s", 2, term_bytes=1 << 16)
-    yield made
-    made.close()
+    with world_with_stream(tmp_path / "streams", monkeypatch, 2) as made:
+        yield made
 
 
 @pytest.fixture

@@ -7,14 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.stream_client.joined import World
+from tests.unit.stream_client.joined import World, world_with_stream
 
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     """A world with a stream ``s`` of two partitions."""
-    made = World(tmp_path / "streams", monkeypatch)
-    assert made.server is not None
-    made.server.store.create("s", 2, term_bytes=1 << 16)
-    yield made
-    made.close()
+    with world_with_stream(tmp_path / "streams", monkeypatch, 2) as made:
+        yield made

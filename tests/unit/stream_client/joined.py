@@ -10,9 +10,9 @@ import math
 import shutil
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -521,6 +521,18 @@ class World:
         patched.setattr(Recordings, "publish", published)
         patched.setattr(stages, "write_at", stage)
         patched.setattr("os.fsync", lambda descriptor: None)  # no power is cut here, only processes end
+
+
+@contextmanager
+def world_with_stream(folder: Path, patched: pytest.MonkeyPatch, partitions: int) -> Iterator[World]:
+    """Yield a world with a stream ``s``."""
+    world = World(folder, patched)
+    assert world.server is not None
+    world.server.store.create("s", partitions, term_bytes=1 << 16)
+    try:
+        yield world
+    finally:
+        world.close()
 
 
 class Client:

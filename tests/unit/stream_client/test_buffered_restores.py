@@ -13,7 +13,7 @@ from aeron_spark.errors import OptionError, RefusedError
 from aeron_spark.stream_client.buffer_folder import BufferFolder
 from aeron_spark.stream_client.buffered_writer import BufferedWriter
 from aeron_spark.stream_client.session import StreamSession
-from tests.unit.stream_client.joined import Client, Copy, World
+from tests.unit.stream_client.joined import Client, Copy, World, world_with_stream
 from tests.waiting import poll_until
 
 TIMEOUT_S = 30.0
@@ -21,11 +21,8 @@ TIMEOUT_S = 30.0
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    made = World(tmp_path / "streams", monkeypatch)
-    assert made.server is not None
-    made.server.store.create("s", 1, term_bytes=1 << 16)
-    yield made
-    made.close()
+    with world_with_stream(tmp_path / "streams", monkeypatch, 1) as made:
+        yield made
 
 
 def open_writer(world: World, folder: Path, keep_seconds: float = 0.0) -> BufferedWriter:

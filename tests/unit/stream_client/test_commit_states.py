@@ -16,13 +16,11 @@ from typing import Any, ClassVar
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
     invariant,
     rule,
-    run_state_machine_as_test,
 )
 
 from aeron_spark.errors import AeronSparkError, RefusedError
@@ -33,6 +31,7 @@ from aeron_spark.stream_client.writer import _Phase as TransactionPhase
 from aeron_spark.wire.stream_admin_rpc import Request
 from aeron_spark.wire.stream_rpc import CommitTransaction, FinishStage, InlinePart
 from tests.unit.stream_client.faults import Done, Fault, Outage
+from tests.unit.stream_client.histories import run_histories
 from tests.unit.stream_client.joined import Copy, World
 
 TIMEOUT_S = 4.0
@@ -459,25 +458,13 @@ class WritingProgram(RuleBasedStateMachine):
         assert self.writer.commit() >= 0
 
 
-def run(part: int, histories: int, folder: Path) -> None:
-    given = settings(
-        max_examples=histories, stateful_step_count=8, deadline=None, database=None, derandomize=False,
-        suppress_health_check=list(HealthCheck), phases=(Phase.generate, Phase.shrink),
-    )  # fmt: skip
-    counts: Counter[str] = Counter()
-    machine = seed(part)(type(f"WritingProgram{part}", (WritingProgram,), {"below": folder, "counts": counts}))
-    run_state_machine_as_test(machine, settings=given)
-    few = {event: counts[event] for event, least in MIN_COUNTS.items() if counts[event] < least * histories // 1_000}
-    assert not few, f"{histories} histories had too few of these: {few}"
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))
 def test_the_result_of_commit_stays_true_after_every_failure(part: int, tmp_path: Path) -> None:
-    run(part, HISTORIES, tmp_path)
+    run_histories(WritingProgram, part, HISTORIES, tmp_path, MIN_COUNTS)
 
 
 @pytest.mark.full("10,000 histories take two minutes; `make test` runs 500 of the same kind")
 @pytest.mark.parametrize("part", range(100, 104))
 def test_the_result_of_commit_stays_true_after_every_failure_in_many_histories(part: int, tmp_path: Path) -> None:
-    run(part, FULL_HISTORIES, tmp_path)
+    run_histories(WritingProgram, part, FULL_HISTORIES, tmp_path, MIN_COUNTS)
