@@ -4,9 +4,9 @@ Python handles a signal in the main thread, between two of its instructions. Dur
 none: up to ten seconds if a driver or an archive does not respond. Therefore another thread makes the call, and the
 main thread waits for that thread in Python.
 
-A thread that returns from Java while the JVM or the interpreter ends aborts the process, and a call returns when its
-Aeron client is closed, as it is at the end of the process. Therefore the process interrupts the calls that still run
-before it ends, and waits for their threads.
+A thread that returns from Java while the JVM or the interpreter ends aborts the process. At the end of the process its
+Aeron clients are closed, and so running calls return. Therefore the process interrupts these calls and waits for their
+threads before it ends.
 """
 
 from __future__ import annotations
