@@ -18,8 +18,8 @@ from tests.aeron.stream_client.conftest import Connect
 TIMEOUT_S: Final = 120.0  # for what an idle machine does in two seconds
 WRITERS, HANGING, TRANSACTIONS = 100, 10, 3
 
-# Commits transactions with several writers at once; those of each second writer are too large for a commit request. It
-# says so after each writer's first one, and then goes on.
+# Commits transactions with several writers at once. Those of each second writer are too large for a commit request, and
+# after the first one their rows stay in open stages until the input ends.
 PROGRAM: Final = """
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -33,17 +33,29 @@ with aeron_spark.connect(
     names = [f"hanging-{number}" for number in range(int(writers))]
     opened = [client.writer("crowd", writer_id=name, payload="raw", timeout=120.0) for name in names]
 
-    def commit(number, transaction):
+    def write(number, transaction):
         opened[number].write([b"hanging/%d/%d" % (number, transaction) + bytes(number % 2 * 100_000)])
+
+    def commit(number, transaction):
+        write(number, transaction)
         opened[number].commit()
 
     def commit_others(number):
-        for transaction in range(1, int(transactions)):
+        for transaction in range(opened[number].last + 1, int(transactions)):
             commit(number, transaction)
 
+    def commit_open(number):
+        opened[number].commit()
+        commit_others(number)
+
     list(pool.map(lambda number: commit(number, 0), range(len(opened))))
-    ended = [pool.submit(commit_others, number) for number in range(len(opened))]
+    large = range(1, len(opened), 2)
+    for number in large:
+        write(number, 1)
+    ended = [pool.submit(commit_others, number) for number in range(0, len(opened), 2)]
     print("ready", flush=True)
+    sys.stdin.read()
+    ended += [pool.submit(commit_open, number) for number in large]
     for one in ended:
         one.result()
     for one in opened:
@@ -76,7 +88,7 @@ def test_of_100_writers_ten_hang_and_the_others_commit(client: Client, server: S
     with start_python(PROGRAM, server.addresses[0], node.aeron_dir, str(HANGING), str(TRANSACTIONS * 4)) as program:
         assert program.stdout is not None
         assert program.stdout.readline() == "ready\n"
-        os.kill(program.pid, signal.SIGSTOP)  # while its writers commit
+        os.kill(program.pid, signal.SIGSTOP)  # while its stages are open and its other writers commit
         try:
             with ThreadPoolExecutor(others) as pool:
                 list(pool.map(lambda number: commit(client, number), range(others)))
