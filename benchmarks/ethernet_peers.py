@@ -1,11 +1,10 @@
-"""Repeats :mod:`benchmarks.server_peers` in a network namespace whose loopback interface has an MTU of 1,500 bytes.
+"""Repeats the reads of :mod:`benchmarks.server_peers` in a network namespace, in which the MTU is 1,500 bytes.
 
 There TCP and the connector have packets of the size that Ethernet carries. A namespace needs root.
 """
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from benchmarks import report
 from benchmarks.environment import Environment, benchmark_environment
 from benchmarks.measure import ROOT, Figure
 from benchmarks.programs import await_end
+from benchmarks.published import Results
 from benchmarks.server_peers import ETHERNET, run_on
 
 MTU: Final = 1_500
@@ -45,14 +45,14 @@ def run(env: Environment) -> Iterator[Figure]:
             f"the comparison in a network namespace exited with {code}. A namespace needs root and the "
             "commands unshare and ip; leave this part out with --only."
         )
-    yield from report.figures_of(json.loads(output.read_text()))
+    yield from report.read_json(output).figures
 
 
 def main() -> None:
     """Measure in this namespace, and write the figures as JSON."""
     output, quick, rounds = sys.argv[1:]
     with benchmark_environment(quick=bool(int(quick)), rounds=int(rounds)) as env:
-        report.write_json(Path(output), {}, list(run_on(env, ETHERNET)))
+        report.write_json(Path(output), Results(({},), tuple(run_on(env, ETHERNET))))
 
 
 if __name__ == "__main__":

@@ -38,11 +38,12 @@ class Group:
         """Return the chart as SVG."""
         return bar_chart(self.name, self.unit, self.summaries)
 
-    def section(self, folder: str) -> str:
-        """Return the Markdown of this comparison; its chart is in ``folder``."""
+    def section(self, folder: str, *, with_machine: bool = False) -> str:
+        """Return the Markdown of this comparison, with its machine if wanted; its chart is in ``folder``."""
         lines = [
             f"### {self.name[0].upper()}{self.name[1:]}",
             "",
+            *([f"Measured on machine {self.figures[0].machine}.", ""] if with_machine else []),
             f"![{self.name}, in {self.unit}]({folder}/{self.chart_name})",
             "",
             f"| program | median, {self.unit} | least to most | spread | settings |",

@@ -24,7 +24,7 @@ class Figure:
     """One measured figure. ``target`` is a text such as ``>= 0.85``, and empty for a figure that is only shown.
 
     Figures of one ``group`` share a chart and a table of their programs. ``rate_unit`` is the unit of their samples.
-    ``settings`` has the settings of each program.
+    ``settings`` has the settings of each program. ``machine`` is the number of the machine among those of the results.
     """
 
     name: str
@@ -36,6 +36,7 @@ class Figure:
     group: str = ""
     rate_unit: str = ""
     settings: Mapping[str, str] = field(default_factory=dict)
+    machine: int = 1
 
     @property
     def met(self) -> bool | None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.groups import groups_of
 from benchmarks.measure import ROOT, Figure
+from benchmarks.published import Results
 
 DOCUMENT: Final = ROOT / "docs" / "performance.md"
 CHARTS: Final = ROOT / "docs" / "performance"
@@ -25,86 +25,67 @@ def figure_line(figure: Figure) -> str:
     return f"{figure.name}: {figure.value:.3g} {figure.unit}{detail}{verdict[figure.met]}"
 
 
-def to_json(measured_on: Mapping[str, Any], figures: Sequence[Figure]) -> dict[str, Any]:
-    """Return the figures of a run as a JSON object."""
-    rows = []
-    for figure in figures:
-        row = asdict(figure) | {"met": figure.met}
-        row["samples"] = {name: [float(f"{one:.5g}") for one in samples] for name, samples in figure.samples.items()}
-        rows.append(row)
-    return {"machine": dict(measured_on), "figures": rows}
-
-
-def figures_of(results: Mapping[str, Any]) -> list[Figure]:
-    """Return the figures of a JSON object that :func:`to_json` made."""
-    return [Figure(**{key: row[key] for key in row if key != "met"}) for row in results["figures"]]
-
-
-def write_json(path: Path, measured_on: Mapping[str, Any], figures: Sequence[Figure]) -> None:
-    """Write the figures of a run to ``path``."""
+def write_json(path: Path, results: Results) -> None:
+    """Write results to ``path``."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(to_json(measured_on, figures), indent=1) + "\n")
+    path.write_text(json.dumps(results.to_json(), indent=1) + "\n")
 
 
-def sections(measured_on: Mapping[str, Any], figures: Sequence[Figure], charts: str) -> str:
-    """Return the figures of a run as Markdown: the machine, the comparisons, and the other figures as details.
+def read_json(path: Path) -> Results:
+    """Return the results of a file that :func:`write_json` wrote."""
+    return Results.from_json(json.loads(path.read_text()))
+
+
+def sections(results: Results, charts: str) -> str:
+    """Return results as Markdown: the machines, the comparisons, and the other figures as details.
 
     ``charts`` is the folder of the charts, relative to the page.
     """
+    several = len(results.machines) > 1
     parts = [
-        "\n".join(
-            ["| measured on | |", "|---|---|", *(f"| {name} | {value} |" for name, value in measured_on.items())]
-        ),
-        *(group.section(charts) for group in groups_of(figures)),
+        machines_table(results.machines),
+        *(group.section(charts, with_machine=several) for group in groups_of(results.figures)),
     ]
-    details = [figure for figure in figures if not figure.group]
+    details = [figure for figure in results.figures if not figure.group]
     if details:
-        parts += ["### Details", details_table(details)]
+        parts += ["### Details", details_table(details, with_machine=several)]
     return "\n\n".join(parts)
 
 
-def details_table(figures: Sequence[Figure]) -> str:
-    """Return figures without a comparison as a Markdown table."""
-    lines = ["| figure | median | target | | detail |", "|---|---|---|---|---|"]
+def machines_table(machines: Sequence[Mapping[str, Any]]) -> str:
+    """Return the descriptions of machines as a Markdown table with a column for each."""
+    names = dict.fromkeys(name for machine in machines for name in machine)
+    titles = [f"machine {number}" for number in range(1, len(machines) + 1)] if len(machines) > 1 else [""]
+    rows = [[name, *(str(machine.get(name, "")) for machine in machines)] for name in names]
+    return _table(["measured on", *titles], rows)
+
+
+def details_table(figures: Sequence[Figure], *, with_machine: bool = False) -> str:
+    """Return figures without a comparison as a Markdown table, with their machines if wanted."""
     verdicts = {None: "", True: "met", False: "**missed**"}
-    for figure in figures:
-        median = f"{figure.value:.3g} {figure.unit}"
-        cells = (figure.name, median, figure.target, verdicts[figure.met], figure.detail)
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+    rows = [
+        [
+            figure.name, f"{figure.value:.3g} {figure.unit}", figure.target, verdicts[figure.met], figure.detail,
+            *([str(figure.machine)] if with_machine else []),
+        ]
+        for figure in figures
+    ]  # fmt: skip
+    return _table(["figure", "median", "target", "", "detail", *(["machine"] if with_machine else [])], rows)
 
 
-def check_same_machine(measured_on: Mapping[str, Any]) -> None:
-    """Raise ValueError if the last full run was on another machine or with other versions."""
-    for name, value in json.loads(RESULTS.read_text())["machine"].items():
-        if name not in ("load before", "date") and measured_on.get(name) != value:
-            raise ValueError(
-                f"the last full run had {name} {value}, this run has {measured_on.get(name)}: "
-                "figures of both cannot share a table. Run all benchmarks."
-            )
+def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [*(" | ".join(cells) for cells in (titles, *rows))]
+    return "\n".join([f"| {lines[0]} |", "|---" * len(titles) + "|", *(f"| {line} |" for line in lines[1:])])
 
 
-def updated_figures(figures: Sequence[Figure]) -> list[Figure]:
-    """Return the figures of the last full run, with each of ``figures`` in place of the one of the same name.
-
-    Raises ValueError if that run has no figure of this name.
-    """
-    updated = {figure.name: figure for figure in figures_of(json.loads(RESULTS.read_text()))}
-    for figure in figures:
-        if figure.name not in updated:
-            raise ValueError(f"the last full run has no figure {figure.name!r}: run all benchmarks")
-        updated[figure.name] = figure
-    return list(updated.values())
-
-
-def write_document(measured_on: Mapping[str, Any], figures: Sequence[Figure]) -> None:
+def write_document(results: Results) -> None:
     """Replace the generated part of docs/performance.md and its charts, and write the samples to benchmarks/results."""
-    write_json(RESULTS, measured_on, figures)
-    write_charts(figures)
+    write_json(RESULTS, results)
+    write_charts(results.figures)
     text = DOCUMENT.read_text()
     before, _, rest = text.partition(BEGIN)
     after = rest.partition(END)[2]
-    DOCUMENT.write_text(f"{before}{BEGIN}\n\n{sections(measured_on, figures, CHARTS.name)}\n\n{END}{after}")
+    DOCUMENT.write_text(f"{before}{BEGIN}\n\n{sections(results, CHARTS.name)}\n\n{END}{after}")
 
 
 def write_charts(figures: Sequence[Figure]) -> None:

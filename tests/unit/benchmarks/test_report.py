@@ -7,6 +7,7 @@ import pytest
 
 from benchmarks import report
 from benchmarks.measure import Figure
+from benchmarks.published import Results
 
 FIGURES = (
     Figure("read", 0.9, "of a peer", ">= 0.85", "5 Mrows/s", {"own": [9.0], "peer": [10.0]}),
@@ -28,7 +29,7 @@ def test_only_the_generated_part_of_the_document_is_replaced(tmp_path: Path, mon
     monkeypatch.setattr(report, "CHARTS", tmp_path / "charts")
     document.write_text(f"before\n{report.BEGIN}\nold figures\n{report.END}\nafter\n")
     for _ in range(2):
-        report.write_document({"cores": 2}, FIGURES)
+        report.write_document(Results(({"cores": 2},), FIGURES))
     text = document.read_text()
     assert text.startswith(f"before\n{report.BEGIN}\n")
     assert text.endswith(f"{report.END}\nafter\n")
@@ -36,7 +37,7 @@ def test_only_the_generated_part_of_the_document_is_replaced(tmp_path: Path, mon
     assert text.count("| read | 0.9 of a peer | >= 0.85 | met | 5 Mrows/s |") == 1
     assert "| write | 0.5 of a peer | >= 0.7 | **missed** |" in text
     written = json.loads(results.read_text())
-    assert written["machine"] == {"cores": 2}
+    assert written["machines"] == [{"cores": 2}]
     assert [figure["met"] for figure in written["figures"]] == [True, False, None]
 
 
@@ -47,23 +48,25 @@ def test_charts_of_comparisons_replace_those_of_the_last_run(tmp_path: Path, mon
     compared = Figure("read, against k", 2.0, "of k", "", "", {"own": [2.0], "k": [1.0]}, "read", "MB/s", {"own": "s"})
     report.write_charts([*FIGURES, compared])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["notes.txt", "read.svg"]
-    text = report.sections({"cores": 2}, [*FIGURES, compared], "charts")
+    text = report.sections(Results(({"cores": 2},), (*FIGURES, compared)), "charts")
     assert text.index("### Read") < text.index("### Details") < text.index("| shown | 3 s |")
+    assert "machine" not in text
 
 
-def test_figures_that_are_measured_again_replace_those_of_the_last_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    results = tmp_path / "latest.json"
-    monkeypatch.setattr(report, "RESULTS", results)
-    report.write_json(results, {"cores": 2, "load before": 0.1}, FIGURES)
-    better = Figure("write", 0.8, "of a peer", ">= 0.7", "", {"own": [8.0], "peer": [10.0]})
-    assert report.updated_figures([better]) == [FIGURES[0], better, FIGURES[2]]
-    with pytest.raises(ValueError, match="had cores 2, this run has 4"):
-        report.check_same_machine({"cores": 4})
-    report.check_same_machine({"cores": 2, "load before": 3.0})
-    with pytest.raises(ValueError, match="no figure 'new'"):
-        report.updated_figures([Figure("new", 1.0, "s")])
+def test_the_page_says_on_which_of_several_machines_a_figure_was_measured() -> None:
+    compared = Figure(
+        "read, against k", 2.0, "of k", "", "", {"own": [2.0], "k": [1.0]}, "read", "MB/s", {"own": "s"}, machine=2
+    )
+    text = report.sections(Results(({"cores": 2, "java": "17"}, {"cores": 4}), (FIGURES[0], compared)), "charts")
+    assert "| measured on | machine 1 | machine 2 |\n|---|---|---|\n| cores | 2 | 4 |\n| java | 17 |  |\n" in text
+    assert "### Read\n\nMeasured on machine 2.\n" in text
+    assert "| read | 0.9 of a peer | >= 0.85 | met | 5 Mrows/s | 1 |" in text
+
+
+def test_results_are_read_as_they_were_written(tmp_path: Path) -> None:
+    results = Results(({"cores": 2}, {"cores": 4}), (FIGURES[0], Figure("later", 2.0, "s", machine=2)))
+    report.write_json(tmp_path / "results.json", results)
+    assert report.read_json(tmp_path / "results.json") == results
 
 
 def test_the_performance_document_has_a_generated_part() -> None:
