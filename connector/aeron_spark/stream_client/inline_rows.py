@@ -29,6 +29,19 @@ class InlineRoom:
     left: int = MAX_INLINE_BYTES
 
 
+@dataclass(frozen=True, slots=True)
+class InlineRequest:
+    """A request that carries rows of a task, while it has room for them.
+
+    ``message_limit`` is the longest message of the stream, in bytes. The request is one that opens a stage, or the
+    commit request.
+    """
+
+    room: InlineRoom
+    message_limit: int
+    opens_stage: bool = False
+
+
 class InlineRows:
     """Collects the items of one task's rows. Implements ``RowSink``. Copies them: the caller may reuse its memory."""
 

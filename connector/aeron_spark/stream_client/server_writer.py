@@ -10,7 +10,7 @@ from typing import Final
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.log.writing import CommitResult, Source, Transaction
 from aeron_spark.stream_client import transactions
-from aeron_spark.stream_client.inline_rows import InlineRoom
+from aeron_spark.stream_client.inline_rows import InlineRequest, InlineRoom
 from aeron_spark.stream_client.session import StreamSession
 from aeron_spark.stream_client.staging import ServerAppender
 from aeron_spark.wire.stream_rpc import CommitPart, LastCommitted
@@ -60,7 +60,7 @@ class ServerWriter:
         return ServerAppender(
             session, self._stream, transaction, task=max(0, source.partition), source=source, payload=payload,
             max_message_bytes=self._max_message_bytes, evolve_schema=self._evolve_schema,
-            room=InlineRoom() if limit else None, message_limit=limit, stages_at_once=True,
+            inline=InlineRequest(InlineRoom(), limit, opens_stage=True) if limit else None,
         )  # fmt: skip
 
     def commit(

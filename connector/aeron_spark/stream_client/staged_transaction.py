@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from aeron_spark.errors import AeronSparkError, RefusedError, SessionLost, TransportError, UsageError
 from aeron_spark.log.writing import Source, Transaction
-from aeron_spark.stream_client.inline_rows import InlineRoom
+from aeron_spark.stream_client.inline_rows import InlineRequest, InlineRoom
 from aeron_spark.stream_client.known_stream import KnownStream, check_partition
 from aeron_spark.stream_client.session import StreamSession
 from aeron_spark.stream_client.staging import STAGE_AGAIN, AppenderState, ServerAppender, staging_error
@@ -170,11 +170,13 @@ class StagedTransaction:
                     self.fail(error)
                 raise
         transaction, task = self.transaction, len(self._appenders)
-        room = self._room if self._known.takes(payload, schema) else None
+        inline = None
+        if self._room is not None and self._known.takes(payload, schema):
+            inline = InlineRequest(self._room, max_message_bytes)
         appender = ServerAppender(
             self._session, self._stream, transaction, task=task, partition=partition,
             source=Source(transaction.writer, transaction.id, task), payload=payload, deadline=self._deadline,
-            message_limit=max_message_bytes, evolve_schema=self._evolve_schema, room=room,
+            evolve_schema=self._evolve_schema, inline=inline,
         )  # fmt: skip
         self._appenders.append(appender)
         self._written.append((payload, schema))

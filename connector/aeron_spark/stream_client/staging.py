@@ -30,7 +30,7 @@ from aeron_spark.errors import (
     WaitTimeout,
 )
 from aeron_spark.log.writing import RowEncoder, RowSink, Source, Transaction, values_of
-from aeron_spark.stream_client.inline_rows import InlineRoom, InlineRows
+from aeron_spark.stream_client.inline_rows import InlineRequest, InlineRows
 from aeron_spark.stream_client.session import MIN_TIMEOUT_S, RETRY_INTERVAL_S, StreamSession
 from aeron_spark.stream_client.transactions import (
     SERVER_SHARE,
@@ -77,17 +77,16 @@ class ServerAppender:
     every wait: each message that Aeron takes, and each response, extends it. A caller that shares one deadline over
     several appenders extends it before each operation. Without one, each operation has ``SEND_TIMEOUT_S``.
 
-    With ``room`` no stage is opened while one request can carry the rows. The caller gives the longest message of the
-    stream as ``message_limit``. It is the commit request: the parts have the rows, and the caller begins the
-    transaction's run before. With ``stages_at_once`` it is a request of :meth:`finish` that opens a stage with the
-    rows; then an error of these rows, and that the transaction is committed, are known after :meth:`finish` only.
+    With ``inline`` no stage is opened while this one request can carry the rows. If it is the commit request, the parts
+    have the rows, and the caller begins the transaction's run before. If it opens a stage, :meth:`finish` sends it;
+    then an error of these rows, and that the transaction is committed, are known after :meth:`finish` only.
     """
 
     def __init__(
         self, session: StreamSession, stream: str, transaction: Transaction, *, task: int, source: Source, payload: str,
         partition: int | None = None, max_message_bytes: int | None = None, clock: Callable[[], int] = time.time_ns,
-        deadline: Deadline | None = None, evolve_schema: bool = False, room: InlineRoom | None = None,
-        message_limit: int = 0, stages_at_once: bool = False,
+        deadline: Deadline | None = None, evolve_schema: bool = False,
+        inline: InlineRequest | None = None,
     ) -> None:  # fmt: skip
         self.committed = False  # whether the server had committed the transaction before; then rows are dropped
         self._session = session
@@ -101,10 +100,10 @@ class ServerAppender:
         self._encoder = RowEncoder(source, clock=clock)
         self._shares_deadline = deadline is not None
         self._deadline = deadline or session.deadline(SEND_TIMEOUT_S, f"the server of stream {stream!r}")
-        self._inline = None if room is None else InlineRows(room)  # None: the rows are in a stage
-        self._stages_at_once = stages_at_once
+        self._inline = None if inline is None else InlineRows(inline.room)  # None: the rows are in a stage
+        self._stages_at_once = inline is not None and inline.opens_stage
         # Bytes of a message; 0 if they are not known before the stage is open.
-        self._limit = max_message_bytes or message_limit
+        self._limit = max_message_bytes or (0 if inline is None else inline.message_limit)
         self._state = AppenderState.OPEN
         self._schema = b""
         self._stage: _Stage | None = None
