@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from aeron_spark.errors import OptionError, RefusedError
 
 MAX_LEASES: Final = 10_000  # a lease has a few hundred bytes, and lasts until its expiry if its reader dies
-MAX_LEASES_PER_OWNER: Final = 64  # so that one key leaves room for others
+MAX_LEASES_PER_OWNER: Final = 1_000  # so that one key leaves room for others
 MAX_LEASE_S: Final = 300.0  # a reader that died holds back retention for so long; readers renew each 15 s
 
 
