@@ -26,9 +26,10 @@ def figure_line(figure: Figure) -> str:
 
 
 def write_json(path: Path, results: Results) -> None:
-    """Write results to ``path``."""
+    """Write results to ``path``, each machine and each figure in one line."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(results.to_json(), indent=1) + "\n")
+    lists = {name: ",\n".join(map(json.dumps, rows)) for name, rows in results.to_json().items()}
+    path.write_text("{" + ",\n".join(f'"{name}": [\n{rows}\n]' for name, rows in lists.items()) + "}\n")
 
 
 def read_json(path: Path) -> Results:
