@@ -223,7 +223,7 @@ class ChannelSettings:
     """Parameters of a channel. Both ends use the publisher's term length and MTU.
 
     ``finds_mtu``: ``mtu_bytes`` is that of links, and a bulk link over UDP uses the largest one that the network
-    carries.
+    carries. ``own_socket``: a client without fixed ports receives on a separate socket.
     """
 
     term_bytes: int = LINK_TERM_BYTES
@@ -231,16 +231,20 @@ class ChannelSettings:
     reliable: bool = True
     max_message: int = MAX_MESSAGE_BYTES  # a subscription drops and counts longer messages
     finds_mtu: bool = True
+    own_socket: bool = False
 
     def for_bulk_link(self, *, is_ipc: bool) -> ChannelSettings:
         """Return the settings of a bulk link.
 
         Its messages are long, because Python's work for each message is much of the cost: as long as the terms allow.
-        In shared memory, terms are longer, too: they have no receive window to fit.
+        In shared memory, terms are longer, too: they have no receive window to fit. Over UDP a client receives each
+        bulk link on a socket of its own: the windows of many readers together do not fit the buffer of one socket, and
+        retransmissions of the packets that it drops fill it again.
         """
         term_bytes = max(self.term_bytes, BULK_TERM_BYTES) if is_ipc else self.term_bytes
         longest = min(BULK_MESSAGE_BYTES, term_bytes // MESSAGES_PER_TERM)
-        return replace(self, term_bytes=term_bytes, max_message=max(self.max_message, longest))
+        max_message = max(self.max_message, longest)
+        return replace(self, term_bytes=term_bytes, max_message=max_message, own_socket=not is_ipc)
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,6 +159,9 @@ class ClientPorts:
     host: str = "0.0.0.0"  # the system chooses the interface
 
 
+ANY_PORTS: Final = ClientPorts(0, 0)
+
+
 def check_address(address: ServerAddress, *, own: bool) -> ServerAddress:
     """Return the address with a canonical host. Raises OptionError for an invalid host or port.
 
@@ -266,6 +269,8 @@ def client_link_in(
     if address.media == "ipc":
         return _channel(address, session_id=ids.session_out)
     control = _control(address) if ids.mdc_port is None else _port(address, ids.mdc_port)
+    if ports is None and channel_settings.own_socket:
+        ports = ANY_PORTS  # Aeron opens another socket for each channel whose port the system chooses
     return _channel(
         address,
         control_mode="dynamic",

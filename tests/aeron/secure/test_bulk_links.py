@@ -8,6 +8,8 @@ import time
 
 import pytest
 
+from aeron_spark.aeron.counters import read_counters
+from aeron_spark.aeron.driver import RECEIVE_CHANNEL_TYPE
 from aeron_spark.client.client import Client
 from aeron_spark.connection.bulk_links import DATA, BulkLink
 from aeron_spark.errors import AeronSparkError
@@ -74,6 +76,26 @@ def test_a_bulk_link_carries_data_in_both_directions(world: World, host: str) ->
         TIMEOUT_S,
         "both ends to go",
     )
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_each_bulk_link_of_a_client_receives_on_another_socket(world: World, host: str) -> None:
+    # On one socket, the packets of forty readers filled its buffer again and again: none of them reached its end.
+    address = world.free_address(host)
+    server = world.server(address)
+    client = world.connected(address)
+    before = receiving_sockets(world)
+    bulk_links = [client.bulk_link(TIMEOUT_S) for _ in range(3)]
+    assert len(receiving_sockets(world) - before) == len(bulk_links)
+    (connection,) = server.sessions
+    for mine in bulk_links:
+        transfer(server._runtime.bulk_links.of(connection, mine.number), mine, MIB)
+
+
+def receiving_sockets(world: World) -> set[int]:
+    """Return the ids of the driver's counters of sockets that receive."""
+    counters = read_counters(world.dialling.aeron_dir, {RECEIVE_CHANNEL_TYPE})
+    return {counter.id for counter in counters}
 
 
 def test_a_repeated_set_up_request_loses_no_message(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

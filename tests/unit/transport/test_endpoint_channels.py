@@ -88,7 +88,7 @@ def test_the_messages_of_a_bulk_link_are_as_long_as_its_terms_allow() -> None:
     over_udp = SETTINGS.for_bulk_link(is_ipc=False)
     assert (over_udp.term_bytes, over_udp.max_message) == (2 << 20, 256 << 10)
     short_terms = ChannelSettings(term_bytes=64 << 10, max_message=4_000)
-    assert short_terms.for_bulk_link(is_ipc=False) == replace(short_terms, max_message=8 << 10)
+    assert short_terms.for_bulk_link(is_ipc=False) == replace(short_terms, max_message=8 << 10, own_socket=True)
     # A reader takes at most 1 MiB at once.
     assert ChannelSettings(term_bytes=64 << 20).for_bulk_link(is_ipc=False).max_message == 512 << 10
 
@@ -99,7 +99,20 @@ def test_a_bulk_link_in_shared_memory_has_longer_terms_and_messages() -> None:
     assert "term-length=4194304|mtu=65504" in endpoint_channels.link_out(IPC, IDS, 7, bulk_link)
     larger = ChannelSettings(term_bytes=16 << 20, max_message=1 << 20)
     assert larger.for_bulk_link(is_ipc=True) == larger
-    assert larger.for_bulk_link(is_ipc=False) == larger
+    assert larger.for_bulk_link(is_ipc=False) == replace(larger, own_socket=True)
+
+
+def test_a_client_receives_each_bulk_link_on_a_socket_of_its_own_unless_its_ports_are_fixed() -> None:
+    bulk_link = SETTINGS.for_bulk_link(is_ipc=False)
+    assert endpoint_channels.client_link_in(IPV4, None, IDS, bulk_link) == (
+        "aeron:udp?control-mode=dynamic|endpoint=0.0.0.0:0|control=127.0.0.1:20001|session-id=13"
+    )
+    assert endpoint_channels.client_link_in(IPV6, None, MDC, bulk_link) == (
+        "aeron:udp?control-mode=dynamic|endpoint=[::]:0|control=[::1]:30000|session-id=13"
+    )
+    for channel_settings in (SETTINGS, bulk_link):
+        channel = endpoint_channels.client_link_in(IPV4, PORTS, IDS, channel_settings)
+        assert "|endpoint=0.0.0.0:2401|" in channel
 
 
 def test_row_16_each_publication_on_a_control_port_has_a_control_mode() -> None:
