@@ -138,8 +138,9 @@ class ClientRunner:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether the client neither has a link nor tries to connect."""
-        return self.machine.state is ClientState.IDLE and not self.machine.is_reconnecting and self._waiting.done()
+        """Whether the client neither has a link nor tries to connect, and sending raises the error."""
+        is_idle = self.machine.state is ClientState.IDLE and not self.machine.is_reconnecting and self._waiting.done()
+        return is_idle and ((connection := self.connection) is None or connection.machine.refuses_records)
 
     def request_connect(self, until: float | None, *, reconnecting: bool = False) -> Future[Connection]:
         """Have the event loop connect until then; return the future of the connection.

@@ -218,6 +218,11 @@ class ConnectionMachine:
         """The last measured round trip in seconds; None before the first measurement, or if it is not measured."""
         return None if self._round_trip is None else self._round_trip.seconds
 
+    @property
+    def refuses_records(self) -> bool:
+        """Whether :meth:`push` raises the error that ended the connection, or that stopped the client."""
+        return self.error is not None or self._refusal is not None
+
     def check(self) -> None:
         """Raise the error of :meth:`close` or :meth:`refuse`, if the machine does not accept records."""
         error = self.error or self._refusal
@@ -227,13 +232,13 @@ class ConnectionMachine:
 
     def push(self, kind: int, payload: Buffer, now: float) -> Pushed:
         """Accept a sequenced record if the buffer has room. Raises like :meth:`check` and ``Session.push``."""
-        if self.error is not None or self._refusal is not None:
+        if self.refuses_records:
             self.check()
         return self.session.push(kind, payload, now)
 
     def push_many(self, kind: int, payloads: Sequence[Buffer], now: float) -> tuple[int, Pushed]:
         """Accept as many records as fit. Returns their number, and the result for the next, or the last, record."""
-        if self.error is not None or self._refusal is not None:
+        if self.refuses_records:
             self.check()
         return self.session.push_many(kind, payloads, now)
 

@@ -134,6 +134,23 @@ def refuse(world: World, peer: Peer) -> Client:
     return client
 
 
+def test_a_client_is_stopped_only_when_sending_raises_the_error(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    peer, client = Peer(world), client_of(world)
+    sender = runner_of(client.connection).sender
+    refuse_records, states = sender.refuse, list[str]()
+
+    def refuse_later(error: AeronSparkError | None) -> None:
+        states.append(client.state)  # another thread could send now, and would wait for its timeout
+        refuse_records(error)
+
+    monkeypatch.setattr(sender, "refuse", refuse_later)
+    peer.is_closed = True
+    cut(world, client)
+    world.network.heal()
+    wait_for(lambda: client.state == "stopped", "the refusal")
+    assert states == ["reconnecting"]
+
+
 def fail_reconnect(world: World, peer: Peer) -> Client:
     client = client_of(world)
     peer.is_closed = True
