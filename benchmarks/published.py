@@ -41,19 +41,19 @@ class Results:
 
         A figure that is new stands after the one before it in the run, or at the end.
         """
-        machines = [*self.machines]
-        number = next((at for at, one in enumerate(machines, 1) if _is_same(one, measured_on)), len(machines) + 1)
-        machines[number - 1 : number] = [measured_on]
+        machines = dict(enumerate(self.machines, 1))
+        number = next((at for at, one in machines.items() if _is_same(one, measured_on)), len(machines) + 1)
+        machines[number] = measured_on
         names, groups = {one.name for one in figures}, {one.group for one in figures} - {""}
-        merged = [*self.figures]
+        # A comparison never has figures of two runs.
+        merged = [one for one in self.figures if one.name in names or one.group not in groups]
         place = len(merged)
         for figure in figures:
-            place = next((at for at, one in enumerate(merged) if one.name == figure.name), place)
-            is_replaced = place < len(merged) and merged[place].name == figure.name
-            merged[place : place + is_replaced] = [replace(figure, machine=number)]
+            replaced = [at for at, one in enumerate(merged) if one.name == figure.name]
+            place = replaced[0] if replaced else place
+            merged[place : place + len(replaced)] = [replace(figure, machine=number)]
             place += 1
-        kept = [one for one in merged if one.name in names or one.group not in groups]
-        return Results(tuple(machines), tuple(kept))._without_unused_machines()
+        return Results(tuple(machines.values()), tuple(merged))._without_unused_machines()
 
     def _without_unused_machines(self) -> Results:
         used = sorted({figure.machine for figure in self.figures})

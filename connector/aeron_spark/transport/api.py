@@ -238,8 +238,8 @@ class ChannelSettings:
 
         Its messages are long, because Python's work for each message is much of the cost: as long as the terms allow.
         In shared memory, terms are longer, too: they have no receive window to fit. Over UDP a client receives each
-        bulk link on a socket of its own: the windows of many readers together do not fit the buffer of one socket, and
-        retransmissions of the packets that it drops fill it again.
+        bulk link on a separate socket. The buffer of one socket is smaller than the windows of many readers together:
+        the kernel drops packets, and the packets that are sent again fill the buffer again.
         """
         term_bytes = max(self.term_bytes, BULK_TERM_BYTES) if is_ipc else self.term_bytes
         longest = min(BULK_MESSAGE_BYTES, term_bytes // MESSAGES_PER_TERM)

@@ -76,6 +76,15 @@ def test_a_key_has_its_own_leases_and_leaves_room_for_others() -> None:
     leases.renew("four", {0: 7}, 9, now=0, owner="mallory")
 
 
+def test_a_thousand_readers_of_one_key_have_leases() -> None:
+    leases = ReaderLeases()
+    for reader in range(1_000):
+        leases.renew(str(reader), {0: 1}, 9, now=0, owner="alice")
+    with pytest.raises(RefusedError, match="1000 readers of your key have leases"):
+        leases.renew("one more", {0: 1}, 9, now=0, owner="alice")
+    leases.renew("one", {0: 1}, 9, now=0, owner="bob")
+
+
 @pytest.mark.parametrize("seconds", [-1.0, float("nan"), float("inf"), 1e300, MAX_LEASE_S + 1])
 def test_a_lease_of_an_invalid_time_is_refused(seconds: float) -> None:
     with pytest.raises(OptionError, match="a lease of"):
