@@ -27,6 +27,7 @@ from aeron_spark.waiting import wait_for
 from tests.aeron.guard.frames import KIB, SEND_SETUP, frame_senders, setup, status_message
 from tests.aeron.secure.endpoints import TIMEOUT_S, World, await_nothing_in_use, echoes, logs, memory_of
 from tests.aeron.secure.raw import Raw
+from tests.budget import raised_limit, slowness
 
 MIB: Final = 1024 * KIB
 MEMORY_BOUND: Final = 64 * MIB  # of the server's process, Python and JVM
@@ -37,7 +38,7 @@ RELEASE_TIMEOUT_S: Final = 45.0  # for a driver to free the logs of silent or re
 ADDRESSES: Final = 40
 IDLE_SECONDS: Final = 3.0
 SETUPS_PER_SECOND: Final = 2_000
-MAX_CONNECT_S: Final = 3.0
+MAX_CONNECT_S: Final = 3.0  # on an idle machine; the flood itself uses most of a busy one
 MAX_IDLE_POLLS: Final = 200  # per second; a thread that does not wait polls thousands of times
 
 
@@ -223,7 +224,7 @@ def test_new_clients_connect_during_a_flood_of_setups_and_half_open_handshakes(w
         f"the node used {share:.0%} of a core; attackers received {int(received) / int(sent):.2f} of their bytes"
     )
     assert int(received) < int(sent)
-    assert _p99(seconds) <= MAX_CONNECT_S
+    assert _p99(seconds) <= raised_limit(MAX_CONNECT_S, 0.0, slowness), seconds
     await_nothing_in_use(server)
 
 
