@@ -14,6 +14,7 @@ from typing import Any, Final
 import nbformat
 import pytest
 from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
 
 from aeron_spark import node
 from tests.aeron.endpoint.drivers import free_ports
@@ -28,6 +29,7 @@ NOTEBOOKS: Final = (QUICKSTART, SECURE, ORDER_BOOK)
 SERVER: Final = 'SERVER = "127.0.0.1:20121"'
 PNG: Final = b"\x89PNG"
 CELL_TIMEOUT_S: Final = 300  # the slowest cell takes ten seconds on an idle machine
+CAUSE_LINES: Final = 6  # as many as the list of failed tests has
 INSTALL: Final = "install"  # the tag of the cell with %pip
 
 
@@ -71,8 +73,17 @@ def run(path: Path, folder: Path, replacements: Mapping[str, str] = MappingProxy
     client = NotebookClient(
         notebook, timeout=CELL_TIMEOUT_S, kernel_name="python3", resources={"metadata": {"path": str(folder)}}
     )
-    client.execute()
+    try:
+        client.execute()
+    except CellExecutionError as error:
+        pytest.fail(f"a cell of {path.name} failed: {error.ename}: {causes(error.evalue)}")
     return [output for cell in code_cells(notebook) for output in cell.outputs]
+
+
+def causes(message: str) -> str:
+    """Return the begin and the end of Spark's message without the Java frames in between: the end has the cause."""
+    lines = [line for line in message.splitlines() if line.strip() and not line.strip().startswith("at ")]
+    return "\n".join(lines if len(lines) <= CAUSE_LINES else [lines[0], *lines[1 - CAUSE_LINES :]])
 
 
 def pictures(outputs: list[Any]) -> list[bytes]:
