@@ -8,26 +8,57 @@ an end that reads gets no frame only in this case, or if its peer does not run.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
+from math import inf
 from typing import Final
 
 from aeron_spark.errors import TransportError
 from aeron_spark.protocol.liveness import Times
 from aeron_spark.transport.api import MTU_BYTES
 from aeron_spark.transport.network_paths import network_path
+from aeron_spark.transport.packet_sizes import NetworkPath
 
 ALIVE_SECONDS: Final = 1.0  # between two frames of an idle bulk link
 SILENCE_S: Final = 10.0  # after this time, Aeron itself gives up a peer, too
 FIRST_SECONDS: Final = 1.0  # a report about the first packets arrives within a round trip
 FIRST_INTERVAL_S: Final = 0.02  # between two looks at the MTU in the first seconds, and afterwards
 INTERVAL_S: Final = 1.0
+MAX_RECENT: Final = 1_000  # hosts whose MTU is kept
 REMEDY: Final = "The next bulk link uses smaller packets. Set 'mtu' at both ends to a size that always passes."
 
 
 def alive_times(times: Times) -> Times:
     """Return the times of a bulk link that is watched."""
     return replace(times, keep_alive_seconds=min(ALIVE_SECONDS, times.keep_alive_seconds))
+
+
+class RecentMtus:
+    """What the network carried to each host within the last FIRST_INTERVAL_S: many links look at the same path.
+
+    Thread-safe.
+    """
+
+    def __init__(self, find: Callable[[str], NetworkPath | None], clock: Callable[[], float] = time.monotonic) -> None:
+        self._find = find
+        self._clock = clock
+        self._found: dict[str, tuple[float, int | None]] = {}  # by host: when it was found, and the bytes
+
+    def mtu_bytes(self, host: str) -> int | None:
+        """Return the bytes of the largest packet to a host; None if no path is known."""
+        now = self._clock()
+        found_at, mtu_bytes = self._found.get(host, (-inf, None))
+        if now - found_at >= FIRST_INTERVAL_S:
+            path = self._find(host)
+            mtu_bytes = None if path is None else path.mtu_bytes
+            if len(self._found) >= MAX_RECENT:
+                self._found.clear()
+            self._found[host] = (now, mtu_bytes)
+        return mtu_bytes
+
+
+RECENT: Final = RecentMtus(network_path)
 
 
 class PacketWatch:
@@ -48,11 +79,7 @@ class PacketWatch:
     def of(cls, host: str, mtu_bytes: int, now: float) -> PacketWatch | None:
         """Return the watch of packets to the address of a host; None if their size passes every network."""
 
-        def find_mtu() -> int | None:
-            path = network_path(host)
-            return None if path is None else path.mtu_bytes
-
-        return cls(mtu_bytes, find_mtu, now) if mtu_bytes > MTU_BYTES else None
+        return cls(mtu_bytes, lambda: RECENT.mtu_bytes(host), now) if mtu_bytes > MTU_BYTES else None
 
     def check(self, received_bytes: int, now: float, *, is_reading: bool) -> TransportError | None:
         """Return the error of packets that do not pass, or None.

@@ -13,7 +13,7 @@ from aeron_spark.client import bulk_link_opening
 from aeron_spark.connection import packet_watch
 from aeron_spark.connection.bulk_links import MAX_RECEIVED_BYTES, BulkLink
 from aeron_spark.connection.link import LinkEnds
-from aeron_spark.connection.packet_watch import ALIVE_SECONDS, PacketWatch
+from aeron_spark.connection.packet_watch import ALIVE_SECONDS, PacketWatch, RecentMtus
 from aeron_spark.errors import DataFormatError, RemoteError, TransportError, WaitTimeout
 from aeron_spark.protocol.frame_cipher import FrameDecryptor, FrameEncryptor
 from aeron_spark.protocol.liveness import Times
@@ -35,7 +35,7 @@ class Network:
         world.network.change = self._change
         for module, side in ((bulk_link_opening, "client"), (bulk_link_service, "server")):
             monkeypatch.setattr(module, "network_path", lambda host, side=side: self._path(host, side))
-        monkeypatch.setattr(packet_watch, "network_path", lambda host: self._path(host, "client"))
+        monkeypatch.setattr(packet_watch, "RECENT", RecentMtus(lambda host: self._path(host, "client")))
         monkeypatch.setattr(bulk_link_opening, "SIZES", PacketSizes())
         monkeypatch.setattr(bulk_link_opening, "ANSWER_S", 0.2)
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 from aeron_spark.connection.packet_watch import (
     FIRST_INTERVAL_S,
     INTERVAL_S,
+    MAX_RECENT,
     SILENCE_S,
     PacketWatch,
+    RecentMtus,
     alive_times,
 )
 from aeron_spark.protocol.liveness import Times
 from aeron_spark.transport.api import MTU_BYTES
+from aeron_spark.transport.packet_sizes import NetworkPath
 
 TURN_S = 0.01
 
@@ -88,6 +91,29 @@ def test_the_network_is_looked_at_once_a_second() -> None:
     assert 30 <= first <= 50
     link.run(100.0, bytes_each_turn=1)
     assert 98 <= link.looks <= 101
+
+
+def test_many_bulk_links_to_one_host_look_at_its_network_once() -> None:
+    now, looks = 100.0, []
+
+    def find(host: str) -> NetworkPath | None:
+        looks.append(host)
+        return NetworkPath("a", host, 8_960) if host == "b" else None
+
+    recent = RecentMtus(find, lambda: now)
+    assert [recent.mtu_bytes("b") for _ in range(3)] == [8_960] * 3
+    assert [recent.mtu_bytes("c") for _ in range(3)] == [None] * 3
+    assert looks == ["b", "c"]
+    now += 2 * FIRST_INTERVAL_S
+    assert recent.mtu_bytes("b") == 8_960
+    assert looks == ["b", "c", "b"]
+
+
+def test_the_known_networks_do_not_grow_with_the_hosts_of_a_server() -> None:
+    recent = RecentMtus(lambda host: None, lambda: 0.0)
+    for number in range(3 * MAX_RECENT):
+        recent.mtu_bytes(str(number))
+    assert len(recent._found) <= MAX_RECENT
 
 
 def test_packets_that_pass_every_network_are_not_watched() -> None:
