@@ -301,10 +301,10 @@ class ConnectionRunner:
         """Return the messages and files of the records that ``end`` returned."""
         return tuple(messages_of(records, self.owner.types, self.transfers.unconfirmed()))
 
-    @property
-    def is_awaiting(self) -> bool:
-        """Whether a ping or a call waits for its response or its deadline."""
-        return bool(self.machine.pings or len(self.rpc.calls))
+    def ends_wait_by(self, at: float) -> bool:
+        """Whether a ping or a call that waits for its response has its deadline by ``at``, in monotonic seconds."""
+        deadlines = (self.machine.ping_deadline, self.rpc.calls.deadline())
+        return any(deadline is not None and deadline <= at for deadline in deadlines)
 
     @property
     def held_bytes(self) -> int:

@@ -395,14 +395,15 @@ class Runtime:
                 self.loop.failed = error
 
     def _is_idle(self) -> bool:
+        next_tick = time.monotonic() + IDLE_WAIT_S
         if (
             self._touched
             or not self._runner.is_idle
             or self.worker_pool.has_waiting
-            or self.deadlines.is_due(time.monotonic() + IDLE_WAIT_S)
+            or self.deadlines.is_due(next_tick)
         ):
             return False
-        return not any(connection.is_awaiting for connection in self._runner.connections)
+        return not any(connection.ends_wait_by(next_tick) for connection in self._runner.connections)
 
     def _tick(self, now: float) -> None:
         # Acknowledgements are due within two ticks, and only after received frames. Everything else has more time.

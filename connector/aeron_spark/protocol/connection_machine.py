@@ -214,6 +214,11 @@ class ConnectionMachine:
         return self._pings.pending
 
     @property
+    def ping_deadline(self) -> float | None:
+        """When the first of these pings expires, in monotonic seconds; None without a ping."""
+        return self._pings.deadline()
+
+    @property
     def round_trip(self) -> float | None:
         """The last measured round trip in seconds; None before the first measurement, or if it is not measured."""
         return None if self._round_trip is None else self._round_trip.seconds

@@ -354,17 +354,22 @@ def test_close_ends_calls_that_wait(world: World) -> None:
         client.remote("things")
 
 
-def test_an_endpoint_is_not_idle_while_a_call_waits_because_the_call_has_a_deadline(world: World) -> None:
+def test_an_endpoint_is_idle_until_shortly_before_the_deadline_of_a_call(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server, client = world.pair()
     things = Things()
     server.register("things", things, ["wait"])
     runtime = client._runtime
-    wait_for(runtime._is_idle, "the client to be idle")
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(client.remote("things").wait)
+    with ThreadPoolExecutor(1) as pool, monkeypatch.context() as patch:
+        patch.setattr("aeron_spark.connection.runtime.IDLE_WAIT_S", 2_000.0)
+        wait_for(runtime._is_idle, "the client to be idle")
+        waiting = pool.submit(client.remote("things").with_timeout(1_000.0).wait)  # the deadline is within this time
         try:
-            wait_for(lambda: runner_of(client.connection).is_awaiting and not runtime._touched, "the call to wait")
+            wait_for(lambda: len(runner_of(client.connection).rpc.calls) > 0, "the call to wait")
             assert not runtime._is_idle()
+            patch.undo()
+            wait_for(runtime._is_idle, "the client to be idle during the call")
         finally:
             things.released.set()
         assert waiting.result(TIMEOUT_S) == "waited"

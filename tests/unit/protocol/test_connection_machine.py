@@ -165,6 +165,7 @@ def test_a_ping_is_answered_in_the_next_frame_and_ends_once() -> None:
     one, other = machine(), machine()
     first, second = one.start_ping(3.0, 10.0), one.start_ping(3.0, 10.0)
     assert (first, second) == (0, 1)
+    assert one.ping_deadline == 13.0
     received = transmit(one, other, 10.0)
     assert (received.effects, received.frame_due) == ((), True)
     pongs = other.take(FRAME, 10.0)
@@ -173,6 +174,7 @@ def test_a_ping_is_answered_in_the_next_frame_and_ends_once() -> None:
     assert one.receive(frame, 12.5).effects == (ResolvePing(0, 2.5), ResolvePing(1, 2.5))
     assert one.receive(frame, 12.5).effects == ()
     assert one.pings == 0
+    assert one.ping_deadline is None
 
 
 def test_a_ping_without_a_pong_ends_at_its_deadline_and_its_pong_is_too_late() -> None:
