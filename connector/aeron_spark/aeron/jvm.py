@@ -47,6 +47,10 @@ SHORT_USE: Final = "-XX:TieredStopAtLevel=1"  # only the compiler that compiles 
 # of the heap is full. Each closed connection leaves some kilobytes there, so that part begins at 16 MiB, not at 85.
 HEAP: Final = ("-Xmn40m", "-Xms56m", "-Xmx128m")
 
+# Java's memory outside the heap. A connection that reads a stream takes 1.4 MB of it. Java collects the garbage in
+# this memory only at the limit.
+DIRECT_MEMORY: Final = "-XX:MaxDirectMemorySize=256m"
+
 _lock = ProcessLock()
 
 _is_starting = False  # a JVM does not survive a fork during its start either
@@ -93,7 +97,8 @@ def start(*extra: str) -> None:
             handled = [number for number in ENDING_SIGNALS if is_handled(number)]
             with preserved_handlers(handled), _starting():
                 # With interrupt=False JPype would install its own SIGINT handler, which does not wake waiting threads.
-                jpype.startJVM(library, *ARGUMENTS, *HEAP, *extra, classpath=jars, convertStrings=False, interrupt=True)
+                arguments = (*ARGUMENTS, *HEAP, DIRECT_MEMORY, *extra)
+                jpype.startJVM(library, *arguments, classpath=jars, convertStrings=False, interrupt=True)
                 _handle_signals([] if OWN_SIGNALS in extra else [one for one in ENDING_SIGNALS if one not in handled])
                 _started_in = os.getpid()
         else:  # the user's program runs a JVM already: share it

@@ -11,11 +11,12 @@ import jpype
 import pyarrow as pa
 
 from aeron_spark.aeron.attached_threads import enter_java
-from aeron_spark.aeron.exceptions import describe
+from aeron_spark.aeron.exceptions import describe, java_errors
 from aeron_spark.aeron.jvm import jclass
 from aeron_spark.aeron.recording import Recording, segment_at
 from aeron_spark.aeron.replay import Replay
 from aeron_spark.errors import DataFormatError, TransportError
+from aeron_spark.transport.api import BULK_MESSAGE_BYTES
 from aeron_spark.waiting import Deadline
 from aeron_spark.wire.values import BATCH_ROWS, Rows
 
@@ -205,9 +206,6 @@ class SegmentSource:
                 self._open = None  # deleted since `segment_at` found it
 
 
-MAX_RECEIVE_BYTES: Final = 1 << 20
-
-
 class ReceivedRange:
     """The messages of ``[start, end)`` of a recording, from the bytes that a server sends.
 
@@ -220,7 +218,8 @@ class ReceivedRange:
         self.received = start  # position after the received bytes
         self._name = name
         self._next_bytes = next_bytes
-        self._java = jclass("io.aeronspark.reading.ReceivedBytes")(MAX_RECEIVE_BYTES, start)
+        with java_errors(f"allocating memory for {name}"):
+            self._java = jclass("io.aeronspark.reading.ReceivedBytes")(BULK_MESSAGE_BYTES, start)
         self._memory = memoryview(self._java.memory()).cast("B")
 
     @property
@@ -240,9 +239,9 @@ class ReceivedRange:
             ) from error
         if self.more:
             data = self._next_bytes()
-            if data.nbytes > MAX_RECEIVE_BYTES:
+            if data.nbytes > BULK_MESSAGE_BYTES:
                 raise TransportError(
-                    f"the server sent {data.nbytes} bytes of {self._name} at once, the limit is {MAX_RECEIVE_BYTES}",
+                    f"the server sent {data.nbytes} bytes of {self._name} at once, the limit is {BULK_MESSAGE_BYTES}",
                     remedy="Use the same release of aeron-spark at both ends.",
                 )
             at = int(self._java.next())
