@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FuturesTimeoutError
 from typing import Final, Protocol
 
 import pytest
@@ -274,6 +276,21 @@ class TransportContract:
         opened.server_transport.inbox.resume(opened.at_server.token)
         until(lambda: len(opened.server.of(opened.at_server.token)) == sent, opened.server)
         assert [int.from_bytes(one[:4], "big") for one in opened.server.of(opened.at_server.token)] == [*range(sent)]
+        opened.close()
+
+    def test_another_thread_ends_the_wait_of_an_offer(self, world: World) -> None:
+        opened = Open(world)
+        opened.server_transport.inbox.pause(opened.at_server.token)
+        publication = opened.at_client.publication
+        while publication.offer(bytes(4_000), timeout_s=0.05) is None:
+            opened.server.poll(0)
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(publication.offer, bytes(4_000), timeout_s=3600.0)
+            with pytest.raises(FuturesTimeoutError):
+                waiting.result(0.1)
+            publication.stop_waiting()
+            assert waiting.result(TIMEOUT_S) is not None
+        assert publication.offer(bytes(4_000), timeout_s=3600.0) is not None
         opened.close()
 
     def test_a_paused_client_does_not_delay_other_clients(self, world: World) -> None:

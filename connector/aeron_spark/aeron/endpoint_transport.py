@@ -130,6 +130,12 @@ class AeronPublication:
             return None
         return OfferResult(int(self._helper.result()))
 
+    def stop_waiting(self) -> None:
+        """Let offers return without a wait. See the protocol."""
+        if self._publication is not None:
+            enter_java()
+            self._helper.stopWaiting()
+
     def close(self) -> None:
         """Close the publication. A second call does nothing."""
         if self._closed:

@@ -34,6 +34,8 @@ from aeron_spark.transport.api import (
     TransportEvent,
 )
 
+# A sending thread waits so long in Java for room. Many threads that returned to Python sooner would use all processors.
+ROOM_TIMEOUT_S: Final = 0.1
 MAX_RECEIVED_BYTES: Final = 4 << 20  # received and not delivered, until the image is paused and Aeron's window fills
 SERVICE: Final = FIRST_SERVICE  # number of the server's object through which a client requests a bulk link
 METHODS: Final = ("open", "open_with_mtu")
@@ -116,7 +118,7 @@ class BulkLink:
         with self._send_lock:
             self._await_taken(end, timeout)
             now = self.connection.traffic.bulk_active_at = time.monotonic()
-            if not self.link.send([DATA, *parts], now, OFFER_TIMEOUT_S):
+            if not self.link.send([DATA, *parts], now):
                 self._await_taken(end, timeout)
 
     def send_from(self, memory: memoryview, *, timeout: float) -> None:
@@ -129,7 +131,7 @@ class BulkLink:
         with self._send_lock:
             self._await_taken(end, timeout)
             now = self.connection.traffic.bulk_active_at = time.monotonic()
-            if not self.link.send([memory], now, OFFER_TIMEOUT_S):
+            if not self.link.send([memory], now):
                 self._await_taken(end, timeout)
 
     def receive(self, timeout: float) -> memoryview | None:
@@ -201,7 +203,7 @@ class BulkLink:
         return self.is_open and self.is_open_sent
 
     def work_opening(self, now: float) -> bool:
-        """Send OPEN, or offer it again; return whether it is still to be sent and may be at any moment.
+        """Send OPEN, or offer it again; return whether Aeron has no room for it.
 
         The end that begins sends OPEN when publication and subscription are connected. Before that, its subscription
         may be opened again to repeat the set-up, and would lose frames that the other end had sent.
@@ -219,8 +221,8 @@ class BulkLink:
         if failure:
             self.end(TransportError(f"{self.label} could not be opened: {failure}", remedy=SEE_DRIVER))
         elif self._begins and self.link.connected:
-            self._send_open(now)
-        return self._begins and not self.is_open_sent
+            return not self._send_open(now)
+        return False
 
     def take_frame(self, payload: memoryview, now: float) -> None:
         """Take a frame. Raises TamperedError or DataFormatError for a frame that is not the peer's."""
@@ -286,15 +288,18 @@ class BulkLink:
                 self.error = error
                 self._owner.schedule_removal(self)
             self._changed.notify_all()
+        self.link.stop_waiting()
 
     def close_publication(self) -> None:
-        """Close the publication when no thread offers on it; offers do not wait for long."""
+        """Close the publication when no thread offers on it; offers do not wait after :meth:`end`."""
         with self._send_lock:
             self.link.close()
 
-    def _send_open(self, now: float) -> None:
+    def _send_open(self, now: float) -> bool:
         self._has_offered_open = True
-        self._note_open_sent(self.link.send_open(0, now))
+        is_sent = self.link.send_open(0, now)
+        self._note_open_sent(is_sent)
+        return is_sent
 
     def _note_open_sent(self, is_sent: bool) -> None:
         if is_sent:
@@ -334,7 +339,7 @@ class BulkLink:
         while True:
             self.check()
             now = time.monotonic()
-            if self.link.retry(now, OFFER_TIMEOUT_S):
+            if self.link.retry(now, max(0.0, min(ROOM_TIMEOUT_S, end - now))):
                 return
             if now >= end:
                 result = self.link.last_result

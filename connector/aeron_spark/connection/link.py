@@ -135,6 +135,10 @@ class LinkEnds:
             "the first frame of a link is not OPEN alone", remedy="Use the same release of aeron-spark at both ends."
         )
 
+    def stop_waiting(self) -> None:
+        """Let a thread that waits in an offer return now. From any thread."""
+        self.pair.publication.stop_waiting()
+
     def close(self) -> None:
         """Close the publication. The inbox closes the subscription."""
         self.pair.publication.close()

@@ -157,6 +157,9 @@ class Publication(Protocol):
         Retries during back-pressure for ``timeout_s``. Raises UsageError for more than ``max_message`` bytes.
         """
 
+    def stop_waiting(self) -> None:
+        """Let an offer that waits return now, and later ones without a wait. From any thread."""
+
     def close(self) -> None:
         """Close the publication; accepted messages are still sent. A second call does nothing."""
 

@@ -239,6 +239,7 @@ class MemoryPublication:
         self.image: Image | None = None  # while a subscription is connected
         self._network = network
         self._closed = False
+        self._may_wait = True
 
     def open(self, *, source: str, term_bytes: int) -> MemoryPublication:
         """Open the publication, which sends from ``source``."""
@@ -274,9 +275,13 @@ class MemoryPublication:
         deadline = time.monotonic() + timeout_s
         while True:
             result = self._network._offer(self, message)
-            if result is not OfferResult.BACK_PRESSURED or time.monotonic() >= deadline:
+            if result is not OfferResult.BACK_PRESSURED or not self._may_wait or time.monotonic() >= deadline:
                 return result
             time.sleep(min(1e-4, timeout_s))
+
+    def stop_waiting(self) -> None:
+        """Let offers return without a wait. See the protocol."""
+        self._may_wait = False
 
     def close(self) -> None:
         """Close the publication. A second call does nothing."""

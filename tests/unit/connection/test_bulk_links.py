@@ -92,6 +92,45 @@ def test_the_event_loop_works_on_a_bulk_link_until_it_has_opened_or_ended(end: s
     assert not bulk_links._opening
 
 
+def test_the_event_loop_repeats_the_offer_of_open_but_waits_for_events_before() -> None:
+    """Regression: it turned 5,000 times a second for each bulk link that connected, and 100 took all processors."""
+    offers = iter([False, True])
+    link: Any = SimpleNamespace(
+        connected=False, pair=SimpleNamespace(publication=SimpleNamespace(failure="")),
+        send_open=lambda received, now: next(offers), retry=lambda now: next(offers),
+    )  # fmt: skip
+    nothing: Any = None  # it is not used
+    bulk_link = BulkLink(nothing, nothing, link, 1, "bulk link 1", begins=True)
+    assert not bulk_link.work_opening(0.0)
+    link.connected = True
+    assert bulk_link.work_opening(1.0), "Aeron had no room for OPEN"
+    assert not bulk_link.work_opening(2.0)
+    assert bulk_link.is_open_sent
+
+
+def test_a_bulk_link_that_ends_does_not_wait_for_its_sender(world: World) -> None:
+    _, client, mine, theirs = both_ends(world)
+    message, errors, started = bytes(mine.room), [], threading.Event()
+
+    def send() -> None:
+        try:
+            while True:
+                mine.send(message, timeout=3_600.0)
+                started.set()
+        except AeronSparkError as error:
+            errors.append(str(error))
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    assert started.wait(10.0)
+    wait_for(lambda: mine.link.is_blocked, "the sender to wait for room")
+    theirs.end(TransportError("the disk is full", remedy=""))
+    mine.end(TransportError("the disk is full", remedy=""))
+    sender.join(10.0)
+    assert errors == ["the disk is full"]
+    wait_for(lambda: not len(client._runtime.bulk_links), "the client's end to be removed")
+
+
 def test_an_idle_client_closes_the_bulk_links_of_its_streams(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     server, client, first, _ = both_ends(world)
     first.close()

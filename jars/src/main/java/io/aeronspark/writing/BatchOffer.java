@@ -12,23 +12,30 @@ import org.agrona.concurrent.UnsafeBuffer;
  * Back-pressure is not an error: a call retries a message for a limited time and then returns how many messages were
  * taken, so that the caller decides whether to continue.
  * <p>
- * Not thread-safe, because its {@link ExclusivePublication} is not.
+ * Not thread-safe but for {@link #stopWaiting}, because its {@link ExclusivePublication} is not.
  */
 public final class BatchOffer implements ReservedValueSupplier
 {
     private static final int MAX_SPINS = 20;
     private static final long MIN_PARK_NS = 10_000;
+    /** The window of a fast receiver has room again within this time. */
+    private static final long FAST_PARK_NS = 160_000;
     /**
-     * Short compared with the time that a window lasts, and long enough to leave the core to the driver and the
-     * receiver.
+     * After a longer wait, a park takes this part of the time waited: many senders that wait for slow receivers leave
+     * the cores to them.
      */
-    private static final long MAX_PARK_NS = 160_000;
+    private static final int WAITED_SHARE = 4;
+    private static final long MAX_PARK_NS = 25_000_000;
 
     private final ExclusivePublication publication;
     private final UnsafeBuffer message = new UnsafeBuffer(0, 0);
     private final UnsafeBuffer header = new UnsafeBuffer(0, 0);
     private long reserved;
     private long result;
+    /** Since when Aeron has not taken a message, also in earlier calls; in nanoseconds, 0: it took the last one. */
+    private long waitingSinceNs;
+    private volatile boolean mayWait = true;
+    private volatile Thread waiting;
 
     public BatchOffer(final ExclusivePublication publication)
     {
@@ -103,6 +110,7 @@ public final class BatchOffer implements ReservedValueSupplier
                 publication.offer(header, 0, headerLength, message, 0, message.capacity(), this);
             if (result > 0)
             {
+                waitingSinceNs = 0;
                 return true;
             }
             if (result != ExclusivePublication.ADMIN_ACTION && result != ExclusivePublication.BACK_PRESSURED)
@@ -113,18 +121,44 @@ public final class BatchOffer implements ReservedValueSupplier
             {
                 final long now = System.nanoTime();
                 deadline = deadline == 0 ? now + timeoutNs : deadline;
-                if (now - deadline >= 0)
+                waitingSinceNs = waitingSinceNs == 0 ? now : waitingSinceNs;
+                if (now - deadline >= 0 || !park(Math.min(park, deadline - now)))
                 {
                     return false;
                 }
-                LockSupport.parkNanos(park);
-                park = Math.min(2 * park, MAX_PARK_NS);
+                park = Math.max(
+                    Math.min(2 * park, FAST_PARK_NS), Math.min((now - waitingSinceNs) / WAITED_SHARE, MAX_PARK_NS));
             }
             else
             {
                 Thread.onSpinWait();
             }
         }
+    }
+
+    /** Wait for some time; return whether the caller may go on waiting. */
+    private boolean park(final long parkNs)
+    {
+        waiting = Thread.currentThread(); // before the check, so that stopWaiting either finds it or is seen here
+        try
+        {
+            if (mayWait)
+            {
+                LockSupport.parkNanos(this, parkNs);
+            }
+            return mayWait;
+        }
+        finally
+        {
+            waiting = null;
+        }
+    }
+
+    /** Let a call that waits return now, and later calls without a wait. From any thread. */
+    public void stopWaiting()
+    {
+        mayWait = false;
+        LockSupport.unpark(waiting);
     }
 
     /** For Aeron, while it writes a frame: the reserved value of the message that is being offered. */

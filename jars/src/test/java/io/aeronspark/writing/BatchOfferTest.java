@@ -1,5 +1,6 @@
 package io.aeronspark.writing;
 
+import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
@@ -11,10 +12,13 @@ import io.aeronspark.reading.RowAssembler;
 import java.io.IOException;
 import java.nio.file.Path;
 import java.util.List;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.LockSupport;
 import org.agrona.concurrent.UnsafeBuffer;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 
 class BatchOfferTest
@@ -103,6 +107,53 @@ class BatchOfferTest
             given.values.addressOffset(), given.offsets.addressOffset(), 0, 0, 1, 60_000_000_000L));
         assertTrue(System.nanoTime() - begin < 30_000_000_000L);
         assertEquals(ExclusivePublication.NOT_CONNECTED, offer.result());
+    }
+
+    @Test
+    @Timeout(60)
+    void aWaitForRoomCanBeEndedByAnotherThread() throws InterruptedException
+    {
+        log.limit.set(0);
+        final ArrowColumns given = ArrowColumns.of("one");
+        final int[] taken = {-1, -1};
+        final Thread sender = new Thread(() ->
+        {
+            for (int i = 0; i < taken.length; i++)
+            {
+                taken[i] = offer.offerValues(
+                    given.values.addressOffset(), given.offsets.addressOffset(), 0, 0, 1, TimeUnit.HOURS.toNanos(1));
+            }
+        });
+        sender.start();
+        while (LockSupport.getBlocker(sender) != offer)
+        {
+            Thread.onSpinWait();
+        }
+        offer.stopWaiting();
+        sender.join();
+        assertArrayEquals(new int[]{0, 0}, taken);
+        assertEquals(ExclusivePublication.BACK_PRESSURED, offer.result());
+        log.limit.set(LogBufferOnDisk.TERM_LENGTH);
+        assertEquals(1, offerAll(given, 0, 1, false), "with room, a message is still taken");
+    }
+
+    @Test
+    @Timeout(60)
+    void anOfferDoesNotOutlastItsTimeoutAfterALongWait()
+    {
+        log.limit.set(0);
+        final ArrowColumns given = ArrowColumns.of("one");
+        final long address = given.values.addressOffset();
+        final long offsets = given.offsets.addressOffset();
+        assertEquals(0, offer.offerValues(address, offsets, 0, 0, 1, TimeUnit.MILLISECONDS.toNanos(200)));
+        long shortest = Long.MAX_VALUE; // the scheduler may delay some of them
+        for (int i = 0; i < 20; i++)
+        {
+            final long begin = System.nanoTime();
+            assertEquals(0, offer.offerValues(address, offsets, 0, 0, 1, TimeUnit.MILLISECONDS.toNanos(1)));
+            shortest = Math.min(shortest, System.nanoTime() - begin);
+        }
+        assertTrue(shortest < TimeUnit.MILLISECONDS.toNanos(20), "parks of later calls end at the timeout");
     }
 
     @Test
