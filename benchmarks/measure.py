@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import statistics
 import subprocess
 import time
 from collections.abc import Callable, Mapping
@@ -13,6 +14,8 @@ from pathlib import Path
 from typing import Any, Final, TextIO
 
 import psutil
+
+from benchmarks.samples import spread_warning
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 PEERS: Final = ROOT / "jars" / "target" / "peers"  # what `make bench` fetches
@@ -45,6 +48,16 @@ class Figure:
             return None
         relation, bound = self.target.split()
         return self.value >= float(bound) if relation == ">=" else self.value <= float(bound)
+
+
+def median_figure(name: str, samples: list[float], unit: str) -> Figure:
+    """Return the figure of a median without a target, with the least and the most sample."""
+    detail = f"median of {len(samples)}, {min(samples):.3g} to {max(samples):.3g}"
+    warning = spread_warning("this case", samples)
+    return Figure(
+        name, statistics.median(samples), unit, detail="; ".join(filter(None, (detail, warning))),
+        samples={unit: samples},
+    )  # fmt: skip
 
 
 def measure_seconds(work: Callable[[], object]) -> float:

@@ -1,6 +1,6 @@
-"""The readers of :mod:`benchmarks.growth`, all in one process, which runs one request per line of input.
+"""The readers of :mod:`benchmarks.many_readers`, all in one process, which runs one request per line of input.
 
-``python -m benchmarks.growth_readers ADDRESS SERVER_KEY IDENTITY AERON_DIR``. The request ``STREAM READERS`` reads all
+``python -m benchmarks.reading_program ADDRESS SERVER_KEY IDENTITY AERON_DIR``. The request ``STREAM READERS`` reads all
 rows of the stream with READERS clients at once; the response is the number of rows of all of them, and the seconds.
 """
 
