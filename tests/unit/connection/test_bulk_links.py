@@ -108,27 +108,36 @@ def test_the_event_loop_repeats_the_offer_of_open_but_waits_for_events_before() 
     assert bulk_link.is_open_sent
 
 
-def test_a_bulk_link_that_ends_does_not_wait_for_its_sender(world: World) -> None:
-    _, client, mine, theirs = both_ends(world)
-    message, errors, started = bytes(mine.room), [], threading.Event()
+def test_a_bulk_link_that_ends_does_not_wait_for_its_sender(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aeron_spark.connection.bulk_links.ROOM_TIMEOUT_S", 3_600.0)
+    _, client, mine, _ = both_ends(world)
+    publication: Any = mine.link.pair.publication
+    offer, errors, waits = publication.offer, [], threading.Event()
+
+    def recorded_offer(*parts: bytes, timeout_s: float) -> object:
+        if timeout_s > 1.0:
+            waits.set()
+        return offer(*parts, timeout_s=timeout_s)
 
     def send() -> None:
         try:
-            while True:
-                mine.send(message, timeout=3_600.0)
-                started.set()
+            mine.send(b"waits for room", timeout=3_600.0)
         except AeronSparkError as error:
             errors.append(str(error))
 
-    sender = threading.Thread(target=send)
+    publication.held = True
+    monkeypatch.setattr(publication, "offer", recorded_offer)
+    bulk_links = client._runtime.bulk_links
+    sender = threading.Thread(target=send, daemon=True)
     sender.start()
-    assert started.wait(10.0)
-    wait_for(lambda: mine.link.is_blocked, "the sender to wait for room")
-    theirs.end(TransportError("the disk is full", remedy=""))
-    mine.end(TransportError("the disk is full", remedy=""))
-    sender.join(10.0)
-    assert errors == ["the disk is full"]
-    wait_for(lambda: not len(client._runtime.bulk_links), "the client's end to be removed")
+    assert waits.wait(10.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(bulk_links, "schedule_removal", lambda bulk_link: None)  # it would disconnect the publication
+        mine.end(TransportError("the disk is full", remedy=""))
+        sender.join(10.0)
+        assert errors == ["the disk is full"]
+    bulk_links.schedule_removal(mine)
+    wait_for(lambda: not len(bulk_links), "the client's end to be removed")
 
 
 def test_an_idle_client_closes_the_bulk_links_of_its_streams(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
