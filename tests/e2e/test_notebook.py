@@ -76,12 +76,13 @@ def run(path: Path, folder: Path, replacements: Mapping[str, str] = MappingProxy
     try:
         client.execute()
     except CellExecutionError as error:
-        pytest.fail(f"a cell of {path.name} failed: {error.ename}: {causes(error.evalue)}")
+        # without the cell's traceback, which is long and has its cause in the middle
+        raise AssertionError(f"a cell of {path.name} failed: {error.ename}: {causes(error.evalue)}") from None
     return [output for cell in code_cells(notebook) for output in cell.outputs]
 
 
 def causes(message: str) -> str:
-    """Return the begin and the end of Spark's message without the Java frames in between: the end has the cause."""
+    """Return the first line of Spark's message, and its last lines, which have the cause; without Java's frames."""
     lines = [line for line in message.splitlines() if line.strip() and not line.strip().startswith("at ")]
     return "\n".join(lines if len(lines) <= CAUSE_LINES else [lines[0], *lines[1 - CAUSE_LINES :]])
 

@@ -35,7 +35,7 @@ def alive_times(times: Times) -> Times:
 
 
 class RecentMtus:
-    """What the network carried to each host within the last FIRST_INTERVAL_S: many links look at the same path.
+    """Finds the MTU to a host, and keeps it for FIRST_INTERVAL_S, because many bulk links have the same host.
 
     Thread-safe.
     """

@@ -12,7 +12,7 @@ import org.agrona.concurrent.UnsafeBuffer;
  * Back-pressure is not an error: a call retries a message for a limited time and then returns how many messages were
  * taken, so that the caller decides whether to continue.
  * <p>
- * Not thread-safe but for {@link #stopWaiting}, because its {@link ExclusivePublication} is not.
+ * Only {@link #stopWaiting} may be called from any thread: an {@link ExclusivePublication} is not thread-safe.
  */
 public final class BatchOffer implements ReservedValueSupplier
 {
