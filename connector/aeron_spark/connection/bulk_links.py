@@ -296,9 +296,11 @@ class BulkLink:
             self.link.close()
 
     def _send_open(self, now: float) -> bool:
-        self._has_offered_open = True
-        is_sent = self.link.send_open(0, now)
-        self._note_open_sent(is_sent)
+        # The peer may reply before the offer returns. A sender that then found OPEN unsent would offer it again.
+        with self._send_lock:
+            self._has_offered_open = True
+            is_sent = self.link.send_open(0, now)
+            self._note_open_sent(is_sent)
         return is_sent
 
     def _note_open_sent(self, is_sent: bool) -> None:

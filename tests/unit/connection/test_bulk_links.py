@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -11,9 +12,12 @@ import pytest
 
 from aeron_spark.client.client import Client
 from aeron_spark.connection.bulk_links import MAX_RECEIVED_BYTES, BulkLink, BulkLinks
+from aeron_spark.connection.link import LinkEnds
 from aeron_spark.errors import AeronSparkError, RemoteError, TransportError, UsageError, WaitTimeout
+from aeron_spark.protocol.liveness import Times
 from aeron_spark.server.message_server import MessageServer
 from aeron_spark.server.settings import ServerSettings
+from aeron_spark.transport.api import MAX_MESSAGE_BYTES
 from tests.internals import runner_of
 from tests.unit.connection.endpoints import LINK, NO_LIMITS, World, wait_for
 
@@ -106,6 +110,32 @@ def test_the_event_loop_repeats_the_offer_of_open_but_waits_for_events_before() 
     assert bulk_link.work_opening(1.0), "Aeron had no room for OPEN"
     assert not bulk_link.work_opening(2.0)
     assert bulk_link.is_open_sent
+
+
+def test_a_sender_does_not_offer_open_that_the_event_loop_offers() -> None:
+    """Regression: Aeron had taken OPEN, the event loop had not noted it, and a sender offered OPEN a second time."""
+    offers: list[bytes] = []
+    senders: list[threading.Thread] = []
+
+    def offer(frame: memoryview, timeout_s: float) -> None:
+        offers.append(bytes(frame))
+        if not senders:  # the peer has OPEN, and requests data
+            senders.append(threading.Thread(target=lambda: bulk_link.send(b"data", timeout=10.0)))
+            senders[0].start()
+            senders[0].join(0.5)  # long enough for a sender that is not blocked
+
+    publication = SimpleNamespace(connected=True, failure="", max_message=MAX_MESSAGE_BYTES, offer=offer)
+    pair: Any = SimpleNamespace(publication=publication, token=1)
+    ids = itertools.count()
+    encryptor: Any = SimpleNamespace(encrypt=lambda first, others: memoryview(b"frame %d" % next(ids)))
+    nothing: Any = None  # it is not used
+    link = LinkEnds(pair, encryptor, nothing, Times(), MAX_MESSAGE_BYTES, 0.0)
+    link.image = 1
+    connection: Any = SimpleNamespace(traffic=SimpleNamespace())
+    bulk_link = BulkLink(nothing, connection, link, 1, "bulk link 1", begins=True)
+    bulk_link.work_opening(0.0)
+    senders[0].join(10.0)
+    assert offers == [b"frame 0", b"frame 1"]
 
 
 def test_a_bulk_link_that_ends_does_not_wait_for_its_sender(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
