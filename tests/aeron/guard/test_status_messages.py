@@ -134,6 +134,43 @@ def test_a_guard_prevents_the_hijack_of_a_response_publication(driver: Driver, r
         assert stolen == (rules is None)
 
 
+def test_a_guarded_response_publication_follows_its_owner_until_a_receiver_has_an_image(driver: Driver) -> None:
+    """Regression: a reader that requested the set-up again, from another port, was refused for five seconds."""
+    session = 77
+    owner = {"session_id": session, "stream_id": STREAM, "address": "127.0.0.31"}
+    with ExitStack() as stack:
+        _, first, port = responding(driver, GuardRules(), stack)
+        stack.callback(register(driver.client, "published", port=port, **owner).close)
+        channel = f"{first.channel()}|session-id={session}"
+        publication = stack.enter_context(publication_to(driver, channel, STREAM))
+        # two ports of one address
+        (lost,) = stack.enter_context(frame_senders(1, port, first=30))
+        (again,) = stack.enter_context(frame_senders(1, port, first=30))
+        request = status_of(publication, 1, flags=frames.SEND_SETUP)
+        ask_until_set_up(lost, request)
+        ask_until_set_up(again, request)
+        again.send(status_of(publication, 1))
+        await_connected(publication)
+        foreign = driver.drops("sending: foreign")
+
+        def refused() -> bool:
+            again.send(status_of(publication, 1))  # as a receiver with an image does every 200 ms
+            lost.send(request)
+            return driver.drops("sending: foreign") > foreign
+
+        wait_for(refused, TIMEOUT_S, "the guard to drop a later request")
+
+
+def ask_until_set_up(sender: frames.FrameSender, request: bytes) -> None:
+    """Send a request for the set-up again and again, as UDP may lose it, until a SETUP arrives."""
+
+    def is_set_up() -> bool:
+        sender.send(request)
+        return any(int.from_bytes(one[6:8], "little") == frames.SETUP for one in sender.received(0.05))
+
+    wait_for(is_set_up, 4.5, "a SETUP")  # less than the 5 s after which the guard forgets another receiver
+
+
 def test_the_guard_of_an_open_stream_knows_an_owner_before_its_publication_starts(driver: Driver) -> None:
     """The guard reads the owners every few milliseconds, but must know the owner of a new publication at once."""
     # The guard reads the owners again for a session with an owner, so the other sends for each session in turn.

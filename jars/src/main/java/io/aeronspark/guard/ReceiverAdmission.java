@@ -66,7 +66,11 @@ final class ReceiverAdmission
         {
             return isPermitted;
         }
-        final DropReason refusal = receivers.introduce(sessionId, streamId, source, message.receiverId(), nowNs);
+        final boolean requestsSetUp = 0 != (message.flags() & StatusMessageFlyweight.SEND_SETUP_FLAG);
+        final boolean mayReplace = requestsSetUp && Ownership.OWNER ==
+            owners.find(localPort, sessionId, streamId, source, nowNs, rules.isOpen(streamId));
+        final DropReason refusal = receivers.introduce(
+            sessionId, streamId, source, message.receiverId(), requestsSetUp, mayReplace, nowNs);
         return null == refusal || drops.reject(refusal);
     }
 

@@ -10,18 +10,47 @@ import org.agrona.collections.Long2LongCounterMap;
 
 /**
  * The receivers that a sending endpoint listens to. A receiver is an address with a receiver id. It is forgotten after
- * 5 s without a status message, as Aeron forgets a dynamic destination. A response publication has one receiver: the
- * first address that introduces itself.
+ * 5 s without a status message, as Aeron forgets a dynamic destination.
+ * <p>
+ * A response publication has one receiver: the first address that introduces itself. Another address of the
+ * publication's registered owner may take its place as long as the first one only requests the set-up: it has no image,
+ * and its subscription was perhaps opened again with another port. Later that is possible only after a silence, because
+ * a receiver with an image sends a status message every 200 ms.
  * <p>
  * Times are nanoseconds of one clock. Used by the sender thread alone.
  */
 final class ReceiverTable
 {
     private static final long IDLE_NS = TimeUnit.SECONDS.toNanos(5);
+    private static final long REPLACE_NS = TimeUnit.SECONDS.toNanos(1);
     private static final long SWEEP_INTERVAL_NS = TimeUnit.MILLISECONDS.toNanos(250);
 
     private record Receiver(InetSocketAddress address, long receiverId)
     {
+    }
+
+    /** The one receiver of a response publication. */
+    private static final class Peer
+    {
+        final InetSocketAddress address;
+        private boolean hasImage;
+        private long lastNs;
+
+        Peer(final InetSocketAddress address)
+        {
+            this.address = address;
+        }
+
+        void onStatusMessage(final boolean requestsSetUp, final long nowNs)
+        {
+            hasImage |= !requestsSetUp;
+            lastNs = nowNs;
+        }
+
+        boolean isReplaceable(final long nowNs)
+        {
+            return !hasImage || nowNs - lastNs > REPLACE_NS;
+        }
     }
 
     private final GuardRules rules;
@@ -30,7 +59,7 @@ final class ReceiverTable
     // The values are arrays of one element, the time of the last status message, so that none allocates.
     private final Map<Receiver, long[]> receivers = new HashMap<>();
     private final Map<InetSocketAddress, long[]> addresses = new HashMap<>();
-    private final Map<Long, InetSocketAddress> addressOfPublication = new HashMap<>();
+    private final Map<Long, Peer> peerOfPublication = new HashMap<>();
     private final Long2LongCounterMap countBySource = new Long2LongCounterMap(0);
     private long sweptNs;
 
@@ -47,23 +76,35 @@ final class ReceiverTable
     boolean isKnown(final int sessionId, final int streamId, final InetSocketAddress address, final long nowNs)
     {
         sweep(nowNs);
-        return isResponse ?
-            address.equals(addressOfPublication.get(Hashing.compoundKey(sessionId, streamId))) :
-            addresses.containsKey(address);
+        if (isResponse)
+        {
+            final Peer peer = peerOfPublication.get(Hashing.compoundKey(sessionId, streamId));
+            return null != peer && peer.address.equals(address);
+        }
+        return addresses.containsKey(address);
     }
 
-    /** Handle a status message: admit a new receiver or keep a known one. Returns null, or why it is refused. */
+    /**
+     * Handle a status message: admit a new receiver or keep a known one.
+     *
+     * @param requestsSetUp whether the message has the set-up flag, so that its receiver has no image.
+     * @param mayReplace    whether the receiver may take the place of a response publication's present one.
+     * @return null, or why the receiver is refused.
+     */
     DropReason introduce(
         final int sessionId,
         final int streamId,
         final InetSocketAddress address,
         final long receiverId,
+        final boolean requestsSetUp,
+        final boolean mayReplace,
         final long nowNs)
     {
         sweep(nowNs);
         final long publication = Hashing.compoundKey(sessionId, streamId);
-        final InetSocketAddress first = isResponse ? addressOfPublication.get(publication) : null;
-        if (null != first && !first.equals(address))
+        final Peer current = isResponse ? peerOfPublication.get(publication) : null;
+        final boolean isOther = null != current && !current.address.equals(address);
+        if (isOther && !(mayReplace && current.isReplaceable(nowNs)))
         {
             return DropReason.FOREIGN;
         }
@@ -84,9 +125,11 @@ final class ReceiverTable
             lastNs[0] = nowNs;
         }
         addresses.computeIfAbsent(address, key -> new long[1])[0] = nowNs;
-        if (isResponse && null == first)
+        if (isResponse)
         {
-            addressOfPublication.put(publication, address);
+            final Peer peer = null == current || isOther ? new Peer(address) : current;
+            peer.onStatusMessage(requestsSetUp, nowNs);
+            peerOfPublication.put(publication, peer);
         }
         return null;
     }
@@ -94,7 +137,7 @@ final class ReceiverTable
     /** The publication was closed: another with its session id may have another receiver. */
     void forgetPublication(final int sessionId, final int streamId)
     {
-        addressOfPublication.remove(Hashing.compoundKey(sessionId, streamId));
+        peerOfPublication.remove(Hashing.compoundKey(sessionId, streamId));
     }
 
     private DropReason refusalOf(final InetSocketAddress address, final long nowNs)
@@ -128,6 +171,6 @@ final class ReceiverTable
             }
         }
         addresses.values().removeIf(lastNs -> nowNs - lastNs[0] > IDLE_NS);
-        addressOfPublication.values().removeIf(address -> !addresses.containsKey(address));
+        peerOfPublication.values().removeIf(peer -> !addresses.containsKey(peer.address));
     }
 }

@@ -18,6 +18,7 @@ class ReceiverAdmissionTest
     private static final int OWNED_STREAM = 2002;
 
     private final InetSocketAddress receiver = new InetSocketAddress("10.0.0.1", 1000);
+    private final InetSocketAddress reopened = new InetSocketAddress("10.0.0.1", 1001);
     private final InetSocketAddress other = new InetSocketAddress("10.0.0.2", 1000);
     private final GuardFixture guard = new GuardFixture("sending");
     private ReceiverAdmission admission = admission("guard-streams=" + STREAM, false);
@@ -39,6 +40,21 @@ class ReceiverAdmissionTest
         final StatusMessageFlyweight message = new StatusMessageFlyweight(new UnsafeBuffer(bytes));
         message.sessionId(sessionId).streamId(streamId).receiverWindowLength(4096).receiverId(1);
         return message;
+    }
+
+    private static StatusMessageFlyweight setUpRequest()
+    {
+        final StatusMessageFlyweight request = message(SESSION, STREAM);
+        request.flags(StatusMessageFlyweight.SEND_SETUP_FLAG);
+        return request;
+    }
+
+    /** The receiver's host owns the publication. */
+    private void guardResponsePublicationWithAnOwner()
+    {
+        admission = admission("guard-joining=false", true);
+        guard.register(OwnerRegistry.PUBLISHED, SESSION, STREAM, "10.0.0.1");
+        admission.addPublication(SESSION, STREAM, nowNs);
     }
 
     private boolean status(final StatusMessageFlyweight message, final InetSocketAddress from)
@@ -121,6 +137,35 @@ class ReceiverAdmissionTest
         assertFalse(status(message(SESSION, STREAM), other));
         assertFalse(frame(SESSION, other));
         assertEquals("{foreign=2}", guard.drops().toString());
+    }
+
+    @Test
+    void movesAResponsePublicationAtTheRequestOfItsOwnerOnly()
+    {
+        guardResponsePublicationWithAnOwner();
+        assertTrue(status(setUpRequest(), receiver));
+        assertTrue(status(setUpRequest(), reopened));
+        assertFalse(status(message(SESSION, STREAM), receiver));
+        assertFalse(status(setUpRequest(), other));
+        assertEquals("{foreign=2}", guard.drops().toString());
+    }
+
+    @Test
+    void keepsTheFirstReceiverOfAResponsePublicationWithoutAnOwner()
+    {
+        admission = admission("guard-joining=false", true);
+        assertTrue(status(setUpRequest(), receiver));
+        assertFalse(status(setUpRequest(), reopened));
+        assertEquals("{foreign=1}", guard.drops().toString());
+    }
+
+    @Test
+    void movesNoResponsePublicationByAMessageWithoutTheSetUpFlag()
+    {
+        guardResponsePublicationWithAnOwner();
+        assertTrue(status(setUpRequest(), receiver));
+        assertFalse(status(message(SESSION, STREAM), reopened));
+        assertEquals("{foreign=1}", guard.drops().toString());
     }
 
     @Test
