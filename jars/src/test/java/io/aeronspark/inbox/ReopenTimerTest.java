@@ -29,6 +29,20 @@ class ReopenTimerTest
     }
 
     @Test
+    void waitsTwiceAsLongEachTimeUpToTheLongestInterval()
+    {
+        long expectedNs = INTERVAL_NS;
+        for (int i = 0; i < 40; i++)
+        {
+            timer.onOpen(0);
+            timer.onResponse(0);
+            assertFalse(timer.isDue(expectedNs));
+            assertTrue(timer.isDue(expectedNs + 1));
+            expectedNs = Math.min(2 * expectedNs, ReopenTimer.MAX_INTERVAL_NS);
+        }
+    }
+
+    @Test
     void countsFromTheFirstResponseOnly()
     {
         timer.onOpen(1_000);
