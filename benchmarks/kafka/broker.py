@@ -100,7 +100,8 @@ def run_broker(folder: Path, jars: Path = JARS) -> Iterator[Broker]:
 
 def _format_storage(command: list[str], properties: Path, output: Any, log: Path) -> None:
     cluster = urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
-    arguments = ["kafka.tools.StorageTool", "format", "--cluster-id", cluster, "--config", str(properties)]
+    # in one argument, because an id may begin with "-"
+    arguments = ["kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "--config", str(properties)]
     code = subprocess.run([*command, *arguments], stdout=output, stderr=output, timeout=START_S, check=False).returncode
     if code:
         raise RuntimeError(f"Kafka's storage tool exited with {code}: {log.read_text()[-LOG_CHARACTERS:]}")
