@@ -15,7 +15,10 @@ from benchmarks.environment import Environment
 
 @dataclass
 class Sink:
-    """A sink of one program. ``source`` and ``reading`` read what it wrote; without them nothing is checked."""
+    """A sink of one program. ``source`` and ``reading`` read what it wrote; without them nothing is checked.
+
+    ``spark`` are settings of the Spark session while it writes.
+    """
 
     name: str
     format: str
@@ -23,11 +26,18 @@ class Sink:
     settings: str
     source: str = ""
     reading: Mapping[str, str] = field(default_factory=dict)
+    spark: Mapping[str, str] = field(default_factory=dict)
     saved: int = 0
 
     def save(self, frame: Any) -> float:
         """Append a DataFrame, and return the seconds."""
-        seconds = save(frame, self.format, self.options)
+        for name, value in self.spark.items():
+            frame.sparkSession.conf.set(name, value)
+        try:
+            seconds = save(frame, self.format, self.options)
+        finally:
+            for name in self.spark:
+                frame.sparkSession.conf.unset(name)
         self.saved += 1
         return seconds
 

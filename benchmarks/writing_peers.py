@@ -17,7 +17,10 @@ from benchmarks.sinks import Sink, cached_frame
 
 SIZES: Final = ("180 B", "1,300 B", "3,800 B")
 BYTES: Final = 500e6  # of a turn; the turns of one size stay on disk until its end
+OWN: Final = "aeron-spark"
 TUNED, PLAIN, DROPPING = "Kafka, tuned, acks=1", "plain Java recorded publication", "Python writer that drops"
+# Spark's JVM and its Python worker then work at the same time, also on long rows. Kafka's sink has no Python worker.
+SMALL_BATCHES: Final = {"spark.sql.execution.arrow.maxBytesPerBatch": "1m"}
 BARS: Final[Mapping[str, Mapping[str, str]]] = {
     "180 B": {TUNED: ">= 2.3", PLAIN: ">= 0.9"},
     "3,800 B": {TUNED: ">= 1.6", PLAIN: ">= 0.9"},
@@ -37,8 +40,12 @@ def run(env: Environment) -> Iterator[Figure]:
 
 
 def _figures(env: Environment, broker: Broker, name: str, frame: Any, expected: Totals) -> Iterator[Figure]:
-    own = _own_sink(env)
-    sinks = [own, *_kafka_sinks(env, broker), Sink(DROPPING, "discard", {}, "takes Arrow batches, writes nothing")]
+    own = _own_sink(env, f"{OWN}, tuned", SMALL_BATCHES)
+    sinks = [
+        own, _own_sink(env, OWN, {}), *_kafka_sinks(env, broker),
+        Sink(DROPPING, "discard", {}, f"takes Arrow batches, writes nothing; {settings_text(SMALL_BATCHES)}",
+             spark=SMALL_BATCHES),
+    ]  # fmt: skip
     own.save(frame)
     messages, size = _messages(env, own)
     bars = BARS.get(name, {})
@@ -52,12 +59,10 @@ def _figures(env: Environment, broker: Broker, name: str, frame: Any, expected: 
         sink.check(env, expected)
 
 
-def _own_sink(env: Environment) -> Sink:
+def _own_sink(env: Environment, name: str, spark: Mapping[str, str]) -> Sink:
     stream = env.stream_options(env.new_stream_id(), payload="arrow")
-    return Sink(
-        "aeron-spark", "aeron", {**stream, "ack": "archive", "record": "auto"}, "payload=arrow, ack=archive",
-        "aeron", stream,
-    )  # fmt: skip
+    settings = f"payload=arrow, ack=archive, {settings_text(spark)}"
+    return Sink(name, "aeron", {**stream, "ack": "archive", "record": "auto"}, settings, "aeron", stream, spark)
 
 
 def _kafka_sinks(env: Environment, broker: Broker) -> Iterator[Sink]:

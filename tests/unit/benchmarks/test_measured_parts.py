@@ -32,6 +32,23 @@ def test_a_sink_must_have_the_rows_of_all_its_turns(
             sink.check(env, EXPECTED)
 
 
+def test_a_sink_sets_spark_only_while_it_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings: dict[str, str] = {}
+    conf = SimpleNamespace(set=settings.__setitem__, unset=settings.__delitem__)
+    seen: list[dict[str, str]] = []
+
+    def save(*_: object) -> float:
+        seen.append(dict(settings))
+        raise RuntimeError("the disk is full")
+
+    monkeypatch.setattr(sinks, "save", save)
+    sink = Sink("own", "aeron", {}, "", spark={"spark.sql.execution.arrow.maxBytesPerBatch": "1m"})
+    with pytest.raises(RuntimeError, match="the disk is full"):
+        sink.save(SimpleNamespace(sparkSession=SimpleNamespace(conf=conf)))
+    assert seen == [{"spark.sql.execution.arrow.maxBytesPerBatch": "1m"}]
+    assert not settings
+
+
 def test_a_sink_that_keeps_nothing_is_not_read() -> None:
     Sink("drops", "discard", {}, "").check(SimpleNamespace(), EXPECTED)  # type: ignore[arg-type]
 
