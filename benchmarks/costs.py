@@ -121,7 +121,7 @@ def _server_and_clients(env: Environment) -> Iterator[tuple[Callable[[], Usage],
                 [
                     *python, "aeron_spark", "server", PORTS, "--aeron-dir", str(server_dir),
                     "--identity", str(folder / "server.key"), "--streams-dir", str(folder / "streams"),
-                    "--handshakes-per-second", "0",
+                    "--handshakes-per-second", "0", "--allow-any-key",
                 ],
                 folder / "server.log",
             )
