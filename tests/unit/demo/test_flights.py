@@ -8,6 +8,8 @@ import pytest
 
 from demo.flights import SCHEMA, TOTAL, Day, by_day, load
 
+pytestmark = pytest.mark.slow  # the package of the flights imports pandas and parses a large file
+
 
 @pytest.fixture(scope="module")
 def flights() -> pa.Table:
