@@ -46,7 +46,7 @@ class ConnectionHolds:
         self._end: Final = end
         self._rates: Final[RateLimits[bytes]] = RateLimits()
         self._charged: dict[ConnectionRunner, Used] = {}  # totals of the connections with rates at the last review
-        self._reviewed_at = 0.0
+        self._reviewed: frozenset[ConnectionRunner] = frozenset()  # by the last review
 
     def is_memory_full(self, connection: ConnectionRunner, size: int) -> bool:
         """Whether no memory is left for ``size`` bytes of a connection; a part is assured to each. Thread-safe."""
@@ -57,7 +57,7 @@ class ConnectionHolds:
         paused_before, throttled_before = self.memory.paused, self.throttled
         largest = self._review_memory(connections, now)
         not_read, not_sent = self._review_rates(connections, now)
-        self._reviewed_at = now
+        self._reviewed = frozenset(connections)
         self.throttled = not_read | not_sent
         self._apply(connections, not_read | self.memory.paused, not_sent)
         self._notify("memory", paused_before, self.memory.paused)
@@ -79,9 +79,8 @@ class ConnectionHolds:
             return frozenset(), frozenset()
         totals = {one: _totals(one) for one in limited}
         for one, rates in limited.items():
-            is_new = one.traffic.began_at >= self._reviewed_at
             # A connection that existed before its key had rates pays for nothing that it used earlier.
-            before = self._charged.get(one, NOTHING if is_new else totals[one])
+            before = self._charged.get(one, totals[one] if one in self._reviewed else NOTHING)
             self._rates.charge(one.peer.key, rates, totals[one] - before, now)
         self._charged = totals
         self._rates.keep({one.peer.key for one in limited}, now)

@@ -58,8 +58,6 @@ class Traffic:
     """
 
     def __init__(self, now: float) -> None:
-        self.began_at = now
-        """When the connection was made, in monotonic seconds."""
         self.bulk_active_at = now
         """When a bulk link last sent or received data, in monotonic seconds."""
         self._lock = threading.Lock()
