@@ -68,8 +68,9 @@ class NodeProcess:
         try:
             self._update_state()
             if self._stop.number is None:
-                state_files.write_record(self._node.record, self._record())
+                # Before the record, because a process that finds it may already use the node.
                 self._node.progress.unlink(missing_ok=True)
+                state_files.write_record(self._node.record, self._record())
                 write_line(f"ready: media driver in {self._node.aeron_dir}, settings {self._settings}")
             self._serve()
         finally:

@@ -48,3 +48,20 @@ def test_a_node_in_use_returns_free_pages(stopped: keeper.NodeProcess, monkeypat
     monkeypatch.setattr(stopped, "_update_state", update_state)
     stopped._serve()
     assert 1 < len(returned) <= 50
+
+
+def test_a_ready_node_has_no_stage_of_its_start(stopped: keeper.NodeProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: the record was written first, and a process that found it still saw the last stage."""
+    paths = stopped._node
+    paths.record.rmdir()
+    seen: list[bool] = []
+    monkeypatch.setattr(stopped, "_handle_signals", lambda: None)
+    monkeypatch.setattr(stopped, "_start", lambda: stopped._write_stage("starting the media driver"))
+    monkeypatch.setattr(stopped, "_update_state", lambda: True)
+    monkeypatch.setattr(stopped, "_record", lambda: None)
+    monkeypatch.setattr(stopped, "_serve", lambda: None)
+    monkeypatch.setattr(
+        "aeron_spark.node.state_files.write_record", lambda path, record: seen.append(paths.progress.exists())
+    )
+    stopped.run()
+    assert seen == [False]
