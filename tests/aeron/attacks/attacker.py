@@ -83,6 +83,7 @@ ATTACKS: Final[dict[str, Callable[[Client], Iterator[None]]]] = {
 
 def main(address: str, key: str, aeron_dir: str) -> None:
     """Run the commands of the input: the name of an attack, and ``stop``."""
+    connected(address, key, aeron_dir).close()  # starts the JVM: with the low priority of later, that takes a minute
     print("ready", flush=True)
     while name := sys.stdin.readline().strip():
         client = connected(address, key, aeron_dir)
