@@ -23,6 +23,7 @@ SAMPLE_INTERVAL_S: Final = 1.0
 # A process has its parent's environment until it executes its program, so a young one is checked again.
 YOUNG_S: Final = 3.0
 TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
+MAX_READINGS: Final = 20  # of the run's processes in one update; more are needed if some of them end all the time
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +50,16 @@ def list_processes() -> Iterator[ProcessTime]:
     if not Path("/proc/self/stat").exists():
         return
     for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                yield parse_stat(Path(f"/proc/{name}/stat").read_text(errors="replace"))
-            except OSError:  # ended meanwhile
-                continue
+        if name.isdigit() and (process := read_process(int(name))):
+            yield process
+
+
+def read_process(pid: int) -> ProcessTime | None:
+    """Return the CPU time of a process; None if it has ended, and its parent has waited for it."""
+    try:
+        return parse_stat(Path(f"/proc/{pid}/stat").read_text(errors="replace"))
+    except OSError:
+        return None
 
 
 def busy_seconds(stat: str) -> float:
@@ -113,10 +119,17 @@ def run_of(pid: int) -> str | None:
 class Account:
     """The CPU seconds of one run, updated from repeated lists of the machine's processes."""
 
-    def __init__(self, root: int, run: str, run_of: Callable[[int], str | None] = run_of) -> None:
+    def __init__(
+        self,
+        root: int,
+        run: str,
+        run_of: Callable[[int], str | None] = run_of,
+        read_process: Callable[[int], ProcessTime | None] = read_process,
+    ) -> None:
         self._root = root
         self._run = run
         self._run_of = run_of
+        self._read_process = read_process
         self._ours: dict[tuple[int, int], ProcessTime] = {}
         self._others: set[tuple[int, int]] = set()
         self._ended_ticks = 0
@@ -125,7 +138,7 @@ class Account:
     def update(self, processes: Iterator[ProcessTime], now_ticks: float) -> float:
         """Update from the processes at ``now_ticks`` after the machine's start; return the run's CPU seconds."""
         seen = {process.pid: process for process in processes}
-        ours = {(p.pid, p.started): p for p in seen.values() if self._is_ours(p, seen, now_ticks)}
+        ours = self._consistent({(p.pid, p.started): p for p in seen.values() if self._is_ours(p, seen, now_ticks)})
         self._ended_ticks += self._lost_ticks(ours)
         self._ours = ours
         self._max_ticks = max(self._max_ticks, self._ended_ticks + sum(process.ticks for process in ours.values()))
@@ -135,6 +148,21 @@ class Account:
     def is_alone(self) -> bool:
         """Whether the run had only its pytest at the last update."""
         return all(process.pid == self._root for process in self._ours.values())
+
+    def _consistent(self, ours: dict[tuple[int, int], ProcessTime]) -> dict[tuple[int, int], ProcessTime]:
+        """Read the run's processes again, until between two readings none ended and none waited for another one.
+
+        All processes of a machine are read in 4 ms, and in 800 ms while another thread of this process computes. If a
+        process ends in between, after its parent was read and before it was read itself, its time would count twice:
+        now as lost, and later as a time that its parent waited for.
+        """
+        for _ in range(MAX_READINGS):
+            read = [process for pid, _ in ours if (process := self._read_process(pid))]
+            again = {key: process for process in read if (key := (process.pid, process.started)) in ours}
+            if {key: p.waited for key, p in again.items()} == {key: p.waited for key, p in ours.items()}:
+                return again
+            ours = again
+        return ours
 
     def _is_ours(self, process: ProcessTime, seen: Mapping[int, ProcessTime], now_ticks: float) -> bool:
         key = (process.pid, process.started)

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,8 @@ class Machine:
     def __init__(self) -> None:
         self.processes: dict[int, ProcessTime] = {}
         self.runs: dict[int, str] = {}
-        self.account = Account(ROOT, "ours", self.runs.get)
+        self.account = Account(ROOT, "ours", self.runs.get, self.read)
+        self.events: list[Callable[[], None]] = []  # the next one happens after a process was read
         self.now = 1_000.0
 
     def has(self, pid: int, parent: int, seconds: float, run: str = "", *, waited: float = 0.0) -> None:
@@ -46,9 +48,16 @@ class Machine:
         self.processes[pid] = ProcessTime(pid, parent, ticks, started, round(waited * TICKS_PER_S))
         self.runs[pid] = run
 
+    def read(self, pid: int) -> ProcessTime | None:
+        process = self.processes.get(pid)
+        if self.events:
+            self.events.pop(0)()
+        return process
+
     def used(self) -> float:
         self.now += 1
-        return self.account.update(iter(self.processes.values()), self.now * TICKS_PER_S)
+        list_processes = (process for pid in sorted(self.processes) if (process := self.read(pid)))
+        return self.account.update(list_processes, self.now * TICKS_PER_S)
 
 
 @pytest.fixture
@@ -83,6 +92,32 @@ def test_a_process_whose_parent_waited_for_it_counts_once(machine: Machine) -> N
     del machine.processes[101]
     machine.has(ROOT, 1, 5, waited=3)
     assert machine.used() == 5
+
+
+@pytest.mark.parametrize("read_before", range(10))
+def test_a_process_that_ends_while_others_are_read_counts_once(machine: Machine, read_before: int) -> None:
+    """Regression: a server whose end fell between the readings of its parent and of itself counted twice."""
+
+    def end() -> None:
+        del machine.processes[101]
+        machine.has(ROOT, 1, 23, waited=21)
+
+    machine.has(101, ROOT, 20)
+    machine.has(102, ROOT, 1)
+    assert machine.used() == 23
+    machine.events = [lambda: None] * read_before + [end]
+    assert machine.used() in (23, 24)
+    assert machine.used() == 24
+
+
+def test_an_update_ends_although_children_end_all_the_time(machine: Machine) -> None:
+    def read(pid: int) -> ProcessTime:
+        waited = machine.processes[pid].waited / TICKS_PER_S + 0.01
+        machine.has(pid, 1, 2 + waited, waited=waited)
+        return machine.processes[pid]
+
+    account = Account(ROOT, "ours", read_process=read)
+    assert 2 < account.update(iter([machine.processes[ROOT]]), machine.now * TICKS_PER_S) < 3
 
 
 def test_an_ended_process_without_a_waiting_parent_still_counts(machine: Machine) -> None:
