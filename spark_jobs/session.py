@@ -23,6 +23,8 @@ SETTINGS = {
 
 BEGIN_ATTEMPTS = 6
 START_FAILURE = "Python worker failed to connect back"  # Spark's text
+# Beginnings of Spark's status messages. A failed query has the second one some time before it counts as ended.
+STARTING, FAILING = "Initializing", "Terminated with exception"
 POLL_INTERVAL_S = 0.05
 
 
@@ -91,7 +93,7 @@ def begin(start: Callable[[], StreamingQuery], timeout_s: float = math.inf) -> S
     for attempt in range(1, BEGIN_ATTEMPTS + 1):
         query = start()
         deadline = time.monotonic() + timeout_s
-        while query.isActive and (status := query.status["message"]).startswith("Initializing"):
+        while query.isActive and (status := query.status["message"]).startswith((STARTING, FAILING)):
             if time.monotonic() > deadline:
                 query.stop()
                 raise TimeoutError(

@@ -95,6 +95,13 @@ def test_a_query_whose_python_process_starts_too_late_is_started_again(capsys: p
     assert [line[:12] for line in capsys.readouterr().err.splitlines()] == ["start 1 of 6", "start 2 of 6"]
 
 
+def test_a_query_that_is_about_to_end_because_of_its_python_process_is_started_again() -> None:
+    """Regression: Spark set the status of the failure while the query was still active, and the job ended."""
+    failing = f"Terminated with exception: {START_FAILURE}."
+    starter = FakeStarter((INITIALIZING, INITIALIZING, failing, failing, LATE_PYTHON[-1]), (INITIALIZING, "Waiting"))
+    assert begin(starter) is starter.started[1]
+
+
 def test_a_query_whose_python_process_never_starts_is_returned_with_its_error() -> None:
     starter = FakeStarter(*[LATE_PYTHON] * BEGIN_ATTEMPTS)
     assert START_FAILURE in str(begin(starter).exception())
