@@ -102,8 +102,11 @@ def connected_pair(world: World, address: ServerAddress, link: LinkSettings | No
 
 def test_row_47_a_hundred_pings_have_plausible_round_trips(ends: Pair) -> None:
     for end in (ends.client, ends.server_connection):
-        round_trips = [end.ping() for _ in range(100)]
-        assert all(0 < seconds < 1 for seconds in round_trips)
+        round_trips = []
+        for _ in range(100):
+            started = time.monotonic()
+            round_trips.append(end.ping())
+            assert 0 < round_trips[-1] <= time.monotonic() - started
         assert sorted(round_trips)[50] < 0.1  # some 0.3 ms on an idle machine
     assert runner_of(ends.client.connection).usage["pings"] == runner_of(ends.server_connection).usage["pings"] == 0
 
@@ -314,4 +317,4 @@ def test_row_73_listeners_of_type_base_type_and_connection_are_called_and_except
     assert called == ["type", "base type", "connection"] * 21
     assert [repr(error) for error in ends.server_events.errors] == ["ValueError('mine')"] * 21
     assert not ends.client_events.errors
-    assert ends.client.ping() < 1
+    ends.client.ping()
