@@ -7,7 +7,9 @@ import math
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -26,6 +28,7 @@ START_FAILURE = "Python worker failed to connect back"  # Spark's text
 # Beginnings of Spark's status messages. A failed query has the second one some time before it counts as ended.
 STARTING, FAILING = "Initializing", "Terminated with exception"
 POLL_INTERVAL_S = 0.05
+END_TIMEOUT_S = 60  # for Spark to remove a failed query
 
 
 def session(name: str) -> SparkSession:
@@ -108,12 +111,19 @@ def begin(start: Callable[[], StreamingQuery], timeout_s: float = math.inf) -> S
             "seconds",
             file=sys.stderr,
         )
+        await_removal(query)
     return query
 
 
 def has_missed_start_deadline(query: StreamingQuery) -> bool:
     """Return whether a query has ended because its Python process did not start within Spark's ten seconds."""
     return START_FAILURE in str(query.exception())
+
+
+def await_removal(query: StreamingQuery) -> None:
+    """Wait until Spark has removed a failed query. Before, it refuses another query of the same name."""
+    with suppress(StreamingQueryException):
+        query.awaitTermination(END_TIMEOUT_S)
 
 
 def read_table(spark: SparkSession, table: str) -> DataFrame:

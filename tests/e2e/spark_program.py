@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, StructType
 
-from spark_jobs.session import has_missed_start_deadline
+from spark_jobs.session import await_removal, has_missed_start_deadline
 from tests.e2e import message_tables
 from tests.spark_conf import DELTA, JAVA_OPTIONS, spark_conf
 
@@ -214,6 +214,7 @@ class Program:
     def state(self, name: str) -> dict[str, Any]:
         """Return the state of a query; start it again if it missed Spark's timeout for its start."""
         if has_missed_start_deadline(self.queries[name]):
+            await_removal(self.queries[name])
             self.queries[name] = self._starts[name]()
         query = self.queries[name]
         failure = query.exception()

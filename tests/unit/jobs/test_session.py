@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 
 from spark_jobs import aeron_to_delta, delta_to_aeron
 from spark_jobs.session import BEGIN_ATTEMPTS, START_FAILURE, begin, is_path, parse_option
@@ -50,6 +51,7 @@ class FakeStarter:
         self.started: list[Any] = []
 
     def __call__(self) -> Any:
+        assert all(query.removed for query in self.started), "Spark refuses a second query of the same name"
         self.started.append(FakeQuery(self.histories.pop(0)))
         return self.started[-1]
 
@@ -61,7 +63,7 @@ class FakeQuery:
 
     def __init__(self, states: tuple[str | Exception, ...]) -> None:
         self._states = list(states)
-        self.stopped = False
+        self.stopped = self.removed = False
 
     @property
     def isActive(self) -> bool:
@@ -75,6 +77,10 @@ class FakeQuery:
 
     def exception(self) -> Exception | None:
         return None if isinstance(self._states[0], str) else self._states[0]
+
+    def awaitTermination(self, timeout: int) -> bool:
+        self.removed = True
+        raise StreamingQueryException(str(self.exception()))
 
     def stop(self) -> None:
         self.stopped = True
