@@ -52,8 +52,9 @@ class RequestBacklog:
         self._begun_in_turn += len(requests)
         if not self._has_worker and self._begun_in_turn <= TURN_REQUESTS:
             return Begins.HERE
-        self._waiting.extend(requests)
+        # First, because other threads read both without the lock: a request that they count has its bytes counted.
         self.bytes += sum([len(payload) for _, payload in requests])
+        self._waiting.extend(requests)
         begins = Begins.LATER if self._has_worker else Begins.ON_WORKER
         self._has_worker = True
         return begins
