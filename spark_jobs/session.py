@@ -121,7 +121,7 @@ def has_missed_start_deadline(query: StreamingQuery) -> bool:
 
 
 def await_removal(query: StreamingQuery) -> None:
-    """Wait until Spark has removed a failed query. Before, it refuses another query of the same name."""
+    """Wait until Spark has removed a failed query. Until then, it refuses another query of the same name."""
     with suppress(StreamingQueryException):
         query.awaitTermination(END_TIMEOUT_S)
 

@@ -23,7 +23,7 @@ SAMPLE_INTERVAL_S: Final = 1.0
 # A process has its parent's environment until it executes its program, so a young one is checked again.
 YOUNG_S: Final = 3.0
 TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
-MAX_READINGS: Final = 20  # of the run's processes in one update; more are needed if some of them end all the time
+MAX_READINGS: Final = 20  # limits the readings of one update, because some processes may end all the time
 
 
 @dataclass(frozen=True, slots=True)
