@@ -86,6 +86,8 @@ REFUSALS: Final[dict[str, Advice]] = {
         Retry.WHEN_FREED, "Ask the server's operator to free space, to purge streams, or to lower diskReserve."
     ),
     "limit": Advice(Retry.NEVER, "Use less of what the error names, or ask the server's operator to raise the limit."),
+    "no-listener": Advice(Retry.NEVER, "Let the peer add a listener for messages of this class."),
+    "listener-failed": Advice(Retry.NEVER, "Look for the error at the peer: in its log, or at its error listeners."),
     "ended": Advice(Retry.NEVER, "Write to another stream, or ask the server's operator to reopen this one."),
     "proof": Advice(Retry.NEVER, _SAME_SECRET),
     "tag": Advice(Retry.NEVER, "Use a tag that the server allows for your key."),

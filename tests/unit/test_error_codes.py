@@ -60,7 +60,10 @@ ADVICE = {
 }
 CODES = sorted(get_args(Code))
 # Reasons after the handshake.
-OF_CALLS = {"busy", "disk-full", "draining", "ended", "kicked", "limit", "memory", "stage-full"}
+OF_CALLS = {
+    "busy", "disk-full", "draining", "ended", "kicked", "limit", "listener-failed", "memory", "no-listener",
+    "stage-full",
+}  # fmt: skip
 TEXTS = st.text(max_size=400)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal, TypeVar
 
 from aeron_spark.connection.call_observer import MAX_LOGGED_CHARACTERS
@@ -52,15 +52,9 @@ class EndpointListeners:
             except Exception as error:
                 self.report(connection, error)
 
-    def deliver(self, connection: ConnectionRunner, message: object) -> bool:
-        """Call the listeners of a message; return whether it has any."""
-        listeners = self._messages.matching(type(message))
-        for listener in listeners:
-            try:
-                listener(connection.for_program, message)
-            except Exception as error:
-                self.report(connection, error)
-        return bool(listeners)
+    def listeners_of(self, kind: type) -> Sequence[Callable[[Connection, Any], object]]:
+        """Return the listeners of messages of exactly this class, in the order of the calls."""
+        return self._messages.matching(kind)
 
     def report(self, connection: ConnectionRunner | None, error: BaseException) -> None:
         """Call the error listeners, or log the error if there is none. Exceptions of error listeners are logged."""

@@ -15,21 +15,23 @@ from typing import Any, Final
 
 from aeron_spark.connection.frame_sender import FrameSender
 from aeron_spark.connection.spill import ReceivedFile, content_of, file_of
-from aeron_spark.errors import AeronSparkError
+from aeron_spark.errors import AeronSparkError, RefusedError, UsageError
 from aeron_spark.protocol.connection_machine import NUMBER_BYTES, refused_payload
 from aeron_spark.protocol.frames import Record, RecordKind
 from aeron_spark.protocol.session import RECORD_COST
-from aeron_spark.protocol.transfers import Purpose, ReceivedTransfer
+from aeron_spark.protocol.transfers import Purpose, ReceivedTransfer, encode_failed
 from aeron_spark.waiting import fail, resolve, result_within
 
 LOG: Final = logging.getLogger("aeron_spark.endpoint")
 CONFIRMS: Final = "to confirm that its listeners have returned"
 CONFIRM_REMEDY: Final = "Increase the timeout. The message may still be delivered."
+NO_LISTENER: Final = "no-listener"  # reasons of messages that were not processed
+LISTENER_FAILED: Final = "listener-failed"
 MESSAGE_ACK_WANTED: Final = int(RecordKind.MESSAGE_ACK_WANTED)  # an int, which compares faster
 
 Work = Callable[[], object]  # the result is dropped
 Decode = Callable[[int, Any], object]  # type id, body
-CallListeners = Callable[[object], None]  # never raises
+CallListeners = Callable[[object], RefusedError | None]  # never raises; returns why the message was not processed
 
 
 class SerialExecutor:
@@ -196,15 +198,22 @@ class Deliveries:
         self._executor.add_weight(weight)
 
         def deliver() -> None:
+            failure: AeronSparkError | None
             try:
                 if received.start.purpose is Purpose.FILE:
-                    self._deliver_file(file_of(received, folder))
+                    failure = self._deliver_file(file_of(received, folder))
                 else:
-                    self._call_listeners(self._decode_body(received.start.type_id, content_of(received)))
-            except (AeronSparkError, OSError) as error:
+                    failure = self._call_listeners(self._decode_body(received.start.type_id, content_of(received)))
+            except AeronSparkError as error:
+                failure = error
                 self._report(error)
             finally:
                 self._executor.add_weight(-weight)
+            if failure is not None:
+                refused = encode_failed(
+                    received.start.transfer_id, failure.what, by_receiver=True, reason=failure.reason
+                )
+                self._sender.reply(RecordKind.TRANSFER_FAILED, refused)
 
         return deliver
 
@@ -227,15 +236,22 @@ class Deliveries:
         for kind, _, payload in records:
             acknowledge = kind == MESSAGE_ACK_WANTED
             body = payload[NUMBER_BYTES:] if acknowledge else payload
+            failure: AeronSparkError | None = None
             if body:  # without a body, it requests the confirmation of the transfer before it
                 try:
                     message = decode(body)
                 except AeronSparkError as error:
                     self._report(error)
-                    continue
-                call_listeners(message)
-            if acknowledge:
+                    failure = error
+                else:
+                    failure = call_listeners(message)
+            if not acknowledge:
+                continue
+            if failure is None:
                 self._sender.reply(RecordKind.DELIVERED, bytes(payload[:NUMBER_BYTES]))
+            else:
+                number = int.from_bytes(payload[:NUMBER_BYTES], "big")
+                self._sender.reply(RecordKind.REFUSED, refused_payload(number, failure))
 
     def _refuse_records(self, records: Sequence[Record], error: AeronSparkError) -> None:
         """Answer each message whose sender waits, and all other ones together."""
@@ -246,11 +262,15 @@ class Deliveries:
         for number in sorted(numbers):
             self._sender.reply(RecordKind.REFUSED, refused_payload(number, error))
 
-    def _deliver_file(self, file: ReceivedFile) -> None:
-        try:
-            self._call_listeners(file)
-        finally:
+    def _deliver_file(self, file: ReceivedFile) -> RefusedError | None:
+        """Call the listeners of a file. The file stays where a listener raised, because it may be the only copy."""
+        failure = self._call_listeners(file)
+        if failure is None or failure.reason == NO_LISTENER:
             file.path.unlink(missing_ok=True)
+        elif file.path.exists():
+            what = f"a listener raised an error, so the received file {file.name} stays at {file.path}"
+            self._report(UsageError(what, remedy="Process the file, then delete it."))
+        return failure
 
 
 def _fail_with(future: Future[None], failed: Future[None]) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 from aeron_spark.connection.call_observer import ServedCall
 from aeron_spark.connection.connection import Connection, ConnectionParts
 from aeron_spark.connection.frame_sender import FrameSender
-from aeron_spark.connection.inbound import Deliveries, SerialExecutor
+from aeron_spark.connection.inbound import LISTENER_FAILED, NO_LISTENER, Deliveries, SerialExecutor
 from aeron_spark.connection.link import LinkEnds
 from aeron_spark.connection.listeners import Listeners
 from aeron_spark.connection.message_sender import MessageSender
@@ -21,7 +21,7 @@ from aeron_spark.connection.spill import content_of
 from aeron_spark.connection.traffic import Traffic
 from aeron_spark.connection.transfers import TransferRunner
 from aeron_spark.connection.unconfirmed import messages_of
-from aeron_spark.errors import AeronSparkError, ConnectError, RefusedError, UsageError, WaitTimeout
+from aeron_spark.errors import REFUSALS, AeronSparkError, ConnectError, RefusedError, UsageError, WaitTimeout
 from aeron_spark.protocol.connection_machine import (
     ConfirmDelivery,
     ConnectionMachine,
@@ -42,7 +42,7 @@ from aeron_spark.protocol.connection_machine import (
 from aeron_spark.protocol.frames import OutgoingRecord, RecordKind, decode
 from aeron_spark.protocol.message_types import Buffer
 from aeron_spark.protocol.rpc_dispatch import memory_refusal
-from aeron_spark.protocol.rpc_messages import Call, Create, Target
+from aeron_spark.protocol.rpc_messages import Call, Create, Target, text_of
 from aeron_spark.protocol.rpc_objects import Origin
 from aeron_spark.protocol.transfers import Purpose, ReceivedTransfer, TransferStart
 from aeron_spark.waiting import fail, resolve
@@ -63,8 +63,8 @@ class ConnectionOwner(EndpointServices, Protocol):
     def is_memory_full(self, connection: ConnectionRunner, size: int) -> bool:
         """Whether the endpoint has no memory for a request or a transfer of ``size`` bytes of this connection."""
 
-    def deliver(self, connection: ConnectionRunner, message: object) -> bool:
-        """Call the endpoint's listeners of a message; return whether it has any."""
+    def listeners_of(self, kind: type) -> Sequence[Callable[[Connection, Any], object]]:
+        """Return the endpoint's listeners of messages of exactly this class."""
 
     def report(self, connection: ConnectionRunner | None, error: BaseException) -> None:
         """Report an error to the error listeners."""
@@ -447,21 +447,30 @@ class ConnectionRunner:
             self.rpc.take_request(kind, content_of(received))
         return None
 
-    def _call_listeners(self, message: object) -> None:
-        has_listener = self.owner.deliver(self, message)
-        for listener in self.listeners.matching(type(message)):
-            has_listener = True
+    def _call_listeners(self, message: object) -> RefusedError | None:
+        """Call the listeners of a message; return why it was not processed: a listener raised, or there is none."""
+        failure: RefusedError | None = None
+        listeners, own = self.owner.listeners_of(type(message)), self.listeners.matching(type(message))
+        for listener in listeners:
             try:
-                listener(message)
+                listener(self.for_program, message)
             except Exception as error:
-                self.owner.report(self, error)
-        if not has_listener:
-            self.owner.report(
-                self,
-                UsageError(
-                    f"a message of class {type(message).__name__} has no listener", remedy="Add a listener for it."
-                ),
-            )
+                failure = self._listener_failed(error)
+        for own_listener in own:
+            try:
+                own_listener(message)
+            except Exception as error:
+                failure = self._listener_failed(error)
+        if listeners or own:
+            return failure
+        what = f"a message of class {type(message).__name__} has no listener"
+        self._report(UsageError(what, remedy="Add a listener for it."))
+        return RefusedError(f"{what} at the peer", remedy=REFUSALS[NO_LISTENER].remedy, reason=NO_LISTENER)
+
+    def _listener_failed(self, error: Exception) -> RefusedError:
+        self._report(error)
+        what = f"a listener of the peer raised {type(error).__name__}: {text_of(error)}"
+        return RefusedError(what, remedy=REFUSALS[LISTENER_FAILED].remedy, reason=LISTENER_FAILED)
 
     def _send_record(self, kind: int, payload: bytes, end: float | None) -> None:
         if len(payload) > self.machine.session.limits.max_record_bytes:

@@ -127,7 +127,7 @@ class Runtime:
         self.listeners: Final = EndpointListeners()
         self.observe_call: Callable[[ConnectionRunner, ServedCall], None] = log_failed_call
         """Called with each call of a peer that has ended. Change it before the start."""
-        self.deliver: Final = self.listeners.deliver
+        self.listeners_of: Final = self.listeners.listeners_of
         """Call the endpoint's listeners of a message; return whether it has any."""
         self.listener_pool: Final = ThreadPoolExecutor(MAX_LISTENER_THREADS, thread_name_prefix=f"{name}-listener")
         self.worker_pool: Final = FairPool(settings.workers, settings.workers_per_connection, f"{name}-worker")

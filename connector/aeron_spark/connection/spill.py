@@ -23,6 +23,8 @@ PREFIX = "aeron-spark-"
 class ReceivedFile:
     """A file that the peer sent. It is removed after its listeners have returned; :meth:`keep` saves it.
 
+    If a listener raised an error, the file stays, and the error listeners get its path.
+
     ``name`` is the peer's name of the file, without folders. Do not trust it as a path.
     """
 

@@ -15,7 +15,7 @@ import pytest
 from aeron_spark.client.client import Client
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.settings import LinkSettings
-from aeron_spark.errors import AeronSparkError, RemoteError, WaitTimeout
+from aeron_spark.errors import AeronSparkError, RefusedError, RemoteError, WaitTimeout
 from aeron_spark.protocol.frame_cipher import OVERHEAD_BYTES
 from aeron_spark.protocol.frames import FRAME_HEAD, RECORD_HEAD, RecordKind
 from aeron_spark.protocol.message_types import TYPE_ID
@@ -313,7 +313,8 @@ def test_row_73_listeners_of_type_base_type_and_connection_are_called_and_except
     ends.server.on_message(object, lambda _, __: called.append("base type"))
     ends.server_connection.on_message(int, lambda _: called.append("connection"))
     for number in range(21):
-        ends.client.send(number, acknowledge=True)
+        with pytest.raises(RefusedError, match="a listener of the peer raised ValueError: mine"):
+            ends.client.send(number, acknowledge=True)
     assert called == ["type", "base type", "connection"] * 21
     assert [repr(error) for error in ends.server_events.errors] == ["ValueError('mine')"] * 21
     assert not ends.client_events.errors

@@ -195,6 +195,7 @@ def test_row_37_no_nonce_is_used_twice_with_one_key(world: World) -> None:
     address, tap, link = world.free_address(), Tap(), LinkSettings(keys=KeyLimits(frames=50))
     server = world.server(address, tap=tap, link=link)
     client = world.connected(address, tap=tap, link=link)
+    client.on_message(bytes, lambda message: None)
     for _ in range(3):
         [server_connection] = server.connections
         senders = [

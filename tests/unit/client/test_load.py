@@ -43,7 +43,8 @@ def test_all_clients_connect_send_ping_and_close(world: World) -> None:
 
 
 def test_refused_clients_are_counted_and_the_others_continue(world: World) -> None:
-    world.server(ServerSettings(link=LINK, limits=Limits(connections=2, handshakes_per_second=0)))
+    server = world.server(ServerSettings(link=LINK, limits=Limits(connections=2, handshakes_per_second=0)))
+    server.on_message(bytes, lambda c, m: None)
     report = run_load(lambda number: connected_client(world, number), LoadPlan(5, messages=3, at_once=1))
     assert (report.connected, report.messages) == (2, 6)
     (failure,) = report.failures

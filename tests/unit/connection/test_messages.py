@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from aeron_spark import ReceivedFile
 from aeron_spark.connection.connection import Connection
-from aeron_spark.errors import OptionError, UsageError, WaitTimeout
+from aeron_spark.errors import OptionError, RefusedError, UsageError, WaitTimeout
 from aeron_spark.transport.api import ChannelSettings
 from tests.ending import LONG_TIMEOUT_S, call_in_time
 from tests.internals import runner_of
@@ -182,7 +184,8 @@ def test_row_73_exceptions_of_listeners_are_reported_to_error_listeners_only(wor
     (connection,) = server.connections
     connection.on_message(int, lambda m: called.append("own"))
     for number in range(7):
-        client.send(number, acknowledge=True)
+        client.send(number)
+    wait_for(lambda: len(called) == 14)
     assert called == ["super", "own"] * 7
     errors = world.recorded[server].errors
     assert [str(error) for error in errors] == ["mine"] * 7
@@ -238,12 +241,57 @@ def test_a_blocked_listener_delays_only_its_own_connection(world: World) -> None
     go.set()
 
 
-def test_a_message_without_a_listener_is_reported_as_an_error(world: World) -> None:
+@pytest.mark.parametrize("message", ["hello", "h" * (4 << 20)], ids=["in a record", "as a transfer"])
+def test_a_message_without_a_listener_is_refused_and_reported(world: World, message: str) -> None:
     server, client = world.pair()
-    client.send("hello", acknowledge=True)
+    with pytest.raises(RefusedError, match="a message of class str has no listener at the peer") as refused:
+        client.send(message, acknowledge=True)
+    assert (refused.value.reason, refused.value.retriable) == ("no-listener", False)
     (error,) = world.recorded[server].errors
     assert isinstance(error, UsageError)
     assert "a message of class str has no listener" in str(error)
+
+
+@pytest.mark.parametrize("message", ["hello", "h" * (4 << 20)], ids=["in a record", "as a transfer"])
+def test_an_acknowledged_send_raises_the_error_of_a_listener(world: World, message: str) -> None:
+    server, client = world.pair()
+    received: list[object] = []
+
+    def broken(_: Connection, __: object) -> None:
+        raise ValueError("the disk is full")
+
+    server.on_message(str, broken)
+    server.on_message(str, lambda c, m: received.append(m))
+    with pytest.raises(RefusedError, match="a listener of the peer raised ValueError: the disk is full") as refused:
+        client.send(message, acknowledge=True)
+    assert refused.value.reason == "listener-failed"
+    assert received == [message]
+    client.on_message(str, lambda m: broken(client.connection, m))
+    with pytest.raises(RefusedError, match="the disk is full"):
+        server.connections[0].send(message, acknowledge=True)
+    server.on_message(int, lambda c, m: received.append(m))
+    client.send(1, acknowledge=True)
+    assert received == [message, 1]
+    assert runner_of(client.connection).usage["acknowledgements"] == 0
+
+
+def test_a_file_whose_listener_raised_stays_and_its_sender_gets_the_error(world: World, tmp_path: Path) -> None:
+    server, client = world.pair()
+    files: list[ReceivedFile] = []
+
+    def broken(_: Connection, file: ReceivedFile) -> None:
+        files.append(file)
+        raise OSError("no space")
+
+    server.on_message(ReceivedFile, broken)
+    (tmp_path / "sent.csv").write_bytes(b"1,2")
+    client.send_file(tmp_path / "sent.csv")
+    wait_for(lambda: world.recorded[client].errors)
+    (refusal,) = world.recorded[client].errors
+    assert "a listener of the peer raised OSError: no space" in str(refusal)
+    assert files[0].path.read_bytes() == b"1,2"
+    assert f"the received file sent.csv stays at {files[0].path}" in str(world.recorded[server].errors)
+    files[0].path.unlink()
 
 
 @pytest.mark.parametrize(
