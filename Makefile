@@ -25,6 +25,8 @@ PYTHON_READY := $(VENV)/.installed
 PACKAGE_JARS := connector/aeron_spark/jars
 JARS_READY := $(PACKAGE_JARS)/aeron-spark-helper.jar
 DELTA_READY := jars/target/delta.verified
+# Java's class data for the tests, whose many JVMs start in half the time with it
+CLASS_DATA := jars/target/classes.jsa
 PEERS_READY := jars/target/peers.verified
 JAVA_SOURCES := $(shell find jars/src/main -name '*.java' 2>/dev/null)
 # `make test PARALLEL=` runs one test after the other
@@ -49,7 +51,7 @@ SUITES = $(BIN)/python -m tests.suites $(if $(PARALLEL),,--serial)
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: $(PYTHON_READY) $(JARS_READY) $(DELTA_READY)  ## virtual environment, Python packages, jars
+setup: $(PYTHON_READY) $(JARS_READY) $(DELTA_READY) $(CLASS_DATA)  ## virtual environment, Python packages, jars
 
 $(PYTHON_READY): setup.cfg pyproject.toml constraints.txt
 	@PYTHON="$(PYTHON)" .ci/require python
@@ -83,6 +85,11 @@ $(DELTA_READY): jars/pom.xml jars/checksums.sha256
 	@.ci/verify-jars jars/target/delta.new
 	@rm -rf jars/target/delta && mv jars/target/delta.new jars/target/delta
 	@touch $@
+
+$(CLASS_DATA): $(JARS_READY) $(PYTHON_READY) tests/class_data.py
+	@rm -f $@
+	@# without the data the tests only take longer: another Java may refuse to write it
+	@$(BIN)/python -m tests.class_data $@ || echo "no class data: Java starts slowly in the tests"
 
 $(PEERS_READY): jars/peers.xml jars/checksums.sha256
 	@.ci/require java maven

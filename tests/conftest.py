@@ -6,6 +6,7 @@ import gc
 import os
 import random
 import secrets
+import shlex
 import shutil
 import signal
 import sys
@@ -17,7 +18,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tests import budget, failures, marks
+from aeron_spark.aeron import jvm
+from tests import budget, class_data, failures, marks
 from tests.leaks import (
     RUN_PREFIX,
     RUN_VARIABLE,
@@ -76,6 +78,8 @@ def pytest_configure(config: pytest.Config) -> None:
     for name in ("XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME"):
         directories[name].mkdir(mode=0o700)
     os.environ[RUN_VARIABLE] = run
+    if config.option.markexpr != "soak":  # a soak runs long enough for Java's second compiler
+        os.environ[jvm.OPTIONS_VARIABLE] = shlex.join(class_data.java_options())
     enable_signals()
     config.pluginmanager.register(marks, "marks")
     budget.register(config, run)

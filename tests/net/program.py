@@ -32,7 +32,6 @@ NUMBER_BYTES: Final = 8
 BATCH: Final = 500
 PLAIN_STREAM: Final = 1234
 SYSTEM_COUNTER: Final = 0  # type of the driver's system counters
-QUICK_COMPILER: Final = "-XX:TieredStopAtLevel=1"  # these programs end before the second compiler pays off
 
 
 class Sequence:
@@ -115,7 +114,7 @@ class Driver:
 
     def __init__(self, options: dict[str, Any]) -> None:
         properties = (f"-D{name}={value}" for name, value in options.get("properties", {}).items())
-        jvm.start(*DRIVER_JVM_ARGUMENTS, QUICK_COMPILER, *properties)
+        jvm.start(*DRIVER_JVM_ARGUMENTS, *properties)
         # Aeron's debug endpoints, which lose packets, are configured by properties
         settings = {
             "aeronDirectoryName": options["dir"],
@@ -352,7 +351,7 @@ def main() -> None:
     gc.freeze()
     roles: dict[str, type[Role]] = {"driver": Driver, "server": ServerProgram, "clients": Clients}
     if name != "driver" and not options.get("own_driver"):
-        jvm.start(QUICK_COMPILER)
+        jvm.start()
     role: Role = WithDriver(roles[name], options) if options.get("own_driver") else roles[name](options)
     _print_response({"ready": os.getpid()})
     for line in sys.stdin:

@@ -11,6 +11,7 @@ import atexit
 import ctypes
 import os
 import re
+import shlex
 import signal
 import sys
 import zipfile
@@ -51,6 +52,9 @@ HEAP: Final = ("-Xmn40m", "-Xms56m", "-Xmx128m")
 # this memory only at the limit.
 DIRECT_MEMORY: Final = "-XX:MaxDirectMemorySize=256m"
 
+# The environment variable with further arguments. Java's own JAVA_TOOL_OPTIONS writes a line to each program's errors.
+OPTIONS_VARIABLE: Final = "AERON_SPARK_JAVA_OPTIONS"
+
 _lock = ProcessLock()
 
 _is_starting = False  # a JVM does not survive a fork during its start either
@@ -69,9 +73,11 @@ _calls_before_end: list[Callable[[], None]] = []
 def start(*extra: str) -> None:
     """Start the JVM of this process if it does not run yet; only the first start uses the ``extra`` arguments.
 
+    The environment variable ``AERON_SPARK_JAVA_OPTIONS`` has further arguments, which take precedence.
+
     The JVM leaves SIGINT to the process, and SIGTERM and SIGHUP if the program handles them. Else these two end the
-    process as docs/decisions/0008 describes. Raises SetupError without Java 17 or newer, and UsageError in a child that
-    was forked from a process with a JVM.
+    process as docs/decisions/0008 describes. Raises SetupError without Java 17 or newer and for arguments in the
+    variable that Java refuses, and UsageError in a child that was forked from a process with a JVM.
     """
     global _started_in
     if _started_in == os.getpid():
@@ -97,8 +103,7 @@ def start(*extra: str) -> None:
             handled = [number for number in ENDING_SIGNALS if is_handled(number)]
             with preserved_handlers(handled), _starting():
                 # With interrupt=False JPype would install its own SIGINT handler, which does not wake waiting threads.
-                arguments = (*ARGUMENTS, *HEAP, DIRECT_MEMORY, *extra)
-                jpype.startJVM(library, *arguments, classpath=jars, convertStrings=False, interrupt=True)
+                _start_java(library, jars, (*ARGUMENTS, *HEAP, DIRECT_MEMORY, *extra))
                 _handle_signals([] if OWN_SIGNALS in extra else [one for one in ENDING_SIGNALS if one not in handled])
                 _started_in = os.getpid()
         else:  # the user's program runs a JVM already: share it
@@ -107,6 +112,22 @@ def start(*extra: str) -> None:
         _started_in = os.getpid()
         # Runs before JPype ends the JVM: JPype interrupts threads, and closing a client then reports errors.
         atexit.register(_close, os.getpid())
+
+
+def _start_java(library: str, jars: Sequence[str], arguments: Sequence[str]) -> None:
+    import jpype
+
+    text = os.environ.get(OPTIONS_VARIABLE, "")
+    try:
+        given = shlex.split(text)
+        jpype.startJVM(library, *arguments, *given, classpath=list(jars), convertStrings=False, interrupt=True)
+    except (ValueError, OSError, RuntimeError) as error:
+        if not text:
+            raise
+        raise SetupError(
+            f"Java did not start with the arguments {text!r} in {OPTIONS_VARIABLE}: {error}",
+            remedy="Correct the variable, or remove it.",
+        ) from error
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from aeron_spark.errors import TransportError
 from aeron_spark.node.liveness import driver_liveness
 from aeron_spark.transport.api import ServerAddress
 from aeron_spark.waiting import wait_for
+from tests.class_data import java_options
 
 TIMEOUT_S: Final = 30.0
 START_TIMEOUT_S: Final = 120.0  # a driver starts in one second, and in many where sixteen processes share two cores
@@ -68,7 +69,15 @@ def driver(aeron_dir: Path, *options: str) -> Iterator[Driver]:
 def driver_process(aeron_dir: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
     """Start a driver's process and wait until it is ready; at the end, also on failure, remove its directory."""
     process = subprocess.Popen(
-        ["java", *options, f"-Daeron.dir={aeron_dir}", "-cp", os.pathsep.join(classpath()), MEDIA_DRIVER],
+        [
+            "java",
+            *java_options(),
+            *options,
+            f"-Daeron.dir={aeron_dir}",
+            "-cp",
+            os.pathsep.join(classpath()),
+            MEDIA_DRIVER,
+        ],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )

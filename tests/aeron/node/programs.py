@@ -10,6 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
+from tests.class_data import QUICK
+
 ROOT: Final = Path(__file__).resolve().parents[3]
 JAR: Final = next((ROOT / "connector" / "aeron_spark" / "jars").glob("aeron-all-*.jar"), Path("aeron-all.jar"))
 
@@ -45,6 +47,7 @@ def start_foreign_driver(
     return subprocess.Popen(
         [
             "java",
+            QUICK,
             "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED",
             "-cp",
             str(JAR),

@@ -21,6 +21,7 @@ def jvm_arguments(monkeypatch: pytest.MonkeyPatch, line: str) -> list[str]:
         monkeypatch.setattr(jvm, name, value)
     for name, result in (("classpath", []), ("find_library", "libjvm.so"), ("check_version", None)):
         monkeypatch.setattr(jvm, name, lambda *_, result=result: result)
+    monkeypatch.delenv(jvm.OPTIONS_VARIABLE)  # the tests' own JVMs have the quick compiler
     monkeypatch.setattr(jpype, "isJVMStarted", lambda: False)
     monkeypatch.setattr(jpype, "startJVM", record)
     assert main([*line.split(), "--help"]) == 0
