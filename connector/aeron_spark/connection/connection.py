@@ -155,8 +155,8 @@ class Connection:
 
         Returns when the message is accepted, and with ``acknowledge`` when the peer's listeners have returned. The call
         waits for that for ``timeout`` seconds, by default the endpoint's; 0 tries once. Raises WaitTimeout with Aeron's
-        last result, OptionError for a value that cannot be sent, SessionLost or EndedError for a closed connection. With
-        ``acknowledge`` raises RefusedError if a listener of the peer raised, or if none takes the message.
+        last result, OptionError for a value that cannot be sent, SessionLost or EndedError for a closed connection, and
+        RefusedError with ``acknowledge`` if a listener of the peer raised, or if none takes the message.
         """
         self._runner.messages.send(message, self._runner.send_seconds(timeout), acknowledge=acknowledge)
 

@@ -339,8 +339,14 @@ class StreamRequestHandler:
         return rpc.LastCommitted(*stream.last_transaction_with_token(request.writer, request.producer))
 
     def _begin(self, request: rpc.BeginTransaction) -> rpc.Begun:
-        self._service.check_draining()
-        stream = self._stream_to_write(request.stream, request.writer)
+        if request.transaction is None and request.replaced:
+            # An abort that fences the run of a failed commit. It begins no transaction, so it succeeds with a nearly
+            # full disk, whose reserve has room for its record, and on a server that is about to end.
+            self._access.check(request.stream, "write")
+            stream = self._access.written_stream(request.stream, request.writer)
+        else:
+            self._service.check_draining()
+            stream = self._stream_to_write(request.stream, request.writer)
         begun = stream.begin(
             request.writer, request.run, request.transaction, single_use=request.single_use, producer=request.producer,
             acknowledged=request.acknowledged, stamp=request.stamp, replaced=request.replaced,

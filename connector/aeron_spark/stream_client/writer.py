@@ -45,6 +45,7 @@ OUTAGE_TIMEOUT_S: Final = 60.0  # long enough for a restart of the server
 FIRST_PAUSE_S: Final = 0.05  # between two attempts; each pause is twice as long as the one before
 MAX_PAUSE_S: Final = 2.0
 ABORT_TIMEOUT_S: Final = 5.0  # for the server to confirm an abort; later it discards the stages by itself
+COMMITTED: Final = "committed"  # the reason of abort(), for a transaction that is in the stream
 REPEAT_COMMIT: Final = "Call commit() again, or abort()."
 NO_NUMBER: Final = -1  # the result of a commit without rows, which makes no transaction
 
@@ -319,9 +320,9 @@ class StreamWriter(Writer):
     def abort(self) -> None:
         """See :meth:`Writer.abort`.
 
-        After a failed ``commit()`` it requests the state from the server. Raises RefusedError if the transaction is
-        committed; ``last`` is its number then. Raises ConnectError or WaitTimeout if the server does not respond; then
-        it can be called again.
+        After a failed ``commit()`` it requests the state from the server, which needs no space on the server's disk.
+        Raises RefusedError with the reason "committed" if the transaction is committed; ``last`` is its number then.
+        Raises ConnectError or WaitTimeout if the server does not respond; then it can be called again.
         """
         open_ = self._open
         if open_ is None:
@@ -491,6 +492,7 @@ class StreamWriter(Writer):
                 f"transaction {open_.number} of writer {self.writer_id!r} is in the stream: commit() failed in this "
                 "program, and succeeded on the server",
                 remedy="Continue with the next transaction.",
+                reason=COMMITTED,
             )
 
     def _foreign_commit(self, open_: _OpenTransaction) -> RefusedError:

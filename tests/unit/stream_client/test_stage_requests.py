@@ -263,13 +263,35 @@ def test_abort_reports_that_a_transaction_is_committed_although_its_commit_faile
     with pytest.raises(TimeoutError):
         out.abort()  # no response
     world.end_faults()
-    with pytest.raises(RefusedError, match="transaction 0 of writer 'w' is in the stream"):
+    with pytest.raises(RefusedError, match="transaction 0 of writer 'w' is in the stream") as refused:
         out.abort()
+    assert refused.value.reason == "committed"
     assert out.last == 0
     out.abort()
     out.write(b"b")
     assert out.commit() == 1
     assert world.committed() == [[b"a", b"b"], []]
+
+
+@pytest.mark.parametrize("state", ["the disk is nearly full", "the server drains"])
+def test_abort_after_a_failed_commit_needs_neither_disk_nor_a_server_that_begins_transactions(
+    world: World, state: str
+) -> None:
+    out = StreamWriter(world.stream_session(), "s", writer_id="w", payload="raw", timeout=4.0, partition=0)
+    out.write(b"a")
+    assert world.server is not None
+    service = world.server.service
+    if state == "the server drains":
+        service.is_draining = True
+    else:
+        service.refuse_write = lambda: RefusedError("the disk is nearly full", reason="disk-full")
+    with pytest.raises(RefusedError):
+        out.commit()
+    out.abort()
+    service.is_draining, service.refuse_write = False, lambda: None
+    out.write(b"b")
+    out.commit()
+    assert world.committed() == [[b"b"], []]
 
 
 def test_an_aborted_transaction_is_not_committed_later(world: World) -> None:
