@@ -35,6 +35,8 @@ PARALLEL := yes
 ONLY :=
 QUICK :=
 BENCH_OPTIONS :=
+# `make check ALL=yes` runs the tests without a JVM of all packages
+ALL :=
 # which tests run; test-full takes those marked `full`, too, and check leaves out those marked `slow`
 MARKS := not soak and not full and not peers
 # the CPU seconds of all tests together have a limit; --any has none
@@ -44,6 +46,11 @@ TESTS ?=
 ORDER ?= written
 ARGS ?=
 OPTIONS = -m '$(MARKS)' $(if $(filter random,$(ORDER)),-p randomly) $(ARGS)
+SUBMAKE := $(MAKE) --no-print-directory
+BESIDE = --beside '$(SUBMAKE) lint' --beside '$(SUBMAKE) java-test'
+# mypy's daemon checks what changed, and ends after an hour without use. If it does not answer, mypy itself runs.
+DAEMON :=
+DMYPY := $(BIN)/dmypy run --timeout 3600 -- || { test $$? = 1 && exit 1; $(BIN)/dmypy kill || true; $(BIN)/mypy; }
 SUITES = $(BIN)/python -m tests.suites $(if $(PARALLEL),,--serial)
 
 .PHONY: help setup jars check lint java-test test test-full test-peers demo soak bench docs wheel test-matrix clean
@@ -105,18 +112,19 @@ $(PEERS_READY): jars/peers.xml jars/checksums.sha256
 lint: $(PYTHON_READY)  ## format, style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
+	$(if $(DAEMON),$(DMYPY),$(BIN)/mypy)
 
 check: MARKS := not soak and not full and not peers and not slow
-check: lint  ## the fast loop: lint, and the quick tests that need no JVM
-	@$(SUITES) --any --unit -- $(OPTIONS) --hypothesis-profile=quick --cpu-limit=0.5
+check: BESIDE = --beside '$(SUBMAKE) lint $(if $(CI),,DAEMON=yes)'
+check: $(PYTHON_READY)  ## the fast loop: lint, and the quick tests without a JVM that the change can break; ALL=yes runs all of them
+	@$(SUITES) --any --unit $(if $(ALL),,--changed) $(BESIDE) -- $(OPTIONS) --hypothesis-profile=quick --cpu-limit=0.5
 
 java-test: $(JARS_READY)  ## the tests of the Java helper and of the guard, without a driver
 	$(MAVEN) -P tests test
 
-test: $(if $(TESTS),,lint java-test) setup  ## what CI runs: lint, the Java tests, the tests without a JVM, and those with real Aeron and Spark
+test: setup  ## what CI runs: lint, the Java tests, the tests without a JVM, and those with real Aeron and Spark
 	@.ci/require namespaces
-	@$(SUITES) $(CPU_SUM) $(if $(TESTS),--only '$(TESTS)') -- $(OPTIONS)
+	@$(SUITES) $(CPU_SUM) $(if $(TESTS),--only '$(TESTS)',$(BESIDE)) -- $(OPTIONS)
 
 test-full: MARKS := not soak and not peers
 test-full: CPU_SUM := --any

@@ -3,9 +3,11 @@
 The tests without a JVM run first. Then those of Spark run beside all others, because both wait for half of their time.
 Spark's tests run one at a time, in one process, because they share a Spark session. Their output is printed at the end.
 
-``python -m tests.suites [--any] [--serial] [--unit | --only TESTS] -- OPTIONS`` passes ``OPTIONS`` to each pytest.
-``--any`` disables the limit for the sum of CPU seconds. ``--serial`` runs one test after the other. ``--unit`` runs
-only the tests without a JVM, ``--only`` only the given ones.
+``python -m tests.suites [--any] [--serial] [--unit | --only TESTS] [--beside COMMAND]... -- OPTIONS`` passes
+``OPTIONS`` to each pytest. ``--any`` disables the limit for the sum of CPU seconds. ``--serial`` runs one test after
+the other. ``--unit`` runs only the tests without a JVM, with ``--changed`` only those that the change can break
+(``tests/selection.py``). ``--only`` runs only the given ones. ``--beside`` runs a command, such as ``make lint``,
+beside the tests that run first. Its output is printed after theirs, and its failure fails the run.
 """
 
 from __future__ import annotations
@@ -22,11 +24,12 @@ from pathlib import Path
 from typing import IO, Final
 
 from tests import budget
+from tests.selection import selected_tests
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 # A module's tests share what they have started, and stay together.
 PARALLEL: Final = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
-UNIT: Final = ("-q", *PARALLEL, "tests/unit")
+UNIT: Final = ("-q", *PARALLEL)
 SPARK: Final = ("tests/spark",)
 OTHERS: Final = (*PARALLEL, "tests/e2e", "tests/aeron", "tests/net", "tests/cli")
 ENDING_TIMEOUT_S: Final = 120.0
@@ -44,38 +47,43 @@ class Run:
         self._failures = folder / "failures"
         self.exit_code = 0
 
-    def together(self, *suites: Sequence[str]) -> bool:
-        """Run suites at the same time; return whether pytest could run all their tests.
+    def together(self, *suites: Sequence[str], beside: Sequence[str] = ()) -> bool:
+        """Run suites, and commands of the shell, at the same time; return whether pytest could run all their tests.
 
-        The output of the first one is printed at once, that of the others after the end of all.
+        The output of the first suite is printed at once, that of the others and of the commands after the end of all.
         """
         if not self._serial:
-            return self._run(suites)
-        return all(self._run([suite]) for suite in suites)
+            return self._run(suites, beside)
+        return all(self._run([suite], beside if suite is suites[0] else ()) for suite in suites)
 
-    def _run(self, suites: Sequence[Sequence[str]]) -> bool:
+    def _run(self, suites: Sequence[Sequence[str]], beside: Sequence[str]) -> bool:
         with ExitStack() as stack:
-            outputs = [stack.enter_context(tempfile.TemporaryFile("w+")) for _ in suites[1:]]
-            processes = [self._start(suite, output) for suite, output in zip(suites, [None, *outputs], strict=True)]
+            others = [stack.enter_context(tempfile.TemporaryFile("w+")) for _ in (*suites[1:], *beside)]
+            outputs = iter([None, *others])
+            tests = [_start(self._pytest(suite), next(outputs)) for suite in suites]
+            commands = [_start(["bash", "-c", command], next(outputs)) for command in beside]
             try:
-                codes = [process.wait() for process in processes]
-            except KeyboardInterrupt:  # the suites got it, too: they end what their tests have started
-                for process in processes:
+                codes = [process.wait() for process in tests]
+                failed = [command for command, process in zip(beside, commands, strict=True) if process.wait()]
+            except KeyboardInterrupt:  # all got it, too: the suites end what their tests have started
+                for process in (*tests, *commands):
                     process.wait(ENDING_TIMEOUT_S)
                 raise
             finally:
-                for output in outputs:
+                for output in others:
                     output.seek(0)
                     print(output.read(), end="", flush=True)
+        if failed:
+            with self._failures.open("a") as file:
+                file.writelines(f"failed: {command}\n" for command in failed)
         worst = max(code if code >= 0 else KILLED for code in codes)
-        self.exit_code = max(self.exit_code, worst)
+        self.exit_code = max(self.exit_code, worst, TESTS_FAILED if failed else 0)
         return worst <= TESTS_FAILED
 
-    def _start(self, suite: Sequence[str], output: IO[str] | None) -> subprocess.Popen[str]:
+    def _pytest(self, suite: Sequence[str]) -> list[str]:
         if self._serial:
             suite = [argument for argument in suite if argument not in PARALLEL]
-        command = [*self._command, f"--cpu-log={self._costs}", f"--failure-log={self._failures}", *suite]
-        return subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output and subprocess.STDOUT, text=True)
+        return [*self._command, f"--cpu-log={self._costs}", f"--failure-log={self._failures}", *suite]
 
     def finish(self, *limits: str) -> None:
         """Print the CPU seconds, which fail the run if they exceed their limit, and then the failed tests."""
@@ -86,6 +94,10 @@ class Run:
             print(self._failures.read_text(), end="")
 
 
+def _start(command: Sequence[str], output: IO[str] | None) -> subprocess.Popen[str]:
+    return subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output and subprocess.STDOUT, text=True)
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run the suites; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.suites")
@@ -94,14 +106,15 @@ def main(arguments: Sequence[str]) -> int:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--unit", action="store_true")
     which.add_argument("--only", default="")
+    parser.add_argument("--changed", action="store_true")
+    parser.add_argument("--beside", action="append", default=[])
     parser.add_argument("options", nargs="*")
     given = parser.parse_args(arguments)
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         run = Run([sys.executable, "-m", "pytest", *given.options], Path(folder), serial=given.serial)
-        if given.only:
-            run.together(shlex.split(given.only))
-        elif run.together(UNIT) and not given.unit:
+        first = shlex.split(given.only) or [*UNIT, *(selected_tests() if given.changed else ["tests/unit"])]
+        if run.together(first, beside=given.beside) and not (given.only or given.unit):
             run.together(OTHERS, SPARK)
         print(f"the tests took {time.monotonic() - begin:.0f} s", flush=True)
         run.finish(*(["--any"] if given.any else []))

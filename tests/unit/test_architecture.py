@@ -17,6 +17,8 @@ from typing import Final
 
 import pytest
 
+from tests.import_graph import modules_imported, named_by
+
 ROOT: Final = Path(__file__).resolve().parents[2]
 CONNECTOR: Final = ROOT / "connector"
 MEASURED: Final = ("connector", "spark_jobs", "demo", "benchmarks", "tests")
@@ -91,25 +93,8 @@ def imports_of(tree: ast.Module, package: str) -> Iterator[Import]:
             # an import under TYPE_CHECKING never runs, but it is a dependency
             typing_only = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test) and child in node.body
             pending.append((child, inside or typing_only))
-        for module in _named_by(node, package):
+        for module in named_by(node, package):
             yield Import(module, getattr(node, "lineno", 0), lazy=lazy)
-
-
-def _named_by(node: ast.AST, package: str) -> list[str]:
-    match node:
-        case ast.Import(names=names):
-            return [alias.name for alias in names]
-        case ast.ImportFrom(module=module, names=names, level=level):
-            base = package.split(".")[: len(package.split(".")) - level + 1] if level else []
-            source = ".".join([*base, *([module] if module else [])])
-            # `from aeron_spark import wire` names a part, `from aeron_spark.wire import Frame` does not
-            return [f"{source}.{alias.name}" for alias in names] if source == "aeron_spark" else [source]
-        case ast.Call(
-            func=ast.Name(id="__import__" | "import_module") | ast.Attribute(attr="import_module"),
-            args=[ast.Constant(value=str(module)), *_],
-        ):
-            return [module]
-    return []
 
 
 def part_of(module: str) -> str:
@@ -194,19 +179,6 @@ def circles(imports: dict[str, set[str]]) -> list[list[str]]:
         if module not in order:
             visit(module)
     return found
-
-
-def modules_imported(source: str, module: str, modules: set[str], *, is_package: bool = False) -> set[str]:
-    """Return the modules of the connector that a module imports, also inside functions and under TYPE_CHECKING."""
-    package = module if is_package else module.rpartition(".")[0]
-    found = set()
-    for node in ast.walk(ast.parse(source)):
-        names = _named_by(node, package)
-        if isinstance(node, ast.ImportFrom):
-            names = [name for source in names for name in (source, *(f"{source}.{one.name}" for one in node.names))]
-        found |= modules & set(names)
-    # a module may import the __init__ of its package, which imports the module
-    return {name for name in found if name != module and not module.startswith(f"{name}.")}
 
 
 def oversized(source: str, name: str) -> list[str]:

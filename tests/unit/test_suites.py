@@ -67,6 +67,26 @@ def test_a_suite_that_was_killed_fails_the_run(tmp_path: Path) -> None:
     assert run.exit_code == 128
 
 
+def test_commands_run_beside_the_suites_and_their_output_is_printed_after_theirs(
+    run: Run, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    lint = "touch lint; while [ ! -e one ]; do sleep 0.01; done; echo output of lint"
+    assert run.together(["one", "0", "lint"], ["two", "0"], beside=[lint])  # each waits until the other one has begun
+    assert run.exit_code == 0
+    assert capfd.readouterr().out == "output of one\noutput of two\noutput of lint\n"
+
+
+def test_a_command_that_fails_fails_the_run_and_is_listed_at_the_end(
+    run: Run, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run.together(["one", "0"], beside=["true", "echo found; exit 2"])  # pytest ran all its tests
+    assert run.exit_code == 1
+    run.finish()
+    lines = capfd.readouterr().out.splitlines()
+    assert lines[:2] == ["output of one", "found"]
+    assert lines[-1] == "failed: echo found; exit 2"
+
+
 def test_too_many_cpu_seconds_fail_the_run(run: Run, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert run.together(["one", "0"])
     (tmp_path / "costs").write_text("99999.0 1.0\n")
@@ -112,9 +132,8 @@ def test_with_serial_a_suite_begins_after_the_end_of_the_one_before(
 ) -> None:
     monkeypatch.setattr("tests.suites.ROOT", tmp_path)
     run = Run([sys.executable, "-c", PROGRAM], tmp_path, serial=True)
-    assert run.together(
-        ["one", "0", *PARALLEL], ["two", "0", "one"]
-    )  # with its options "one" would wait for a file "-n"
-    assert capfd.readouterr().out == "output of one\noutput of two\n"
+    # with its options "one" would wait for a file "-n"
+    assert run.together(["one", "0", *PARALLEL], ["two", "0", "one"], beside=["echo output of lint"])
+    assert capfd.readouterr().out == "output of one\noutput of lint\noutput of two\n"
     assert not run.together(["three", "4"], ["four", "0"])
     assert not (tmp_path / "four").exists()
