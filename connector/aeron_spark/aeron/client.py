@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 from aeron_spark.aeron.attached_threads import enter_java
+from aeron_spark.aeron.cnc import CNC_FILE, open_cnc
+from aeron_spark.aeron.ended_clients import client_name
 from aeron_spark.aeron.exceptions import CORRECT_CHANNEL, describe, java_errors
 from aeron_spark.aeron.interruptible import interruptible
 from aeron_spark.aeron.jvm import jclass
-from aeron_spark.errors import TransportError
+from aeron_spark.errors import ConnectError, TransportError
 from aeron_spark.process_cache import ProcessCache
+from aeron_spark.processes import has_ended, has_mapped
 from aeron_spark.waiting import wait_for
 
 # The longest delay until the client sees a new image. Aeron's default of 16 ms would delay each task.
@@ -20,6 +24,9 @@ CONDUCTOR_IDLE_NS: Final = 1_000_000
 # Closing a client unmaps all its logs immediately. A thread that was offering when its publication was closed must have
 # returned before. Aeron itself unmaps closed logs after 3 s.
 UNUSED_TIMEOUT_S: Final = 5.0
+# A client whose driver was lost is closed while other threads may be inside a call of Aeron. Such a call ends at once,
+# but the client must not unmap its logs before.
+LOST_CLOSE_NS: Final = 100_000_000
 
 
 class Client:
@@ -41,10 +48,11 @@ class Client:
         self.rejections = jclass("io.aeronspark.inbox.PublicationRejections")()
         self.idle_inbox_poller = jclass("io.aeronspark.inbox.IdleInboxPoller")()
         context.publicationErrorFrameHandler(self.rejections)
-        context.clientName(f"aeron-spark {os.getpid()}")
+        context.clientName(client_name())
         with java_errors(f"connecting to the media driver in {aeron_dir}"):
             connect = jclass("io.aeron.Aeron").connect
             self._aeron: Any = interruptible(connect, context, discard=lambda late: late.close())
+        self._driver_pid = _driver_pid(aeron_dir)
         self._endings = jclass("io.aeronspark.client.ClientShutdown")
         self._endings.add(self.aeron)
 
@@ -58,9 +66,14 @@ class Client:
     def closed(self) -> bool:
         """Whether this client is unusable: it was closed, or its driver has ended or was replaced.
 
-        The check compares the driver's CnC file, because Aeron notices a lost driver only after 10 s.
+        The check compares the driver's CnC file and looks for its process, because Aeron notices a lost driver only
+        after 10 s, by the wall clock.
         """
-        return bool(self.aeron.isClosed()) or _driver_identity(self.aeron_dir) != self._driver
+        return (
+            bool(self.aeron.isClosed())
+            or _driver_identity(self.aeron_dir) != self._driver
+            or (self._driver_pid is not None and has_ended(self._driver_pid))
+        )
 
     @property
     def last_error(self) -> str:
@@ -82,15 +95,27 @@ class Client:
     def close(self) -> None:
         """Close the client with its publications and subscriptions."""
         self._endings.remove(self.aeron)
+        if self.closed:
+            self.aeron.context().closeLingerDurationNs(LOST_CLOSE_NS)
         self.aeron.close()
 
 
 def _driver_identity(aeron_dir: str) -> tuple[int, int]:
     try:
-        found = os.stat(os.path.join(aeron_dir, "cnc.dat"))
+        found = os.stat(os.path.join(aeron_dir, CNC_FILE))
     except FileNotFoundError:
         return 0, 0
     return found.st_dev, found.st_ino
+
+
+def _driver_pid(aeron_dir: str) -> int | None:
+    """Return the process id of the driver, or None if its process cannot be observed from here."""
+    try:
+        with open_cnc(aeron_dir) as cnc:
+            pid = cnc.pid
+    except ConnectError:
+        return None
+    return pid if has_mapped(pid, Path(aeron_dir) / CNC_FILE) else None
 
 
 def image_of(subscription: Any, session_id: int, seconds: float, awaited: str) -> Any:

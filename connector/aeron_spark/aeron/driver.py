@@ -14,6 +14,7 @@ import jpype
 
 from aeron_spark.aeron import guard, jvm
 from aeron_spark.aeron.counters import Counter, read_counters
+from aeron_spark.aeron.ended_clients import ClientProcesses, EndedClient
 from aeron_spark.aeron.exceptions import describe, java_errors
 from aeron_spark.errors import OptionError, SetupError
 from aeron_spark.transport.recording_start import without_start
@@ -125,6 +126,7 @@ class EmbeddedDriver:
         self._own_client = None if self._archive is None else int(self._archive.context().aeron().clientId())
         self._own_channels = frozenset(one.id for one in self._counters() if one.type_id == RECEIVE_CHANNEL_TYPE)
         self._archive_threads = _threads("archive-")
+        self._client_processes = ClientProcesses(self._aeron_dir)
 
     def usage(self) -> DriverUsage:
         """Return the use of the driver now."""
@@ -141,6 +143,17 @@ class EmbeddedDriver:
             max(len(active), len(channels)),
             (*active, *(f"the recording subscription to {name}" for name in idle)),
         )
+
+    def close_ended_clients(self) -> list[EndedClient]:
+        """Close the Aeron clients of ended processes, which the driver would keep for 10 s; return them.
+
+        The driver executes it within its timer interval. Call it some times a second.
+        """
+        ended = self._client_processes.ended(read_counters(self._aeron_dir, {HEARTBEAT_TYPE}))
+        for client in ended:
+            with java_errors(f"closing the Aeron client of process {client.pid}"):
+                jvm.jclass("io.aeronspark.client.DriverProxies").closeClient(self._aeron_dir, client.client_id)
+        return ended
 
     def _counters(self) -> tuple[Counter, ...]:
         return read_counters(self._aeron_dir, USAGE_TYPES)

@@ -44,7 +44,7 @@ MESSAGE, IMAGE_AVAILABLE, IMAGE_UNAVAILABLE, PUBLICATION_REJECTED, SUBSCRIPTION_
 # Bytes for further messages and events, besides the longest message.
 SERVER_EVENT_BYTES: Final = 1 << 20
 CLIENT_EVENT_BYTES: Final = 1 << 18  # a process may have hundreds of clients
-DRIVER_CHECK_INTERVAL_S: Final = 1.0
+DRIVER_CHECK_INTERVAL_S: Final = 0.25
 CLIENT_ENDING: Final = (
     "Aeron client is terminating"  # text of ClientConductor's errors just before the client is closed
 )
@@ -139,7 +139,7 @@ class AeronInbox:
             self._driver_checked_at = now
             if self.client.closed and not self._closed:
                 self.lost = True
-                reason = self.client.last_error or "its directory was removed or replaced"
+                reason = self.client.last_error or "its process or its directory is gone"
                 return [DriverLost(f"the media driver in {self.client.aeron_dir} ended ({reason})")]
         return self._events(used) if used else []
 

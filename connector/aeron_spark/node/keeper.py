@@ -112,6 +112,7 @@ class NodeProcess:
         while not self._stop.wait(POLL_INTERVAL_S):
             free_pages.return_if_due()
             self._check_health()
+            self._close_ended_clients()
             if self._update_state():
                 last_used = time.time()
             elif time.time() - max(last_used, self._node.users_lock.stat().st_mtime) >= self._settings.linger:
@@ -137,6 +138,11 @@ class NodeProcess:
             return True
         self._users.release()
         return False
+
+    def _close_ended_clients(self) -> None:
+        assert self._driver is not None
+        for client in self._driver.close_ended_clients():
+            write_line(f"closed Aeron client {client.client_id}: process {client.pid} has ended")
 
     def _check_health(self) -> None:
         assert self._driver is not None

@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Final
 
 from aeron_spark.errors import SetupError, WaitTimeout
+from aeron_spark.processes import exists
 
 RETRY_INTERVAL_S: Final = 0.002  # short, because locks are usually locked for milliseconds
 # A process writes its id into the file after it has acquired the lock, within this time. A server that is refused must
@@ -222,7 +223,7 @@ def current_owner_pid(
     end = clock() + seconds
     while True:
         pid = owner_pid(path)
-        if pid is not None and _exists(pid):
+        if pid is not None and exists(pid):
             return pid
         if clock() >= end:
             return None
@@ -233,16 +234,6 @@ def current_owner_text(path: Path) -> str:
     """Return the current owner's process id for an error's text."""
     pid = current_owner_pid(path)
     return "of unknown id" if pid is None else str(pid)
-
-
-def _exists(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # another user's
-        return True
-    return True
 
 
 def _close_in_child() -> None:

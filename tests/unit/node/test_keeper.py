@@ -45,6 +45,7 @@ def test_a_node_in_use_returns_free_pages(stopped: keeper.NodeProcess, monkeypat
     monkeypatch.setattr("aeron_spark.freed_memory.RETURN_INTERVAL_S", 0.005)
     monkeypatch.setattr(keeper, "POLL_INTERVAL_S", 0.001)
     monkeypatch.setattr(stopped, "_check_health", lambda: None)
+    monkeypatch.setattr(stopped, "_close_ended_clients", lambda: None)
     monkeypatch.setattr(stopped, "_update_state", update_state)
     stopped._serve()
     assert 1 < len(returned) <= 50

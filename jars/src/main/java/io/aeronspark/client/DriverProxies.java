@@ -24,11 +24,37 @@ public final class DriverProxies
      */
     public static DriverProxy mapFor(final Aeron client)
     {
-        final File file = new File(client.context().aeronDirectoryName(), CncFileDescriptor.CNC_FILE);
-        final MappedByteBuffer cnc = IoUtil.mapExistingFile(file, CncFileDescriptor.CNC_FILE);
+        return proxyOf(map(client.context().aeronDirectoryName()), client.clientId());
+    }
+
+    /**
+     * Tell the driver in {@code aeronDirectory} that the client {@code clientId} is closed. For a client whose process
+     * has ended without telling the driver, which would otherwise keep it for its client liveness timeout.
+     */
+    public static void closeClient(final String aeronDirectory, final long clientId)
+    {
+        final MappedByteBuffer cnc = map(aeronDirectory);
+        try
+        {
+            proxyOf(cnc, clientId).clientClose();
+        }
+        finally
+        {
+            IoUtil.unmap(cnc);
+        }
+    }
+
+    private static MappedByteBuffer map(final String aeronDirectory)
+    {
+        return IoUtil.mapExistingFile(
+            new File(aeronDirectory, CncFileDescriptor.CNC_FILE), CncFileDescriptor.CNC_FILE);
+    }
+
+    private static DriverProxy proxyOf(final MappedByteBuffer cnc, final long clientId)
+    {
         return new DriverProxy(
             new ManyToOneRingBuffer(
                 CncFileDescriptor.createToDriverBuffer(cnc, CncFileDescriptor.createMetaDataBuffer(cnc))),
-            client.clientId());
+            clientId);
     }
 }

@@ -1,0 +1,49 @@
+"""Finds out whether another process of this machine has ended.
+
+A process id means something only within one PID namespace, and a program in another container may share this one's
+memory. Therefore a caller first asks :func:`has_mapped`, while the other process certainly runs: only a process of
+this namespace passes. Without the folder /proc no process passes.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+# Fields of /proc/<pid>/stat after the name in brackets.
+_STATE: Final = 0
+_THREADS: Final = 17
+_ENDED: Final = ("Z", "X")  # the parent has not reaped it
+
+
+def has_mapped(pid: int, file: Path) -> bool:
+    """Whether process ``pid`` is known in this PID namespace, and has ``file`` in its memory."""
+    try:
+        maps = Path(f"/proc/{pid}/maps").read_bytes()
+    except OSError:  # it has ended, belongs to another user, or the system has no such file
+        return False
+    return os.fsencode(f"{file.resolve()}\n") in maps
+
+
+def has_ended(pid: int) -> bool:
+    """Whether process ``pid`` has ended, perhaps without being reaped. False if that is unknown."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        # The other threads continue after the end of the first one.
+        return fields[_STATE] in _ENDED and int(fields[_THREADS]) <= 1
+    except FileNotFoundError:
+        return not exists(pid)
+    except (OSError, IndexError, ValueError):  # it ends at this moment
+        return False
+
+
+def exists(pid: int) -> bool:
+    """Whether process ``pid`` exists in this PID namespace, also one that has ended and was not reaped."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # another user's
+        return True
+    return True
