@@ -21,7 +21,7 @@ class StreamReader:
 
     It reads as the reader without asyncio does. It has one thread, from its first use until :meth:`close`, the end of
     its ``async with`` block, or the close of the client. If a task is cancelled while it waits for a batch, the next
-    task gets that batch. For one task at a time.
+    task gets that batch. It is for one task at a time: another one that iterates meanwhile gets UsageError at once.
     """
 
     def __init__(self, own_loop: OwnLoop, make: Callable[[], plain.StreamReader], stream: str) -> None:
@@ -34,6 +34,7 @@ class StreamReader:
         self._batches: Iterator[pa.RecordBatch] | None = None  # of the thread
         self._next: Future[tuple[pa.RecordBatch | None, Positions]] | None = None  # a batch that no task has got
         self._positions: Positions | None = None
+        self._is_awaited = False  # whether a task waits for a batch
 
     @property
     def positions(self) -> Positions:
@@ -56,10 +57,19 @@ class StreamReader:
         return self
 
     async def __anext__(self) -> pa.RecordBatch:
+        if self._is_awaited:
+            raise UsageError(
+                f"another task waits for a batch of the reader of stream {self.stream!r}",
+                remedy="Make a reader in each task, for other partitions: client.reader(..., partitions=[0]).",
+            )
         if self._next is None:
             self._next = self._thread.begin(self._take)
         taken = self._next
-        await self._own_loop.wait(taken)  # a cancellation leaves the batch to the next task
+        self._is_awaited = True
+        try:
+            await self._own_loop.wait(taken)  # a cancellation leaves the batch to the next task
+        finally:
+            self._is_awaited = False
         self._next = None
         batch, self._positions = taken.result()
         if batch is None:

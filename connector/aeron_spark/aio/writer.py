@@ -26,7 +26,8 @@ class Writer(ABC, Generic[PlainWriter]):
 
     The writer has one thread, from its first use until :meth:`close` or the close of the client, which executes its
     calls in order. A cancellation ends the wait for a call, and not the call: a cancelled ``write`` is still written,
-    and a cancelled ``commit`` is still committed. The next ``commit()`` returns its outcome. For one task at a time.
+    and a cancelled ``commit`` is still committed. The next ``commit()`` returns its outcome. Tasks can share it, and so
+    share one transaction: a commit has the rows of all calls of ``write`` before it.
     """
 
     def __init__(self, own_loop: OwnLoop, make: Callable[[], PlainWriter], stream: str) -> None:
@@ -88,7 +89,8 @@ class Writer(ABC, Generic[PlainWriter]):
         """
         committing = self._commit = self._thread.begin(self._commit_after(self._commit, token))
         await self._own_loop.wait(committing)  # a cancellation leaves the outcome to the next commit
-        self._commit = None
+        if self._commit is committing:  # else another task has begun a later call
+            self._commit = None
         return committing.result()
 
     def _commit_after(self, former: Future[int] | None, token: str) -> Callable[[], int]:

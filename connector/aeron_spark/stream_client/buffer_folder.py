@@ -1,6 +1,6 @@
 """A client's folder of transactions that the server has not acknowledged. Each is a file, complete or absent.
 
-    lock                    locked by the one process that uses the folder
+    lock                    locked by the one writer that uses the folder; has the id of its process
     buffer.json             stream, writer, author (the producer id), and ``base``: the writer's transaction
                             <base + n> has the number n in the folder; ``absent``: numbers whose files were removed
                             before they were sent; ``lost``: ranges of numbers that were acknowledged, and given up
@@ -42,7 +42,7 @@ import pyarrow as pa
 
 from aeron_spark.disk import replace_file, sync_folder
 from aeron_spark.errors import AeronSparkError, DataFormatError, OptionError, TransportError, UsageError
-from aeron_spark.node.locks import FileLock
+from aeron_spark.node.locks import FileLock, current_owner_pid
 from aeron_spark.stream_client.write_batches import BYTES, WriteBatch
 from aeron_spark.wire.arrow import decode_batches, encode_batch
 
@@ -122,7 +122,7 @@ class BufferFolder:
     """A buffer folder, opened for one stream and one writer; without a ``writer`` it keeps its own, or makes an id.
 
     Files of acknowledged transactions stay for ``keep_seconds``; ``wall`` gives the time in seconds since 1970. Raises
-    UsageError if another process uses the folder, OptionError if it belongs to another stream or writer. One thread
+    UsageError if another writer uses the folder, OptionError if it belongs to another stream or writer. One thread
     writes and one thread sends; the caller ensures that only one of them changes files at a time.
     """
 
@@ -136,13 +136,10 @@ class BufferFolder:
         try:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock = FileLock(path / "lock")
-            is_locked = self._lock.try_acquire()
+            if not self._lock.try_acquire():
+                raise _in_use(path, self._lock.path)
         except OSError as error:
             raise _write_error(path, error) from error
-        if not is_locked:
-            raise UsageError(
-                f"another process writes through the buffer {path}", remedy="Give each process its own folder."
-            )
         self._closed = False
         self._draft: io.FileIO | None = None
         self._crc = 0
@@ -155,6 +152,8 @@ class BufferFolder:
         self._last_token: str | None = None  # None: not read yet
         self.producer = f"buffer-{uuid.uuid4()}"  # of a new folder; each process that sends uses the same
         try:
+            with suppress(OSError):  # of a full disk: the error of another writer then names no process
+                self._lock.write_owner()
             self._stream = stream
             self.writer, self.base, is_stored = self._read_settings(writer, former_names)
             if not is_stored:
@@ -393,7 +392,7 @@ class BufferFolder:
         return BufferedRows(self._file(transaction.number, "sending" if transaction.is_sending else "unsent"))
 
     def close(self) -> None:
-        """Release the folder for another process. A second call does nothing, as another process may own the files."""
+        """Release the folder for another writer. A second call does nothing, as another writer may own the files."""
         if self._closed:
             return
         self._closed = True
@@ -543,6 +542,17 @@ def _ranges(numbers: list[int]) -> list[tuple[int, int]]:
         else:
             found.append((number, number))
     return found
+
+
+def _in_use(path: Path, lock: Path) -> UsageError:
+    owner = current_owner_pid(lock)
+    if owner == os.getpid():
+        return UsageError(
+            f"this process has another writer that uses the buffer {path}",
+            remedy="Share that writer, or close it first. Give each writer its own folder.",
+        )
+    process = "another process" if owner is None else f"process {owner}"
+    return UsageError(f"{process} writes through the buffer {path}", remedy="Give each process its own folder.")
 
 
 def _write_error(path: Path, error: OSError) -> TransportError:

@@ -15,12 +15,13 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, Protocol
+from weakref import WeakValueDictionary
 
 import pyarrow as pa
 
@@ -29,6 +30,7 @@ from aeron_spark.errors import (
     AeronSparkError,
     ConnectError,
     DataFormatError,
+    EndedError,
     IdentityError,
     OptionError,
     RefusedError,
@@ -62,9 +64,14 @@ LOG: Final = logging.getLogger("aeron_spark.remote")
 MAX_BYTES: Final = 1 << 30
 SPACE_TIMEOUT_S: Final = 60.0  # of a wait for space in the folder, and of flush()
 CLOSE_TIMEOUT_S: Final = 5.0  # for unsent transactions when the writer closes and the server can be reached
+SENDER_END_TIMEOUT_S: Final = 1.0  # for the sender's thread to end; a request without a response keeps it for longer
 MAX_PAUSE_S: Final = 5.0
 CONNECTION_POLL_INTERVAL_S: Final = 0.1
+FORMER_POLL_INTERVAL_S: Final = 0.05  # between two checks whether the folder's former sender has ended
 CONNECTION_GRACE_S: Final = 1.0  # a shorter time without a connection is not reported in ``trouble``
+
+
+_senders: Final[WeakValueDictionary[Path, threading.Thread]] = WeakValueDictionary()  # by folder; the latest of each
 
 
 class BufferClient(SessionClient, Protocol):
@@ -81,12 +88,12 @@ class BufferClient(SessionClient, Protocol):
 class BufferedWriter(Writer):
     """Writes to ``stream`` through the buffer folder ``folder``; ``Client.writer`` makes it. It can start offline.
 
-    One folder serves one stream and one ``writer_id`` (without one it makes its own), and one process at a time. Its
+    One folder serves one stream and one ``writer_id`` (without one it makes its own), and one writer at a time. Its
     unsent transactions have at most ``max_bytes``. ``timeout`` bounds a write's wait for space, in seconds. Files of
     sent transactions stay for ``keep_seconds``, in case the server is restored from an older copy. With
     ``evolve_schema`` its rows may add columns to a strict schema. A folder of one of the stream's ``former_names``
-    becomes one of ``stream``. Raises UsageError if another process uses the folder, OptionError if it belongs to
-    another stream or writer.
+    becomes one of ``stream``. Raises UsageError if another writer uses the folder, with its process, OptionError if it
+    belongs to another stream or writer.
 
     ``write`` also raises WaitTimeout if the folder stays full, and the error that stopped sending. After an error the
     transaction is as it was before. If the disk lost its rows as well, each further call raises that error until
@@ -99,6 +106,7 @@ class BufferedWriter(Writer):
         schema: pa.Schema | None = None, max_bytes: int = MAX_BYTES, timeout: float = SPACE_TIMEOUT_S,
         keep_seconds: float = 0.0, evolve_schema: bool = False, former_names: Sequence[str] = (),
     ) -> None:  # fmt: skip
+        super().__init__()
         self.stream = stream
         self._evolve_schema = evolve_schema
         check_payload(payload)
@@ -119,12 +127,15 @@ class BufferedWriter(Writer):
         self._deadline = session.deadline(SEND_TIMEOUT_S, f"the server of stream {stream!r}")  # of the sender's thread
         self._has_begun = False  # whether the server has fenced earlier runs
         self._changed = threading.Condition()  # guards all below, and the folder's files
-        self._closed = False
+        self._is_closing = False  # the program may not write any more
+        self._closed = False  # the folder may belong to another writer
         self._trouble: AeronSparkError | None = None
         self._failure: AeronSparkError | None = None
         self._lost: frozenset[int] = frozenset()  # acknowledged, missing in the stream, and without a file
         self._loss_accepted = False
-        self._sender = threading.Thread(target=self._run_sender, name=f"aeron-spark-buffer-{stream}", daemon=True)
+        self._sender = threading.Thread(target=self._send_all, name=f"aeron-spark-buffer-{stream}", daemon=True)
+        place = self._folder.path.resolve()
+        self._former_sender, _senders[place] = _senders.get(place), self._sender
         self._sender.start()
 
     @property
@@ -203,6 +214,10 @@ class BufferedWriter(Writer):
         ``abort()``. After a commit that did not return, ``last`` and ``last_token`` give the outcome. Raises UsageError
         for a token that is too long.
         """
+        with self._calls:
+            return self._commit(token)
+
+    def _commit(self, token: str) -> int:
         self._rows.flush(self._add_batches)
         with self._changed:
             self._refuse_ended()
@@ -224,7 +239,7 @@ class BufferedWriter(Writer):
 
         Raises TransportError if the file of a transaction whose commit failed cannot be removed.
         """
-        with self._changed:
+        with self._calls, self._changed:
             self._folder.drop()
             self._rows.abort()
 
@@ -262,9 +277,13 @@ class BufferedWriter(Writer):
     def close(self) -> None:
         """See :meth:`Writer.close`. While the server can be reached, it waits a few seconds for unsent transactions.
 
-        The next program that opens the folder sends the others.
+        A call of another thread that waits for room raises UsageError. The next writer that opens the folder sends the
+        other transactions. It can open the folder when this call returns, also while the server does not respond.
         """
         with self._changed:
+            self._is_closing = True
+            self._changed.notify_all()
+        with self._calls, self._changed:
             if self._closed:
                 return
             self._rows.abort()
@@ -272,10 +291,9 @@ class BufferedWriter(Writer):
                 self._folder.drop()
             self._changed.wait_for(lambda: not len(self._folder) or self.trouble is not None, CLOSE_TIMEOUT_S)
             self._closed = True
-            self._changed.notify_all()
-        self._sender.join(CLOSE_TIMEOUT_S)
-        if not self._sender.is_alive():  # else the thread closes the folder after its request
             self._folder.close()
+            self._changed.notify_all()
+        self._sender.join(SENDER_END_TIMEOUT_S)
 
     @property
     def _awaits_program(self) -> bool:
@@ -287,7 +305,7 @@ class BufferedWriter(Writer):
         return self._closed or self._failure is not None
 
     def _refuse_ended(self) -> None:
-        if self._closed:
+        if self._is_closing:
             raise UsageError("the writer is closed", remedy="Make another one.")
         if self._failure is not None:
             raise self._failure.with_what(f"{self._unsent_text()} cannot be sent: {self._failure.what}")
@@ -310,7 +328,7 @@ class BufferedWriter(Writer):
                 remedy="Commit more often, or raise buffer_bytes.",
             )
         if not self._changed.wait_for(
-            lambda: self._ended or folder.size_bytes + size <= self._max_bytes, self._timeout
+            lambda: self._is_closing or self._ended or folder.size_bytes + size <= self._max_bytes, self._timeout
         ):  # fmt: skip
             raise WaitTimeout(
                 f"waited {self._timeout:g} s for room in the buffer {folder.path}: {folder.size_bytes:,} of "
@@ -321,14 +339,24 @@ class BufferedWriter(Writer):
 
     # The methods below run on the sender's thread.
 
-    def _run_sender(self) -> None:
-        try:
-            self._send_all()
-        finally:
+    @contextmanager
+    def _own_folder(self) -> Iterator[BufferFolder]:
+        """Give the folder to change its files. Raises EndedError once the writer is closed: another one may use it."""
+        with self._changed:
             if self._closed:
-                self._folder.close()
+                raise EndedError("the writer was closed during a request", remedy="Make another one.")
+            yield self._folder
+
+    def _await_former_sender(self) -> None:
+        """Wait until the folder's former writer in this process has no request under way: it would fence this one."""
+        former, self._former_sender = self._former_sender, None
+        while former is not None and former.is_alive():
+            with self._changed:
+                if self._changed.wait_for(lambda: self._ended, FORMER_POLL_INTERVAL_S):
+                    return
 
     def _send_all(self) -> None:
+        self._await_former_sender()
         pause_s = FIRST_PAUSE_S
         while (transaction := self._next()) is not None:
             try:
@@ -394,8 +422,8 @@ class BufferedWriter(Writer):
             raise
         base = self._folder.base
         if base is None:
-            with self._changed:
-                self._folder.set_base(last + 1)
+            with self._own_folder() as folder:
+                folder.set_base(last + 1)
         else:
             with self._changed:
                 last_own = base + self._folder.last_sending
@@ -423,11 +451,11 @@ class BufferedWriter(Writer):
                 return
         after_restore = replace(self._transaction(-1), acknowledged=-1, stamp="")
         begun = begin(self._session, self.stream, after_restore)
-        with self._changed:
-            again = self._folder.send_again_from(first, begun.last, begun.stamp)
+        with self._own_folder() as folder:
+            again = folder.send_again_from(first, begun.last, begun.stamp)
             LOG.warning(
                 "stream %r was restored from an older copy: buffer %s sends %d transactions again and gives up %d",
-                self.stream, self._folder.path, again, len(lost),
+                self.stream, folder.path, again, len(lost),
             )  # fmt: skip
         self._end_loss()
 
@@ -481,8 +509,8 @@ class BufferedWriter(Writer):
             if staged.committed and not transaction.is_sending:
                 raise self._foreign_use(transaction, number)
             staged.finish()
-            with self._changed:
-                sending = self._folder.mark_sending(transaction)
+            with self._own_folder() as folder:
+                sending = folder.mark_sending(transaction)
             self._deadline.progress()
             staged.commit(rows.token)
         except BaseException as error:
@@ -490,8 +518,8 @@ class BufferedWriter(Writer):
             if isinstance(error, RefusedError) and not isinstance(error, SessionLost):
                 self._has_begun = False  # the next begin request tells whether another run has taken over
             raise
-        with self._changed:
-            self._folder.mark_sent(sending, staged.stamp, rows.token)
+        with self._own_folder() as folder:
+            folder.mark_sent(sending, staged.stamp, rows.token)
             self._trouble = None
             self._changed.notify_all()
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator
 from queue import Empty, SimpleQueue
 from typing import Final, Generic, TypeVar
 
-from aeron_spark.errors import AeronSparkError
+from aeron_spark.errors import AeronSparkError, UsageError
 from aeron_spark.stream_client.session import StreamSession
 from aeron_spark.wire.stream_rpc import RenewLease
 
@@ -100,18 +100,34 @@ class ReaderLease:
 
 
 class LeasedIterator(Generic[T]):
-    """Iterates over ``rows`` under ``lease``, which lasts until the end, :meth:`close`, or the iterator is dropped."""
+    """Iterates over ``rows`` under ``lease``, which lasts until the end, :meth:`close`, or the iterator is dropped.
+
+    For the thread that makes it. Another one gets UsageError, and changes nothing.
+    """
 
     def __init__(self, rows: Generator[T, None, None], lease: ReaderLease) -> None:
         self._rows = rows
         self._lease = lease
+        self._thread = threading.current_thread()
         self._ended = False
-        lease.begin()
+
+    def begin(self) -> None:
+        """Request the lease. Call it before the first row is read."""
+        self._lease.begin()
+
+    def _refuse_other_threads(self) -> None:
+        """Raise UsageError if the iteration has not ended, and its thread lives and is not the caller's."""
+        if not self._ended and self._thread is not threading.current_thread() and self._thread.is_alive():
+            raise UsageError(
+                f"thread {self._thread.name!r} reads with this reader",
+                remedy="Make a reader in each thread, for other partitions: client.reader(..., partitions=[0]).",
+            )
 
     def __iter__(self) -> LeasedIterator[T]:
         return self
 
     def __next__(self) -> T:
+        self._refuse_other_threads()
         try:
             return next(self._rows)
         except BaseException:
@@ -119,7 +135,8 @@ class LeasedIterator(Generic[T]):
             raise
 
     def close(self) -> None:
-        """Stop reading. A second call does nothing."""
+        """Stop reading. A second call does nothing. Raises UsageError in another thread."""
+        self._refuse_other_threads()
         if not self._ended:
             self._ended = True
             self._rows.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import warnings
+import weakref
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import datetime
@@ -58,6 +59,9 @@ class StreamReader:
     OptionError for a partition or position that does not exist, DataLossError if retention has deleted rows to be read.
     The reason of a DataLossError is "diverged", and it comes before the next row, if the server was restored from a
     copy without rows that were read. An outage, and a retriable refusal, is raised after ``outage`` seconds.
+
+    A reader is for one thread: until an iteration has ended, or its iterator is dropped, another thread that iterates
+    gets UsageError at once. In the same thread another iteration ends it. Any thread can call :meth:`stop`.
     """
 
     def __init__(
@@ -77,6 +81,8 @@ class StreamReader:
         self._outage_timeout_s = outage
         self._outage_since: float | None = None
         self._stopped = threading.Event()
+        self._iterating = threading.Lock()  # while an iteration begins
+        self._iterator: weakref.ref[LeasedIterator[pa.RecordBatch]] | None = None  # of the last iteration
         self._columns: pa.Schema | None = None
         self._decoders: dict[int, tuple[pa.Schema, RowDecoder]] = {}  # by partition
         states = self._states()
@@ -122,8 +128,15 @@ class StreamReader:
         self.stop()
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        rows = self._rows()
-        return LeasedIterator(rows, ReaderLease(self._session, self.stream, lambda: self.positions, rows))
+        with self._iterating:
+            former = None if self._iterator is None else self._iterator()
+            if former is not None:
+                former.close()
+            rows = self._rows()
+            found = LeasedIterator(rows, ReaderLease(self._session, self.stream, lambda: self.positions, rows))
+            self._iterator = weakref.ref(found)
+        found.begin()
+        return found
 
     def _rows(self) -> Generator[pa.RecordBatch, None, None]:
         last_row = time.monotonic()

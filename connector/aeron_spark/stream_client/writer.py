@@ -7,6 +7,7 @@ stages its rows again under the same number. It keeps the rows in memory for thi
 from __future__ import annotations
 
 import copy
+import threading
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -53,9 +54,17 @@ _W = TypeVar("_W", bound="Writer")
 
 
 class Writer(ABC):
-    """Writes transactions. The end of a ``with`` block commits, an exception in the block aborts. For one thread."""
+    """Writes transactions. The end of a ``with`` block commits, an exception in the block aborts.
+
+    Thread-safe: a call waits for the calls of other threads. The threads share one transaction: a commit has the rows
+    of all calls of ``write`` that returned since the last one. If none did, it has nothing to commit and returns -1.
+    """
 
     _rows: RowInput
+
+    def __init__(self) -> None:
+        # Re-entrant: a handler of a signal may close the writer while the main thread is in a call.
+        self._calls: Final = threading.RLock()
 
     def write(self, data: Rows, *, partition: int | None = None) -> None:
         """Add rows to the transaction, all or none.
@@ -69,11 +78,13 @@ class Writer(ABC):
         the next partition. Raises DataFormatError with the number of the row, from 0, and the name of the column, for a
         value that the stream cannot store unchanged; an exception of an iterable is raised unchanged.
         """
-        self._add(partition, lambda to, stage: self._rows.write(data, to, stage))
+        with self._calls:
+            self._add(partition, lambda to, stage: self._rows.write(data, to, stage))
 
     def write_columns(self, columns: Mapping[str, Any], *, partition: int | None = None) -> None:
         """Add rows as :meth:`write` does. ``columns`` has lists, or numpy, pandas or pyarrow arrays, of one length."""
-        self._add(partition, lambda to, stage: self._rows.write_columns(columns, to, stage))
+        with self._calls:
+            self._add(partition, lambda to, stage: self._rows.write_columns(columns, to, stage))
 
     def write_json(self, text: Text | Iterable[Text], *, partition: int | None = None) -> None:
         """Add rows as :meth:`write` does. ``text`` has JSON objects or an array of them; or it is an iterable of lines.
@@ -81,11 +92,12 @@ class Writer(ABC):
         Times are texts in ISO 8601, bytes are base64, and decimals are numbers or texts. The schema says so: without
         one, a text is a text.
         """
-        self._add(partition, lambda to, stage: self._rows.write_json(text, to, stage))
+        with self._calls:
+            self._add(partition, lambda to, stage: self._rows.write_json(text, to, stage))
 
     @abstractmethod
     def _add(self, partition: int | None, add: Callable[[int | None, Stage], None]) -> None:
-        """Call ``add`` with the partition of the rows and a function that stages batches."""
+        """Call ``add`` with the partition of the rows and a function that stages batches. The caller has ``_calls``."""
 
     @abstractmethod
     def commit(self, token: str = "") -> int:
@@ -191,6 +203,7 @@ class StreamWriter(Writer):
         payload: str = "auto", schema: pa.Schema | None = None, timeout: float = OUTAGE_TIMEOUT_S,
         memory_bytes: int = MEMORY_BYTES, evolve_schema: bool = False,
     ) -> None:  # fmt: skip
+        super().__init__()
         self.stream = stream
         self.writer_id = writer_id or f"once-{uuid.uuid4()}"
         self._session = session
@@ -265,6 +278,10 @@ class StreamWriter(Writer):
         the call fails again. Until a call of ``commit()`` or ``abort()`` succeeds, the transaction may be in the stream
         or not. Raises UsageError for a token that is too long, and for another token in a repeated call.
         """
+        with self._calls:
+            return self._commit(token)
+
+    def _commit(self, token: str) -> int:
         self._refuse_closed()
         check_token(self.writer_id, self._next if self._open is None else self._open.number, token)
         self._rows.flush(self._add_batches)  # if it raises, the transaction still takes rows
@@ -324,19 +341,21 @@ class StreamWriter(Writer):
         Raises RefusedError with the reason "committed" if the transaction is committed; ``last`` is its number then.
         Raises ConnectError or WaitTimeout if the server does not respond; then it can be called again.
         """
-        open_ = self._open
-        if open_ is None:
-            self._rows.abort()
-            return
-        if open_.commit_sent and not self._closed:
-            self._refuse_committed(open_)
-        self._drop(open_)
+        with self._calls:
+            open_ = self._open
+            if open_ is None:
+                self._rows.abort()
+                return
+            if open_.commit_sent and not self._closed:
+                self._refuse_committed(open_)
+            self._drop(open_)
 
     def close(self) -> None:
         """See :meth:`Writer.close`. A transaction whose ``commit()`` failed may be in the stream or not."""
-        if not self._closed:
-            self._closed = True
-            self.abort()
+        with self._calls:
+            if not self._closed:
+                self._closed = True
+                self.abort()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -353,6 +372,10 @@ class StreamWriter(Writer):
         Call it after the server's store was restored from an older copy. Returns the last transaction of this writer
         that the stream has, -1 for none. The open transaction keeps its rows and its number; no number is used again.
         """
+        with self._calls:
+            return self._accept_loss()
+
+    def _accept_loss(self) -> int:
         self._refuse_closed()
         self._deadline.progress()
         if self._next_run:  # an abort() had no response: the server may know this run, and have fenced the one before

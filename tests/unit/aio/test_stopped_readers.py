@@ -11,7 +11,7 @@ import pytest
 
 from aeron_spark.aio.own_loop import OwnLoop
 from aeron_spark.aio.reader import StreamReader
-from aeron_spark.errors import ConnectError, EndedError
+from aeron_spark.errors import ConnectError, EndedError, UsageError
 from aeron_spark.stream_client import reader as plain
 from aeron_spark.stream_client.positions import Positions
 
@@ -69,3 +69,31 @@ def test_a_reader_whose_client_is_closed_before_it_is_open_says_so() -> None:
         await reader.close()
 
     asyncio.run(asyncio.wait_for(main(), TIMEOUT_S))
+
+
+def test_a_second_task_that_iterates_is_refused_and_each_batch_comes_once() -> None:
+    """Regression: all tasks that waited for a batch at the same time got the same one."""
+
+    class Batches(EndlessReader):
+        left = 20
+
+        def __next__(self) -> pa.RecordBatch:
+            if not self.left:
+                raise StopIteration
+            self.left -= 1
+            return pa.RecordBatch.from_pydict({"value": [self.left]})
+
+    async def main() -> None:
+        reader = StreamReader(OwnLoop(), lambda: cast("plain.StreamReader", Batches()), "s")
+        found: list[int] = []
+
+        async def read() -> None:
+            async for batch in reader:
+                found.extend(batch.column("value").to_pylist())
+
+        errors = await asyncio.gather(*(read() for _ in range(3)), return_exceptions=True)
+        assert [type(error) for error in errors] == [type(None), UsageError, UsageError]
+        assert found == list(range(19, -1, -1))
+        await reader.close()
+
+    asyncio.run(main())

@@ -105,7 +105,7 @@ def test_a_transaction_is_sent_again_after_a_crash_before_its_file_was_removed(t
 
 def test_a_folder_is_refused_to_a_second_process_stream_or_writer(tmp_path: Path) -> None:
     buffer = open_folder(tmp_path)
-    with pytest.raises(UsageError, match="another process"):
+    with pytest.raises(UsageError, match="this process has another writer"):
         open_folder(tmp_path)
     buffer.close()
     with pytest.raises(OptionError, match="of stream 'flights', not 'other'"):
