@@ -13,6 +13,7 @@ All positions are in bytes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -21,6 +22,36 @@ from aeron_spark.streams.time_index import SECOND_NS, TimeIndex
 
 MOVE_PART: Final = 1 / 2_000
 JOIN_PART: Final = 1 / 1_000
+MAX_DRIFT_NS: Final = 60 * SECOND_NS  # a clock that NTP slews stays within seconds; a larger difference is a step
+
+
+class AgeClock:
+    """The time by which a server deletes by age: the wall clock, but without its steps ahead.
+
+    A wall clock that goes days ahead, and back, would otherwise delete the rows of these days. ``wall`` returns ns
+    since 1970; ``steady`` returns seconds, never steps, and measures how much time has passed. A step back counts at
+    once. Threads may share a clock.
+    """
+
+    def __init__(self, steady: Callable[[], float], wall: Callable[[], int]) -> None:
+        self._steady = steady
+        self._wall = wall
+        self._trusted = steady(), wall()  # one value, because threads replace it without a lock
+
+    def now_ns(self) -> int:
+        """Return the time in ns since 1970: that of the wall clock, or less after its step ahead."""
+        steady, wall_ns = self._steady(), self._wall()
+        at, at_ns = self._trusted
+        expected_ns = at_ns + int((steady - at) * SECOND_NS)
+        if wall_ns - expected_ns > MAX_DRIFT_NS:
+            return expected_ns
+        self._trusted = steady, wall_ns
+        return wall_ns
+
+    @property
+    def ahead_s(self) -> float:
+        """The seconds by which the wall clock has stepped ahead; 0 without a step."""
+        return max(0, self._wall() - self.now_ns()) / SECOND_NS
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from aeron_spark.streams.observer import StreamObserver
 from aeron_spark.streams.partition import NoRoomToRecord
 from aeron_spark.streams.reader_leases import ReaderLease, ReaderLeases
 from aeron_spark.streams.recordings import Recordings
-from aeron_spark.streams.retention import Limits, allowed_start
+from aeron_spark.streams.retention import AgeClock, Limits, allowed_start
 from aeron_spark.streams.time_index import SECOND_NS
 
 # A partition without rows for so long continues in another recording. A shorter time would make recordings for a stream
@@ -57,7 +57,7 @@ class StreamSpace:
         renew_view: Callable[[], object],
         *,
         clock: Callable[[], float],
-        wall: Callable[[], int],
+        ages: AgeClock,
         leases: ReaderLeases | None = None,
     ) -> None:
         self.lease_overrides = 0
@@ -71,7 +71,7 @@ class StreamSpace:
         self._state = state
         self._renew_view = renew_view
         self._clock = clock
-        self._wall = wall
+        self._ages = ages
         self.leases = ReaderLeases() if leases is None else leases
         """Those of the stream's readers; a renamed stream keeps them."""
         self._empty_since: dict[int, float] = {}  # by partition without rows, whose recording has bytes
@@ -83,7 +83,7 @@ class StreamSpace:
 
     def retention_starts(self, definition: Definition) -> list[int]:
         """Return, by partition, where the retention of ``definition`` would begin now. The caller holds ``state``."""
-        ledger, now_ns = self._ledger, self._wall()
+        ledger, now_ns = self._ledger, self._ages.now_ns()
         return [
             max(start, Limits.of(definition).start(times, end, now_ns))
             for times, start, end in zip(ledger.times, ledger.starts, ledger.ends, strict=True)
@@ -143,7 +143,7 @@ class StreamSpace:
                 holders = self.leases.holders(index, goal, self._clock())
             last = max(holders, key=lambda one: one.seconds, default=None)
             if last is not None:
-                until_ns = self._wall() + int(last.seconds * SECOND_NS)
+                until_ns = self._ages.now_ns() + int(last.seconds * SECOND_NS)
                 held.append(HeldBytes(goal - start, "lease", last.owner, last.reader, until_ns))
         freed = held_before + start - before - deletable - in_segment
         return PurgedPartition(index, before, start, freed, tuple(held))
@@ -171,7 +171,7 @@ class StreamSpace:
         ledger, limits = self._ledger, self.limits
         if not any(limits) and not ledger.pending:
             return {}
-        now_ns = self._wall()
+        now_ns = self._ages.now_ns()
         then_ns = now_ns - int(lease_delay_s * SECOND_NS)
         found = {}
         for index, (times, start, end) in enumerate(zip(ledger.times, ledger.starts, ledger.ends, strict=True)):

@@ -61,6 +61,7 @@ from aeron_spark.streams.partition import (
 from aeron_spark.streams.reader_leases import ReaderLeases
 from aeron_spark.streams.recordings import retry_for_slot
 from aeron_spark.streams.renaming import finish_rename, rename_files
+from aeron_spark.streams.retention import AgeClock
 from aeron_spark.streams.schema_changes import merge
 from aeron_spark.streams.stage_files import StageSpace
 from aeron_spark.streams.stream import Stream
@@ -166,6 +167,7 @@ class StreamStore:
         self._clock = clock
         self._observer = observer or StreamObserver()
         self._wall = wall
+        self._ages = AgeClock(clock, wall)
         self._random = random
         self._opened_ns = wall()
         self._streams: dict[str, Stream] = {}
@@ -405,6 +407,14 @@ class StreamStore:
         """Do the housekeeping of all streams; return the errors. The server calls it about every second."""
         self._refuse_closed()
         errors: list[AeronSparkError] = []
+        if ahead_s := self._ages.ahead_s:
+            errors.append(
+                SetupError(
+                    f"the clock of this machine went {ahead_s / 60:.0f} minutes ahead in one step; retention by age "
+                    "does not count them",
+                    remedy="Correct the clock. If it is right now, restart the server.",
+                )
+            )
         for stream in self.all():
             errors += stream.tick(self._settings.lease_delay_s)
         with self._changing:
@@ -518,7 +528,7 @@ class StreamStore:
         opening = StoreOpening(self._opened_ns, self._random(RANDOM_BITS))
         stream = Stream(
             folder, definition, self._address, self._settings, self._space, opening, self.holds,
-            clock=self._clock, wall=self._wall, free_slots=self._free_slots, observer=self._observer,
+            clock=self._clock, wall=self._wall, ages=self._ages, free_slots=self._free_slots, observer=self._observer,
             leases=leases,
         )  # fmt: skip
         try:

@@ -39,6 +39,7 @@ from aeron_spark.streams.model import CommitOutcome, Opening, PurgedPartition, S
 from aeron_spark.streams.observer import CommittedTransaction, StreamObserver, StreamRecovery
 from aeron_spark.streams.reader_leases import ReaderLease, ReaderLeases
 from aeron_spark.streams.recordings import Recordings, free_nothing
+from aeron_spark.streams.retention import AgeClock
 from aeron_spark.streams.schema_changes import Evolution, evolve
 from aeron_spark.streams.space import StreamSpace
 from aeron_spark.streams.stage_checks import check_transaction, merge_content
@@ -70,11 +71,13 @@ class Stream(LedgerStream):
         *,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], int] = time.time_ns,
+        ages: AgeClock | None = None,
         free_slots: Callable[[], bool] = free_nothing,
         observer: StreamObserver | None = None,
         leases: ReaderLeases | None = None,
     ) -> None:
         self._folder = folder
+        self._ages = ages or AgeClock(clock, wall)
         self._observer = observer or StreamObserver()
         self._holds = holds
         self._writing_timeout_s = settings.writing_timeout_s
@@ -103,7 +106,7 @@ class Stream(LedgerStream):
         super().__init__(definition, address, settings, self._recordings.view(journal.ledger), journal, clock, wall)
         self.space = StreamSpace(
             definition, journal, self._recordings, self._observer, holds, self._state, self._renew_view, clock=clock,
-            wall=wall, leases=leases,
+            ages=self._ages, leases=leases,
         )  # fmt: skip
 
     @property
@@ -417,7 +420,7 @@ class Stream(LedgerStream):
                 self.space.apply_retention(lease_delay_s)
                 with self._state:
                     if not self._holds.holder:  # a backup copies the journal's file
-                        self._journal.compact(self._wall(), self.space.limits.max_joined_bytes)
+                        self._journal.compact(self._ages.now_ns(), self.space.limits.max_joined_bytes)
         except AeronSparkError as error:
             return [error]
         finally:

@@ -75,12 +75,13 @@ class Clock:
 
     def __init__(self) -> None:
         self.now = 1_000.0
+        self.wall_ahead_s = 0.0
 
     def __call__(self) -> float:
         return self.now
 
     def wall_ns(self) -> int:
-        return int(self.now * SECOND_NS)
+        return int((self.now + self.wall_ahead_s) * SECOND_NS)
 
 
 @dataclass(frozen=True)

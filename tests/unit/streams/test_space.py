@@ -26,6 +26,7 @@ from aeron_spark.streams.cut import StreamCut
 from aeron_spark.streams.definition import Definition, deleted_stream
 from aeron_spark.streams.model import PurgedPartition
 from aeron_spark.streams.renaming import rename_files
+from aeron_spark.streams.retention import AgeClock
 from aeron_spark.streams.space import EMPTY_S
 from aeron_spark.streams.time_index import SECOND_NS
 from aeron_spark.waiting import wait_for
@@ -141,6 +142,47 @@ def test_a_purge_waits_for_a_commit_as_long_as_its_caller_wants(site: Site) -> N
     with site.stream._lock_writing(), pytest.raises(StillWorking, match="waited 0 s for another commit") as error:
         site.stream.purge(before_position=1, seconds=0.0)
     assert error.value.remedy == "Repeat the request."
+
+
+DAY_S = 86_400.0
+
+
+@pytest.mark.parametrize("ahead_s", [2 * DAY_S, 120.0], ids=["2 days", "2 minutes"])
+def test_a_clock_that_goes_ahead_and_back_deletes_nothing(ahead_s: float) -> None:
+    retention_s = ahead_s / 2
+    site = Site(retention_s=retention_s)
+    try:
+        site.commit({0: [100]})
+        site.pass_time(retention_s / 4, retention_s / 8)
+        site.clock.wall_ahead_s = ahead_s
+        for _ in range(3):
+            site.clock.now += 1
+            (error,) = site.store.tick()
+            assert f"went {ahead_s / 60:.0f} minutes ahead in one step" in str(error)
+            assert len(site.readable(0)) == 1
+        site.commit({0: [100]})
+        site.clock.wall_ahead_s = 0.0
+        site.pass_time(retention_s / 4, retention_s / 8)
+        assert len(site.readable(0)) == 2
+        site.pass_time(retention_s, retention_s / 8)  # the age of the first row counts without the step
+        assert len(site.readable(0)) == 1
+    finally:
+        site.close()
+
+
+def test_a_clock_that_stays_ahead_delays_retention_by_its_step(site: Site) -> None:
+    ages, ahead_s = AgeClock(site.clock, site.clock.wall_ns), 30 * DAY_S
+    before_ns = ages.now_ns()
+    site.clock.wall_ahead_s = 59.0
+    assert (ages.now_ns() - before_ns, ages.ahead_s) == (59 * SECOND_NS, 0.0)  # NTP may correct so much
+    site.clock.wall_ahead_s = ahead_s
+    site.clock.now += 1_000.0
+    assert (ages.now_ns() - before_ns) / SECOND_NS == pytest.approx(1_059.0)
+    assert ages.ahead_s == pytest.approx(ahead_s - 59.0)
+    site.clock.wall_ahead_s = -500.0  # a step back counts
+    assert ages.now_ns() - before_ns == 500 * SECOND_NS
+    site.clock.wall_ahead_s = -499.0
+    assert (ages.now_ns() - before_ns, ages.ahead_s) == (501 * SECOND_NS, 0.0)
 
 
 @pytest.mark.slow
