@@ -144,6 +144,15 @@ class TransportContract:
             dialing.close()
             listening.close()
 
+    def test_no_two_inboxes_have_the_same_token(self, world: World) -> None:
+        """Regression: an endpoint that had lost its driver closed subscriptions of its next inbox."""
+        first, second = world.client_transport(), world.client_transport()
+        try:
+            assert first.open_path().token != second.open_path().token
+        finally:
+            first.close()
+            second.close()
+
     def test_an_image_has_its_senders_address_and_a_packet_arrives_completely(self, world: World) -> None:
         listening, dialing = world.server_transport(), world.client_transport()
         server = Reading(listening.inbox)

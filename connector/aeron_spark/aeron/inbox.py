@@ -138,8 +138,8 @@ class AeronInbox:
         if overdue or (not used and bool(self.client.aeron.isClosed())):
             self._driver_checked_at = now
             if self.client.closed and not self._closed:
-                self.lost = True
                 reason = self.client.last_error or "its process or its directory is gone"
+                self.lost = True  # last: the next poll does not report it again
                 return [DriverLost(f"the media driver in {self.client.aeron_dir} ended ({reason})")]
         return self._events(used) if used else []
 

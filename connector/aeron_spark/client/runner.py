@@ -106,7 +106,6 @@ class ClientRunner:
         self._by_session: dict[int, ConnectionRunner] = {}
         self._path: HandshakePath | None = None
         self._link: _OpenLink | None = None
-        self._driver_lost = False
         self._reopening: Future[ClientTransport] | None = None
         self._storing: Future[None] | None = None  # of the server's key
         self._report_unused: Callable[[], object] = lambda: None
@@ -475,7 +474,7 @@ class ClientRunner:
         except Exception as error:
             self._handle_event(e.ReopenFailed(_to_package_error(error)), time.monotonic())
             return
-        lost, self.transport, self._driver_lost = self.transport, opened, False
+        lost, self.transport = self.transport, opened
         self._handle_event(e.TransportReopened(), time.monotonic())
         lost.close()
 
@@ -495,7 +494,7 @@ class ClientRunner:
     @property
     def is_idle(self) -> bool:
         """Whether the machine has no deadline within ``IDLE_WAIT_S`` and is not closing, and the driver is not lost."""
-        if self._driver_lost or self.machine.state is ClientState.CLOSING:
+        if self.inbox.lost or self.machine.state is ClientState.CLOSING:
             return False
         deadline = self.machine.deadline()
         return deadline is None or deadline > time.monotonic() + IDLE_WAIT_S
@@ -504,14 +503,13 @@ class ClientRunner:
         """Handle the loss of the driver, and events of the path."""
         path = self._path
         if isinstance(event, DriverLost):
-            self._driver_lost = True
             self._handle_event(e.DriverLost(event.error), now)
         elif path is not None and getattr(event, "token", None) == path.token:
             self._path_event(path, event, now)
 
     def work(self, now: float) -> bool:
         """Send waiting packets, and feed the machine with changes of publications and with its deadline."""
-        if self._driver_lost:
+        if self.inbox.lost:
             time.sleep(DRIVER_LOST_WAIT_S)
         is_busy = self._path is not None and self._work_path(self._path, now)
         if self._link is not None:

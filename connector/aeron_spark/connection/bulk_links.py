@@ -511,7 +511,6 @@ class BulkLinks:
 
     def _remove(self, bulk_link: BulkLink) -> None:
         with self._lock:
-            # A new inbox counts its tokens from 1 again: another bulk link may have this token now.
             is_known = self._by_token.get(bulk_link.link.token) is bulk_link
             if is_known:
                 del self._by_token[bulk_link.link.token]

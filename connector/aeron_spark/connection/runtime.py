@@ -306,8 +306,8 @@ class Runtime:
         found = self._links.get(getattr(event, "token", -1))
         if found is None:
             if isinstance(event, DriverLost):
-                self.bulk_links.fail_all(event.error)
-            if not self.bulk_links.handle_event(event, now):
+                self._lose_driver(event, now)
+            elif not self.bulk_links.handle_event(event, now):
                 self._runner.handle_event(event, now)
             return
         connection, link = found
@@ -331,6 +331,12 @@ class Runtime:
                 self._link_lost(connection, link, event.error_of(f"the link of {connection.label}"), now)
             case _:
                 self._runner.handle_event(event, now)
+
+    def _lose_driver(self, event: DriverLost, now: float) -> None:
+        try:
+            self.bulk_links.fail_all(event.error)
+        finally:  # the inbox reports the loss once, and without it the endpoint would wait for ever
+            self._runner.handle_event(event, now)
 
     def _link_lost(self, connection: ConnectionRunner, link: LinkEnds, error: AeronSparkError, now: float) -> None:
         if link.is_verified:

@@ -165,7 +165,10 @@ class Publication(Protocol):
 
 
 class Inbox(Protocol):
-    """All subscriptions of one endpoint. Only one thread may call :meth:`poll`; all other methods are thread-safe."""
+    """All subscriptions of one endpoint. Only one thread may call :meth:`poll`; all other methods are thread-safe.
+
+    No two subscriptions of a process have the same token, also not those of different inboxes.
+    """
 
     def poll(self, timeout: float) -> list[TransportEvent]:
         """Return the events that have arrived; wait up to ``timeout`` seconds for the first one.
@@ -206,6 +209,10 @@ class Inbox(Protocol):
     @property
     def closed(self) -> bool:
         """Whether the inbox was closed, or its driver has ended."""
+
+    @property
+    def lost(self) -> bool:
+        """Whether its driver has ended, and a poll has reported that or is about to."""
 
     def close(self) -> None:
         """Close all subscriptions."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -316,29 +315,3 @@ def test_a_key_part_of_the_wrong_length_is_refused(world: World) -> None:
 
     with pytest.raises(Exception, match="7 random bytes for"):
         client.remote(SERVICE).open(bytes(7))
-
-
-class LateOwner:
-    """An owner of bulk links that runs its jobs when the test does."""
-
-    def __init__(self, client: Client) -> None:
-        self.inbox = client._runtime.inbox
-        self.jobs: list[Callable[[], None]] = []
-        self.run_on_loop = self.jobs.append
-
-
-def test_the_removal_of_an_old_bulk_link_leaves_a_new_one_with_the_same_token(world: World) -> None:
-    _, client, used, _ = both_ends(world)
-    owner = LateOwner(client)
-    bulk_links = BulkLinks(owner)
-    # a new inbox counts its tokens from 1 again
-    old, new = (
-        BulkLink(bulk_links, used.connection, used.link, used.number, label, begins=True)
-        for label in ("the old", "the new")
-    )
-    bulk_links.add(old)
-    bulk_links.fail_all(TransportError("the media driver was lost"))
-    bulk_links.add(new)
-    for job in owner.jobs:
-        job()
-    assert bulk_links.of(new.connection, new.number) is new

@@ -24,6 +24,11 @@ public final class Inbox implements AutoCloseable
 {
     /** Shorter waits are not worth handing the inbox to the {@link IdleInboxPoller}. */
     private static final long MIN_SLEEP_NS = TimeUnit.MILLISECONDS.toNanos(1);
+    /**
+     * Of all inboxes of this process: an endpoint that has lost its driver continues with another inbox, which must not
+     * take what remains of the old one for its own.
+     */
+    private static final AtomicInteger LAST_TOKEN = new AtomicInteger();
 
     private final Aeron aeron;
     private final IdleStrategy idleStrategy;
@@ -31,7 +36,6 @@ public final class Inbox implements AutoCloseable
     private final DriverProxy driver;
     private final InboxRecords records;
     private final SubscriptionClient subscriptionClient;
-    private final AtomicInteger lastToken = new AtomicInteger();
     private final InboxEvents events = new InboxEvents();
     private final PolledSubscriptions subscriptions = new PolledSubscriptions();
     private final PendingPublications publications;
@@ -125,7 +129,7 @@ public final class Inbox implements AutoCloseable
             subscriptionClient,
             events,
             records,
-            lastToken.incrementAndGet(),
+            LAST_TOKEN.incrementAndGet(),
             channel,
             streamId,
             maxMessageLength,
