@@ -1,4 +1,4 @@
-"""The runners of connections and the parts of servers, which programs do not see."""
+"""The runners of connections, the parts of servers and their tables, which programs do not see."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.server.parts import ServerParts
 from aeron_spark.server.server import Server
+from aeron_spark.server.stream_service import StreamRequestHandler
 
 
 def runner_of(connection: Connection) -> ConnectionRunner:
@@ -18,3 +19,11 @@ def runner_of(connection: Connection) -> ConnectionRunner:
 def parts_of(server: Server) -> ServerParts:
     """Return the parts of a server."""
     return server._parts
+
+
+def in_use(handler: StreamRequestHandler) -> dict[str, int]:
+    """Return the sizes of the tables of one connection's stream requests, without the empty ones."""
+    stages = handler._stages
+    tables = {"stages": len(stages), "links": len(stages._links), "reads": handler._reads, "waits": handler._waits}
+    sizes = {name: table if isinstance(table, int) else len(table) for name, table in tables.items()}
+    return {name: size for name, size in sizes.items() if size}

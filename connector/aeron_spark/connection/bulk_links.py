@@ -47,6 +47,10 @@ ALIVE: Final = bytes([BulkFrameKind.ALIVE])
 CLOSE: Final = bytes([BulkFrameKind.CLOSE])
 
 
+def _do_nothing() -> None:
+    pass
+
+
 class BulkLink:
     """One end of a bulk link. ``number`` is the same at both ends.
 
@@ -69,6 +73,8 @@ class BulkLink:
         self.is_open_sent = False
         """Whether Aeron has taken this end's OPEN."""
         self.watch = watch
+        self.when_received: Callable[[], object] = _do_nothing
+        """Called, on any thread, when a message has arrived, and when it was closed. It must not wait."""
         self._owner = owner
         self._begins = begins
         self._send_lock = threading.Lock()
@@ -289,6 +295,7 @@ class BulkLink:
                 self._owner.schedule_removal(self)
             self._changed.notify_all()
         self.link.stop_waiting()
+        self.when_received()
 
     def close_publication(self) -> None:
         """Close the publication when no thread offers on it; offers do not wait after :meth:`end`."""
@@ -318,6 +325,7 @@ class BulkLink:
             if pauses:
                 self._owner.pause(self.link.token)
             self._changed.notify()
+        self.when_received()
 
     def _await_permission(self, timeout_s: float) -> float:
         """Wait until the endpoint lets this end send; return when sending must end, in monotonic seconds.

@@ -39,18 +39,15 @@ def fill_at_once(stage: Stage, items: bytes, rows: int, crc: int) -> None:
 
 
 class IncomingStage:
-    """A stage of ``stream`` that messages with the number ``request`` fill over the bulk link ``link``. Thread-safe.
+    """A stage of ``stream`` that messages fill over a bulk link. Thread-safe.
 
     ``condition`` makes the condition variable on which :meth:`finish` waits.
     """
 
     def __init__(
-        self, stream: Stream, stage: Stage, link: int, request: int,
-        condition: Callable[[], threading.Condition] = threading.Condition,
-    ) -> None:  # fmt: skip
+        self, stream: Stream, stage: Stage, condition: Callable[[], threading.Condition] = threading.Condition
+    ) -> None:
         self.stage = stage
-        self.link = link
-        self.request = request
         self._stream = stream
         self._changed = condition()
         self._bytes = 0
@@ -91,7 +88,7 @@ class IncomingStage:
         with self._changed:
             if not self.stage.is_finished:
                 self._error = self._error or error
-                self.stage.discard()
+                self.stage.discard(self._error)
             self._changed.notify_all()
 
     def finish(self, size: int, timeout_s: float) -> StageRef:
@@ -119,7 +116,7 @@ class IncomingStage:
                 return self.stage.finish()
             except AeronSparkError as error:
                 self._error = error
-                self.stage.discard()
+                self.stage.discard(error)
                 raise
 
     def publish_ahead(self) -> None:

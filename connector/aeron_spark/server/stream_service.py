@@ -1,12 +1,11 @@
 """The stream service of a server: executes clients' requests to the store, and transfers rows over bulk links.
 
 A worker thread executes each request. A wait for commits has no thread: its response is a future. A separate thread
-sends the rows of each read, and one receives the stages of each bulk link: a slow client delays only itself.
+sends the rows of each read. The messages of stages are received in turns, which wait for nothing.
 """
 
 from __future__ import annotations
 
-import copy
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -27,12 +26,12 @@ from aeron_spark.errors import (
     OptionError,
     RefusedError,
     TransportError,
-    WaitTimeout,
     encode_error,
 )
 from aeron_spark.options import ServerOptions
 from aeron_spark.protocol.grants import Grant
 from aeron_spark.server.incoming_stage import IncomingStage, fill_at_once
+from aeron_spark.server.incoming_stages import IncomingStages
 from aeron_spark.server.observer import ServerObserver
 from aeron_spark.server.running_commits import RunningCommits
 from aeron_spark.server.stream_access import StreamAccess
@@ -48,12 +47,11 @@ from aeron_spark.waiting import fail, map_future
 from aeron_spark.wire import stream_admin_rpc as admin_rpc
 from aeron_spark.wire import stream_rpc as rpc
 
-MAX_TRANSFERS: Final = 512  # of all clients: reads, and bulk links that receive stages; further ones wait for a thread
+MAX_TRANSFERS: Final = 512  # of all clients; further ones wait for a thread
 SEND_TIMEOUT_S: Final = 600.0  # a reader that takes no message for so long is abandoned
-POLL_INTERVAL_S: Final = 1.0  # between two checks whether a stage still needs messages
+FAILURE_TIMEOUT_S: Final = 1.0  # for the message that says why a read failed
 MAX_WAIT_S: Final = 20.0  # of one request; it occupies a worker thread, except a wait for commits
 MAX_WAITS: Final = 256  # of a connection, for commits
-MAX_FAILED_STAGES: Final = 256  # of a connection: stages whose errors are stored for repeated requests
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +147,11 @@ class StreamService:
                 reason="draining",
             )
 
+    def submit(self, work: Callable[[], object]) -> None:
+        """Run the work of a transfer on a thread; drop it after ``close``."""
+        with suppress(RuntimeError):
+            self.pool.submit(work)
+
     def close(self) -> None:
         """Start no further transfers. Running transfers end with their bulk links."""
         self.pool.shutdown(wait=False, cancel_futures=True)
@@ -166,9 +169,7 @@ class StreamRequestHandler:
         )
         self._lock = threading.Lock()
         self._reads: dict[int, int] = {}  # by bulk link: request number of the running read
-        self._stages: dict[str, IncomingStage] = {}  # by id: stages that are not finished
-        self._failed: dict[str, AeronSparkError] = {}  # by id: errors of stages that could not be finished
-        self._receiving: set[int] = set()  # bulk links from which a thread receives messages
+        self._stages = IncomingStages(lambda work: service.submit(work), service.deadlines)
         self._waits: dict[Future[bool], str] = {}  # waits for commits, with the names of their streams
 
     def handle(self, data: bytes) -> bytes | Future[bytes]:
@@ -241,26 +242,24 @@ class StreamRequestHandler:
     def apply_grant(self) -> None:
         """End the waits and stages that the client's present grant does not cover. Reads check the grant themselves."""
         with self._lock:
-            waits, stages = dict(self._waits), list(self._stages.items())
+            waits = dict(self._waits)
         for waiting, name in waits.items():
             error = self._access.refusal(name, "read")
             if error is not None:
                 fail(waiting, error)
-        for stage_id, incoming in stages:
+        for incoming in self._stages.all():
             error = self._access.refusal(incoming.stream_name, "write")
             if error is not None:
                 incoming.fail(error)
-                self._forget(stage_id, error)
 
     def revoke(self, error: AeronSparkError) -> None:
         """End the client's waits and stages, and the leases of its key."""
         with self._lock:
-            waits, stages = list(self._waits), list(self._stages.items())
+            waits = list(self._waits)
         for waiting in waits:
             fail(waiting, error)
-        for stage_id, incoming in stages:
+        for incoming in self._stages.all():
             incoming.fail(error)
-            self._forget(stage_id, error)
         self._service.end_leases(self._access.owner)
 
     def _stream_to_write(self, name: str, writer: str) -> Stream:
@@ -369,39 +368,22 @@ class StreamRequestHandler:
             stage_id = self._stage_at_once(stream, request, partition)
         else:
             link = self._service.bulk_links.of(self._connection, request.link)
-            stage_id = self._opened_stage(request) or self._new_stage(stream, request, partition, link)
+            most = self._service.limits.stages_of_connection
+            stage_id = self._stages.open(
+                link, request.request, most, lambda: self._new_stage(stream, request, partition)
+            )
         return rpc.StageOpened(stage_id, partition, definition.partitions, limit)
 
-    def _opened_stage(self, request: rpc.OpenStage) -> str:
-        """Return the id of the stage that this request opened when it was sent before; "" if it is new."""
-        with self._lock:
-            for one in self._stages.values():
-                if (one.link, one.request) == (request.link, request.request):
-                    return one.stage.id
-        return ""
-
-    def _new_stage(self, stream: Stream, request: rpc.OpenStage, partition: int, link: BulkLink) -> str:
-        """Open a stage and receive its rows; return its id, or "" if the transaction is committed already."""
-        if len(self._stages) >= self._service.limits.stages_of_connection:
-            raise RefusedError(
-                f"your connection has {len(self._stages)} stages that are not finished, which is the limit",
-                remedy="Finish or abort some of them.",
-                reason="stage-full",
-            )
+    def _new_stage(self, stream: Stream, request: rpc.OpenStage, partition: int) -> IncomingStage | None:
+        """Open a stage that a bulk link fills, or return None if the transaction is committed already."""
         stage = self._opened_in(stream, request, partition)
-        if stage is None:
-            return ""
-        incoming = IncomingStage(stream, stage, request.link, request.request, self._service.condition)
-        with self._lock:
-            self._stages[stage.id] = incoming
-            start = request.link not in self._receiving
-            self._receiving.add(request.link)
-        if start:
-            self._service.pool.submit(self._receive, link)
-        return stage.id
+        return None if stage is None else IncomingStage(stream, stage, self._service.condition)
 
     def _stage_at_once(self, stream: Stream, request: rpc.OpenStage, partition: int) -> str:
-        """Open and finish a stage with the rows of the request; return its id, or "" as :meth:`_new_stage`."""
+        """Open and finish a stage with the rows of the request; return its id.
+
+        Returns "" if the transaction is committed already.
+        """
         stage = self._opened_in(stream, request, partition)
         if stage is None:
             return ""
@@ -434,21 +416,12 @@ class StreamRequestHandler:
         Raises WaitTimeout if the bytes have not arrived in time.
         """
         stream = self._access.stream(request.stream, "write")
-        with self._lock:
-            incoming, failure = self._stages.get(request.stage), self._failed.get(request.stage)
-        if failure is not None:
-            raise copy.copy(failure)
+        incoming = self._stages.get(request.stage)
         if incoming is None:
             ref = _finished_stage(stream, request.stage)
         else:
-            try:
-                ref = incoming.finish(request.size, min(request.seconds, MAX_WAIT_S))
-            except WaitTimeout:
-                raise
-            except AeronSparkError as error:
-                self._forget(request.stage, error)
-                raise
-            self._forget(request.stage)
+            ref = incoming.finish(request.size, min(request.seconds, MAX_WAIT_S))
+            self._stages.forget(incoming)
         return rpc.StageFinished(ref.rows, ref.bytes, ref.crc)
 
     def _commit(self, request: rpc.CommitTransaction) -> rpc.Committed:
@@ -496,30 +469,6 @@ class StreamRequestHandler:
             )
         )  # fmt: skip
 
-    def _receive(self, link: BulkLink) -> None:
-        """Receive messages for the stages of a bulk link until all are finished or the link is closed."""
-        while True:
-            with self._lock:
-                filling = {one.request: one for one in self._stages.values() if one.link == link.number}
-                if not filling or link.closed:
-                    self._receiving.discard(link.number)
-                    break
-            try:
-                data = link.receive(POLL_INTERVAL_S)
-                message = None if data is None else rpc.decode_bulk_message(data)
-            except AeronSparkError as error:
-                for incoming in filling.values():
-                    incoming.fail(error)
-                continue
-            if message is None:
-                continue
-            with self._lock:
-                found = next((one for one in self._stages.values() if one.request == message.request), None)
-            if found is not None and found.append(message):
-                self._service.pool.submit(found.publish_ahead)
-        for incoming in filling.values():
-            incoming.fail(TransportError(f"{link.label} ended", remedy="Stage the rows again."))
-
     def _send(self, stream: Stream, partition: int, start: int, end: int, link: BulkLink, request: int) -> None:
         try:
             next_position = start
@@ -550,18 +499,9 @@ class StreamRequestHandler:
             return
         head = rpc.encode_bulk_head(request, rpc.BulkMessageKind.FAILED, 0)
         try:
-            link.send(head, encode_error(error), timeout=POLL_INTERVAL_S)
+            link.send(head, encode_error(error), timeout=FAILURE_TIMEOUT_S)
         except AeronSparkError:
             link.close()
-
-    def _forget(self, stage_id: str, error: AeronSparkError | None = None) -> None:
-        """Remove a stage that is finished or failed; store its error for repeated requests."""
-        with self._lock:
-            self._stages.pop(stage_id, None)
-            if error is not None:
-                self._failed[stage_id] = error
-                while len(self._failed) > MAX_FAILED_STAGES:
-                    del self._failed[next(iter(self._failed))]
 
 
 def _encode(response: Callable[[], admin_rpc.Response]) -> bytes:

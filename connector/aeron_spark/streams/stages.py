@@ -19,7 +19,14 @@ import pyarrow as pa
 
 from aeron_spark.aeron.checksum import crc32
 from aeron_spark.disk import sync_folder, write_at, write_failed
-from aeron_spark.errors import DataFormatError, EndedError, RefusedError, TransportError, UsageError
+from aeron_spark.errors import (
+    AeronSparkError,
+    DataFormatError,
+    EndedError,
+    RefusedError,
+    TransportError,
+    UsageError,
+)
 from aeron_spark.streams.inline_stages import CommittableRows
 from aeron_spark.streams.stage_files import (
     Description,
@@ -61,6 +68,7 @@ class Stage:
         self._descriptor = -1
         # Without the lock, a thread could write to a descriptor that another thread has closed, and the system reused.
         self._lock = threading.RLock()
+        self._on_removed: Callable[[AeronSparkError], object] | None = None
 
     @property
     def id(self) -> str:
@@ -99,16 +107,16 @@ class Stage:
         assert self._crc is not None, "a stage without a checksum is one of an earlier process, and finished"
         try:
             self.share.reserve(len(view))
-        except RefusedError:
-            self.discard()
+        except RefusedError as error:
+            self.discard(error)
             raise
         self.bytes += len(view)
         try:
             write_at(self._descriptor, view, self.begin + self.bytes - len(view))
         except OSError as error:
-            path = self.path
-            self.discard()
-            raise write_failed(path, error) from error
+            failed = write_failed(self.path, error)
+            self.discard(failed)
+            raise failed from error
         self._crc = crc32(view, self._crc)
         self.used_at = now
 
@@ -130,12 +138,13 @@ class Stage:
             os.ftruncate(self._descriptor, self.begin + self.bytes)  # a reused file may be longer
             self.rows = check_items(path, self.begin, self._owner.max_value_bytes)
             self._owner.finish_file(self._descriptor, path)
-        except (DataFormatError, TransportError):
-            self.discard()
+        except (DataFormatError, TransportError) as error:
+            self.discard(error)
             raise
         except OSError as error:
-            self.discard()
-            raise write_failed(path, error) from error
+            failed = write_failed(path, error)
+            self.discard(failed)
+            raise failed from error
         self.is_finished = True
         self.close()
 
@@ -152,11 +161,27 @@ class Stage:
                 raise EndedError(f"stage {self.id} was removed", remedy=ANOTHER_STAGE)
             return StageItems(self.path, self.begin, self.bytes)
 
-    def discard(self) -> None:
-        """Remove the file, and release its space. Does nothing for a removed stage."""
+    def watch(self, on_removed: Callable[[AeronSparkError], object] | None) -> None:
+        """Call ``on_removed`` with the reason when the stage is removed, or now if it was; None: do not call it.
+
+        It is called under the locks of the stream and of the stage, and must take neither.
+        """
+        with self._lock:
+            self._on_removed = on_removed
+            if self.id not in self._owner:
+                self.removed(None)
+
+    def removed(self, error: AeronSparkError | None) -> None:
+        """Tell the watcher that the stage was removed because of ``error``. ``Stages`` calls this, once."""
+        on_removed, self._on_removed = self._on_removed, None
+        if on_removed is not None:
+            on_removed(error or EndedError(f"stage {self.id} was removed", remedy=ANOTHER_STAGE))
+
+    def discard(self, error: AeronSparkError | None = None) -> None:
+        """Remove the file because of ``error``, and release its space. Does nothing for a removed stage."""
         with self._lock:
             self.close()
-            self._owner.remove(self)
+            self._owner.remove(self, error)
 
     def release(self) -> None:
         """Remove the stage, and let a later stage overwrite its file. No reader may have the file open."""
@@ -316,6 +341,7 @@ class Stages:
         for stage in stages:
             stage.close()
             stage.share.release(_cost(stage))
+            stage.removed(None)
 
     def finish_file(self, descriptor: int, path: Path) -> None:
         """Rename the file of a checked stage as finished, with fsync if ``sync``. Raises OSError."""
@@ -325,8 +351,11 @@ class Stages:
         if self._sync:
             sync_folder(self.folder)
 
-    def remove(self, stage: Stage, *, reuse: bool = False) -> None:
-        """Remove a stage and release its space; with ``reuse``, a later stage may overwrite the file."""
+    def remove(self, stage: Stage, error: AeronSparkError | None = None, *, reuse: bool = False) -> None:
+        """Remove a stage because of ``error`` and release its space.
+
+        With ``reuse``, a later stage may overwrite the file.
+        """
         with self._lock:
             if self._stages.pop(stage.id, None) is None:
                 return
@@ -336,6 +365,7 @@ class Stages:
             else:
                 stage.path.unlink(missing_ok=True)
         stage.share.release(_cost(stage))
+        stage.removed(error)
 
     def _load(self, path: Path, now: float) -> None:
         """Load the stage of an earlier process, or remove its file if it is unfinished or damaged."""

@@ -40,6 +40,7 @@ from aeron_spark.streams.recordings import Recordings
 from aeron_spark.streams.store import StreamStore
 from aeron_spark.wire.stream_admin_rpc import Request
 from aeron_spark.wire.stream_rpc import METHOD, SERVICE, CommitTransaction, decode_request, encode_response, failure_of
+from tests.internals import in_use
 from tests.unit.stream_client.faults import Done, Fault, Outage
 from tests.unit.stream_client.recorded import ADDRESS, Kept, MemoryArchive, messages_of, stand_in
 
@@ -68,10 +69,6 @@ class Killed(BaseException):
     """The server's process was killed during an operation."""
 
 
-class Blocked(BaseException):
-    """A job waits for a message that has not arrived."""
-
-
 @dataclass
 class MemoryBulkLink:
     """Both ends of a bulk link: messages of the writer wait in it for the server."""
@@ -81,6 +78,7 @@ class MemoryBulkLink:
     closed: bool = False
     waiting: deque[bytes] = field(default_factory=deque)
     closes_at: float = math.inf
+    when_received: Callable[[], object] = lambda: None
     room = ROOM
     label = "a bulk link of the test"
 
@@ -90,10 +88,15 @@ class MemoryBulkLink:
     def send_from(self, memory: memoryview, *, timeout: float) -> None:
         self.session.world.carry_bulk_message(self, bytes(memory[1:]), timeout)
 
-    def receive(self, timeout: float) -> memoryview:
+    def receive(self, timeout: float) -> memoryview | None:
         if not self.waiting:
-            raise Blocked
+            self.check()
+            return None
         return memoryview(self.waiting.popleft())
+
+    def check(self) -> None:
+        if self.closed:
+            raise EndedError(f"{self.label} is closed")
 
     def close(self) -> None:
         if not self.closed:
@@ -131,6 +134,11 @@ class Session:
             self.world.resume_link(bulk_link)
 
 
+def remains_of(session: Session | None) -> dict[str, int]:
+    """Return how much the server keeps for a connection, of each kind that it keeps."""
+    return {} if session is None or session.service is None else in_use(session.service)
+
+
 class MemoryBulkLinks:
     """The server's table of bulk links."""
 
@@ -142,27 +150,10 @@ class MemoryBulkLinks:
 
 
 class Jobs:
-    """The server's thread pool: a job runs at once, and is repeated when a message arrives that it waits for."""
+    """The server's thread pool: a job runs at once."""
 
-    def __init__(self) -> None:
-        self.blocked: dict[int, Callable[[], None]] = {}  # by the number of the bulk link
-
-    def submit(self, job: Callable[..., None], *given: Any) -> None:
-        if given and isinstance(given[0], MemoryBulkLink):
-            bulk_link = given[0]
-            self.blocked[bulk_link.number] = lambda: job(bulk_link)
-            self.resume(bulk_link)
-        else:
-            job(*given)
-
-    def resume(self, bulk_link: MemoryBulkLink) -> None:
-        job = self.blocked.pop(bulk_link.number, None)
-        if job is None:
-            return
-        try:
-            job()
-        except Blocked:
-            self.blocked[bulk_link.number] = job
+    def submit(self, job: Callable[[], object]) -> None:
+        job()
 
     def shutdown(self, **_: object) -> None:
         pass
@@ -179,7 +170,7 @@ class ServerProcess:
         links: Any = MemoryBulkLinks()
         self.service = StreamService(lambda: self.store, links, lambda _: EVERYTHING, self.deadlines)
         self.service.close()
-        self.service.pool = self.jobs = Jobs()  # type: ignore[assignment]
+        self.service.pool = Jobs()  # type: ignore[assignment]
         self.service.condition = lambda: _Condition(world)
         self.delayed: list[
             tuple[int, Callable[[], object]]
@@ -250,11 +241,19 @@ class World:
         return self._random_calls
 
     def close(self) -> None:
-        """End the server and remove its folders."""
-        if self.server is not None:
-            self.server.end(self.archive)
+        """End the connection and the server, check that nothing of them remains, and remove the server's folders."""
+        session, server = self.session, self.server
+        self._next.clear()
+        self._stopped_until = 0.0
+        self._run_sleeping()
+        self._disconnect()
+        remains = remains_of(session)
+        if server is not None:
+            remains |= {"commits": len(server.service.commits), "waits": len(server.deadlines)}
+            server.end(self.archive)
         for folder in (self.folder, *self.folder.parent.glob(f"{self.folder.name}-*")):
             shutil.rmtree(folder, ignore_errors=True)
+        assert not any(remains.values()), f"the server keeps {remains} after the end of the connection"
 
     def end_faults(self) -> None:
         """Remove all faults, start the server if it does not run, and deliver all delayed requests."""
@@ -406,14 +405,13 @@ class World:
         self.resume_link(bulk_link)
 
     def resume_link(self, bulk_link: MemoryBulkLink) -> None:
-        """Run the job that waits for a message on the bulk link, or for its end."""
-        server = self.server
-        if server is None:
+        """Have the server receive what waits on the bulk link, or notice its end."""
+        if self.server is None:
             return
         if self.time.now < self._stopped_until:
-            self._sleeping.append(lambda: server.jobs.resume(bulk_link))
+            self._sleeping.append(bulk_link.when_received)
         else:
-            server.jobs.resume(bulk_link)
+            bulk_link.when_received()
 
     # The server
 
