@@ -24,6 +24,5 @@ def parts_of(server: Server) -> ServerParts:
 def in_use(handler: StreamRequestHandler) -> dict[str, int]:
     """Return the sizes of the tables of one connection's stream requests, without the empty ones."""
     stages = handler._stages
-    tables = {"stages": len(stages), "links": len(stages._links), "reads": handler._reads, "waits": handler._waits}
-    sizes = {name: table if isinstance(table, int) else len(table) for name, table in tables.items()}
-    return {name: size for name, size in sizes.items() if size}
+    tables = {"stages": stages, "links": stages._links, "reads": handler._reads, "waits": handler._waits}
+    return {name: len(table) for name, table in tables.items() if len(table)}

@@ -140,6 +140,27 @@ class BulkLink:
             if not self.link.send([memory], now):
                 self._await_taken(end, timeout)
 
+    def offer_from(self, memory: memoryview, *, timeout: float) -> bool:
+        """Send ``memory`` as :meth:`send_from` does, if there is room within ``timeout`` seconds; return whether.
+
+        A message that Aeron does not take at once is sent later: the last one when :meth:`has_room` is true.
+        """
+        with self._send_lock:
+            if not self._has_room(timeout):
+                return False
+            memory[:1] = DATA
+            now = self.connection.traffic.bulk_active_at = time.monotonic()
+            self.link.send([memory], now)
+        return True
+
+    def has_room(self, *, timeout: float) -> bool:
+        """Wait for at most ``timeout`` seconds until Aeron has taken all messages; return whether it has.
+
+        Returns False also while the endpoint sends no data for now. Raises the error that closed the bulk link.
+        """
+        with self._send_lock:
+            return self._has_room(timeout)
+
     def receive(self, timeout: float) -> memoryview | None:
         """Return the next message; None if none arrives within ``timeout`` seconds.
 
@@ -343,6 +364,10 @@ class BulkLink:
                     remedy="Send less, or raise the limit (bytesOut, or bytes-out= in the line of the key).",
                 )
         return end
+
+    def _has_room(self, timeout_s: float) -> bool:
+        self.check()
+        return not self._is_sending_held and self.link.retry(time.monotonic(), timeout_s)
 
     def _await_taken(self, end: float, timeout_s: float) -> None:
         """Offer the waiting frame until Aeron takes it. Raises WaitTimeout at ``end`` (monotonic seconds)."""

@@ -131,6 +131,8 @@ class Runtime:
         """Call the endpoint's listeners of a message; return whether it has any."""
         self.listener_pool: Final = ThreadPoolExecutor(MAX_LISTENER_THREADS, thread_name_prefix=f"{name}-listener")
         self.worker_pool: Final = FairPool(settings.workers, settings.workers_per_connection, f"{name}-worker")
+        self.pools: Final = [self.worker_pool]
+        """The pools whose ``tick`` the event loop calls. Add others before the start."""
         self.bulk_links: Final = BulkLinks(self)
         self.deadlines: Final = Deadlines(lambda: self.inbox.wake())
         self.loop: Final = EventLoop(
@@ -405,7 +407,7 @@ class Runtime:
         if (
             self._touched
             or not self._runner.is_idle
-            or self.worker_pool.has_waiting
+            or any(pool.has_waiting for pool in self.pools)
             or self.deadlines.is_due(next_tick)
         ):
             return False
@@ -432,6 +434,7 @@ class Runtime:
                     self._touched.add(connection)
             except AeronSparkError as error:
                 self._runner.session_failed(connection, error, now)
-        self.worker_pool.tick()
+        for pool in self.pools:
+            pool.tick()
         self.deadlines.expire(now)
         self._runner.run_due(now)

@@ -98,6 +98,7 @@ class ServerParts:
             lambda: self.streams, self._runtime.bulk_links, self.message_server.grant_of, self._runtime.deadlines,
             StreamLimits.of(parsed), self.disk_reserve.refusal, self.message_server.facts,
         )  # fmt: skip
+        self._runtime.pools.append(self._stream_service.pool)
         self.message_server.add_service(self._stream_service)
         self.message_server.observe_grants(self._stream_service)
         self._clients_watcher: Final = ClientsWatcher(clients, self.message_server.apply_grants, self._runtime.report)

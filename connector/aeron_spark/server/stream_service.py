@@ -1,23 +1,25 @@
 """The stream service of a server: executes clients' requests to the store, and transfers rows over bulk links.
 
-A worker thread executes each request. A wait for commits has no thread: its response is a future. A separate thread
-sends the rows of each read. The messages of stages are received in turns, which wait for nothing.
+A worker thread executes each request. A wait for commits has no thread: its response is a future. Transfers, which send
+the rows of reads and receive those of stages, take turns on threads that the clients' keys share. A turn does not wait
+for its client: a slow client delays only itself.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 from weakref import WeakValueDictionary
 
-from aeron_spark.connection.bulk_links import BulkLink, BulkLinks
+from aeron_spark.connection.bulk_links import BulkLinks
 from aeron_spark.connection.call_observer import note_failure
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.deadlines import Deadlines
+from aeron_spark.connection.fair_pool import FairPool
 from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.errors import (
     REFUSALS,
@@ -25,14 +27,13 @@ from aeron_spark.errors import (
     EndedError,
     OptionError,
     RefusedError,
-    TransportError,
-    encode_error,
 )
 from aeron_spark.options import ServerOptions
 from aeron_spark.protocol.grants import Grant
 from aeron_spark.server.incoming_stage import IncomingStage, fill_at_once
 from aeron_spark.server.incoming_stages import IncomingStages
 from aeron_spark.server.observer import ServerObserver
+from aeron_spark.server.outgoing_reads import OutgoingReads
 from aeron_spark.server.running_commits import RunningCommits
 from aeron_spark.server.stream_access import StreamAccess
 from aeron_spark.server.stream_administration import StreamAdministration
@@ -47,9 +48,8 @@ from aeron_spark.waiting import fail, map_future
 from aeron_spark.wire import stream_admin_rpc as admin_rpc
 from aeron_spark.wire import stream_rpc as rpc
 
-MAX_TRANSFERS: Final = 512  # of all clients; further ones wait for a thread
-SEND_TIMEOUT_S: Final = 600.0  # a reader that takes no message for so long is abandoned
-FAILURE_TIMEOUT_S: Final = 1.0  # for the message that says why a read failed
+TRANSFER_THREADS: Final = 64  # of all clients
+TRANSFER_THREADS_PER_KEY: Final = 16
 MAX_WAIT_S: Final = 20.0  # of one request; it occupies a worker thread, except a wait for commits
 MAX_WAITS: Final = 256  # of a connection, for commits
 
@@ -89,7 +89,8 @@ class StreamService:
         self.bulk_links = bulk_links
         self.grant_of = grant_of
         self.deadlines = deadlines
-        self.pool: Executor = ThreadPoolExecutor(MAX_TRANSFERS, thread_name_prefix="aeron-spark-transfer")
+        self.pool = FairPool(TRANSFER_THREADS, TRANSFER_THREADS_PER_KEY, "aeron-spark-transfer")
+        """The threads of transfers. The event loop calls its ``tick``."""
         self.commits = RunningCommits(check_new=self.check_draining)
         self.is_draining = False
         """Whether transactions, stages and commits that have not begun are refused: the server is about to end."""
@@ -147,14 +148,14 @@ class StreamService:
                 reason="draining",
             )
 
-    def submit(self, work: Callable[[], object]) -> None:
-        """Run the work of a transfer on a thread; drop it after ``close``."""
+    def submit(self, key: str, work: Callable[[], object]) -> None:
+        """Run the work of a transfer on a thread, when it is the turn of the client's key; drop it after ``close``."""
         with suppress(RuntimeError):
-            self.pool.submit(work)
+            self.pool.submit(key, work)
 
     def close(self) -> None:
         """Start no further transfers. Running transfers end with their bulk links."""
-        self.pool.shutdown(wait=False, cancel_futures=True)
+        self.pool.shutdown()
 
 
 class StreamRequestHandler:
@@ -168,9 +169,12 @@ class StreamRequestHandler:
             self._access, service.store, service.check_write, lambda: service.limits.partitions
         )
         self._lock = threading.Lock()
-        self._reads: dict[int, int] = {}  # by bulk link: request number of the running read
-        self._stages = IncomingStages(lambda work: service.submit(work), service.deadlines)
+        self._reads = OutgoingReads(self._submit, service.deadlines)
+        self._stages = IncomingStages(self._submit, service.deadlines)
         self._waits: dict[Future[bool], str] = {}  # waits for commits, with the names of their streams
+
+    def _submit(self, work: Callable[[], object]) -> None:
+        self._service.submit(self._access.owner, work)
 
     def handle(self, data: bytes) -> bytes | Future[bytes]:
         """Execute an encoded request, and return the encoded response, or the future of it.
@@ -320,17 +324,18 @@ class StreamRequestHandler:
         if request.epoch is not None:
             stream.check_epoch(request.partition, request.epoch, request.position)
         link = self._service.bulk_links.of(self._connection, request.link)
-        with self._lock:
-            self._reads[request.link] = request.request
-        self._service.pool.submit(
-            self._send, stream, request.partition, request.start, request.end, link, request.request
-        )
+
+        def sent(size: int) -> None:
+            name = stream.definition.name
+            self._access.check(name, "read")
+            self._access.note_use(name)
+            self._service.observer.read(name, size)
+
+        self._reads.start(stream, request, link, sent)
         return admin_rpc.Done()
 
     def _stop_read(self, request: rpc.StopRead) -> admin_rpc.Done:
-        with self._lock:
-            if self._reads.get(request.link) == request.request:
-                del self._reads[request.link]
+        self._reads.stop(request)
         return admin_rpc.Done()
 
     def _last_transaction(self, request: rpc.LastTransaction) -> rpc.LastCommitted:
@@ -468,40 +473,6 @@ class StreamRequestHandler:
                 seconds=min(request.seconds, MAX_WAIT_S), token=request.token,
             )
         )  # fmt: skip
-
-    def _send(self, stream: Stream, partition: int, start: int, end: int, link: BulkLink, request: int) -> None:
-        try:
-            next_position = start
-            room = link.room - rpc.BULK_HEAD.size
-            # one message: rows are read into it and sent from it
-            memory = memoryview(bytearray(rpc.PAYLOAD_OFFSET + room))
-            for position, data in stream.blocks(partition, start, end, room, memory[rpc.PAYLOAD_OFFSET :]):
-                if self._reads.get(link.number) != request:
-                    return
-                self._access.check(stream.definition.name, "read")
-                self._access.note_use(stream.definition.name)
-                memory[rpc.PAYLOAD_OFFSET - rpc.BULK_HEAD.size : rpc.PAYLOAD_OFFSET] = rpc.encode_bulk_head(
-                    request, rpc.BulkMessageKind.LOG, position
-                )
-                link.send_from(memory[: rpc.PAYLOAD_OFFSET + len(data)], timeout=SEND_TIMEOUT_S)
-                next_position = position + len(data)
-                self._service.observer.read(stream.definition.name, len(data))
-            link.send(rpc.encode_bulk_head(request, rpc.BulkMessageKind.END, next_position), timeout=SEND_TIMEOUT_S)
-        except AeronSparkError as error:
-            self._send_failure(link, request, error)
-        except Exception as error:  # such as a disk error: goes to the client, and other transfers continue
-            self._send_failure(
-                link, request, TransportError(f"reading failed: {error!r}", remedy="Check the server's disk and log.")
-            )
-
-    def _send_failure(self, link: BulkLink, request: int, error: AeronSparkError) -> None:
-        if link.closed:
-            return
-        head = rpc.encode_bulk_head(request, rpc.BulkMessageKind.FAILED, 0)
-        try:
-            link.send(head, encode_error(error), timeout=FAILURE_TIMEOUT_S)
-        except AeronSparkError:
-            link.close()
 
 
 def _encode(response: Callable[[], admin_rpc.Response]) -> bytes:

@@ -42,7 +42,7 @@ def publish_results(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def open_incoming(stream: Stream) -> IncomingStage:
-    return IncomingStage(stream, stream.open_stage("w", "r", 0, 0, 0, "raw"), 1, 1)
+    return IncomingStage(stream, stream.open_stage("w", "r", 0, 0, 0, "raw"))
 
 
 def append(incoming: IncomingStage, data: bytes, offset: int = 0, size: int = MIB // 2) -> tuple[int, int]:

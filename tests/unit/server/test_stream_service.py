@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from aeron_spark.connection.call_observer import take_noted_failure
+from aeron_spark.connection.deadlines import Deadlines
 from aeron_spark.connection.owner import PeerInfo
 from aeron_spark.errors import DataFormatError, OptionError, RefusedError
 from aeron_spark.protocol.grants import EVERYTHING, STREAM_ACTIONS, Grant, StreamGrant
@@ -137,6 +138,7 @@ class Service:
         self.is_draining = False
         self.commits = RunningCommits()
         self.observer = ServerObserver()
+        self.deadlines = Deadlines(lambda: None)
         self._grant = grant
         self._store = Store()
 

@@ -152,7 +152,7 @@ class MemoryBulkLinks:
 class Jobs:
     """The server's thread pool: a job runs at once."""
 
-    def submit(self, job: Callable[[], object]) -> None:
+    def submit(self, key: str, job: Callable[[], object]) -> None:
         job()
 
     def shutdown(self, **_: object) -> None:
