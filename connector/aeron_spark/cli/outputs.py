@@ -16,6 +16,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Protocol, cast
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
@@ -26,6 +27,9 @@ from aeron_spark.errors import DataFormatError, OptionError
 from aeron_spark.wire.arrow import conform
 
 VALUE: Final = "value"
+LAST_SECOND: Final = 971_890_963_199  # of the year 32767, since 1970
+_UNITS_PER_SECOND: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+_NOT_FINITE: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +101,7 @@ class CsvOutput:
         lines = io.BytesIO()
         options = pyarrow.csv.WriteOptions(include_header=is_first)
         try:
-            pyarrow.csv.write_csv(conform(batch, self._schema), lines, options)
+            pyarrow.csv.write_csv(_with_plain_values(conform(batch, self._schema)), lines, options)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise DataFormatError(
                 f"CSV cannot represent these columns: {error}", remedy="Write JSON lines, Parquet or Arrow."
@@ -172,7 +176,56 @@ def _with_times_as_text(batch: pa.RecordBatch) -> pa.RecordBatch:
     for index, field in enumerate(batch.schema):
         if pa.types.is_temporal(field.type) and not pa.types.is_interval(field.type):
             batch = batch.set_column(index, field.name, _as_text(batch.column(index)))
+        elif pa.types.is_nested(field.type):
+            batch = batch.set_column(index, field.name, _with_late_years(batch.column(index)))
     return batch
+
+
+def _with_plain_values(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the batch with texts in place of what Arrow's CSV has wrong: late years, and 0E-8 for a decimal zero."""
+    for index, field in enumerate(batch.schema):
+        column = batch.column(index)
+        if pa.types.is_decimal(field.type):
+            texts = [None if one is None else f"{one:f}" for one in column.to_pylist()]
+            column = pa.array(texts, pa.string())
+        else:
+            column = _with_late_years(column)
+        batch = batch.set_column(index, field.name, column)
+    return batch
+
+
+def _with_late_years(column: pa.Array[Any]) -> pa.Array[Any]:
+    """Return the column, also a nested one, with texts for timestamps if it has some in late years."""
+    kind: Any = column.type
+    if pa.types.is_timestamp(kind):
+        return _timestamps_as_text(column) if _has_late_years(column) else column
+    parts: Any = column
+    if pa.types.is_struct(kind) and kind.num_fields:
+        fields = [_with_late_years(one) for one in parts.flatten()]
+        names = [kind.field(index).name for index in range(kind.num_fields)]
+        return pa.StructArray.from_arrays(fields, names, mask=column.is_null())
+    if pa.types.is_list(kind):
+        lengths = pc.list_value_length(column).fill_null(0)
+        ends = np.concatenate(([0], np.cumsum(lengths.to_numpy(zero_copy_only=False))))
+        offsets = pa.array(ends, pa.int32(), mask=np.append(column.is_null().to_numpy(zero_copy_only=False), False))
+        return pa.ListArray.from_arrays(offsets, _with_late_years(parts.flatten()))
+    return column
+
+
+def _has_late_years(column: pa.Array[Any]) -> bool:
+    """Whether a timestamp is in a year that Arrow writes as another one, because it has 16 bits for years."""
+    numbers: Any = pc.min_max(column.cast(pa.int64())).as_py()
+    limit = LAST_SECOND * _UNITS_PER_SECOND[column.type.unit]
+    return any(number is not None and abs(number) > limit for number in numbers.values())
+
+
+def _timestamps_as_text(column: pa.Array[Any]) -> pa.Array[Any]:
+    """Return timestamps as Arrow writes them, "2026-11-23 18:30:00Z", in any year."""
+    zone = "" if column.type.tz is None else "Z"
+    numbers = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    texts = np.datetime_as_string(numbers.astype(f"datetime64[{column.type.unit}]"), unit=column.type.unit)
+    values = [text.replace("T", " ") + zone for text in texts.tolist()]
+    return pa.array(values, pa.string(), mask=column.is_null().to_numpy(zero_copy_only=False))
 
 
 def _as_text(column: pa.Array[Any]) -> pa.Array[Any]:
@@ -182,7 +235,7 @@ def _as_text(column: pa.Array[Any]) -> pa.Array[Any]:
         return column.cast(pa.string())
     if column.type.tz is not None:
         column = column.cast(pa.timestamp(column.type.unit, "UTC"))
-    text: Any = column.cast(pa.string())  # "2026-11-23 18:30:00Z"
+    text: Any = _timestamps_as_text(column) if _has_late_years(column) else column.cast(pa.string())
     iso_text: pa.Array[Any] = pc.replace_substring(text, " ", "T", max_replacements=1)
     return iso_text
 
@@ -204,7 +257,8 @@ def _to_json(value: Any) -> Any:
         case bytes():
             return base64.b64encode(value).decode()
         case float():
-            return value if math.isfinite(value) else None  # JSON has no infinity
+            # JSON has no such numbers; Spark writes and reads these texts.
+            return value if math.isfinite(value) else _NOT_FINITE[str(value)]
         case datetime() if value.tzinfo is not None:
             return value.astimezone(timezone.utc).replace(tzinfo=None).isoformat() + "Z"
         case datetime() | date() | time():
@@ -212,7 +266,7 @@ def _to_json(value: Any) -> Any:
         case timedelta():
             return value.total_seconds()
         case Decimal():
-            return str(value)
+            return f"{value:f}"  # str() makes 0E-8 of a zero with 8 digits
         case None | bool() | int() | str():
             return value
         case _:

@@ -111,6 +111,7 @@ class _Number(float):
         return found
 
 
+_NOT_FINITE: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}  # as Spark writes them
 _Number.__name__ = "float"  # the name in an error about a value
 _DECODER: Final = json.JSONDecoder(object_pairs_hook=_object, parse_float=_Number)
 
@@ -120,8 +121,8 @@ def _convert_of(kind: Any) -> Convert | None:
     types = pa.types
     for matches, convert in (
         (types.is_timestamp, _datetime), (types.is_date, _date), (types.is_time, _time),
-        (types.is_decimal, _decimal), (types.is_binary, _bytes), (types.is_large_binary, _bytes),
-        (types.is_binary_view, _bytes), (types.is_fixed_size_binary, _bytes),
+        (types.is_floating, _float), (types.is_decimal, _decimal), (types.is_binary, _bytes),
+        (types.is_large_binary, _bytes), (types.is_binary_view, _bytes), (types.is_fixed_size_binary, _bytes),
     ):  # fmt: skip
         if matches(kind):
             return convert
@@ -159,6 +160,10 @@ def _list(convert_element: Convert) -> Convert:
         return [convert_element(one) for one in value] if isinstance(value, list) else value
 
     return convert
+
+
+def _float(value: Any) -> Any:
+    return _NOT_FINITE.get(value, value) if isinstance(value, str) else value
 
 
 def _datetime(value: Any) -> Any:

@@ -219,7 +219,7 @@ class ColumnMapper:
                 return self._enum(name, kind, place)
             case SetType():
                 return self._set(name, kind, place)
-        return self._composite(name, kind, place)
+        return self._composite(name, kind, place, time)
 
     def _encoded(self, name: str, kind: EncodedType, place: _Place, optional: bool, time: TimeAttributes) -> Column:
         if kind.constant is not None:
@@ -229,7 +229,7 @@ class ColumnMapper:
         value = place.value(kind.primitive, kind.null_value if optional else None)
         unit = self._unit(kind, place, time)
         if unit is not None:
-            return Column(name, TIMESTAMP, Op.TIMESTAMP, (*value, unit))
+            return Column(name, TIMESTAMP, Op.TIMESTAMP, (*value, unit), (place.path,))
         is_date = self._settings.times.explicit and time.semantic_type in _DATES
         if is_date and kind.primitive in (Primitive.UINT16, Primitive.INT32):
             return Column(name, pa.date32(), Op.INTEGER, (*value, 4))
@@ -253,7 +253,7 @@ class ColumnMapper:
         if place.path in self._units:
             self.used_units.add(place.path)
             return self._units[place.path]
-        return time.unit if self._settings.times.explicit else None
+        return time.unit if self._settings.times.explicit and time.may_be_a_point else None
 
     def _enum(self, name: str, kind: EnumType, place: _Place) -> Column:
         value = place.value(kind.primitive, kind.null)
@@ -272,8 +272,8 @@ class ColumnMapper:
         bits = tuple(one.value for one in kind.choices)
         return Column(name, _list(pa.string()), Op.SET, (*value, *bits), tuple(one.name for one in kind.choices))
 
-    def _composite(self, name: str, kind: CompositeType, place: _Place) -> Column:
-        special = self._decimal(name, kind, place) or self._time(name, kind, place)
+    def _composite(self, name: str, kind: CompositeType, place: _Place, time: TimeAttributes) -> Column:
+        special = self._decimal(name, kind, place) or self._time(name, kind, place, time)
         if special is not None:
             return special
         children = []
@@ -282,8 +282,8 @@ class ColumnMapper:
                 place.level, place.offset + member.offset, max(place.since, member.since), f"{place.path}.{member.name}"
             )
             optional = isinstance(member.type, EncodedType) and member.type.optional
-            time = member.type.time if isinstance(member.type, EncodedType) else TimeAttributes()
-            children.append(self._typed(member.name, member.type, inner, optional, time))
+            of_member = member.type.time if isinstance(member.type, EncodedType | CompositeType) else TimeAttributes()
+            children.append(self._typed(member.name, member.type, inner, optional, of_member))
         return _struct(name, tuple(children), place.level, place.since)
 
     def _decimal(self, name: str, kind: CompositeType, place: _Place) -> Column | None:
@@ -304,14 +304,19 @@ class ColumnMapper:
         arrow = pa.float64() if is_double else pa.decimal128(decimals.precision, decimals.scale)
         return Column(name, arrow, Op.SCALED, numbers, (place.path,))
 
-    def _time(self, name: str, kind: CompositeType, place: _Place) -> Column | None:
-        """Return the column of a composite of ``time`` and a constant ``unit``; None if it stays a struct."""
+    def _time(self, name: str, kind: CompositeType, place: _Place, attributes: TimeAttributes) -> Column | None:
+        """Return the column of a composite of ``time`` and a constant ``unit``; None if it stays a struct.
+
+        A time that is no point in time, such as an interval, is a number of its unit.
+        """
         parts = _two_integers(kind, place, "time", "unit") if self._settings.times.explicit else None
         if parts is None:
             return None
         (time, value), (unit, _) = parts
         if time.primitive not in (Primitive.INT64, Primitive.UINT64) or unit.constant not in (0, 3, 6, 9):
             return None
+        if not (attributes.may_be_a_point and time.time.may_be_a_point):
+            return _single(name, time, value)
         return Column(name, TIMESTAMP, Op.TIMESTAMP, (*value, int(unit.constant)), (place.path,))
 
     def _constant(self, name: str, constant: Constant, kind: Type, place: _Place) -> Column:

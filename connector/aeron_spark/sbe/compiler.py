@@ -54,6 +54,7 @@ def compile_schema(root: Element, name: str) -> Schema:
     order = root.attributes.get("byteOrder", "").strip()
     if order not in _BYTE_ORDERS:
         raise root.error(f"has byteOrder={order!r}", "Use littleEndian or bigEndian.")
+    _check_versions(root, root.number("version", 0))
     types = Types([one for part in _named(root, "types") for one in part.children])
     compiler = _Messages(types)
     messages = tuple(compiler.message(element) for element in _named(root, "message"))
@@ -68,6 +69,18 @@ def compile_schema(root: Element, name: str) -> Schema:
         header=_header(types, root),
         messages=messages,
     )
+
+
+def _check_versions(element: Element, version: int) -> None:
+    """Refuse a part that is newer than the schema: a decoder would read it as null in each message."""
+    for child in element.children:
+        since = child.number("sinceVersion", 0)
+        if since > version:
+            raise child.error(
+                f"has sinceVersion={since}, but the schema has version={version}",
+                "Raise the schema's version, or lower sinceVersion.",
+            )
+        _check_versions(child, version)
 
 
 def _named(root: Element, name: str) -> Iterator[Element]:
@@ -142,7 +155,8 @@ class _Messages:
         kind = self._types.named(element.required("type"), element)
         presence = presence_of(element)
         optional = presence == "optional" or (not presence and isinstance(kind, EncodedType) and kind.optional)
-        own, of_type = time_of(element), kind.time if isinstance(kind, EncodedType) else TimeAttributes()
+        own = time_of(element)
+        of_type = kind.time if isinstance(kind, EncodedType | CompositeType) else TimeAttributes()
         constant = None
         if presence == "constant":
             constant = self._constant(element, kind)

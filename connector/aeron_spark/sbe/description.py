@@ -13,6 +13,7 @@ from aeron_spark.sbe.model import (
     CompositeType,
     Data,
     EncodedType,
+    EnumType,
     Field,
     Group,
     Primitive,
@@ -121,7 +122,9 @@ def _remark(field: Field, path: str) -> str:
     kind = field.type
     if isinstance(kind, EncodedType) and "Time" in field.time.semantic_type and field.time.unit is None:
         is_long = kind.primitive in (Primitive.INT64, Primitive.UINT64) and kind.length == 1
-        return f"{field.time.semantic_type} without a unit: set one, such as sbeTimes={path}:us" if is_long else ""
+        if not is_long or not field.time.may_be_a_point:
+            return ""
+        return f"{field.time.semantic_type} without a unit: set the sender's, such as sbeTimes={path}:ns"
     if isinstance(kind, CompositeType):
         exponent, unit = kind.member("exponent"), kind.member("unit")
         if exponent is not None and kind.member("mantissa") is not None and exponent.type.size:
@@ -132,6 +135,10 @@ def _remark(field: Field, path: str) -> str:
 
 
 def _remark_of(kind: Type) -> str:
+    if isinstance(kind, EnumType):
+        hidden = [value.name for value in kind.values if value.value == kind.null]
+        # The enum's null value is reserved; no decoder could tell such a value from an absent one.
+        return f"{kind.null} means NULL: {hidden[0]!r} is read as NULL, and cannot be written" if hidden else ""
     if isinstance(kind, EncodedType) and kind.encoding and charset_of(kind.encoding) is None:
         return f"the encoding {kind.encoding!r} is not known: bytes"
     return ""

@@ -72,6 +72,11 @@ class TimeAttributes:
     semantic_type: str = ""
     unit: int | None = None  # 0, 3, 6 or 9: the negative power of ten of a second; None if it is not said
 
+    @property
+    def may_be_a_point(self) -> bool:
+        """Whether the value may be a point in time. ``Int``, ``UTCTimeOnly`` and all other types say that it is not."""
+        return not self.semantic_type or "timestamp" in self.semantic_type.lower()
+
 
 @dataclass(frozen=True, slots=True)
 class EncodedType:
@@ -156,6 +161,7 @@ class CompositeType:
     members: tuple[Member, ...]
     size: int
     since: int = 0
+    time: TimeAttributes = TimeAttributes()
 
     def member(self, name: str) -> Member | None:
         """Return the member of this name."""

@@ -175,7 +175,7 @@ class Types:
             end = offset + kind.size
         if end > MAX_BLOCK:
             raise element.error(f"has {end} bytes, the limit is {MAX_BLOCK}")
-        return CompositeType(element.attributes.get("name", ""), tuple(members), end, _since(element))
+        return CompositeType(element.attributes.get("name", ""), tuple(members), end, _since(element), time_of(element))
 
 
 def _since(element: Element) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from datetime import datetime, timedelta, timezone
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from aeron_spark.aeron.counters import DriverInfo, StreamBacklog
 from aeron_spark.cli import output
 from aeron_spark.cli.driver_stats import Sample, _print_lines, rates_between
 from aeron_spark.cli.main import cli
-from aeron_spark.cli.outputs import JsonOutput
+from aeron_spark.cli.outputs import CsvOutput, JsonOutput
 from aeron_spark.keys import parse_server, read_identity
 from aeron_spark.keys.clients_file import read_clients
 from aeron_spark.protocol.keypair import public_text
@@ -136,3 +137,43 @@ def test_times_in_json_rows_are_iso_with_t_and_z() -> None:
         "local": "2026-11-23T18:30:00",
         "list": ["2026-11-23T18:30:00Z"],
     }
+
+
+AFTER_US = 1_763_600_000_000_000_000  # nanoseconds of 2025 that were taken for microseconds
+
+
+def test_times_after_the_year_32767_print_their_year() -> None:
+    """Regression: a time of the year 57856 was printed as ``"-9696-11-08..."``, because Arrow has 16 bits for years."""
+    at = pa.timestamp("us", "UTC")
+    nested = pa.list_(pa.struct([("at", at)]))
+    batch = pa.record_batch(
+        {
+            "at": pa.array([0, None, AFTER_US], at),
+            "local": pa.array([0, None, AFTER_US], pa.timestamp("us")),
+            "quotes": pa.array([[{"at": 0}, None], None, [{"at": AFTER_US}]], nested),
+        }
+    )
+    printed = io.BytesIO()
+    JsonOutput(printed).write("arrow", batch.slice(1))
+    empty, late = (json.loads(line) for line in printed.getvalue().splitlines())
+    assert empty == {"at": None, "local": None, "quotes": None}
+    assert late["at"] == "57856-04-05T00:53:20.000000Z"
+    assert late["local"] == "57856-04-05T00:53:20.000000"
+    assert late["quotes"] == [{"at": "57856-04-05 00:53:20.000000Z"}]
+    table = io.BytesIO()
+    CsvOutput(table).write("arrow", batch.select(["at", "local"]))
+    assert table.getvalue().decode().splitlines()[3] == ('"57856-04-05 00:53:20.000000Z","57856-04-05 00:53:20.000000"')
+
+
+def test_a_zero_price_and_numbers_that_json_lacks_are_written_as_users_read_them() -> None:
+    price = pa.array([Decimal("0.00000000"), Decimal("-1.50000000"), None], pa.decimal128(20, 8))
+    rate = pa.array([float("inf"), float("-inf"), float("nan")], pa.float64())
+    printed, table = io.BytesIO(), io.BytesIO()
+    JsonOutput(printed).write("arrow", pa.record_batch({"price": price, "rate": rate}))
+    assert [json.loads(line) for line in printed.getvalue().splitlines()] == [
+        {"price": "0.00000000", "rate": "Infinity"},
+        {"price": "-1.50000000", "rate": "-Infinity"},
+        {"price": None, "rate": "NaN"},
+    ]
+    CsvOutput(table).write("arrow", pa.record_batch({"price": price}))
+    assert table.getvalue().decode().splitlines()[1:] == ['"0.00000000"', '"-1.50000000"', ""]

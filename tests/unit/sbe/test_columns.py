@@ -122,6 +122,38 @@ def test_a_time_is_a_timestamp_only_if_its_unit_is_known() -> None:
         types_of(types, body, SbeSettings(times=Times(units=(("day", 6),))))
 
 
+def test_a_semantic_type_that_is_no_point_in_time_makes_a_number() -> None:
+    """B3's ``keepAliveInterval`` of 10,000 ms was a TIMESTAMP of 1970."""
+    types = (
+        '<composite name="DeltaInMillis" semanticType="Int"><type name="time" primitiveType="uint64"/>'
+        '<type name="unit" primitiveType="uint8" presence="constant">3</type></composite>'
+        + TIME.format("stamp", 3)
+        + '<type name="ms" primitiveType="int64" timeUnit="millisecond"/>'
+    )
+    semantic_types = {
+        "a": "Int", "b": "int", "c": "UTCTimeOnly", "d": "LocalMktTime", "e": "UTCTimestamp", "f": "UTCTimeStamp",
+        "g": "",
+    }  # fmt: skip
+    body = '<field name="keepAliveInterval" id="1" type="DeltaInMillis"/>' + "".join(
+        f'<field name="{kind}{name}" id="1" type="{kind}" semanticType="{text}"/>'
+        for kind in ("stamp", "ms")
+        for name, text in semantic_types.items()
+    )
+    found = types_of(types, body)
+    timestamp, number = "timestamp[us, tz=UTC]", "decimal128(20, 0)"
+    assert found.pop("keepAliveInterval") == number
+    assert [found[f"stamp{name}"] for name in semantic_types] == [number] * 4 + [timestamp] * 3
+    assert [found[f"ms{name}"] for name in semantic_types] == ["int64"] * 4 + [timestamp] * 3
+    given = types_of(types, body, SbeSettings(times=Times(units=(("msa", 3),))))
+    assert given["msa"] == timestamp
+
+
+def test_a_valid_value_that_means_null_has_a_remark() -> None:
+    types = '<enum name="e" encodingType="uint8"><validValue name="All">255</validValue></enum>'
+    (message,) = describe(MessageColumns(schema_of(types, '<field name="to" id="1" type="e"/>'), SbeSettings()))
+    assert message.columns[0].remark == "255 means NULL: 'All' is read as NULL, and cannot be written"
+
+
 def test_enums_and_sets_become_names_or_values() -> None:
     types = (
         '<enum name="e" encodingType="uint8"><validValue name="A">1</validValue></enum>'
@@ -242,6 +274,10 @@ def test_a_description_has_the_types_of_sql_and_remarks() -> None:
     assert "sbeDecimals" in found["f"][2]
     assert found["n"] == ("TIMESTAMP", 0, "nanoseconds are cut to microseconds")
     assert found["g"] == ("ARRAY<STRUCT>", 0, "")
-    assert found["g.at"] == ("DECIMAL(20,0)", 2, "UTCTimestamp without a unit: set one, such as sbeTimes=g.at:us")
+    assert found["g.at"] == (
+        "DECIMAL(20,0)",
+        2,
+        "UTCTimestamp without a unit: set the sender's, such as sbeTimes=g.at:ns",
+    )
     nested = pa.struct([("a", pa.list_(pa.float64())), ("b", pa.date32())])
     assert spark_type(nested) == "STRUCT<a: ARRAY<DOUBLE>, b: DATE>"

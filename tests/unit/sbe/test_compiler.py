@@ -245,3 +245,35 @@ def test_a_schema_is_a_file_or_its_text(tmp_path: Path) -> None:
         load_schema("/none.xml")
     with pytest.raises(OptionError, match="cannot be read: Is a directory"):
         load_schema(str(tmp_path))
+
+
+NEWER = {
+    "field": ("", '<field name="b" id="2" type="int32" sinceVersion="4"/>'),
+    "type": ('<type name="t" primitiveType="int8" sinceVersion="4"/>', ""),
+    "member": ('<composite name="c"><type name="m" primitiveType="int8" sinceVersion="4"/></composite>', ""),
+    "value": ('<enum name="e" encodingType="int8"><validValue name="A" sinceVersion="4">1</validValue></enum>', ""),
+    "choice": ('<set name="s" encodingType="uint8"><choice name="A" sinceVersion="4">1</choice></set>', ""),
+    "group": ("", '<group name="g" id="3" sinceVersion="4"><field name="f" id="4" type="int8"/></group>'),
+    "field of a group": ("", '<group name="g" id="3"><field name="f" id="4" type="int8" sinceVersion="4"/></group>'),
+    "data": (
+        '<composite name="d"><type name="length" primitiveType="uint8"/>'
+        '<type name="x" primitiveType="uint8" length="0"/></composite>',
+        '<data name="b" id="5" type="d" sinceVersion="4"/>',
+    ),
+}
+
+
+@pytest.mark.parametrize("part", NEWER)
+def test_a_part_that_is_newer_than_its_schema_is_refused(part: str) -> None:
+    """``send`` wrote b=5 and ``receive`` gave NULL: each decoder takes a newer field for absent."""
+    types, body = NEWER[part]
+    with pytest.raises(
+        DataFormatError, match=r"line \d+: <\w+> '\w+' has sinceVersion=4, but the schema has version=3"
+    ):
+        schema_of(types, body)
+
+
+def test_a_message_that_is_newer_than_its_schema_is_refused() -> None:
+    text = schema_text("", "").replace('<message name="M" id="1">', '<message name="M" id="1" sinceVersion="4">')
+    with pytest.raises(DataFormatError, match="<message> 'M' has sinceVersion=4"):
+        load_schema(text)
