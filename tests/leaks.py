@@ -8,6 +8,7 @@ of other living runs.
 from __future__ import annotations
 
 import contextlib
+import fnmatch
 import os
 import shutil
 import threading
@@ -27,6 +28,7 @@ RUN_VARIABLE: Final = "AERON_SPARK_TEST_RUN"
 TIMEOUT_VARIABLE: Final = "TEST_LEAK_TIMEOUT_S"  # time for resources to end after a test; set by tests of leaks
 RUN_PREFIX: Final = "aeron-spark-test-"  # followed by the pid of the run's pytest and a random part
 SHARED_MEMORY: Final = Path("/dev/shm")
+_PROC: Final = Path("/proc")
 POLL_INTERVAL_S: Final = 0.05
 THREAD_PREFIX: Final = "aeron-spark"  # of the project's threads; all of them are daemons, or may be
 
@@ -85,14 +87,31 @@ def executor_of(thread: threading.Thread) -> ThreadPoolExecutor | None:
 def take_snapshot() -> Snapshot:
     """Return the resources of the whole machine. Their owners are determined later, and only for new resources."""
     return Snapshot(
-        processes=frozenset(psutil.pids()),
-        directories=frozenset(str(path) for path in SHARED_MEMORY.glob("aeron*")),
-        ports=frozenset(_open_ports()),
+        processes=_processes(),
+        directories=_directories(),
+        ports=frozenset(_open_ports()) if _has_sockets() else frozenset(),
         threads=frozenset(
             thread for thread in threading.enumerate() if not thread.daemon or thread.name.startswith(THREAD_PREFIX)
         ),
         at=time.monotonic(),
     )
+
+
+def _processes() -> frozenset[int]:
+    if not _PROC.is_dir():
+        return frozenset(psutil.pids())
+    return frozenset(int(name) for name in os.listdir(_PROC) if name.isdigit())  # in half the time of psutil
+
+
+def _directories() -> frozenset[str]:
+    with contextlib.suppress(FileNotFoundError):  # a system without it
+        return frozenset(f"{SHARED_MEMORY}/{name}" for name in os.listdir(SHARED_MEMORY) if name.startswith("aeron"))
+    return frozenset()
+
+
+def _has_sockets() -> bool:
+    """Return whether this process has opened a socket; most tests have none, and need no list of ports."""
+    return not _PROC.is_dir() or any(path.startswith("socket:") for path in _open_files(os.getpid()))
 
 
 def leaks_since(before: Snapshot, run: str, *, timeout_s: float, strict: bool = False) -> list[str]:
@@ -127,8 +146,8 @@ def remove_leaks(before: Snapshot, run: str, *, strict: bool = False) -> None:
 
 def _remove_locks_of_killed_servers(run: str) -> None:
     """Remove lock files without an owner, which killed servers have left."""
-    for path in SHARED_MEMORY.glob(f"{run}*.aeron-spark-server-*.lock"):
-        lock = MachineLock(path)
+    for path in fnmatch.filter(_directories(), f"{SHARED_MEMORY}/{run}*.aeron-spark-server-*.lock"):
+        lock = MachineLock(Path(path))
         if lock.try_acquire():
             lock.release()
 
