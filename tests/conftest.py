@@ -99,10 +99,19 @@ def enable_signals() -> None:
         )  # this process ignores it, a program gets the default action
 
 
-def pytest_collection_finish() -> None:
-    """Exclude the objects of thousands of collected tests from garbage collection."""
-    gc.collect()
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[object]:
+    """Collect thousands of tests without garbage collection, and exclude their objects from it afterwards.
+
+    The processor time of the collection falls by a tenth or more.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.collect()
+        gc.freeze()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
