@@ -34,10 +34,10 @@ def make_source(options: Mapping[str, str], **more: object) -> AeronDataSource:
     return AeronDataSource({name.lower(): value for name, value in {"payload": "raw", **options, **texts}.items()})
 
 
-def read_table(options: Mapping[str, str], **more: object) -> pa.Table:
-    """Return the rows that a batch query reads."""
+def read_table(options: Mapping[str, str], schema: StructType | None = None, **more: object) -> pa.Table:
+    """Return the rows that a batch query reads, with the columns of ``schema`` or of the source."""
     source = make_source(options, **more)
-    reader = source.reader(source.schema())
+    reader = source.reader(source.schema() if schema is None else schema)
     batches = [
         batch
         for partition in reader.partitions()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
@@ -12,6 +13,7 @@ from aeron_spark.node import NodeHandle
 from tests.aeron.cluster.members import Member, running_cluster
 from tests.sbe_orders import SCHEMA, encode_heartbeat, encode_order, encode_order_of_version_1
 from tests.spark.queries import run_to_end
+from tests.spark.simulated_engine import read_table
 
 
 @pytest.fixture(scope="module")
@@ -28,12 +30,17 @@ def options_of(member: Member, **more: str) -> dict[str, str]:
     return {"cluster": "log", "aeronDir": member.aeron_dir, "payload": "sbe", **more}
 
 
-def test_messages_of_clients_become_typed_columns(spark: SparkSession, member: Member) -> None:
+def test_messages_of_clients_become_typed_columns(member: Member) -> None:
     options = options_of(member, sbeSchema=SCHEMA, sbeMessage="Order", includeMetadata="true")
-    rows = spark.read.format("aeron").options(**options).load().collect()
-    assert [(row.id, row.symbol, row.desk) for row in rows] == [(1, "ÄBC", "EU"), (2, "ÄBC", None), (3, "ÄBC", "EU")]
-    assert len({(row._aeron_leadershipTermId, row._aeron_clusterSessionId) for row in rows}) == 1
-    times = [row._aeron_clusterTimestamp for row in rows]
+    table = read_table(options)
+    rows = table.to_pylist()
+    assert [(row["id"], row["symbol"], row["desk"]) for row in rows] == [
+        (1, "ÄBC", "EU"),
+        (2, "ÄBC", None),
+        (3, "ÄBC", "EU"),
+    ]
+    assert len({(row["_aeron_leadershipTermId"], row["_aeron_clusterSessionId"]) for row in rows}) == 1
+    times = table["_aeron_clusterTimestamp"].cast(pa.int64()).to_pylist()
     assert times == sorted(times)
     assert times[0] > 0
 
@@ -50,12 +57,13 @@ def test_a_streaming_query_reads_the_log(spark: SparkSession, member: Member, tm
     assert found == [1, 2, 3]
 
 
-def test_events_of_the_cluster_become_rows(spark: SparkSession, member: Member) -> None:
-    frame = spark.read.format("aeron").options(**options_of(member, clusterEvents="true")).load()
-    rows = frame.collect()
-    assert [row.message for row in rows] == ["NewLeadershipTermEvent", "SessionOpenEvent", "SessionCloseEvent"]
-    assert rows[0].NewLeadershipTermEvent.leadershipTermId == rows[1].SessionOpenEvent.leadershipTermId
-    assert rows[2].SessionCloseEvent.closeReason == "CLIENT_ACTION"
-    assert rows[1].SessionOpenEvent.clusterSessionId == rows[2].SessionCloseEvent.clusterSessionId
-    one = spark.read.format("aeron").options(**options_of(member, clusterEvents="true", sbeMessage="SessionOpenEvent"))
-    assert [row.clusterSessionId for row in one.load().collect()] == [rows[1].SessionOpenEvent.clusterSessionId]
+def test_events_of_the_cluster_become_rows(member: Member) -> None:
+    rows = read_table(options_of(member, clusterEvents="true")).to_pylist()
+    names = [row["message"] for row in rows]
+    assert names == ["NewLeadershipTermEvent", "SessionOpenEvent", "SessionCloseEvent"]
+    term, opened, closed = (row[name] for row, name in zip(rows, names, strict=True))
+    assert term["leadershipTermId"] == opened["leadershipTermId"]
+    assert closed["closeReason"] == "CLIENT_ACTION"
+    assert opened["clusterSessionId"] == closed["clusterSessionId"]
+    one = read_table(options_of(member, clusterEvents="true", sbeMessage="SessionOpenEvent"))
+    assert one["clusterSessionId"].to_pylist() == [opened["clusterSessionId"]]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, StringType, StructField, StructType
@@ -12,19 +10,13 @@ from aeron_spark.errors import OptionError
 from aeron_spark.node import NodeHandle
 from aeron_spark.spark.schema import FRAMED, RAW
 from tests.aeron.streams import Stream, numbered
-from tests.spark.simulated_engine import make_source
+from tests.spark.simulated_engine import make_source, read_table
 
 VALUE, POSITION = ("value", BinaryType()), ("position", LongType())
 
 
 def make_schema(*columns: tuple[str, DataType]) -> StructType:
     return StructType([StructField(name, data_type) for name, data_type in columns])
-
-
-def read_rows(options: Mapping[str, str], schema: StructType, **more: object) -> pa.Table:
-    reader = make_source(options, **more).reader(schema)
-    batches = [batch for partition in reader.partitions() for batch in reader.read(partition)]
-    return pa.Table.from_batches(batches)
 
 
 @pytest.fixture
@@ -45,20 +37,20 @@ def framed(node: NodeHandle) -> Stream:
 @pytest.mark.parametrize("payload", ["raw", "auto"])
 def test_a_query_selects_columns_of_a_raw_stream_in_any_order(raw: Stream, payload: str) -> None:
     """Regression: a query could not leave out the column ``channel``."""
-    found = read_rows(raw.options, make_schema(POSITION, VALUE), payload=payload)
+    found = read_table(raw.options, make_schema(POSITION, VALUE), payload=payload)
     assert found.schema.names == ["position", "value"]
     assert found["value"].to_pylist() == numbered(0, 3)
     assert found["position"].to_pylist() == [0, 160, 320]
-    assert read_rows(raw.options, make_schema(VALUE), payload=payload).to_pydict() == {"value": numbered(0, 3)}
-    assert read_rows(raw.options, make_schema(POSITION), payload=payload).to_pydict() == {"position": [0, 160, 320]}
+    assert read_table(raw.options, make_schema(VALUE), payload=payload).to_pydict() == {"value": numbered(0, 3)}
+    assert read_table(raw.options, make_schema(POSITION), payload=payload).to_pydict() == {"position": [0, 160, 320]}
 
 
 def test_a_query_selects_value_and_metadata_columns_of_a_framed_stream(framed: Stream) -> None:
     row_column = ("_aeron_row", LongType())
     for payload in ("framed", "auto"):
-        found = read_rows(framed.options, make_schema(row_column, VALUE), payload=payload, includeMetadata=True)
+        found = read_table(framed.options, make_schema(row_column, VALUE), payload=payload, includeMetadata=True)
         assert found.to_pydict() == {"_aeron_row": [0, 1], "value": [b"one", b"x" * 5_000]}
-        assert read_rows(
+        assert read_table(
             framed.options, make_schema(row_column), payload=payload, includeMetadata=True
         ).to_pydict() == {"_aeron_row": [0, 1]}
 
@@ -106,11 +98,11 @@ def arrow(node: NodeHandle) -> Stream:
 def test_a_query_selects_value_and_metadata_columns_of_an_arrow_stream(arrow: Stream) -> None:
     row_column, name_column = ("_aeron_row", LongType()), ("name", StringType())
     for payload in ("arrow", "auto"):
-        found = read_rows(
+        found = read_table(
             arrow.options, make_schema(row_column, name_column), payload=payload, includeMetadata=True
         ).to_pydict()
         assert found == {"_aeron_row": [0, 1], "name": ["a", None]}
-        assert read_rows(arrow.options, make_schema(("id", LongType())), payload=payload).to_pydict() == {"id": [1, 2]}
+        assert read_table(arrow.options, make_schema(("id", LongType())), payload=payload).to_pydict() == {"id": [1, 2]}
 
 
 @pytest.mark.parametrize(

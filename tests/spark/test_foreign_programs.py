@@ -25,7 +25,14 @@ from tests.aeron.streams import close_client
 from tests.leaks import SHARED_MEMORY
 from tests.spark.foreign_programs import TIMEOUT_S, Program, find_free_port, run_program, run_sample
 from tests.spark.queries import wait_for_query
-from tests.spark.simulated_engine import make_source, pickle_and_unpickle, read_table
+from tests.spark.simulated_engine import (
+    make_batch,
+    make_numbered_batch,
+    make_source,
+    pickle_and_unpickle,
+    read_table,
+    save,
+)
 from tests.waiting import poll_until
 
 MESSAGES: Final = 20_000
@@ -184,11 +191,7 @@ def test_spark_reads_the_messages_of_a_foreign_publisher(
 
 @every_kind
 def test_a_foreign_subscriber_receives_the_rows_of_the_sink(
-    spark: SparkSession,
-    node: NodeHandle,
-    foreign: ForeignDriver,
-    tmp_path: Path,
-    kind: Callable[[], Channels],
+    node: NodeHandle, foreign: ForeignDriver, tmp_path: Path, kind: Callable[[], Channels]
 ) -> None:
     channels, stream_id = kind(), 200 + KINDS.index(kind)
     options = {"channel": channels.publish, "streamId": str(stream_id), "aeronDir": node.aeron_dir}
@@ -196,9 +199,7 @@ def test_a_foreign_subscriber_receives_the_rows_of_the_sink(
     texts = [f"row {number} of Spark" for number in range(ROWS)]
     with run_sample(tmp_path, "BasicSubscriber", aeron_dir, channels.subscribe, stream_id) as subscriber:
         subscriber.wait_for_output("Subscribing to")
-        frame = spark.range(0, ROWS, 1, 1).selectExpr("concat('row ', id, ' of Spark') as value")
-        write = frame.write.format("aeron").mode("append")
-        write.options(ack="driver", connectTimeout="60s", **options).save()
+        save(options, [make_batch(*texts)], ack="driver", connectTimeout="60s")
         subscriber.wait_for_output(f"<<{texts[-1]}>>")
         assert received_rows(subscriber) == texts
 
@@ -207,16 +208,11 @@ def received_rows(subscriber: Program) -> list[str]:
     return re.findall("<<(row .*?)>>", subscriber.output)
 
 
-def test_a_foreign_subscriber_measures_the_rate_of_the_sink(
-    spark: SparkSession,
-    node: NodeHandle,
-    tmp_path: Path,
-) -> None:
+def test_a_foreign_subscriber_measures_the_rate_of_the_sink(node: NodeHandle, tmp_path: Path) -> None:
     options = {"channel": "aeron:ipc", "streamId": "300", "aeronDir": node.aeron_dir, "ack": "driver"}
     with run_sample(tmp_path, "RateSubscriber", node.aeron_dir, "aeron:ipc", 300) as subscriber:
         subscriber.wait_for_output("Subscribing to")
-        frame = spark.range(0, 5_000, 1, 1).selectExpr("rpad(string(id), 1000, '.') as value")
-        frame.write.format("aeron").mode("append").options(connectTimeout="60s", **options).save()
+        save(options, [make_numbered_batch(0, 5_000, 1_000)], connectTimeout="60s")
         subscriber.wait_for_output("totals 5,?000 messages")
 
 

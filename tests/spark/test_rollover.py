@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Final
 
+import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
 
 from aeron_spark.node import NodeHandle
-from tests.aeron.streams import Stream, open_stream
+from tests.aeron.streams import Stream, numbered, open_stream
+from tests.spark.simulated_engine import make_batch, read_table, save
 
 TERM: Final = 64 << 10
 LAST_TERM: Final = 2**31 - 1  # terms are counted in 31 bits
@@ -40,19 +41,14 @@ def make_cases(*payloads: str) -> list[Any]:
 
 
 @pytest.mark.parametrize(("payload", "initial"), make_cases("raw", "framed", "arrow"))
-def test_small_rows_continue_in_a_new_publication(
-    spark: SparkSession, stream: Stream, payload: str, initial: int
-) -> None:
-    frame = spark.range(0, 600, 1, 1).selectExpr("rpad(concat(id, '.'), 300, '-') as value")
+def test_small_rows_continue_in_a_new_publication(stream: Stream, payload: str, initial: int) -> None:
+    values = [value.decode() for value in numbered(0, 600, 300)]
     options = {**stream.options, "channel": make_channel_near_its_end(initial, 16 << 10), "payload": payload}
     options["maxMessageBytes"] = "4k"  # so that arrow, too, writes several messages before the end
-    frame.write.format("aeron").mode("append").options(**options).save()
-    found = spark.read.format("aeron").options(includeMetadata="true", **stream.options).load().collect()
-    assert Counter(str(row.value if payload == "arrow" else bytes(row.value).decode()) for row in found) == Counter(
-        row.value for row in frame.collect()
-    )
-    id_column = "recordingId" if payload == "raw" else "_aeron_recordingId"
-    rows = Counter(row[id_column] for row in found)
+    save(options, [make_batch(*values)])
+    found = read_table(stream.options, payload="auto", includeMetadata=True)
+    assert Counter(texts(found)) == Counter(values)
+    rows = Counter(found["recordingId" if payload == "raw" else "_aeron_recordingId"].to_pylist())
     assert len(rows) == 2, f"expected one publication up to the maximum position and one after it: {rows}"
     assert min(rows.values()) > 10
     first = stream.archive.recording(min(rows))
@@ -62,17 +58,20 @@ def test_small_rows_continue_in_a_new_publication(
 
 @pytest.mark.parametrize(("payload", "initial"), make_cases("framed", "arrow"))
 def test_a_group_of_chunks_that_reaches_the_maximum_position_is_written_again(
-    spark: SparkSession, stream: Stream, payload: str, initial: int
+    stream: Stream, payload: str, initial: int
 ) -> None:
-    frame = spark.range(0, 3, 1, 1).selectExpr("rpad(concat(id, '.'), 40000, '-') as value")
+    values = [value.decode() for value in numbered(0, 3, 40_000)]
     options = {**stream.options, "channel": make_channel_near_its_end(initial, 60 << 10), "payload": payload}
     options["maxMessageBytes"] = "4k"
-    frame.write.format("aeron").mode("append").options(**options).save()
-    found = spark.read.format("aeron").options(includeMetadata="true", **stream.options).load().collect()
-    values = [str(row.value if payload == "arrow" else bytes(row.value).decode()) for row in found]
-    assert sorted(values) == [f"{n}.".ljust(40_000, "-") for n in range(3)]
+    save(options, [make_batch(*values)])
+    found = read_table(stream.options, payload="auto", includeMetadata=True)
+    assert sorted(texts(found)) == values
     # 60 KiB hold one group and a part of the next one, which is complete only in the second recording.
-    assert sorted(Counter(row._aeron_recordingId for row in found).values()) == [1, 2]
-    raw = spark.read.format("aeron").options(payload="raw", **stream.options).load()
-    first_chunks = [row.value for row in raw.collect() if row.value[6] & 1]
+    assert sorted(Counter(found["_aeron_recordingId"].to_pylist()).values()) == [1, 2]
+    first_chunks = [value for value in read_table(stream.options)["value"].to_pylist() if value[6] & 1]
     assert len(first_chunks) == 4, "the second group must begin twice"
+
+
+def texts(table: pa.Table) -> list[str]:
+    """Return the values of a table, which are bytes or texts, as texts."""
+    return [str(value) for value in table["value"].cast(pa.string()).to_pylist()]

@@ -105,6 +105,7 @@ def test_a_sink_continues_under_the_new_name(server: StreamServer) -> None:
     assert read_numbers(sink.options) == list(range(20))
 
 
+@pytest.mark.full("two queries of Spark; the tests above show the same without Spark")
 @pytest.mark.usefixtures("server_route_warmed_up")
 def test_spark_runs_through_the_end_the_reopening_and_the_rename_of_its_stream(
     spark: SparkSession, server: StreamServer, tmp_path: Path

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from aeron_spark.aeron.client import client_of
 from aeron_spark.aeron.counters import read_backlog
@@ -20,7 +20,7 @@ from aeron_spark.node import NodeHandle
 from aeron_spark.waiting import wait_for
 from spark_jobs.session import begin
 from tests.aeron.streams import TIMEOUT_S, Stream, frame, open_stream
-from tests.spark.simulated_engine import make_batch, make_numbered_batch, read_table, save
+from tests.spark.simulated_engine import make_batch, make_numbered_batch, make_source, read_table, save
 
 
 @pytest.fixture
@@ -41,11 +41,6 @@ def idle_subscriber(node: NodeHandle, stream: Stream) -> Iterator[Any]:
     subscription.close()
 
 
-def write(rows: DataFrame, stream: Stream, mode: str = "append", **options: object) -> None:
-    texts = {name: str(value) for name, value in options.items()}
-    rows.write.format("aeron").mode(mode).options(**{"record": "auto", **stream.options, **texts}).save()
-
-
 def messages(stream: Stream) -> list[bytes]:
     """Return all messages in the stream's recordings, in order."""
     rows = read_table(stream.options).to_pylist() if stream.archive.recordings(stream.id) else []
@@ -63,13 +58,9 @@ def count_subscribers(stream: Stream, node: NodeHandle) -> int:
     return sum(len(one.subscribers) for one in publications)
 
 
-def read(spark: SparkSession, stream: Stream, **options: str) -> DataFrame:
-    return spark.read.format("aeron").options(**stream.options, **options).load()
-
-
-def make_values(spark: SparkSession, count: int, length: int = 0) -> DataFrame:
-    value = "concat('value ', id)" if not length else f"rpad(concat('value ', id), {length}, '.')"
-    return spark.range(0, count, 1, 1).selectExpr(f"{value} as value")
+def make_values(count: int, length: int = 0) -> pa.RecordBatch:
+    """Return values that begin with ``value`` and their number, filled up with dots to ``length``."""
+    return pa.record_batch({"value": [f"value {number}".ljust(length, ".") for number in range(count)]})
 
 
 def decode(message: bytes) -> dict[str, Any]:
@@ -88,25 +79,24 @@ def decode(message: bytes) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("kind", ["binary", "string"])
-def test_auto_writes_a_value_column_as_raw_messages_without_additional_bytes(
-    spark: SparkSession, stream: Stream, kind: str
-) -> None:
-    write(make_values(spark, 3).selectExpr(f"cast(value as {kind}) as value"), stream)
+@pytest.mark.parametrize("kind", [pa.binary(), pa.string()], ids=["binary", "string"])
+def test_auto_writes_a_value_column_as_raw_messages_without_additional_bytes(stream: Stream, kind: pa.DataType) -> None:
+    write_without_spark(stream, pa.record_batch({"value": pa.array(["value 0", "value 1", "value 2"]).cast(kind)}))
     assert messages(stream) == [b"value 0", b"value 1", b"value 2"]
-    assert read(spark, stream).schema.fieldNames()[-1] == "timestamp"  # the columns of raw
+    assert make_source(stream.options, payload="auto").schema().fieldNames()[-1] == "timestamp"  # the columns of raw
 
 
-@pytest.mark.parametrize("columns", ["value, 1 as more", "cast(1 as double) as value"])
-def test_auto_writes_other_columns_as_arrow(spark: SparkSession, stream: Stream, columns: str) -> None:
-    rows_in = make_values(spark, 3).selectExpr(*columns.split(", "))
-    write(rows_in, stream)
+@pytest.mark.parametrize(
+    "columns", [{"value": ["x", "y"], "more": [1, 1]}, {"value": [1.0, 1.0]}], ids=["two", "double"]
+)
+def test_auto_writes_other_columns_as_arrow(stream: Stream, columns: dict[str, list[object]]) -> None:
+    write_without_spark(stream, pa.record_batch(columns))
     assert all(decode(message)["content"] == 2 for message in messages(stream))
-    assert read(spark, stream).collect() == rows_in.collect()
+    assert read_table(stream.options, payload="auto").to_pydict() == columns
 
 
-def test_a_framed_message_has_the_format_of_the_documentation(spark: SparkSession, stream: Stream) -> None:
-    write(make_values(spark, 3), stream, payload="framed", writerId="edge-7 ü")
+def test_a_framed_message_has_the_format_of_the_documentation(stream: Stream) -> None:
+    write_without_spark(stream, make_values(3), payload="framed", writerId="edge-7 ü")
     found = [decode(message) for message in messages(stream)]
     assert [one["payload"] for one in found] == [b"value 0", b"value 1", b"value 2"]
     assert [(one["content"], one["flags"], one["rows"]) for one in found] == [(1, 3, 1)] * 3
@@ -114,11 +104,11 @@ def test_a_framed_message_has_the_format_of_the_documentation(spark: SparkSessio
         ("edge-7 ü", -1, 0, row) for row in range(3)
     ]
     assert len({one["published"] for one in found}) == 1
-    assert [bytes(row.value) for row in read(spark, stream).collect()] == [b"value 0", b"value 1", b"value 2"]
+    assert read_table(stream.options, payload="auto")["value"].to_pylist() == [b"value 0", b"value 1", b"value 2"]
 
 
-def test_a_value_in_chunks_has_the_format_of_the_documentation(spark: SparkSession, stream: Stream) -> None:
-    write(make_values(spark, 2, length=20_000), stream, payload="framed", maxMessageBytes="8k")
+def test_a_value_in_chunks_has_the_format_of_the_documentation(stream: Stream) -> None:
+    write_without_spark(stream, make_values(2, length=20_000), payload="framed", maxMessageBytes="8k")
     log = messages(stream)
     assert max(map(len, log)) == 8192
     found = [decode(message) for message in log]
@@ -132,24 +122,19 @@ def test_a_value_in_chunks_has_the_format_of_the_documentation(spark: SparkSessi
 
 
 @pytest.mark.parametrize("payload", ["raw", "framed"])
-def test_reserved_values_are_written_to_aerons_reserved_value_field(
-    spark: SparkSession, stream: Stream, payload: str
-) -> None:
-    rows_in = make_values(spark, 3).selectExpr("value", "if(value like '%1', null, -5000000000L) as reservedValue")
-    write(rows_in, stream, payload=payload)
+def test_reserved_values_are_written_to_aerons_reserved_value_field(stream: Stream, payload: str) -> None:
+    rows = make_values(3).append_column("reservedValue", pa.array([-5_000_000_000, None, -5_000_000_000]))
+    write_without_spark(stream, rows, payload=payload)
     assert read_table(stream.options)["reservedValue"].to_pylist() == [-5_000_000_000, 0, -5_000_000_000]
     if payload == "framed":
-        found = read(spark, stream, includeMetadata="true").orderBy("_aeron_position").collect()
-        assert [row._aeron_reservedValue for row in found] == [-5_000_000_000, 0, -5_000_000_000]
+        found = read_table(stream.options, payload="framed", includeMetadata=True)
+        assert found["_aeron_reservedValue"].to_pylist() == [-5_000_000_000, 0, -5_000_000_000]
 
 
-def test_columns_select_channel_and_stream_id_of_each_row(spark: SparkSession, stream: Stream, other: Stream) -> None:
-    rows_in = make_values(spark, 4).selectExpr(
-        "value",
-        "if(value < 'value 2', 'aeron:ipc?alias=named', null) as channel",
-        f"if(value in ('value 1', 'value 3'), {other.id}, null) as streamId",
-    )
-    write(rows_in, stream)
+def test_columns_select_channel_and_stream_id_of_each_row(stream: Stream, other: Stream) -> None:
+    rows = make_values(4).append_column("channel", pa.array(["aeron:ipc?alias=named"] * 2 + [None] * 2))
+    rows = rows.append_column("streamId", pa.array([None, other.id, None, other.id], pa.int32()))
+    write_without_spark(stream, rows)
     assert sorted(messages(stream)) == [b"value 0", b"value 2"]
     assert sorted(messages(other)) == [b"value 1", b"value 3"]
 
@@ -182,10 +167,11 @@ def test_wrong_columns_are_refused_by_name_before_a_task_runs(
 
 
 def test_spark_shows_the_errors_for_wrong_columns_and_overwriting(spark: SparkSession, stream: Stream) -> None:
+    options = {**stream.options, "record": "auto", "payload": "raw"}
     with pytest.raises(Exception, match=r"(?s)OptionError.*Did you mean 'vaule'"):
-        write(make_values(spark, 1).selectExpr("value as vaule"), stream, payload="raw")
+        spark.sql("SELECT 'x' AS vaule").write.format("aeron").mode("append").options(**options).save()
     with pytest.raises(Exception, match="published messages cannot be deleted"):
-        write(make_values(spark, 1), stream, mode="overwrite")
+        spark.sql("SELECT 'x' AS value").write.format("aeron").mode("overwrite").options(**options).save()
 
 
 def test_a_write_without_a_subscriber_fails_after_the_connect_timeout(stream: Stream) -> None:
@@ -223,12 +209,11 @@ def test_a_write_fails_when_back_pressure_lasts_longer_than_the_offer_timeout(
     assert "Aeron answered BACK_PRESSURED: a subscriber is slower than the publisher" in text
 
 
-def test_a_write_with_acknowledgement_by_the_archive_returns_after_all_rows_are_recorded(
-    spark: SparkSession, stream: Stream
-) -> None:
-    write(make_values(spark, 2_000, length=200), stream, ack="archive")
+def test_a_write_with_acknowledgement_by_the_archive_returns_after_all_rows_are_recorded(stream: Stream) -> None:
+    write_without_spark(stream, make_values(2_000, length=200), ack="archive")
     assert len(messages(stream)) == 2_000
-    write(make_values(spark, 2_000, length=200), stream, record="never")  # ack=auto means archive for a recorded stream
+    # ack=auto means archive for a recorded stream
+    write_without_spark(stream, make_values(2_000, length=200), record="never")
     assert len(messages(stream)) == 4_000
 
 
@@ -254,22 +239,14 @@ def recorded_bytes(stream: Stream) -> int:
     return sum(stream.archive.position(one.id) for one in stream.archive.recordings(stream.id))
 
 
-def test_max_message_bytes_splits_record_batches_between_rows_and_larger_rows_into_chunks(
-    spark: SparkSession, stream: Stream
-) -> None:
-    rows_in = (
-        make_values(spark, 2_000, length=50)
-        .unionAll(make_values(spark, 1, length=30_000))
-        .coalesce(1)
-        .selectExpr("value as v")
-    )
-    write(rows_in, stream, maxMessageBytes="4k")
+def test_max_message_bytes_splits_record_batches_between_rows_and_larger_rows_into_chunks(stream: Stream) -> None:
+    values = [*make_values(2_000, length=50)["value"].to_pylist(), *make_values(1, length=30_000)["value"].to_pylist()]
+    write_without_spark(stream, pa.record_batch({"v": values}), maxMessageBytes="4k")
     log = [decode(message) for message in messages(stream)]
     assert max(len(one["payload"]) for one in log) <= 4096 - 72
     assert sum(one["flags"] == 3 for one in log) > 20
     assert [one["flags"] for one in log[-9:]] == [3, 1, 0, 0, 0, 0, 0, 0, 2]
-    assert read(spark, stream).exceptAll(rows_in).count() == 0
-    assert read(spark, stream).count() == 2_001
+    assert read_table(stream.options, payload="auto").to_pydict() == {"v": values}
 
 
 def test_max_message_bytes_above_the_channels_longest_message_is_refused(stream: Stream) -> None:
@@ -286,10 +263,11 @@ def test_a_streaming_query_writes_its_id_and_batch_numbers_as_metadata(
     writer = source.writeStream.format("aeron").options(record="auto", payload="arrow", **stream.options)
     query = begin(writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start)
     assert query.awaitTermination(120)
-    rows = read(spark, stream, includeMetadata="true").orderBy("_aeron_batch").collect()
-    assert [row._aeron_batch for row in rows] == [0, 1, 2]
-    assert sorted(row.number for row in rows) == [0, 1, 2]
-    assert {(row._aeron_writer, row._aeron_partition, row._aeron_row) for row in rows} == {(str(query.id), 0, 0)}
+    rows = read_table(stream.options, payload="auto", includeMetadata=True).to_pylist()
+    assert sorted(row["_aeron_batch"] for row in rows) == [0, 1, 2]
+    assert sorted(row["number"] for row in rows) == [0, 1, 2]
+    origins = {(row["_aeron_writer"], row["_aeron_partition"], row["_aeron_row"]) for row in rows}
+    assert origins == {(str(query.id), 0, 0)}
 
 
 def test_a_write_waits_for_a_new_subscriber_after_the_last_one_has_gone(stream: Stream, node: NodeHandle) -> None:

@@ -67,12 +67,11 @@ def delete(recording: PublishedRecording) -> None:
     change_recording(lambda: recording.stream.archive.delete(recording.recording_id))
 
 
-@pytest.mark.parametrize("fail", [True, False], ids=["fails", "continues"])
-def test_a_running_query_fails_or_continues_after_a_purge_of_its_next_rows(
-    spark: SparkSession, stream: Stream, tmp_path: Path, fail: bool
+def test_a_running_query_fails_after_a_purge_of_its_next_rows(
+    spark: SparkSession, stream: Stream, tmp_path: Path
 ) -> None:
     publisher = stream.publisher()
-    positions = publisher.send(numbered(0, COUNT, 1_000))
+    publisher.send(numbered(0, COUNT, 1_000))
     started, purged = threading.Event(), threading.Event()
 
     def wait_in_the_first_batch(batch: int) -> None:
@@ -81,29 +80,31 @@ def test_a_running_query_fails_or_continues_after_a_purge_of_its_next_rows(
             assert purged.wait(TIMEOUT_S)
 
     seen = CollectingSink(before_batch=wait_in_the_first_batch)
-    frame = read_stream(spark, stream.options, maxRowsPerTrigger=ROWS_PER_BATCH, failOnDataLoss=fail)
     start = 2 * SEGMENT_LENGTH
-    with run_query(frame, tmp_path, seen) as query:
+    with run_query(read_stream(spark, stream.options, maxRowsPerTrigger=ROWS_PER_BATCH), tmp_path, seen) as query:
         wait_for_query(query, "the first batch", started.is_set)
         purge(publisher, start)
         purged.set()
-        if fail:
-            with pytest.raises(StreamingQueryException) as raised:
-                query.awaitTermination(TIMEOUT_S)
-        else:
-            wait_for_query(query, "the last row", lambda: COUNT - 1 in seen.numbers)
+        with pytest.raises(StreamingQueryException) as raised:
+            query.awaitTermination(TIMEOUT_S)
+    text = str(raised.value)
+    assert f"recording {publisher.recording_id} of archive embedded was purged: the query's next position is" in text
+    assert f"the recording begins at {start} now" in text
+    assert "set failOnDataLoss=false" in text
+    assert seen.numbers == list(range(ROWS_PER_BATCH))
+
+
+def test_a_query_continues_after_a_purge_of_its_next_rows(stream: Stream) -> None:
+    publisher = stream.publisher()
+    positions = publisher.send(numbered(0, COUNT, 1_000))
+    query = Query(stream.options, maxRowsPerTrigger=ROWS_PER_BATCH, failOnDataLoss=False)
+    assert query.run_batch() == list(range(ROWS_PER_BATCH))
+    start = 2 * SEGMENT_LENGTH
+    purge(publisher, start)
     kept = [number for number, position in enumerate(positions) if position >= start]
-    if fail:
-        text = str(raised.value)
-        assert (
-            f"recording {publisher.recording_id} of archive embedded was purged: the query's next position is" in text
-        )
-        assert f"the recording begins at {start} now" in text
-        assert "set failOnDataLoss=false" in text
-        assert seen.numbers == list(range(ROWS_PER_BATCH))
-    else:
-        assert seen.numbers == [*range(ROWS_PER_BATCH), *kept]
-        assert kept[0] > ROWS_PER_BATCH
+    assert kept[0] > ROWS_PER_BATCH
+    with pytest.warns(DataLossWarning, match="was purged"):
+        assert [number for batch in query.run_batches() for number in batch] == kept
 
 
 def test_a_query_fails_or_continues_after_a_purge_of_planned_rows(stream: Stream) -> None:

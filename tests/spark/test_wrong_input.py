@@ -89,14 +89,12 @@ def test_an_aeron_directory_that_is_a_file_is_refused_and_not_changed(tmp_path: 
     assert file.read_text() == "kept"
 
 
-def test_refused_writes_do_not_change_the_rows_that_were_written_before(spark: SparkSession, node: NodeHandle) -> None:
+def test_refused_writes_do_not_change_the_rows_that_were_written_before(node: NodeHandle) -> None:
     options = stream_options(node, streamId="1002")
-    rows = spark.createDataFrame([(b"kept",)], "value binary")
-    rows.write.format("aeron").mode("append").options(**options, record="auto", ack="archive").save()
+    save(options, [make_batch(b"kept")], record="auto", ack="archive")
     for more, text in (({"rekord": "auto"}, "Did you mean"), ({"aeronDir": "here"}, "is a relative path")):
         with pytest.raises(AeronSparkError, match=text):
             save(options | more, [make_batch(b"lost")])
-    with pytest.raises(PySparkException, match="overwrite"):
-        rows.write.format("aeron").mode("overwrite").options(**options).save()
-    found = spark.read.format("aeron").options(**options).load().collect()
-    assert [row.value for row in found] == [b"kept"]
+    with pytest.raises(AeronSparkError, match="overwrite"):
+        save(options, [make_batch(b"lost")], overwrite=True)
+    assert read_table(options)["value"].to_pylist() == [b"kept"]
