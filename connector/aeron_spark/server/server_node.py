@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
@@ -12,16 +14,24 @@ from aeron_spark.aeron.client import client_of
 from aeron_spark.aeron.endpoint_transport import AeronServerTransport
 from aeron_spark.aeron.guard import has_guard
 from aeron_spark.direct.archives import embedded
-from aeron_spark.errors import SetupError
+from aeron_spark.errors import ConnectError, SetupError
 from aeron_spark.node import NodeHandle
+from aeron_spark.node.liveness import driver_liveness
 from aeron_spark.node.locks import is_locked
 from aeron_spark.options import ServerOptions
+from aeron_spark.processes import has_ended
 from aeron_spark.server.locks import ServerLocks, address_lock_path, check_ports_free
 from aeron_spark.server.stream_events import StreamObservers
 from aeron_spark.streams.model import StreamSettings
 from aeron_spark.streams.store import StreamStore, has_streams, ignore_progress
 from aeron_spark.transport.api import ServerAddress
+from aeron_spark.waiting import wait_for
 
+LOG: Final = logging.getLogger("aeron_spark.server")
+
+NO_HEARTBEAT: Final = float("inf")
+ANSWER_POLL_S: Final = 0.02  # the driver of a node writes a heartbeat each 0.1 s, another one each second
+SILENT_AFTER_S: Final = 3.0  # without a heartbeat, until the log says that the server waits
 # The shortest that an archive allows, so that the terms of a stream decide: a segment has at least one term.
 SEGMENT_LENGTH: Final = "1MiB"
 GUARD_RISK: Final = (
@@ -73,8 +83,42 @@ class ServerNode:
         return self._is_started_here
 
     def start(self) -> None:
-        """Start the node if it does not run. Raises the errors of ``open_transport``."""
-        self._running()
+        """Start the node if it does not run, and wait until its media driver answers: its process may be stopped.
+
+        Raises the errors of ``open_transport``, and WaitTimeout if the driver does not answer within the time that a
+        node has for its start.
+        """
+        heartbeats: set[float] = set()
+        began_at = time.monotonic()
+        is_logged = False
+
+        def is_answering() -> bool:
+            nonlocal is_logged
+            heartbeats.add(self._heartbeat())
+            if len(heartbeats - {NO_HEARTBEAT}) > 1 or self._is_started_here:
+                return True
+            if not is_logged and time.monotonic() - began_at > SILENT_AFTER_S:
+                is_logged = True
+                LOG.warning("the media driver in %s does not answer; the server waits for it", self.aeron_dir)
+            return False
+
+        wait_for(
+            is_answering, node.START_TIMEOUT, f"the media driver in {self.aeron_dir} to answer",
+            remedy="Continue its process if it is stopped (kill -CONT), or run 'aeron-spark node stop --force'.",
+            sleep=lambda _: time.sleep(ANSWER_POLL_S),
+        )  # fmt: skip
+
+    def _heartbeat(self) -> float:
+        """Return a number that differs after each heartbeat of the driver. Starts the node if it does not run."""
+        with self._starting:
+            if self._handle is not None and has_ended(self._handle.pid):
+                self._handle.close()
+                self._handle = None
+        try:
+            found = driver_liveness(Path(self._running().aeron_dir), now=0.0)
+        except ConnectError:  # its process exists, and has written no heartbeat for some time
+            return NO_HEARTBEAT
+        return NO_HEARTBEAT if found is None else found.heartbeat_age
 
     @property
     def folders(self) -> dict[str, Path]:
