@@ -96,25 +96,25 @@ def are_values(schema: pa.Schema) -> bool:
 
 def _line_blocks(file: int, stopped: Callable[[], bool]) -> Iterator[bytes]:
     """Yield blocks of whole lines: of about ``BLOCK_BYTES``, or smaller ones when the input pauses."""
-    parts: list[bytes] = []
-    size = 0
+    parts: list[bytes] = []  # joined when a line is complete: a line of many parts is copied once
+    size = complete = 0  # bytes of the parts, and of the whole lines in them
     while not stopped():
-        ready, _, _ = select.select([file], [], [], INPUT_IDLE_S if parts else POLL_INTERVAL_S)
+        ready, _, _ = select.select([file], [], [], INPUT_IDLE_S if complete else POLL_INTERVAL_S)
         data = os.read(file, BLOCK_BYTES) if ready else None
+        if data == b"":
+            if parts:
+                yield b"".join(parts)
+            return
         if data:
             parts.append(data)
+            newline = data.rfind(b"\n") + 1
+            complete = size + newline if newline else complete
             size += len(data)
-        if data == b"" or (parts and (data is None or size >= BLOCK_BYTES)):
-            lines, newline, incomplete = b"".join(parts).rpartition(b"\n")
-            if data == b"":
-                if lines or newline or incomplete:
-                    yield lines + newline + incomplete
-                return
-            parts, size = ([incomplete] if incomplete else []), 0
-            if newline:
-                yield lines + newline
-            elif data is None:
-                select.select([file], [], [], POLL_INTERVAL_S)  # only part of a line was read: wait for its end
+        if complete and (data is None or size >= BLOCK_BYTES):
+            read = b"".join(parts)
+            incomplete = read[complete:]
+            yield read[:complete]
+            parts, size, complete = ([incomplete] if incomplete else []), len(incomplete), 0
 
 
 def _text(blocks: Iterator[bytes]) -> Iterator[Input]:

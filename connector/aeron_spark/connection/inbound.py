@@ -84,7 +84,10 @@ class SerialExecutor:
         try:
             self._pool.submit(self._run)
         except RuntimeError:  # the endpoint is closed
-            self._running = False
+            with self._lock:
+                self._weight -= sum(refused for _, refused in self._work)
+                self._work.clear()
+                self._running = False
             return False
         return True
 

@@ -158,7 +158,9 @@ class ArchiveLog:
 
     def state(self, key: str) -> RecordingState:
         """Return one recording of the stream. Raises DataLossError if it does not exist."""
-        return _state(key, self._find(key))
+        found = self._find(key)
+        self._known[key] = found.recording  # a task reads the recording next, and needs no second look-up
+        return _state(key, found)
 
     def start_recording(self, query: str = "") -> None:
         """Start the recording of the stream in the first archive, for ``query``."""

@@ -87,6 +87,7 @@ class Calls:
         self._types = types
         self._references = references
         self._pending: dict[int, _PendingCall] = {}
+        self._ids: dict[int, int] = {}  # of pending calls, by id() of their tokens
         self._deadlines: list[tuple[float, int]] = []
         self._next_id = 1
         self._closed = ""
@@ -96,6 +97,8 @@ class Calls:
 
     def begin(self, request: Request, *, now: float, timeout: float | None, token: object) -> bytes:
         """Begin a call, and return the record to send. One ``Response`` or ``EndedCall`` will contain ``token``.
+
+        No two pending calls may have the same token.
 
         ``timeout`` is in seconds; None or 0: until the connection ends. Raises EndedError after ``close``, UsageError
         above ``max_in_flight`` and OptionError for values that cannot be sent; then no call has begun.
@@ -113,6 +116,7 @@ class Calls:
         record = self._encode(call_id, request)
         deadline = None if timeout is None else now + timeout
         self._pending[call_id] = _PendingCall(token, describe_request(request), deadline, timeout)
+        self._ids[id(token)] = call_id
         if deadline is not None:
             heapq.heappush(self._deadlines, (deadline, call_id))
         return record
@@ -124,10 +128,11 @@ class Calls:
 
     def withdraw(self, token: object) -> bool:
         """Remove the call with this token; its response will be ignored. Returns whether it was pending."""
-        call_ids = [call_id for call_id, call in self._pending.items() if call.token is token]
-        for call_id in call_ids:
-            self._remove(call_id)
-        return bool(call_ids)
+        call_id = self._ids.get(id(token))
+        if call_id is None:
+            return False
+        self._remove(call_id)
+        return True
 
     def take_response(self, payload: Buffer) -> Response | None:
         """End the call of a RETURN record. Returns the response, or None, and counts it, if no such call is pending.
@@ -161,7 +166,7 @@ class Calls:
         while self._deadlines and self._deadlines[0][0] <= now:
             _, call_id = heapq.heappop(self._deadlines)
             if call_id in self._pending:
-                call = self._pending.pop(call_id)
+                call = self._pop(call_id)
                 text = f"no response to {call.description} within {call.timeout:g} s"
                 remedy = "The peer may still execute it. Allow more time with with_timeout(seconds)."
                 ended.append(EndedCall(call.token, error=WaitTimeout(text, remedy=remedy)))
@@ -176,6 +181,7 @@ class Calls:
         self._closed = self._closed or reason or "closed"
         pending = list(self._pending.values())
         self._pending.clear()
+        self._ids.clear()
         self._deadlines.clear()
         return [EndedCall(call.token, error=_connection_lost(call.description, reason)) for call in pending]
 
@@ -187,8 +193,13 @@ class Calls:
             return encode_call(call_id, request, self._types, self._references)
         return encode_object(call_id, request, self._types, self._references)
 
-    def _remove(self, call_id: int) -> _PendingCall:
+    def _pop(self, call_id: int) -> _PendingCall:
         call = self._pending.pop(call_id)
+        self._ids.pop(id(call.token), None)
+        return call
+
+    def _remove(self, call_id: int) -> _PendingCall:
+        call = self._pop(call_id)
         if len(self._deadlines) > 2 * len(self._pending) + _MAX_ENDED_DEADLINES:
             deadlines = ((other.deadline, other_id) for other_id, other in self._pending.items())
             self._deadlines = [(deadline, other_id) for deadline, other_id in deadlines if deadline is not None]

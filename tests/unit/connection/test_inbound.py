@@ -87,4 +87,10 @@ def test_submit_returns_false_after_the_pool_was_shut_down() -> None:
     pool = ManualPool()
     executor = SerialExecutor(pool, 100, lambda: None)
     pool.closed = True
-    assert not executor.submit(lambda: None)
+    for _ in range(3):
+        assert not executor.submit(lambda: None, 60)
+        assert executor.weight == 0, "refused work is counted"
+    assert not executor.is_full
+    pool.closed = False
+    executor.submit(lambda: None)
+    assert len(pool.jobs) == 1

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
 from aeron_spark.aeron import archive
 from aeron_spark.aeron.archive import Archive
-from aeron_spark.aeron.recording import ArchiveAddress
-from aeron_spark.direct import session_recordings
+from aeron_spark.aeron.recording import ArchiveAddress, Recording
+from aeron_spark.direct import archive_rows, session_recordings
 from aeron_spark.direct.archive_log import ArchiveLog
+from aeron_spark.direct.archive_recordings import CataloguedRecording
 from aeron_spark.direct.archives import StreamAddress
+from aeron_spark.log.api import Range
 from aeron_spark.transport.recording_start import without_start
 
 ADDRESS = ArchiveAddress("embedded", "/dev/shm/none", "aeron:ipc")
@@ -73,3 +75,21 @@ def test_recording_is_requested_once_per_session_with_an_archive(monkeypatch: py
         # A new session may get the memory of the session that it replaces, and thus the same Python id.
         now.clear()
         now.append(Session())
+
+
+def test_a_task_looks_up_the_recording_of_a_range_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = Recording(7, 0, 0, 0, 640, 0, 1 << 16, 1 << 16, 1408, 1, 1001, "aeron:ipc", "aeron:ipc", "")
+    looked_up: list[int] = []
+
+    class Recordings:
+        def find(self, recording_id: int) -> CataloguedRecording:
+            looked_up.append(recording_id)
+            return CataloguedRecording(read, 640)
+
+    log = ArchiveLog(StreamAddress("aeron:ipc", 1001, (ADDRESS,)))
+    recordings: Any = Recordings()
+    log._recordings = {"embedded": recordings}
+    monkeypatch.setattr(archive_rows, "read_rows", lambda *_, **__: iter(()))
+    state = log.state("embedded/7")
+    assert list(log.read(Range("embedded/7", state.fingerprint, 0, 640, 640, 1 << 16))) == []
+    assert looked_up == [7]

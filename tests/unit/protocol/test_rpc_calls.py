@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -208,6 +209,29 @@ def test_the_response_to_a_withdrawn_call_is_ignored() -> None:
     assert not calls.withdraw("token")
     assert calls.take_response(value(call_id)) is None
     assert calls.late == 1
+
+
+def test_withdrawing_a_call_looks_at_no_other_call() -> None:
+    class Looked(dict[int, Any]):
+        looks = 0
+
+        def __iter__(self) -> Any:
+            self.looks += len(self)
+            return super().__iter__()
+
+        def items(self) -> Any:
+            self.looks += len(self)
+            return super().items()
+
+    calls = Calls(TYPES)
+    tokens = [object() for _ in range(100)]
+    for token in tokens:
+        begin(calls, token)
+    calls._pending = looked = Looked(calls._pending)
+    assert all(calls.withdraw(token) for token in tokens)
+    assert len(calls) == looked.looks == 0
+    assert not any(calls.withdraw(token) for token in tokens)
+    assert not calls._ids
 
 
 def test_ten_thousand_pending_calls_end_with_their_responses_in_any_order() -> None:
