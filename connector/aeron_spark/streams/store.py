@@ -15,7 +15,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -171,6 +171,8 @@ class StreamStore:
         self._random = random
         self._opened_ns = wall()
         self._streams: dict[str, Stream] = {}
+        self._unlisted_id = 0  # no recording with this id or a higher one has been listed
+        self._free_stream_id = FIRST_STREAM_ID  # higher than the ids of all streams and listed recordings
         self._changing = threading.Lock()  # creation, deletion, housekeeping: one at a time
         self._closed = False
         self._own_lock = lock_store(folder) if lock is None else None
@@ -265,7 +267,7 @@ class StreamStore:
             try:
                 rename_files(self.folder / name, definition)
                 # With the list of recordings, also those are deleted that the stream has left before.
-                renamed = self._open_stream(new_name, self._recordings(), stream.space.leases)
+                renamed = self._open_stream(new_name, self._new_recordings(), stream.space.leases)
             except BaseException:
                 self._reopen_after(stream, new_name)
                 raise
@@ -421,7 +423,7 @@ class StreamStore:
             errors += self._leftovers.remove_all()
             unrecovered = self.unrecovered
             with suppress(AeronSparkError):
-                recordings = self._recordings() if unrecovered else {}
+                recordings = self._new_recordings() if unrecovered else {}
                 for name in unrecovered:
                     with suppress(AeronSparkError):
                         self._open_stream(name, recordings)
@@ -486,7 +488,7 @@ class StreamStore:
                 f"a restore into {self.folder} did not finish",
                 remedy="Empty this folder and the archive's folder, and restore again.",
             )
-        recordings = self._recordings()
+        recordings = self._new_recordings()
         for leftover in self._leftovers.found():
             _check_not_closing(is_closing)
             self._leftovers.remove(leftover)
@@ -499,8 +501,15 @@ class StreamStore:
                 self._open_stream(name, recordings)
             progress(number, len(names))
 
-    def _recordings(self) -> dict[int, Recording]:
-        return {recording.id: recording for recording in archive_of(self._address).recordings()}
+    def _new_recordings(self) -> dict[int, Recording]:
+        """Return the archive's recordings that this method has not returned before, by id."""
+        found = {one.id: one for one in archive_of(self._address).recordings(from_id=self._unlisted_id)}
+        self._unlisted_id = max([self._unlisted_id, *(recording_id + 1 for recording_id in found)])
+        self._take_stream_ids(one.stream_id for one in found.values())
+        return found
+
+    def _take_stream_ids(self, used: Iterable[int]) -> None:
+        self._free_stream_id = max([self._free_stream_id, *(stream_id + 1 for stream_id in used)])
 
     def _open_stream(
         self, name: str, recordings: dict[int, Recording] | None = None, leases: ReaderLeases | None = None
@@ -515,6 +524,7 @@ class StreamStore:
             self.failed[name] = error
             raise
         self.failed.pop(name, None)
+        self._take_stream_ids(stream.definition.stream_ids)
         self._streams = {**self._streams, name: stream}
         return stream
 
@@ -562,11 +572,9 @@ class StreamStore:
             raise write_failed(draft, error) from error
 
     def _free_stream_ids(self, count: int) -> tuple[int, ...]:
-        taken = {recording.stream_id for recording in archive_of(self._address).recordings()}
-        for stream in self._streams.values():
-            taken.update(stream.definition.stream_ids)
-        first = max([FIRST_STREAM_ID, *(used + 1 for used in taken if used >= FIRST_STREAM_ID)])
-        return tuple(range(first, first + count))
+        """Return ids that are higher than those of all streams and recordings. An archive may have very many."""
+        self._new_recordings()
+        return tuple(range(self._free_stream_id, self._free_stream_id + count))
 
     def _release(self) -> None:
         if self._own_lock is not None:

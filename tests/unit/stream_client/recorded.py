@@ -49,7 +49,8 @@ class MemoryArchive:
         self._ids = itertools.count()
 
     def recordings(self, stream_id: int | None = None, from_id: int = 0) -> list[Recording]:
-        return [one.described for one in self.kept.values() if stream_id in (None, one.described.stream_id)]
+        found = [one.described for number, one in self.kept.items() if number >= from_id]
+        return [one for one in found if stream_id in (None, one.stream_id)]
 
     def recording(self, recording_id: int) -> Recording | None:
         found = self.kept.get(recording_id)
