@@ -13,29 +13,41 @@ from typing import Final
 
 # Fields of /proc/<pid>/stat after the name in brackets.
 _STATE: Final = 0
+_FLAGS: Final = 6
 _THREADS: Final = 17
+_KERNEL_THREAD: Final = 0x00200000  # PF_KTHREAD: such a thread never has memory
 _ENDED: Final = ("Z", "X")  # the parent has not reaped it
 
 
 def has_mapped(pid: int, file: Path) -> bool:
-    """Whether process ``pid`` is known in this PID namespace, and has ``file`` in its memory."""
+    """Whether process ``pid`` is known in this PID namespace, and has ``file`` in its memory, or had it until it ended.
+
+    A process that is ending, or was not reaped, has no memory any more: it counts, because a caller may have found it
+    just after it was killed.
+    """
     try:
         maps = Path(f"/proc/{pid}/maps").read_bytes()
-    except OSError:  # it has ended, belongs to another user, or the system has no such file
+        return os.fsencode(f"{file.resolve()}\n") in maps or (
+            not maps and not int(_fields(pid)[_FLAGS]) & _KERNEL_THREAD
+        )
+    except (OSError, IndexError, ValueError):  # reaped, of another user, or the system has no such file
         return False
-    return os.fsencode(f"{file.resolve()}\n") in maps
 
 
 def has_ended(pid: int) -> bool:
     """Whether process ``pid`` has ended, perhaps without being reaped. False if that is unknown."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        fields = _fields(pid)
         # The other threads continue after the end of the first one.
         return fields[_STATE] in _ENDED and int(fields[_THREADS]) <= 1
     except FileNotFoundError:
         return not exists(pid)
     except (OSError, IndexError, ValueError):  # it ends at this moment
         return False
+
+
+def _fields(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
 def exists(pid: int) -> bool:

@@ -65,5 +65,16 @@ def test_a_process_has_mapped_only_its_own_files(tmp_path: Path, sleeper: subpro
     assert not has_mapped(os.getpid(), file)
 
 
+def test_a_process_that_was_killed_before_the_question_is_known(
+    tmp_path: Path, sleeper: subprocess.Popen[bytes]
+) -> None:
+    """It has unmapped its files; the caller has just read its id from one of them."""
+    sleeper.kill()
+    wait_for(lambda: has_ended(sleeper.pid), TIMEOUT_S, "the process to end")
+    assert has_mapped(sleeper.pid, tmp_path / "cnc.dat")
+    sleeper.wait()
+    assert not has_mapped(sleeper.pid, tmp_path / "cnc.dat")
+
+
 def test_an_unknown_process_has_mapped_nothing(tmp_path: Path) -> None:
     assert not has_mapped(2**31 - 1, tmp_path / "cnc.dat")
