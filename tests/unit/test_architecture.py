@@ -31,7 +31,7 @@ VAGUE_NAMES: Final = {"utils", "util", "common", "helpers", "helper", "manager",
 LAYERS: Final = (
     {"errors", "version"},
     {
-        *("waiting", "process_cache", "process_end", "processes", "disk", "freed_memory"),
+        *("waiting", "process_cache", "process_bound", "process_end", "processes", "disk", "freed_memory"),
         *("units", "text_safety", "toml_file", "unix_sockets"),
     },
     {"rows", "wire", "protocol", "transport", "sbe"},

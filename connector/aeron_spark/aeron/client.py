@@ -15,6 +15,7 @@ from aeron_spark.aeron.exceptions import CORRECT_CHANNEL, describe, java_errors
 from aeron_spark.aeron.interruptible import interruptible
 from aeron_spark.aeron.jvm import jclass
 from aeron_spark.errors import ConnectError, TransportError
+from aeron_spark.process_bound import bind_to_process
 from aeron_spark.process_cache import ProcessCache
 from aeron_spark.processes import has_ended, has_mapped
 from aeron_spark.waiting import wait_for
@@ -33,6 +34,7 @@ class Client:
     """An Aeron client of the media driver in ``aeron_dir``."""
 
     def __init__(self, aeron_dir: str) -> None:
+        bind_to_process(self)
         self.aeron_dir = aeron_dir
         self.is_permanent = False  # whether `client_of` returned it, which needs it until the process ends
         self.leases: set[ClientLease] = set()  # a lease is added under the lock of ``CLIENTS``

@@ -20,6 +20,7 @@ from aeron_spark.aeron.guard import GuardRules, Registration, guarded, register,
 from aeron_spark.aeron.inbox import CLIENT_EVENT_BYTES, AeronInbox, first_address
 from aeron_spark.aeron.jvm import jclass
 from aeron_spark.errors import AeronSparkError, TransportError, UsageError
+from aeron_spark.process_bound import bind_to_process
 from aeron_spark.transport import endpoint_channels
 from aeron_spark.transport.addresses import HostPort
 from aeron_spark.transport.api import (
@@ -51,6 +52,7 @@ class AeronPublication:
     """
 
     def __init__(self, inbox: AeronInbox, channel: str, stream_id: int, session_id: int) -> None:
+        bind_to_process(self)
         self.client = inbox.client
         self.inbox = inbox
         self.session_id = session_id

@@ -14,6 +14,7 @@ from aeron_spark.aeron.client import Client
 from aeron_spark.aeron.exceptions import describe, java_errors, plain_message
 from aeron_spark.aeron.jvm import jclass
 from aeron_spark.errors import OptionError, TransportError
+from aeron_spark.process_bound import bind_to_process
 from aeron_spark.transport.addresses import HostPort, canonical_host
 from aeron_spark.transport.api import (
     IPC,
@@ -77,6 +78,7 @@ class AeronInbox:
         self, client: Client, *, idle: str = "backoff", max_message: int = MAX_MESSAGE_BYTES,
         event_bytes: int = SERVER_EVENT_BYTES,
     ) -> None:  # fmt: skip
+        bind_to_process(self)
         self.client = client
         self.max_message = max_message
         strategy = idle_strategy(idle)

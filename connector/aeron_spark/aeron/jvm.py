@@ -144,6 +144,10 @@ def _after_fork() -> None:
     global _started_in, _is_starting
     if _is_starting:  # by another thread of the parent
         _started_in, _is_starting = os.getppid(), False
+    if _started_in is not None:  # the child has no thread of the parent's JVM, and must not wait for its end
+        import jpype.config
+
+        jpype.config.onexit = False
 
 
 os.register_at_fork(after_in_child=_after_fork)

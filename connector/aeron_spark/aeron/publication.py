@@ -10,6 +10,7 @@ from aeron_spark.aeron.attached_threads import enter_java
 from aeron_spark.aeron.client import Client, require_open
 from aeron_spark.aeron.jvm import jclass
 from aeron_spark.errors import TransportError
+from aeron_spark.process_bound import bind_to_process
 from aeron_spark.transport.api import OfferResult
 
 OFFER_TIMEOUT_NS: Final = 5_000_000  # Java retries during back-pressure for this time; then Python checks its deadline
@@ -19,6 +20,7 @@ class BatchPublication:
     """An exclusive publication of ``client`` with its Java helper. Not thread-safe."""
 
     def __init__(self, client: Client, channel: str, stream_id: int) -> None:
+        bind_to_process(self)
         self.client = client
         self.publication = client.exclusive_publication(channel, stream_id)
         self._helper = jclass("io.aeronspark.writing.BatchOffer")(self.publication)

@@ -24,6 +24,7 @@ from aeron_spark.client.opening import MIN_CONNECT_S
 from aeron_spark.client.runner import ClientRunner
 from aeron_spark.connection.connection import Connection
 from aeron_spark.errors import AeronSparkError, EndedError, UsageError
+from aeron_spark.process_bound import bind_to_process
 from aeron_spark.process_end import ExitHook
 from aeron_spark.protocol.access import PeerStore
 from aeron_spark.waiting import fail, resolve
@@ -78,6 +79,7 @@ class Client(StreamAdministration):
         self, make: Callable[[float | None], ClientRunner], timeout: float | None = None, *, wait: bool = True
     ) -> None:
         """``make(deadline)`` makes the runner of the client, on a thread, by a deadline in monotonic seconds."""
+        bind_to_process(self)
         self._make: Final = make
         self._timeout: Final = timeout
         self._waits: Final = wait

@@ -12,6 +12,7 @@ import pyarrow as pa
 from aeron_spark.aio.own_loop import OwnLoop
 from aeron_spark.aio.own_thread import OwnThread
 from aeron_spark.errors import AeronSparkError, EndedError, UsageError
+from aeron_spark.process_bound import bind_to_process
 from aeron_spark.stream_client import reader as plain
 from aeron_spark.stream_client.positions import Positions
 
@@ -25,6 +26,7 @@ class StreamReader:
     """
 
     def __init__(self, own_loop: OwnLoop, make: Callable[[], plain.StreamReader], stream: str) -> None:
+        bind_to_process(self)
         self.stream: Final = stream
         self._own_loop: Final = own_loop
         self._thread: Final = OwnThread(own_loop, f"the reader of stream {stream!r}")

@@ -11,6 +11,7 @@ from typing import Any, Final, Generic, TypeVar
 from aeron_spark.aio.own_loop import OwnLoop
 from aeron_spark.aio.own_thread import OwnThread
 from aeron_spark.errors import AeronSparkError, RefusedError, UsageError
+from aeron_spark.process_bound import bind_to_process
 from aeron_spark.rows.json_rows import Text
 from aeron_spark.stream_client import buffered_writer
 from aeron_spark.stream_client import writer as plain
@@ -31,6 +32,7 @@ class Writer(ABC, Generic[PlainWriter]):
     """
 
     def __init__(self, own_loop: OwnLoop, make: Callable[[], PlainWriter], stream: str) -> None:
+        bind_to_process(self)
         self.stream: Final = stream
         self._own_loop: Final = own_loop
         self._thread: Final = OwnThread(own_loop, f"the writer of stream {stream!r}")

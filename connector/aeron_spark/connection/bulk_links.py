@@ -19,6 +19,7 @@ from aeron_spark.connection.packet_watch import PacketWatch
 from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.connection.traffic import EndpointTraffic
 from aeron_spark.errors import AeronSparkError, DataFormatError, EndedError, TamperedError, TransportError, WaitTimeout
+from aeron_spark.process_bound import bind_to_process
 from aeron_spark.protocol.bulk import BulkFrameKind
 from aeron_spark.protocol.frames import Buffer
 from aeron_spark.protocol.liveness import Liveness
@@ -79,6 +80,7 @@ class BulkLink:
         self._begins = begins
         self._send_lock = threading.Lock()
         self._changed = threading.Condition()
+        bind_to_process(self)
         self._received: deque[memoryview] = deque()
         self._received_bytes = 0
         self._is_paused = False

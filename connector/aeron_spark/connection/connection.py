@@ -14,6 +14,7 @@ from aeron_spark.connection.message_sender import MessageSender
 from aeron_spark.connection.owner import PeerInfo
 from aeron_spark.connection.rpc import GRACE_S, STUCK_REMEDY, RpcRunner
 from aeron_spark.connection.transfers import TransferRunner
+from aeron_spark.process_bound import bind_to_process
 from aeron_spark.protocol.connection_machine import ConnectionMachine
 from aeron_spark.protocol.message_types import TYPE_ID
 from aeron_spark.protocol.rpc_objects import Proxy
@@ -76,6 +77,7 @@ class Connection:
     def __init__(self, runner: ConnectionParts) -> None:
         self.data: dict[str, Any] = {}
         self._runner: Final = runner
+        bind_to_process(self)
 
     @property
     def id(self) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
 from aeron_spark.connection.runtime import Runtime
+from aeron_spark.process_bound import bind_to_process
 from aeron_spark.process_cache import ProcessLock
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -23,6 +24,7 @@ class Endpoint:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime: Final = runtime
+        bind_to_process(self)
 
     def register(self, name: str, value: object, methods: Iterable[str]) -> None:
         """Let peers call the listed methods of ``value`` as ``remote(name)``."""

@@ -25,6 +25,7 @@ from aeron_spark.connection.call_observer import ServedCall, note_answer, take_n
 from aeron_spark.connection.owner import EndpointServices
 from aeron_spark.connection.request_backlog import TURN_REQUESTS, Begins, PeerRequest, RequestBacklog
 from aeron_spark.errors import AeronSparkError, EndedError, OptionError, RefusedError
+from aeron_spark.process_bound import bind_to_process
 from aeron_spark.protocol.frames import RecordKind
 from aeron_spark.protocol.message_types import Buffer, Reference
 from aeron_spark.protocol.rpc_calls import Calls, EndedCall, Response
@@ -101,6 +102,7 @@ class RpcRunner:
         self._number = number
         self._observe = observe
         self.objects = ConnectionObjects(owner.objects, self._invoke, max_objects=settings.max_objects)
+        bind_to_process(self)
         self.references = LockedReferences(self.objects, state_lock)
         self.calls = Calls(owner.types, self.references, max_in_flight=settings.max_calls, connection=number)
         self.dispatcher = Dispatcher(

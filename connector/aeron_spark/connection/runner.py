@@ -22,6 +22,7 @@ from aeron_spark.connection.traffic import Traffic
 from aeron_spark.connection.transfers import TransferRunner
 from aeron_spark.connection.unconfirmed import messages_of
 from aeron_spark.errors import REFUSALS, AeronSparkError, ConnectError, RefusedError, UsageError, WaitTimeout
+from aeron_spark.process_bound import bind_to_process
 from aeron_spark.protocol.connection_machine import (
     ConfirmDelivery,
     ConnectionMachine,
@@ -137,6 +138,7 @@ class ConnectionRunner:
         )
         self.for_program: Final = connection_class(self)
         """The connection as the program sees it."""
+        bind_to_process(self)
 
     @property
     def connected(self) -> bool:

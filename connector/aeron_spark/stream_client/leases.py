@@ -14,6 +14,7 @@ from queue import Empty, SimpleQueue
 from typing import Final, Generic, TypeVar
 
 from aeron_spark.errors import AeronSparkError, UsageError
+from aeron_spark.process_bound import bind_to_process
 from aeron_spark.stream_client.session import StreamSession
 from aeron_spark.wire.stream_rpc import RenewLease
 
@@ -108,6 +109,7 @@ class LeasedIterator(Generic[T]):
     def __init__(self, rows: Generator[T, None, None], lease: ReaderLease) -> None:
         self._rows = rows
         self._lease = lease
+        bind_to_process(self)
         self._thread = threading.current_thread()
         self._ended = False
 

@@ -21,6 +21,7 @@ from aeron_spark.log.decoding import PlacedGroup, RowDecoder, of_recording, read
 from aeron_spark.log.epochs import DIVERGED, NoEpochWarning
 from aeron_spark.log.follow import RAW
 from aeron_spark.log.inspection import at_message
+from aeron_spark.process_bound import bind_to_process
 from aeron_spark.stream_client.admin import time_of
 from aeron_spark.stream_client.known_stream import check_partition
 from aeron_spark.stream_client.leases import LeasedIterator, ReaderLease
@@ -70,6 +71,7 @@ class StreamReader:
         metadata: bool = False, timeout: float | None = None, outage: float = OUTAGE_TIMEOUT_S,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:  # fmt: skip
+        bind_to_process(self)
         self.stream = stream
         self._session = session
         self._log = ServerLog({stream: session}, stream)

@@ -28,6 +28,7 @@ from aeron_spark.errors import (
     UsageError,
 )
 from aeron_spark.log.writing import Transaction
+from aeron_spark.process_bound import bind_to_process
 from aeron_spark.rows.json_rows import Text
 from aeron_spark.stream_client.admin import describe_stream
 from aeron_spark.stream_client.known_stream import KnownStream, check_partition
@@ -65,6 +66,7 @@ class Writer(ABC):
     def __init__(self) -> None:
         # Re-entrant: a handler of a signal may close the writer while the main thread is in a call.
         self._calls: Final = threading.RLock()
+        bind_to_process(self)
 
     def write(self, data: Rows, *, partition: int | None = None) -> None:
         """Add rows to the transaction, all or none.

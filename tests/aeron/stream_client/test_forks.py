@@ -1,0 +1,78 @@
+"""A program with a connected client forks. The child is refused at once, and the parent's connection goes on."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Final
+
+from aeron_spark.server.server import Server
+from aeron_spark.stream_client.admin import create_stream, parse_retention
+from aeron_spark.stream_client.session import StreamSession
+from tests.aeron.stream_client.serving import ENVIRON
+
+TIMEOUT_S: Final = 60.0
+
+# The child ends as a program does: it runs the exit handlers, and drops its parent's objects before.
+PROGRAM: Final = """
+import gc, os, sys
+import aeron_spark
+from aeron_spark import node
+from aeron_spark.keys.stores import MemoryPeerStore
+
+address, aeron_dir = sys.argv[1:]
+client = aeron_spark.connect(address, aeron_dir=aeron_dir, ipc="never", store=MemoryPeerStore())
+connection, handle = client.connection, node.ensure(aeron_dir)
+out, reader = client.writer("forked", writer_id="parent"), client.reader("forked", follow=True, timeout=1)
+out.write(b"1")
+out.commit()
+rows = iter(reader)
+found = [next(rows)]
+
+child = os.fork()
+if child == 0:
+    def refused(use):
+        try:
+            use()
+        except aeron_spark.UsageError as error:
+            assert "was forked" in str(error) or "before process" in str(error), error
+        else:
+            raise AssertionError(use)
+
+    for use in (
+        lambda: client.ping(), lambda: client.send({"n": 1}), lambda: client.remote("x").y(),
+        lambda: client.reader("forked"), lambda: client.writer("forked"), lambda: out.write(b"child"), lambda: out.commit(), lambda: next(rows),
+        lambda: list(reader), lambda: connection.ping(),
+        lambda: aeron_spark.connect(address, aeron_dir=aeron_dir, store=MemoryPeerStore()),
+    ):
+        refused(use)
+    for one in (out, rows, client, handle):
+        one.close()
+    reader.stop()
+    del client, connection, out, reader, rows, found, one
+    gc.collect()
+    sys.exit(0)
+
+print(os.waitpid(child, 0)[1], flush=True)
+out.write(b"2")
+out.commit()
+found += rows
+print([value for batch in found for value in batch.column("value").to_pylist()])
+client.send({"n": 2}, acknowledge=True)
+assert client.ping() >= 0
+client.close()
+"""
+
+
+def test_a_forked_child_is_refused_and_its_parents_connection_goes_on(server: Server, session: StreamSession) -> None:
+    """Regression: the child's frames took the place of the parent's frames, whose connection was dead for good."""
+    create_stream(session, "forked", 1, parse_retention(None), 0, "strict", None)
+    messages: list[object] = []
+    server.on_message(dict, lambda _, message: messages.append(message))
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, server.addresses[0], server.aeron_dir], env=ENVIRON,
+        capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
+    )  # fmt: skip
+    assert done.stderr == ""
+    assert (done.returncode, done.stdout) == (0, "0\n[b'1', b'2']\n")
+    assert messages == [{"n": 2}]
