@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import Final
 
 from aeron_spark.connection.bulk_links import BulkLink
@@ -79,7 +79,7 @@ class OutgoingRead:
         self._pause_s = min(max(MIN_PAUSE_S, 2 * self._pause_s), MAX_PAUSE_S)
         return self._pause_s
 
-    def _all_messages(self) -> Iterator[memoryview]:
+    def _all_messages(self) -> Generator[memoryview, None, None]:
         """Yield the messages of the read, each of which is valid until the next one."""
         request, position = self.request, self.request.start
         kind, content = rpc.BulkMessageKind.END, b""
