@@ -48,9 +48,6 @@ ARGS ?=
 OPTIONS = -m '$(MARKS)' $(if $(filter random,$(ORDER)),-p randomly) $(ARGS)
 SUBMAKE := $(MAKE) --no-print-directory
 BESIDE = --beside '$(SUBMAKE) lint' --beside '$(SUBMAKE) java-test'
-# mypy's daemon checks what changed, and ends after an hour without use. If it does not answer, mypy itself runs.
-DAEMON :=
-DMYPY := $(BIN)/dmypy run --timeout 3600 -- || { test $$? = 1 && exit 1; $(BIN)/dmypy kill || true; $(BIN)/mypy; }
 SUITES = $(BIN)/python -m tests.suites $(if $(PARALLEL),,--serial)
 
 .PHONY: help setup jars check lint java-test test test-full test-peers demo soak bench docs wheel test-matrix clean
@@ -112,10 +109,10 @@ $(PEERS_READY): jars/peers.xml jars/checksums.sha256
 lint: $(PYTHON_READY)  ## format, style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(if $(DAEMON),$(DMYPY),$(BIN)/mypy)
+	$(BIN)/mypy
 
 check: MARKS := not soak and not full and not peers and not slow
-check: BESIDE = --beside '$(SUBMAKE) lint $(if $(CI),,DAEMON=yes)'
+check: BESIDE = --beside '$(SUBMAKE) lint'
 check: $(PYTHON_READY)  ## the fast loop: lint, and the quick tests without a JVM that the change can break; ALL=yes runs all of them
 	@$(SUITES) --any --unit $(if $(ALL),,--changed) $(BESIDE) -- $(OPTIONS) --hypothesis-profile=quick --cpu-limit=0.5
 
