@@ -49,6 +49,7 @@ from aeron_spark.transport.api import (
 
 LOG: Final = logging.getLogger("aeron_spark.endpoint")
 
+RESPONSE_SHARE: Final = 4  # a response is held three times: the value, its encoding, and the records being sent
 FULL_SCAN_INTERVAL_S: Final = 0.045  # between two checks of connections without received frames: about five ticks
 MAX_LISTENER_THREADS: Final = 4096  # at most one for each connection with deliveries; made when needed
 
@@ -120,7 +121,9 @@ class Runtime:
     def __init__(self, name: str, settings: LinkSettings) -> None:
         self.settings: Final = settings
         """The settings at the start; ``apply_limits`` may have changed ``call_limits`` and other limits since."""
-        self.call_limits: Final = CallLimits(settings.max_running, settings.call_bytes)
+        self.call_limits: Final = CallLimits(
+            settings.max_running, settings.call_bytes, settings.memory_limit // RESPONSE_SHARE
+        )
         self.types: Final = Types()
         self.objects: Final = GlobalObjects()
         self.error_codes: Final = ErrorCodes()
@@ -206,6 +209,7 @@ class Runtime:
         """Apply the limits of memory, calls and workers of other settings to all connections; on the event loop."""
         self.holds.memory.limit = settings.memory_limit
         self.call_limits.running, self.call_limits.bytes = settings.max_running, settings.call_bytes
+        self.call_limits.response_bytes = settings.memory_limit // RESPONSE_SHARE
         self.worker_pool.threads_per_owner = settings.workers_per_connection
 
     def run_on_loop(self, job: Callable[[], None]) -> None:

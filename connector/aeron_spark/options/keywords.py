@@ -320,7 +320,8 @@ class ServerOptions(EndpointOptions, total=False):
     memory_limit: int | str | None
     """Limit for the memory that all clients make the server hold: calls, messages, transfers and responses. Near it,
     the connections that hold the most pause; at it, calls fail with the reason `busy`, and the connection that holds
-    the most ends. 256 KiB are assured to each connection; 0 means no limit.
+    the most ends. A response of more than a quarter of it is refused with the reason `limit`: its value and its
+    copies would not fit. 256 KiB are assured to each connection; 0 means no limit.
     """
 
     bytes_in: int | str | None

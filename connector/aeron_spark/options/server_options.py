@@ -229,7 +229,8 @@ class ServerOptions(EndpointOptions, where=SERVER):
         "512MiB",
         "Limit for the memory that all clients make the server hold: calls, messages, transfers and responses. Near "
         "it, the connections that hold the most pause; at it, calls fail with the reason `busy`, and the connection "
-        "that holds the most ends. 256 KiB are assured to each connection; 0 means no limit.",
+        "that holds the most ends. A response of more than a quarter of it is refused with the reason `limit`: its "
+        "value and its copies would not fit. 256 KiB are assured to each connection; 0 means no limit.",
         example="1GiB",
     )
     bytes_in: Bytes | None = option(

@@ -189,11 +189,12 @@ def permit_all(target: Target, method: str) -> bool:
 class CallLimits:
     """The limits of each peer's unfinished calls: their number, and their encoded size in bytes.
 
-    They may change; calls that wait or run stay.
+    They may change; calls that wait or run stay. A response has at most ``response_bytes``; 0 is no limit.
     """
 
     running: int = MAX_RUNNING
     bytes: int = CALL_BYTES
+    response_bytes: int = 0
 
 
 class Dispatcher:
@@ -396,16 +397,37 @@ class Dispatcher:
     def _encode_result(self, call_id: int, value: object) -> bytes | None:
         if call_id == ONE_WAY:
             return None
-        try:
-            return encode_value(call_id, value, self._types, self._references)
-        except AeronSparkError as error:
-            return self._encode_refusal(call_id, Failure(BAD_RESULT, text_of(error)))
+        most = self.limits.response_bytes
+        size = _least_bytes(value) if most else 0
+        if size <= most:  # otherwise not even one copy is made
+            try:
+                encoded = encode_value(call_id, value, self._types, self._references)
+            except AeronSparkError as error:
+                return self._encode_refusal(call_id, Failure(BAD_RESULT, text_of(error)))
+            size = len(encoded)
+            if size <= most or not most:
+                return encoded
+        what = f"the response has {size} bytes or more, and a quarter of memoryLimit is {most} bytes"
+        return self._encode_refusal(call_id, Failure("limit", what))
 
     def _encode_refusal(self, call_id: int, failure: Failure) -> bytes | None:
         if call_id == ONE_WAY:
             self.failed_one_way += 1
             return None
         return encode_failure(call_id, failure, self._types)
+
+
+def _least_bytes(value: object) -> int:
+    """Return a lower bound for the encoded size of a value, from its own texts and bytes or those of its elements."""
+    if isinstance(value, str | bytes | bytearray):
+        return len(value)
+    if isinstance(value, memoryview):
+        return value.nbytes
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        return sum(len(one) for one in value if isinstance(one, str | bytes | bytearray))
+    return 0
 
 
 def memory_refusal(size: int) -> RefusedError:

@@ -23,10 +23,12 @@ from aeron_spark.errors import (
     UsageError,
     WaitTimeout,
 )
+from aeron_spark.protocol import rpc_dispatch
 from aeron_spark.protocol.frames import RecordKind
+from aeron_spark.server.settings import ServerSettings
 from tests.ending import LONG_TIMEOUT_S
 from tests.internals import runner_of
-from tests.unit.connection.endpoints import LINK, TIMEOUT_S, World, wait_for
+from tests.unit.connection.endpoints import LINK, NO_LIMITS, TIMEOUT_S, World, wait_for
 
 
 class Things:
@@ -531,3 +533,40 @@ def test_a_future_that_a_method_returns_after_the_end_of_its_connection_is_cance
     released.set()
     wait_for(future.cancelled)
     assert runner_of(connection).usage["running"] == 0
+
+
+RESPONSES: dict[str, Any] = {
+    "bytes": bytes(11_000),
+    "text": "x" * 11_000,
+    "list": [bytes(4_000)] * 3,
+    "map": {"a": "x" * 6_000, "b": "y" * 6_000},
+    "numbers": list(range(60_000)),
+}
+
+
+class Answers:
+    def answer(self, kind: str) -> object:
+        return RESPONSES.get(kind, bytes(9_000))
+
+
+@pytest.mark.parametrize("kind", RESPONSES)
+def test_a_response_of_more_than_a_quarter_of_the_memory_limit_is_refused(
+    world: World, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: a response of 700 MB took 2.3 GB in a server with a memoryLimit of 512 MiB."""
+    encoded: list[object] = []
+    encode = rpc_dispatch.encode_value
+
+    def encode_value(call_id: int, value: object, *given: Any) -> bytes:
+        encoded.append(value)
+        return encode(call_id, value, *given)
+
+    monkeypatch.setattr(rpc_dispatch, "encode_value", encode_value)
+    server = world.server(ServerSettings(link=replace(LINK, memory_limit=40_000), limits=NO_LIMITS))
+    server.register("answers", Answers(), ["answer"])
+    answers = world.client().remote("answers")
+    with pytest.raises(RefusedError, match="a quarter of memoryLimit is 10000 bytes") as refused:
+        answers.answer(kind)
+    assert refused.value.reason == "limit"
+    assert len(encoded) == (kind == "numbers"), "no copy of texts and bytes is made"
+    assert answers.answer("small") == bytes(9_000), "the connection goes on"
