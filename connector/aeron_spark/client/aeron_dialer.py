@@ -56,8 +56,9 @@ class AeronDialer:
     ) -> AeronDialer:
         """Start the media driver if none runs, find out whether the server uses its shared memory; return a dialer.
 
-        Raises OptionError for wrong options, SetupError for key files that cannot be used, ConnectError without the
-        shared memory that the options require, and the errors of ``node.ensure``.
+        Raises OptionError for wrong options, SetupError for key files that cannot be used, DataFormatError for a wrong
+        line in the file of known servers, ConnectError without the shared memory that the options require, and the
+        errors of ``node.ensure``.
         """
         parsed = ClientOptions.parse(address, options)
         settings, peers = ClientSettings.of(parsed), store or _peer_store(parsed)
@@ -177,4 +178,6 @@ def _peer_store(options: ClientOptions) -> PeerStore:
     paths = KeyPaths.below(node.config_home(os.environ))
     if options.known_servers:
         paths = replace(paths, known_servers=Path(options.known_servers))
-    return FilePeerStore(paths, None if options.identity is None else load_identity(options.identity))
+    store = FilePeerStore(paths, None if options.identity is None else load_identity(options.identity))
+    store.servers()  # raises DataFormatError for a wrong line now, not after the start of the media driver
+    return store

@@ -217,7 +217,9 @@ class ClientSteps:
 
     def on_lookup_failed(self, event: e.LookUpFailed, now: float) -> _Step:
         self._is_looking_up = False
-        return self._fail_attempt(event.error, now, final=not self._may_retry(event.error))
+        # Only its user can correct a key file. A program that waits for the connection learns of it at once.
+        is_final = self.is_connect_pending and not event.error.retriable
+        return self._fail_attempt(event.error, now, final=is_final or not self._may_retry(event.error))
 
     def on_late_lookup(self, _event: e.KeyKnown | e.LookUpFailed, _now: float) -> _Step:
         self._is_looking_up = False  # the next attempt looks the key up again, because the store may change

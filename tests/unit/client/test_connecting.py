@@ -16,6 +16,7 @@ from aeron_spark.connection.connection import Connection
 from aeron_spark.errors import (
     AeronSparkError,
     ConnectError,
+    DataFormatError,
     EndedError,
     ServerKeyChanged,
     TamperedError,
@@ -274,15 +275,21 @@ def test_connect_raises_the_error_of_a_connection_class(world: World) -> None:
         client.connect(10)
 
 
-def test_connect_raises_the_error_of_a_key_store(world: World) -> None:
+@pytest.mark.parametrize("error", [OSError("the disk is gone"), DataFormatError("line 1 is wrong")])
+def test_connect_raises_the_error_of_a_key_store_at_the_first_look_up(world: World, error: Exception) -> None:
+    """Regression: the client repeated the look-up until its timeout."""
+    lookups = []
+
     class FailingStore(MemoryPeerStore):
         def server_key(self, server: object) -> bytes | None:
-            raise OSError("the disk is gone")
+            lookups.append(server)
+            raise error
 
     world.server()
     client = world.client(store=FailingStore(), connect=False)
-    with pytest.raises(AeronSparkError, match="disk is gone"):
-        client.connect(0.3)
+    with pytest.raises(AeronSparkError, match=str(error)):
+        client.connect(TIMEOUT_S)
+    assert (len(lookups), client.state) == (1, "stopped")
 
 
 def test_a_closed_client_has_stored_the_key_of_its_server(world: World) -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+import aeron_spark
 from aeron_spark.client import aeron_dialer
 from aeron_spark.client.aeron_dialer import AeronDialer, is_own_address
 from aeron_spark.client.settings import ClientSettings
-from aeron_spark.errors import EndedError
+from aeron_spark.errors import DataFormatError, EndedError
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.options import ClientOptions
 
@@ -67,3 +69,14 @@ def test_a_network_address_of_this_machine_is_its_own() -> None:
         except OSError as error:
             pytest.skip(f"this machine has no network: {error}")
         assert is_own_address(probe.getsockname()[0])
+
+
+def test_a_wrong_line_in_known_servers_is_refused_before_the_media_driver_starts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Regression: connect() took 27 s to say so."""
+    known = tmp_path / "known_servers"
+    known.write_text("feeds.example 20121\n")
+    monkeypatch.setattr(aeron_dialer.node, "ensure", lambda *_, **__: pytest.fail("it starts a node"))
+    with pytest.raises(DataFormatError, match=r"line 1 of .* is wrong: it is not 'host port key"):
+        aeron_spark.connect("feeds.example:20121", known_servers=str(known))

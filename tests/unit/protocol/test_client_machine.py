@@ -16,6 +16,7 @@ from aeron_spark.errors import (
     SessionLost,
     SetupError,
     TamperedError,
+    TransportError,
     UsageError,
     WaitTimeout,
 )
@@ -76,7 +77,7 @@ def test_the_pauses_between_attempts_double_up_to_the_longest() -> None:
     world.connect()
     pauses = []
     for _ in range(8):
-        world.look_up_failed(SetupError("the store fails"))
+        world.look_up_failed(TransportError("the store fails"))
         assert world.machine.state is S.PAUSED
         deadline = world.machine.deadline()
         assert deadline is not None
@@ -87,8 +88,20 @@ def test_the_pauses_between_attempts_double_up_to_the_longest() -> None:
     world.advance_to(S.CONNECTED)
     end_link(world)
     world.advance_to(S.LOOKING_UP)
-    world.look_up_failed(SetupError("the store fails"))
+    world.look_up_failed(TransportError("the store fails"))
     assert world.machine.deadline() == pytest.approx(world.now + 0.1)
+
+
+def test_a_key_store_that_its_user_must_correct_ends_a_connect_but_not_the_attempts_after_a_loss() -> None:
+    world = ClientWorld()
+    world.connect()
+    world.look_up_failed(SetupError("the store fails"))
+    assert world.machine.state is S.IDLE
+    world = in_state(S.CONNECTED)
+    end_link(world)
+    world.advance_to(S.LOOKING_UP)
+    world.look_up_failed(SetupError("the store fails"))
+    assert world.machine.state is S.PAUSED
 
 
 def test_a_lost_link_is_replaced_at_once_unless_it_was_just_opened() -> None:
@@ -135,7 +148,7 @@ def test_a_connect_that_begins_after_its_deadline_waited_no_negative_time() -> N
 def test_a_connect_fails_at_once_if_the_next_attempt_is_after_its_deadline() -> None:
     world = ClientWorld(replace(POLICY, first_pause=5.0))
     world.connect(3.0)
-    failed = SetupError("the store fails")
+    failed = TransportError("the store fails")
     world.look_up_failed(failed)
     assert world.outcomes == [failed]
     assert world.machine.state is S.IDLE
