@@ -259,7 +259,7 @@ class StillWorking(WaitTimeout):
 
 
 class DataLossError(AeronSparkError):
-    """A wanted range of a recording is gone: purged, truncated, deleted or replaced.
+    """A wanted range of a recording is gone: purged, truncated, deleted, replaced or damaged.
 
     With the reason "diverged" the store was restored from a copy without the range. A reader's error then has the
     ``positions`` at which reading can continue, by partition.

@@ -17,17 +17,20 @@ if TYPE_CHECKING:
 
 def open_log(
     route: DirectRoute | ServerRoute, *, framed: bool, idle_timeout: float, read_path: str = "auto",
-    sessions: Mapping[str, StreamSession] | None = None,
+    fail_on_data_loss: bool = True, sessions: Mapping[str, StreamSession] | None = None,
 ) -> Log:  # fmt: skip
     """Return the log of ``route``; start this machine's media driver and archive if the route needs them.
 
-    ``idle_timeout`` is in seconds. ``sessions`` are connections from ``POOL.borrow``; by default those of the process.
+    ``idle_timeout`` is in seconds. ``fail_on_data_loss`` is the option of that name. ``sessions`` are
+    connections from ``POOL.borrow``; by default those of the process.
     """
     if isinstance(route, DirectRoute):
         from aeron_spark.direct.archive_log import ArchiveLog
         from aeron_spark.direct.archives import StreamAddress, archives_of
 
-        address = StreamAddress(route.channel, route.stream_id, archives_of(route).archives, idle_timeout, read_path)
+        address = StreamAddress(
+            route.channel, route.stream_id, archives_of(route).archives, idle_timeout, read_path, fail_on_data_loss
+        )
         if route.cluster is not None:
             from aeron_spark.direct.cluster_log import ClusterLog, is_cluster_log
 
@@ -38,12 +41,17 @@ def open_log(
 
     keys = {server.name: server.key for server in route.servers}
     connections = dict(sessions) if sessions else POOL.sessions(route)
-    return ServerLog(connections, route.stream, framed=framed, idle_timeout=idle_timeout, keys=keys)
+    return ServerLog(
+        connections, route.stream, framed=framed, idle_timeout=idle_timeout, keys=keys,
+        fail_on_data_loss=fail_on_data_loss,
+    )  # fmt: skip
 
 
 def log_of(options: ReadOptions, framed: bool) -> Log:
     """Return the log of a reader's options, with the connections of the process; for planning in the Spark driver."""
-    return open_log(options.route, framed=framed, idle_timeout=options.idle_timeout)
+    return open_log(
+        options.route, framed=framed, idle_timeout=options.idle_timeout, fail_on_data_loss=options.fail_on_data_loss
+    )
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import pytest
 
 import aeron_spark
 from aeron_spark.aeron import boundary_walk as walking
-from aeron_spark.errors import DataFormatError
+from aeron_spark.errors import DataLossError
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.node import NodeHandle
 from aeron_spark.streams.stream import Stream
@@ -85,7 +85,7 @@ def test_a_bit_flipped_on_disk_is_an_error_with_recording_and_position_and_no_wr
         byte = file.read(1)[0]
         file.seek(at)
         file.write(bytes([byte ^ 0x10]))
-    with pytest.raises(DataFormatError) as failed:
+    with pytest.raises(DataLossError) as failed:
         read_table(server.options(stream))
     _assert_names(str(failed.value), state.recording_id, position)
     delivered: list[bytes] = []
@@ -93,7 +93,7 @@ def test_a_bit_flipped_on_disk_is_an_error_with_recording_and_position_and_no_wr
         server.endpoint.addresses[0], aeron_dir=node.aeron_dir, ipc="never", store=MemoryPeerStore()
     ) as client:
         reader = client.reader(stream.definition.name)
-        with pytest.raises(DataFormatError) as refused:
+        with pytest.raises(DataLossError) as refused:
             delivered.extend(value for batch in reader for value in batch.column("value").to_pylist())
     _assert_names(str(refused.value), state.recording_id, position)
     assert delivered == values[: len(delivered)]

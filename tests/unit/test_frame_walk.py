@@ -120,24 +120,74 @@ def test_a_group_that_spans_terms_begins_where_its_chunks_say(tmp_path: Path) ->
 def test_the_walk_ends_inside_a_message_that_is_not_complete_yet(tmp_path: Path) -> None:
     log, _, ends = log_of([bytes(100), bytes(700)])
     write(tmp_path, log)
-    for end in range(ends[0], ends[1], 32):
+    for end in range(ends[0], ends[1], 256):  # a recorded position is the end of a frame
         assert boundary(tmp_path, 0, end, end, None, framed=False)[0] == ends[0], end
-    assert boundary(tmp_path, ends[0], ends[0] + 32, ends[1] - 32, None, framed=False) == (ends[0], 0)
+    assert boundary(tmp_path, ends[0], ends[0] + 32, ends[0] + 512, None, framed=False) == (ends[0], 0)
 
 
-def test_missing_cut_and_empty_files_give_no_boundary(tmp_path: Path) -> None:
+def test_a_limit_inside_a_frame_is_not_damage(tmp_path: Path) -> None:
+    log, _, ends = log_of([bytes(100)] * 60)
+    write(tmp_path, log)
+    for limit in range(TERM + 128, TERM + 512, 32):
+        expected = max(TERM, *(end for end in ends if end <= limit))  # a term begins after padding
+        assert boundary(tmp_path, 0, limit, len(log), None, framed=False)[0] == expected, limit
+
+
+def test_a_missing_file_gives_no_boundary(tmp_path: Path) -> None:
     log, _, _ = log_of([bytes(100)] * 100)
-    end = len(log)
     with pytest.raises(UnwalkableFilesError, match="no readable file at position 0"):
-        boundary(tmp_path, 0, end, end, 1_000, framed=False)
+        boundary(tmp_path, 0, len(log), len(log), 1_000, framed=False)
+
+
+# The bytes of a damaged part: a length of 0, below 0, below a header, and with no frame of that length or type.
+DAMAGE = {
+    "zeros": bytes(32),
+    "ones": b"\xff" * 32,
+    "short": struct.pack("<ixBH", 31, 0xC0, 1).ljust(32, b"\0"),
+    "beyond the term": struct.pack("<ixBH", 2 * TERM, 0xC0, 1).ljust(32, b"\0"),
+    "longest": struct.pack("<ixBH", 2**31 - 1, 0xC0, 1).ljust(32, b"\0"),
+    "another type": struct.pack("<ixBH", 160, 0xC0, 5).ljust(32, b"\0"),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+@pytest.mark.parametrize("rows", [None, 1_000])
+def test_a_damaged_part_is_passed_over_to_the_next_term_or_the_recorded_end(
+    tmp_path: Path, kind: str, rows: int | None
+) -> None:
+    """Regression: the damaged part was taken for the end of the data, and a query did not read the rest."""
+    log, begins, _ = log_of([bytes(100)] * 100)  # 25 in each term, without padding but at its end
+    assert begins[25] == TERM
+    end = len(log)
+    for at in (begins[0], begins[7], begins[24], begins[25], begins[-1]):
+        write(tmp_path, log[:at] + DAMAGE[kind] * 2 + log[at + 64 :])
+        assert boundary(tmp_path, 0, end, end, rows, framed=False)[0] == end, at
+        term_end = min(at - at % TERM + TERM, end)
+        # A limit in the damaged part: up to it, then over it as if it were one message.
+        limit = min(at + 64, end)
+        assert boundary(tmp_path, 0, limit, end, None, framed=False)[0] == (at or term_end), at
+        assert boundary(tmp_path, at, limit, end, rows, framed=False) == (term_end, 0), at
+        # A recording that ends inside the damaged part has all of its frames before this position.
+        assert boundary(tmp_path, 0, at + 32, at + 32, rows, framed=False)[0] == at + 32, at
+
+
+def test_a_file_that_is_cut_off_is_damaged_from_there(tmp_path: Path) -> None:
+    log, begins, _ = log_of([bytes(100)] * 100)
     write(tmp_path, log)
     path = tmp_path / f"3-{SEGMENT}.rec"
-    path.write_bytes(path.read_bytes()[:1_000])
-    with pytest.raises(UnwalkableFilesError, match="no complete frame at position"):
-        boundary(tmp_path, 0, end, end, 1_000, framed=False)
-    path.write_bytes(bytes(SEGMENT))
-    with pytest.raises(UnwalkableFilesError, match=f"no complete frame at position {SEGMENT}"):
-        boundary(tmp_path, 0, end, end, 1_000, framed=False)
+    cut = begins[60] - SEGMENT + 32
+    path.write_bytes(path.read_bytes()[:cut])
+    assert boundary(tmp_path, 0, begins[70], len(log), None, framed=False)[0] == begins[60]
+    assert boundary(tmp_path, begins[60], len(log), len(log), 1_000, framed=False) == (len(log), 0)
+
+
+def test_damage_abandons_the_message_and_the_group_before_it(tmp_path: Path) -> None:
+    group = [chunk(bytes(900), 64, first=index == 0, last=index == 9, rows=4) for index in range(10)]
+    log, begins, ends = log_of([b"plain", *group, b"plain"])
+    at = begins[2] + 256  # inside a message, inside the group
+    write(tmp_path, log[:at] + bytes(256) + log[at + 256 :])
+    assert boundary(tmp_path, 0, len(log), len(log), None, framed=True)[0] == ends[-1]
+    assert boundary(tmp_path, 64, 64, len(log), 1, framed=True) == (TERM, 0)
 
 
 def test_a_walk_over_too_many_frames_is_left_to_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,7 +209,7 @@ def test_a_frame_at_the_end_of_a_read_is_walked_once(tmp_path: Path, monkeypatch
 
 
 def test_a_damaged_length_is_not_followed(tmp_path: Path) -> None:
-    walk = FrameWalk(WalkRange(0, 320, 320), framed=False)
+    walk = FrameWalk(WalkRange(0, 320, 320), framed=False, term_length=TERM)
     assert walk.walk(struct.pack("<i", -5).ljust(320, b"\0"), 0) == 0
     assert walk.walk(struct.pack("<ixBH", 2**31 - 1, 0xC0, 1).ljust(320, b"\0"), 0) == 0
     assert walk.result == Walked(None, 0, None)

@@ -13,10 +13,10 @@ NO_LIMIT: Final = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class WalkRange:
-    """The range ``[start, end)`` that a walk reads, and its limits: the highest boundary, and the most rows.
+    """The recorded range ``[start, end)`` of a walk, and its limits: the highest boundary, and the most rows.
 
-    ``start`` is the begin of a message or of a term. ``at_least_one``: take the first message or group even if it alone
-    exceeds the limits.
+    ``start`` is the begin of a message or of a term, and ``end`` the end of a frame, as each recorded position is.
+    ``at_least_one``: take the first message or group even if it alone exceeds the limits.
     """
 
     start: int
@@ -24,6 +24,11 @@ class WalkRange:
     limit: int
     max_rows: int = NO_LIMIT
     at_least_one: bool = False
+
+    @property
+    def stop(self) -> int:
+        """The position at which the walk stops reading; it can be inside a frame if it is before ``end``."""
+        return self.end if self.at_least_one else self.limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,19 +52,27 @@ def find_end(
     """Return a position at which a range from ``start`` may end, and its number of rows if they were counted (else 0).
 
     See :class:`aeron_spark.log.api.Boundaries` for the guarantees. Walks at most one term or, with ``max_rows``, the
-    range.
+    range. A damaged part of the recording counts as padding: it ends where reading continues, see ``after_damage``.
     """
     aligned = limit - limit % FRAME_ALIGNMENT
     if max_rows is None:
-        found = _last_term_boundary(walk, term_length, start, aligned)
+        found = _last_term_boundary(walk, term_length, start, aligned, end)
         if found > start:
             return found, 0
     rows = NO_LIMIT if max_rows is None else max_rows
-    walked = walk(WalkRange(start, end - end % FRAME_ALIGNMENT, aligned, rows, at_least_one=True))
+    walked = walk(WalkRange(start, end, aligned, rows, at_least_one=True))
     return (start, 0) if walked.boundary is None else (walked.boundary, walked.rows)
 
 
-def _last_term_boundary(walk: Walk, term_length: int, start: int, limit: int) -> int:
+def after_damage(position: int, term_length: int, end: int) -> int:
+    """Return where reading continues after a damaged frame at ``position``: the next term, or ``end`` before it.
+
+    Nothing else shows where the next frame begins. ``end`` is a recorded position, or the end of a range.
+    """
+    return min(position - position % term_length + term_length, end)
+
+
+def _last_term_boundary(walk: Walk, term_length: int, start: int, limit: int, end: int) -> int:
     """Return the last boundary up to ``limit`` in the term of ``limit``, or ``start``.
 
     A term begins at a message boundary. A group of chunks may span terms; its chunks have the position of its start.
@@ -68,5 +81,5 @@ def _last_term_boundary(walk: Walk, term_length: int, start: int, limit: int) ->
     term -= term % term_length
     if term <= start:
         return start
-    walked = walk(WalkRange(term, limit, limit))
+    walked = walk(WalkRange(term, end, limit))
     return max(start, next(one for one in (walked.boundary, walked.open, term) if one is not None))

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any, Final
 
 from aeron_spark.aeron.archive import Archive
-from aeron_spark.aeron.boundary_rule import Walked, WalkRange, find_end
+from aeron_spark.aeron.boundary_rule import Walked, WalkRange, after_damage, find_end
+from aeron_spark.aeron.frame_walk import HEADER_LENGTH, ends_inside_frame
 from aeron_spark.aeron.jvm import jclass
-from aeron_spark.aeron.recording import Recording, segment_at
-from aeron_spark.aeron.replay import replay
-from aeron_spark.waiting import Deadline
+from aeron_spark.aeron.recording import Recording, UnreadableBytesError, segment_at
+from aeron_spark.aeron.replay import ReplayedRange
 
 MAPPED_BYTES: Final = 16 << 20  # maximum of a segment file that is mapped in one step
 
@@ -49,11 +50,18 @@ def walk(archive: Archive, recording: Recording, wanted: WalkRange, *, framed: b
         wanted.max_rows,
         wanted.at_least_one,
     )
-    start, end = wanted.start, wanted.end
+    start = wanted.start
     if archive.address.archive_dir:
-        start = _walk_files(found, Path(archive.address.archive_dir), recording, start, end)
-    if not found.done() and start < end:
-        _walk_replay(found, archive, recording, start, end, idle_timeout)
+        start = _walk_files(found, Path(archive.address.archive_dir), recording, wanted)
+    while not found.done() and start < wanted.stop:
+        try:
+            _walk_replay(found, archive, recording, start, wanted.stop, idle_timeout)
+            break
+        except UnreadableBytesError as error:
+            if error.cause is not None:
+                raise error.cause from None
+            start = after_damage(error.position, recording.term_length, wanted.end)
+            found.onDamage(start)
     return Walked(_position(found.boundary()), int(found.rows()), _position(found.open()))
 
 
@@ -61,28 +69,32 @@ def _position(value: Any) -> int | None:
     return None if int(value) < 0 else int(value)
 
 
-def _walk_files(found: Any, folder: Path, recording: Recording, start: int, end: int) -> int:
-    """Walk the archive's files. Return the position reached, which is less than ``end`` only if a file is missing."""
-    at = start
-    while at < end and not found.done():
+def _walk_files(found: Any, folder: Path, recording: Recording, wanted: WalkRange) -> int:
+    """Walk the archive's files. Return the position reached: less than ``wanted.stop`` only if a file is missing."""
+    at = wanted.start
+    while at < wanted.stop and not found.done():
         segment = segment_at(folder, recording, at)
         if segment is None:
             return at  # purged since, or not readable: the following replay request shows the cause
         path, base = segment
-        to = min(end, base + recording.segment_length, at + MAPPED_BYTES)
-        reached = int(found.walk(str(path), base, at, to))
+        to = min(wanted.stop, base + min(recording.segment_length, path.stat().st_size), at + MAPPED_BYTES)
+        reached = int(found.walk(str(path), base, at, to)) if to > at else at
         if reached == at:
-            return end  # the range ends inside this frame
+            if wanted.stop < wanted.end and _ends_inside_frame(path, base, recording.term_length, at, to):
+                return wanted.stop
+            reached = after_damage(at, recording.term_length, wanted.end)
+            found.onDamage(reached)
         at = reached
     return at
 
 
+def _ends_inside_frame(path: Path, base: int, term_length: int, at: int, to: int) -> bool:
+    with path.open("rb", buffering=0) as file:
+        return ends_inside_frame(os.pread(file.fileno(), HEADER_LENGTH, at - base), to - at, at, term_length)
+
+
 def _walk_replay(found: Any, archive: Archive, recording: Recording, start: int, end: int, idle_timeout: float) -> None:
-    deadline = Deadline(idle_timeout, f"more of recording {recording.id} of {archive.address.name}")
-    with replay(archive, recording, start, end, timeout=idle_timeout) as opened:
-        while not found.done() and int(opened.image.position()) < end:
-            if found.walk(opened.image):
-                deadline.progress()
-            else:
-                opened.check()
-                deadline.idle(f"at position {int(opened.image.position())} of [{start}, {end})")
+    """Walk a replay of ``[start, end)``. Raises UnreadableBytesError at a damaged frame."""
+    with ReplayedRange(archive, recording, start, end, idle_timeout) as replayed:
+        while not found.done() and replayed.position < end:
+            replayed.poll(found.walk)

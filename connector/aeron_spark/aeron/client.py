@@ -18,7 +18,6 @@ from aeron_spark.errors import ConnectError, TransportError
 from aeron_spark.process_bound import bind_to_process
 from aeron_spark.process_cache import ProcessCache
 from aeron_spark.processes import has_ended, has_mapped
-from aeron_spark.waiting import wait_for
 
 # The longest delay until the client sees a new image. Aeron's default of 16 ms would delay each task.
 CONDUCTOR_IDLE_NS: Final = 1_000_000
@@ -118,16 +117,6 @@ def _driver_pid(aeron_dir: str) -> int | None:
     except ConnectError:
         return None
     return pid if has_mapped(pid, Path(aeron_dir) / CNC_FILE) else None
-
-
-def image_of(subscription: Any, session_id: int, seconds: float, awaited: str) -> Any:
-    """Return the image of the Aeron session id. Raises WaitTimeout with the text ``awaited`` after ``seconds``."""
-    return wait_for(
-        lambda: subscription.imageBySessionId(session_id),
-        seconds,
-        awaited,
-        state=lambda: f"subscription {subscription.channel()} with {int(subscription.imageCount())} images",
-    )
 
 
 class ClientLease:

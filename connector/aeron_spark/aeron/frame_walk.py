@@ -11,7 +11,7 @@ import struct
 from pathlib import Path
 from typing import Final
 
-from aeron_spark.aeron.boundary_rule import Walked, WalkRange
+from aeron_spark.aeron.boundary_rule import Walked, WalkRange, after_damage
 from aeron_spark.aeron.recording import Recording, segment_at
 from aeron_spark.wire.chunk import FIRST, FIXED_BYTES, LAST, MAGIC
 
@@ -20,6 +20,7 @@ MAX_FRAMES: Final = 200_000  # of one walk, about 50 ms; a JVM starts in ten tim
 
 FRAME: Final = struct.Struct("<ixBH")  # length, version, flags, type
 HEADER_LENGTH: Final = 32
+PADDING: Final = 0
 DATA: Final = 1
 BEGIN: Final = 0x80
 END: Final = 0x40
@@ -28,20 +29,32 @@ CHUNK: Final = struct.Struct("<4s2xB5xIq")  # magic, flags, rows, position of th
 
 
 class UnwalkableFilesError(Exception):
-    """The files do not have the range; ``is_too_long``: it has too many frames for Python."""
+    """The files are not readable; ``is_too_long``: the range has too many frames for Python."""
 
     def __init__(self, text: str, *, is_too_long: bool = False) -> None:
         super().__init__(text)
         self.is_too_long = is_too_long
 
 
+def aligned_length(length: int, kind: int, position: int, term_length: int) -> int:
+    """Return the bytes of the frame at ``position``, with those that align it; its header has ``length`` and ``kind``.
+
+    Returns 0 if the header is not that of a frame: its length is less than a header, its type is neither data nor
+    padding, or its end is in another term.
+    """
+    aligned = (length + 31) & -32
+    is_frame = length >= HEADER_LENGTH and kind in (DATA, PADDING) and aligned <= term_length - position % term_length
+    return aligned if is_frame else 0
+
+
 class FrameWalk:
     """A walk over frames. Begins at a message or a term, and is done at the first boundary that reaches a limit."""
 
-    def __init__(self, wanted: WalkRange, *, framed: bool) -> None:
+    def __init__(self, wanted: WalkRange, *, framed: bool, term_length: int) -> None:
         self.done = False
         self.frames = 0
         self._wanted = wanted
+        self._term_length = term_length
         self._framed = framed
         self._boundary: int | None = None
         self._rows = 0
@@ -60,17 +73,17 @@ class FrameWalk:
     def walk(self, data: bytes, position: int) -> int:
         """Walk the complete frames of ``data``, which begins at ``position``. Return the position after the last one.
 
-        That is beyond the data if a padding frame ends there.
+        That is beyond the data if a padding frame ends there. Stops before a header that is not that of a frame.
         """
         at, size = 0, len(data)
         wanted, unpack = self._wanted, FRAME.unpack_from
-        is_simple = not self._framed
+        is_simple, term_length = not self._framed, self._term_length
         while size - at >= HEADER_LENGTH and not self.done:
             length, flags, kind = unpack(data, at)
-            aligned = (length + 31) & -32
-            if length < HEADER_LENGTH or (kind == DATA and aligned > size - at):
-                break
             begin = position + at
+            aligned = aligned_length(length, kind, begin, term_length)
+            if not aligned or (kind == DATA and aligned > size - at):
+                break
             at += aligned
             self.frames += 1
             if is_simple and kind == DATA and flags & WHOLE == WHOLE:
@@ -84,6 +97,13 @@ class FrameWalk:
             else:
                 self._on_padding(begin, begin + aligned)
         return position + at
+
+    def on_damage(self, end: int) -> None:
+        """Pass over a damaged part, as over padding; the walk continues at ``end``. Abandons an unfinished message."""
+        self._message = self._group = None
+        if end <= self._wanted.limit or (self._wanted.at_least_one and self._boundary is None):
+            self._boundary = end
+        self.done = end >= self._wanted.limit
 
     def _on_frame(self, data: bytes, at: int, length: int, flags: int, begin: int, end: int) -> None:
         if flags & BEGIN:
@@ -138,22 +158,22 @@ class _Chunk:
 def walk_files(folder: Path, recording: Recording, wanted: WalkRange, *, framed: bool) -> Walked:
     """Walk a range of a recording in its segment files. The walk ends early when it is done.
 
-    Raises UnwalkableFilesError if a file is missing, if its bytes before ``wanted.end`` are not frames, or if the range
-    has too many frames.
+    Raises UnwalkableFilesError if a file is missing, or if the range has too many frames.
     """
-    walk = FrameWalk(wanted, framed=framed)
+    walk = FrameWalk(wanted, framed=framed, term_length=recording.term_length)
     at = wanted.start
-    while at < wanted.end and not walk.done:
+    while at < wanted.stop and not walk.done:
         segment = segment_at(folder, recording, at)
         if segment is None:
             raise UnwalkableFilesError(f"recording {recording.id} has no readable file at position {at}")
         path, base = segment
-        at = _walk_file(walk, recording.id, path, base, at, min(wanted.end, base + recording.segment_length))
+        at = _walk_file(walk, recording, wanted, path, base, at)
     return walk.result
 
 
-def _walk_file(walk: FrameWalk, recording_id: int, path: Path, base: int, at: int, end: int) -> int:
-    """Walk ``[at, end)`` of one file; return the position reached."""
+def _walk_file(walk: FrameWalk, recording: Recording, wanted: WalkRange, path: Path, base: int, at: int) -> int:
+    """Walk the file's part of the range from ``at``; return the position reached."""
+    end = min(wanted.stop, base + recording.segment_length)
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
@@ -163,11 +183,12 @@ def _walk_file(walk: FrameWalk, recording_id: int, path: Path, base: int, at: in
             data = os.pread(descriptor, min(READ_BYTES, end - at), at - base)
             reached = walk.walk(data, at)
             if reached == at:
-                if len(data) == end - at and _begins_with_longer_frame(data):
-                    return end  # the range ends inside this frame
-                raise UnwalkableFilesError(f"{path} has no complete frame at position {at}")
+                if wanted.stop < wanted.end and ends_inside_frame(data, len(data), at, recording.term_length):
+                    return end
+                reached = after_damage(at, recording.term_length, wanted.end)
+                walk.on_damage(reached)
             if walk.frames > MAX_FRAMES and not walk.done:
-                reason = f"recording {recording_id} has more than {MAX_FRAMES} frames to walk"
+                reason = f"recording {recording.id} has more than {MAX_FRAMES} frames to walk"
                 raise UnwalkableFilesError(reason, is_too_long=True)
             at = reached
     except OSError as error:
@@ -177,8 +198,9 @@ def _walk_file(walk: FrameWalk, recording_id: int, path: Path, base: int, at: in
     return at
 
 
-def _begins_with_longer_frame(data: bytes) -> bool:
-    if len(data) < HEADER_LENGTH:
-        return False
-    length, _, kind = FRAME.unpack_from(data)
-    return bool(kind == DATA and length > len(data))
+def ends_inside_frame(header: bytes, size: int, position: int, term_length: int) -> bool:
+    """Whether the frame at ``position``, whose header is given, is longer than ``size`` bytes."""
+    if len(header) < HEADER_LENGTH:
+        return True
+    length, _, kind = FRAME.unpack_from(header)
+    return aligned_length(length, kind, position, term_length) > size

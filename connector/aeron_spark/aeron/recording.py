@@ -6,6 +6,8 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from aeron_spark.errors import AeronSparkError
+
 
 @dataclass(frozen=True, slots=True)
 class ArchiveAddress:
@@ -42,6 +44,18 @@ class Recording:
     channel: str
     original_channel: str
     source: str
+
+
+class UnreadableBytesError(Exception):
+    """A recording has no complete frame at ``position``; all rows of complete messages before it were delivered.
+
+    ``cause`` is the error of the reading, if it has one: then the bytes may be there, but cannot be read.
+    """
+
+    def __init__(self, position: int, cause: AeronSparkError | None = None) -> None:
+        super().__init__(f"no complete frame at position {position}")
+        self.position = position
+        self.cause = cause
 
 
 def segment_at(folder: Path, recording: Recording, position: int) -> tuple[Path, int] | None:

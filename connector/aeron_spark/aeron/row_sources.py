@@ -11,13 +11,12 @@ import jpype
 import pyarrow as pa
 
 from aeron_spark.aeron.attached_threads import enter_java
-from aeron_spark.aeron.exceptions import describe, java_errors
+from aeron_spark.aeron.exceptions import java_errors
 from aeron_spark.aeron.jvm import jclass
-from aeron_spark.aeron.recording import Recording, segment_at
-from aeron_spark.aeron.replay import Replay
-from aeron_spark.errors import DataFormatError, TransportError
+from aeron_spark.aeron.recording import Recording, UnreadableBytesError, segment_at
+from aeron_spark.aeron.replay import ReplayedRange
+from aeron_spark.errors import TransportError
 from aeron_spark.transport.api import BULK_MESSAGE_BYTES
-from aeron_spark.waiting import Deadline
 from aeron_spark.wire.values import BATCH_ROWS, Rows
 
 BATCH_BYTES: Final = 1 << 20  # 0.5 to 16 MiB are equally fast in Spark, 64 MiB is half as fast
@@ -65,46 +64,43 @@ class Source(Protocol):
 class ReplaySource:
     """The messages of a replay. Waits for them, and keeps the session with the archive alive."""
 
-    def __init__(self, replay: Replay, idle_timeout: float) -> None:
-        self._replay = replay
-        self._at = int(replay.image.position())
-        self._deadline = Deadline(
-            idle_timeout, f"more of recording {replay.recording.id} of {replay.archive.address.name}"
-        )
+    def __init__(self, replayed: ReplayedRange) -> None:
+        self._replayed = replayed
 
     @property
     def more(self) -> bool:
         """Whether the end of the range is not reached."""
-        return self._at < self._replay.end
+        return self._replayed.position < self._replayed.end
 
     def fill(self, helper: Any) -> bool:
-        """Drain the image. Raises WaitTimeout if no data arrive, TransportError if the replay ends early."""
-        replay = self._replay
-        full = bool(helper.drain(replay.image, replay.end))
-        position = int(replay.image.position())
-        if position > self._at:
-            self._at = position
-            self._deadline.progress()
-        elif not full:
-            replay.check()
-            self._deadline.idle(f"at position {position} of [{replay.start}, {replay.end})")
-        return full
+        """Drain the image. Raises the errors of ``ReplayedRange.poll``."""
+        replayed = self._replayed
+        return replayed.poll(lambda image: bool(helper.drain(image, replayed.end)))
 
     def consumed(self) -> None:
         """Restart the wait for data, without the consumer's time."""
-        self._deadline.progress()
-        self._replay.archive.keep_alive()
+        self._replayed.progress()
+        self._replayed.archive.keep_alive()
 
 
 def drain(
     source: Source, recording: Recording, *, batch_bytes: int = BATCH_BYTES, batch_rows: int = BATCH_ROWS
 ) -> Iterator[Rows]:
-    """Yield the messages of ``source`` in batches until its end. Raises the errors of the source."""
+    """Yield the messages of ``source`` in batches until its end.
+
+    Raises the errors of the source; before an UnreadableBytesError, the last batch has all messages before the damage.
+    """
     helper = jclass("io.aeronspark.reading.RowAssembler")(recording.initial_term_id, recording.term_length)
     memory_bytes = max(batch_bytes, 2 * MAX_FRAME_BYTES)
     memory = _begin(helper, memory_bytes, batch_rows)
     while source.more:
-        if source.fill(helper):
+        try:
+            is_full = source.fill(helper)
+        except UnreadableBytesError:
+            if rows := int(helper.rows()):
+                yield memory.take(rows)
+            raise
+        if is_full:
             rows = int(helper.rows())
             if rows:
                 yield memory.take(rows)
@@ -157,26 +153,20 @@ class SegmentSource:
     def fill(self, helper: Any) -> bool:
         """Move messages into the helper's memory. Return whether the memory is full.
 
-        Raises DataFormatError for a wrong checksum, TransportError if a frame is missing.
+        Raises UnreadableBytesError at a damaged frame: its checksum is wrong, or no complete frame is there.
         """
         try:
             full = bool(helper.drain(self._open, self.end))
         except jpype.JException as error:
-            raise DataFormatError(
-                f"recording {self._recording.id} was changed on its disk: {describe(error)}",
-                remedy="Restore the archive's files from a copy, or read from a later position.",
-            ) from error
-        before, self.position = self.position, int(self._open.position())
+            self.position = int(self._open.position())
+            raise UnreadableBytesError(self.position) from error
+        self.position = int(self._open.position())
         if full or self.position >= min(self.end, int(self._open.end())):
             return full
         if self.position > self._mapped_at:  # a frame extends beyond the mapped range: map again from its start
             self._next()
         else:
-            raise TransportError(
-                f"the file of recording {self._recording.id} has no complete message at position {self.position} "
-                f"(reading from {before} to {self.end})",
-                remedy="Try again. The recording was truncated during the read.",
-            )
+            raise UnreadableBytesError(self.position)
         return full
 
     def consumed(self) -> None:
@@ -210,7 +200,7 @@ class ReceivedRange:
     """The messages of ``[start, end)`` of a recording, from the bytes that a server sends.
 
     ``next_bytes`` waits for the next bytes and returns them, in order, in parts of any length. Errors name the
-    recording ``name``. A damaged or incomplete frame raises DataFormatError with its position.
+    recording ``name``. A damaged or incomplete frame raises UnreadableBytesError with its position.
     """
 
     def __init__(self, name: str, start: int, end: int, next_bytes: Callable[[], memoryview]) -> None:
@@ -223,9 +213,14 @@ class ReceivedRange:
         self._memory = memoryview(self._java.memory()).cast("B")
 
     @property
+    def position(self) -> int:
+        """The position of the next frame to read."""
+        return int(self._java.position())
+
+    @property
     def more(self) -> bool:
         """Whether the end of the range is not reached."""
-        return int(self._java.position()) < self.end
+        return self.position < self.end
 
     def fill(self, helper: Any) -> bool:
         """Move received messages into the helper's memory, then wait for more. Return whether the memory is full."""
@@ -233,18 +228,20 @@ class ReceivedRange:
             if bool(helper.drain(self._java, self.end)):
                 return True
         except jpype.JException as error:
-            raise DataFormatError(
-                f"{self._name} is damaged on its server's disk: {describe(error)}",
-                remedy="Restore the archive's files from a copy, or read from a later position.",
-            ) from error
+            raise UnreadableBytesError(self.position) from error
         if self.more:
+            if self.received >= self.end:
+                raise UnreadableBytesError(self.position)
             data = self._next_bytes()
             if data.nbytes > BULK_MESSAGE_BYTES:
                 raise TransportError(
                     f"the server sent {data.nbytes} bytes of {self._name} at once, the limit is {BULK_MESSAGE_BYTES}",
                     remedy="Use the same release of aeron-spark at both ends.",
                 )
-            at = int(self._java.next())
+            try:
+                at = int(self._java.next())
+            except jpype.JException as error:
+                raise UnreadableBytesError(self.position) from error
             self._memory[at : at + data.nbytes] = data
             self._java.added(data.nbytes)
             self.received += data.nbytes

@@ -25,6 +25,7 @@ from aeron_spark.log.api import (
     recording_key,
     split_key,
 )
+from aeron_spark.log.available import read_available
 from aeron_spark.log.inspection import content_of, no_times, position_at
 from aeron_spark.log.source_stream import DirectStream, direct_stream
 from aeron_spark.transport.channel import ChannelUri, same_stream
@@ -52,7 +53,7 @@ class ArchiveLog:
         self._given_includes = includes
         self._archives = {archive.name: archive for archive in address.archives}
         self._recordings = {one.name: _recordings_of(one, address.idle_timeout) for one in address.archives}
-        self._known: dict[str, Recording] = {}
+        self._known: dict[str, CataloguedRecording] = {}  # by key, as last found
         self._prepared: tuple[Hashable, ...] = ()
 
     @property
@@ -111,7 +112,7 @@ class ArchiveLog:
             for found in recordings.of_stream(self.address.stream_id):
                 if self._includes(found.recording):
                     key = recording_key(name, found.recording.id)
-                    self._known[key] = found.recording
+                    self._known[key] = found
                     states.append(_state(key, found))
         return states
 
@@ -134,33 +135,28 @@ class ArchiveLog:
         return self._recordings[split_key(key)[0]].boundary(self._recording(key), wanted, framed=self.framed)
 
     def read(self, wanted: Range) -> Iterator[Rows]:
-        """Yield the messages of ``[start, overrun)``; a reader of groups stops when its last group is complete."""
-        recording = self._recording(wanted.key)
-        if _fingerprint(recording) != wanted.fingerprint:
-            raise DataLossError(
-                f"recording {wanted.key} was replaced by another one since the batch was planned",
-                remedy="Start a new query, or set failOnDataLoss=false to continue with the available data.",
-            )
-        if wanted.start < recording.start_position:
-            raise DataLossError(
-                f"recording {wanted.key} was purged up to position {recording.start_position}, requested range "
-                f"[{wanted.start}, {wanted.end})",
-                remedy="Set failOnDataLoss=false to continue with the available data, and purge only data that the "
-                "query has read.",
-            )
+        """Yield the messages of ``[start, overrun)``; a reader of groups stops when its last group is complete.
+
+        With ``fail_on_data_loss=False`` of the address, without those that are gone, of which it warns.
+        """
         from aeron_spark.direct.archive_rows import read_rows
 
-        yield from read_rows(
-            self._archives[split_key(wanted.key)[0]], recording, wanted.start,
-            wanted.overrun if self.framed else wanted.end, read_path=self.address.read_path,
-            idle_timeout=self.address.idle_timeout,
+        address = self._archives[split_key(wanted.key)[0]]
+
+        def read(_: RecordingState, start: int, end: int) -> Iterator[Rows]:
+            return read_rows(
+                address, self._recording(wanted.key), start, end, read_path=self.address.read_path,
+                idle_timeout=self.address.idle_timeout,
+            )  # fmt: skip
+
+        yield from read_available(
+            wanted, wanted.overrun if self.framed else wanted.end, self._known_state(wanted.key),
+            lambda: self._look(wanted.key), read, fail_on_data_loss=self.address.fail_on_data_loss,
         )  # fmt: skip
 
     def state(self, key: str) -> RecordingState:
         """Return one recording of the stream. Raises DataLossError if it does not exist."""
-        found = self._find(key)
-        self._known[key] = found.recording  # a task reads the recording next, and needs no second look-up
-        return _state(key, found)
+        return _state(key, self._find(key))  # known then: a task reads the recording next, without a second look-up
 
     def start_recording(self, query: str = "") -> None:
         """Start the recording of the stream in the first archive, for ``query``."""
@@ -183,17 +179,29 @@ class ArchiveLog:
         return archive_of(self._archives[name])
 
     def _recording(self, key: str) -> Recording:
-        return self._known.get(key) or self._find(key).recording
+        known = self._known.get(key)
+        return (self._find(key) if known is None else known).recording
 
-    def _find(self, key: str) -> CataloguedRecording:
+    def _known_state(self, key: str) -> RecordingState | None:
+        return _state(key, self._known[key]) if key in self._known else None
+
+    def _look(self, key: str) -> RecordingState | None:
+        """Return the recording now, or None if it does not exist."""
         name, recording_id = split_key(key)
         found = self._recordings[name].find(recording_id)
         if found is None:
+            return None
+        self._known[key] = found
+        return _state(key, found)
+
+    def _find(self, key: str) -> CataloguedRecording:
+        if self._look(key) is None:
+            name, recording_id = split_key(key)
             raise DataLossError(
                 f"recording {recording_id} of archive {name} does not exist any more",
                 remedy="Set failOnDataLoss=false to continue with the available data.",
             )
-        return found
+        return self._known[key]
 
 
 def _recordings_of(address: ArchiveAddress, idle_timeout: float) -> ArchiveRecordings:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from aeron_spark.aeron.archive import archive_of
 from aeron_spark.aeron.recording import ArchiveAddress, Recording
-from aeron_spark.aeron.replay import replay
+from aeron_spark.aeron.replay import ReplayedRange
 from aeron_spark.aeron.row_sources import ReplaySource, SegmentSource, drain
 from aeron_spark.errors import SetupError
 from aeron_spark.wire.values import Rows
@@ -33,5 +33,5 @@ def read_rows(
             start = files.position
     if start < end:  # a segment file is missing: the archive's replay has the rest, or reports the cause
         archive = archive_of(address)
-        with replay(archive, recording, start, end, timeout=idle_timeout) as opened:
-            yield from drain(ReplaySource(opened, idle_timeout), recording)
+        with ReplayedRange(archive, recording, start, end, idle_timeout) as replayed:
+            yield from drain(ReplaySource(replayed), recording)

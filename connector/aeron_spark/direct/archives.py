@@ -171,3 +171,4 @@ class StreamAddress:
     archives: tuple[ArchiveAddress, ...]
     idle_timeout: float = 30.0
     read_path: str = "auto"
+    fail_on_data_loss: bool = True

@@ -66,6 +66,8 @@ def read_range(log: Log, wanted: Range, fields: Collection[str] = FIELDS) -> Ite
     reassembler = Reassembler(wanted.start)
     decoder = FramedDecoder(fields)
     for rows in log.read(wanted):
+        if rows.resumed_at is not None:  # the group before them has lost its rest
+            reassembler = Reassembler(rows.resumed_at)
         for found in _groups(reassembler, rows, decoder.decode):
             inside = _starting_before(found, wanted.end)
             if inside is not None:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from aeron_spark.errors import DataFormatError
 from aeron_spark.log import columns
 from aeron_spark.log.api import Range, RecordingState, StreamContent
+from aeron_spark.log.available import state_for
 from aeron_spark.log.decoding import PlacedGroup, RowDecoder, SmallValues, of_recording, read_range
 from aeron_spark.log.inspection import at_message
 from aeron_spark.log.offsets import Offset
@@ -88,7 +89,9 @@ class Follower:
 
     def _read(self, wanted: Range) -> Iterator[ReceivedBatch]:
         log = self._stream.log
-        state = log.state(wanted.key)
+        state = state_for(log, wanted, fail_on_data_loss=self.options.fail_on_data_loss)
+        if state is None:
+            return
         if self._payload == "raw":
             decoder = RowDecoder(RAW, state, None)
             for rows in log.read(wanted):

@@ -27,10 +27,14 @@ def content_of(log: Log, states: list[RecordingState]) -> StreamContent | None:
 
 def _content(log: Log, state: RecordingState) -> StreamContent | None:
     single = log.counting(framed=False)
-    end = single.boundary(state.key, state.start, state.start, state.end, None).position
-    first = next(iter(single.read(_recorded_range(state, end))), None) if end > state.start else None
-    if first is None:
-        return None
+    first, begin = None, state.start
+    while first is None:
+        boundary = single.boundary(state.key, begin, begin, state.end, 1)
+        if boundary.position <= begin:
+            return None
+        if boundary.rows:  # a damaged part has none
+            first = next(iter(single.read(_range(state, begin, boundary.position))), None)
+        begin = boundary.position
     message = first.values[0].as_py()
     if not is_framed(message):
         return StreamContent("raw")
@@ -39,17 +43,14 @@ def _content(log: Log, state: RecordingState) -> StreamContent | None:
     if content is Content.BYTES:
         return StreamContent("framed")
     groups = log.counting(framed=True)
-    end = groups.boundary(state.key, state.start, state.start, state.end, None).position
+    begin = first.positions[0].as_py()
+    end = groups.boundary(state.key, begin, begin, state.end, None).position
     with of_recording(state.key):
-        for found in read_range(groups, _recorded_range(state, end)) if end > state.start else ():
+        for found in read_range(groups, _range(state, begin, end)) if end > begin else ():
             if isinstance(found, PlacedGroup):
                 for batch in decode_batches(found.group.payload):
                     return StreamContent("arrow", batch.schema)
     return StreamContent("arrow")
-
-
-def _recorded_range(state: RecordingState, end: int) -> Range:
-    return Range(state.key, state.fingerprint, state.start, end, end, state.term_length)
 
 
 def at_message(log: Log, state: RecordingState, position: int) -> int:

@@ -1,4 +1,4 @@
-"""Detects data loss in recordings that a query has read: purged, truncated, deleted, replaced or diverged ones."""
+"""Describes data loss in recordings, and detects it: purged, truncated, deleted, replaced or diverged ones."""
 
 from __future__ import annotations
 
@@ -60,6 +60,28 @@ class Truncated:
     def remedy(self) -> str:
         """The remedy for the user."""
         return f"Truncate only data that no query has read; {_CONTINUE}"
+
+
+@dataclass(frozen=True, slots=True)
+class Damaged:
+    """A recording has no complete frame at a position before its end."""
+
+    key: str
+    position: int
+    end: int
+
+    @property
+    def sentence(self) -> str:
+        """The loss, for an error or a warning."""
+        return f"{_named(self.key)} is damaged at position {self.position}, the recording ends at {self.end}"
+
+    @property
+    def remedy(self) -> str:
+        """The remedy for the user."""
+        return (
+            "Restore the archive's files from a copy, or set failOnDataLoss=false to continue at the next term, or at "
+            "the end of the micro-batch before it"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +168,11 @@ class Diverged:
         )
 
 
-Finding = Purged | Truncated | Deleted | Replaced | Diverged
+Finding = Purged | Truncated | Damaged | Deleted | Replaced | Diverged
+
+
+class DataLossWarning(UserWarning):
+    """With ``failOnDataLoss=false``: a wanted range is gone."""
 
 
 @dataclass(frozen=True, slots=True)

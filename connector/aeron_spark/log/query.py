@@ -16,7 +16,7 @@ from aeron_spark.log.api import Log, PublishTimes, Range, RecordingState, Stream
 from aeron_spark.log.epochs import NoEpochWarning
 from aeron_spark.log.inspection import at_message, framed_times, last_message, within
 from aeron_spark.log.lag import ReadLag, unread_bytes
-from aeron_spark.log.losses import Finding, check_recordings
+from aeron_spark.log.losses import DataLossWarning, Finding, check_recordings
 from aeron_spark.log.offsets import Offset, advance, begin, finish
 from aeron_spark.log.planning import backlogs, cap, due, plan_end, ranges_between, readable, resolve
 from aeron_spark.log.source_stream import DirectStream, ServerStream
@@ -25,10 +25,6 @@ from aeron_spark.options import DirectRoute, ReadOptions, WantedOffsets
 LOG: Final = logging.getLogger("aeron_spark.spark")
 _MAX_RECORDINGS = 20  # that a warning names
 OpenLog = Callable[[ReadOptions, bool], Log]  # opens the log of the options' stream; the flag is ``framed``
-
-
-class DataLossWarning(UserWarning):
-    """With ``failOnDataLoss=false``: a wanted range is gone."""
 
 
 class QueryPlanner:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from aeron_spark.aeron.sbe_decoder import SbeDecoder
 from aeron_spark.errors import DataFormatError
-from aeron_spark.log.api import Log, Range
+from aeron_spark.log.api import Log, Range, RecordingState
 from aeron_spark.log.columns import METADATA_PREFIX, POSITION
 from aeron_spark.log.decoding import VALUE, RowDecoder, SmallValues, of_recording, read_range, values_of
 from aeron_spark.options import TimestampFrom
@@ -71,14 +71,14 @@ class SbeRows:
 
 
 def read_sbe(
-    log: Log, wanted: Range, schema: pa.Schema, times: TimestampFrom | None, table: DecodeTable
+    log: Log, wanted: Range, schema: pa.Schema, state: RecordingState, times: TimestampFrom | None, table: DecodeTable
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of the SBE messages that begin in a range.
+    """Yield the rows of the SBE messages that begin in a range of the recording ``state``.
 
     ``schema`` is the Arrow schema of the query's rows: the columns of the table, and any of :data:`POSITION_COLUMNS`.
     """
     metadata = pa.schema([field for field in schema if field.name not in table.schema.names])
-    decoder = RowDecoder(metadata, log.state(wanted.key), times) if metadata.names else None
+    decoder = RowDecoder(metadata, state, times) if metadata.names else None
     rows = SbeRows(table, schema.names, f"recording {wanted.key}")
     with of_recording(wanted.key):
         if not log.framed:

@@ -179,8 +179,8 @@ class ReadOptions(SbeOptions, where=READING):
     )
     fail_on_data_loss: bool = option(
         True,
-        "If a wanted range is gone (purged, truncated, recording deleted or replaced): `true` fails and names the "
-        "range and the cause; `false` warns and continues at the first existing position, without repeating a row.",
+        "If a wanted range is gone (purged, truncated, damaged, recording deleted or replaced): `true` fails and names "
+        "the range and the cause; `false` warns and continues at the first existing position, without repeating a row.",
         example="false",
     )
     record: Literal["auto", "never"] = option(

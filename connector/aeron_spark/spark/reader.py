@@ -23,6 +23,7 @@ from pyspark.sql.types import StructType
 from aeron_spark.direct.archives import this_host
 from aeron_spark.errors import SetupError
 from aeron_spark.log.api import Log, Range
+from aeron_spark.log.available import state_for
 from aeron_spark.log.decoding import RowDecoder, of_recording, publish_times, read_range
 from aeron_spark.log.offsets import Offset
 from aeron_spark.log.planning import partition_by_key, partition_by_size
@@ -89,18 +90,22 @@ class Task:
                 framed=self.framed,
                 idle_timeout=options.idle_timeout,
                 read_path=options.read_path,
+                fail_on_data_loss=options.fail_on_data_loss,
                 sessions=sessions,
             )
             for wanted in partition.ranges:
                 yield from self._range(log, schema, wanted)
 
     def _range(self, log: Log, schema: pa.Schema, wanted: Range) -> Iterator[pa.RecordBatch]:
+        state = state_for(log, wanted, fail_on_data_loss=self.options.fail_on_data_loss)
+        if state is None:
+            return
         if self.table is not None:
             from aeron_spark.log.sbe_rows import read_sbe
 
-            yield from read_sbe(log, wanted, schema, self.options.timestamp_from, self.table)
+            yield from read_sbe(log, wanted, schema, state, self.options.timestamp_from, self.table)
             return
-        decoder = RowDecoder(schema, log.state(wanted.key), self.options.timestamp_from)
+        decoder = RowDecoder(schema, state, self.options.timestamp_from)
         if not self.framed:
             for rows in log.read(wanted):
                 yield decoder.raw(rows)

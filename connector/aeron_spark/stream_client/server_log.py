@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
 
-from aeron_spark.aeron.recording import Recording
+from aeron_spark.aeron.recording import Recording, UnreadableBytesError
 from aeron_spark.aeron.row_sources import ReceivedRange, drain
 from aeron_spark.connection.bulk_links import BulkLink
 from aeron_spark.errors import (
@@ -21,6 +22,7 @@ from aeron_spark.errors import (
     decode_error,
 )
 from aeron_spark.log.api import Boundary, PublishTimes, Range, RecordingState, StreamContent, recording_key, split_key
+from aeron_spark.log.available import read_available
 from aeron_spark.log.epochs import Epochs
 from aeron_spark.log.source_stream import ServerStream
 from aeron_spark.stream_client.session import StreamSession
@@ -46,19 +48,21 @@ MAX_ATTEMPTS: Final = 3  # without a byte between them; then another bulk link d
 class ServerLog:
     """The stream ``name`` of the servers in ``sessions``, by name; partition p of a server is its recording p.
 
-    ``idle_timeout`` is how long a reader waits for its next bytes, in seconds. ``keys`` are the servers' public keys,
+    ``idle_timeout`` is how long a reader waits for its next bytes, in seconds. ``fail_on_data_loss`` is the option.
+    ``keys`` are the servers' public keys,
     as text, by name; offsets name the stream with them.
     """
 
     def __init__(
         self, sessions: dict[str, StreamSession], name: str, *, framed: bool = False, idle_timeout: float = 30.0,
-        keys: Mapping[str, str] | None = None,
+        keys: Mapping[str, str] | None = None, fail_on_data_loss: bool = True,
     ) -> None:  # fmt: skip
         self.sessions = sessions
         self.keys = {server: (keys or {}).get(server, "") for server in sessions}
         self.name = name
         self.framed = framed
         self.idle_timeout = idle_timeout
+        self._fail_on_data_loss = fail_on_data_loss
         self._states: dict[str, RecordingState] = {}  # by key
         self._former_names: set[str] = set()  # those that the servers have given with the states
         self.is_ended = False
@@ -79,7 +83,10 @@ class ServerLog:
         """Return the same log, counting groups or single messages."""
         if framed == self.framed:
             return self
-        return ServerLog(self.sessions, self.name, framed=framed, idle_timeout=self.idle_timeout, keys=self.keys)
+        return ServerLog(
+            self.sessions, self.name, framed=framed, idle_timeout=self.idle_timeout, keys=self.keys,
+            fail_on_data_loss=self._fail_on_data_loss,
+        )  # fmt: skip
 
     def __eq__(self, other: object) -> bool:
         own = (self.sessions, self.keys, self.name, self.framed)
@@ -154,22 +161,33 @@ class ServerLog:
 
     def read(self, wanted: Range) -> Iterator[Rows]:
         """Yield the messages of ``[start, end)``, of a framed log those up to ``overrun``."""
-        state = self.state(wanted.key)
-        if state.fingerprint != wanted.fingerprint:
-            raise DataLossError(
-                f"partition {wanted.key} of stream {self.name!r} was deleted and created again since the batch was "
-                "planned",
-                remedy="Start a new query, or set failOnDataLoss=false to go on with what there is.",
-            )
+        yield from read_available(
+            wanted, wanted.overrun if self.framed else wanted.end, self._states.get(wanted.key),
+            lambda: self._look(wanted.key),
+            lambda state, start, end: self._read(replace(wanted, start=start), state, end),
+            fail_on_data_loss=self._fail_on_data_loss,
+        )  # fmt: skip
+
+    def _look(self, key: str) -> RecordingState | None:
+        self.states()
+        return self._states.get(key)
+
+    def _read(self, wanted: Range, state: RecordingState, end: int) -> Iterator[Rows]:
         server, partition = split_key(wanted.key)
-        end = wanted.overrun if self.framed else wanted.end
-        if wanted.start >= end:
-            return
         reading = _RangeRead(self._session(server), self.name, partition, wanted, end, self.idle_timeout)
         name = f"partition {partition} of stream {self.name!r} (recording {self._recording_ids[wanted.key]})"
         source = ReceivedRange(name, wanted.start, end, reading.next_bytes)
         try:
             yield from drain(source, _recording(state))
+        except DataLossError as error:
+            raise UnreadableBytesError(source.position, error) from error
+        except UnreadableBytesError as error:
+            damaged = DataLossError(
+                f"{name} is damaged at position {error.position} on its server's disk, the stream ends at {state.end}",
+                remedy="Run 'aeron-spark server verify' with the server stopped, and restore its files from a backup; "
+                "or set failOnDataLoss=false to continue at the next term.",
+            )
+            raise UnreadableBytesError(error.position, damaged) from error
         finally:
             reading.close()
 

@@ -36,11 +36,15 @@ BATCH_ROWS: Final = 1 << 15  # that a log returns at once
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Messages in order: ``values`` is binary, ``positions`` and ``reserved`` are int64, all without nulls."""
+    """Messages in order: ``values`` is binary, ``positions`` and ``reserved`` are int64, all without nulls.
+
+    ``resumed_at``: data before these rows are gone, and reading continued at this position.
+    """
 
     values: pa.Array[Any]
     positions: pa.Array[Any]
     reserved: pa.Array[Any]
+    resumed_at: int | None = None
 
     def __len__(self) -> int:
         return len(self.values)

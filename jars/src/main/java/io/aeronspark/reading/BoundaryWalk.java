@@ -44,6 +44,7 @@ public final class BoundaryWalk extends FrameScanner
     private long boundary;
     private long rows;
 
+    private long paddingEnd;
     private boolean inMessage;
     private long messagePosition;
     private int chunkFlags;
@@ -92,7 +93,8 @@ public final class BoundaryWalk extends FrameScanner
      * @param base position of the file's first byte.
      * @param from position of the frame to begin at.
      * @param to   position to stop at, within the file and not beyond the archive's recorded position.
-     * @return the position reached: {@code to}, or that of the first frame that ends behind it.
+     * @return the position reached: {@code to}, the end of padding behind it, or the position of the first frame that
+     *         ends behind it or is damaged.
      */
     public long walk(final String path, final long base, final long from, final long to)
     {
@@ -100,12 +102,29 @@ public final class BoundaryWalk extends FrameScanner
             new File(path), FileChannel.MapMode.READ_ONLY, "segment", from - base, to - from);
         try
         {
-            return from + scan(new UnsafeBuffer(mapped), 0, (int)(to - from), from);
+            return Math.max(from + scan(new UnsafeBuffer(mapped), 0, (int)(to - from), from), paddingEnd);
         }
         finally
         {
             IoUtil.unmap(mapped);
         }
+    }
+
+    /**
+     * Pass over a damaged part of the recording, as over padding: an unfinished message or group is abandoned.
+     *
+     * @param end position behind it, at which the walk continues.
+     */
+    public void onDamage(final long end)
+    {
+        inMessage = false;
+        openGroup = NONE;
+        if (end <= limit || (atLeastOne && !hasBoundary))
+        {
+            hasBoundary = true;
+            boundary = end;
+        }
+        done = end >= limit;
     }
 
     /** Whether the boundary is final, so that walking on cannot change it. */
@@ -197,6 +216,7 @@ public final class BoundaryWalk extends FrameScanner
     @Override
     void onPadding(final long position, final long end)
     {
+        paddingEnd = end;
         if (!done && !inMessage && openGroup < 0 && boundary == position && end <= limit)
         {
             hasBoundary = true;

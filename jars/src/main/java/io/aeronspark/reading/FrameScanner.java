@@ -3,11 +3,13 @@ package io.aeronspark.reading;
 import static io.aeron.protocol.DataHeaderFlyweight.HEADER_LENGTH;
 import static io.aeron.protocol.HeaderFlyweight.FLAGS_FIELD_OFFSET;
 import static io.aeron.protocol.HeaderFlyweight.HDR_TYPE_DATA;
+import static io.aeron.protocol.HeaderFlyweight.HDR_TYPE_PAD;
 import static io.aeron.protocol.HeaderFlyweight.TYPE_FIELD_OFFSET;
 
 import io.aeron.logbuffer.BlockHandler;
 import io.aeron.logbuffer.FrameDescriptor;
 import io.aeron.logbuffer.LogBufferDescriptor;
+import java.nio.ByteOrder;
 import org.agrona.BitUtil;
 import org.agrona.DirectBuffer;
 
@@ -24,11 +26,13 @@ abstract class FrameScanner implements BlockHandler
     static final int MAX_BLOCK_LENGTH = 8 * 1024 * 1024;
 
     private final int initialTermId;
+    private final int termLength;
     private final int positionBitsToShift;
 
     FrameScanner(final int initialTermId, final int termLength)
     {
         this.initialTermId = initialTermId;
+        this.termLength = termLength;
         this.positionBitsToShift = LogBufferDescriptor.positionBitsToShift(termLength);
     }
 
@@ -52,17 +56,16 @@ abstract class FrameScanner implements BlockHandler
         final int end = offset + length;
         while (end - at >= HEADER_LENGTH)
         {
-            final int frameLength = buffer.getInt(at);
-            final int alignedLength = BitUtil.align(frameLength, FrameDescriptor.FRAME_ALIGNMENT);
-            final boolean isData = (buffer.getShort(at + TYPE_FIELD_OFFSET) & 0xFFFF) == HDR_TYPE_DATA;
-            // A damaged file can hold any number in the length field; a sum that overflows is negative.
-            if (frameLength < HEADER_LENGTH || alignedLength < 0 || (isData && alignedLength > end - at))
+            final int alignedLength = alignedLength(buffer, at, base + at);
+            final boolean isData = isData(buffer, at);
+            if (alignedLength == 0 || (isData && alignedLength > end - at))
             {
                 break;
             }
             if (isData)
             {
                 final byte flags = buffer.getByte(at + FLAGS_FIELD_OFFSET);
+                final int frameLength = buffer.getInt(at, ByteOrder.LITTLE_ENDIAN);
                 onFrame(buffer, at, frameLength - HEADER_LENGTH, flags, base + at);
             }
             else
@@ -72,6 +75,32 @@ abstract class FrameScanner implements BlockHandler
             at += Math.min(alignedLength, end - at);
         }
         return at - offset;
+    }
+
+    /**
+     * Bytes of the frame whose header is at {@code at}, with those that align it; 0 if the header is not that of a
+     * frame: its length is less than a header, its type is neither data nor padding, or its end is in another term.
+     */
+    final int alignedLength(final DirectBuffer buffer, final int at, final long position)
+    {
+        final int frameLength = buffer.getInt(at, ByteOrder.LITTLE_ENDIAN);
+        if (frameLength < HEADER_LENGTH || !(isData(buffer, at) || type(buffer, at) == HDR_TYPE_PAD))
+        {
+            return 0;
+        }
+        // A damaged file can hold any number in the length field, so the sum needs a long.
+        final long alignedLength = BitUtil.align((long)frameLength, FrameDescriptor.FRAME_ALIGNMENT);
+        return alignedLength <= termLength - (position & (termLength - 1)) ? (int)alignedLength : 0;
+    }
+
+    static boolean isData(final DirectBuffer buffer, final int at)
+    {
+        return type(buffer, at) == HDR_TYPE_DATA;
+    }
+
+    private static int type(final DirectBuffer buffer, final int at)
+    {
+        return buffer.getShort(at + TYPE_FIELD_OFFSET, ByteOrder.LITTLE_ENDIAN) & 0xFFFF;
     }
 
     /** Handle a data frame whose header is at {@code offset}; {@code payloadLength} is in bytes, without the header. */

@@ -1,7 +1,7 @@
 package io.aeronspark.reading;
 
 import static io.aeron.protocol.DataHeaderFlyweight.HEADER_LENGTH;
-import static io.aeron.protocol.HeaderFlyweight.HDR_TYPE_DATA;
+import static io.aeron.protocol.HeaderFlyweight.HDR_TYPE_PAD;
 import static io.aeron.protocol.HeaderFlyweight.TYPE_FIELD_OFFSET;
 
 import io.aeron.logbuffer.FrameDescriptor;
@@ -76,9 +76,9 @@ public final class ReceivedBytes extends RecordingBytes
         {
             final int at = (int)(position - base);
             final int frameLength = buffer.getInt(at, ByteOrder.LITTLE_ENDIAN);
-            final boolean isData =
-                (buffer.getShort(at + TYPE_FIELD_OFFSET, ByteOrder.LITTLE_ENDIAN) & 0xFFFF) == HDR_TYPE_DATA;
-            if (!isData && frameLength >= HEADER_LENGTH && frameLength <= FrameDescriptor.MAX_MESSAGE_LENGTH * 64)
+            final boolean isPadding =
+                (buffer.getShort(at + TYPE_FIELD_OFFSET, ByteOrder.LITTLE_ENDIAN) & 0xFFFF) == HDR_TYPE_PAD;
+            if (isPadding && frameLength >= HEADER_LENGTH && frameLength <= FrameDescriptor.MAX_MESSAGE_LENGTH * 64)
             {
                 position += BitUtil.align(frameLength, FrameDescriptor.FRAME_ALIGNMENT);
             }

@@ -2,14 +2,10 @@ package io.aeronspark.reading;
 
 import static io.aeron.protocol.DataHeaderFlyweight.HEADER_LENGTH;
 import static io.aeron.protocol.DataHeaderFlyweight.SESSION_ID_FIELD_OFFSET;
-import static io.aeron.protocol.HeaderFlyweight.HDR_TYPE_DATA;
-import static io.aeron.protocol.HeaderFlyweight.TYPE_FIELD_OFFSET;
 
 import io.aeron.archive.checksum.Checksum;
 import io.aeron.archive.checksum.Checksums;
-import io.aeron.logbuffer.FrameDescriptor;
 import java.nio.ByteOrder;
-import org.agrona.BitUtil;
 import org.agrona.concurrent.UnsafeBuffer;
 
 /**
@@ -55,50 +51,55 @@ abstract class RecordingBytes
     }
 
     /**
-     * Verify whole frames from the current position on and hand them to {@code frames}.
+     * Verify whole frames from the current position on and hand them to {@code frames}. Stops before a damaged frame.
      *
      * @param maxLength of the data frames in bytes. Padding that begins within it is skipped, however long it is.
      * @param limit     position at which to stop.
      * @return bytes read, by which the position has advanced.
-     * @throws IllegalStateException if a checksum does not match; the position is then unchanged.
+     * @throws IllegalStateException if the frame at the current position is damaged: its header is not that of a frame,
+     *         or its checksum does not match. The position is then unchanged.
      */
     final int scan(final FrameScanner frames, final int maxLength, final long limit)
     {
         final int offset = (int)(position - base);
         final int stop = (int)(Math.min(limit, end) - base);
-        final int length = verify(offset, Math.min(maxLength, stop - offset), stop);
+        final int length = verify(frames, offset, Math.min(maxLength, stop - offset), stop);
         frames.scan(buffer, offset, length, base);
         position += length;
         return length;
     }
 
-    private int verify(final int begin, final int maxLength, final int stop)
+    private int verify(final FrameScanner frames, final int begin, final int maxLength, final int stop)
     {
         final UnsafeBuffer buffer = this.buffer;
         int at = begin;
         while (maxLength - (at - begin) > 0 && stop - at >= HEADER_LENGTH)
         {
-            final int frameLength = buffer.getInt(at, ByteOrder.LITTLE_ENDIAN);
-            final int alignedLength = BitUtil.align(frameLength, FrameDescriptor.FRAME_ALIGNMENT);
-            final boolean isData =
-                (buffer.getShort(at + TYPE_FIELD_OFFSET, ByteOrder.LITTLE_ENDIAN) & 0xFFFF) == HDR_TYPE_DATA;
-            if (frameLength < HEADER_LENGTH || alignedLength < 0 || alignedLength > stop - at ||
-                (isData && alignedLength > maxLength - (at - begin)))
+            final int alignedLength = frames.alignedLength(buffer, at, base + at);
+            final boolean isData = FrameScanner.isData(buffer, at);
+            if (alignedLength > stop - at || (isData && alignedLength > maxLength - (at - begin)))
             {
                 break;
             }
-            if (isData)
+            if (alignedLength == 0 || (isData && !isUnchanged(at, alignedLength)))
             {
-                final int computed =
-                    checksum.compute(buffer.addressOffset(), at + HEADER_LENGTH, alignedLength - HEADER_LENGTH);
-                final int stored = buffer.getInt(at + SESSION_ID_FIELD_OFFSET, ByteOrder.LITTLE_ENDIAN);
-                if ((IS_LITTLE_ENDIAN ? computed : Integer.reverseBytes(computed)) != stored)
+                if (at > begin)
                 {
-                    throw new IllegalStateException("CRC checksum mismatch at position=" + (base + at));
+                    break; // The frames before it are read first.
                 }
+                throw new IllegalStateException(
+                    (alignedLength == 0 ? "no frame" : "CRC checksum mismatch") + " at position=" + (base + at));
             }
             at += alignedLength;
         }
         return at - begin;
+    }
+
+    private boolean isUnchanged(final int at, final int alignedLength)
+    {
+        final int computed =
+            checksum.compute(buffer.addressOffset(), at + HEADER_LENGTH, alignedLength - HEADER_LENGTH);
+        final int stored = buffer.getInt(at + SESSION_ID_FIELD_OFFSET, ByteOrder.LITTLE_ENDIAN);
+        return (IS_LITTLE_ENDIAN ? computed : Integer.reverseBytes(computed)) == stored;
     }
 }
