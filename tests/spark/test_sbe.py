@@ -12,19 +12,21 @@ from typing import Any, Final
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import DecimalType, DoubleType, StructType
 
 from aeron_spark import from_sbe
-from aeron_spark.errors import DataFormatError
+from aeron_spark.errors import DataFormatError, OptionError
 from aeron_spark.node import NodeHandle
 from tests.aeron.stream_store import rows as staging
 from tests.aeron.streams import Stream
-from tests.sbe_orders import SCHEMA, VERSION_1, encode_heartbeat, encode_order, encode_order_of_version_1
+from tests.sbe_orders import SCHEMA, encode_heartbeat, encode_order, encode_order_of_version_1
 from tests.sbe_vectors import FOLDER, MISSING, OTHER_SCHEMAS, Vector, as_row, columns_of, read_set, same, schema_of
 from tests.sbe_versions import MESSAGES, VERSION_GAP, encode_message, message_of, row_of, schema_text
 from tests.spark.queries import run_to_end
-from tests.spark.simulated_engine import make_source
-from tests.spark.stream_server import StreamServer, write_frame
+from tests.spark.simulated_engine import make_batch, make_source, read_table, save
+from tests.spark.stream_server import StreamServer
 
+PARTS: Final = (range(60), range(60, 120))  # of the messages that are published before a failed batch, and after it
 SETS: Final = ("car", "car-extension", "market", "market-be", "nested-groups")
 
 
@@ -42,6 +44,11 @@ def read_sbe(spark: SparkSession, options: dict[str, str], schema: str | Path, *
     return spark.read.format("aeron").options(**all_options).load()
 
 
+def read_rows(options: dict[str, str], schema: str | Path, **more: str) -> list[dict[str, Any]]:
+    """Return the rows of a stream's SBE messages, read by the simulated engine."""
+    return read_table(options, payload="sbe", sbeSchema=str(schema), **more).to_pylist()
+
+
 def rows_of(frame: DataFrame) -> list[dict[str, Any]]:
     """Return the rows of a DataFrame with Arrow's values, which have time zones."""
     return frame.toArrow().to_pylist()
@@ -50,34 +57,53 @@ def rows_of(frame: DataFrame) -> list[dict[str, Any]]:
 needs_vectors = pytest.mark.skipif(not FOLDER.is_dir(), reason=MISSING)
 
 
-@needs_vectors
-@pytest.mark.parametrize("name", SETS)
-def test_a_query_reads_the_public_messages_of_a_schema(spark: SparkSession, node: NodeHandle, name: str) -> None:
+def publish_set(node: NodeHandle, name: str) -> tuple[Stream, dict[str, list[Vector]]]:
+    """Return a stream of the valid messages of a set, and these by the name of their type."""
     vectors = [vector for vector in read_set(name) if vector.expected["status"] == "ok"]
-    stream = publish(node, [vector.data for vector in vectors])
-    schema = FOLDER / name / "schema.xml"
     by_message: dict[str, list[Vector]] = {}
     for vector in vectors:
         by_message.setdefault(vector.expected["message"], []).append(vector)
-    everything = rows_of(read_sbe(spark, stream.options, schema, sbeMessage="*", minPartitions="1"))
-    assert [row["message"] for row in everything] == [vector.expected["message"] for vector in vectors]
-    for message, of_message in by_message.items():
-        columns = columns_of(schema_of(name), message).columns
-        wanted = [as_row(columns, vector.expected["body"]) for vector in of_message]
-        structs = [row[message] for row in everything if row["message"] == message]
-        assert all(map(same, structs, wanted)), message
-        if columns:
-            assert all(map(same, rows_of(read_sbe(spark, stream.options, schema, sbeMessage=message)), wanted))
+    return publish(node, [vector.data for vector in vectors]), by_message
+
+
+def assert_same(found: list[dict[str, Any] | None], name: str, message: str, vectors: list[Vector]) -> None:
+    """Check that the values of messages of one type are as expected."""
+    columns = columns_of(schema_of(name), message).columns
+    wanted = [as_row(columns, vector.expected["body"]) for vector in vectors]
+    assert len(found) == len(wanted), message
+    assert all(map(same, found, wanted)), message
 
 
 @needs_vectors
-def test_a_query_reads_messages_in_frames(spark: SparkSession, node: NodeHandle) -> None:
+@pytest.mark.parametrize("name", SETS)
+def test_a_query_reads_the_public_messages_of_a_schema(node: NodeHandle, name: str) -> None:
+    stream, by_message = publish_set(node, name)
+    schema = FOLDER / name / "schema.xml"
+    everything = read_rows(stream.options, schema, sbeMessage="*", minPartitions="1")
+    expected = [vector.expected["message"] for vector in read_set(name) if vector.expected["status"] == "ok"]
+    assert [row["message"] for row in everything] == expected
+    for message, vectors in by_message.items():
+        assert_same([row[message] for row in everything if row["message"] == message], name, message, vectors)
+        if columns_of(schema_of(name), message).columns:
+            assert_same(read_rows(stream.options, schema, sbeMessage=message), name, message, vectors)
+
+
+@needs_vectors
+def test_spark_reads_the_public_messages_of_a_schema(spark: SparkSession, node: NodeHandle) -> None:
+    stream, by_message = publish_set(node, "car")
+    schema = FOLDER / "car" / "schema.xml"
+    everything = rows_of(read_sbe(spark, stream.options, schema, sbeMessage="*", minPartitions="1"))
+    for message, vectors in by_message.items():
+        assert_same([row[message] for row in everything if row["message"] == message], "car", message, vectors)
+
+
+@needs_vectors
+def test_a_query_reads_messages_in_frames(node: NodeHandle) -> None:
     vectors = [vector for vector in read_set("frames") if vector.expected["framing"].startswith("sofh")]
     stream = publish(node, [vector.data for vector in vectors])
     schema = FOLDER / OTHER_SCHEMAS["frames"] / "schema.xml"
-    frame = read_sbe(spark, stream.options, schema, sbeMessage="*", sbeFraming="sofh", includeMetadata="true")
+    rows = read_rows(stream.options, schema, sbeMessage="*", sbeFraming="sofh", includeMetadata="true")
     wanted = [one for vector in vectors for one in vector.expected["messages"]]
-    rows = rows_of(frame)
     assert [row["message"] for row in rows] == [one["message"] for one in wanted]
     assert [row["_aeron_row"] for row in rows] == [
         index for vector in vectors for index in range(len(vector.expected["messages"]))
@@ -86,14 +112,14 @@ def test_a_query_reads_messages_in_frames(spark: SparkSession, node: NodeHandle)
 
 
 @needs_vectors
-def test_a_query_reads_the_log_of_a_cluster(spark: SparkSession, node: NodeHandle) -> None:
+def test_a_query_reads_the_log_of_a_cluster(node: NodeHandle) -> None:
     vectors = read_set("cluster-log")
     stream = publish(node, [vector.data for vector in vectors])
-    events = rows_of(read_sbe(spark, stream.options, FOLDER / "aeron-cluster" / "schema.xml", sbeMessage="*"))
+    events = read_rows(stream.options, FOLDER / "aeron-cluster" / "schema.xml", sbeMessage="*")
     assert [row["message"] for row in events] == [vector.expected["message"] for vector in vectors]
     cars = [vector for vector in vectors if "message" in vector.expected.get("payload", {})]
-    frame = read_sbe(spark, stream.options, FOLDER / "car" / "schema.xml", sbeFraming="cluster", includeMetadata="true")
-    rows = rows_of(frame)
+    schema = FOLDER / "car" / "schema.xml"
+    rows = read_rows(stream.options, schema, sbeFraming="cluster", includeMetadata="true")
     columns = columns_of(schema_of("car"), "Car").columns
     for row, vector in zip(rows, cars, strict=True):
         own = {column.name: row[column.name] for column in columns}
@@ -101,9 +127,9 @@ def test_a_query_reads_the_log_of_a_cluster(spark: SparkSession, node: NodeHandl
         assert row["_aeron_clusterSessionId"] == vector.expected["body"]["clusterSessionId"]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def orders(node: NodeHandle) -> Stream:
-    """A stream of two versions of an order, a heartbeat, and a malformed order."""
+    """A stream of two versions of an order, a heartbeat, and a malformed order, which no test changes."""
     messages = [encode_order(1), encode_heartbeat(), encode_order_of_version_1(2), encode_order(3)[:-1]]
     return publish(node, [*messages, encode_order(4)])
 
@@ -133,30 +159,24 @@ def test_a_malformed_message_fails_the_query_with_its_place(
     assert "PERMISSIVE" in str(failed.value)
 
 
-def test_a_malformed_message_becomes_a_row_with_its_bytes(
-    spark: SparkSession, orders: Stream, schema_file: Path
-) -> None:
-    frame = read_sbe(
-        spark, orders.options, schema_file, sbeMessage="Order", sbeMode="permissive", includeMetadata="true"
-    )
-    rows = frame.select("id", "_corrupt_record", "_aeron_templateId", "_aeron_position").collect()
-    assert [row.id for row in rows] == [1, 2, None, 4]
-    assert [row._corrupt_record for row in rows] == [None, None, encode_order(3)[:-1], None]
-    assert [row._aeron_templateId for row in rows] == [1, 1, None, 1]
-    assert sorted(row._aeron_position for row in rows) == [row._aeron_position for row in rows]
+def test_a_malformed_message_becomes_a_row_with_its_bytes(orders: Stream, schema_file: Path) -> None:
+    rows = read_rows(orders.options, schema_file, sbeMessage="Order", sbeMode="permissive", includeMetadata="true")
+    assert [row["id"] for row in rows] == [1, 2, None, 4]
+    assert [row["_corrupt_record"] for row in rows] == [None, None, encode_order(3)[:-1], None]
+    assert [row["_aeron_templateId"] for row in rows] == [1, 1, None, 1]
+    assert sorted(row["_aeron_position"] for row in rows) == [row["_aeron_position"] for row in rows]
 
 
-def test_other_messages_are_kept_or_fail_the_query(spark: SparkSession, orders: Stream, schema_file: Path) -> None:
-    options = {"sbeMessage": "Order,Heartbeat", "sbeMode": "DROPMALFORMED"}
-    rows = read_sbe(spark, orders.options, schema_file, **options).collect()
-    assert [(row.message, row.Order is None) for row in rows] == [
+def test_other_messages_are_kept_or_fail_the_query(orders: Stream, schema_file: Path) -> None:
+    rows = read_rows(orders.options, schema_file, sbeMessage="Order,Heartbeat", sbeMode="DROPMALFORMED")
+    assert [(row["message"], row["Order"] is None) for row in rows] == [
         ("Order", False),
         ("Heartbeat", True),
         ("Order", False),
         ("Order", False),
     ]
-    with pytest.raises(Exception, match="template 9 of schema 7, which is not wanted"):
-        read_sbe(spark, orders.options, schema_file, sbeMessage="Order", sbeOthers="fail").collect()
+    with pytest.raises(DataFormatError, match="template 9 of schema 7, which is not wanted"):
+        read_rows(orders.options, schema_file, sbeMessage="Order", sbeOthers="fail")
 
 
 def test_a_query_chooses_columns_and_decodes_no_others(spark: SparkSession, orders: Stream, schema_file: Path) -> None:
@@ -165,75 +185,51 @@ def test_a_query_chooses_columns_and_decodes_no_others(spark: SparkSession, orde
     frame = chosen.schema("_aeron_position bigint, fills array<struct<quantity:bigint>>, price decimal(19,4)").load()
     assert frame.columns == ["_aeron_position", "fills", "price"]
     assert [[one.quantity for one in row.fills] for row in frame.collect()] == [[1, 2], [], [1, 2]]
-    with pytest.raises(Exception, match=r"'pricee', which the message does not have.*Did you mean 'price'"):
-        chosen.schema("pricee decimal(19,4)").load().collect()
-    with pytest.raises(Exception, match="'price' with the type double, and the message has it as decimal128"):
-        chosen.schema("price double").load().collect()
+    source = make_source(orders.options, payload="sbe", sbeSchema=schema_file, sbeMessage="Order")
+    with pytest.raises(OptionError, match=r"'pricee', which the message does not have.*Did you mean 'price'"):
+        source.reader(StructType().add("pricee", DecimalType(19, 4)))
+    with pytest.raises(OptionError, match="'price' with the type double, and the message has it as decimal128"):
+        source.reader(StructType().add("price", DoubleType()))
 
 
-def test_the_schema_can_be_given_as_its_text(spark: SparkSession, orders: Stream) -> None:
-    frame = read_sbe(spark, orders.options, SCHEMA, sbeMessage="Heartbeat", includeMetadata="true")
-    (row,) = frame.select("_aeron_templateId", "_aeron_version", "_aeron_streamId").collect()
-    assert tuple(row) == (9, 2, orders.id)
+def test_the_schema_can_be_given_as_its_text(orders: Stream) -> None:
+    (row,) = read_rows(orders.options, SCHEMA, sbeMessage="Heartbeat", includeMetadata="true")
+    assert (row["_aeron_templateId"], row["_aeron_version"], row["_aeron_streamId"]) == (9, 2, orders.id)
 
 
 @pytest.mark.parametrize("payload", ["raw", "framed"])
-def test_a_stream_of_a_server_has_the_same_columns(
-    spark: SparkSession, server: StreamServer, schema_file: Path, payload: str
-) -> None:
+def test_a_stream_of_a_server_has_the_same_columns(server: StreamServer, schema_file: Path, payload: str) -> None:
     stream = server.create_stream(2)
     messages = {0: [encode_order(1), encode_heartbeat()], 1: [encode_order(2), encode_order_of_version_1(3)]}
     if payload == "raw":
         staging.write(stream, 0, messages, writer=secrets.token_hex(4))
     else:
-        for part in messages.values():
-            rows = spark.createDataFrame([(one,) for one in part], "value binary").coalesce(1)
-            write_frame(rows, server.options(stream), payload="framed")
-    frame = read_sbe(spark, server.options(stream), schema_file, sbeMessage="Order", includeMetadata="true")
-    rows = sorted(frame.select("id", "symbol", "_aeron_version", "_aeron_position").collect())
-    assert [tuple(row)[:3] for row in rows] == [(1, "ÄBC", 2), (2, "ÄBC", 2), (3, "ÄBC", 1)]
-    assert all(row._aeron_position is not None for row in rows)
+        save(server.options(stream), *([make_batch(*part)] for part in messages.values()), payload="framed")
+    rows = read_rows(server.options(stream), schema_file, sbeMessage="Order", includeMetadata="true")
+    assert sorted((row["id"], row["symbol"], row["_aeron_version"]) for row in rows) == [
+        (1, "ÄBC", 2),
+        (2, "ÄBC", 2),
+        (3, "ÄBC", 1),
+    ]
+    assert all(row["_aeron_position"] is not None for row in rows)
 
 
-def test_a_streaming_query_goes_on_with_a_newer_schema(
-    spark: SparkSession, node: NodeHandle, tmp_path: Path, schema_file: Path
-) -> None:
-    stream = Stream(node).record()
-    publisher = stream.publisher()
-    publisher.send([encode_order_of_version_1(1), encode_order(2)])
-    old = tmp_path / "old.xml"
-    old.write_text(VERSION_1)
-    found: list[tuple[Any, ...]] = []
-
-    def collect(*names: str) -> Callable[[DataFrame, int], None]:
-        return lambda frame, batch: found.extend(tuple(row) for row in frame.select(*names).collect())
-
-    def query(schema: Path) -> DataFrame:
-        options = {**stream.options, "payload": "sbe", "sbeSchema": str(schema), "sbeMessage": "Order"}
-        return spark.readStream.format("aeron").options(**options, startingOffsets="earliest").load()
-
-    run_to_end(query(old), tmp_path / "checkpoint", collect("id", "symbol"))
-    publisher.send([encode_order(3), encode_order_of_version_1(4)])
-    run_to_end(query(schema_file), tmp_path / "checkpoint", collect("id", "symbol", "desk"))
-    assert found == [(1, "ÄBC"), (2, "ÄBC"), (3, "ÄBC", "EU"), (4, "ÄBC", None)]
-    stream.close()
-
-
-def test_a_batch_repeated_with_a_newer_schema_has_the_same_messages_of_ten_types(
+def test_a_query_repeats_a_batch_and_goes_on_with_a_newer_schema_of_ten_types(
     spark: SparkSession, node: NodeHandle, tmp_path: Path
 ) -> None:
     """The batch fails when some types are written. ``tests/e2e/test_sbe_tables.py`` kills such a query at random."""
-    numbers = [version * VERSION_GAP + one for one in range(60) for version in range(3)]
-    stream = publish(node, [encode_message(number) for number in numbers])
-    schema, written = tmp_path / "schema.xml", dict[str, list[dict[str, Any]]]()
+    numbers, later = ([version * VERSION_GAP + one for one in part for version in range(3)] for part in PARTS)
+    stream = Stream(node, "aeron:ipc?term-length=2m").record()
+    publisher = stream.publisher()
+    publisher.send([encode_message(number) for number in numbers])
+    schema, written = tmp_path / "schema.xml", dict[tuple[int, str], list[dict[str, Any]]]()
 
     def write(types: int) -> Callable[[DataFrame, int], None]:
         def write_batch(batch: DataFrame, number: int) -> None:
-            assert number == 0
             rows = rows_of(batch)
             for message in MESSAGES[:types]:  # like Delta's txnVersion, setdefault leaves out what is there
                 own = [row[message.name] for row in rows if row["message"] == message.name]
-                written.setdefault(message.name, own)
+                written.setdefault((number, message.name), own)
             assert types == len(MESSAGES), "the batch fails on purpose"
 
         return write_batch
@@ -246,10 +242,15 @@ def test_a_batch_repeated_with_a_newer_schema_has_the_same_messages_of_ten_types
 
     with pytest.raises(Exception, match="the batch fails on purpose"):
         run(1, types=4)
+    publisher.send([encode_message(number) for number in later])
     run(3, types=len(MESSAGES))
     for index, message in enumerate(MESSAGES):
-        wanted = [row_of(number, 1 if index < 4 else 3) for number in numbers if message_of(number) == message]
-        assert written[message.name] == wanted, message.name
+        for batch, part in enumerate((numbers, later)):
+            version = 1 if index < 4 and batch == 0 else 3
+            wanted = [row_of(number, version) for number in part if message_of(number) == message]
+            assert written.pop((batch, message.name)) == wanted, (batch, message.name)
+    assert not written
+    stream.close()
 
 
 def test_the_columns_are_known_without_a_jvm(schema_file: Path) -> None:
@@ -265,13 +266,13 @@ assert not jvm.started()
     assert done.returncode == 0, done.stderr
 
 
-def test_a_query_without_a_chosen_message_lists_them(spark: SparkSession, orders: Stream, schema_file: Path) -> None:
-    with pytest.raises(Exception, match=r"has 2 messages, and none is chosen: Order, Heartbeat"):
-        read_sbe(spark, orders.options, schema_file)
-    with pytest.raises(Exception, match="'Heartbeat' has no fields"):
-        read_sbe(spark, orders.options, schema_file, sbeMessage="Heartbeat")
-    with pytest.raises(Exception, match=r"the SBE schema '/missing\.xml' cannot be read"):
-        read_sbe(spark, orders.options, "/missing.xml")
+def test_a_query_without_a_chosen_message_lists_them(orders: Stream, schema_file: Path) -> None:
+    with pytest.raises(OptionError, match=r"has 2 messages, and none is chosen: Order, Heartbeat"):
+        read_rows(orders.options, schema_file)
+    with pytest.raises(OptionError, match="'Heartbeat' has no fields"):
+        read_rows(orders.options, schema_file, sbeMessage="Heartbeat")
+    with pytest.raises(OptionError, match=r"the SBE schema '/missing\.xml' cannot be read"):
+        read_rows(orders.options, "/missing.xml")
 
 
 def test_a_function_decodes_a_column_without_aeron(spark: SparkSession, schema_file: Path) -> None:

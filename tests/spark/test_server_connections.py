@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from aeron_spark import log_factory
@@ -126,6 +125,7 @@ def test_a_key_can_use_the_actions_of_its_grants_and_no_others(strict: StreamSer
     for stream in (readable, hidden):
         save(strict.options(stream, identity=strict.key_file("owner")), [make_numbered_batch(0, 3)])
     ends = [stream.states()[0].end for stream in (readable, hidden)]
+    assert all(end > 0 for end in ends)
     reader = strict.key_file("reader")
     assert read_numbers(strict.options(readable, identity=reader)) == [0, 1, 2]
     with pytest.raises(RefusedError, match="your key may not write stream 'open-1'"):
@@ -136,17 +136,6 @@ def test_a_key_can_use_the_actions_of_its_grants_and_no_others(strict: StreamSer
     with pytest.raises(RefusedError, match="This server does not know your key"):
         read_numbers(strict.options(readable, identity=strict.key_file("unauthorised")))
     assert [stream.states()[0].end for stream in (readable, hidden)] == ends
-
-
-def test_spark_shows_the_error_of_an_action_that_its_key_is_not_granted(
-    spark: SparkSession, strict: StreamServer
-) -> None:
-    stream = strict.endpoint.streams.create("open-2", 1)
-    write_frame(make_numbered_rows(spark, 3, 1), strict.options(stream, identity=strict.key_file("owner")))
-    end = stream.states()[0].end
-    with pytest.raises(PySparkException, match="your key may not write stream 'open-2'"):
-        write_frame(make_numbered_rows(spark, 3, 1), strict.options(stream, identity=strict.key_file("reader")))
-    assert 0 < end == stream.states()[0].end
 
 
 def test_the_pool_connects_again_after_a_connection_has_closed(server: StreamServer) -> None:

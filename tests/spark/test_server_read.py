@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from datetime import datetime, timezone
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
@@ -53,19 +55,20 @@ def test_raw_rows_have_columns_for_stream_partition_and_position(
     assert {(row.reservedValue, row.timestamp) for row in rows} == {(0, None)}
 
 
-def test_framed_values_and_arrow_rows_are_read_with_their_metadata(spark: SparkSession, server: StreamServer) -> None:
-    framed, arrow = server.create_stream(), server.create_stream()
-    write_frame(make_numbered_rows(spark, 10, 1), server.options(framed), payload="framed", writerId="desk")
-    found = read_frame(spark, server.options(framed), includeMetadata=True).collect()
-    assert numbers_of(found) == list(range(10))
-    assert {(row._aeron_writer, row._aeron_batch, row._aeron_partition) for row in found} == {("desk", -1, 0)}
-    assert [row._aeron_row for row in found] == list(range(10))
-    assert all(row._aeron_timestamp is not None for row in found)
-    write_frame(spark.range(7).selectExpr("id", "id * 0.5 as half").coalesce(1), server.options(arrow))
-    frame = read_frame(spark, server.options(arrow), includeMetadata=True)
-    assert frame.schema["half"].dataType.simpleString() == "decimal(22,1)"
-    assert [row.id for row in frame.collect()] == list(range(7))
-    assert {row._aeron_recordingId for row in frame.collect()} == {0}
+def test_framed_values_and_arrow_rows_are_read_with_their_metadata(server: StreamServer) -> None:
+    framed, arrow = (server.options(server.create_stream()) for _ in range(2))
+    save(framed, [make_numbered_batch(0, 10)], payload="framed", writerId="desk")
+    found = read_table(framed, payload="auto", includeMetadata=True).to_pylist()
+    assert [number(row["value"]) for row in found] == list(range(10))
+    assert {(row["_aeron_writer"], row["_aeron_batch"], row["_aeron_partition"]) for row in found} == {("desk", -1, 0)}
+    assert [row["_aeron_row"] for row in found] == list(range(10))
+    assert all(row["_aeron_timestamp"] is not None for row in found)
+    halves = pa.array([Decimal(number) / 2 for number in range(7)], pa.decimal128(22, 1))
+    save(arrow, [pa.record_batch({"id": pa.array(range(7), pa.int64()), "half": halves})])
+    rows = read_table(arrow, payload="auto", includeMetadata=True)
+    assert rows.schema.field("half").type == pa.decimal128(22, 1)
+    assert rows["id"].to_pylist() == list(range(7))
+    assert set(rows["_aeron_recordingId"].to_pylist()) == {0}
 
 
 def read_positions(options: dict[str, str], **more: object) -> list[tuple[int, int]]:
