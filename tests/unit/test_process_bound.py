@@ -107,6 +107,7 @@ def test_a_child_does_not_wait_for_a_lock_that_a_thread_of_its_parent_holds(worl
     assert [one.partition(":")[0] for one in results] == ["UsageError"] * 4 + ["returned None"]
 
 
+@pytest.mark.slow
 def test_readers_and_writers_are_refused_in_a_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with world_with_stream(tmp_path / "streams", monkeypatch, 2) as streams:
         out = StreamWriter(streams.stream_session(), "s", writer_id="w", payload="raw")

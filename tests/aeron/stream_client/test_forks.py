@@ -41,7 +41,8 @@ if child == 0:
 
     for use in (
         lambda: client.ping(), lambda: client.send({"n": 1}), lambda: client.remote("x").y(),
-        lambda: client.reader("forked"), lambda: client.writer("forked"), lambda: out.write(b"child"), lambda: out.commit(), lambda: next(rows),
+        lambda: client.reader("forked"), lambda: client.writer("forked"),
+        lambda: out.write(b"child"), lambda: out.commit(), lambda: next(rows),
         lambda: list(reader), lambda: connection.ping(),
         lambda: aeron_spark.connect(address, aeron_dir=aeron_dir, store=MemoryPeerStore()),
     ):

@@ -72,6 +72,7 @@ def test_two_threads_that_each_write_and_commit_100_rows_make_200_rows(world: Wo
     assert values(world) == sent_by("a", "b")
 
 
+@pytest.mark.slow
 def test_two_threads_share_a_buffered_writer(world: World, tmp_path: Path) -> None:
     """Regression: 7 to 28 of 200 rows were lost."""
     out = online_writer(world, tmp_path / "b")
