@@ -17,21 +17,24 @@ from tests.transport_contract import SETTINGS, TIMEOUT_S, Open, Reading, send, s
 
 MAX_WAKE_UPS = 300  # of a thread in two seconds; polling every 0.2 ms it would wake 10,000 times
 WAIT_S = 2.0
+QUIET_S = 0.2
 STOP_S = 4.0  # shorter than the timeout of a driver's clients
 
 
 @pytest.fixture
 def opened(serving: Driver, dialling: Driver) -> Iterator[Open]:
     one = Open(AeronWorld(serving, dialling, "127.0.0.1"))
+    until(lambda: one.open_path.publication.connected, one.client)
     drain(one.client_transport.inbox)
     yield one
     one.close()
 
 
 def drain(inbox: Inbox) -> None:
-    """Poll until the inbox has no events and waits for no publication."""
-    while inbox.poll(0.2):
-        pass
+    """Poll until a poll ends by its timeout: the progress of a publication ends one, too, without an event."""
+    started = time.monotonic()
+    while inbox.poll(QUIET_S) or time.monotonic() - started < QUIET_S:
+        started = time.monotonic()
 
 
 def later(work: Callable[[], object]) -> threading.Thread:
