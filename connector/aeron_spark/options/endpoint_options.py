@@ -333,9 +333,15 @@ class ClientOptions(EndpointOptions, where=CLIENT):
         example="false",
     )
     first_pause: Seconds = option(
-        "100ms", "Pause between the first two attempts to connect; each further pause is twice as long.", example="1s"
+        "100ms",
+        "Shortest time between the starts of two attempts to connect; it doubles with each attempt.",
+        example="1s",
     )
-    longest_pause: Seconds = option("5s", "Longest pause between two attempts to connect.", example="30s")
+    longest_pause: Seconds = option(
+        "5s",
+        "Longest time between the starts of two attempts to connect, unless an attempt takes longer.",
+        example="30s",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

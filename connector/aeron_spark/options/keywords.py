@@ -179,10 +179,10 @@ class ClientOptions(EndpointOptions, total=False):
     """`true`: reconnect after the link is lost. `false`: the first loss of the link ends the connection."""
 
     first_pause: float | str | None
-    """Pause between the first two attempts to connect; each further pause is twice as long."""
+    """Shortest time between the starts of two attempts to connect; it doubles with each attempt."""
 
     longest_pause: float | str | None
-    """Longest pause between two attempts to connect."""
+    """Longest time between the starts of two attempts to connect, unless an attempt takes longer."""
 
 
 class ServerOptions(EndpointOptions, total=False):

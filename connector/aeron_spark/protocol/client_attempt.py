@@ -63,8 +63,12 @@ class RetrySchedule:
         self._started_at = now
 
     def note_failure(self, now: float) -> None:
-        """Schedule the next attempt after a pause, and double the pause."""
-        self.next_attempt = now + self._pause
+        """Schedule the next attempt, and double the pause between the starts of two attempts.
+
+        An attempt that has waited longer than that for an absent server is followed by the next one almost at once,
+        so that a server that starts again is found at once.
+        """
+        self.next_attempt = max(now + self._first, self._started_at + self._pause)
         self._pause = min(2 * self._pause, self._longest)
 
     def note_loss(self, now: float) -> None:

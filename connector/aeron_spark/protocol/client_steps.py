@@ -197,7 +197,6 @@ class ClientSteps:
 
     def on_key_known(self, event: e.KeyKnown, now: float) -> _Step:
         self._is_looking_up, self._verifier.known = False, event.key
-        self._schedule.note_start(now)
         policy = self._policy
         done = ClientDone(
             tag=policy.tag,
@@ -482,6 +481,7 @@ class ClientSteps:
     def _start_attempt(self, now: float) -> _Step:
         if not self._has_driver:
             return S.WITHOUT_DRIVER, self._reopen(now)
+        self._schedule.note_start(now)
         if self._is_looking_up:
             return S.LOOKING_UP, ()  # the look-up of an earlier attempt is still under way
         self._is_looking_up = True

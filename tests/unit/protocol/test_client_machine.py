@@ -104,6 +104,22 @@ def test_a_key_store_that_its_user_must_correct_ends_a_connect_but_not_the_attem
     assert world.machine.state is S.PAUSED
 
 
+def test_an_attempt_that_waited_long_for_an_absent_server_is_repeated_at_once() -> None:
+    """Regression: after a long outage a client stood still for up to longestPause while its server was ready again."""
+    world = ClientWorld()
+    world.connect()
+    for _ in range(8):
+        world.advance_to(S.HANDSHAKING)
+        deadline = world.machine.deadline()
+        assert deadline is not None
+        assert deadline - world.now == pytest.approx(world.policy.setup_seconds)
+        world.wait(deadline - world.now)  # the path was not connected
+        assert world.machine.state is S.PAUSED
+        deadline = world.machine.deadline()
+        assert deadline == pytest.approx(world.now + 0.1)
+        world.wait(0.1)
+
+
 def test_a_lost_link_is_replaced_at_once_unless_it_was_just_opened() -> None:
     world = in_state(S.CONNECTED)
     end_link(world)
