@@ -40,12 +40,12 @@ class StreamAdministration(ABC):
 
     async def create_stream(
         self, name: str, partitions: int = 1, *, retention: str | int | timedelta | None = None, segment_bytes: int = 0,
-        schema_policy: str = "strict", schema: pa.Schema | None = None,
+        schema_policy: str = "strict", schema: pa.Schema | None = None, exist_ok: bool = False,
     ) -> StreamInfo:  # fmt: skip
         """Create a stream; see ``Client.create_stream``."""
         create = partial(
             self._opened().create_stream, name, partitions, retention=retention, segment_bytes=segment_bytes,
-            schema_policy=schema_policy, schema=schema,
+            schema_policy=schema_policy, schema=schema, exist_ok=exist_ok,
         )  # fmt: skip
         return await self._on_thread(create)
 

@@ -37,6 +37,7 @@ def purge(
             raise OptionError(
                 f"stream {name!r} has no partition {partition}",
                 remedy=f"Give one of 0 to {len(stream.partitions) - 1}.",
+                reason="no-partition",
             )
         if keep is None:
             assert before is not None

@@ -102,7 +102,7 @@ def describe(options: Mapping[str, str], name: str, as_json: bool) -> None:
 
 def create(
     options: Mapping[str, str], name: str, partitions: int, retention: str | None, segment: str | None,
-    schema_policy: str, schema_file: str | None, as_json: bool,
+    schema_policy: str, schema_file: str | None, if_not_exists: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Create a stream. Checks the name, the sizes and the file of the schema before it connects."""
     from aeron_spark.stream_client.admin import parse_retention
@@ -115,15 +115,17 @@ def create(
     with connected(options) as client:
         stream = client.create_stream(
             name, partitions, retention=retention, segment_bytes=segment_bytes, schema_policy=schema_policy,
-            schema=schema,
+            schema=schema, exist_ok=if_not_exists,
         )  # fmt: skip
     if as_json:
         print_json(_summary(stream))
     else:
-        counted = "1 partition" if partitions == 1 else f"{partitions:,} partitions"
+        found = len(stream.partitions)
+        counted = "1 partition" if found == 1 else f"{found:,} partitions"
         kept = retention_text(stream.retention_bytes, stream.retention_seconds)
+        begin = f"stream {name} exists" if if_not_exists else f"created stream {name}"
         click.echo(
-            f"created stream {name} with {counted}, retention: {kept}, segment: {_segment_text(stream)}, "
+            f"{begin} with {counted}, retention: {kept}, segment: {_segment_text(stream)}, "
             f"schema policy: {stream.schema_policy}"
         )
 

@@ -199,10 +199,11 @@ def delete(name: str | None, recordings: tuple[int, ...], yes: bool, as_json: bo
     "--schema", "schema_file", metavar="FILE",
     help="Give the stream the columns of this Parquet or Arrow file.  [default: those of the first transaction]",
 )  # fmt: skip
+@click.option("--if-not-exists", is_flag=True, help="Succeed without a change if a stream has this name.")
 @json_option
 def create(
     name: str, partitions: int, retention: str | None, segment: str | None, schema_policy: str | None,
-    schema_file: str | None, as_json: bool, **route_flags: Any,
+    schema_file: str | None, if_not_exists: bool, as_json: bool, **route_flags: Any,
 ) -> None:  # fmt: skip
     """Create the durable stream NAME on a server; needs --server. The schema policy is strict by default.
 
@@ -218,7 +219,7 @@ def create(
             "--stream-id 1001' starts a stream.",
         )
     server_streams.create(
-        options, name, partitions, retention, segment, schema_policy or "strict", schema_file, as_json
+        options, name, partitions, retention, segment, schema_policy or "strict", schema_file, if_not_exists, as_json
     )
 
 

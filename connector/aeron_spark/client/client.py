@@ -300,6 +300,7 @@ class Client(Endpoint):
     def create_stream(
         self, name: str, partitions: int = 1, *, retention: str | int | timedelta | None = None,
         segment_bytes: int = 0, schema_policy: str = "strict", schema: pa.Schema | None = None,
+        exist_ok: bool = False,
     ) -> StreamInfo:  # fmt: skip
         """Create a stream. ``retention``: bytes of a partition (``"10GiB"``), a time (``"7d"``), or both.
 
@@ -307,12 +308,20 @@ class Client(Endpoint):
         size of the files in which space is freed, and eight times the longest ``raw`` value. 0 is the server's choice:
         an eighth of the retention in bytes, from 1 to 16 MiB; 16 MiB without one. With the ``schema_policy`` ``strict``
         the first transaction, or ``schema``, fixes the columns; ``additive`` lets every writer add nullable columns.
-        With ``schema`` the stream takes only ``arrow`` rows. Raises OptionError if a stream of that name exists.
+        With ``schema`` the stream takes only ``arrow`` rows. Raises OptionError with the reason "exists" if a stream of
+        that name exists; ``exist_ok`` returns that stream instead, also if it has other properties.
         """
         from aeron_spark.stream_client.admin import create_stream, parse_retention
 
         return create_stream(
-            self._stream_session(), name, partitions, parse_retention(retention), segment_bytes, schema_policy, schema
+            self._stream_session(),
+            name,
+            partitions,
+            parse_retention(retention),
+            segment_bytes,
+            schema_policy,
+            schema,
+            exist_ok=exist_ok,
         )
 
     def alter_stream(

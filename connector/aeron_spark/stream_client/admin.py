@@ -156,15 +156,23 @@ def inspect_stream(session: StreamSession, name: str) -> StreamInfo:
 
 def create_stream(
     session: StreamSession, name: str, partitions: int, retention: Retention, segment_bytes: int = 0,
-    schema_policy: str = "strict", schema: pa.Schema | None = None,
+    schema_policy: str = "strict", schema: pa.Schema | None = None, *, exist_ok: bool = False,
 ) -> StreamInfo:  # fmt: skip
-    """Create a stream. Raises OptionError for invalid values, or if a stream has this name."""
+    """Create a stream. Raises OptionError for invalid values, or if a stream has this name.
+
+    With ``exist_ok`` returns the stream that has this name, whatever its properties are.
+    """
     _check_counts(partitions=partitions, segment_bytes=segment_bytes)
     encoded = b"" if schema is None else bytes(_checked_schema(schema).serialize())
     request = CreateStream(
         name, partitions, retention.bytes, float(retention.seconds), segment_bytes, schema_policy, encoded
     )
-    return _info(session.call(request))
+    try:
+        return _info(session.call(request))
+    except OptionError as error:
+        if not exist_ok or error.reason != "exists":
+            raise
+    return describe_stream(session, name)
 
 
 def alter_stream(

@@ -57,5 +57,7 @@ def check_partition(stream: str, partition: int, partitions: int) -> None:
     """Raise OptionError if the stream does not have the partition."""
     if not 0 <= partition < partitions:
         raise OptionError(
-            f"stream {stream!r} has no partition {partition}", remedy=f"It has {partitions}, numbered from 0."
+            f"stream {stream!r} has no partition {partition}",
+            remedy=f"It has {partitions}, numbered from 0.",
+            reason="no-partition",
         )

@@ -232,11 +232,10 @@ def unknown_stream(name: str, known: Iterable[str]) -> OptionError:
     if near:
         remedy = f"Did you mean {near[0]!r}?"
     elif names:
-        more = "" if len(names) <= 10 else f" and {len(names) - 10} more"
-        remedy = f"Use one of the streams: {', '.join(names[:10])}{more}."
+        remedy = "'aeron-spark streams list' shows the streams; 'aeron-spark streams create' creates one."
     else:
         remedy = "The server has no streams; create it with 'aeron-spark streams create'."
-    return OptionError(f"unknown stream {name!r}", remedy=remedy)
+    return OptionError(f"unknown stream {name!r}", remedy=remedy, reason="unknown-stream")
 
 
 def write_definition(folder: Path, definition: Definition) -> None:

@@ -549,6 +549,7 @@ class Ledger:
         return RefusedError(
             f"run {run!r} of writer {writer!r} is fenced: the later run {known.run!r} has taken over",
             remedy="Use a writerId in one query at a time, or give each query its own.",
+            reason="fenced",
         )
 
     def _check_continues(self, writer: str, run: str, replaced: str) -> None:
@@ -558,6 +559,7 @@ class Ledger:
                 f"writer {writer!r} is not known any more: its last request was a day or more ago, or the store was "
                 "restored from an older copy",
                 remedy="Check whether the stream has the rows, then create another writer.",
+                reason="unknown-writer",
             )
         if known.run not in (run, replaced):
             raise self._fenced_error(writer, replaced, known)
@@ -569,6 +571,7 @@ class Ledger:
                 f"transaction {transaction} of run {run!r} is refused: transaction {known.last} of writer "
                 f"{writer!r} is committed by another producer's run {known.committed_by or known.run!r}",
                 remedy="Give each query or program its own writerId, or continue from the query's latest checkpoint.",
+                reason="other-producer",
             )
 
 

@@ -161,6 +161,7 @@ class ReadableStream:
             raise OptionError(
                 f"stream {self.definition.name!r} has no partition {partition}",
                 remedy=f"Use a partition from 0 to {self.definition.partitions - 1}.",
+                reason="no-partition",
             )
 
     def _state_from(self, partition: int, start: int) -> PartitionState:

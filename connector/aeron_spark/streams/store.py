@@ -464,7 +464,9 @@ class StreamStore:
     def _check_new_name(self, name: str) -> None:
         if name in self:
             raise OptionError(
-                f"stream {name!r} exists already", remedy="Choose another name, or delete that stream first."
+                f"stream {name!r} exists already",
+                remedy="Choose another name, or delete that stream first.",
+                reason="exists",
             )
 
     def _reopen_after(self, stream: Stream, new_name: str) -> None:

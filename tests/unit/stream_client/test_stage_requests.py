@@ -14,6 +14,7 @@ from aeron_spark.errors import (
     ConnectError,
     DataFormatError,
     EndedError,
+    OptionError,
     RefusedError,
     StillWorking,
     TransportError,
@@ -22,6 +23,7 @@ from aeron_spark.errors import (
 )
 from aeron_spark.log.writing import Source, Transaction
 from aeron_spark.server.running_commits import RunningCommits
+from aeron_spark.stream_client.admin import Retention, create_stream, describe_stream
 from aeron_spark.stream_client.staging import AppenderState, ServerAppender
 from aeron_spark.stream_client.transactions import begin, commit, commit_empty
 from aeron_spark.stream_client.writer import StreamWriter
@@ -292,6 +294,25 @@ def test_abort_after_a_failed_commit_needs_neither_disk_nor_a_server_that_begins
     out.write(b"b")
     out.commit()
     assert world.committed() == [[b"b"], []]
+
+
+def test_a_repeated_creation_and_a_fenced_writer_have_reasons(world: World) -> None:
+    session = world.stream_session()
+    with pytest.raises(OptionError, match="stream 's' exists already") as taken:
+        create_stream(session, "s", 1, Retention())
+    assert taken.value.reason == "exists"
+    assert len(create_stream(session, "s", 1, Retention(), exist_ok=True).partitions) == 2  # it stays
+    with pytest.raises(OptionError) as unknown:
+        describe_stream(session, "other")
+    assert unknown.value.reason == "unknown-stream"
+    first = StreamWriter(session, "s", writer_id="w", payload="raw", timeout=4.0)
+    StreamWriter(world.stream_session(), "s", writer_id="w", payload="raw", timeout=4.0)
+    with pytest.raises(RefusedError, match="is fenced") as fenced:
+        first.write(b"a")
+    assert fenced.value.reason == "fenced"
+    with pytest.raises(OptionError, match="no partition 7") as missing:
+        StreamWriter(session, "s", payload="raw", partition=7, timeout=4.0).write(b"a")
+    assert missing.value.reason == "no-partition"
 
 
 def test_an_aborted_transaction_is_not_committed_later(world: World) -> None:
