@@ -45,7 +45,9 @@ CPU_SUM :=
 TESTS ?=
 ORDER ?= written
 ARGS ?=
-OPTIONS = -m '$(MARKS)' $(if $(filter random,$(ORDER)),-p randomly) $(ARGS)
+# the seed that chooses the tests marked `sampled`, a tenth of them; empty: all
+SAMPLE ?= $(shell date +%s)
+OPTIONS = -m '$(MARKS)' $(if $(filter random,$(ORDER)),-p randomly) $(if $(TESTS),,$(SAMPLE:%=--sample=%)) $(ARGS)
 SUBMAKE := $(MAKE) --no-print-directory
 BESIDE = --beside '$(SUBMAKE) lint' --beside '$(SUBMAKE) java-test'
 SUITES = $(BIN)/python -m tests.suites $(if $(PARALLEL),,--serial)
@@ -125,6 +127,7 @@ test: setup  ## what CI runs: lint, the Java tests, the tests without a JVM, and
 
 test-full: MARKS := not soak and not peers
 test-full: CPU_SUM := --any
+test-full: SAMPLE :=
 test-full: test  ## everything that is not minutes of random kills: test, and the tests marked `full`
 
 test-peers: peer-compilers setup  ## publishers in Go and Rust, and Aeron's C media driver, with aeron-spark; needs Go and Rust

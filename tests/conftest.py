@@ -19,7 +19,7 @@ import pytest
 from hypothesis import settings
 
 from aeron_spark.aeron import jvm
-from tests import budget, class_data, failures, marks
+from tests import budget, class_data, failures, marks, sampling
 from tests.leaks import (
     RUN_PREFIX,
     RUN_VARIABLE,
@@ -46,6 +46,7 @@ _run = pytest.StashKey[tuple[str, Path, int]]()
 def pytest_addoption(parser: pytest.Parser) -> None:
     budget.pytest_addoption(parser)
     failures.pytest_addoption(parser)
+    sampling.add_option(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -82,6 +83,7 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ[jvm.OPTIONS_VARIABLE] = shlex.join(class_data.java_options())
     enable_signals()
     config.pluginmanager.register(marks, "marks")
+    config.pluginmanager.register(sampling, "sampling")
     budget.register(config, run)
     failures.register(config)
 

@@ -34,6 +34,7 @@ def own_dir(aeron_dir: Path) -> Iterator[Path]:
     shutil.rmtree(aeron_dir, ignore_errors=True)
 
 
+@pytest.mark.sampled
 def test_messages_published_to_a_killed_node_are_not_acknowledged_by_the_next_one(own_dir: Path) -> None:
     with node.ensure(own_dir) as first:
         archive = embedded(first)
@@ -53,6 +54,7 @@ def test_messages_published_to_a_killed_node_are_not_acknowledged_by_the_next_on
         assert state.end == 64  # the first message only: a header and 8 bytes, aligned
 
 
+@pytest.mark.sampled
 def test_a_session_of_an_ended_client_raises_an_error_and_reads_no_unmapped_memory(own_dir: Path) -> None:
     with node.ensure(own_dir) as first:
         address = embedded(first)

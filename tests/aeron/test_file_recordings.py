@@ -139,6 +139,7 @@ def test_answers_are_right_while_recordings_start_stop_and_are_extended(stream: 
     assert set(last.values()) <= {ends[-1] for ends in bounds.values()}
 
 
+@pytest.mark.sampled
 def test_a_killed_archive_gives_no_answer_and_its_successor_gives_the_same_as_the_archive(run_name: str) -> None:
     with own_node(run_name) as handle:
         stream = Stream(handle).record()

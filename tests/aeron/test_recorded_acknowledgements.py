@@ -149,6 +149,7 @@ def test_a_task_of_the_sink_finishes_only_after_the_archive_has_recorded_its_row
     assert recorded_bytes(stream) == 3 * LENGTH
 
 
+@pytest.mark.sampled
 def test_a_query_requests_recording_again_after_a_restart_of_the_archive(run_name: str) -> None:
     with own_node(run_name) as first:
         stream = Stream(first)

@@ -4,6 +4,8 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from aeron_spark import node
 from tests.cli.conftest import run
 
@@ -55,6 +57,7 @@ def test_the_directory_can_be_set_in_the_environment(own_dir: Path) -> None:
     assert result.lines[0]["stays"] is False
 
 
+@pytest.mark.sampled
 def test_a_killed_node_is_stale(own_dir: Path) -> None:
     with node.ensure(own_dir) as handle:
         os.kill(handle.pid, signal.SIGKILL)

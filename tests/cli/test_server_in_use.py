@@ -95,6 +95,7 @@ def restart_after_kill(tmp_path: Path, shared: Path, address: str, times: int) -
         assert server.stop() == 0
 
 
+@pytest.mark.sampled
 def test_a_server_starts_immediately_after_kill_9(tmp_path: Path, shared: Path, address: str) -> None:
     restart_after_kill(tmp_path, shared, address, 3)
 

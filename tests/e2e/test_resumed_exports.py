@@ -147,6 +147,7 @@ def kill_and_resume(export: Export, rng: random.Random, kills: int) -> None:
     assert export.committed() == expected(rows)
 
 
+@pytest.mark.sampled
 def test_each_row_is_in_the_stream_once_in_spite_of_kills(export: Export, rng: random.Random) -> None:
     kill_and_resume(export, rng, 2)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.net.capture import Capture
 from tests.net.namespaces import SERVER
 from tests.net.programs import Programs, await_received
@@ -9,6 +11,7 @@ from tests.net.programs import Programs, await_received
 MARKER = "SECRETMARK-0123456789"
 
 
+@pytest.mark.sampled
 def test_row_39_a_capture_shows_a_marker_of_a_plain_publication_and_not_of_a_connection(
     programs: Programs,
 ) -> None:

@@ -7,6 +7,8 @@ import time
 from dataclasses import dataclass
 from functools import partial
 
+import pytest
+
 from aeron_spark.transport.api import HANDSHAKE_STREAM_ID
 from tests.net.capture import Capture
 from tests.net.injection import CapturedFrame, ether, frames, inject
@@ -109,6 +111,7 @@ class Direction:
         return found
 
 
+@pytest.mark.sampled
 def test_row_40_frames_repeated_or_reordered_in_transit_are_not_delivered(programs: Programs) -> None:
     server, client = programs.pair(TAG)
     site = programs.site

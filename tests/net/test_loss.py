@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.net.programs import Programs, await_received
 
 LOSS = {
@@ -15,6 +17,7 @@ LOSS = {
 MESSAGES = 20_000
 
 
+@pytest.mark.sampled
 def test_with_ten_percent_loss_every_message_arrives_once_and_in_order(programs: Programs) -> None:
     server, client = programs.pair("lossy", properties=LOSS)
     client.request("connect", timeout=60)

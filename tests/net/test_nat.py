@@ -15,6 +15,7 @@ FIRST, SECOND = "first", "second"
 MOVE_TIMEOUT_S = 40.0  # Aeron notices the loss after up to 10 s, the expiry is 4 s
 
 
+@pytest.mark.sampled
 def test_two_clients_behind_one_address_receive_only_their_own(programs: Programs) -> None:
     server, *clients = programs.pair(FIRST, SECOND)
     for client in clients:
@@ -33,6 +34,7 @@ def test_two_clients_behind_one_address_receive_only_their_own(programs: Program
         await_received(server, tag, 50)
 
 
+@pytest.mark.sampled
 def test_a_connection_resumes_after_a_changed_nat_mapping_and_loses_or_repeats_no_message(programs: Programs) -> None:
     server, client = programs.pair(FIRST)
     client.request("connect")

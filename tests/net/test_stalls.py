@@ -46,6 +46,7 @@ def test_a_frozen_receiver_does_not_delay_another_client(programs: Programs) -> 
 BEHIND_NAT, OVER_IPV6 = ("10.77.2.1", ADDRESS, SERVER), ("2001:db8:77:2::1", ADDRESS6, SERVER6)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("source", "address", "host", "reply_channel"),
     [

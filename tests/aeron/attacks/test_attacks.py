@@ -35,6 +35,7 @@ def attacked(run_name: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
             made.close()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("attack", sorted(ATTACKS))
 def test_an_attack_does_not_stop_another_client(attacked: AttackedServer, attack: str) -> None:
     alone, during, _ = measured(attacked, attack, SHORT_S)

@@ -62,6 +62,7 @@ def stop_position(handle: node.NodeHandle, recording: int) -> int:
         archive.close()
 
 
+@pytest.mark.sampled
 def test_a_killed_node_is_replaced_immediately_and_its_recordings_are_complete(node_dir: Path) -> None:
     recorded: dict[int, int] = {}  # position by recording
     ids = set()
@@ -192,6 +193,7 @@ def run_archive_tool(command: str, archive_dir: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.sampled
 def test_a_suspended_node_can_be_stopped_by_force(node_dir: Path) -> None:
     handle = node.ensure(node_dir)
     os.kill(handle.pid, signal.SIGSTOP)
@@ -208,6 +210,7 @@ def test_a_suspended_node_can_be_stopped_by_force(node_dir: Path) -> None:
         assert after.pid != handle.pid
 
 
+@pytest.mark.sampled
 def test_a_starting_node_is_used_although_the_process_that_started_it_was_killed(node_dir: Path) -> None:
     starter = start_python("import sys; from aeron_spark import node; node.ensure(sys.argv[1])", str(node_dir))
     deadline = time.monotonic() + 30
@@ -225,6 +228,7 @@ def test_a_starting_node_is_used_although_the_process_that_started_it_was_killed
     assert state == "starting"
 
 
+@pytest.mark.sampled
 def test_a_node_starts_after_another_was_killed_during_its_start(node_dir: Path) -> None:
     paths = node.local_node_paths(node_dir)
     with node.ensure(node_dir) as handle:

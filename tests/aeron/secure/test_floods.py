@@ -108,6 +108,7 @@ def _p99(times: list[float]) -> float:
     return sorted(times)[int(0.99 * (len(times) - 1))]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("count", [2_000, pytest.param(10_000, marks=pytest.mark.soak)])
 def test_a_flood_of_hostile_hellos_costs_little_and_does_not_disturb_a_client(
     world: World, rng: random.Random, count: int
@@ -135,6 +136,7 @@ def test_a_flood_of_hostile_hellos_costs_little_and_does_not_disturb_a_client(
     _check_released(world, server, client, before)
 
 
+@pytest.mark.sampled
 def test_floods_of_setups_and_status_messages_cost_little_and_do_not_disturb_a_client(
     world: World, rng: random.Random
 ) -> None:
@@ -192,6 +194,7 @@ def attackers(port: int) -> Iterator[subprocess.Popen[str]]:
         process.stdout.close()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("newcomers", [10, pytest.param(60, marks=pytest.mark.soak)])
 def test_new_clients_connect_during_a_flood_of_setups_and_half_open_handshakes(world: World, newcomers: int) -> None:
     """The server has never heard of any address, so the first new client gets no better room than the attackers."""

@@ -84,6 +84,7 @@ def rows_of(batch: pa.RecordBatch) -> list[tuple[int, int]]:
     return list(zip(batch.column("n").to_pylist(), batch.column("row").to_pylist(), strict=True))
 
 
+@pytest.mark.sampled
 def test_a_producer_killed_between_its_commits_and_the_servers_has_each_transaction_in_the_stream_once(
     server: Server, node: NodeHandle, connect: Connect, stream: Stream, blocked_commit: BlockedCommit, tmp_path: Path
 ) -> None:

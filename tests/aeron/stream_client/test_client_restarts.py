@@ -164,6 +164,7 @@ def test_writing_and_following_while_the_server_is_killed(
     assert number >= 12
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("ipc", ["never", "auto"])
 def test_a_transaction_begun_before_the_server_was_killed_is_committed_after(
     server: ServerProcess, connect: Connecting, ipc: str
@@ -200,6 +201,7 @@ def test_a_commit_that_failed_during_an_outage_is_repeated_and_done_once(
     assert stored(client, "repeated") == [[0, 1]]
 
 
+@pytest.mark.sampled
 def test_a_reader_continues_at_its_positions_after_the_server_was_killed(
     server: ServerProcess, connect: Connecting
 ) -> None:

@@ -138,6 +138,7 @@ def kill_in_commit(server: FaultyServer, point: str, size: int, *, is_committed:
         assert sorted(found) == sorted(values_of(writer, 1, partition, 0) for writer in writers)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("size", [INLINE, pytest.param(LARGE, marks=LARGE_FIRST)], ids=["inline", "staged"])
 @pytest.mark.parametrize("steps", POINTS)
 def test_the_commits_of_a_server_that_is_killed_in_one_of_them_are_done_once(

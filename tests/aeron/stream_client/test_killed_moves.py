@@ -97,6 +97,7 @@ def kill_in_moves(server: ServerProcess, node: NodeHandle, calls: list[int]) -> 
         client.delete_stream(STREAM)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("part", range(3))
 def test_a_server_killed_in_the_move_of_a_partition_keeps_its_rows_and_one_recording(
     server: ServerProcess, node: NodeHandle, rng: random.Random, part: int

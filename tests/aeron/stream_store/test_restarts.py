@@ -118,6 +118,7 @@ def test_restarts_never_change_committed_positions(streams: StreamStore, node: N
             assert read_values(store.get("a"), 0)[: len(rows)] == rows
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("point", "is_committed"), [("published", False), ("torn", False), ("journalled", True)])
 def test_a_transaction_of_a_writer_killed_in_a_commit_is_complete_or_absent(
     streams: StreamStore, node: NodeHandle, point: str, is_committed: bool
@@ -144,6 +145,7 @@ def test_a_transaction_of_a_writer_killed_in_a_commit_is_complete_or_absent(
             check_transactions(stream, killed)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kills", [4, pytest.param(60, marks=pytest.mark.soak)])
 def test_a_writer_killed_at_any_moment_loses_no_acknowledged_transaction(
     streams: StreamStore, node: NodeHandle, rng: random.Random, kills: int
@@ -182,6 +184,7 @@ def kill_node(aeron_dir: Path, pid: int) -> None:
     wait_for(lambda: not is_locked(nodes.local_node_paths(aeron_dir).alive_lock), TIMEOUT_S, "the node to end")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kills", [4, pytest.param(30, marks=pytest.mark.soak)])
 def test_a_node_killed_between_or_during_commits_loses_no_committed_row(
     node_dir: Path, tmp_path: Path, rng: random.Random, kills: int
