@@ -31,10 +31,22 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 PARALLEL: Final = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 UNIT: Final = ("-q", *PARALLEL)
 SPARK: Final = ("tests/spark",)
-OTHERS: Final = (*PARALLEL, "tests/e2e", "tests/aeron", "tests/net", "tests/cli")
+# These tests wait. Each worker begins with a row of neighbours, which share what they have started; a worker that is
+# done takes tests from the end of another row. The costly set-ups are in tests/e2e, at the begin of a row.
+STEALING: Final = ("-n", "4", "--dist", "worksteal")
+OTHERS: Final = (*STEALING, "tests/e2e", "tests/net", "tests/cli", "tests/aeron")
 ENDING_TIMEOUT_S: Final = 120.0
 TESTS_FAILED: Final = 1  # the exit code of pytest; larger ones mean that it did not run the tests
 KILLED: Final = 128  # the exit code for a pytest that a signal ended
+
+
+def serial(suite: Sequence[str]) -> list[str]:
+    """Return the arguments of a suite without those for several workers."""
+    for options in (PARALLEL, STEALING):
+        for at in range(len(suite)):
+            if tuple(suite[at : at + len(options)]) == options:
+                return [*suite[:at], *suite[at + len(options) :]]
+    return list(suite)
 
 
 class Run:
@@ -82,7 +94,7 @@ class Run:
 
     def _pytest(self, suite: Sequence[str]) -> list[str]:
         if self._serial:
-            suite = [argument for argument in suite if argument not in PARALLEL]
+            suite = serial(suite)
         return [*self._command, f"--cpu-log={self._costs}", f"--failure-log={self._failures}", *suite]
 
     def finish(self, *limits: str) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from aeron_spark.waiting import wait_for
-from tests.suites import PARALLEL, Run
+from tests.suites import OTHERS, PARALLEL, UNIT, Run, serial
 
 # Stands for pytest: prints its name, logs what it cost, fails or waits as its arguments say.
 PROGRAM = """
@@ -85,6 +85,11 @@ def test_a_command_that_fails_fails_the_run_and_is_listed_at_the_end(
     lines = capfd.readouterr().out.splitlines()
     assert lines[:2] == ["output of one", "found"]
     assert lines[-1] == "failed: echo found; exit 2"
+
+
+def test_a_serial_suite_has_no_workers() -> None:
+    assert serial(OTHERS) == ["tests/e2e", "tests/net", "tests/cli", "tests/aeron"]
+    assert serial([*UNIT, "tests/unit"]) == ["-q", "tests/unit"]
 
 
 def test_too_many_cpu_seconds_fail_the_run(run: Run, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
