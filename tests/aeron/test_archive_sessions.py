@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,14 +14,13 @@ from aeron_spark.aeron.recording import ArchiveAddress, Recording
 from aeron_spark.direct.archives import embedded
 from aeron_spark.direct.session_recordings import SessionRecordings
 from aeron_spark.errors import ConnectError, TransportError
-from tests.aeron.streams import own_node
+from aeron_spark.node import NodeHandle
 
 
 @pytest.fixture(scope="module")
-def address(run_name: str) -> Iterator[ArchiveAddress]:
-    """An archive without a recording."""
-    with own_node(run_name) as handle:
-        yield embedded(handle)
+def address(node_of_256k: NodeHandle) -> ArchiveAddress:
+    """An archive without a recording of stream 1001."""
+    return embedded(node_of_256k)
 
 
 def test_a_session_is_reused(address: ArchiveAddress) -> None:
@@ -35,7 +33,7 @@ def test_a_session_that_was_unused_for_long_is_replaced(address: ArchiveAddress)
     second = archive_of(address)
     assert second is not first
     assert first.closed
-    assert second.recordings() == []
+    assert second.recordings(1001) == []
 
 
 def test_a_keep_alive_prevents_a_session_in_use_from_becoming_dormant(address: ArchiveAddress) -> None:
