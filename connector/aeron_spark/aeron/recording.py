@@ -65,3 +65,18 @@ def segment_at(folder: Path, recording: Recording, position: int) -> tuple[Path,
     base = origin + (position - origin) // recording.segment_length * recording.segment_length
     path = folder / f"{recording.id}-{base}.rec"
     return (path, base) if os.access(path, os.R_OK) else None
+
+
+def read_recorded(folder: Path, recording: Recording, position: int, length: int) -> bytes | None:
+    """Return bytes of one segment of a recording, or None if its file does not have them or is not readable."""
+    segment = segment_at(folder, recording, position)
+    if segment is None:
+        return None
+    path, base = segment
+    try:
+        with path.open("rb") as file:
+            file.seek(position - base)
+            data = file.read(length)
+    except OSError:
+        return None
+    return data if len(data) == length else None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aeron_spark.aeron.recording import ArchiveAddress, Recording
+from aeron_spark.aeron.recording import ArchiveAddress, Recording, read_recorded
 from aeron_spark.direct.archive_recordings import (
     ArchiveRecordings,
     CataloguedRecording,
@@ -134,6 +135,11 @@ class ArchiveLog:
         wanted = WantedBoundary(start, limit, end, max_rows)
         return self._recordings[split_key(key)[0]].boundary(self._recording(key), wanted, framed=self.framed)
 
+    def recorded_bytes(self, key: str, position: int, length: int) -> bytes | None:
+        """Return bytes of one term of the recording, or None if they cannot be read as files of this machine."""
+        folder = self._archives[split_key(key)[0]].archive_dir
+        return read_recorded(Path(folder), self._recording(key), position, length) if folder else None
+
     def read(self, wanted: Range) -> Iterator[Rows]:
         """Yield the messages of ``[start, overrun)``; a reader of groups stops when its last group is complete.
 
@@ -239,4 +245,5 @@ def _state(key: str, found: CataloguedRecording) -> RecordingState:
         channel=without_start(recording.original_channel),
         source_identity=recording.source,
         start_timestamp=recording.start_timestamp,
+        stop_timestamp=recording.stop_timestamp,
     )

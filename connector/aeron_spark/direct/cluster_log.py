@@ -99,6 +99,10 @@ class ClusterLog:
     def lags_s(self, positions: Mapping[str, int]) -> None:
         """Return None: an archive stores positions, but no times."""
 
+    def recorded_bytes(self, key: str, position: int, length: int) -> bytes | None:
+        """Return bytes of one term of the recording, or None if they cannot be read as files."""
+        return self._log.recorded_bytes(key, position, length)
+
     def boundary(self, key: str, start: int, limit: int, end: int, max_rows: int | None) -> Boundary:
         """Return a boundary of the recording; see :class:`aeron_spark.log.api.Boundaries`."""
         return self._log.boundary(key, start, limit, end, max_rows)

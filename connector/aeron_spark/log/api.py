@@ -76,6 +76,7 @@ class RecordingState:
     channel: str = ""
     source_identity: str = ""
     start_timestamp: int = 0  # milliseconds since 1970, by the archive's clock
+    stop_timestamp: int | None = None  # of a stopped recording
     epochs: Epochs | None = None  # of a server's partition; None on the direct route
     committed: int | None = None  # of a cluster's log: no reader reads beyond it; None if all is committed
 
@@ -151,7 +152,15 @@ class Boundaries(Protocol):
         ...
 
 
-class Log(Boundaries, Protocol):
+class RecordedBytes(Protocol):
+    """Reads the bytes of recordings."""
+
+    def recorded_bytes(self, key: str, position: int, length: int) -> bytes | None:
+        """Return bytes of one term of a recording; None if they cannot be read as files of this machine."""
+        ...
+
+
+class Log(Boundaries, RecordedBytes, Protocol):
     """A log, on the direct route or through a server.
 
     A log counts single messages or, if ``framed``, groups of chunks; :meth:`counting` returns the other view.

@@ -73,7 +73,7 @@ class Follower:
             return self._stream.initial()
         states = self._stream.followed()
         log = self._stream.log
-        return Offset.first({one.key: at_message(log, one, position) for one in states}, states, log.stream)
+        return self._stream.first({one.key: at_message(log, one, position) for one in states}, states)
 
     def _find_payload(self) -> bool:
         """Read the stream's content if its payload is unknown. Return whether the payload is known now."""

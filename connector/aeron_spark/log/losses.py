@@ -10,9 +10,11 @@ from aeron_spark.errors import DataLossError
 from aeron_spark.log.api import RecordingState, split_key
 from aeron_spark.log.epochs import DIVERGED, Divergence, diverged_sentence
 from aeron_spark.log.offsets import Offset
+from aeron_spark.log.overlaps import Overlaps
 from aeron_spark.log.source_stream import ServerStream
 
 _MAX_FINDINGS: Final = 20  # described in one error; further ones are counted
+_NONE: Final[Mapping[str, Rewritten]] = {}
 _CONTINUE: Final = (
     "set failOnDataLoss=false to continue with the available data, or start a new query with a new checkpointLocation"
 )
@@ -168,7 +170,30 @@ class Diverged:
         )
 
 
-Finding = Purged | Truncated | Damaged | Deleted | Replaced | Diverged
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """A recording was truncated before the query's position, and extended; the query can continue ``at`` a position."""
+
+    key: str
+    position: int
+    at: int
+
+    @property
+    def sentence(self) -> str:
+        """The loss, for an error or a warning."""
+        return (
+            f"{_named(self.key)} was replaced from a position before {self.position}, up to which the query has read: "
+            "it has other messages there now (it was truncated by truncateRecording, or by a loss of power, and then "
+            "extended)"
+        )
+
+    @property
+    def remedy(self) -> str:
+        """The remedy for the user."""
+        return f"Truncate only data that no query has read; {_CONTINUE}"
+
+
+Finding = Purged | Truncated | Damaged | Deleted | Replaced | Diverged | Rewritten
 
 
 class DataLossWarning(UserWarning):
@@ -183,11 +208,18 @@ class CheckedRecordings:
     findings: tuple[Finding, ...]
 
 
-def compare(offset: Offset, states: Collection[RecordingState]) -> tuple[Finding, ...]:
+def compare(
+    offset: Offset,
+    states: Collection[RecordingState],
+    *,
+    rewritten: Mapping[str, Rewritten] = _NONE,
+    overlaps: Overlaps | None = None,
+) -> tuple[Finding, ...]:
     """Compare an offset with the recordings and return the losses, sorted by recording.
 
     A recording that is not in the offset joins at its start. A recording that was read to its end may be deleted
-    without a loss.
+    without a loss, and messages that another recording has may be purged. ``rewritten`` has the recordings whose bytes
+    before the offset's position differ.
     """
     by_key = {state.key: state for state in states}
     findings: list[Finding] = [
@@ -200,7 +232,10 @@ def compare(offset: Offset, states: Collection[RecordingState]) -> tuple[Finding
         if known != state.fingerprint:
             findings.append(Replaced(state.key, position, known, state.fingerprint))
         elif state.start > position:
-            findings.append(Purged(state.key, position, state.start))
+            if overlaps is None or not overlaps.have(state, position):
+                findings.append(Purged(state.key, position, state.start))
+        elif state.key in rewritten:
+            findings.append(rewritten[state.key])
         elif (found := state.divergence(offset.epochs.get(state.key), position)) is not None:
             findings.append(Diverged(state.key, state.channel, position, found, state.start))
         elif state.end < position:
@@ -216,18 +251,24 @@ def deleted(key: str, position: int, offset: Offset, states: Collection[Recordin
 
 
 def check_recordings(
-    offset: Offset, states: Collection[RecordingState], *, fail_on_data_loss: bool
+    offset: Offset,
+    states: Collection[RecordingState],
+    *,
+    fail_on_data_loss: bool,
+    rewritten: Mapping[str, Rewritten] = _NONE,
+    overlaps: Overlaps | None = None,
 ) -> CheckedRecordings:
     """Return the position at which to continue in each recording of ``states``.
 
     Raises DataLossError with all losses if ``fail_on_data_loss``. Otherwise a purged recording continues at its start,
-    a truncated one at its end, a diverged one where the histories are still equal, and a replaced one is a new
-    recording. No row is read twice, unless the exact end of a diverged one's common history is unknown.
+    a truncated one at its end, a diverged one where the histories are still equal, a rewritten one at the first message
+    after its position, and a replaced one is a new recording. See ``compare`` for ``rewritten`` and ``overlaps``. No
+    row is read twice, unless the exact end of a diverged one's common history is unknown.
     """
-    findings = compare(offset, states)
+    findings = compare(offset, states, rewritten=rewritten, overlaps=overlaps)
     refuse(findings, fail_on_data_loss=fail_on_data_loss)
     replaced = {finding.key for finding in findings if isinstance(finding, Replaced)}
-    diverged = {finding.key: finding.at for finding in findings if isinstance(finding, Diverged)}
+    diverged = {finding.key: finding.at for finding in findings if isinstance(finding, (Diverged, Rewritten))}
     positions: dict[str, int] = {}
     for state in states:
         position = None if state.key in replaced else diverged.get(state.key, offset.position(state.key))

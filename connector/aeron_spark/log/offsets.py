@@ -1,8 +1,9 @@
 """``Offset``: the *next* position of a query in each recording, as canonical JSON.
 
-    {"done": "<finished recordings, packed>", "epochs": {"<server>/<partition>": "<Epochs.to_text>"},
+    {"begins": {"<archive>/<id>": <position>},
+     "done": "<finished recordings, packed>", "epochs": {"<server>/<partition>": "<Epochs.to_text>"},
      "fingerprints": {"<archive>/<id>": "<8 hex>"}, "initial": true, "joined": {"<archive>/<id>": <position>},
-     "origin": {"<archive>/<id>": <position>},
+     "marks": "<checksums, packed>", "origin": {"<archive>/<id>": <position>},
      "recordings": {"<archive>/<id>": <next position>}, "stream": {"channel": "<uri>", "id": <stream id>},
      "turn": "<archive>/<id>", "v": 1}
 
@@ -15,6 +16,10 @@ Rules:
   batch has its positions as ``origin``, and ``begin`` plans that batch from them.
 * A recording that joins in a batch is in ``joined`` of the batch's end, with its first position. A repeated batch
   begins there again, and detects a purge in between.
+* ``begins`` has the positions at which the batch begins in recordings that the batch's start has at another position:
+  another recording had the messages in between (see ``overlaps``), or the recording was rewritten.
+* ``marks`` has a checksum of the bytes before positions (see ``marks``), to detect a recording that was truncated and
+  extended. Checkpoints of earlier releases, and archives whose files are not on this machine, have none.
 * A recording that stopped and was read to its end moves to ``done``, and back when it is extended.
 * ``epochs`` has, through a server, the epochs of the bytes before each position (see ``epochs``), to detect a store
   that was restored from another copy. A checkpoint without epochs is accepted once: the end of its next batch has them,
@@ -28,24 +33,26 @@ Rules:
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import groupby
 from typing import Final
 
 from aeron_spark.errors import DataFormatError
-from aeron_spark.log.api import FRAME_ALIGNMENT, RecordingState, recording_key, split_key
+from aeron_spark.log.api import FRAME_ALIGNMENT, RecordingState, split_key
 from aeron_spark.log.epochs import Epochs
+from aeron_spark.log.marks import Mark, pack_marks, unpack_marks
+from aeron_spark.log.packing import ByteReader, pack_values, unpack_values, varint
 from aeron_spark.log.source_stream import SourceStream, joined_stream, parse_stream
 
 VERSION: Final = 1
 
 _NAMES: Final = frozenset(
-    {"done", "epochs", "fingerprints", "initial", "joined", "origin", "recordings", "stream", "turn", "v"}
+    (
+        *("begins", "done", "epochs", "fingerprints", "initial", "joined", "marks", "origin", "recordings", "stream"),
+        *("turn", "v"),
+    )
 )
 
 _FINGERPRINT: Final = re.compile(r"[0-9a-f]{8}", re.ASCII)
@@ -66,6 +73,8 @@ class Offset:
     turn: str | None = None
     stream: SourceStream | None = None  # None: written by a release without this field
     epochs: Mapping[str, Epochs] = field(default_factory=dict)  # saved state of partitions of a server
+    begins: Mapping[str, int] = field(default_factory=dict)
+    marks: Mapping[str, Mark] = field(default_factory=dict)
 
     @classmethod
     def first(
@@ -114,19 +123,25 @@ class Offset:
             raise _damaged("'turn' is not a recording")
         origin = _positions("origin", value["origin"]) if "origin" in value else None
         joined = _positions("joined", value.get("joined", {}))
-        for key in (*(origin or ()), *joined):
+        begins = _positions("begins", value.get("begins", {}))
+        for key in (*(origin or ()), *joined, *begins):
             if key not in recordings and key not in done:
                 raise _damaged(f"it has the first position of recording {key}, but not its next position")
         epochs = _epochs(value.get("epochs", {}))
         for key in epochs:
             if key not in recordings and key not in done:
                 raise _damaged(f"it has an epoch of recording {key}, but not its next position")
+        marks = _marks(value.get("marks", ""))
+        for key in marks:
+            if key not in recordings and key not in done:
+                raise _damaged(f"it has a mark of recording {key}, but not its next position")
         stream = _stream(value.get("stream"))
-        return cls(recordings, fingerprints, done, origin, initial, joined, turn, stream, epochs)
+        return cls(recordings, fingerprints, done, origin, initial, joined, turn, stream, epochs, begins, marks)
 
     def to_dict(self) -> dict[str, object]:
         """Return plain values in canonical order, so that ``json.dumps`` of equal offsets returns the same text."""
-        out: dict[str, object] = {"done": pack(self.done)}
+        out: dict[str, object] = {"begins": _ordered(self.begins)} if self.begins else {}
+        out["done"] = pack(self.done)
         if self.epochs:
             out["epochs"] = {key: epochs.to_text() for key, epochs in sorted(self.epochs.items())}
         out["fingerprints"] = _ordered(self.fingerprints)
@@ -134,6 +149,8 @@ class Offset:
             out["initial"] = True
         if self.joined:
             out["joined"] = _ordered(self.joined)
+        if self.marks:
+            out["marks"] = pack_marks(self.marks)
         if self.origin is not None:
             out["origin"] = _ordered(self.origin)
         out["recordings"] = _ordered(self.recordings)
@@ -194,8 +211,10 @@ def begin(start: Offset, end: Offset) -> Offset:
     """Return the offset at which the batch up to ``end`` begins.
 
     That is ``start``, except for the first batch of a query (Spark did not save its start, and requests a later one)
-    and for recordings that joined in this batch.
+    for recordings that joined in this batch, and for those in ``begins``.
     """
+    if start == end:
+        return start
     positions, done = dict(start.recordings), dict(start.done)
     prints = dict(start.fingerprints)
     if start.initial:
@@ -205,6 +224,9 @@ def begin(start: Offset, end: Offset) -> Offset:
     for key, position in end.joined.items():
         if not start.initial and start.fingerprint(key) == end.fingerprint(key):
             continue  # it joined earlier, so the batch has nothing of it
+        done.pop(key, None)
+        positions[key], prints[key] = position, end.fingerprint(key) or ""
+    for key, position in end.begins.items():
         done.pop(key, None)
         positions[key], prints[key] = position, end.fingerprint(key) or ""
     # For recordings that join, and in a first batch, only the epoch of the batch's end is checked.
@@ -220,10 +242,12 @@ def advance(
     begins: Mapping[str, int] | None = None,
     finished: Collection[str] = (),
     turn: str | None = None,
+    moved: Collection[str] = (),
 ) -> Offset:
     """Return the offset after a batch that ends at ``positions`` (one for each of ``states``).
 
-    ``begins`` has the batch's first positions if they differ from ``start``, after an accepted loss. ``finished`` are
+    ``begins`` has the batch's first positions if they differ from ``start``: after an accepted loss, and in the
+    recordings ``moved``, of which a repeated batch cannot find them again. ``finished`` are
     recordings without further complete messages. Deleted recordings, which are in ``start`` but not in ``states``,
     become finished, so that a recording that reappears is not read twice. Without progress, ``start`` is returned.
     """
@@ -242,7 +266,12 @@ def advance(
         is_done = start.done.get(key) == one or (not state.active and (key in finished or one.tail == 0))
         _add(key, one, is_done and one.packable, done, recordings, prints)
     same = {key for key in by_key if start.fingerprint(key) == by_key[key].fingerprint}
-    joined = {key: state.start for key, state in by_key.items() if key not in same and positions[key] > state.start}
+    first = {key: begins[key] for key in moved if begins}
+    joined = {
+        key: first.get(key, state.start)
+        for key, state in by_key.items()
+        if key not in same and positions[key] > state.start
+    }
     origin = None
     if start.initial:
         # A recording that was replaced in this batch is treated as one that joined.
@@ -250,7 +279,11 @@ def advance(
         origin.update((key, at) for key, at in (begins or {}).items() if key in same)
     epochs = {key: saved for key, saved in start.epochs.items() if key not in by_key}
     epochs.update(_epochs_before(positions, states))
-    return Offset(recordings, prints, done, origin, joined=joined, turn=turn, stream=start.stream, epochs=epochs)
+    return Offset(
+        recordings, prints, done, origin, joined=joined, turn=turn, stream=start.stream, epochs=epochs,
+        begins={} if start.initial else {key: at for key, at in first.items() if key in same},
+        marks={key: mark for key, mark in start.marks.items() if key in same and positions[key] == start.position(key)},
+    )  # fmt: skip
 
 
 def _has_changed(start: Offset, state: RecordingState, position: int) -> bool:
@@ -335,6 +368,15 @@ def _done(value: object) -> dict[str, Finished]:
         raise _damaged(f"'done' is {error}") from None
 
 
+def _marks(value: object) -> dict[str, Mark]:
+    if not isinstance(value, str):
+        raise _damaged(f"'marks' is {_short(value)}")
+    try:
+        return unpack_marks(value)
+    except ValueError as error:
+        raise _damaged(f"'marks' is {error}") from None
+
+
 def _stream(value: object) -> SourceStream | None:
     try:
         return None if value is None else parse_stream(value)
@@ -361,8 +403,6 @@ def _short(value: object) -> str:
 
 _FINGERPRINT_BYTES: Final = 4
 
-_MAX_VARINT_BITS: Final = 63
-
 
 @dataclass(frozen=True, slots=True)
 class Finished:
@@ -385,80 +425,19 @@ class Finished:
 
 def pack(finished: Mapping[str, Finished]) -> str:
     """Return finished recordings as a text; equal recordings have the same text. All must be ``packable``."""
-    entries = sorted(((*split_key(key), one) for key, one in finished.items()), key=lambda entry: entry[:2])
-    out = bytearray()
-    for archive, group in groupby(entries, key=lambda entry: entry[0]):
-        members = list(group)
-        name = archive.encode("utf-8")
-        out += _varint(len(name)) + name + _varint(len(members))
-        before = 0
-        for _, number, one in members:
-            out += (
-                _varint(number - before)
-                + _varint(one.position // FRAME_ALIGNMENT)
-                + _varint(one.tail // FRAME_ALIGNMENT)
-            )
-            out += bytes.fromhex(one.fingerprint)
-            before = number
-    return base64.b64encode(out).decode("ascii")
+    return pack_values(finished, _encode)
 
 
 def unpack(text: str) -> dict[str, Finished]:
     """Return the recordings of a text of ``pack``, in its order. Raises ValueError for other texts."""
-    try:
-        data = base64.b64decode(text, validate=True)
-    except binascii.Error as error:
-        raise ValueError(f"not base64: {error}") from None
-    reader = _ByteReader(data)
-    finished: dict[str, Finished] = {}
-    while reader.remaining:
-        archive = reader.bytes(reader.varint()).decode("utf-8")
-        number = 0
-        for _ in range(reader.varint()):
-            number += reader.varint()
-            position, tail = reader.varint() * FRAME_ALIGNMENT, reader.varint() * FRAME_ALIGNMENT
-            key = recording_key(archive, number)
-            finished[key] = Finished(position, tail, reader.bytes(_FINGERPRINT_BYTES).hex())
-    # A set of recordings must have only one text, because offsets are compared as texts.
-    if pack(finished) != text:
-        raise ValueError("not in canonical form")
-    return finished
+    return unpack_values(text, _decode, _encode)
 
 
-def _varint(number: int) -> bytes:
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
+def _encode(one: Finished) -> bytes:
+    numbers = varint(one.position // FRAME_ALIGNMENT) + varint(one.tail // FRAME_ALIGNMENT)
+    return numbers + bytes.fromhex(one.fingerprint)
 
 
-class _ByteReader:
-    """Reads bytes in order. Raises ValueError beyond the end."""
-
-    __slots__ = ("_at", "_data")
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._at = 0
-
-    @property
-    def remaining(self) -> int:
-        return len(self._data) - self._at
-
-    def bytes(self, count: int) -> bytes:
-        if count > self.remaining:
-            raise ValueError("truncated")
-        self._at += count
-        return self._data[self._at - count : self._at]
-
-    def varint(self) -> int:
-        number = shift = 0
-        while shift < _MAX_VARINT_BITS:
-            byte = self.bytes(1)[0]
-            number |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return number
-            shift += 7
-        raise ValueError("not valid: a number is too long")
+def _decode(reader: ByteReader) -> Finished:
+    position, tail = reader.varint() * FRAME_ALIGNMENT, reader.varint() * FRAME_ALIGNMENT
+    return Finished(position, tail, reader.bytes(_FINGERPRINT_BYTES).hex())

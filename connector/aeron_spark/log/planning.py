@@ -18,11 +18,13 @@ from typing import Final
 
 from aeron_spark.errors import OptionError
 from aeron_spark.log.api import Boundaries, Range, RecordingState, recording_key, split_key
-from aeron_spark.log.losses import Diverged, Finding, Purged, Replaced, Truncated, deleted, refuse
+from aeron_spark.log.losses import Diverged, Finding, Purged, Replaced, Rewritten, Truncated, deleted, refuse
 from aeron_spark.log.offsets import Offset
 from aeron_spark.options import WantedOffsets
 
 _UNLIMITED: Final = 2**63 - 1
+
+_NONE: Final[Mapping[str, Rewritten]] = {}
 
 _ROUNDS: Final = 4  # of distributing rows that other recordings did not use; each costs a boundary walk per recording
 
@@ -260,18 +262,26 @@ class PlannedBatch:
 
 
 def ranges_between(
-    begun: Offset, end: Offset, states: Collection[RecordingState], *, fail_on_data_loss: bool
+    begun: Offset,
+    end: Offset,
+    states: Collection[RecordingState],
+    *,
+    fail_on_data_loss: bool,
+    rewritten: Mapping[str, Rewritten] = _NONE,
 ) -> PlannedBatch:
     """Return the ranges between two offsets, by recording; for a streaming batch, ``begun`` is ``begin(start, end)``.
 
     A batch may be planned again long after its end was chosen, and data may be lost since. Then raises DataLossError
-    with all losses, or omits the lost data unless ``fail_on_data_loss``.
+    with all losses, or omits the lost data unless ``fail_on_data_loss``. ``rewritten`` has the recordings whose bytes
+    before the end differ from those of which it was chosen.
     """
     by_key = {state.key: state for state in states}
     ranges: list[Range] = []
     findings: list[Finding] = []
     for key, stop in sorted(end.positions().items(), key=lambda item: split_key(item[0])):
-        state, start = by_key.get(key), begun.position(key) or 0
+        state, start = by_key.get(key), begun.position(key)
+        if start is None:
+            continue  # it joined without rows
         at_start = None if state is None else _diverged(begun, state, start)
         if at_start is not None:
             findings.append(at_start)
@@ -279,9 +289,10 @@ def ranges_between(
         if start >= stop:
             continue
         finding = deleted(key, start, end, states) if state is None else _lost(end, start, stop, state)
+        finding = rewritten.get(key, finding) if finding is None else finding
         if finding is not None and at_start is None:
             findings.append(finding)
-        if state is None or isinstance(finding, Replaced):
+        if state is None or isinstance(finding, (Replaced, Rewritten)):
             continue
         limit = finding.at if isinstance(finding, Diverged) else state.end
         start, stop = max(start, state.start), min(stop, limit)

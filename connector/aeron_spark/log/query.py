@@ -8,7 +8,8 @@ from __future__ import annotations
 import logging
 import time
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from aeron_spark.errors import AeronSparkError, OptionError
@@ -16,8 +17,10 @@ from aeron_spark.log.api import Log, PublishTimes, Range, RecordingState, Stream
 from aeron_spark.log.epochs import NoEpochWarning
 from aeron_spark.log.inspection import at_message, framed_times, last_message, within
 from aeron_spark.log.lag import ReadLag, unread_bytes
-from aeron_spark.log.losses import DataLossWarning, Finding, check_recordings
+from aeron_spark.log.losses import CheckedRecordings, DataLossWarning, Finding, Rewritten, check_recordings
+from aeron_spark.log.marks import is_rewritten, mark_before
 from aeron_spark.log.offsets import Offset, advance, begin, finish
+from aeron_spark.log.overlaps import Overlaps, Wanted, covered, each_once, earliest_wanted, keep_up, share_out, skip
 from aeron_spark.log.planning import backlogs, cap, due, plan_end, ranges_between, readable, resolve
 from aeron_spark.log.source_stream import DirectStream, ServerStream
 from aeron_spark.options import DirectRoute, ReadOptions, WantedOffsets
@@ -52,6 +55,7 @@ class QueryPlanner:
         self._targets: dict[str, int] | None = None
         self._ends: dict[str, int] = {}
         self._finished: dict[str, str] = {}  # fingerprints by key
+        self._covered: set[str] = set()  # recordings whose unread rows another one has
         self._has_warned = False
         self._planned_end: Offset | None = None  # of the last batch
 
@@ -86,7 +90,13 @@ class QueryPlanner:
     def initial(self) -> Offset:
         """Return the first offset of a new query."""
         states = self.followed()
-        return Offset.first(self._starting(readable(states)), states, self.log.stream)
+        found = readable(states)
+        return self.first(self._starting(found), found)
+
+    def first(self, positions: Mapping[str, int], states: list[RecordingState]) -> Offset:
+        """Return the first offset of a query that begins at ``positions``."""
+        wanted = earliest_wanted(positions, self._overlaps(states), lambda state: last_message(self.log, state))
+        return Offset.first(wanted, states, self.log.stream)
 
     def latest(self, start: Offset, *, limited: bool) -> Offset:
         """Return the end of the batch after ``start``; ``start`` itself if there is nothing to read yet.
@@ -103,27 +113,22 @@ class QueryPlanner:
         states = self.followed()
         self._warn_without_epochs(start, states)
         known = finish(start, self._find_finished(start, states))
-        checked = check_recordings(known, states, fail_on_data_loss=options.fail_on_data_loss)
+        overlaps = self._overlaps(states)
+        checked = check_recordings(
+            known, states, fail_on_data_loss=options.fail_on_data_loss, rewritten=self._find_rewritten(known, states),
+            overlaps=overlaps,
+        )  # fmt: skip
         _warn(checked.findings)
+        begins = skip(checked.positions, overlaps)
         # The targets of Trigger.AvailableNow were readable at its start.
         available = readable(states) if self._targets is None else cap(states, self._targets)
-        backlog = backlogs(known, checked.positions, available)
-        now = self._clock()
-        if (
-            limited
-            and self._targets is None
-            and not due(
-                sum(backlog.values()),
-                min_bytes=limits.min_bytes,
-                max_delay_ns=limits.max_delay_ns,
-                since_ns=self._last_batch_ns,
-                now_ns=now,
-            )
-        ):
+        available = share_out(available, begins, overlaps, lambda state, at: at_message(self.log, state, at))
+        backlog = backlogs(known, begins, available)
+        if limited and not self._is_due(sum(backlog.values())):
             return start
         max_bytes = limits.max_bytes if self._targets is None else limits.available_now_bytes
         plan = plan_end(
-            checked.positions,
+            begins,
             available,
             backlog,
             self.log,
@@ -131,14 +136,54 @@ class QueryPlanner:
             max_rows=limits.max_rows if limited else None,
             turn=start.turn,
         )
+        begins, ends = keep_up(begins, {**begins, **plan.positions}, overlaps)
+        self._covered = covered(ends, overlaps)
         end = advance(
-            known, {**checked.positions, **plan.positions}, states,
-            begins=checked.positions, finished=plan.finished, turn=plan.turn,
+            known, ends, states, begins=begins, finished=plan.finished, turn=plan.turn,
+            moved=_moved(known, checked, begins),
         )  # fmt: skip
         if end is known:
             return start
-        self._last_batch_ns = now
-        return end
+        self._last_batch_ns = self._clock()
+        return self._marked(end, states)
+
+    def _is_due(self, backlog: int) -> bool:
+        """Whether the options want a batch of a backlog, in bytes."""
+        limits = self.options.limits
+        return self._targets is not None or due(
+            backlog, min_bytes=limits.min_bytes, max_delay_ns=limits.max_delay_ns, since_ns=self._last_batch_ns,
+            now_ns=self._clock(),
+        )  # fmt: skip
+
+    def _overlaps(self, states: list[RecordingState]) -> Overlaps:
+        """Return the overlaps of the recordings of the wanted Aeron sessions."""
+        if isinstance(self.log.stream, ServerStream):  # its partitions do not overlap
+            return Overlaps([], self.log)
+        wanted = self.options.bounds.sessions
+        return Overlaps([state for state in states if not wanted or state.session_id in wanted], self.log)
+
+    def _find_rewritten(self, offset: Offset, states: list[RecordingState]) -> dict[str, Rewritten]:
+        """Return the recordings with other bytes before the offset's position; only of those with a backlog."""
+        found = {}
+        for state in states:
+            position, mark = offset.position(state.key), offset.marks.get(state.key)
+            if position is None or mark is None or offset.fingerprint(state.key) != state.fingerprint:
+                continue
+            done = offset.done.get(state.key)
+            has_backlog = state.end > position if done is None else state.end != done.seen
+            if has_backlog and is_rewritten(self.log, state, position, mark):
+                found[state.key] = Rewritten(state.key, position, at_message(self.log, state, position))
+        return found
+
+    def _marked(self, end: Offset, states: list[RecordingState]) -> Offset:
+        """Return the end of a batch with the marks of its new positions."""
+        marks = dict(end.marks)
+        for state in states:
+            if state.key not in marks and end.position(state.key) != state.start:
+                mark = mark_before(self.log, state, end.position(state.key) or 0)
+                if mark is not None:
+                    marks[state.key] = mark
+        return replace(end, marks=marks)
 
     def _of_stream(self, offset: Offset) -> Offset:
         """Return ``offset`` with the stream of this query. Raises OptionError for an offset of another stream."""
@@ -197,7 +242,9 @@ class QueryPlanner:
         read = self._planned_end
         if read is None:
             return None
-        unread = {key: count for key, count in unread_bytes(self._ends, read).items() if count}
+        unread = {
+            key: count for key, count in unread_bytes(self._ends, read).items() if count and key not in self._covered
+        }
         try:
             seconds = self.log.lags_s({key: read.position(key) or 0 for key in unread})
         except AeronSparkError as error:
@@ -213,7 +260,16 @@ class QueryPlanner:
         """Return the ranges between two offsets of the query. Raises OptionError for offsets of another stream."""
         for offset in (start, end):
             self._of_stream(offset)
-        batch = ranges_between(begin(start, end), end, self.states(), fail_on_data_loss=self.options.fail_on_data_loss)
+        states, begun = self.states(), begin(start, end)
+        read = {key: at for key, at in end.positions().items() if at != begun.position(key)}
+        rewritten = {
+            state.key: Rewritten(state.key, read[state.key], read[state.key])
+            for state in states
+            if state.key in read and is_rewritten(self.log, state, read[state.key], end.marks.get(state.key))
+        }
+        batch = ranges_between(
+            begun, end, states, fail_on_data_loss=self.options.fail_on_data_loss, rewritten=rewritten
+        )  # fmt: skip
         _warn(batch.findings)
         return self._of_sessions(batch.ranges)
 
@@ -230,7 +286,7 @@ class QueryPlanner:
         log.check_recorded(states)
         starts = self._starting(states)
         ends = self._resolve(self.options.ending_offsets, states, "endingOffsets")
-        ranges = []
+        ranges: list[Wanted] = []
         for state in states:
             if sessions is not None and state.session_id not in sessions:
                 continue
@@ -241,8 +297,8 @@ class QueryPlanner:
             for low, high in ((bounds.start, bounds.end), (start, end)):
                 one = None if one is None else within(one, state, log, low, high)
             if one is not None and one.length > 0:
-                ranges.append(one)
-        return self._of_sessions(ranges)
+                ranges.append(Wanted(one, state))
+        return self._of_sessions(each_once(ranges, self._overlaps([one.state for one in ranges])))
 
     def _of_sessions(self, ranges: Sequence[Range]) -> list[Range]:
         wanted = self.options.bounds.sessions
@@ -274,6 +330,19 @@ class QueryPlanner:
                     remedy=f"Use {next_message}, the start of the next message, or a value of column 'position'.",
                 )
         return positions
+
+
+def _moved(start: Offset, checked: CheckedRecordings, begins: Mapping[str, int]) -> set[str]:
+    """Return the recordings in which a batch begins elsewhere than ``start``.
+
+    Without those with a loss that a repeated batch finds again.
+    """
+    lost = {finding.key for finding in checked.findings if not isinstance(finding, Rewritten)}
+    return {
+        key
+        for key, at in begins.items()
+        if at != checked.positions[key] or (key in start and key not in lost and at != start.position(key))
+    }
 
 
 def _warn(findings: Sequence[Finding]) -> None:

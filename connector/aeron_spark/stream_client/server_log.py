@@ -153,6 +153,9 @@ class ServerLog:
             for partition, lag_ns in self._session(server).call(MeasureLags(self.name, of_server)).lags_ns.items()
         }
 
+    def recorded_bytes(self, key: str, position: int, length: int) -> None:
+        """Return None: the epochs of a partition identify its bytes."""
+
     def boundary(self, key: str, start: int, limit: int, end: int, max_rows: int | None) -> Boundary:
         """Return where a range of ``key`` from ``start`` may end; see :class:`aeron_spark.log.api.Boundaries`."""
         server, partition = split_key(key)

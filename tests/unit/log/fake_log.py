@@ -31,9 +31,13 @@ class FakeLog:
                 sum(size for size, _ in sizes) + self.tails.get(key, 0),
                 key not in self.stopped,
                 65536,
+                session_id=number,
             )
-            for key, sizes in self.messages.items()
+            for number, (key, sizes) in enumerate(self.messages.items())
         ]
+
+    def recorded_bytes(self, key: str, position: int, length: int) -> bytes | None:
+        return None
 
     def boundary(self, key: str, start: int, limit: int, end: int, max_rows: int | None) -> Boundary:
         assert start <= limit <= end

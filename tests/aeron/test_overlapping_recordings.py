@@ -1,0 +1,81 @@
+"""The archive's own recordings: of one publication twice, and truncated and extended ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from aeron_spark.errors import DataLossError
+from aeron_spark.log.api import Range
+from aeron_spark.log.offsets import Offset
+from aeron_spark.log.query import QueryPlanner
+from aeron_spark.log_factory import log_of
+from aeron_spark.node import NodeHandle
+from aeron_spark.options import ReadOptions
+from aeron_spark.waiting import wait_for
+from tests.aeron.streams import TIMEOUT_S, Stream, number, numbered, open_stream
+
+LENGTH = 32  # of a message; 64 bytes of the log
+
+
+@pytest.fixture
+def stream(node_of_64k: NodeHandle) -> Iterator[Stream]:
+    """A recorded stream that no other test uses."""
+    for one in open_stream(node_of_64k):
+        yield one.record()
+
+
+def planner(stream: Stream, *, streaming: bool) -> QueryPlanner:
+    options = {**stream.options, "startingOffsets": "earliest", "payload": "raw"}
+    return QueryPlanner(ReadOptions.parse(options, streaming=streaming), log_of, framed=False)
+
+
+def rows(stream: QueryPlanner, ranges: list[Range]) -> list[int]:
+    found = [value for one in ranges for read in stream.log.read(one) for value in read.values.to_pylist()]
+    return [number(value) for value in found]
+
+
+def batch(stream: QueryPlanner, start: Offset) -> tuple[Offset, list[int]]:
+    end = stream.latest(start, limited=True)
+    return end, rows(stream, stream.between(start, end))
+
+
+def test_an_extension_that_a_standing_request_records_too_is_read_once(stream: Stream) -> None:
+    """Regression: recordings (0-256) and (128-256) of one publication gave the rows of the second one twice."""
+    first = stream.publisher()
+    first.send(numbered(0, 2, LENGTH))
+    first.stop()
+    query = planner(stream, streaming=True)
+    start, found = batch(query, query.initial())
+    assert found == [0, 1]
+    extended = stream.extend(first)
+    extended.send(numbered(2, 3, LENGTH))
+    stream.archive.start_recording(f"{stream.channel}?session-id={extended.publication.session_id}", stream.id)
+    wait_for(lambda: len(stream.archive.recordings(stream.id)) == 2, TIMEOUT_S, "the second recording")
+    extended.send(numbered(3, 5, LENGTH))
+    second = stream.archive.recordings(stream.id)[-1]
+    wait_for(lambda: stream.archive.position(second.id) == extended.position, TIMEOUT_S, "the second recording's end")
+    start, found = batch(query, start)
+    assert sorted(found) == [2, 3, 4]
+    start, found = batch(query, start)  # the first recording skips the rows of the second one
+    assert not found
+    assert query.latest(start, limited=True) is start
+    whole = planner(stream, streaming=False)
+    assert sorted(rows(whole, whole.whole())) == [0, 1, 2, 3, 4]
+
+
+def test_a_recording_that_was_truncated_and_extended_is_data_loss(stream: Stream) -> None:
+    """Regression: five of the eight new messages never arrived."""
+    first = stream.publisher()
+    first.send(numbered(0, 10, LENGTH))
+    first.stop()
+    query = planner(stream, streaming=True)
+    start, found = batch(query, query.initial())
+    assert found == list(range(10))
+    stream.archive.truncate(first.recording_id, 320)
+    extended = stream.extend(first)
+    extended.send(numbered(10, 18, LENGTH))
+    assert extended.position == 832
+    with pytest.raises(DataLossError, match="was replaced from a position before 640"):
+        batch(planner(stream, streaming=True), start)
