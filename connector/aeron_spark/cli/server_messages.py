@@ -41,13 +41,14 @@ def send_through(options: Mapping[str, str], sources: tuple[str, ...], form: str
                             remedy="Send rows to a named stream of the server: add --stream NAME.",
                         )
                     values = [value for value in batch.rows.column("value").to_pylist() if value is not None]
-                    client.send_many(values)
+                    if values:
+                        client.send_many(values[:-1])
+                        client.send(values[-1], acknowledge=True)  # confirms those before it, too
                     sent += len(values)
                     advance(len(values), batch.size)
-            client.send("aeron-spark sent", acknowledge=True)
         except AeronSparkError:
             if sent:
-                click.echo(f"aeron-spark: {sent} messages were sent before this error:", err=True)
+                click.echo(f"aeron-spark: {sent} messages were confirmed before this error:", err=True)
             raise
     return sent
 
