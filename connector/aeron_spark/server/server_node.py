@@ -32,6 +32,8 @@ LOG: Final = logging.getLogger("aeron_spark.server")
 NO_HEARTBEAT: Final = float("inf")
 ANSWER_POLL_S: Final = 0.02  # the driver of a node writes a heartbeat each 0.1 s, another one each second
 SILENT_AFTER_S: Final = 3.0  # without a heartbeat, until the log says that the server waits
+# A node that was stopped for longer than Aeron's timeouts ends soon after it continues. The server then starts another.
+STEADY_S: Final = 2.0
 # The shortest that an archive allows, so that the terms of a stream decide: a segment has at least one term.
 SEGMENT_LENGTH: Final = "1MiB"
 GUARD_RISK: Final = (
@@ -90,13 +92,18 @@ class ServerNode:
         """
         heartbeats: set[float] = set()
         began_at = time.monotonic()
+        answered_at: float | None = None
         is_logged = False
 
         def is_answering() -> bool:
-            nonlocal is_logged
+            nonlocal answered_at, is_logged
             heartbeats.add(self._heartbeat())
-            if len(heartbeats - {NO_HEARTBEAT}) > 1 or self._is_started_here:
+            if self._is_started_here:
                 return True
+            if len(heartbeats - {NO_HEARTBEAT}) > 1:
+                answered_at = answered_at or time.monotonic()
+                is_steady = time.monotonic() - answered_at >= STEADY_S
+                return not is_logged or (is_steady and node.status(self._options.aeron_dir).runs)
             if not is_logged and time.monotonic() - began_at > SILENT_AFTER_S:
                 is_logged = True
                 LOG.warning("the media driver in %s does not answer; the server waits for it", self.aeron_dir)

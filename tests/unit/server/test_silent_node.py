@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -83,10 +84,32 @@ def test_it_says_that_it_waits(
     server: ServerNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(server_node, "SILENT_AFTER_S", -1.0)
+    monkeypatch.setattr(server_node, "STEADY_S", 0.0)
+    monkeypatch.setattr(node, "status", lambda aeron_dir: SimpleNamespace(runs=True))
     running = use(monkeypatch, Node(tmp_path, stopped=50))
     server.start()
     expected = f"the media driver in {running.aeron_dir} does not answer; the server waits for it"
     assert [record.getMessage() for record in caplog.records] == [expected]
+
+
+def test_it_starts_another_node_if_the_stopped_one_ends_after_it_continued(
+    server: ServerNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen with a node that was stopped for 15 s: its archive had lost its media driver."""
+    monkeypatch.setattr(server_node, "SILENT_AFTER_S", -1.0)
+    monkeypatch.setattr(server_node, "STEADY_S", 0.0)
+    continued, fresh = Node(tmp_path, stopped=5), Node(tmp_path, stopped=0)
+    fresh.is_started_here, fresh.pid = True, 78
+    use(monkeypatch, continued)
+
+    def ending(aeron_dir: str) -> SimpleNamespace:
+        monkeypatch.setattr(node, "ensure", fresh.ensure)
+        continued.ended.add(77)
+        return SimpleNamespace(runs=False)
+
+    monkeypatch.setattr(node, "status", ending)
+    server.start()
+    assert server.is_started_here
 
 
 def test_it_waits_as_long_as_a_node_may_take_to_start(
