@@ -32,7 +32,6 @@ RUN_LIMIT_S: Final = 1_600.0  # CPU seconds of all tests of `make test` together
 SHARED_LIMITS_S: Final[dict[str, tuple[float, str]]] = {
     "spark (tests/spark)": (50.0, "Spark's session, which all tests in tests/spark share"),
     "server_route_warmed_up (tests/spark)": (20.0, "the first query through a server starts Spark's Python workers"),
-    "own_node (tests/spark/test_pages.py)": (30.0, "a node that only the pages use, and Spark's workers connect to it"),
     "quickstart (tests/e2e/test_notebook.py)": (60.0, "a kernel and a Spark run the notebook as a user does"),
     "table (tests/e2e/test_jobs.py)": (50.0, "spark-submit runs the first job, whose table three tests take"),
     "written (tests/e2e/test_jobs.py)": (50.0, "spark-submit runs the second job, whose stream two tests take"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 from pyspark import SparkContext
@@ -17,6 +18,22 @@ from tests.aeron.streams import own_node
 from tests.spark.queries import QUERY_TIMEOUT_S, CollectingSink, read_stream, run_to_end
 from tests.spark.stream_server import StreamServer, commit_values, read_frame, run_server
 from tests.spark_conf import spark_conf
+
+FOLDER: Final = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the modules of this folder that need no Spark first, and the documentation's code last.
+
+    Spark ends its Python processes after a minute without work, and their next start takes seconds of processor time.
+    The documentation's code registers the source and changes settings of the session.
+    """
+    places = [index for index, item in enumerate(items) if item.path.parent == FOLDER]
+    own = [items[index] for index in places]
+    with_spark = {item.path for item in own if isinstance(item, pytest.Function) and "spark" in item.fixturenames}
+    own.sort(key=lambda item: (item.path in with_spark, item.path.name == "test_pages.py"))
+    for index, item in zip(places, own, strict=True):
+        items[index] = item
 
 
 @pytest.fixture(autouse=True)
@@ -68,8 +85,12 @@ def warm_up(spark: SparkSession, node: NodeHandle, folder: Path) -> None:
 
 @pytest.fixture(scope="session")
 def shared_node(run_name: str) -> Iterator[NodeHandle]:
-    """A node on which each test uses separate stream ids. Its segments are small, so that tests can purge them."""
-    with own_node(run_name, segment_length="256k") as handle:
+    """A node on which each test uses separate stream ids. Its segments are small, so that tests can purge them.
+
+    It is the default node of this process and of Spark's, for the code of the documentation.
+    """
+    with own_node(run_name, segment_length="256k") as handle, pytest.MonkeyPatch.context() as patches:
+        patches.setenv("AERON_SPARK_AERON_DIR", handle.aeron_dir)
         yield handle
 
 

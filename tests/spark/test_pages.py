@@ -22,13 +22,12 @@ from unittest.mock import patch
 import pytest
 from pyspark.sql import SparkSession
 
-from aeron_spark import Client, Server, node
+from aeron_spark import Client, Server
 from aeron_spark.aeron.client import lease_client
 from aeron_spark.node import NodeHandle
 from aeron_spark.spark import LagListener, register
 from tests.aeron.endpoint.drivers import free_ports
 from tests.pages import ROOT, Block, Section, pages, sections
-from tests.spark.conftest import warm_up
 from tests.waiting import poll_until
 
 SECTIONS: Final = [section for page in pages() for section in sections(page) if section.executed]
@@ -44,24 +43,11 @@ TIMEOUT_S: Final = 120.0  # of actions that are fast on an idle machine
 
 
 @pytest.fixture(scope="module")
-def session(spark: SparkSession) -> Iterator[SparkSession]:
-    """A session for the pages only, so that their registrations do not affect other modules."""
-    with pytest.MonkeyPatch.context() as patches:
-        session = spark.newSession()
-        patches.setattr(SparkSession, "_instantiatedSession", session)
-        register(session)
-        yield session
-
-
-@pytest.fixture(scope="module")
-def own_node(session: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeHandle]:
-    """The machine's default node, which only the pages use; Spark's workers are already connected."""
-    with node.ensure() as handle, closing(lease_client(handle.aeron_dir)):
-        warm_up(session, handle, tmp_path_factory.mktemp("pages"))
-        yield handle
-    node.stop(handle.aeron_dir, force=True)
-    shutil.rmtree(handle.aeron_dir, ignore_errors=True)
-    shutil.rmtree(Path(handle.archive_dir).parent, ignore_errors=True)
+def registered(spark: SparkSession, shared_node: NodeHandle) -> Iterator[SparkSession]:
+    """The session of all tests, with the source registered, while this process has an Aeron client."""
+    register(spark)
+    with closing(lease_client(shared_node.aeron_dir)):
+        yield spark
 
 
 @pytest.fixture
@@ -216,15 +202,15 @@ class SectionRun:
 
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda section: f"{section.page}: {section.heading}")
 def test_the_code_of_a_section_runs(
-    section: Section, session: SparkSession, own_node: NodeHandle, config_home: Path, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    section: Section, registered: SparkSession, config_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    run = SectionRun(section, tmp_path, session)
+    run = SectionRun(section, tmp_path, registered)
     with patch.dict(os.environ), ExitStack() as stack:
         if run.needs_server:
             given = {"streams_dir": str(tmp_path / "streams"), "handshakes_per_second": 0, "allow_any_key": True}
-            stack.enter_context(Server(run.server, **given))
+            server = stack.enter_context(Server(run.server, **given))
+            server.on_message(dict, lambda connection, message: None)  # as the server of the first section of a page
         stack.callback(run.end)
         for block in section.executed:
             run.execute(block)
