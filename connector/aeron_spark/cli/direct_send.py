@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -16,7 +17,7 @@ from aeron_spark.cli.row_transfer import send_files
 from aeron_spark.cli.sbe_send import reader_of
 from aeron_spark.cli.signals import StopRequest
 from aeron_spark.direct.appender import DirectAppender
-from aeron_spark.errors import AeronSparkError, DataFormatError
+from aeron_spark.errors import AeronSparkError, ConnectError, DataFormatError, TransportError, WaitTimeout
 from aeron_spark.log.writing import Source
 from aeron_spark.options import WriteOptions
 
@@ -31,12 +32,15 @@ def send_directly(
     appender = DirectAppender(options, source, connected=stopped.start_polling)
     try:
         send_files(sources, form, reader, _DirectTarget(appender, payload), stopped)
-    except AeronSparkError:
+    except AeronSparkError as error:
+        if not isinstance(error, TransportError | ConnectError | WaitTimeout):  # the input is wrong, the archive lives
+            with suppress(AeronSparkError):
+                appender.finish()
         if appender.rows:
-            click.echo(f"aeron-spark: {appender.rows} rows were sent before this error:", err=True)
+            click.echo(f"aeron-spark: {_progress_text(appender)} before this error:", err=True)
         raise
     except KeyboardInterrupt:
-        click.echo(f"interrupted; {appender.rows} rows were sent", err=True)
+        click.echo(f"interrupted; {_progress_text(appender)}", err=True)
         return False
     _print_result(appender, as_json)
     return True
@@ -56,12 +60,14 @@ class _DirectTarget:
             payload = "raw" if are_values(rows.schema) else "arrow"
         if payload == "arrow":
             self._appender.arrow(rows)
+            self._appender.check_confirmed()
             return
         values, reserved = _values(rows, payload)
         if payload == "raw":
             self._appender.raw(values, reserved)
         else:
             self._appender.framed(values, reserved)
+        self._appender.check_confirmed()
 
     def end_file(self) -> None:
         """Do nothing: published rows are visible."""
@@ -89,6 +95,13 @@ def _values(rows: pa.RecordBatch, payload: str) -> tuple[pa.Array[Any], pa.Array
         return values, None
     numbers: Any = rows.column("reservedValue").cast(pa.int64())
     return values, pc.fill_null(numbers, 0)
+
+
+def _progress_text(appender: DirectAppender) -> str:
+    """Return how many rows were sent, and how many of them are certainly recorded."""
+    if appender.confirmed == appender.rows:
+        return f"{appender.rows} rows were sent"
+    return f"{appender.confirmed} rows are confirmed, of {appender.rows} that were sent"
 
 
 def _print_result(appender: DirectAppender, as_json: bool) -> None:

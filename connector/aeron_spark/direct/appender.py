@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,15 +18,17 @@ import pyarrow.compute as pc
 from aeron_spark.aeron.recording import ArchiveAddress
 from aeron_spark.direct.archive_log import ArchiveLog
 from aeron_spark.direct.archives import ArchiveConnections, StreamAddress, archives_of
-from aeron_spark.direct.publisher import PublishAddress, Publisher
+from aeron_spark.direct.publisher import Mark, PublishAddress, Publisher
 from aeron_spark.direct.recordings import check_receivable
-from aeron_spark.errors import ConnectError, DataFormatError, OptionError, SetupError
+from aeron_spark.errors import AeronSparkError, ConnectError, DataFormatError, OptionError, SetupError
 from aeron_spark.log.writing import CommitResult, RowEncoder, Source, Transaction, values_of
 from aeron_spark.options import WriteOptions, direct_route
 from aeron_spark.transport.channel import ChannelUri, refuse_archive_streams
 from aeron_spark.wire.chunk import Header, Payload
 from aeron_spark.wire.groups import split
 from aeron_spark.wire.stream_rpc import CommitPart, LastCommitted
+
+CONFIRM_INTERVAL_S: Final = 0.1  # between two looks at how far the archive has recorded
 
 
 class ArchiveWriter:
@@ -91,6 +95,10 @@ class DirectAppender:
         self._encoder = RowEncoder(source, clock=clock, reuses_memory=True)
         self._archives = archives_of(self.route)
         self._publishers: dict[tuple[str, int], Publisher] = {}
+        self._unconfirmed: deque[tuple[int, list[tuple[Publisher, Mark]]]] = deque()  # rows, and all before them
+        self._next_check = 0.0  # of what is recorded, in monotonic seconds
+        self.confirmed = 0
+        """The number of rows that ``check_confirmed`` has found recorded, or with ack=driver taken by the driver."""
 
     @property
     def rows(self) -> int:
@@ -138,7 +146,24 @@ class DirectAppender:
         """Wait until all rows are acknowledged. Returns no parts: a commit has nothing to do."""
         for publisher in self._publishers.values():
             publisher.wait_acknowledged()
+        self._unconfirmed.clear()
+        self.confirmed = self.rows
         return ()
+
+    def check_confirmed(self) -> None:
+        """Count the rows that are confirmed now; call it after :meth:`append`. Does not wait for an archive.
+
+        Looks at the archive once in ``CONFIRM_INTERVAL_S`` at most, so ``confirmed`` may be lower than what is
+        recorded, and never higher.
+        """
+        marks = [(publisher, publisher.mark()) for publisher in self._publishers.values()]
+        self._unconfirmed.append((self.rows, marks))
+        if time.monotonic() < self._next_check:
+            return
+        self._next_check = time.monotonic() + CONFIRM_INTERVAL_S
+        with suppress(AeronSparkError):  # an archive that does not answer confirms nothing
+            while self._unconfirmed and all(one.has_recorded(mark) for one, mark in self._unconfirmed[0][1]):
+                self.confirmed = self._unconfirmed.popleft()[0]
 
     def discard(self) -> None:
         """Do nothing: published rows cannot be taken back."""

@@ -43,6 +43,9 @@ class PublishAddress:
     drop_unconnected: bool = False
 
 
+Mark = tuple[BatchPublication, int]
+
+
 class _RolledOver(Exception):
     """A new publication has replaced the one that had the first chunks of a group."""
 
@@ -146,6 +149,19 @@ class Publisher:
             if position > recorded:
                 recorded = position
                 deadline.progress()
+
+    def mark(self) -> Mark:
+        """Return the present end of what was published, for :meth:`has_recorded`."""
+        return self._publication, self._publication.position
+
+    def has_recorded(self, mark: Mark) -> bool:
+        """Whether the archive has recorded all before ``mark``; True if no archive acknowledges. Does not wait."""
+        publication, position = mark
+        if self.address.archive is None or self._recording_id is None:
+            return True
+        if publication is not self._publication:  # the next one began after the archive had recorded this one
+            return True
+        return archive_of(self.address.archive).position(self._recording_id) >= position
 
     def _repeat_until_taken(self, attempt: Callable[[], OfferResult | None], *, in_group: bool = False) -> None:
         """Repeat an offer until it returns None: Aeron has taken all of it, or it was dropped."""
