@@ -54,10 +54,11 @@ def compile_schema(root: Element, name: str) -> Schema:
     order = root.attributes.get("byteOrder", "").strip()
     if order not in _BYTE_ORDERS:
         raise root.error(f"has byteOrder={order!r}", "Use littleEndian or bigEndian.")
-    _check_versions(root, root.number("version", 0))
-    types = Types([one for part in _named(root, "types") for one in part.children])
+    _check_attributes(root, root.number("version", 0))
+    parts = list(_parts(root))
+    types = Types([one for part in parts if part.name == "types" for one in part.children])
     compiler = _Messages(types)
-    messages = tuple(compiler.message(element) for element in _named(root, "message"))
+    messages = tuple(compiler.message(part) for part in parts if part.name == "message")
     if not messages:
         raise root.error("has no message")
     return Schema(
@@ -71,8 +72,8 @@ def compile_schema(root: Element, name: str) -> Schema:
     )
 
 
-def _check_versions(element: Element, version: int) -> None:
-    """Refuse a part that is newer than the schema: a decoder would read it as null in each message."""
+def _check_attributes(element: Element, version: int) -> None:
+    """Refuse a part that is newer than the schema, which a decoder reads as null in each message, and an alignment."""
     for child in element.children:
         since = child.number("sinceVersion", 0)
         if since > version:
@@ -80,16 +81,26 @@ def _check_versions(element: Element, version: int) -> None:
                 f"has sinceVersion={since}, but the schema has version={version}",
                 "Raise the schema's version, or lower sinceVersion.",
             )
-        _check_versions(child, version)
+        if child.number("alignment", 1) != 1:
+            raise child.error(
+                f"has alignment={child.attributes['alignment']}, which is not supported",
+                "Give each field its offset, and the block its blockLength.",
+            )
+        _check_attributes(child, version)
 
 
-def _named(root: Element, name: str) -> Iterator[Element]:
-    """Yield the elements of this name in the root and in included parts of the same schema."""
-    for child in root.children:
-        if child.name == name:
-            yield child
-        elif child.name == "messageSchema":
-            yield from _named(child, name)
+def _parts(element: Element) -> Iterator[Element]:
+    """Yield the ``<types>`` and ``<message>`` of a schema, also those of included schemas and in ``<messages>``."""
+    for child in element.children:
+        match child.name:
+            case "types" | "message":
+                yield child
+            case "messages" | "messageSchema":
+                yield from _parts(child)
+            case "annotation" | "description" | "documentation":
+                pass
+            case _:
+                raise child.error("is not a part of a schema", "Use <types>, <message> and <messages>.")
 
 
 def _header(types: Types, root: Element) -> Header:

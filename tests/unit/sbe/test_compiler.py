@@ -227,12 +227,38 @@ def test_a_wrong_schema_is_refused_with_its_place(types: str, body: str, reason:
             "<message> 'B' has the same name or id",
         ),
         ("<messageSchema byteOrder='middle'/>", "has byteOrder='middle'"),
+        (
+            "<messageSchema>\n<mesage name='M' id='1'/></messageSchema>",
+            "line 2: <mesage> 'M' is not a part of a schema",
+        ),
+        ("<messageSchema><messages><group name='G'/></messages></messageSchema>", "<group> 'G' is not a part"),
+        ("<messageSchema><include href='x.xml'/></messageSchema>", "<include> is not a part of a schema"),
     ],
 )
 def test_a_wrong_root_is_refused(text: str, reason: str) -> None:
     with pytest.raises(DataFormatError) as refused:
         load_schema(text)
     assert reason in refused.value.what
+
+
+def test_messages_lie_in_messages_elements_as_sbe_2_has_them(tmp_path: Path) -> None:
+    """The words of the finding were "has no message"; an included file has ``<messages>`` as its root, too."""
+    (tmp_path / "more.xml").write_text('<messages xmlns="urn:x"><message name="C" id="3"/></messages>')
+    file = tmp_path / "s.xml"
+    file.write_text(
+        f'<messageSchema xmlns="urn:x" xmlns:xi="http://www.w3.org/2001/XInclude"><annotation/><types>{HEADER}</types>'
+        '<messages><annotation/><message name="A" id="1"/></messages><message name="B" id="2"/>'
+        '<xi:include href="more.xml"/></messageSchema>'
+    )
+    assert [message.name for message in load_schema(str(file)).messages] == ["A", "B", "C"]
+
+
+@pytest.mark.parametrize(
+    "body", ['<field name="a" id="1" type="int8" alignment="4"/>', '<group name="a" id="1" alignment="8"/>']
+)
+def test_an_alignment_of_sbe_2_is_refused(body: str) -> None:
+    with pytest.raises(DataFormatError, match=r"line \d+: <\w+> 'a' has alignment=[48], which is not supported"):
+        schema_of("", body)
 
 
 def test_a_schema_is_a_file_or_its_text(tmp_path: Path) -> None:
