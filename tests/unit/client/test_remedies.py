@@ -151,7 +151,7 @@ class RefusingStreams:
     def serve(self, connection: ConnectionRunner) -> None:
         service: Any = SimpleNamespace(
             store=lambda: SimpleNamespace(names=()), grant_of=lambda _: Grant(), observer=ServerObserver(),
-            check_write=lambda: None,
+            check_write=lambda: None, deadlines=None,
         )  # fmt: skip
         connection.serve(StreamRequestHandler(service, connection), (stream_rpc.METHOD,), stream_rpc.SERVICE)
 
