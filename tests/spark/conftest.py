@@ -102,8 +102,12 @@ def node(shared_node: NodeHandle) -> NodeHandle:
 
 @pytest.fixture(scope="session")
 def server(shared_node: NodeHandle, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StreamServer]:
-    """A server on the shared node, on which each test creates separate streams."""
-    with run_server(shared_node, tmp_path_factory.mktemp("server")) as one:
+    """A server on the shared node, on which each test creates separate streams.
+
+    Its store is not the node's default one, which servers in the documentation use.
+    """
+    folder = tmp_path_factory.mktemp("server")
+    with run_server(shared_node, folder, streams_dir=str(folder / "streams")) as one:
         yield one
 
 
