@@ -111,6 +111,8 @@ class AeronSparkError(Exception):
 
     call: str = ""
     """The id of the remote call that failed, under which the peer has logged it; or ""."""
+    repeated: bool = False
+    """Whether the request was repeated after an outage: its first try may have done what the error denies."""
     unconfirmed: tuple[object, ...] = ()
     """With ``Client.on_lost``: the messages that were sent in the lost session and not confirmed, in order."""
     fault: ClassVar[Fault] = "transport"

@@ -283,6 +283,12 @@ class PoolEntry:
         """Whether the entry never connected, so that a repeated call would fail, too."""
         return not self._was_connected
 
+    @property
+    def connected(self) -> bool:
+        """Whether the entry has a client whose connection has a link now."""
+        client = self._client
+        return client is not None and client.connected
+
     def connect(self, timeout: float | None = None) -> Any:
         """Connect within ``timeout`` seconds if not connected; raise the error otherwise."""
         return self._connected(timeout).connect(timeout)

@@ -170,9 +170,12 @@ def create_stream(
     try:
         return _info(session.call(request))
     except OptionError as error:
-        if not exist_ok or error.reason != "exists":
+        if error.reason != "exists" or not (exist_ok or error.repeated):
             raise
-    return describe_stream(session, name)
+        found = describe_stream(session, name)
+        if not exist_ok and len(found.partitions) != partitions:  # another program's stream
+            raise
+        return found
 
 
 def alter_stream(
@@ -191,7 +194,12 @@ def _properties(found: stream_admin_rpc.StreamProperties) -> StreamProperties:
 
 def rename_stream(session: StreamSession, name: str, new_name: str) -> StreamInfo:
     """Rename a stream. Raises OptionError for an unknown name, and for one that another stream has."""
-    return _info(session.call(RenameStream(name, new_name)))
+    try:
+        return _info(session.call(RenameStream(name, new_name)))
+    except OptionError as error:
+        if not (error.repeated and error.reason in ("renamed", "unknown-stream")):
+            raise
+        return describe_stream(session, new_name)  # raises if the first try did not rename it
 
 
 def end_stream(session: StreamSession, name: str) -> StreamInfo:
@@ -232,7 +240,11 @@ def release_lease(session: StreamSession, name: str, reader: str) -> None:
 
 def delete_stream(session: StreamSession, name: str) -> None:
     """Delete a stream with all its rows."""
-    session.call(DeleteStream(name))
+    try:
+        session.call(DeleteStream(name))
+    except OptionError as error:
+        if not (error.repeated and error.reason == "unknown-stream"):  # else the first try has deleted it
+            raise
 
 
 def parse_retention(value: str | int | timedelta | None) -> Retention:

@@ -45,6 +45,10 @@ class SessionClient(Protocol):
     def closed(self) -> bool:
         """Whether the program closed the client."""
 
+    @property
+    def connected(self) -> bool:
+        """Whether a link carries the connection now."""
+
     def connect(self, timeout: float | None = None) -> Any:
         """Return when the client is connected, or raise the reason."""
 
@@ -101,24 +105,29 @@ class StreamSession:
         """
         name = type(request).__name__
         deadline = self.deadline(self.timeout_s if timeout is None else timeout, f"the server's answer to {name}")
+        repeated = False
         with self._using():
             while True:
-                answer, call = self._call(request, timeout, deadline)
+                answer, call, again = self._call(request, timeout, deadline)
+                repeated = repeated or again
                 try:
                     return stream_rpc.decode_response(request, answer, call)
-                except RefusedError as refusal:
-                    if refusal.reason != DRAINING:
+                except AeronSparkError as error:
+                    error.repeated = repeated
+                    if not isinstance(error, RefusedError) or error.reason != DRAINING:
                         raise
-                    self._pause_after(refusal, refusal, deadline)
+                    self._pause_after(error, error, deadline)
 
-    def _call(self, request: Request[Any], timeout: float | None, deadline: Deadline) -> tuple[bytes, str]:
-        """Return the encoded response, and the name of the call in the server's log."""
+    def _call(self, request: Request[Any], timeout: float | None, deadline: Deadline) -> tuple[bytes, str, bool]:
+        """Return the encoded response, the name of the call in the server's log, and whether it was repeated."""
         encoded = stream_rpc.encode_request(request)
         name = type(request).__name__
+        repeated = may_be_sent = False
         while True:
             try:
                 client, remaining_s = self._connected_client(timeout, deadline)
-                return _call_once(client, encoded, name, remaining_s)
+                repeated, may_be_sent = may_be_sent, may_be_sent or client.connected
+                return (*_call_once(client, encoded, name, remaining_s), repeated)
             except RemoteError as error:
                 raise (error.raised or error) from None
             except LOSSES as error:

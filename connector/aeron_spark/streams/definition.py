@@ -222,7 +222,8 @@ def deleted_stream(name: str) -> UsageError:
 
 def renamed_stream(name: str, new_name: str) -> OptionError:
     """Return the error for the former name of a stream."""
-    return OptionError(f"stream {name!r} was renamed to {new_name!r}", remedy=f"Use the name {new_name!r}.")
+    what = f"stream {name!r} was renamed to {new_name!r}"
+    return OptionError(what, remedy=f"Use the name {new_name!r}.", reason="renamed")
 
 
 def unknown_stream(name: str, known: Iterable[str]) -> OptionError:

@@ -7,7 +7,17 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from aeron_spark.errors import OptionError
-from aeron_spark.stream_client.admin import Retention, parse_retention, time_of
+from aeron_spark.stream_client.admin import (
+    Retention,
+    create_stream,
+    delete_stream,
+    list_streams,
+    parse_retention,
+    rename_stream,
+    time_of,
+)
+from tests.unit.stream_client.faults import Fault
+from tests.unit.stream_client.joined import World
 
 
 @pytest.mark.parametrize(
@@ -42,3 +52,36 @@ def test_a_time_without_a_zone_is_utc() -> None:
     assert time_of("-10m", expected) == expected - 600 * 10**9
     with pytest.raises(OptionError, match="a time must be"):
         time_of("soon", 0)
+
+
+@pytest.mark.parametrize(
+    "fault", [Fault.BREAK, Fault.BREAK_AFTER, Fault.KILL, Fault.KILL_AFTER], ids=lambda one: one.name
+)
+@pytest.mark.parametrize("request_", ["create", "rename", "delete"])
+def test_a_request_that_is_repeated_after_an_outage_knows_its_first_try(
+    world: World, request_: str, fault: Fault
+) -> None:
+    """``delete_stream`` raised "unknown stream" for its own repeated request, in 3 of 8 kills in the middle of it."""
+    session = world.stream_session()
+    world.faults.append(fault)
+    if request_ == "create":
+        assert len(create_stream(session, "new", 3, Retention()).partitions) == 3
+        expected = ["new", "s"]
+    elif request_ == "rename":
+        assert rename_stream(session, "s", "new").name == "new"
+        expected = ["new"]
+    else:
+        delete_stream(session, "s")
+        expected = []
+    assert [one.name for one in list_streams(session)] == expected
+
+
+def test_a_request_that_was_not_repeated_reports_an_absent_or_present_stream(world: World) -> None:
+    session = world.stream_session()
+    with pytest.raises(OptionError, match="unknown stream 'other'"):
+        delete_stream(session, "other")
+    with pytest.raises(OptionError, match="exists already"):
+        create_stream(session, "s", 2, Retention())
+    world.faults.append(Fault.BREAK)
+    with pytest.raises(OptionError, match="exists already"):
+        create_stream(session, "s", 1, Retention())  # another program's: it has 2 partitions
