@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from aeron_spark.node import NodeHandle
 from aeron_spark.pool import POOL
+from aeron_spark.spark import register
 from spark_jobs.session import begin
 from tests.aeron.streams import own_node
 from tests.spark.queries import QUERY_TIMEOUT_S, CollectingSink, read_stream, run_to_end
@@ -26,7 +27,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run the modules of this folder that need no Spark first, and the documentation's code last.
 
     Spark ends its Python processes after a minute without work, and their next start takes seconds of processor time.
-    The documentation's code registers the source and changes settings of the session.
+    The documentation's code changes settings of the session.
     """
     places = [index for index, item in enumerate(items) if item.path.parent == FOLDER]
     own = [items[index] for index in places]
@@ -47,7 +48,11 @@ def close_connections_after_the_test() -> Iterator[None]:
 def spark(
     tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config, shared_node: NodeHandle
 ) -> Iterator[SparkSession]:
-    """A Spark session with two task slots, with Delta on its class path and without fixed ports."""
+    """A Spark session with two task slots, with Delta on its class path and without fixed ports.
+
+    The source is registered at once: a registration changes how Spark starts its Python processes, and it would start
+    all of them again.
+    """
     folder = tmp_path_factory.mktemp("spark")
     builder = SparkSession.builder.master("local[2]").appName("aeron-spark tests")
     conf = spark_conf(folder) | {"spark.sql.streaming.numRecentProgressUpdates": "1000"}
@@ -62,6 +67,7 @@ def spark(
     assert gateway is not None
     # foreachBatch and listeners need this server. It opens a port, which would count as a leak of the first such test.
     ensure_callback_server_started(gateway)
+    register(session)
     warm_up(session, shared_node, folder)
     yield session
     session.stop()

@@ -25,7 +25,7 @@ from pyspark.sql import SparkSession
 from aeron_spark import Client, Server
 from aeron_spark.aeron.client import lease_client
 from aeron_spark.node import NodeHandle
-from aeron_spark.spark import LagListener, register
+from aeron_spark.spark import LagListener
 from tests.aeron.endpoint.drivers import free_ports
 from tests.pages import ROOT, Block, Section, pages, sections
 from tests.waiting import poll_until
@@ -42,12 +42,11 @@ KEY_PLACEHOLDER: Final = "aeron-spark:..."
 TIMEOUT_S: Final = 120.0  # of actions that are fast on an idle machine
 
 
-@pytest.fixture(scope="module")
-def registered(spark: SparkSession, shared_node: NodeHandle) -> Iterator[SparkSession]:
-    """The session of all tests, with the source registered, while this process has an Aeron client."""
-    register(spark)
+@pytest.fixture(scope="module", autouse=True)
+def client(shared_node: NodeHandle) -> Iterator[None]:
+    """An Aeron client of this process, which lives longer than a section."""
     with closing(lease_client(shared_node.aeron_dir)):
-        yield spark
+        yield
 
 
 @pytest.fixture
@@ -202,10 +201,10 @@ class SectionRun:
 
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda section: f"{section.page}: {section.heading}")
 def test_the_code_of_a_section_runs(
-    section: Section, registered: SparkSession, config_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    section: Section, spark: SparkSession, config_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    run = SectionRun(section, tmp_path, registered)
+    run = SectionRun(section, tmp_path, spark)
     with patch.dict(os.environ), ExitStack() as stack:
         if run.needs_server:
             given = {"streams_dir": str(tmp_path / "streams"), "handshakes_per_second": 0, "allow_any_key": True}
