@@ -19,6 +19,9 @@ _FORMATS: Final = {
 }  # fmt: skip
 _MAX_EMPTY: Final = 65_535
 _MAX_ENTRIES: Final = 2_000_000
+_MAX_DEPTH: Final = 64
+_DIMENSIONS: Final = "groupSizeEncoding"
+Counts = tuple[int | None, int | None]  # of groups and data, by a header
 
 
 class Malformed(Exception):
@@ -49,8 +52,25 @@ class Reference:
         self.order = ">" if root.get("byteOrder") == "bigEndian" else "<"
         self.id = number(root, "id")
         self.types = {str(one.get("name")): one for part in root.iter() if local(part) == "types" for one in part}
-        self.messages = {number(one, "id"): one for one in root if local(one) == "message"}
+        self.messages = {number(one, "id"): one for one in root.iter() if local(one) == "message"}
         self.header = root.get("headerType") or "messageHeader"
+        self.version = number(root, "version")
+        groups = [one.get("dimensionType") or _DIMENSIONS for one in root.iter() if local(one) == "group"]
+        self.added_group = self._only(groups + [name for name in self.types if name == _DIMENSIONS])
+        self.added_data = self._only([str(one.get("type")) for one in root.iter() if local(one) == "data"])
+
+    def _only(self, names: list[str]) -> str | None:
+        """Return one of the composites if all have the numbers of a header in the same places."""
+        forms = {}
+        for name in names:
+            places = {
+                str(one.get("name")): (of.get("primitiveType"), at) for one, of, at in self.layout(self.kind(name))[0]
+            }
+            content = [at for one, (_, at) in places.items() if one != "length"] if "length" in places else []
+            numbers = ("length", "blockLength", "numInGroup", "numGroups", "numVarDataFields")
+            form = (*(places.get(one) for one in numbers), *(content or [self.size(self.kind(name))]))
+            forms[form] = name
+        return next(iter(forms.values())) if len(forms) == 1 else None
 
     def _include(self, root: Element, folder: Path) -> None:
         for index, child in enumerate(root):
@@ -105,6 +125,15 @@ class Reference:
             )
             found[str(member.get("name"))] = int(value) if isinstance(value, str) else value
         return found
+
+    def counts(self, composite: str, header: dict[str, Any]) -> Counts:
+        """Return the counts of groups and data that a header has."""
+        kinds = {str(one.get("name")): of for one, of, _ in self.layout(self.kind(composite))[0]}
+        found = []
+        for name in ("numGroups", "numVarDataFields"):
+            is_there = name in kinds and kinds[name].get("presence") != "constant"
+            found.append(int(header[name]) if is_there else None)
+        return found[0], found[1]
 
     @staticmethod
     def null(kind: Element) -> Any:
@@ -197,22 +226,74 @@ class Reference:
         message = self.messages.get(header["templateId"])
         if header["schemaId"] != self.id or message is None:
             raise Other
-        walk = _Walk(self, data, header["version"])
-        body, _ = walk.block(message, length, header["blockLength"])
+        walk = _Walk(self, data, header["version"], self.counts(self.header, header))
+        body, _ = walk.message(message, length, header["blockLength"])
         return {"message": message.get("name"), "body": body}
 
 
 class _Walk:
     """Decodes the blocks of one message."""
 
-    def __init__(self, reference: Reference, data: bytes, version: int) -> None:
+    def __init__(self, reference: Reference, data: bytes, version: int, counts: Counts) -> None:
         self._reference = reference
         self._data = data
         self._version = version
         self._entries = 0
         self._empty = 0
+        self._counts = counts
+        self._is_newer = version > reference.version
+        self._is_counted = counts != (None, None)
+        # Encoders of sbe-tool leave the counts 0. One count alone may be of something else.
+        self._follows = any(counts) and (self._is_newer or None not in counts) if self._is_counted else self._is_newer
 
-    def block(self, parent: Element, at: int, length: int) -> tuple[dict[str, Any], int]:
+    def message(self, message: Element, at: int, length: int) -> tuple[dict[str, Any], int]:
+        groups, _ = self._added(message, self._counts)
+        return self.block(message, at, length, (groups if any(local(one) == "data" for one in message) else 0, 0))
+
+    def _added(self, parent: Element, counts: Counts) -> tuple[int, int]:
+        """Return how many groups and data are there that the schema does not know."""
+        if not self._follows or (not any(counts) and not self._is_counted):
+            return 0, 0
+        added = []
+        for tag, count in zip(("group", "data"), counts, strict=True):
+            known = sum(self._since(one) <= self._version for one in parent if local(one) == tag)
+            if count is not None and (count < known or (count > known and not self._is_newer)):
+                raise Malformed("counts")
+            added.append(0 if count is None else count - known)
+        return added[0], added[1]
+
+    def _since(self, part: Element) -> int:
+        name = (part.get("dimensionType") or _DIMENSIONS) if local(part) == "group" else str(part.get("type"))
+        return max(number(part, "sinceVersion"), number(self._reference.kind(name), "sinceVersion"))
+
+    def _pass_groups(self, count: int, at: int, depth: int = 1) -> int:
+        of, name = self._reference, self._reference.added_group
+        if count and (name is None or depth > _MAX_DEPTH):
+            raise Malformed("a group that is not known")
+        for _ in range(count):
+            assert name is not None
+            header, at = self._dimensions(name, at)
+            groups, data = of.counts(name, header)
+            if header["numInGroup"] * header["blockLength"] > len(self._data) - at:
+                raise Malformed("entries that are not known")
+            if not groups and not data:
+                at += header["numInGroup"] * header["blockLength"]
+                continue
+            for _ in range(header["numInGroup"]):
+                at += header["blockLength"]
+                if at > len(self._data):
+                    raise Malformed("an entry that is not known")
+                at = self._pass_data(data or 0, self._pass_groups(groups or 0, at, depth + 1))
+        return at
+
+    def _pass_data(self, count: int, at: int) -> int:
+        if count and self._reference.added_data is None:
+            raise Malformed("data that are not known")
+        for _ in range(count):
+            _, _, at = self._bytes(self._reference.kind(str(self._reference.added_data)), at)
+        return at
+
+    def block(self, parent: Element, at: int, length: int, added: tuple[int, int]) -> tuple[dict[str, Any], int]:
         if length > len(self._data) - at:
             raise Malformed("block")
         body: dict[str, Any] = {}
@@ -222,11 +303,13 @@ class _Walk:
                 end = self._field(field, body, at, end, length)
         next_at = at + length
         for part in parent:
-            if local(part) in ("group", "data"):
-                body[str(part.get("name"))], next_at = (self._group if local(part) == "group" else self._data_of)(
-                    part, next_at
-                )
-        return body, next_at
+            if local(part) == "group":
+                body[str(part.get("name"))], next_at = self._group(part, next_at)
+        next_at = self._pass_groups(added[0], next_at)
+        for part in parent:
+            if local(part) == "data":
+                body[str(part.get("name"))], next_at = self._data_of(part, next_at)
+        return body, self._pass_data(added[1], next_at)
 
     def _field(self, field: Element, body: dict[str, Any], at: int, end: int, length: int) -> int:
         of, name = self._reference, str(field.get("name"))
@@ -265,32 +348,41 @@ class _Walk:
 
     def _group(self, group: Element, at: int) -> tuple[Any, int]:
         of = self._reference
-        dimensions = group.get("dimensionType") or "groupSizeEncoding"
-        if max(number(group, "sinceVersion"), number(of.kind(dimensions), "sinceVersion")) > self._version:
+        dimensions = group.get("dimensionType") or _DIMENSIONS
+        if self._since(group) > self._version:
             return None, at
-        length = of.size(of.kind(dimensions))
-        if length > len(self._data) - at:
-            raise Malformed("dimensions")
-        header = of.integers(dimensions, self._data, at)
-        at += length
+        header, at = self._dimensions(dimensions, at)
         self._entries += header["numInGroup"]
         if header["numInGroup"] * header["blockLength"] > len(self._data) - at or self._entries > _MAX_ENTRIES:
             raise Malformed("entries")
+        added = self._added(group, of.counts(dimensions, header)) if header["numInGroup"] else (0, 0)
         entries = []
         for _ in range(header["numInGroup"]):
             before = at
-            entry, at = self.block(group, at, header["blockLength"])
+            entry, at = self.block(group, at, header["blockLength"], added)
             self._empty += at == before
             if self._empty > _MAX_EMPTY:
                 raise Malformed("empty entries")
             entries.append(entry)
         return entries, at
 
-    def _data_of(self, data: Element, at: int) -> tuple[Any, int]:
+    def _dimensions(self, name: str, at: int) -> tuple[dict[str, Any], int]:
         of = self._reference
-        kind = of.kind(str(data.get("type")))
-        if max(number(data, "sinceVersion"), number(kind, "sinceVersion")) > self._version:
+        length = of.size(of.kind(name))
+        if length > len(self._data) - at:
+            raise Malformed("dimensions")
+        return of.integers(name, self._data, at), at + length
+
+    def _data_of(self, data: Element, at: int) -> tuple[Any, int]:
+        if self._since(data) > self._version:
             return None, at
+        content, bytes_, at = self._bytes(self._reference.kind(str(data.get("type"))), at)
+        encoding = content.get("characterEncoding") or ("ascii" if content.get("primitiveType") == "char" else None)
+        return {"hex": bytes_.hex()} if encoding is None else bytes_.decode(encoding, "replace"), at
+
+    def _bytes(self, kind: Element, at: int) -> tuple[Element, bytes, int]:
+        """Return the type of the bytes behind a length, the bytes, and the index behind them."""
+        of = self._reference
         members = of.layout(kind)[0]
         ((content, offset),) = [(one, place) for member, one, place in members if member.get("name") != "length"]
         ((counter, counter_at),) = [(one, place) for member, one, place in members if member.get("name") == "length"]
@@ -300,6 +392,4 @@ class _Walk:
         start = at + offset
         if length > len(self._data) - start:
             raise Malformed("data")
-        bytes_ = self._data[start : start + length]
-        encoding = content.get("characterEncoding") or ("ascii" if content.get("primitiveType") == "char" else None)
-        return {"hex": bytes_.hex()} if encoding is None else bytes_.decode(encoding, "replace"), start + length
+        return content, self._data[start : start + length], start + length

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
-from aeron_spark.errors import OptionError
+from aeron_spark.errors import DataFormatError, OptionError
 from aeron_spark.sbe.elements import Element, parse_file, parse_text
 from aeron_spark.sbe.model import (
     Block,
     CompositeType,
     Constant,
     Data,
+    DataHeader,
     Dimensions,
     EncodedType,
     EnumType,
@@ -23,10 +25,12 @@ from aeron_spark.sbe.model import (
     Primitive,
     Schema,
     TimeAttributes,
+    UnknownParts,
 )
-from aeron_spark.sbe.types import MAX_BLOCK, Types, integer_of, number_of, offset_of, presence_of, time_of
+from aeron_spark.sbe.types import MAX_BLOCK, Types, counts_of, integer_of, number_of, offset_of, presence_of, time_of
 
 _BYTE_ORDERS = {"": False, "littleEndian": False, "bigEndian": True}
+_DIMENSIONS = "groupSizeEncoding"  # the name that a group without dimensionType means
 
 
 def load_schema(source: str) -> Schema:
@@ -69,6 +73,7 @@ def compile_schema(root: Element, name: str) -> Schema:
         big_endian=_BYTE_ORDERS[order],
         header=_header(types, root),
         messages=messages,
+        unknown=compiler.unknown(root),
     )
 
 
@@ -111,6 +116,7 @@ def _header(types: Types, root: Element) -> Header:
         integer_of(composite, "templateId", root),
         integer_of(composite, "schemaId", root),
         integer_of(composite, "version", root),
+        counts_of(composite),
     )
 
 
@@ -120,6 +126,8 @@ class _Messages:
     def __init__(self, types: Types) -> None:
         self._types = types
         self._seen: dict[str | int, Element] = {}
+        self._dimensions: set[Dimensions] = set()
+        self._data_headers: set[DataHeader] = set()
 
     def message(self, element: Element) -> Message:
         name, number = element.required("name"), element.number("id", -1)
@@ -132,6 +140,14 @@ class _Messages:
                     f"has the same name or id as the message in {other.file}, line {other.line}", "Change one of them."
                 )
         return Message(name, number, element.number("sinceVersion", 0), self._block(element))
+
+    def unknown(self, root: Element) -> UnknownParts:
+        """Return the headers of the parts that a newer schema adds: all of the messages have the same one, or None."""
+        if self._types.defines(_DIMENSIONS):
+            with suppress(DataFormatError):  # no group has it: it may be anything
+                self._dimensions_of(self._types.composite(_DIMENSIONS, root, "dimensionType"), root)
+        dimensions, data = list(self._dimensions), list(self._data_headers)
+        return UnknownParts(dimensions[0] if len(dimensions) == 1 else None, data[0] if len(data) == 1 else None)
 
     def _block(self, element: Element) -> Block:
         fields: list[Field] = []
@@ -207,32 +223,38 @@ class _Messages:
         raise element.error("is constant and has no value", "Add valueRef='Enum.VALUE'.")
 
     def _group(self, element: Element) -> Group:
-        name = element.attributes.get("dimensionType", "").strip() or "groupSizeEncoding"
+        name = element.attributes.get("dimensionType", "").strip() or _DIMENSIONS
         composite = self._types.composite(name, element, "dimensionType")
-        dimensions = Dimensions(
-            composite.size,
-            _unsigned(integer_of(composite, "blockLength", element), element),
-            _unsigned(integer_of(composite, "numInGroup", element), element),
-        )
         return Group(
             element.required("name"),
             element.number("id", 0),
             max(element.number("sinceVersion", 0), composite.since),
-            dimensions,
+            self._dimensions_of(composite, element),
             self._block(element),
         )
+
+    def _dimensions_of(self, composite: CompositeType, element: Element) -> Dimensions:
+        dimensions = Dimensions(
+            composite.size,
+            _unsigned(integer_of(composite, "blockLength", element), element),
+            _unsigned(integer_of(composite, "numInGroup", element), element),
+            counts_of(composite),
+        )
+        self._dimensions.add(dimensions)
+        return dimensions
 
     def _data(self, element: Element) -> Data:
         composite = self._types.composite(element.required("type"), element, "type")
         length = _unsigned(integer_of(composite, "length", element), element)
         content, offset = _content(composite, element)
+        header = DataHeader(offset, length)
+        self._data_headers.add(header)
         encoding = content.encoding or ("US-ASCII" if content.primitive is Primitive.CHAR else None)
         return Data(
             element.required("name"),
             element.number("id", 0),
             max(element.number("sinceVersion", 0), composite.since),
-            length,
-            offset,
+            header,
             encoding,
         )
 

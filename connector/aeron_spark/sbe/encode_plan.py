@@ -34,11 +34,13 @@ from aeron_spark.sbe.field_values import (
 from aeron_spark.sbe.model import (
     Block,
     CompositeType,
+    Counts,
     Data,
     EncodedType,
     Field,
     Group,
     Integer,
+    Message,
     Primitive,
     Schema,
     Type,
@@ -129,7 +131,7 @@ def encode_plan(columns: MessageColumns, given: pa.Schema) -> EncodePlan:
     planner = _Planner(columns.schema)
     block = planner.block(message.block, known)
     _check_missing(block, pa.struct(list(given)), "", f"the {label}")
-    return EncodePlan(planner.message_header(message.id, message.block.length), block, label)
+    return EncodePlan(planner.message_header(message), block, label)
 
 
 class _Planner:
@@ -139,13 +141,13 @@ class _Planner:
         self._schema = schema
         self._order = ">" if schema.big_endian else "<"
 
-    def message_header(self, template: int, block_length: int) -> bytes:
+    def message_header(self, message: Message) -> bytes:
         """Return the header of each message."""
         schema = self._schema
         header = bytearray(schema.header.length)
         for name, place, value in (
-            ("blockLength", schema.header.block_length, block_length),
-            ("templateId", schema.header.template_id, template),
+            ("blockLength", schema.header.block_length, message.block.length),
+            ("templateId", schema.header.template_id, message.id),
             ("schemaId", schema.header.schema_id, schema.id),
             ("version", schema.header.version, schema.version),
         ):
@@ -156,6 +158,7 @@ class _Planner:
                     f"the message header has the constant {name} {place.constant}, and the message needs {value}",
                     remedy="Choose a message that the header can name.",
                 )
+        self._put_counts(header, schema.header.counts, message.block, "the message header")
         return bytes(header)
 
     def block(self, block: Block, columns: tuple[Column, ...]) -> PlannedBlock:
@@ -175,16 +178,25 @@ class _Planner:
         dimensions = group.dimensions
         header = bytearray(dimensions.length)
         self._put(header, dimensions.block_length, group.block.length, f"blockLength of the group {group.name!r}")
+        self._put_counts(header, dimensions.counts, group.block, f"the group {group.name!r}")
         block = self.block(group.block, entry.children)
         return PlannedGroup(group.name, column.type, bytes(header), self._counter(dimensions.count), block)
 
     def _data(self, data: Data, column: Column) -> PlannedData:
         charset = column.texts[0] if column.op is Op.DATA_TEXT else ""
-        return PlannedData(data.name, column.type, data.header_length, self._counter(data.length), charset)
+        return PlannedData(data.name, column.type, data.header.size, self._counter(data.header.length), charset)
 
     def _counter(self, place: Integer) -> Counter:
         # The largest number of the type means null, which is no count; sbe-tool's encoders refuse it, too.
         return Counter(place.offset, self._order + NUMPY_TYPES[place.primitive], place.primitive.limits[1] - 1)
+
+    def _put_counts(self, header: bytearray, counts: Counts, block: Block, noun: str) -> None:
+        for name, place, parts in (
+            ("numGroups", counts.groups, block.groups),
+            ("numVarDataFields", counts.data, block.data),
+        ):
+            if place is not None:
+                self._put(header, place, len(parts), f"{name} of {noun}")
 
     def _put(self, header: bytearray, place: Integer, value: int, noun: str) -> None:
         size, limits = place.primitive.size, place.primitive.limits

@@ -208,12 +208,21 @@ class Integer:
 
 
 @dataclass(frozen=True, slots=True)
+class Counts:
+    """Where a header says how many groups and data a message or an entry has; None if the header does not say it."""
+
+    groups: Integer | None = None
+    data: Integer | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Dimensions:
-    """The header of a group."""
+    """The header of a group. ``counts`` are those of each entry."""
 
     length: int
     block_length: Integer
     count: Integer
+    counts: Counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,14 +237,21 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
+class DataHeader:
+    """The header of a field of variable length. The bytes begin behind it."""
+
+    size: int
+    length: Integer
+
+
+@dataclass(frozen=True, slots=True)
 class Data:
-    """A field of variable length: its length, then its bytes."""
+    """A field of variable length: its header, then its bytes."""
 
     name: str
     id: int
     since: int
-    length: Integer
-    header_length: int  # the bytes begin behind it
+    header: DataHeader
     encoding: str | None  # of a text; None for bytes
 
 
@@ -300,6 +316,15 @@ class Header:
     template_id: Integer
     schema_id: Integer
     version: Integer
+    counts: Counts
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownParts:
+    """The headers of groups and data that only newer messages have; None if the schema has none, or several."""
+
+    dimensions: Dimensions | None
+    data: DataHeader | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,3 +338,4 @@ class Schema:
     big_endian: bool
     header: Header
     messages: tuple[Message, ...]
+    unknown: UnknownParts

@@ -3,13 +3,17 @@
 The table holds the walk through each message of the schema, whose bounds are checked in any case, and the chosen
 columns. Its layout is defined here and read in ``io.aeronspark.sbe.TableReader``::
 
-    version of the table, big-endian, framing, mode, others, id of the schema
-    header: length; blockLength, templateId, schemaId, version (each: primitive, offset, is constant, constant)
+    version of the table, big-endian, framing, mode, others, id and version of the schema
+    header: length; blockLength, templateId, schemaId, version (each: primitive, offset, is constant, constant); counts
+    unknown parts: 0 or 1, and dimensions; 0 or 1, and header of data
     count of levels, count of data, count of messages; each message: template id, name, chosen, block
     count of columns; each column: op, count and numbers, count and texts, count and children
-    block: level, count and (version, length, name of the last field), count of groups and data, each:
-        group: 0, version, name, length of its header, blockLength, numInGroup (each: primitive, offset), block
-        data: 1, version, name, number, length (primitive, offset), length of its header
+    block: level, count and (version, length, name of the last field), count and groups, count and data
+    group: version, name, dimensions, block
+    data: version, name, number, header of data
+    dimensions: length; blockLength, numInGroup (each: primitive, offset); counts
+    header of data: length; the data's length (primitive, offset)
+    counts: numGroups, numVarDataFields (each: primitive, offset; or -1, 0)
 
 A text is its index in ``texts``.
 """
@@ -34,10 +38,10 @@ from aeron_spark.sbe.columns import (
     check_names,
     struct_of_message,
 )
-from aeron_spark.sbe.model import Integer, Message, Schema
+from aeron_spark.sbe.model import Counts, DataHeader, Dimensions, Integer, Message, Schema, UnknownParts
 from aeron_spark.sbe.settings import Framing, Mode, Others, SbeSettings
 
-TABLE_VERSION: Final = 1
+TABLE_VERSION: Final = 2
 _OF_ROWS: Final = frozenset({Op.TEMPLATE_ID, Op.VERSION, Op.ROW, Op.CORRUPT, Op.CLUSTER})
 CORRUPT_RECORD: Final = "_corrupt_record"
 MESSAGE_NAME: Final = "message"
@@ -231,11 +235,18 @@ class _Encoder:
             int(settings.mode),
             int(others),
             schema.id,
+            schema.version,
             schema.header.length,
         )
         header = schema.header
         for one in (header.block_length, header.template_id, header.schema_id, header.version):
             self.numbers += (*_integer(one), int(one.constant is not None), one.constant or 0)
+        self.numbers += _counts(header.counts)
+        self._unknown(schema.unknown)
+
+    def _unknown(self, unknown: UnknownParts) -> None:
+        self.numbers += (0,) if unknown.dimensions is None else (1, *_dimensions(unknown.dimensions))
+        self.numbers += (0,) if unknown.data is None else (1, *_data_header(unknown.data))
 
     def messages(self, schema: Schema, placed: dict[int, PlacedBlock], chosen: set[int]) -> None:
         blocks = [one for root in placed.values() for one in _blocks(root)]
@@ -249,14 +260,13 @@ class _Encoder:
         self.numbers += (placed.level, len(required))
         for since, length, name in required:
             self.numbers += (since, length, self._text(name))
-        self.numbers.append(len(placed.groups) + len(placed.data))
+        self.numbers.append(len(placed.groups))
         for one in placed.groups:
-            group = one.group
-            self.numbers += (0, group.since, self._text(group.name), group.dimensions.length)
-            self.numbers += (*_integer(group.dimensions.block_length), *_integer(group.dimensions.count))
+            self.numbers += (one.group.since, self._text(one.group.name), *_dimensions(one.group.dimensions))
             self._block(one.block)
+        self.numbers.append(len(placed.data))
         for data, number in placed.data:
-            self.numbers += (1, data.since, self._text(data.name), number, *_integer(data.length), data.header_length)
+            self.numbers += (data.since, self._text(data.name), number, *_data_header(data.header))
 
     def columns(self, columns: tuple[Column, ...]) -> None:
         self.numbers.append(len(columns))
@@ -268,6 +278,18 @@ class _Encoder:
 
 def _integer(integer: Integer) -> tuple[int, int]:
     return int(integer.primitive), integer.offset
+
+
+def _counts(counts: Counts) -> tuple[int, ...]:
+    return tuple(number for one in (counts.groups, counts.data) for number in (_integer(one) if one else (-1, 0)))
+
+
+def _dimensions(one: Dimensions) -> tuple[int, ...]:
+    return (one.length, *_integer(one.block_length), *_integer(one.count), *_counts(one.counts))
+
+
+def _data_header(header: DataHeader) -> tuple[int, ...]:
+    return (header.size, *_integer(header.length))
 
 
 def _blocks(placed: PlacedBlock) -> Iterator[PlacedBlock]:

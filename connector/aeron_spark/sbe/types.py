@@ -10,6 +10,7 @@ from aeron_spark.sbe.elements import Element
 from aeron_spark.sbe.model import (
     PRIMITIVES,
     CompositeType,
+    Counts,
     EncodedType,
     EnumType,
     Integer,
@@ -59,6 +60,10 @@ class Types:
         finally:
             self._in_progress.pop()
         return compiled
+
+    def defines(self, name: str) -> bool:
+        """Whether the schema defines a type of this name."""
+        return name in self._elements
 
     def composite(self, name: str, user: Element, role: str) -> CompositeType:
         """Return a composite that ``user`` needs as ``role``."""
@@ -250,3 +255,17 @@ def integer_of(composite: CompositeType, name: str, user: Element) -> Integer:
     if not isinstance(kind.constant, int):
         raise user.error(f"uses the composite {composite.name!r}, whose constant {name!r} is not an integer")
     return Integer(kind.primitive, member.offset, kind.constant)
+
+
+def counts_of(composite: CompositeType) -> Counts:
+    """Return the counts of groups and data that a header has in its bytes, as FIX names them."""
+    return Counts(_count_of(composite, "numGroups"), _count_of(composite, "numVarDataFields"))
+
+
+def _count_of(composite: CompositeType, name: str) -> Integer | None:
+    member = composite.member(name)
+    kind = None if member is None else member.type
+    if member is None or not isinstance(kind, EncodedType):
+        return None
+    is_count = kind.primitive.is_unsigned and kind.length == 1 and kind.constant is None
+    return Integer(kind.primitive, member.offset) if is_count else None

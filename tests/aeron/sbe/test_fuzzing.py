@@ -136,6 +136,9 @@ assert buffer.SHOULD_BOUNDS_CHECK
 from tests.aeron.sbe.test_fuzzing import check_random_schema
 for seed in range(40):
     check_random_schema(seed, alone=True)
+from tests.aeron.sbe.test_counts import NEWER, check_damaged
+for part in NEWER:
+    check_damaged(part, alone=True)
 """
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False

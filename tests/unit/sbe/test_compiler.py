@@ -8,7 +8,18 @@ import pytest
 
 from aeron_spark.errors import DataFormatError, OptionError
 from aeron_spark.sbe.compiler import load_schema
-from aeron_spark.sbe.model import CompositeType, Constant, EncodedType, EnumType, Field, Primitive
+from aeron_spark.sbe.model import (
+    CompositeType,
+    Constant,
+    Counts,
+    DataHeader,
+    EncodedType,
+    EnumType,
+    Field,
+    Integer,
+    Primitive,
+    UnknownParts,
+)
 from tests.unit.sbe.schemas import GROUP, HEADER, schema_of, schema_text
 
 
@@ -151,7 +162,32 @@ def test_a_group_and_data_are_read_by_name() -> None:
     (group,), (data,) = message.block.groups, message.block.data
     assert (group.since, group.dimensions.length, group.dimensions.count.offset) == (2, 7, 0)
     assert (group.dimensions.block_length.offset, group.block.groups[0].dimensions.length) == (4, 4)
-    assert (data.length.primitive, data.header_length, data.encoding) == (Primitive.UINT32, 4, "US-ASCII")
+    assert (data.header.length.primitive, data.header.size, data.encoding) == (Primitive.UINT32, 4, "US-ASCII")
+
+
+COUNTED = (
+    '<composite name="counted"><type name="blockLength" primitiveType="uint8"/><type name="numInGroup" '
+    'primitiveType="uint8"/><type name="numVarDataFields" primitiveType="uint8"/><type name="numGroups" '
+    'primitiveType="uint16" presence="constant">2</type></composite>'
+)
+
+
+def test_counts_of_parts_are_read_by_name_and_a_constant_is_none() -> None:
+    (message,) = schema_of(COUNTED, '<group name="g" id="1" dimensionType="counted"/>').messages
+    assert message.block.groups[0].dimensions.counts == Counts(None, Integer(Primitive.UINT8, 2))
+
+
+def test_headers_of_unknown_parts_are_those_that_all_parts_have() -> None:
+    length = '<type name="length" primitiveType="{0}"/>'
+    text = f'<composite name="t{{0}}">{length}<type name="x" primitiveType="char"/></composite>'
+    types = COUNTED + text.format("uint8") + text.format("uint16")
+    known = schema_of(types, '<group name="g" id="1"/><data name="d" id="2" type="tuint8"/>').unknown
+    assert known.dimensions is not None
+    assert (known.dimensions.length, known.data) == (4, DataHeader(1, Integer(Primitive.UINT8, 0)))
+    several = '<group name="g" id="1" dimensionType="counted"/><data name="d" id="2" type="tuint8"/>'
+    assert schema_of(types, several + '<data name="e" id="3" type="tuint16"/>').unknown == UnknownParts(None, None)
+    other = schema_text("", "").replace(GROUP, '<enum name="groupSizeEncoding" encodingType="float"/>')
+    assert load_schema(other).unknown == UnknownParts(None, None)
 
 
 @pytest.mark.parametrize(

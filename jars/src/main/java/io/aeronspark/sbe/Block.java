@@ -7,38 +7,26 @@ import java.util.List;
 final class Block
 {
     final Level level;
-    final Part[] parts;
+    final GroupPart[] groups;
+    final DataPart[] data;
     /** Columns whose values may not fit their type; a message with such a value is malformed. */
     final List<ValueCheck> checks = new ArrayList<>();
     private final int[] versions;
     private final int[] lengths;
     private final String[] names;
 
-    /** A group or data field of a block; exactly one of its members is not null. */
-    record Part(GroupPart group, DataPart data)
+    /** A repeating group. */
+    record GroupPart(int since, String name, Dimensions dimensions, Block block)
     {
     }
 
-    /** A repeating group. Offsets are from the start of its header. */
-    record GroupPart(
-        int since,
-        String name,
-        int headerLength,
-        int lengthPrimitive,
-        int lengthOffset,
-        int countPrimitive,
-        int countOffset,
-        Block block)
-    {
-    }
-
-    /** A data field. Its bytes begin {@code headerLength} bytes behind its start. */
-    record DataPart(int since, String name, DataPlaces places, int lengthPrimitive, int lengthOffset, int headerLength)
+    /** A data field. */
+    record DataPart(int since, String name, DataPlaces places, DataHeader header)
     {
     }
 
     /** Read a block of the table, and the blocks within; sets the parents of their levels. */
-    Block(final TableReader table, final Level[] levels, final DataPlaces[] data, final boolean isBigEndian)
+    Block(final TableReader table, final Level[] levels, final DataPlaces[] allPlaces)
     {
         level = levels[table.next()];
         final int required = table.next();
@@ -51,38 +39,50 @@ final class Block
             lengths[index] = table.next();
             names[index] = table.nextText();
         }
-        parts = new Part[table.next()];
-        for (int index = 0; index < parts.length; index++)
+        groups = new GroupPart[table.next()];
+        for (int index = 0; index < groups.length; index++)
         {
-            parts[index] = table.next() == 0 ?
-                new Part(readGroup(table, levels, data, isBigEndian), null) :
-                new Part(null, readData(table, data));
+            groups[index] = new GroupPart(
+                table.next(), table.nextText(), Dimensions.read(table), new Block(table, levels, allPlaces));
+            groups[index].block.level.parent = level;
+        }
+        data = new DataPart[table.next()];
+        for (int index = 0; index < data.length; index++)
+        {
+            final int since = table.next();
+            final String name = table.nextText();
+            final DataPlaces places = new DataPlaces(level);
+            allPlaces[table.next()] = places;
+            data[index] = new DataPart(since, name, places, DataHeader.read(table));
         }
     }
 
-    private GroupPart readGroup(
-        final TableReader table, final Level[] levels, final DataPlaces[] data, final boolean isBigEndian)
+    /** Whether groups or data are behind the fields. */
+    boolean hasParts()
     {
-        final int since = table.next();
-        final String name = table.nextText();
-        final int headerLength = table.next();
-        final int lengthPrimitive = table.next();
-        final int lengthOffset = table.next();
-        final int countPrimitive = table.next();
-        final int countOffset = table.next();
-        final Block block = new Block(table, levels, data, isBigEndian);
-        block.level.parent = level;
-        return new GroupPart(
-            since, name, headerLength, lengthPrimitive, lengthOffset, countPrimitive, countOffset, block);
+        return groups.length > 0 || data.length > 0;
     }
 
-    private DataPart readData(final TableReader table, final DataPlaces[] data)
+    /** Groups that a message of this version has. */
+    int groupsOf(final int version)
     {
-        final int since = table.next();
-        final String name = table.nextText();
-        final int number = table.next();
-        data[number] = new DataPlaces(level);
-        return new DataPart(since, name, data[number], table.next(), table.next(), table.next());
+        int count = 0;
+        for (final GroupPart group : groups)
+        {
+            count += group.since <= version ? 1 : 0;
+        }
+        return count;
+    }
+
+    /** Data fields that a message of this version has. */
+    int dataOf(final int version)
+    {
+        int count = 0;
+        for (final DataPart one : data)
+        {
+            count += one.since <= version ? 1 : 0;
+        }
+        return count;
     }
 
     /** Index of the entry of {@link #requiredLength} for a version, or -1 if it has no fields. */
@@ -112,12 +112,9 @@ final class Block
     void addLevels(final List<Level> found)
     {
         found.add(level);
-        for (final Part part : parts)
+        for (final GroupPart group : groups)
         {
-            if (part.group != null)
-            {
-                part.group.block.addLevels(found);
-            }
+            group.block.addLevels(found);
         }
     }
 }

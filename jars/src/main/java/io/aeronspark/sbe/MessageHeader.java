@@ -9,6 +9,10 @@ final class MessageHeader
     long schemaId;
     /** The message's version; a version that is longer than 31 bits is the largest number. */
     int version;
+    /** Where the header says how many groups and data the message has, and what it says. */
+    final Counts counts;
+    long groups;
+    long data;
     private final Number blockLengthField;
     private final Number templateIdField;
     private final Number schemaIdField;
@@ -24,6 +28,7 @@ final class MessageHeader
         templateIdField = new Number(table);
         schemaIdField = new Number(table);
         versionField = new Number(table);
+        counts = Counts.read(table);
         this.isBigEndian = isBigEndian;
         isUsual = blockLengthField.isShortAt(0) && templateIdField.isShortAt(2) && schemaIdField.isShortAt(4) &&
             versionField.isShortAt(6);
@@ -32,6 +37,8 @@ final class MessageHeader
     /** Read the header at {@code at}. */
     void read(final Memory source, final int at)
     {
+        groups = counts.groups(source, at, isBigEndian);
+        data = counts.data(source, at, isBigEndian);
         if (isUsual)
         {
             final long word = source.getLong(at, isBigEndian);

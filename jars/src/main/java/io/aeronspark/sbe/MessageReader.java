@@ -14,7 +14,7 @@ final class MessageReader
     static final int FAIL = 2;
 
     final MessageRows rows = new MessageRows();
-    final Fault fault = new Fault();
+    final Fault fault;
     private final Memory source;
     private final int mode;
     private final int others;
@@ -35,12 +35,13 @@ final class MessageReader
 
     MessageReader(
         final Memory source,
-        final boolean isBigEndian,
         final int mode,
         final int others,
         final int schemaId,
         final MessageHeader header,
-        final MessageType[] types)
+        final MessageWalk walk,
+        final MessageType[] types,
+        final Fault fault)
     {
         this.source = source;
         this.mode = mode;
@@ -48,7 +49,8 @@ final class MessageReader
         this.schemaId = schemaId;
         this.header = header;
         this.types = types;
-        walk = new MessageWalk(source, isBigEndian, fault);
+        this.walk = walk;
+        this.fault = fault;
         for (final MessageType type : types)
         {
             typesById.put(type.templateId, type);
@@ -107,18 +109,23 @@ final class MessageReader
             other(value, index, at, templateId, schema, version);
             return end;
         }
-        return known(type, value, index, at, end, version);
+        return known(type, value, index, at, end, mustFindEnd);
     }
 
     private int known(
-        final MessageType type, final int value, final int index, final int at, final int end, final int version)
+        final MessageType type,
+        final int value,
+        final int index,
+        final int at,
+        final int end,
+        final boolean mustFindEnd)
     {
         if (type.isChosen)
         {
             type.pad(rows.count);
         }
         type.mark();
-        final int next = walk.walk(type.block, at + header.length, header.blockLength, version, end);
+        final int next = walk.walk(type.block, at + header.length, header, end, mustFindEnd);
         entries += walk.entries();
         if (next < 0)
         {
@@ -127,12 +134,12 @@ final class MessageReader
         }
         if (type.isChosen)
         {
-            rows.add(value, index, type, type.templateId, version);
+            rows.add(value, index, type, type.templateId, header.version);
         }
         else
         {
             type.rollBack();
-            other(value, index, at, type.templateId, schemaId, version);
+            other(value, index, at, type.templateId, schemaId, header.version);
         }
         return next;
     }

@@ -13,12 +13,12 @@ final class MessageType
     private final Level[] levels;
     private final int[] counts;
 
-    MessageType(final TableReader table, final Level[] levels, final DataPlaces[] data, final boolean isBigEndian)
+    MessageType(final TableReader table, final Level[] levels, final DataPlaces[] data)
     {
         templateId = table.next();
         name = new Name(table.nextText());
         isChosen = table.nextFlag();
-        block = new Block(table, levels, data, isBigEndian);
+        block = new Block(table, levels, data);
         final List<Level> found = new ArrayList<>();
         block.addLevels(found);
         this.levels = found.toArray(new Level[0]);
@@ -50,16 +50,13 @@ final class MessageType
         if (from < rows)
         {
             block.level.pad(rows);
-            for (final Block.Part part : block.parts)
+            for (final Block.GroupPart group : block.groups)
             {
-                if (part.group() != null)
-                {
-                    part.group().block().level.endGroups(from, rows);
-                }
-                else
-                {
-                    part.data().places().setAbsent(from, rows);
-                }
+                group.block().level.endGroups(from, rows);
+            }
+            for (final Block.DataPart data : block.data)
+            {
+                data.places().setAbsent(from, rows);
             }
         }
     }

@@ -15,28 +15,49 @@ final class MessageWalk
 
     private final Memory source;
     private final boolean isBigEndian;
+    private final int schemaVersion;
+    private final UnknownParts unknown;
     private final Fault fault;
+    /** Whether the counts of groups and data are believed, and whether the message's header has them. */
+    private boolean followsCounts;
+    private boolean isCounted;
     private int end;
     private int version;
     private long entries;
     private long emptyEntries;
 
-    MessageWalk(final Memory source, final boolean isBigEndian, final Fault fault)
+    /** Groups and data of a message or entry that are not in the schema. */
+    private record Extra(long groups, long data)
+    {
+        private static final Extra NONE = new Extra(0, 0);
+    }
+
+    MessageWalk(
+        final Memory source,
+        final boolean isBigEndian,
+        final int schemaVersion,
+        final UnknownParts unknown,
+        final Fault fault)
     {
         this.source = source;
         this.isBigEndian = isBigEndian;
+        this.schemaVersion = schemaVersion;
+        this.unknown = unknown;
         this.fault = fault;
     }
 
     /**
      * Walk the message whose block begins at {@code at}.
      *
+     * @param mustFindEnd whether the end is needed behind parts that the schema does not know, too.
      * @return index behind the message, or -1 if it is malformed, with the reason in the fault.
      */
-    int walk(final Block block, final int at, final long blockLength, final int version, final int end)
+    int walk(
+        final Block block, final int at, final MessageHeader header, final int end, final boolean mustFindEnd)
     {
+        final long blockLength = header.blockLength;
         this.end = end;
-        this.version = version;
+        version = header.version;
         entries = 0;
         emptyEntries = 0;
         if (blockLength > end - at)
@@ -49,7 +70,53 @@ final class MessageWalk
         {
             return tooShort(at, "", block, requirement, blockLength);
         }
-        return entry(block, at, (int)blockLength);
+        isCounted = header.counts.hasAny();
+        followsCounts = isCounted ?
+            (header.groups > 0 || header.data > 0) && (version > schemaVersion || header.counts.hasBoth()) :
+            version > schemaVersion;
+        final Extra extra = extra(block, "the message", at, header.groups, header.data);
+        if (extra == null || extra == Extra.NONE || mustFindEnd)
+        {
+            return extra == null ? -1 : entry(block, at, (int)blockLength, extra);
+        }
+        // nothing that is needed is behind the last part of the schema
+        return entry(block, at, (int)blockLength, block.data.length > 0 ? new Extra(extra.groups, 0) : Extra.NONE);
+    }
+
+    /**
+     * Compare the counts of a header with the schema.
+     *
+     * @return the parts that are not in the schema, or null if the counts are wrong, with the reason in the fault.
+     */
+    private Extra extra(final Block block, final String name, final int at, final long groups, final long data)
+    {
+        // sbe-tool's encoders write no counts, and leave 0 there
+        if (!followsCounts || groups <= 0 && data <= 0 && !isCounted)
+        {
+            return Extra.NONE;
+        }
+        final int knownGroups = block.groupsOf(version);
+        final int knownData = block.dataOf(version);
+        if (!isPossible(groups, knownGroups) || !isPossible(data, knownData))
+        {
+            fault.at(at, "the counts of " + name + " say " + counted(groups, data) + ", and version " + version +
+                " has " + (version > schemaVersion ? "at least " : "") + counted(knownGroups, knownData));
+            return null;
+        }
+        final long extraGroups = Math.max(0, groups - knownGroups);
+        final long extraData = Math.max(0, data - knownData);
+        return extraGroups + extraData == 0 ? Extra.NONE : new Extra(extraGroups, extraData);
+    }
+
+    private boolean isPossible(final long count, final int known)
+    {
+        return count == Counts.NONE || (version > schemaVersion ? count >= known : count == known);
+    }
+
+    private static String counted(final long groups, final long data)
+    {
+        return groups == Counts.NONE ? data + " data" :
+            data == Counts.NONE ? groups + " groups" : groups + " groups and " + data + " data";
     }
 
     /** Entries that the last message has in all its groups. */
@@ -58,7 +125,7 @@ final class MessageWalk
         return entries;
     }
 
-    private int entry(final Block block, final int at, final int blockLength)
+    private int entry(final Block block, final int at, final int blockLength, final Extra extra)
     {
         final Level level = block.level;
         level.add(at, version);
@@ -66,7 +133,7 @@ final class MessageWalk
         {
             return -1;
         }
-        return block.parts.length == 0 ? at + blockLength : parts(block, level.count - 1, at + blockLength);
+        return hasParts(block, extra) ? parts(block, level.count - 1, at + blockLength, extra) : at + blockLength;
     }
 
     private boolean checkValues(final List<ValueCheck> checks, final int base)
@@ -83,18 +150,27 @@ final class MessageWalk
         return true;
     }
 
-    private int parts(final Block block, final int index, final int start)
+    private static boolean hasParts(final Block block, final Extra extra)
+    {
+        return block.hasParts() || extra != Extra.NONE;
+    }
+
+    private int parts(final Block block, final int index, final int start, final Extra extra)
     {
         int at = start;
-        for (final Block.Part part : block.parts)
+        for (int number = 0; number < block.groups.length && at >= 0; number++)
         {
-            at = part.group() != null ? group(part.group(), index, at) : data(part.data(), index, at);
-            if (at < 0)
-            {
-                return at;
-            }
+            at = group(block.groups[number], index, at);
         }
-        return at;
+        if (extra != Extra.NONE && at >= 0)
+        {
+            at = unknown.passGroups(extra.groups, at, end);
+        }
+        for (int number = 0; number < block.data.length && at >= 0; number++)
+        {
+            at = data(block.data[number], index, at);
+        }
+        return extra != Extra.NONE && at >= 0 ? unknown.passData(extra.data, at, end) : at;
     }
 
     private int data(final Block.DataPart part, final int index, final int at)
@@ -104,12 +180,13 @@ final class MessageWalk
             part.places().setAbsent(index, index + 1);
             return at;
         }
-        if (part.headerLength() > end - at)
+        final DataHeader header = part.header();
+        if (header.headerLength() > end - at)
         {
             return fault.at(at, "the length of '" + part.name() + "' is missing");
         }
-        final long length = Primitive.read(source, at + part.lengthOffset(), part.lengthPrimitive(), isBigEndian);
-        final int place = at + part.headerLength();
+        final long length = header.length(source, at, isBigEndian);
+        final int place = at + header.headerLength();
         if (length < 0 || length > end - place)
         {
             return fault.at(
@@ -127,19 +204,23 @@ final class MessageWalk
             block.level.endGroup(index, false);
             return at;
         }
-        if (part.headerLength() > end - at)
+        final Dimensions dimensions = part.dimensions();
+        if (dimensions.headerLength() > end - at)
         {
             return fault.at(at, "the header of the group '" + part.name() + "' is missing");
         }
-        final long length = Primitive.read(source, at + part.lengthOffset(), part.lengthPrimitive(), isBigEndian);
-        final long count = Primitive.read(source, at + part.countOffset(), part.countPrimitive(), isBigEndian);
-        final int next = entries(part, at + part.headerLength(), length, count);
+        final int next = entries(part, at);
         block.level.endGroup(index, true);
         return next;
     }
 
-    private int entries(final Block.GroupPart part, final int start, final long length, final long count)
+    /** Walk the entries of the group whose header is at {@code at}. */
+    private int entries(final Block.GroupPart part, final int at)
     {
+        final Dimensions dimensions = part.dimensions();
+        final long length = dimensions.blockLength(source, at, isBigEndian);
+        final long count = dimensions.entries(source, at, isBigEndian);
+        final int start = at + dimensions.headerLength();
         if (count == 0)
         {
             return start;
@@ -155,22 +236,41 @@ final class MessageWalk
         {
             return tooMany(part, start, length, count);
         }
+        final Extra extra = followsCounts ? extraOf(part, at) : Extra.NONE;
+        if (extra == null)
+        {
+            return -1;
+        }
+        final boolean hasParts = hasParts(block, extra);
         entries += count;
-        emptyEntries += length == 0 && block.parts.length == 0 ? count : 0;
+        emptyEntries += length == 0 && !hasParts ? count : 0;
         if (entries > MAX_ENTRIES || emptyEntries > MAX_EMPTY_ENTRIES)
         {
             return tooMany(part, start, length, count);
         }
-        if (block.parts.length == 0 && block.checks.isEmpty())
+        if (!hasParts && block.checks.isEmpty())
         {
             block.level.addAll(start, (int)length, (int)count, version);
             return start + (int)(count * length);
         }
-        return entriesWithParts(part, start, (int)length, (int)count);
+        return entriesWithParts(part, start, (int)length, (int)count, extra);
     }
 
-    private int entriesWithParts(final Block.GroupPart part, final int start, final int length, final int count)
+    private Extra extraOf(final Block.GroupPart part, final int at)
     {
+        final Counts counts = part.dimensions().counts();
+        return extra(
+            part.block(),
+            "the group '" + part.name() + "'",
+            at,
+            counts.groups(source, at, isBigEndian),
+            counts.data(source, at, isBigEndian));
+    }
+
+    private int entriesWithParts(
+        final Block.GroupPart part, final int start, final int length, final int count, final Extra extra)
+    {
+        final boolean hasParts = hasParts(part.block(), extra);
         int at = start;
         for (int index = 0; index < count; index++)
         {
@@ -178,12 +278,12 @@ final class MessageWalk
             {
                 return tooMany(part, at, length, count);
             }
-            final int next = entry(part.block(), at, length);
+            final int next = entry(part.block(), at, length, extra);
             if (next < 0)
             {
                 return next;
             }
-            if (next == at && part.block().parts.length > 0 && ++emptyEntries > MAX_EMPTY_ENTRIES)
+            if (next == at && hasParts && ++emptyEntries > MAX_EMPTY_ENTRIES)
             {
                 return tooMany(part, at, length, count);
             }

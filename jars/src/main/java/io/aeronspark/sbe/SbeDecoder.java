@@ -9,7 +9,7 @@ import org.agrona.collections.Int2ObjectHashMap;
  */
 public final class SbeDecoder
 {
-    private static final int TABLE_VERSION = 1;
+    private static final int TABLE_VERSION = 2;
     /** Limits of a batch: bytes of its values, entries of groups, and rows times message types. */
     private static final int MAX_BYTES = 4 * 1024 * 1024;
     private static final int MAX_ENTRIES = 256 * 1024;
@@ -44,7 +44,10 @@ public final class SbeDecoder
         final int mode = table.next();
         final int others = table.next();
         final int schemaId = table.next();
+        final int schemaVersion = table.next();
         final MessageHeader header = new MessageHeader(table, isBigEndian);
+        final Fault fault = new Fault();
+        final UnknownParts unknown = new UnknownParts(table, source, isBigEndian, fault);
         levels = new Level[table.next()];
         for (int index = 0; index < levels.length; index++)
         {
@@ -56,12 +59,13 @@ public final class SbeDecoder
         int chosen = 0;
         for (int index = 0; index < types.length; index++)
         {
-            types[index] = new MessageType(table, levels, data, isBigEndian);
+            types[index] = new MessageType(table, levels, data);
             addBlocks(types[index].block, blocks);
             chosen += types[index].isChosen ? 1 : 0;
         }
         maxRows = Math.max(1024, MAX_ROWS / Math.max(1, chosen));
-        reader = new MessageReader(source, isBigEndian, mode, others, schemaId, header, types);
+        final MessageWalk walk = new MessageWalk(source, isBigEndian, schemaVersion, unknown, fault);
+        reader = new MessageReader(source, mode, others, schemaId, header, walk, types, fault);
         framing = new Framing(framingKind, source, reader);
         columns = new ColumnFactory(table, levels, data, blocks, reader.rows, isBigEndian).columns(null);
     }
@@ -75,12 +79,9 @@ public final class SbeDecoder
                 found.put(number, block);
             }
         }
-        for (final Block.Part part : block.parts)
+        for (final Block.GroupPart group : block.groups)
         {
-            if (part.group() != null)
-            {
-                addBlocks(part.group().block(), found);
-            }
+            addBlocks(group.block(), found);
         }
     }
 

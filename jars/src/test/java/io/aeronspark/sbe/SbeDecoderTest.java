@@ -24,13 +24,14 @@ class SbeDecoderTest
     private static long[] table(final int framing, final int mode, final int others)
     {
         return new long[] {
-            1, 0, framing, mode, others, 7,
-            8, 6, 0, 0, 0, 6, 2, 0, 0, 6, 4, 0, 0, 6, 6, 0, 0,
+            2, 0, framing, mode, others, 7, 0,
+            8, 6, 0, 0, 0, 6, 2, 0, 0, 6, 4, 0, 0, 6, 6, 0, 0, -1, 0, -1, 0,
+            0, 0,
             2, 1, 1,
             1, 0, 1,
-            0, 1, 0, 4, 1, 2,
-            0, 0, 2, 4, 6, 0, 6, 2, 1, 1, 0, 1, 3, 0,
-            1, 0, 4, 0, 5, 0, 1,
+            0, 1, 0, 4, 1, 1,
+            0, 2, 4, 6, 0, 6, 2, -1, 0, -1, 0, 1, 1, 0, 1, 3, 0, 0,
+            1, 0, 4, 0, 1, 5, 0,
             2,
             3, 7, 0, 0, 0, Primitive.INT32, 0, 0, 4, 0, 0,
             24, 0, 0, 0};
@@ -171,7 +172,7 @@ class SbeDecoderTest
     void refusesATableOfAnotherVersion()
     {
         final long[] table = table(Framing.ONE, 0, 0);
-        table[0] = 2;
+        table[0] = 1;
         assertThrows(IllegalArgumentException.class, () -> new SbeDecoder(table, TEXTS));
     }
 }
