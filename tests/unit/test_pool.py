@@ -45,6 +45,10 @@ class Client:
         self.during: Callable[[], object] = lambda: None  # while a call runs
 
     @property
+    def connected(self) -> bool:
+        return self.state == "connected"
+
+    @property
     def state(self) -> str:
         return "closed" if self.closed else "stopped" if self.stopped else "connected"
 

@@ -298,11 +298,6 @@ class World:
 
     # The client
 
-    @property
-    def connected(self) -> bool:
-        """Whether the client has a connection."""
-        return self.session is not None
-
     def connect(self, timeout: float) -> None:
         """Be connected, or raise WaitTimeout."""
         begun = self.time.now

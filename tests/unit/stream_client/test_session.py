@@ -46,6 +46,7 @@ class Server:
     """The client of a ``StreamSession``: refuses the first ``refusals`` connections, then responds."""
 
     closed = False
+    connected = True
 
     def __init__(self, code: str, refusals: int) -> None:
         self.now = 0.0
