@@ -46,7 +46,9 @@ class ClientPolicy:
     psk: bytes | None = field(default=None, repr=False)
 
 
-RESTART_PAUSE_S: Final = 5.0  # at most; the clients of a server that restarts spread their handshakes over this time
+# At most; the clients of a server that restarts spread their handshakes over this time. A restart takes longer than
+# this, and an attempt waits for the server, so clients connect as soon as it is ready.
+RESTART_PAUSE_S: Final = 1.0
 
 
 class RetrySchedule:
