@@ -14,6 +14,7 @@ from typing import Final
 import pyarrow as pa
 
 import aeron_spark
+from aeron_spark import node
 from aeron_spark.client.client import Client
 from aeron_spark.keys.identity import ensure_identity
 from benchmarks.measure import take_over_output
@@ -89,6 +90,7 @@ def main() -> None:
     """Execute the commands that come on standard input."""
     output = take_over_output()
     folder, address, server_key, aeron_dir = sys.argv[1:]
+    running = node.ensure(aeron_dir)
     clients = Clients(Path(folder), address, server_key, aeron_dir)
     commands: dict[str, Callable[[int], None]] = {
         "connect": clients.connect, "create": clients.create, "write": clients.write, "follow": clients.follow,
@@ -102,6 +104,7 @@ def main() -> None:
             print("done", file=output)
     finally:
         clients.close()
+        running.close()
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ def demo_folder() -> Iterator[tuple[Path, str]]:
 
 @contextmanager
 def aeron_directory(name: str) -> Iterator[str]:
-    """Yield a new directory for a media driver in shared memory. The first process that uses it starts the driver.
+    """Yield a new directory for a media driver in shared memory. The server or the sender starts the driver.
 
     At the end the driver is stopped and the directory removed.
     """

@@ -13,6 +13,7 @@ import time
 import pyarrow as pa
 
 import aeron_spark
+from aeron_spark import node
 from aeron_spark.stream_client.writer import StreamWriter
 from demo.flights import TOTAL, load
 from demo.pacing import first_rows, paced
@@ -48,7 +49,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20.0)
     args = parser.parse_args()
     flights = load(args.rows)
-    with aeron_spark.connect(
+    with node.ensure(args.aeron_dir), aeron_spark.connect(
         args.server, identity=args.identity, server_key=args.server_key, aeron_dir=args.aeron_dir, tag="sender",
         timeout=CONNECT_TIMEOUT_S,
     ) as client:  # fmt: skip

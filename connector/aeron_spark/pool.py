@@ -403,7 +403,7 @@ def _connect(
 ) -> Client:  # fmt: skip
     """Connect to a server within ``timeout`` seconds, or within the caller's timeout ``within`` if that is shorter.
 
-    Without ``within``, the start of this machine's media driver is not part of ``timeout``. ``is_in_use`` and
+    Without ``within``, the start of this machine's node is not part of ``timeout``. ``is_in_use`` and
     ``on_unused`` are those of ``connect_for_pool``.
     """
     from aeron_spark import node
@@ -411,7 +411,7 @@ def _connect(
 
     if within is not None:
         return connect_for_pool(address, min(timeout, within), is_in_use, on_unused, options)
-    with node.ensure(options.get("aeronDir")):
+    with node.ensure(options.get("aeronDir"), wait_s=timeout):
         return connect_for_pool(address, timeout, is_in_use, on_unused, options)
 
 

@@ -151,7 +151,7 @@ def test_a_killed_archive_gives_no_answer_and_its_successor_gives_the_same_as_th
         os.waitpid(handle.pid, 0)
         with pytest.raises(CannotAnswerError, match="has ended"):
             FileRecordings(stream.address).of_stream(stream.id)
-        restarted = hold_node(handle.aeron_dir)
+        restarted = hold_node(handle.aeron_dir, wait_s=10.0)
         try:
             assert restarted.pid != handle.pid
             address = embedded(restarted)

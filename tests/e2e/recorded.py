@@ -21,7 +21,7 @@ SCHEMA = pa.schema([("recording", pa.int64()), ("position", pa.int64()), ("value
 
 def messages(aeron_dir: str, stream_id: int) -> pa.Table:
     """Read all messages of a stream."""
-    log = ArchiveLog(StreamAddress("aeron:ipc", stream_id, (embedded(hold_node(aeron_dir)),)))
+    log = ArchiveLog(StreamAddress("aeron:ipc", stream_id, (embedded(hold_node(aeron_dir, wait_s=10.0)),)))
     batches = []
     for state in log.states():
         end = last_message(log, state)

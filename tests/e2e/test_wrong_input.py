@@ -113,9 +113,10 @@ def test_without_java_each_command_that_needs_it_fails_with_a_clear_error(own_di
         "JAVA_HOME": str(empty),
         "PATH": str(empty),
         "PYTHONPATH": os.pathsep.join([str(site), str(connector)]),
+        "AERON_SPARK_AERON_DIR": str(own_dir),
     }
     sentence = "Aeron needs Java 17 or newer, and no Java was found. Install one"
-    for arguments in (["receive", *to(own_dir)], ["streams", "list", "--aeron-dir", str(own_dir)], ["node", "start"]):
+    for arguments in (["receive", *to(own_dir)], ["streams", "list"], ["node", "start"]):
         done = run_program(*arguments, **environ)
         assert (done.code, done.out) == (1, ""), arguments
         assert done.err.startswith(f"aeron-spark: {sentence}"), arguments
@@ -133,7 +134,8 @@ def test_the_error_for_java_11_names_its_version(own_dir: Path, tmp_path: Path) 
     # the file `release` beside the library has the version; the library is copied, because a link is followed
     shutil.copy(real, server / "libjvm.so")
     (tmp_path / "java-11" / "release").write_text('JAVA_VERSION="11.0.22"\n')
-    done = run_program("receive", *to(own_dir), JAVA_HOME=str(tmp_path / "java-11"))
+    environ = {"JAVA_HOME": str(tmp_path / "java-11"), "AERON_SPARK_AERON_DIR": str(own_dir)}
+    done = run_program("receive", *to(own_dir), **environ)
     assert (done.code, done.out) == (1, "")
     assert "Aeron needs Java 17 or newer, and " in done.err
     assert "libjvm.so is Java 11. Set JAVA_HOME to a newer Java" in done.err
@@ -168,8 +170,8 @@ def test_a_file_or_a_directory_with_other_files_is_refused_and_stays_unchanged(o
     full.mkdir()
     (full / "thesis.tex").write_text("years of work")
     for place, message in ((file, f"{file} is not a directory"), (full, "such as thesis.tex")):
-        done = send(b"x\n", place)
-        assert (done.code, done.out) == (1, b"")
+        done = run("node", "start", "--aeron-dir", str(place))
+        assert (done.code, done.out) == (1, "")
         assert message in done.err
     assert file.read_text() == "mine"
     assert [path.name for path in full.iterdir()] == ["thesis.tex"]
@@ -179,8 +181,8 @@ def test_a_file_or_a_directory_with_other_files_is_refused_and_stays_unchanged(o
 def test_a_directory_of_another_user_is_refused(own_dir: Path) -> None:
     own_dir.mkdir(mode=0o700)
     os.chown(own_dir, OTHER_USER_ID, OTHER_USER_ID)
-    done = send(b"x\n", own_dir)
-    assert (done.code, done.out) == (1, b"")
+    done = run("node", "start", "--aeron-dir", str(own_dir))
+    assert (done.code, done.out) == (1, "")
     assert (
         f"the directory {own_dir} belongs to user {OTHER_USER_ID}, not to user 0. Name a directory of your own"
         in done.err
@@ -193,8 +195,8 @@ def test_a_directory_that_cannot_be_written_is_refused(own_dir: Path, small: Cal
     # permissions do not limit root, so the test uses a read-only file system
     place = small(300)
     subprocess.run(["mount", "-o", "remount,ro", str(place)], check=True)
-    done = send(b"x\n", place / "aeron")
-    assert (done.code, done.out) == (1, b"")
+    done = run("node", "start", "--aeron-dir", str(place / "aeron"))
+    assert (done.code, done.out) == (1, "")
     assert f"{place / 'aeron'} cannot be written: {place} does not allow it. Name another directory" in done.err
     with node.ensure(own_dir):
         refused = run("node", "start", "--aeron-dir", f"{own_dir}-2", "--archive-dir", str(place / "archive"))
@@ -208,8 +210,8 @@ def test_a_directory_that_cannot_be_written_is_refused(own_dir: Path, small: Cal
 @needs_root
 def test_too_small_shared_memory_is_an_error_before_the_driver_maps_files(small: Callable[[int], Path]) -> None:
     place = small(48) / "aeron"
-    done = send(b"x\n", place)
-    assert (done.code, done.out) == (1, b"")
+    done = run("node", "start", "--aeron-dir", str(place))
+    assert (done.code, done.out) == (1, "")
     assert f"the media driver's directory {place} has 48 MiB free, and 240 MiB are needed. Enlarge it" in done.err
     assert not place.exists()
 

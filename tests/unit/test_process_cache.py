@@ -85,8 +85,8 @@ CASES = {
     "direct.archives": """
         from aeron_spark.direct import archives
         archives.is_running = lambda pid: True
-        def prepare(make): archives.node.ensure = lambda aeron_dir: make()
-        def use(): return archives.hold_node("dir")
+        def prepare(make): archives.node.ensure = lambda aeron_dir, wait_s: make()
+        def use(): return archives.hold_node("dir", 1.0)
     """,
     "aeron.jvm": """
         from aeron_spark.aeron import jvm

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from aeron_spark.echo.reports import EchoEvent, Report
 
 WILDCARDS: Final = ("0.0.0.0", "::")
+DRIVER_WAIT_S: Final = 10.0  # for a media driver that the user runs
 
 protocol_option = click.option(
     "--protocol",
@@ -251,11 +252,11 @@ def _event_printer(as_json: bool) -> Report:
 
 @contextmanager
 def _aeron_client(aeron_dir: str | None) -> Iterator[Client]:
-    """Yield an Aeron client of this machine's media driver, which is started if it does not run."""
+    """Yield an Aeron client of this machine's media driver; start a node if none runs and one belongs there."""
     from aeron_spark import node
     from aeron_spark.aeron.client import Client
 
-    with node.ensure(aeron_dir) as handle:
+    with node.ensure(aeron_dir, wait_s=DRIVER_WAIT_S) as handle:
         client = Client(handle.aeron_dir)
         try:
             yield client

@@ -54,7 +54,7 @@ class AeronDialer:
     def start(
         cls, address: str, store: PeerStore | None, options: Mapping[str, object], deadline: float | None
     ) -> AeronDialer:
-        """Start the media driver if none runs, find out whether the server uses its shared memory; return a dialer.
+        """Return a dialer. Start a node if no media driver runs and one belongs there.
 
         Raises OptionError for wrong options, SetupError for key files that cannot be used, DataFormatError for a wrong
         line in the file of known servers, ConnectError without the shared memory that the options require, and the
@@ -62,7 +62,8 @@ class AeronDialer:
         """
         parsed = ClientOptions.parse(address, options)
         settings, peers = ClientSettings.of(parsed), store or _peer_store(parsed)
-        handle = node.ensure(parsed.aeron_dir, timeout=_seconds_until(deadline))
+        wait_s = min(settings.connect_seconds or node.START_TIMEOUT, _seconds_until(deadline))
+        handle = node.ensure(parsed.aeron_dir, timeout=_seconds_until(deadline), wait_s=wait_s)
         try:
             if parsed.ipc == "only":
                 _require_shared_memory(handle.aeron_dir)
@@ -80,10 +81,13 @@ class AeronDialer:
         return network_server(address.host, address.data_port)
 
     def dial(self) -> AeronClientTransport:
-        """Open a transport; start the media driver if it does not run. Raises EndedError after ``close``."""
+        """Open a transport; start the node if it does not run. Does not wait for another program's media driver.
+
+        Raises ConnectError if none runs where no node belongs, and EndedError after ``close``.
+        """
         # A killed node leaves its directory. Only ``ensure`` finds out whether the node lives, and starts another one.
         deadline, self._deadline = self._deadline, None  # a later dial replaces a lost driver: without a deadline
-        fresh = node.ensure(self._options.aeron_dir, timeout=_seconds_until(deadline))
+        fresh = node.ensure(self._options.aeron_dir, timeout=_seconds_until(deadline), wait_s=0.0)
         try:
             lease = lease_client(fresh.aeron_dir)
         except BaseException:

@@ -32,11 +32,11 @@ class ArchiveConnections:
 
 
 def archives_of(way: DirectRoute) -> ArchiveConnections:
-    """Return the driver and archives of the route; start this machine's node if necessary.
+    """Return the driver and archives of the route; start this machine's node if necessary, where one belongs.
 
     The node does not stop before this process ends.
     """
-    handle = hold_node(way.aeron_dir)
+    handle = hold_node(way.aeron_dir, way.connect_timeout)
     archives = tuple(
         embedded(handle, way.connect_timeout) if archive == EMBEDDED else _remote(archive, way, handle.aeron_dir)
         for archive in way.archive
@@ -129,11 +129,14 @@ def this_host() -> str:
 HELD_NODES: Final[ProcessCache[str | None, NodeHandle]] = ProcessCache()  # by the requested directory
 
 
-def hold_node(aeron_dir: str | None) -> NodeHandle:
-    """Return this process's handle on the node of ``aeron_dir``; the handle stays open until the process ends."""
+def hold_node(aeron_dir: str | None, wait_s: float) -> NodeHandle:
+    """Return this process's handle on the node of ``aeron_dir``; the handle stays open until the process ends.
+
+    ``wait_s`` is that of ``node.ensure``.
+    """
     return HELD_NODES.get(
         aeron_dir,
-        lambda: node.ensure(aeron_dir),
+        lambda: node.ensure(aeron_dir, wait_s=wait_s),
         lambda handle: not handle.closed and is_running(handle.pid),
         NodeHandle.close,
     )

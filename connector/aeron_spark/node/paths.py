@@ -31,7 +31,8 @@ class NodePaths:
     """The directories and files of one node.
 
     ``chosen``, ``archive_chosen``: the caller, not this package, chose the driver's or the archive's directory. A
-    running node with another archive directory then does not match the request.
+    running node with another archive directory then does not match the request. ``named``: the caller named another
+    directory than the default one, which AERON_SPARK_AERON_DIR may set.
     """
 
     aeron_dir: Path
@@ -40,6 +41,7 @@ class NodePaths:
     config_home: Path
     chosen: bool
     archive_chosen: bool = False
+    named: bool = False
 
     @property
     def disk_aeron_dir(self) -> Path:
@@ -87,6 +89,11 @@ class NodePaths:
         return self.folder / "stay"
 
     @property
+    def claim(self) -> Path:
+        """Exists from the start of a node in the directory until another program's media driver is found there."""
+        return self.folder / "claim"
+
+    @property
     def log(self) -> Path:
         """The output of the node process."""
         return self.folder / "node.log"
@@ -117,10 +124,11 @@ def node_paths(
 
     Raises OptionError for a relative path and for the root directory.
     """
-    chosen = _absolute("aeronDir", aeron_dir or environ.get("AERON_SPARK_AERON_DIR"))
+    given = _absolute("aeronDir", aeron_dir)
+    configured = _absolute("AERON_SPARK_AERON_DIR", environ.get("AERON_SPARK_AERON_DIR"))
     archive = _absolute("archiveDir", archive_dir or environ.get("AERON_SPARK_ARCHIVE_DIR"))
     default = default_aeron_dir(user)
-    driver = chosen or default
+    driver = given or configured or default
     folder = data_home(environ) / "nodes" / (DEFAULT_NAME if driver == default else node_name(driver))
     return NodePaths(
         driver,
@@ -129,6 +137,7 @@ def node_paths(
         config_home(environ),
         chosen=driver != default,
         archive_chosen=archive is not None,
+        named=driver != (configured or default),
     )
 
 
@@ -192,7 +201,17 @@ def require_own(folder: Path) -> None:
             remedy="Name a directory of your own (aeronDir or AERON_SPARK_AERON_DIR), or run as its owner.",
         )
     if not stat.S_ISDIR(found.st_mode):
-        raise SetupError(f"{folder} is not a directory", remedy="Name a directory, or remove the file.")
+        raise _no_directory(folder)
+
+
+def require_directory(folder: Path) -> None:
+    """Raise SetupError if ``folder`` is a file."""
+    if folder.exists() and not folder.is_dir():
+        raise _no_directory(folder)
+
+
+def _no_directory(path: Path) -> SetupError:
+    return SetupError(f"{path} is not a directory", remedy="Name a directory, or remove the file.")
 
 
 def require_writable(folder: Path) -> None:

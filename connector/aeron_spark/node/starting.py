@@ -17,6 +17,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,6 +35,7 @@ from aeron_spark.node.start_progress import STALL_TIMEOUT_S, StallWatch, process
 START_TIMEOUT: Final = 600.0
 MAX_LOG_BYTES: Final = 8 * 1024 * 1024  # then the next start begins a new log, and keeps the old one
 POLL_INTERVAL_S: Final = 0.005
+DRIVER_POLL_INTERVAL_S: Final = 0.05  # for a media driver of another program
 PACKAGE_ROOT: Final = Path(__file__).resolve().parents[2]
 
 _children: set[int] = set()  # process ids of started nodes that this process has not reaped yet
@@ -64,6 +66,7 @@ def ensure(
     *,
     archive_dir: str | os.PathLike[str] | None = None,
     timeout: float = START_TIMEOUT,
+    wait_s: float | None = None,
     environ: Mapping[str, str] | None = None,
     at_start: Mapping[str, Any] | None = None,
     **settings: Any,
@@ -74,10 +77,15 @@ def ensure(
     started, else the running node's value. ``at_start`` are settings for a start only: a running node may have others.
     Needs no JVM in this process.
 
+    With ``wait_s`` a node is started only where one belongs: in the default directory (AERON_SPARK_AERON_DIR, else the
+    user's), and where one was started before, until another program's media driver is found there. Elsewhere the user
+    runs the driver, which may be restarting. A node in its place would keep it from starting, and would not have its
+    recordings. This call then waits ``wait_s`` seconds for it. Without ``wait_s`` a node is started in any directory.
+
     Raises OptionError for a wrong setting, or one that differs from the running node's; SetupError if this machine
-    cannot run a node (no Java, no space, a directory of another user); WaitTimeout if it is not ready after ``timeout``
-    seconds; TransportError if its start fails or is stuck. After a WaitTimeout the start continues, and the next call
-    waits for the same start.
+    cannot run a node (no Java, no space, a directory of another user); ConnectError if no media driver runs where no
+    node belongs; WaitTimeout if it is not ready after ``timeout`` seconds; TransportError if its start fails or is
+    stuck. After a WaitTimeout the start continues, and the next call waits for the same start.
     """
     requested = {name: value for name, value in settings.items() if value is not None}
     parse_requested(requested)
@@ -89,11 +97,35 @@ def ensure(
     users.acquire(timeout, f"the node in {node.aeron_dir} to finish stopping", shared=True)
     try:
         users.touch()
-        found = _find(node, requested, users)
+        find = partial(_find, node, requested, users)
+        found = find() if wait_s is None else _await_driver(node, find, wait_s)
         return found if found is not None else _start(node, requested, dict(at_start or {}), users, deadline)
     except BaseException:
         users.release()
         raise
+
+
+def _await_driver(
+    node: NodePaths, find: Callable[[], NodeHandle | None], wait_s: float, *,
+    clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep,
+) -> NodeHandle | None:  # fmt: skip
+    """Return a handle on the running node or driver, or None if neither runs and a node belongs in the directory."""
+    deadline = clock() + wait_s
+    while True:
+        found = find()
+        if found is not None:
+            return found
+        if not node.named or node.claim.exists():
+            return None
+        paths.require_directory(node.aeron_dir)
+        if clock() >= deadline:
+            waited = f" (waited {wait_s:.3g} s)" if wait_s else ""
+            raise ConnectError(
+                f"no media driver runs in {node.aeron_dir}{waited}",
+                remedy="Start it, or let aeron-spark run one there: "
+                f"'aeron-spark node start --aeron-dir {shlex.quote(str(node.aeron_dir))}'.",
+            )
+        sleep(DRIVER_POLL_INTERVAL_S)
 
 
 def _find(node: NodePaths, requested: Mapping[str, Any], users: FileLock) -> NodeHandle | None:
@@ -152,6 +184,7 @@ def _foreign_handle(node: NodePaths, found: Liveness, requested: Mapping[str, An
             f"so {', '.join(sorted(requested))} cannot be set",
             remedy="Omit the settings to use this driver, or name another aeronDir.",
         )
+    node.claim.unlink(missing_ok=True)
     return NodeHandle(
         aeron_dir=str(node.aeron_dir),
         pid=found.pid,
@@ -226,6 +259,7 @@ def _spawn(node: NodePaths, settings: NodeSettings, warning: str) -> subprocess.
     }
     if node.log.exists() and node.log.stat().st_size > MAX_LOG_BYTES:
         node.log.replace(node.log.with_suffix(".log.1"))
+    node.claim.touch(mode=0o600)
     path = os.pathsep.join([str(PACKAGE_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     with open(os.open(node.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "wb") as log:
         return subprocess.Popen(

@@ -58,7 +58,9 @@ class TransportOptions(OptionSet, where=ENDPOINT):
     )
     aeron_dir: PathText | None = option(
         None,
-        "Directory of the media driver; a driver is started there if none runs.",
+        "Directory of the media driver. If none runs, a server starts its node there. A client starts one in the "
+        "default directory, or where a node has run before; elsewhere it waits `connectTimeout` for the driver, "
+        "which you run.",
         example="/dev/shm/aeron-desk",
         shown="`/dev/shm/aeron-spark-<user>`",
     )

@@ -27,7 +27,9 @@ class EndpointOptions(TypedDict, total=False):
     """
 
     aeron_dir: str | PathLike[str] | None
-    """Directory of the media driver; a driver is started there if none runs."""
+    """Directory of the media driver. If none runs, a server starts its node there. A client starts one in the default
+    directory, or where a node has run before; elsewhere it waits `connectTimeout` for the driver, which you run.
+    """
 
     idle: Literal["busy-spin", "yielding", "backoff", "sleeping"] | None
     """How the event loop waits for messages: `busy-spin` uses a whole core, for the lowest latency; `yielding` lets

@@ -32,7 +32,8 @@ CLUSTER_LOG_STREAM: Final = 100  # ConsensusModule.Configuration.LOG_STREAM_ID_D
 # options of both routes
 AERON_DIR: Final = option(
     None,
-    "Directory of this machine's media driver; a driver is started there if none runs.",
+    "Directory of this machine's media driver. If none runs, a node is started in the default directory, or where a "
+    "node has run before. Elsewhere a query or command waits `connectTimeout` for the driver, which you run.",
     example="/dev/shm/aeron-desk",
     shown="`/dev/shm/aeron-spark-<user>`",
 )
@@ -65,7 +66,7 @@ class DirectRoute(OptionSet, where=EVERYWHERE):
     archive: Archives = option(
         "embedded",
         "Control channel of an Aeron Archive, or several separated by commas; or `embedded`: this machine's media "
-        "driver and archive in `aeronDir`, started if absent, shared by all processes, and stopped when unused.",
+        "driver and archive (the node) in `aeronDir`, which all processes share.",
         example="aeron:udp?endpoint=archive.example:8010",
         only=Route.DIRECT,
     )

@@ -60,6 +60,7 @@ class ServerNode:
         self._starting: Final = threading.Lock()
         self._handle: NodeHandle | None = None
         self._is_started_here = False
+        self._is_foreign = False  # the last media driver was another program's, which starts it again
         self._locked_addresses: Sequence[ServerAddress] = ()
         status = node.status(options.aeron_dir)
         self._expected_aeron_dir: Final = status.aeron_dir
@@ -235,8 +236,10 @@ class ServerNode:
         memory is too small, and another process may have started the node meanwhile.
         """
         handle = node.ensure(
-            self._options.aeron_dir, sync_level=self._options.sync_level, at_start={"segment_length": SEGMENT_LENGTH}
-        )
+            self._options.aeron_dir, sync_level=self._options.sync_level, at_start={"segment_length": SEGMENT_LENGTH},
+            wait_s=0.0 if self._is_foreign else None,
+        )  # fmt: skip
+        self._is_foreign = handle.foreign
         self._is_started_here = self._is_started_here or handle.is_started_here
         if self._handle is None:
             try:

@@ -43,7 +43,7 @@ class Starts:
     def __init__(self) -> None:
         self.seconds: list[float] = []
 
-    def ensure(self, aeron_dir: str | None, *, timeout: float = node.START_TIMEOUT) -> Any:
+    def ensure(self, aeron_dir: str | None, *, timeout: float = node.START_TIMEOUT, wait_s: float) -> Any:
         self.seconds.append(timeout)
         if len(self.seconds) == 2:
             raise NoNodeError
@@ -51,9 +51,10 @@ class Starts:
 
 
 @pytest.fixture
-def starting(tmp_path: Path) -> Iterator[Path]:
-    """The directory of a node whose start lock is held during the test, as by another process that starts it."""
+def starting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The default directory of the node. Its start lock is held, as by another process that starts the node."""
     aeron_dir = tmp_path / "driver"
+    monkeypatch.setenv("AERON_SPARK_AERON_DIR", str(aeron_dir))
     paths = node.local_node_paths(aeron_dir)
     paths.folder.mkdir(parents=True, mode=0o700, exist_ok=True)
     with FileLock(paths.start_lock) as lock:

@@ -274,6 +274,7 @@ class Handle:
         self.aeron_dir = str(folder / "on-disk")
         self.archive_dir = str(folder / "archive")
         self.is_started_here = True
+        self.foreign = False
         self.is_closed = False
 
     def close(self) -> None:
@@ -416,4 +417,4 @@ def test_a_server_starts_its_node_with_its_sync_level_and_the_shortest_segments(
     one = ServerNode(options, 1 << 16)
     one.start()
     one.close()
-    assert started == [{"sync_level": level, "at_start": {"segment_length": "1MiB"}}]
+    assert started == [{"sync_level": level, "at_start": {"segment_length": "1MiB"}, "wait_s": None}]

@@ -27,6 +27,7 @@ class Node:
         self.aeron_dir = str(folder / "node")
         self.archive_dir = str(folder / "archive")
         self.is_started_here = False
+        self.foreign = False
         self.pid = 77
         self.ended: set[int] = set()
         self.steps = 0
