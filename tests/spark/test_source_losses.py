@@ -232,7 +232,9 @@ UNSUITABLE_OFFSETS = {
         "offset of version 99, expected at most 1.*Run the query with the newer aeron-spark",
     ),
     "another archive": (
-        lambda offset: json.loads(json.dumps(offset).replace("embedded/", "archive-host:8010/")),
+        lambda offset: json.loads(
+            json.dumps({**offset, "marks": ""}).replace("embedded/", "archive-host:8010/").replace(', "marks": ""', "")
+        ),
         "of archive archive-host:8010, but the query reads archive embedded.*the option 'archive' of the checkpoint",
     ),
     "another source": (lambda offset: {"prices": {"0": 7}}, "not one of format.'aeron'.*or a new checkpointLocation"),
