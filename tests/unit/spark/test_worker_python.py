@@ -3,15 +3,33 @@
 from __future__ import annotations
 
 import sys
+import zipfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
-from pyspark import SparkContext
+from pyspark import SparkContext, SparkFiles
 
 from aeron_spark.errors import SetupError
-from aeron_spark.spark.worker_python import describe_fault, use_python_of_this_process
+from aeron_spark.spark.worker_python import NEEDED, describe_fault, use_python_of_this_process
+
+
+@pytest.fixture(autouse=True)
+def sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder in which Spark puts the files that it sends to the workers."""
+    folder = tmp_path / "sent"
+    folder.mkdir()
+    monkeypatch.setattr(SparkFiles, "getRootDirectory", lambda: str(folder))
+    return folder
+
+
+def write_zip(file: Path, *packages: str) -> str:
+    """Write a file with these packages, which are empty; return its name."""
+    with zipfile.ZipFile(file, "w") as archive:
+        for package in packages:
+            archive.writestr(f"{package}/__init__.py", "")
+    return file.name
 
 
 def context(python: str, master: str = "local[2]", files: tuple[str, ...] = ()) -> SparkContext:
@@ -84,7 +102,27 @@ def test_on_other_machines_a_python_without_the_package_is_an_error_with_the_rem
         use_python_of_this_process(context(without, master))
 
 
-def test_a_package_that_spark_sends_to_the_workers_is_not_checked(without: str) -> None:
-    found = context(without, "yarn", ("aeron_spark.zip",))
+@pytest.mark.parametrize("name", ["io.delta_delta-spark_4.1_2.13-4.4.0.jar", "my_functions.zip", "my_functions.egg"])
+def test_files_that_spark_sends_do_not_replace_the_check(without: str, sent: Path, name: str) -> None:
+    """Regression: with ``configure_spark_with_delta_pip`` the workers had "No module named aeron_spark"."""
+    write_zip(sent / name, "my_functions")
+    found = context(without, files=(name,))
+    use_python_of_this_process(found)
+    assert found.pythonExec == sys.executable
+    with pytest.raises(SetupError, match=r"has no aeron_spark, .*\. Set PYSPARK_PYTHON"):
+        use_python_of_this_process(context(without, "yarn", (name,)))
+
+
+def test_on_other_machines_a_package_that_spark_sends_to_the_workers_is_not_checked(without: str, sent: Path) -> None:
+    found = context(without, "yarn", (write_zip(sent / "aeron_spark.zip", "aeron_spark"),))
     use_python_of_this_process(found)
     assert found.pythonExec == without
+
+
+def test_on_this_machine_a_python_can_have_a_package_from_a_file_that_spark_sends(without: str, sent: Path) -> None:
+    complete = context(without, files=(write_zip(sent / "all.zip", *NEEDED),))
+    use_python_of_this_process(complete)
+    assert complete.pythonExec == without
+    without_numpy = context(without, files=(write_zip(sent / "some.zip", *(set(NEEDED) - {"numpy"})),))
+    use_python_of_this_process(without_numpy)
+    assert without_numpy.pythonExec == sys.executable
