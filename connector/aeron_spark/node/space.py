@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -46,12 +47,15 @@ def space_of(path: Path) -> Space:
     return Space(str(path), numbers.f_bavail * numbers.f_frsize, numbers.f_blocks * numbers.f_frsize)
 
 
-def describe_shortage(path: Path, required_bytes: int) -> str:
-    """Return a text with the free and the required space of ``path``, or an empty text if it has enough."""
-    space = space_of(path)
-    if space.free >= required_bytes:
+def describe_shortage(path: Path, required_bytes: int, removable_bytes: int = 0) -> str:
+    """Return a text with the free and the required space of ``path``, or an empty text if it has enough.
+
+    ``removable_bytes`` of the used space count as free.
+    """
+    free = space_of(path).free + removable_bytes
+    if free >= required_bytes:
         return ""
-    return f"{path} has {space.free / MIB:.0f} MiB free, and {required_bytes / MIB:.0f} MiB are needed"
+    return f"{path} has {free / MIB:.0f} MiB free, and {required_bytes / MIB:.0f} MiB are needed"
 
 
 def check_archive_space(archive_dir: Path, settings: NodeSettings) -> None:
@@ -64,18 +68,34 @@ def check_archive_space(archive_dir: Path, settings: NodeSettings) -> None:
         )
 
 
+def _file_bytes(folder: Path) -> int:
+    """Return the bytes that the files below ``folder`` use on disk or in memory; 0 without the folder."""
+    size = 0
+    for path in folder.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):  # a driver may be starting there
+            size += 512 * os.lstat(path).st_blocks
+    return size
+
+
 def choose_aeron_dir(preferred: Path, on_disk: Path, chosen: bool, settings: NodeSettings) -> tuple[Path, str]:
     """Return the driver's directory and a warning. The default directory falls back to disk, a chosen one does not.
+
+    The files of a dead driver in a directory count as free space, because a start removes them.
 
     Raises SetupError if no directory has enough space.
     """
     required = required_driver_bytes(settings)
-    shortage = describe_shortage(preferred, required)
+    shortage = describe_shortage(preferred, required, _file_bytes(preferred))
     if not shortage:
         return preferred, ""
-    remedy = "Enlarge it (docker: --shm-size=1g), set AERON_SPARK_AERON_DIR, or choose a smaller term_length."
+    small = required_driver_bytes(replace(settings, term_length=MIB, ipc_term_length=MIB))
+    remedy = (
+        "Enlarge it (docker: --shm-size=1g), set AERON_SPARK_AERON_DIR, or choose smaller values of both term_length "
+        "and ipc_term_length: 'aeron-spark node start --term-length 1MiB --ipc-term-length 1MiB' needs "
+        f"{small / MIB:.0f} MiB."
+    )
     if chosen:
         raise SetupError(f"the media driver's directory {shortage}", remedy=remedy)
-    if shortage_on_disk := describe_shortage(on_disk, required):
+    if shortage_on_disk := describe_shortage(on_disk, required, _file_bytes(on_disk)):
         raise SetupError(f"the media driver has no space: {shortage}; {shortage_on_disk}", remedy=remedy)
     return on_disk, f"{shortage}: the media driver runs in {on_disk} instead, which is slower. {remedy}"

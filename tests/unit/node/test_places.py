@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -108,14 +109,14 @@ def test_a_server_starts_no_node_in_place_of_the_driver_that_it_used(user: User,
     """Its first start names the directory; later ones replace a lost driver."""
     options = {"aeronDir": str(user.aeron_dir), "streamsDir": str(tmp_path / "streams")}
     server = ServerNode(ServerOptions.parse(f"127.0.0.1:{free_ports()[0]}", options), 1 << 16)
-    with pytest.raises(StartedNodeError):
-        assert server.store_folder
-    user.is_back = lambda: True
-    assert server.store_folder == tmp_path / "streams"
-    user.is_back = lambda: False
-    with pytest.raises(ConnectError, match="no media driver runs in"):
-        server.open_transport()
-    server.close()
+    with closing(server):
+        with pytest.raises(StartedNodeError):
+            assert server.store_folder
+        user.is_back = lambda: True
+        assert server.store_folder == tmp_path / "streams"
+        user.is_back = lambda: False
+        with pytest.raises(ConnectError, match="no media driver runs in"):
+            server.open_transport()
 
 
 def test_a_file_in_place_of_the_directory_is_refused_at_once(user: User) -> None:

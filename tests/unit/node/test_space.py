@@ -31,6 +31,20 @@ def test_the_default_falls_back_to_disk_with_a_warning(free: dict[str, int]) -> 
     assert chosen == DISK
     assert "/dev/shm/node has 64 MiB free, and 240 MiB are needed" in warning
     assert "--shm-size" in warning
+    small = "'aeron-spark node start --term-length 1MiB --ipc-term-length 1MiB' needs 60 MiB."
+    assert warning.endswith(f"both term_length and ipc_term_length: {small}")
+
+
+def test_the_files_of_a_dead_driver_count_as_free_space(free: dict[str, int], tmp_path: Path) -> None:
+    """Regression: another program had filled the memory, and `doctor` counted what the next start removes as used."""
+    dead = tmp_path / "driver"
+    (dead / "publications").mkdir(parents=True)
+    (dead / "publications" / "1.logbuffer").write_bytes(bytes(2 * MIB))
+    free[str(dead)] = space.required_driver_bytes(NodeSettings()) - 2 * MIB
+    assert space.choose_aeron_dir(dead, DISK, True, NodeSettings()) == (dead, "")
+    free[str(dead)] -= MIB
+    with pytest.raises(SetupError, match="239 MiB free, and 240 MiB are needed"):
+        space.choose_aeron_dir(dead, DISK, True, NodeSettings())
 
 
 def test_a_chosen_directory_does_not_fall_back(free: dict[str, int]) -> None:
