@@ -10,7 +10,7 @@ import pytest
 
 from aeron_spark.aeron.archive import MAX_REPLAYS
 from aeron_spark.aeron.exceptions import archive_error_code
-from aeron_spark.aeron.replay import replay
+from aeron_spark.aeron.replay import ReplayedRange
 from aeron_spark.aeron.row_sources import ReplaySource, drain
 from aeron_spark.node import NodeHandle
 from aeron_spark.waiting import wait_for
@@ -45,12 +45,12 @@ def test_50_readers_share_20_replays(stream: Stream) -> None:
 
     def read(publishing: PublishedRecording) -> list[int]:
         nonlocal open_replays, peak
-        with replay(stream.archive, publishing.descriptor, 0, publishing.position, timeout=TIMEOUT_S) as opened:
+        with ReplayedRange(stream.archive, publishing.descriptor, 0, publishing.position, TIMEOUT_S) as opened:
             with lock:
                 open_replays += 1
                 peak = max(peak, open_replays)
             assert may_read.wait(TIMEOUT_S)
-            found = list(drain(ReplaySource(opened, TIMEOUT_S), publishing.descriptor))
+            found = list(drain(ReplaySource(opened), publishing.descriptor))
             with lock:
                 open_replays -= 1
         return [number(value) for rows in found for value in rows.values.to_pylist()]

@@ -22,7 +22,8 @@ def started_with(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         raise RuntimeError("Unable to start JVM")
 
     monkeypatch.setattr(jvm, "_started_in", None)
-    monkeypatch.setattr(jvm, "_is_short_use", False)  # an earlier test may have run a command, which sets it
+    for name in ("_is_short_use", "_keeps_signals"):  # an earlier test may have run a command, which sets them
+        monkeypatch.setattr(jvm, name, False)
     for name, result in (("classpath", []), ("find_library", "libjvm.so"), ("check_version", None)):
         monkeypatch.setattr(jvm, name, lambda *_, result=result: result)
     monkeypatch.setattr(jpype, "isJVMStarted", lambda: False)

@@ -267,7 +267,7 @@ class StreamStore:
             try:
                 rename_files(self.folder / name, definition)
                 # With the list of recordings, also those are deleted that the stream has left before.
-                renamed = self._open_stream(new_name, self._new_recordings(), stream.space.leases)
+                renamed = self._open_stream(new_name, self._recordings(), stream.space.leases)
             except BaseException:
                 self._reopen_after(stream, new_name)
                 raise
@@ -423,7 +423,7 @@ class StreamStore:
             errors += self._leftovers.remove_all()
             unrecovered = self.unrecovered
             with suppress(AeronSparkError):
-                recordings = self._new_recordings() if unrecovered else {}
+                recordings = self._recordings() if unrecovered else {}
                 for name in unrecovered:
                     with suppress(AeronSparkError):
                         self._open_stream(name, recordings)
@@ -490,7 +490,7 @@ class StreamStore:
                 f"a restore into {self.folder} did not finish",
                 remedy="Empty this folder and the archive's folder, and restore again.",
             )
-        recordings = self._new_recordings()
+        recordings = self._recordings()
         for leftover in self._leftovers.found():
             _check_not_closing(is_closing)
             self._leftovers.remove(leftover)
@@ -503,9 +503,9 @@ class StreamStore:
                 self._open_stream(name, recordings)
             progress(number, len(names))
 
-    def _new_recordings(self) -> dict[int, Recording]:
-        """Return the archive's recordings that this method has not returned before, by id."""
-        found = {one.id: one for one in archive_of(self._address).recordings(from_id=self._unlisted_id)}
+    def _recordings(self, from_id: int = 0) -> dict[int, Recording]:
+        """Return the archive's recordings with this id or a higher one, by id."""
+        found = {one.id: one for one in archive_of(self._address).recordings(from_id=from_id)}
         self._unlisted_id = max([self._unlisted_id, *(recording_id + 1 for recording_id in found)])
         self._take_stream_ids(one.stream_id for one in found.values())
         return found
@@ -575,7 +575,7 @@ class StreamStore:
 
     def _free_stream_ids(self, count: int) -> tuple[int, ...]:
         """Return ids that are higher than those of all streams and recordings. An archive may have very many."""
-        self._new_recordings()
+        self._recordings(self._unlisted_id)
         return tuple(range(self._free_stream_id, self._free_stream_id + count))
 
     def _release(self) -> None:

@@ -283,7 +283,7 @@ def test_a_buffer_takes_rows_without_a_server_up_to_its_limit(
     assert out.unsent == 5
     with pytest.raises(WaitTimeout, match="5 transactions of the buffer"):
         out.flush(0.2)
-    with pytest.raises(UsageError, match="another process"):
+    with pytest.raises(UsageError, match="this process has another writer"):
         client.writer("bounded", buffer=tmp_path / "b")
     out.close()
     out = client.writer("bounded", buffer=tmp_path / "b", buffer_bytes=60_000, timeout=TIMEOUT_S)

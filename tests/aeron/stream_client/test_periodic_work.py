@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import Future
 from pathlib import Path
 
 from aeron_spark.node import NodeHandle
@@ -40,6 +41,8 @@ def test_a_closed_server_leaves_no_transfer_thread(node_of_64k: NodeHandle, tmp_
         f"127.0.0.1:{data}:{control}", aeron_dir=node_of_64k.aeron_dir, identity=str(tmp_path / "server.key"),
         streams_dir=str(tmp_path / "streams"), allow_any_key=True,
     ) as server:  # fmt: skip
-        thread = parts_of(server)._stream_service.pool.submit(threading.current_thread).result(TIMEOUT_S)
+        found: Future[threading.Thread] = Future()
+        parts_of(server)._stream_service.pool.submit("owner", lambda: found.set_result(threading.current_thread()))
+        thread = found.result(TIMEOUT_S)
         assert thread.is_alive()
     wait_for(lambda: not thread.is_alive(), TIMEOUT_S, "the thread to end")
