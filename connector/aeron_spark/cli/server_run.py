@@ -143,6 +143,7 @@ def _serve(running: ServerParts, reloader: Reloader, stopped: StopRequest, hang_
     manager = ServiceManager(running.state)
     is_complete = True
     try:
+        manager.start()  # here, because a signal after its first report must have the report of the end
         running.start()
         stopped.start_polling()
         _print_listening(running, as_json=as_json)

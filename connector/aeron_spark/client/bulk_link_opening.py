@@ -49,16 +49,24 @@ def open_bulk_link(runner: ClientRunner, connection: ConnectionRunner, timeout_s
     """
     end = time.monotonic() + timeout_s
     settings = runner.runtime.settings.channel_settings
+    is_first, late = True, None
     while time.monotonic() < end:
         path = network_path(runner.server.host) if settings.finds_mtu and not connection.peer.is_ipc else None
         size = settings.mtu_bytes if path is None else SIZES.choose(path, time.monotonic())
-        bulk_link = _begin(runner, connection, size, path, end)
+        try:
+            bulk_link = _begin(runner, connection, size, path, end)
+        except WaitTimeout as error:
+            if is_first or time.monotonic() < end:
+                raise
+            late = error  # the server has answered before, so the packets are the cause
+            break
+        is_first = False
         if _passes(bulk_link, path, size, end):
             return bulk_link
     raise WaitTimeout(
         f"waited {timeout_s:.3g} s for a bulk link of {connection.label} whose packets pass",
         remedy="Check the network, or set 'mtu' at both ends to a size that always passes.",
-    )
+    ) from late
 
 
 def _passes(bulk_link: BulkLink, path: NetworkPath | None, size: int, end: float) -> bool:

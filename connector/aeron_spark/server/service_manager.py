@@ -82,7 +82,7 @@ class ServiceReports:
 
 
 class ServiceManager:
-    """Sends reports to the service manager on a thread, until ``close``. Does nothing without a service manager.
+    """Sends reports to the service manager on a thread, from ``start`` to ``close``. Does nothing without one.
 
     ``environ`` has NOTIFY_SOCKET and the watchdog's time, if a service manager has started this process.
     """
@@ -96,6 +96,9 @@ class ServiceManager:
         self._clock: Final = clock
         self._ending: Final = threading.Event()
         self._thread: Final = threading.Thread(target=self._run, name="aeron-spark-service", daemon=True)
+
+    def start(self) -> None:
+        """Begin to send reports."""
         if self._address:
             self._thread.start()
 

@@ -90,6 +90,7 @@ def test_reports_arrive_at_the_socket_that_the_environment_names(tmp_path: Path,
         supervisor.bind(address.replace("@", "\0"))
         supervisor.settimeout(TIMEOUT_S)
         manager = ServiceManager(server, {"NOTIFY_SOCKET": address})
+        manager.start()
         try:
             assert supervisor.recv(4096) == b"READY=1\nSTATUS=ready"
             manager.report_stopping()
@@ -101,6 +102,7 @@ def test_reports_arrive_at_the_socket_that_the_environment_names(tmp_path: Path,
 def test_without_a_service_manager_or_with_one_that_has_ended_nothing_happens(tmp_path: Path) -> None:
     for environ in ({}, {"NOTIFY_SOCKET": str(tmp_path / "none")}):
         manager = ServiceManager(Observed(), environ)
+        manager.start()
         manager.report_stopping()
         manager.close()
 
