@@ -23,7 +23,7 @@ from aeron_spark.process_bound import bind_to_process
 from aeron_spark.protocol.bulk import BulkFrameKind
 from aeron_spark.protocol.frames import Buffer
 from aeron_spark.protocol.liveness import Liveness
-from aeron_spark.protocol.rpc_objects import FIRST_SERVICE
+from aeron_spark.protocol.rpc_messages import FIRST_SERVICE
 from aeron_spark.protocol.sources import is_from_address
 from aeron_spark.transport.api import (
     SEE_DRIVER,

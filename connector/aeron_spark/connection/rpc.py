@@ -31,6 +31,7 @@ from aeron_spark.protocol.message_types import Buffer, Reference
 from aeron_spark.protocol.rpc_calls import Calls, EndedCall, Response
 from aeron_spark.protocol.rpc_dispatch import Dispatcher, Invocation, Outcome
 from aeron_spark.protocol.rpc_messages import (
+    FIRST_SERVICE,
     Call,
     Create,
     Delete,
@@ -41,7 +42,7 @@ from aeron_spark.protocol.rpc_messages import (
     describe_request,
     encode_object,
 )
-from aeron_spark.protocol.rpc_objects import CALL_TIMEOUT, FIRST_SERVICE, ConnectionObjects, Mode, Proxy, remote_of
+from aeron_spark.protocol.rpc_objects import CALL_TIMEOUT, ConnectionObjects, Mode, Proxy, remote_of
 from aeron_spark.waiting import fail, resolve, result_within
 
 Send = Callable[[int, bytes, float | None], None]  # kind, payload, end of the wait for room (None: do not wait)

@@ -29,6 +29,7 @@ from aeron_spark.protocol.msgpack_shape import ShapeLimits
 Target = int | str
 
 ONE_WAY: Final = 0
+FIRST_SERVICE: Final = 2**62  # first number of the endpoint's own services, which check grants themselves
 MAX_ARGUMENTS: Final = 255
 MAX_NAME_CHARACTERS: Final = 255  # of a method, a factory, a global object, an argument
 MAX_CODE_CHARACTERS: Final = 100
@@ -226,11 +227,16 @@ def decode_return(payload: Buffer, types: Types, references: References | None) 
 def describe_request(request: Request) -> str:
     """Return a description of the request for errors and the log."""
     if isinstance(request, Call):
-        target = repr(request.target) if isinstance(request.target, str) else f"object {request.target}"
-        return f"the call of {request.method}() of {target}"
+        return f"the call of {request.method}() of {_target_text(request.target)}"
     if isinstance(request, Delete):
         return f"the deletion of object {request.object_id}"
     return f"the creation by factory {request.factory!r}"
+
+
+def _target_text(target: Target) -> str:
+    if isinstance(target, str):
+        return repr(target)
+    return f"object {target}" if target < FIRST_SERVICE else "the peer's own service"
 
 
 def call_name(connection: int, call_id: int) -> str:

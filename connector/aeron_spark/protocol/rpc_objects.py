@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 
 from aeron_spark.errors import DataFormatError, EndedError, OptionError, UsageError
 from aeron_spark.protocol.message_types import Reference
-from aeron_spark.protocol.rpc_messages import MAX_NAME_CHARACTERS, Target, check_timeout
+from aeron_spark.protocol.rpc_messages import FIRST_SERVICE, MAX_NAME_CHARACTERS, Target, check_timeout
 
 CALL_TIMEOUT: Final = 3.0  # default timeout of a call in seconds
 
@@ -138,8 +138,6 @@ def _label(remote: Remote) -> str:
 MAX_OBJECTS: Final = 10_000  # of one connection; counts created, passed and registered objects
 
 LAST_OBJECT_ID: Final = 2**63 - 1
-
-FIRST_SERVICE: Final = 2**62  # first number of the endpoint's own services, which check grants themselves
 
 
 class Origin(Enum):

@@ -14,7 +14,7 @@ from aeron_spark.connection.call_observer import ServedCall
 from aeron_spark.connection.rpc import PROGRAM, service_of
 from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.errors import AeronSparkError
-from aeron_spark.protocol.rpc_objects import FIRST_SERVICE
+from aeron_spark.protocol.rpc_messages import FIRST_SERVICE
 from aeron_spark.protocol.server_effects import Ending, HandshakeEnded, Notice
 from aeron_spark.server.clients_watcher import CLIENTS
 from aeron_spark.server.event_observer import reason_of

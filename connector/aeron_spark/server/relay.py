@@ -8,7 +8,7 @@ from typing import Final
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.errors import AeronSparkError, RefusedError, WaitTimeout
-from aeron_spark.protocol.rpc_objects import FIRST_SERVICE
+from aeron_spark.protocol.rpc_messages import FIRST_SERVICE
 from aeron_spark.server.message_server import MessageServer
 
 SERVICE: Final = FIRST_SERVICE + 3

@@ -36,8 +36,7 @@ from aeron_spark.protocol.connection_machine import PeerClosed, closed_error
 from aeron_spark.protocol.grants import Grant, KeyLimits
 from aeron_spark.protocol.pools import PooledIds
 from aeron_spark.protocol.refusals import Refusal
-from aeron_spark.protocol.rpc_messages import Target
-from aeron_spark.protocol.rpc_objects import FIRST_SERVICE
+from aeron_spark.protocol.rpc_messages import FIRST_SERVICE, Target
 from aeron_spark.protocol.server_effects import (
     AuthenticatedClient,
     Ending,

@@ -13,7 +13,7 @@ from aeron_spark.log.api import Range
 from aeron_spark.log.decoding import SmallValues, read_range
 from aeron_spark.log.writing import Source, Transaction
 from aeron_spark.protocol.rpc_dispatch import UNKNOWN_OBJECT
-from aeron_spark.protocol.rpc_objects import FIRST_SERVICE
+from aeron_spark.protocol.rpc_messages import FIRST_SERVICE
 from aeron_spark.server.server import Server
 from aeron_spark.stream_client.server_log import ServerLog
 from aeron_spark.stream_client.session import StreamSession

@@ -17,7 +17,7 @@ from aeron_spark.connection.packet_watch import ALIVE_SECONDS, PacketWatch, Rece
 from aeron_spark.errors import DataFormatError, RemoteError, TransportError, WaitTimeout
 from aeron_spark.protocol.frame_cipher import FrameDecryptor, FrameEncryptor
 from aeron_spark.protocol.liveness import Times
-from aeron_spark.protocol.rpc_objects import FIRST_SERVICE
+from aeron_spark.protocol.rpc_messages import FIRST_SERVICE
 from aeron_spark.server import bulk_link_service
 from aeron_spark.transport.api import MTU_BYTES, ChannelPair, ChannelSettings, LinkIds
 from aeron_spark.transport.memory import MemoryPublication

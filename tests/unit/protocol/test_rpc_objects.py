@@ -13,8 +13,8 @@ import pytest
 from aeron_spark.errors import DataFormatError, OptionError, RemoteError, UsageError
 from aeron_spark.protocol.message_types import BuiltIn, Reference
 from aeron_spark.protocol.rpc_dispatch import Dispatcher
-from aeron_spark.protocol.rpc_messages import Call
-from aeron_spark.protocol.rpc_objects import FIRST_SERVICE, LAST_OBJECT_ID, GlobalObjects, Origin, Proxy, remote_of
+from aeron_spark.protocol.rpc_messages import FIRST_SERVICE, Call
+from aeron_spark.protocol.rpc_objects import LAST_OBJECT_ID, GlobalObjects, Origin, Proxy, remote_of
 from tests.unit.protocol.rpc_ends import RpcEnd, connected_ends
 
 

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aeron_spark.errors import DataFormatError, DataLossError, OptionError, RefusedError, StillWorking
-from aeron_spark.protocol.rpc_objects import FIRST_SERVICE, LAST_OBJECT_ID
+from aeron_spark.protocol.rpc_messages import FIRST_SERVICE
+from aeron_spark.protocol.rpc_objects import LAST_OBJECT_ID
 from aeron_spark.wire import stream_rpc
 from aeron_spark.wire.stream_admin_rpc import CreateStream, DeleteStream, Request, Response
 from aeron_spark.wire.stream_rpc import (
