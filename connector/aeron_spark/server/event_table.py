@@ -289,7 +289,6 @@ GROUPS: Final[Mapping[str, tuple[EventType, ...]]] = MappingProxyType(
                 "A client has ended a reader's leases.",
                 is_caused_by_peer=True,
             ),
-            EventType("delete_pending", _W, ("stream", "seconds", "error"), "Files of a deleted stream still exist."),
             EventType(
                 "purged", _I, ("stream", "bytes", "name"), "A client has purged a stream.", is_caused_by_peer=True
             ),

@@ -94,7 +94,7 @@ def read_entries(data: bytes, path: Path) -> tuple[list[bytes], int]:
 
 
 def _read_entry(data: bytes, offset: int, written: int, path: Path) -> bytes | None:
-    """Return the payload of the record at ``at``, or None if the record ends after ``written``."""
+    """Return the payload of the record at ``offset``, or None if the record ends after ``written``."""
     begin = offset + RECORD_HEAD.size
     if begin > written:
         return None

@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 
 from aeron_spark.connection.call_observer import stack_of
-from aeron_spark.server.event_table import EVENTS, FIELDS, Level, document
+from aeron_spark.server.event_table import EVENTS, FIELDS, GROUPS, Level, document
 from aeron_spark.server.events import SUPPRESSED_INTERVAL_S, ServerEvents
 from aeron_spark.server.log_format import LineFormatter, LogFormat
 
@@ -225,3 +225,8 @@ def test_each_reported_event_is_declared_with_its_fields() -> None:
                 assert fields <= set(EVENTS[name].fields), f"{path.name}:{node.lineno}: {name}"
                 reported.add(name)
     assert {"refused", "call_failed", "stream_damaged", "commit_slow", "disk_low", "ready"} <= reported
+
+
+def test_each_event_is_declared_once() -> None:
+    names = [event.name for events in GROUPS.values() for event in events]
+    assert sorted(names) == sorted(EVENTS)
