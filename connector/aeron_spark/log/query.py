@@ -288,6 +288,12 @@ class QueryPlanner:
         ends = self._resolve(self.options.ending_offsets, states, "endingOffsets")
         ranges: list[Wanted] = []
         for state in states:
+            if ends[state.key] < starts[state.key]:
+                raise OptionError(
+                    f"option 'endingOffsets': position {ends[state.key]} of recording {state.key} is before the start "
+                    f"of the batch at {starts[state.key]}",
+                    remedy="End the batch at 'latest' or at a later position, or start it earlier.",
+                )
             if sessions is not None and state.session_id not in sessions:
                 continue
             one: Range | None = Range(

@@ -76,6 +76,11 @@ class OptionReader:
         if found:
             raise _misplaced(found[0], self.where)
         lower = name.lower()
+        if lower == "checkpointlocation" and self.where in (Where.READ_STREAM, Where.READ_BATCH):
+            raise OptionError(
+                "option 'checkpointLocation' has no effect on reading",
+                remedy="Give it to the query: df.writeStream.option('checkpointLocation', FOLDER). A batch has none.",
+            )
         if lower in SPARK_OPTIONS or lower.startswith(("_", "spark.")):
             return None
         return self._client_option(name)

@@ -32,6 +32,9 @@ class RecordedLog(FakeLog):
     def prepare(self, states: list[RecordingState], *, record: str, query: str = "") -> None:
         assert record == "auto"
 
+    def check_recorded(self, states: list[RecordingState]) -> None:
+        assert states
+
 
 def stream_of(log: FakeLog, **options: str) -> QueryPlanner:
     parsed = ReadOptions.parse(OPTIONS | options, streaming=True)
@@ -161,3 +164,15 @@ def test_a_starting_time_for_a_stream_without_recordings_needs_the_option_timest
     stream = QueryPlanner(ReadOptions.parse(at, streaming=True), lambda *_: cast("Log", RecordedLog({})), framed=False)
     with pytest.raises(OptionError, match="needs 'timestampFrom' for a stream that has nothing recorded yet"):
         stream.initial()
+
+
+def test_a_batch_that_ends_before_its_start_is_refused() -> None:
+    """Regression: it gave 0 rows."""
+    log = RecordedLog({"embedded/0": [(64, 1)] * 3})
+    given = {"startingOffsets": '{"embedded/0": 128}', "endingOffsets": '{"embedded/0": 64}'}
+    parsed = ReadOptions.parse(OPTIONS | given, streaming=False)
+    planner = QueryPlanner(parsed, lambda options, framed: cast("Log", log), framed=False)
+    with pytest.raises(
+        OptionError, match="position 64 of recording embedded/0 is before the start of the batch at 128"
+    ):
+        planner.whole()

@@ -30,9 +30,17 @@ def test_names_are_case_insensitive() -> None:
 )
 def test_options_of_spark_itself_are_ignored(name: str) -> None:
     for where in EVERYWHERE:
-        assert OptionReader({name: "anything"}, where).given_options() == ()
+        if name != "checkpointLocation" or where in (Where.WRITE_STREAM, Where.WRITE_BATCH):
+            assert OptionReader({name: "anything"}, where).given_options() == ()
     for where in ENDPOINT:
         refused({name: "anything"}, where)
+
+
+@pytest.mark.parametrize("where", [Where.READ_STREAM, Where.READ_BATCH])
+def test_a_checkpoint_of_a_reader_is_refused(where: Where) -> None:
+    """Regression: it was accepted and ignored, so that the query had no checkpoint."""
+    with pytest.raises(OptionError, match="'checkpointLocation' has no effect on reading"):
+        OptionReader({"checkpointLocation": "/data/checkpoint"}, where)
 
 
 def misspelt(name: str) -> list[str]:
