@@ -100,13 +100,14 @@ def test_a_stopped_driver_does_not_hold_up_an_inbox_of_another_driver(dialling: 
     until(lambda: link.publication.ready, Reading(waiting.inbox))
     drain(idle.inbox)
     serving.process.send_signal(signal.SIGSTOP)
-    resume = threading.Timer(STOP_S, serving.process.send_signal, [signal.SIGCONT])
+    resume = threading.Timer(STOP_S, serving.process.send_signal, [signal.SIGCONT])  # if the idle inbox is held up
     resume.start()
+    has_ended = threading.Event()
     calling = threading.Thread(target=lambda: serving.client.subscription("aeron:ipc", 77).close())
 
     def poll_until_the_driver_continues() -> None:
-        while resume.is_alive():
-            waiting.inbox.poll(STOP_S)
+        while not has_ended.is_set():
+            waiting.inbox.poll(0.2)
 
     polling = threading.Thread(target=poll_until_the_driver_continues)
     try:
@@ -117,7 +118,10 @@ def test_a_stopped_driver_does_not_hold_up_an_inbox_of_another_driver(dialling: 
         assert resume.is_alive()
         assert calling.is_alive()
     finally:
+        resume.cancel()
         resume.join()
+        serving.process.send_signal(signal.SIGCONT)
+        has_ended.set()
         calling.join()
         polling.join()
         idle.close()

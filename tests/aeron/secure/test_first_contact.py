@@ -117,8 +117,8 @@ def test_a_client_that_the_rate_limit_refuses_until_its_timeout_gets_the_reason(
     world.connected(address)
     started = time.monotonic()
     with pytest.raises(RefusedError, match=r"not authenticated: Too many handshakes from IP address.*\(rate\)"):
-        world.client(address).connect(4.0)
-    assert time.monotonic() - started < 10
+        world.client(address).connect(8.0)
+    assert time.monotonic() - started < 30
     assert server.statistics["refused-rate"] >= 2  # the client tried again
 
 
