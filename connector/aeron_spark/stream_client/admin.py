@@ -194,12 +194,7 @@ def _properties(found: stream_admin_rpc.StreamProperties) -> StreamProperties:
 
 def rename_stream(session: StreamSession, name: str, new_name: str) -> StreamInfo:
     """Rename a stream. Raises OptionError for an unknown name, and for one that another stream has."""
-    try:
-        return _info(session.call(RenameStream(name, new_name)))
-    except OptionError as error:
-        if not (error.repeated and error.reason in ("renamed", "unknown-stream")):
-            raise
-        return describe_stream(session, new_name)  # raises if the first try did not rename it
+    return _info(session.call(RenameStream(name, new_name)))
 
 
 def end_stream(session: StreamSession, name: str) -> StreamInfo:

@@ -230,7 +230,7 @@ def test_damaged_newer_messages_decode_as_the_reference_decodes_them(part: str) 
 
 
 def check_damaged(part: str, *, alone: bool = False) -> None:
-    """Compare damaged messages with a newer part; ``alone``: each in a batch and memory of its own."""
+    """Compare damaged messages with a newer part; ``alone``: each in a separate batch and memory."""
     source = random.Random(part)
     comparison = Comparison(schema_text(0, KNOWN))
     damaged = list(mutations(written(schema_text(1, NEWER[part])), source, 100))

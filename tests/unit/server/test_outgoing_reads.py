@@ -112,7 +112,7 @@ class Server:
 
 
 class Client:
-    """A connection with a key of its own, and its requests."""
+    """A connection with a separate key, and its requests."""
 
     for_program = None
     label = "the connection of the test"
