@@ -32,7 +32,8 @@ from aeron_spark.streams.archive_mark import ArchiveMark
 from aeron_spark.streams.definition import read_definition
 from aeron_spark.streams.journal_records import decode_record, encode_record
 from aeron_spark.streams.ledger import Ledger
-from aeron_spark.streams.store import LOCK, RESTORING, lock_store
+from aeron_spark.streams.store import RESTORING
+from aeron_spark.streams.store_folder import LOCK, lock_store
 
 Progress = Callable[[int], object]
 
@@ -107,7 +108,8 @@ class _Restore:
                 opened.append(encode_record(epoch))
             finally:
                 opened.close()
-            mark = ArchiveMark(str(drafts[manifest.ARCHIVE]), read_definition(stream_folder))
+            restored = drafts[manifest.STREAMS].parent / stream.name
+            mark = ArchiveMark(str(drafts[manifest.ARCHIVE]), read_definition(stream_folder), restored)
             mark.confirm(epoch.epoch, ledger.transactions)
 
     def move_to_places(self) -> None:

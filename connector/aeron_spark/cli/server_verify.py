@@ -22,7 +22,7 @@ from aeron_spark.errors import InUseError, OptionError
 from aeron_spark.node.locks import FileLock, current_owner_text
 from aeron_spark.node.paths import ARCHIVE_LOCK
 from aeron_spark.node.starting import local_node_paths
-from aeron_spark.streams.store import LOCK
+from aeron_spark.streams.store_folder import LOCK
 
 
 def verify(

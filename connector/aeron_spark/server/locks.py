@@ -26,7 +26,7 @@ from aeron_spark.aeron.driver_server import ipc_in_use
 from aeron_spark.errors import InUseError
 from aeron_spark.node.locks import FileLock, MachineLock, current_owner_text
 from aeron_spark.node.paths import SHARED_MEMORY, node_name
-from aeron_spark.streams.store import lock_store
+from aeron_spark.streams.store_folder import lock_store
 from aeron_spark.transport.api import ServerAddress
 from aeron_spark.transport.endpoint_channels import address_in_use
 

@@ -105,7 +105,7 @@ class ServerParts:
         self._clients_watcher.observe = self.message_server.event_observer.clients_changed
         self.state: Final = ServerState(
             self.message_server, self._housekeeper, self.disk_reserve, lambda: self._options, lambda: self.aeron_dir,
-            clients, self.backups,
+            clients, self.backups, self._node.storage_problem,
         )  # fmt: skip
         """Whether the server starts, is ready or drains."""
         self._monitoring: Final = (

@@ -27,7 +27,7 @@ from aeron_spark.server.peer_store import clients_of, is_from_environment, key_p
 from aeron_spark.streams.definition import DEFAULT_SEGMENT_BYTES, Definition, read_definition
 from aeron_spark.streams.journal import FILE_NAME, read_entries
 from aeron_spark.streams.journal_records import decode_record
-from aeron_spark.streams.store import LOCK
+from aeron_spark.streams.store_folder import LOCK, missing_streams
 
 Level = Literal["ok", "warning", "error"]
 FILES_PER_CONNECTION: Final = 4
@@ -183,6 +183,12 @@ class Preflight:
             except FileNotFoundError as error:
                 what = f"stream {folder.name!r}: {error.filename} is missing"
                 yield Finding("warning", "streams", what, "Restore it from a backup.")
+        missing = missing_streams(
+            self._store, str(self._archive), self._definitions, [folder.name for folder in folders]
+        )
+        for name, (_, gone) in missing.items():
+            what = f"stream {name!r}: {gone.what}; the server will not be ready"
+            yield Finding("warning", "streams", what, gone.remedy)
         yield Finding("ok", "streams", f"{len(self._definitions)} streams can be read by this release")
 
     def _memory(self) -> Iterator[Finding]:

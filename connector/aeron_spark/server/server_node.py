@@ -23,7 +23,8 @@ from aeron_spark.processes import has_ended
 from aeron_spark.server.locks import ServerLocks, address_lock_path, check_ports_free
 from aeron_spark.server.stream_events import StreamObservers
 from aeron_spark.streams.model import StreamSettings
-from aeron_spark.streams.store import StreamStore, has_streams, ignore_progress
+from aeron_spark.streams.store import StreamStore, ignore_progress
+from aeron_spark.streams.store_folder import has_streams
 from aeron_spark.transport.api import ServerAddress
 from aeron_spark.waiting import wait_for
 
@@ -140,8 +141,8 @@ class ServerNode:
     @property
     def has_streams(self) -> bool:
         """Whether the store has streams. Starts the node if it does not run."""
-        folder = self.store_folder
-        return folder is not None and has_streams(folder)
+        folder, archive_dir = self.store_folder, self._running().archive_dir
+        return folder is not None and bool(archive_dir) and has_streams(folder, Path(archive_dir))
 
     @property
     def store_folder(self) -> Path | None:
@@ -188,11 +189,7 @@ class ServerNode:
         handle = self._running()
         folder = self._store_folder(handle.archive_dir)
         if folder is None or not handle.archive_dir:
-            raise SetupError(
-                f"the server cannot store streams: the media driver in {handle.aeron_dir} belongs to another "
-                "program and has no archive of aeron-spark",
-                remedy="Start the server with a separate aeronDir.",
-            )
+            raise _cannot_store(handle)
         lock = self._locks.lock_store(folder)
         options = self._options
         settings = StreamSettings(
@@ -204,6 +201,11 @@ class ServerNode:
             folder, embedded(handle), settings, lock=lock, is_closing=is_ending, progress=progress,
             observer=self.observers,
         )  # fmt: skip
+
+    def storage_problem(self) -> str:
+        """Return why the node cannot store streams, or ""; "" also before the node runs."""
+        handle = self._handle
+        return "" if handle is None or handle.archive_dir else str(_cannot_store(handle))
 
     def apply_options(self, options: ServerOptions) -> None:
         """Use other limits when the store is opened."""
@@ -256,3 +258,18 @@ class ServerNode:
         if self._options.streams_dir is not None:
             return Path(self._options.streams_dir)
         return Path(f"{archive_dir}.streams") if archive_dir else None
+
+
+def _cannot_store(handle: NodeHandle) -> SetupError:
+    """Return the error for a node without an archive, or another program's media driver."""
+    if handle.foreign:
+        return SetupError(
+            f"the server cannot store streams: the media driver in {handle.aeron_dir} belongs to another program and "
+            "has no archive of aeron-spark",
+            remedy="Start the server with a separate aeronDir.",
+        )
+    return SetupError(
+        f"the server cannot store streams: the node of {handle.aeron_dir} was started without an archive",
+        remedy="Stop the server and the node (aeron-spark node stop), then start the server, which starts a node with "
+        "an archive.",
+    )

@@ -24,7 +24,8 @@ from aeron_spark.version import package_version
 
 class ServerState:
     """Derives the state of a server from its parts. Thread-safe; ``options`` returns the present options, ``aeron_dir``
-    the media driver's directory. ``clients`` is None without a clients file.
+    the media driver's directory, ``storage_problem`` why the node cannot store streams, or "". ``clients`` is None
+    without a clients file.
 
     The server sets ``is_recovered`` when all its streams are recovered or damaged, and ``is_draining``.
     """
@@ -32,7 +33,7 @@ class ServerState:
     def __init__(
         self, server: MessageServer, housekeeper: StoreHousekeeper, disk_reserve: DiskReserve,
         options: Callable[[], ServerOptions], aeron_dir: Callable[[], str], clients: ClientTable | None,
-        backups: Backups,
+        backups: Backups, storage_problem: Callable[[], str],
     ) -> None:  # fmt: skip
         self.is_recovered = False
         self.is_draining = False
@@ -42,6 +43,7 @@ class ServerState:
             {
                 "listening": self._listening_problem,
                 "streams": self._streams_problem,
+                "store": self._store_problem,
                 "node": self._node_problem,
                 "disk": disk_reserve.problem,
                 "draining": lambda: "the server is about to end" if self.is_draining else "",
@@ -54,6 +56,7 @@ class ServerState:
         self._aeron_dir: Final = aeron_dir
         self._clients: Final = clients
         self._backups: Final = backups
+        self._storage_problem: Final = storage_problem
         self._started: Final = time.time()
         self._started_at: Final = time.monotonic()
         self._is_ready_reported = False
@@ -153,6 +156,9 @@ class ServerState:
         if self.is_recovered and not self._housekeeper.is_open:
             return ""  # without streams, the store opens at its first use
         return self._housekeeper.problem
+
+    def _store_problem(self) -> str:
+        return self._storage_problem() or self._housekeeper.store_problem
 
     def _node_problem(self) -> str:
         if not self.is_recovered:

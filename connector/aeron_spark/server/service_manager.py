@@ -16,7 +16,7 @@ STEP_INTERVAL_S: Final = 0.25
 SEND_TIMEOUT_S: Final = 1.0
 RECOVERY_EXTENSION_S: Final = 60  # for the recovery of the next stream
 # With a full disk a server serves reads and purges. A service manager that waits for the disk would end it.
-NOT_NEEDED_TO_START: Final = frozenset({"disk"})
+NOT_NEEDED_TO_START: Final = frozenset({"disk", "store"})
 WATCHDOG_SHARE: Final = 3  # of the watchdog's time passes between two reports
 
 
@@ -39,9 +39,9 @@ class ObservedState(Protocol):
 class ServiceReports:
     """Decides what to report, from the state of a server and the time in seconds. Has no thread and no socket.
 
-    READY=1 means that the server serves: it does not wait for a disk with too little free space, which STATUS names. A
-    recovery that makes progress extends the time that the service manager allows for the start. The watchdog is
-    satisfied only if each thread of ``turns`` has turned since it was satisfied last.
+    READY=1 means that the server serves: it does not wait for a disk with too little free space, or for streams whose
+    folder is gone, which STATUS names. A recovery that makes progress extends the time that the service manager allows
+    for the start. The watchdog is satisfied only if each thread of ``turns`` has turned since it was satisfied last.
     """
 
     def __init__(self, server: ObservedState, watchdog_s: float | None) -> None:

@@ -63,6 +63,12 @@ class StoreHousekeeper:
         return f"{len(unrecovered)} streams are not recovered yet, such as {name!r}: {error}"
 
     @property
+    def store_problem(self) -> str:
+        """Why the open store cannot take streams and rows, or which streams it lacks, or ""."""
+        store = self._store
+        return "" if store is None else store.problem
+
+    @property
     def store(self) -> StreamStore:
         """The store, opened at the first use. Raises the error of opening it, and EndedError after ``close``."""
         with self._lock:

@@ -5,11 +5,14 @@
 An opening of the store begins an epoch in the journal. The mark is written before that, with the new epoch and the
 epoch before it, and again after the journal has the new epoch. A start with a journal of another time would truncate
 the rows that this journal does not have. So the server refuses such a journal before it changes anything.
+
+The mark also names the stream's folder, so that a start notices a folder that is gone.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import zlib
 from pathlib import Path
 from typing import Annotated, Final
@@ -34,6 +37,7 @@ class Mark(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
     The newest begun epoch is ``epoch`` if ``begun``, else ``epoch`` or ``before``. After the store was closed, and
     before the next change, ``journal_bytes`` and ``journal_crc`` are the size and the CRC-32 of the journal's file.
+    ``folder`` is the absolute path of the stream's folder at the last change; "" in marks of earlier releases.
     """
 
     v: int
@@ -43,6 +47,7 @@ class Mark(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     transactions: _Number
     journal_bytes: _Number = 0
     journal_crc: _Number = 0
+    folder: str = ""
 
 
 # Built at import, by one thread: decoders of msgspec that threads build concurrently can crash the process.
@@ -66,11 +71,13 @@ def read_mark(path: Path) -> Mark | None:
 class ArchiveMark:
     """The mark of one stream. Not safe for concurrent use.
 
-    Without the archive's folder on this machine, no mark is written and every journal is accepted.
+    Without the archive's folder on this machine, no mark is written and every journal is accepted. ``stream_folder`` is
+    the folder of the stream, which the mark names.
     """
 
-    def __init__(self, archive_dir: str, definition: Definition) -> None:
+    def __init__(self, archive_dir: str, definition: Definition, stream_folder: Path | None = None) -> None:
         self._name = definition.name
+        self._stream_folder = "" if stream_folder is None else os.path.abspath(stream_folder)
         folder = Path(archive_dir)
         self.path = folder / FOLDER / f"{definition.original_name}-{definition.created_ns:x}.json"
         self._has_folder = folder.is_dir()
@@ -156,6 +163,8 @@ class ArchiveMark:
             return None
 
     def _write(self, mark: Mark) -> None:
+        if self._stream_folder:
+            mark = msgspec.structs.replace(mark, folder=self._stream_folder)
         self._mark = mark
         if not self._has_folder:
             return

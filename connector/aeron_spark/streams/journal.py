@@ -197,6 +197,11 @@ class Journal:
         """Whether the file has at least doubled, and grown by 1 MiB, since it was opened or rewritten."""
         return self._size - self._rewritten_size > max(MIN_REWRITE_BYTES, self._rewritten_size)
 
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the path still names the open file, so that the next start finds it; True after ``close``."""
+        return self._descriptor < 0 or self._is_at_path(os.fstat(self._descriptor))
+
     def append(self, payload: bytes) -> None:
         """Append a record and call fsync.
 
@@ -235,22 +240,22 @@ class Journal:
         """
         self._check_usable()
         data = b"".join((FILE_HEAD, *map(encode_entry, payloads)))
-        before = os.fstat(self._descriptor).st_ino
+        before = os.fstat(self._descriptor)
         try:
             replace_file(self.path, data)
             descriptor = _open(self.path)
         except OSError as error:
             # The new file may have the name now, and lose it in a crash: no further record is safe in either file.
-            if not self._has_inode(before):
+            if not self._is_at_path(before):
                 self.broken = str(error)
             raise write_failed(self.path, error) from error
         os.close(self._descriptor)
         self._descriptor = descriptor
         self._size = self._rewritten_size = len(data)
 
-    def _has_inode(self, inode: int) -> bool:
+    def _is_at_path(self, file: os.stat_result) -> bool:
         try:
-            return self.path.stat().st_ino == inode
+            return os.path.samestat(self.path.stat(), file)
         except OSError:
             return False
 
@@ -321,6 +326,12 @@ class JournaledLedger:
     def failure(self) -> TransportError | None:
         """The failure after which no more records can be written, or None."""
         broken = self._journal.broken or self._apply_error
+        if not broken and not self._journal.is_in_place:
+            return TransportError(
+                f"{self._journal.path} is not the file any more that the server has opened: the folder of the stream "
+                "was removed or replaced, or a file system is mounted over it",
+                remedy="Mount or restore the folder of the streams, then restart the server.",
+            )
         if not broken:
             return None
         return TransportError(

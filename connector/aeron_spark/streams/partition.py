@@ -413,6 +413,13 @@ def has_alias(recording: Recording, alias: str) -> bool:
     return ChannelUri.parse(recording.original_channel, foreign=True).get("alias") == alias
 
 
+def is_recording_of(recording: Recording, mark: str) -> bool:
+    """Whether a recording is one of the stream with this mark: its original name and its creation, as in the alias."""
+    alias = ChannelUri.parse(recording.original_channel, foreign=True).get("alias") or ""
+    prefix, _, rest = alias.rpartition(":")
+    return f"{prefix.rpartition(':')[0]}-{rest}" == f"aeron-spark:{mark}"
+
+
 def delete_recording(archive: Archive, recording_id: int, timeout_s: float = RECORDING_TIMEOUT_S) -> None:
     """Stop a recording and delete it with its files, if it exists."""
     if archive.stop_recording_by_id(recording_id, timeout_s) is not None:

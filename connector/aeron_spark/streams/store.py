@@ -29,14 +29,13 @@ from aeron_spark.errors import (
     AeronSparkError,
     DataLossError,
     EndedError,
-    InUseError,
     OptionError,
     RefusedError,
     SetupError,
     StillWorking,
 )
 from aeron_spark.log.epochs import FIRST, RANDOM_BITS
-from aeron_spark.node.locks import FileLock, current_owner_text
+from aeron_spark.node.locks import FileLock
 from aeron_spark.streams.archive_mark import OTHER_TIME
 from aeron_spark.streams.definition import (
     STRICT,
@@ -64,9 +63,9 @@ from aeron_spark.streams.renaming import finish_rename, rename_files
 from aeron_spark.streams.retention import AgeClock
 from aeron_spark.streams.schema_changes import merge
 from aeron_spark.streams.stage_files import StageSpace
+from aeron_spark.streams.store_folder import StoreFolder, lock_store
 from aeron_spark.streams.stream import Stream
 
-LOCK: Final = "lock"
 RESTORING: Final = ".restoring"
 # Far from ids that programs choose, and from 10, 20 and 100, which Aeron's archives and clusters use.
 FIRST_STREAM_ID: Final = 1_100_000_000
@@ -94,32 +93,6 @@ class Condition(NamedTuple):
 
     state: str
     problem: str = ""
-
-
-def lock_store(folder: Path) -> FileLock:
-    """Lock the store in ``folder`` for this process; create the folder if it is missing.
-
-    Raises InUseError, with the process id of the server that uses the store. Raises SetupError if mkdir fails.
-    """
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise SetupError(
-            f"the folder {folder} of the streams cannot be created: {error.strerror}",
-            remedy="Give --streams-dir a folder that this user can write.",
-        ) from error
-    lock = FileLock(folder / LOCK)
-    if not lock.try_own():
-        raise InUseError(
-            f"the store {folder} is in use by server process {current_owner_text(lock.path)}",
-            remedy="Stop that server, or give --streams-dir another folder.",
-        )
-    return lock
-
-
-def has_streams(folder: Path) -> bool:
-    """Whether the store has streams that a start of the server has to recover."""
-    return folder.is_dir() and any(entry.is_dir() for entry in folder.iterdir())
 
 
 class StreamStore:
@@ -176,6 +149,7 @@ class StreamStore:
         self._changing = threading.Lock()  # creation, deletion, housekeeping: one at a time
         self._closed = False
         self._own_lock = lock_store(folder) if lock is None else None
+        self._store_folder = StoreFolder(folder, address)
         try:
             self._recover(is_closing, progress)
         except BaseException:
@@ -343,6 +317,11 @@ class StreamStore:
             )
 
     @property
+    def problem(self) -> str:
+        """Why the store cannot take streams and rows, or which streams it lacks; "" if it can and lacks none."""
+        return self._store_folder.problem
+
+    @property
     def staged_bytes(self) -> int:
         """The bytes that the stages of all streams reserve."""
         return self._space.reserved
@@ -375,6 +354,10 @@ class StreamStore:
         """
         with self._changing:
             self._refuse_closed()
+            if name in self._store_folder.missing:
+                self._store_folder.delete_missing(name)
+                del self.failed[name]
+                return
             if name not in self.failed:
                 stream = self.get(name)
                 stream.refuse_calls(deleted_stream(name))  # also while a commit goes on
@@ -502,6 +485,9 @@ class StreamStore:
             with suppress(AeronSparkError):
                 self._open_stream(name, recordings)
             progress(number, len(names))
+        definitions = [found for name in names if (found := self.definition(name)) is not None]
+        for name, error in self._store_folder.find_missing(definitions, names).items():
+            self._note_failed(name, error)
 
     def _recordings(self, from_id: int = 0) -> dict[int, Recording]:
         """Return the archive's recordings with this id or a higher one, by id."""
@@ -520,15 +506,18 @@ class StreamStore:
         try:
             stream = self._load(self.folder / name, recordings, leases)
         except AeronSparkError as error:
-            before = self.failed.get(name)
-            if before is None or str(before) != str(error):  # the same error of each retry is logged once
-                self._observer.not_opened(name, error)
-            self.failed[name] = error
+            self._note_failed(name, error)
             raise
         self.failed.pop(name, None)
         self._take_stream_ids(stream.definition.stream_ids)
         self._streams = {**self._streams, name: stream}
         return stream
+
+    def _note_failed(self, name: str, error: AeronSparkError) -> None:
+        before = self.failed.get(name)
+        if before is None or str(before) != str(error):  # the same error of each retry is logged once
+            self._observer.not_opened(name, error)
+        self.failed[name] = error
 
     def _load(self, folder: Path, recordings: dict[int, Recording] | None, leases: ReaderLeases | None) -> Stream:
         definition = read_definition(folder)

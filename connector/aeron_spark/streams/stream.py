@@ -85,8 +85,10 @@ class Stream(LedgerStream):
         self._writing = threading.Lock()
         self._is_shut = False  # whether the files are closed
         self._commit_loss: DataLossError | None = None  # found by the last commit
+        self._reported_failure = ""  # text of a failure of the journal
         self._mark_updated_at = clock()
-        journal = JournaledLedger(folder, definition.partitions, opening, ArchiveMark(address.archive_dir, definition))
+        mark = ArchiveMark(address.archive_dir, definition, folder)
+        journal = JournaledLedger(folder, definition.partitions, opening, mark)
         try:
             self._recordings = Recordings(
                 definition, address, settings, journal.ledger.recordings, self._observer, clock=clock,
@@ -411,6 +413,7 @@ class Stream(LedgerStream):
         try:
             if self._closed:
                 return []
+            self._report_failure()
             self._recordings.close_idle(self._publication_idle_s)
             self._recordings.truncate_abandoned(self._stages, self._ledger.ends)
             with self._state:
@@ -450,6 +453,13 @@ class Stream(LedgerStream):
 
     def _renew_view(self) -> None:
         self._replace_view(self._recordings.view(self._ledger))
+
+    def _report_failure(self) -> None:
+        """Report once that the journal takes no more records."""
+        failure = self._journal.failure
+        if failure is not None and str(failure) != self._reported_failure:
+            self._observer.read_only(self.definition.name, failure)
+        self._reported_failure = "" if failure is None else str(failure)
 
     def _update_mark(self) -> None:
         """Update the mark in the archive's folder at intervals. The caller holds ``_state``."""

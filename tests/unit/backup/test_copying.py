@@ -20,7 +20,8 @@ from aeron_spark.disk import write_at
 from aeron_spark.errors import DataFormatError, DataLossError, InUseError, OptionError, TransportError
 from aeron_spark.log.epochs import epoch_text
 from aeron_spark.node.locks import FileLock
-from aeron_spark.streams.store import RESTORING, lock_store
+from aeron_spark.streams.store import RESTORING
+from aeron_spark.streams.store_folder import lock_store
 from tests.unit.backup.fake_store import SEGMENT_BYTES, FakeStore, read_values
 
 LARGE = 50_000

@@ -13,12 +13,13 @@ import pytest
 
 from aeron_spark.aeron import jvm
 from aeron_spark.cli.main import main
-from aeron_spark.node import space
+from aeron_spark.node import local_node_paths, space
 from aeron_spark.node.locks import MachineLock
 from aeron_spark.node.settings import NodeSettings
 from aeron_spark.protocol.keypair import public_text
 from aeron_spark.server import preflight
 from aeron_spark.server.locks import address_lock_path
+from aeron_spark.streams.archive_mark import ArchiveMark
 from aeron_spark.streams.definition import Definition, write_definition
 from aeron_spark.streams.journal import create_ledger
 from aeron_spark.transport.api import ServerAddress
@@ -161,6 +162,19 @@ def test_a_damaged_stream_is_a_warning_because_the_others_serve(configured: Conf
     assert [(one["level"], one["subject"]) for one in found] == [("warning", "streams")] * 2
     assert "stream 'damaged'" in found[0]["what"]
     assert "stream 'gone'" in found[1]["what"]
+
+
+def test_a_stream_whose_folder_is_gone_is_a_warning(configured: Configured, tmp_path: Path) -> None:
+    archive = local_node_paths(tmp_path / "aeron").archive_dir
+    (archive / "aeron-spark-streams").mkdir(parents=True)
+    definition = Definition("flights", 1, (1_100_000_000,), 1 << 16)
+    ArchiveMark(str(archive), definition, tmp_path / "streams" / "flights").confirm(7, 0)
+    code, [gone] = configured.check()
+    assert (code, gone["level"], gone["subject"]) == (0, "warning", "streams")
+    assert (
+        f"stream 'flights': the stream is damaged: its folder {tmp_path / 'streams' / 'flights'} is gone"
+        in gone["what"]
+    )
 
 
 def test_too_little_memory_space_and_files_are_warnings(

@@ -17,13 +17,13 @@ import aeron_spark
 from aeron_spark import node, process_end
 from aeron_spark.aeron import jvm
 from aeron_spark.cli.main import main
-from aeron_spark.errors import InUseError
+from aeron_spark.errors import InUseError, SetupError
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.node.locks import MachineLock
 from aeron_spark.options import ServerOptions
 from aeron_spark.server.locks import ServerLocks, address_lock_path, check_ports_free
 from aeron_spark.server.server_node import ServerNode
-from aeron_spark.streams.store import has_streams, lock_store
+from aeron_spark.streams.store_folder import has_streams, lock_store
 from aeron_spark.transport.api import ServerAddress
 
 TIMEOUT_S = 30.0  # for the work of a child, which an idle machine does at once
@@ -281,6 +281,32 @@ class Handle:
         self.is_closed = True
 
 
+@pytest.mark.parametrize(
+    ("is_foreign", "cause", "remedy"),
+    [
+        (False, "was started without an archive", "Stop the server and the node"),
+        (True, "belongs to another program", "separate aeronDir"),
+    ],
+)
+def test_a_node_without_an_archive_is_why_a_server_cannot_store_streams(
+    tmp_path: Path, aeron_dir: Path, monkeypatch: pytest.MonkeyPatch, is_foreign: bool, cause: str, remedy: str
+) -> None:
+    """Regression: such a server was ready, and named the package's own node another program's media driver."""
+    handle = Handle(tmp_path)
+    handle.archive_dir, handle.foreign = "", is_foreign
+    monkeypatch.setattr(node, "ensure", lambda *arguments, **options: handle)
+    folders = {"aeronDir": str(aeron_dir), "streamsDir": str(tmp_path / "store")}
+    locked = ServerNode(ServerOptions.parse(f"127.0.0.1:{free_port()}", folders), 1 << 16)
+    try:
+        assert locked.storage_problem() == ""
+        with pytest.raises(SetupError, match=f"cannot store streams: .* {cause}.*{remedy}"):
+            locked.open_streams(lambda: False)
+        assert cause in locked.storage_problem()
+        assert not locked.has_streams
+    finally:
+        locked.close()
+
+
 def test_a_server_locks_its_port_and_its_store_where_the_node_starts(
     tmp_path: Path, aeron_dir: Path, locks: ServerLocks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -387,11 +413,12 @@ def test_a_server_on_a_port_of_another_program_is_refused_before_a_node_or_jvm_s
 
 
 def test_a_folder_with_only_a_lock_has_no_streams(tmp_path: Path) -> None:
-    assert not has_streams(tmp_path / "store")
-    lock_store(tmp_path / "store").release()
-    assert not has_streams(tmp_path / "store")
-    (tmp_path / "store" / "flights").mkdir()
-    assert has_streams(tmp_path / "store")
+    store, archive = tmp_path / "store", tmp_path / "archive"
+    assert not has_streams(store, archive)
+    lock_store(store).release()
+    assert not has_streams(store, archive)
+    (store / "flights").mkdir()
+    assert has_streams(store, archive)
 
 
 def free_port() -> int:

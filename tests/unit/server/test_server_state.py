@@ -18,12 +18,17 @@ from aeron_spark.server.server_state import ServerState
 from tests.unit.connection.endpoints import World
 
 
-def state_of(world: World, clients: ClientTable | None) -> ServerState:
-    housekeeper: Any = SimpleNamespace(is_open=False, problem="")
+def state_of(
+    world: World, clients: ClientTable | None, *, store_problem: str = "", storage_problem: str = ""
+) -> ServerState:
+    housekeeper: Any = SimpleNamespace(is_open=False, problem="", store_problem=store_problem)
     disk: Any = SimpleNamespace(problem=lambda: "", volumes=dict)
     options = ServerOptions.parse("127.0.0.1:1")
     backups: Any = SimpleNamespace(last=None)
-    return ServerState(world.server(), housekeeper, disk, lambda: options, lambda: "/dev/shm/x", clients, backups)
+    return ServerState(
+        world.server(), housekeeper, disk, lambda: options, lambda: "/dev/shm/x", clients, backups,
+        lambda: storage_problem,
+    )  # fmt: skip
 
 
 def test_the_status_has_the_clients_file_and_when_its_version_in_use_was_read(
@@ -55,3 +60,9 @@ def test_the_status_has_the_clients_file_and_when_its_version_in_use_was_read(
 def test_the_status_of_a_server_without_a_clients_file_has_neither_file_nor_time(world: World) -> None:
     status = state_of(world, None).status({})
     assert (status["clients_file"], status["clients_read_at"]) == (None, None)
+
+
+@pytest.mark.parametrize("problem", ["store_problem", "storage_problem"])
+def test_a_server_that_cannot_store_streams_or_lacks_some_is_not_ready(world: World, problem: str) -> None:
+    state = state_of(world, None, **{problem: "the folder is gone"})
+    assert state.readiness.reasons["store"] == "the folder is gone"

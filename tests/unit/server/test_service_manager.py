@@ -18,7 +18,7 @@ class Observed:
     """A server whose state a test sets."""
 
     def __init__(self) -> None:
-        self.problems = {"listening": "the server does not listen", "disk": ""}
+        self.problems = {"listening": "the server does not listen", "disk": "", "store": ""}
         self.readiness = Readiness({name: lambda name=name: self.problems[name] for name in self.problems})  # type: ignore[misc]
         self.recovery_progress: tuple[int, int] | None = None
         self.turns: tuple[int, ...] = (0,)
@@ -48,14 +48,16 @@ def test_a_recovery_with_progress_extends_the_start_and_names_the_streams() -> N
     assert reports.step(7) == ["STATUS=ready"]  # READY=1 is reported once
 
 
-def test_a_full_disk_does_not_keep_a_start_waiting_because_it_can_be_purged_only_by_the_server() -> None:
+@pytest.mark.parametrize("condition", ["disk", "store"])
+def test_a_start_does_not_wait_for_what_is_corrected_while_the_server_runs(condition: str) -> None:
+    """A full disk is purged, and a stream whose folder is gone is deleted, by the server alone."""
     server = Observed()
-    server.problems["disk"] = "/srv has 1 MiB free"
+    server.problems[condition] = "/srv has 1 MiB free"
     reports = ServiceReports(server, None)
     assert reports.step(0) == ["STATUS=starting"]
     server.start()
     assert reports.step(1) == ["READY=1", "STATUS=not ready: /srv has 1 MiB free"]
-    server.problems["disk"] = ""
+    server.problems[condition] = ""
     assert reports.step(2) == ["STATUS=ready"]
 
 

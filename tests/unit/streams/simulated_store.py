@@ -15,7 +15,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from aeron_spark.aeron.recording import Recording
+from aeron_spark.aeron.recording import ArchiveAddress, Recording
+from aeron_spark.errors import AeronSparkError
 from aeron_spark.streams.model import StreamSettings
 from aeron_spark.streams.observer import StreamObserver
 from aeron_spark.streams.retention import Layout
@@ -73,8 +74,8 @@ class DeadlyArchive(MemoryArchive):
 class Clock:
     """The time of the test: in seconds for leases, in nanoseconds for commits."""
 
-    def __init__(self) -> None:
-        self.now = 1_000.0
+    def __init__(self, now: float = 1_000.0) -> None:
+        self.now = now
         self.wall_ahead_s = 0.0
 
     def __call__(self) -> float:
@@ -96,10 +97,17 @@ class Committed:
 
 
 class Pending(StreamObserver):
-    """Remembers the deleted streams whose files are not deleted."""
+    """Remembers the deleted streams whose files are not deleted, and the damaged and read-only streams."""
 
     def __init__(self) -> None:
         self.reports: list[tuple[str, str]] = []
+        self.damaged: list[tuple[str, str]] = []
+
+    def not_opened(self, stream: str, error: AeronSparkError) -> None:
+        self.damaged.append((stream, error.what))
+
+    def read_only(self, stream: str, error: AeronSparkError) -> None:
+        self.damaged.append((stream, error.what))
 
     def delete_pending(self, stream: str, why: str) -> None:
         self.reports.append((stream, why))
@@ -115,6 +123,7 @@ class Site:
     clock: Clock = field(default_factory=Clock)
     archive: DeadlyArchive = field(default_factory=DeadlyArchive)
     observer: Pending = field(default_factory=Pending)
+    address: ArchiveAddress = ADDRESS
 
     def __post_init__(self) -> None:
         self.patched = pytest.MonkeyPatch()
@@ -131,7 +140,7 @@ class Site:
     def open(self) -> None:
         settings = StreamSettings(timeout_s=1.0, writing_timeout_s=1.0, lease_delay_s=LEASE_DELAY_S)
         self.store = StreamStore(
-            self.folder, ADDRESS, settings, clock=self.clock, wall=self.clock.wall_ns, observer=self.observer
+            self.folder, self.address, settings, clock=self.clock, wall=self.clock.wall_ns, observer=self.observer
         )
 
     @property
