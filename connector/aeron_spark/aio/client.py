@@ -61,7 +61,7 @@ def connect(
     def make(deadline: float | None) -> ClientRunner:
         from aeron_spark.client.aeron_dialer import make_runner
 
-        return make_runner(address, store, connection_class, options, deadline)
+        return make_runner(address, store, connection_class, options, deadline, opens=wait)
 
     return Client(make, timeout, wait=wait)
 

@@ -30,65 +30,53 @@ from aeron_spark.transport.addresses import ip_of
 
 
 class AeronDialer:
-    """Opens the transport of a client on this machine's media driver; keeps the node and the Aeron clients until close.
+    """Opens a client's transport on this machine's media driver; keeps the node and the Aeron clients until close."""
 
-    :meth:`start` makes one. The first :meth:`dial` has until ``deadline`` (monotonic seconds).
-    """
+    def __init__(self, address: str, store: PeerStore | None, options: Mapping[str, object]) -> None:
+        """Check the arguments, which are those of :func:`aeron_spark.connect`; open nothing.
 
-    def __init__(
-        self, options: ClientOptions, settings: ClientSettings, store: PeerStore, handle: NodeHandle,
-        deadline: float | None,
-    ) -> None:  # fmt: skip
-        self.settings: Final = settings
-        """The settings of the client."""
-        self.store: Final = store
-        """The key store of the client."""
-        self._options: Final = options
-        self._node = handle
-        self._deadline = deadline
-        self._leases: list[ClientLease] = []
-        self._lock: Final = threading.Lock()  # close() can be called during a later dial()
-        self._is_closed = False
-
-    @classmethod
-    def start(
-        cls, address: str, store: PeerStore | None, options: Mapping[str, object], deadline: float | None
-    ) -> AeronDialer:
-        """Return a dialer. Start a node if no media driver runs and one belongs there.
-
-        Raises OptionError for wrong options, SetupError for key files that cannot be used, DataFormatError for a wrong
-        line in the file of known servers, ConnectError without the shared memory that the options require, and the
-        errors of ``node.ensure``.
+        Raises OptionError for wrong options, SetupError for key files that cannot be used, and DataFormatError for a
+        wrong line in the file of known servers.
         """
-        parsed = ClientOptions.parse(address, options)
-        settings, peers = ClientSettings.of(parsed), store or _peer_store(parsed)
-        wait_s = min(settings.connect_seconds or node.START_TIMEOUT, _seconds_until(deadline))
-        handle = node.ensure(parsed.aeron_dir, timeout=_seconds_until(deadline), wait_s=wait_s)
-        try:
-            if parsed.ipc == "only":
-                _require_shared_memory(handle.aeron_dir)
-            return cls(parsed, settings, peers, handle, deadline)
-        except BaseException:
-            handle.close()
-            raise
+        self._options: Final = ClientOptions.parse(address, options)
+        self.settings: Final = ClientSettings.of(self._options)
+        """The settings of the client."""
+        self.store: Final = store or _peer_store(self._options)
+        """The key store of the client."""
+        self._node: NodeHandle | None = None
+        self._leases: list[ClientLease] = []
+        self._lock: Final = threading.Lock()  # close() can be called during a dial()
+        self._is_closed = False
 
     @property
     def server_name(self) -> ServerName:
         """The name under which key stores know the server: its address, also if shared memory leads to it."""
         address = self._options.server_address
         if address.media == "ipc":
-            return ipc_server(Path(self._node.aeron_dir))
+            return ipc_server(node.running_aeron_dir(self._options.aeron_dir))
         return network_server(address.host, address.data_port)
 
     def dial(self) -> AeronClientTransport:
-        """Open a transport; start the node if it does not run. Does not wait for another program's media driver.
+        """Open a transport; start the node if none runs and one belongs there.
 
-        Raises ConnectError if none runs where no node belongs, and EndedError after ``close``.
+        Does not wait for another program's media driver, and has no deadline. Raises ConnectError if none runs where no
+        node belongs, or without the shared memory that the options require, EndedError after ``close``, and the errors
+        of ``node.ensure``.
         """
+        return self._dial(node.START_TIMEOUT, 0.0)
+
+    def dial_until(self, deadline: float | None) -> AeronClientTransport:
+        """Open a transport as :meth:`dial` does, by ``deadline`` (monotonic seconds); wait for a media driver, too."""
+        timeout_s = node.START_TIMEOUT if deadline is None else max(0.0, deadline - time.monotonic())
+        return self._dial(timeout_s, min(self.settings.connect_seconds or node.START_TIMEOUT, timeout_s))
+
+    def _dial(self, timeout_s: float, wait_s: float) -> AeronClientTransport:
         # A killed node leaves its directory. Only ``ensure`` finds out whether the node lives, and starts another one.
-        deadline, self._deadline = self._deadline, None  # a later dial replaces a lost driver: without a deadline
-        fresh = node.ensure(self._options.aeron_dir, timeout=_seconds_until(deadline), wait_s=0.0)
+        options = self._options
+        fresh = node.ensure(options.aeron_dir, timeout=timeout_s, wait_s=wait_s)
         try:
+            if options.ipc == "only":
+                _require_shared_memory(fresh.aeron_dir)
             lease = lease_client(fresh.aeron_dir)
         except BaseException:
             fresh.close()
@@ -100,8 +88,9 @@ class AeronDialer:
                 raise EndedError("the client is closed", remedy="Create another client.")
             self._leases.append(lease)
             former, self._node = self._node, fresh
-        former.close()
-        options, channel_settings = self._options, self.settings.link.channel_settings
+        if former is not None:
+            former.close()
+        channel_settings = self.settings.link.channel_settings
         may_be_ipc = options.ipc == "only" or (options.ipc == "auto" and is_own_address(options.server_address.host))
         return AeronClientTransport(
             lease.client,
@@ -120,31 +109,31 @@ class AeronDialer:
         if is_loop_ended:
             for lease in self._leases:
                 lease.close()
-        self._node.close()
+        if self._node is not None:
+            self._node.close()
 
 
 def make_runner(
     address: str, store: PeerStore | None, connection_class: type[Connection], options: Mapping[str, object],
-    deadline: float | None,
+    deadline: float | None, *, opens: bool = True,
 ) -> ClientRunner:  # fmt: skip
     """Make the runner of a client; the arguments are those of :func:`aeron_spark.connect`.
 
-    ``deadline`` (monotonic seconds) is for the start of the media driver.
+    With ``opens``, open its transport by ``deadline`` (monotonic seconds); else its event loop does so, when it
+    connects.
     """
-    dialer = AeronDialer.start(address, store, options, deadline)
+    dialer = AeronDialer(address, store, options)
     try:
-        return ClientRunner(
+        runner = ClientRunner(
             dialer.dial, dialer.server_name, dialer.store, dialer.settings, connection_class,
             on_closed=dialer.close,
         )  # fmt: skip
+        if opens:
+            runner.open(partial(dialer.dial_until, deadline))
     except BaseException:
         dialer.close(is_loop_ended=True)
         raise
-
-
-def _seconds_until(deadline: float | None) -> float:
-    """Return how many seconds the media driver may take to start."""
-    return node.START_TIMEOUT if deadline is None else max(0.0, deadline - time.monotonic())
+    return runner
 
 
 def _shares_memory(options: ClientOptions, aeron_dir: str) -> bool:

@@ -17,7 +17,7 @@ from aeron_spark.connection.bulk_links import BulkLink
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.endpoint import Endpoint
 from aeron_spark.connection.runner import ConnectionRunner
-from aeron_spark.errors import AeronSparkError, OptionError, RefusedError
+from aeron_spark.errors import AeronSparkError, OptionError, RefusedError, WaitTimeout
 from aeron_spark.process_end import ExitHook
 from aeron_spark.protocol.access import PeerStore
 from aeron_spark.protocol.rpc_objects import Proxy
@@ -42,6 +42,8 @@ OnReconnect = TypeVar("OnReconnect", bound=Callable[[Connection, bool], object])
 OnStopped = TypeVar("OnStopped", bound=Callable[[AeronSparkError], object])
 
 CONNECT_GRACE_S: Final = 5.0  # beyond the time of a connect, for the event loop to say how it ended
+BUSY: Final = "Try again; the client's event loop, or the machine, has too much to do."
+STILL_CONNECTING: Final = "Wait longer: the client goes on to try until it is closed."
 CLOSE_POLL_S: Final = 0.002  # between two checks whether a connection has closed
 STREAM_CALL_TIMEOUT_S: Final = 20.0  # of one stream request, including an outage
 STREAM_CHECK_TIMEOUT_S: Final = 5.0  # of the check of a stream's name before a buffered writer starts
@@ -134,10 +136,11 @@ class Client(Endpoint):
     def connect(self, timeout: float | None = None) -> Connection:
         """Connect within ``timeout`` seconds (0: until closed), and return the connection; at once if it is connected.
 
-        A call while another thread connects waits for that thread's attempt, and within that thread's time. The client
-        repeats an attempt after a refusal whose advice is soon (``error.retry``). Raises RefusedError with the server's
-        reason, IdentityError for a wrong key, TamperedError for a packet that fails its authentication, EndedError once
-        the client is closed, and WaitTimeout or ConnectError after ``timeout``.
+        A call while another one connects waits for that attempt. After ``timeout`` it raises the error of the last try,
+        and the attempt goes on. The client repeats an attempt after a refusal whose advice is soon (``error.retry``).
+        Raises RefusedError with the server's reason, IdentityError for a wrong key, TamperedError for a packet that
+        fails its authentication, EndedError once the client is closed, and WaitTimeout or ConnectError after
+        ``timeout``.
         """
         return self._connect(timeout, reconnecting=False)
 
@@ -148,7 +151,7 @@ class Client(Endpoint):
         until it is closed. A wrong key ends the attempts, and so does a refusal whose advice is not soon.
         """
         timeout_s = self._settings.connect_seconds if timeout is None else timeout
-        return self._runner.request_connect(time.monotonic() + timeout_s if timeout_s else None)
+        return self._runner.request_connect(time.monotonic() + timeout_s if timeout_s else None)[0]
 
     def reconnect(self, timeout: float | None = None) -> Connection:
         """Close the link, keep the session, and resume it; ``timeout`` in seconds, as for :meth:`connect`.
@@ -172,12 +175,16 @@ class Client(Endpoint):
     def _connect(self, timeout: float | None, *, reconnecting: bool) -> Connection:
         timeout_s = self._settings.connect_seconds if timeout is None else timeout
         until = time.monotonic() + timeout_s if timeout_s else None
-        return result_within(
-            self._runner.request_connect(until, reconnecting=reconnecting),
-            timeout_s + CONNECT_GRACE_S if timeout_s else None,
-            f"a connection with {self._runner.server}",
-            remedy="Try again; the client's event loop, or the machine, has too much to do.",
-        )
+        connected, is_own = self._runner.request_connect(until, reconnecting=reconnecting)
+        grace_s, remedy = (CONNECT_GRACE_S, BUSY) if is_own else (0.0, STILL_CONNECTING)
+        awaited = f"a connection with {self._runner.server}"
+        try:
+            return result_within(connected, timeout_s + grace_s if timeout_s else None, awaited, remedy=remedy)
+        except WaitTimeout:
+            failure = self._runner.machine.failure
+            if is_own or connected.done() or failure is None:
+                raise
+            raise failure from None
 
     def close(self) -> None:
         """Send the unsent messages and CLOSE, and end. Does nothing if the client is closed or being closed.

@@ -34,10 +34,13 @@ def connect(
 
     ``options`` are those of docs/options.md, written as there or with underscores: ``identity``, the file of the
     client's key or ``env:NAME`` (by default the user's own key, which is made at its first use), ``tag``,
-    ``server_key``. ``wait=False`` returns at once, with a client that tries to connect until it is closed. It is for a
-    program that writes through a buffer (:meth:`Client.writer`) and whose server may be down;
-    ``client.connect(seconds)`` waits later. If the server also listens over this machine's shared memory, the client
-    connects there, unless ``ipc='never'``.
+    ``server_key``. If the server also listens over this machine's shared memory, the client connects there, unless
+    ``ipc='never'``.
+
+    ``wait=False`` returns at once, with a client that tries to connect until it is closed. It is for a program that
+    writes through a buffer (:meth:`Client.writer`) and whose server may be down; ``client.connect(seconds)`` waits
+    later. A thread of the client then starts this machine's media driver. If the machine cannot run one, the client
+    stops with the error (``client.error``, ``on_stopped``).
 
     ``timeout`` is in seconds. It includes the start of this machine's media driver, which has ten minutes without a
     timeout. A slow start continues after the timeout, and the next call waits for it. With 0 the client tries until it
@@ -49,7 +52,7 @@ def connect(
     from aeron_spark.client.aeron_dialer import make_runner
 
     deadline = time.monotonic() + timeout if timeout else None
-    client = Client(make_runner(address, store, connection_class, options, deadline))
+    client = Client(make_runner(address, store, connection_class, options, deadline, opens=wait))
     _open(client, timeout, deadline, wait=wait)
     return client
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final, TypeVar
 
-from aeron_spark.client.handshake_path import HandshakePath, PathPublication, not_opened
+from aeron_spark.client.handshake_path import HandshakePath, not_opened, to_package_error
 from aeron_spark.client.settings import ClientSettings
 from aeron_spark.client.state_listeners import StateListeners
 from aeron_spark.connection.connection import Connection
@@ -42,17 +42,13 @@ from aeron_spark.protocol.transfers import Purpose
 from aeron_spark.protocol.transitions import assert_never
 from aeron_spark.protocol.type_digests import type_digests
 from aeron_spark.transport.api import (
-    SEE_DRIVER,
     ClientTransport,
     DriverLost,
-    ImageUnavailable,
     Inbox,
     LinkIds,
-    MessageArrived,
-    PublicationRejected,
-    SubscriptionFailed,
     TransportEvent,
 )
+from aeron_spark.transport.unopened import UnopenedTransport
 from aeron_spark.waiting import result_within
 
 LOG: Final = logging.getLogger("aeron_spark.endpoint")
@@ -77,8 +73,8 @@ class _OpenLink:
 class ClientRunner:
     """Implements ``EndpointRunner`` for a client. Methods run on the event loop, or after its end, unless noted.
 
-    ``dial`` opens the transport, and opens another one after the loss of the media driver. The key store, and such a
-    later ``dial``, run on threads of the listener pool.
+    ``dial`` opens the transport at the first connect, unless :meth:`open` has opened it, and another one after the loss
+    of the media driver. It and the key store run on threads of the listener pool.
     """
 
     def __init__(
@@ -86,7 +82,7 @@ class ClientRunner:
         settings: ClientSettings | None = None, connection_class: type[Connection] = Connection, *,
         data_port: int = 0, on_closed: Callable[[bool], object] = lambda is_loop_ended: None,
     ) -> None:  # fmt: skip
-        """Open the transport. ``data_port`` is the server's, for a server name without one.
+        """Make the runner; nothing is opened. ``data_port`` is the server's, for a server name without one.
 
         The client calls ``on_closed`` at its end, with whether the event loop has ended: if not, it may still use the
         transport.
@@ -97,7 +93,7 @@ class ClientRunner:
         self.store: Final = store
         self.machine: Final = ClientMachine(server, self.settings.policy(), store.identity(), secrets.token_bytes)
         """Other threads read its properties only."""
-        self.transport = dial()
+        self.transport: ClientTransport = UnopenedTransport()
         """The transport that is open now."""
         self._state_listeners: Final = StateListeners(self.runtime)
         self._dial: Final = dial
@@ -106,13 +102,18 @@ class ClientRunner:
         self._by_session: dict[int, ConnectionRunner] = {}
         self._path: HandshakePath | None = None
         self._link: _OpenLink | None = None
-        self._reopening: Future[ClientTransport] | None = None
+        self._opening: Future[ClientTransport] | None = None
         self._storing: Future[None] | None = None  # of the server's key
         self._report_unused: Callable[[], object] = lambda: None
         self._waiting: Future[Connection] = Future()  # of the threads that connect
         self._waiting.cancel()
         self.on_closed: Final = on_closed
         self.runtime.bind(self)
+
+    def open(self, dial: Callable[[], ClientTransport]) -> None:
+        """Open the transport in this thread, so that the caller gets the errors of ``dial``; before any connect."""
+        self.transport = dial()
+        self._handle_event(e.TransportOpened(), time.monotonic())
 
     # For the client. Thread-safe.
 
@@ -141,8 +142,8 @@ class ClientRunner:
         is_idle = self.machine.state is ClientState.IDLE and not self.machine.is_reconnecting and self._waiting.done()
         return is_idle and ((connection := self.connection) is None or connection.machine.refuses_records)
 
-    def request_connect(self, until: float | None, *, reconnecting: bool = False) -> Future[Connection]:
-        """Have the event loop connect until then; return the future of the connection.
+    def request_connect(self, until: float | None, *, reconnecting: bool = False) -> tuple[Future[Connection], bool]:
+        """Have the event loop connect until then; return the future of the connection, and whether it is this call's.
 
         A call while another one waits returns that call's future. Raises EndedError once the client is closing.
         """
@@ -156,13 +157,14 @@ class ClientRunner:
             if runtime.is_closing:
                 raise EndedError("the client is closed", remedy="Create another client.")
             waiting = self._waiting
-            if waiting.done():
+            is_own = waiting.done()
+            if is_own:
                 waiting = self._waiting = Future()
                 runtime.jobs.append(connect)
             if not runtime.loop.is_running:
                 runtime.loop.start()
         runtime.inbox.wake()
-        return waiting
+        return waiting, is_own
 
     def reconnect_while(self, is_in_use: Callable[[], bool], otherwise: Callable[[], object]) -> None:
         """Connect again after a loss only while ``is_in_use()``; see :func:`connect_for_pool`."""
@@ -197,9 +199,9 @@ class ClientRunner:
 
     def close_transport(self) -> None:
         """Close the transport, and one that is being opened. Call it after the end of the event loop."""
-        reopening, self._reopening = self._reopening, None
-        if reopening is not None:
-            reopening.add_done_callback(_close_opened)
+        opening, self._opening = self._opening, None
+        if opening is not None:
+            opening.add_done_callback(_close_opened)
         self.transport.close()
 
     # The machine.
@@ -257,8 +259,8 @@ class ClientRunner:
                 self.runtime.report(self._by_session[session], error)
             case e.Resolve(outcome):
                 self._resolve(outcome)
-            case e.ReopenTransport():
-                self._reopening = self._in_pool(self._dial, self._reopened)
+            case e.OpenTransport():
+                self._opening = self._in_pool(self._dial, self._opened)
             case e.ReportUnused():
                 self._in_pool(self._report_unused)
             case _:
@@ -269,79 +271,28 @@ class ClientRunner:
 
     def _open_path(self, effect: e.OpenPath) -> ClientEvent | None:
         try:
-            pair = self.transport.open_path()
+            self._path = HandshakePath(effect, self.transport, str(self.server))
         except Exception as error:  # the machine tries again after a pause
-            return e.PathFailed(effect.path, _to_package_error(error))
-        self._path = HandshakePath(effect.path, effect.publication, pair)
+            return e.PathFailed(effect.path, to_package_error(error))
         return None
 
     def _change_path(self, effect: e.OpenPublication | e.ClosePublication | e.ClosePath | e.Transmit) -> None:
         path = self._path
         if path is None or path.number != effect.path:
             return  # the path could not be opened
-        match effect:
-            case e.OpenPublication(_, publication):
-                self._open_publication(path, publication)
-            case e.ClosePublication(_, publication):
-                path.failed.pop(publication, None)
-                closed = path.publications.pop(publication, None)
-                if closed is not None:
-                    closed.pair.publication.close()
-            case e.Transmit(_, publication, packet):
-                if publication in path.publications:
-                    path.publications[publication].unsent.append(packet)
-                    path.publications[publication].send()
-            case e.ClosePath():
-                self._path = None
-                for one in path.publications.values():
-                    one.pair.publication.close()
-                self.inbox.close_subscription(path.token)
-
-    def _open_publication(self, path: HandshakePath, publication: int) -> None:
-        try:
-            pair = self.transport.reopen_path(path.pair)
-        except Exception as error:
-            path.failed[publication] = _to_package_error(error)
+        if isinstance(effect, e.ClosePath):
+            self._path = None
+            path.close()
         else:
-            path.publications[publication] = PathPublication(pair)
-
-    def _path_event(self, path: HandshakePath, event: TransportEvent, now: float) -> None:
-        match event:
-            case MessageArrived():
-                self._handle_event(e.Packet(path.number, event.payload), now)
-            case PublicationRejected():
-                publication = path.number_of(event.session_id)
-                if publication is not None:
-                    self._handle_event(e.PublicationRejected(path.number, publication, event.reason), now)
-            case ImageUnavailable():
-                self._handle_event(e.PathLost(path.number), now)
-            case SubscriptionFailed():
-                self._handle_event(e.PathFailed(path.number, not_opened(f"a path to {self.server}", event.reason)), now)
-            case _:
-                pass
+            path.change(effect)
 
     def _work_path(self, path: HandshakePath, now: float) -> bool:
-        """Send waiting packets, and feed the machine with changes of publications, which no event reports.
-
-        Returns whether a packet waits for room.
-        """
-        for number, one in path.publications.items():
-            if one.pair.publication.failure:
-                path.failed[number] = not_opened(f"a path to {self.server}", one.pair.publication.failure)
-        for number, error in list(path.failed.items()):
-            if self._path is path:
-                self._handle_event(e.PublicationFailed(path.number, number, error), now)
-        if self._path is path and not path.is_ready and path.is_connected:
-            path.is_ready = True
-            self._handle_event(
-                e.PathReady(path.number, path.first_publication, expects_retry=not self.transport.is_ipc), now
-            )
-        is_waiting = False
-        for one in path.publications.values():
-            if one.unsent:
-                one.send()
-                is_waiting = is_waiting or one.is_about_to_send
-        return is_waiting
+        """Feed the machine with changes of publications, and send waiting packets; return whether one has no room."""
+        for change in path.changes():
+            self._handle_event(change, now)
+            if self._path is not path:
+                return False
+        return path.send()
 
     # Connections and links.
 
@@ -366,7 +317,7 @@ class ClientRunner:
         try:
             pair = self.transport.open_link(ids, channel_settings)
         except Exception as error:
-            return e.LinkFailed(effect.link, _to_package_error(error))
+            return e.LinkFailed(effect.link, to_package_error(error))
         max_message = min(channel_settings.max_message, ack.max_message)
         ends = LinkEnds(pair, effect.encryptor, effect.decryptor, self.runtime.settings.times, max_message, now)
         connection = self._by_session[effect.session]
@@ -467,15 +418,15 @@ class ClientRunner:
         except Exception as error:  # of key files, or of the program's key store
             self.runtime.report(connection, error)
 
-    def _reopened(self, answer: Future[ClientTransport]) -> None:
-        self._reopening = None
+    def _opened(self, answer: Future[ClientTransport]) -> None:
+        self._opening = None
         try:
             opened = answer.result()
         except Exception as error:
-            self._handle_event(e.ReopenFailed(_to_package_error(error)), time.monotonic())
+            self._handle_event(e.OpenFailed(to_package_error(error)), time.monotonic())
             return
         lost, self.transport = self.transport, opened
-        self._handle_event(e.TransportReopened(), time.monotonic())
+        self._handle_event(e.TransportOpened(), time.monotonic())
         lost.close()
 
     # EndpointRunner.
@@ -505,7 +456,9 @@ class ClientRunner:
         if isinstance(event, DriverLost):
             self._handle_event(e.DriverLost(event.error), now)
         elif path is not None and getattr(event, "token", None) == path.token:
-            self._path_event(path, event, now)
+            found = path.event_of(event)
+            if found is not None:
+                self._handle_event(found, now)
 
     def work(self, now: float) -> bool:
         """Send waiting packets, and feed the machine with changes of publications and with its deadline."""
@@ -587,10 +540,6 @@ class ClientRunner:
 
     def _number_of(self, link: LinkEnds) -> int | None:
         return self._link.number if self._link is not None and self._link.ends is link else None
-
-
-def _to_package_error(error: Exception) -> AeronSparkError:
-    return error if isinstance(error, AeronSparkError) else TransportError(str(error), remedy=SEE_DRIVER)
 
 
 def _close_opened(opened: Future[ClientTransport]) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from aeron_spark.node.handle import NodeHandle
 from aeron_spark.node.paths import NodePaths, config_home, data_home
 from aeron_spark.node.settings import SETTING_NAMES, NodeSettings
-from aeron_spark.node.starting import START_TIMEOUT, aeron_dir_argument, ensure, local_node_paths
+from aeron_spark.node.starting import START_TIMEOUT, aeron_dir_argument, ensure, local_node_paths, running_aeron_dir
 from aeron_spark.node.status import NodeStatus, status
 from aeron_spark.node.stopping import STOP_TIMEOUT, stop
 
@@ -30,6 +30,7 @@ __all__ = [
     "data_home",
     "ensure",
     "local_node_paths",
+    "running_aeron_dir",
     "start",
     "status",
     "stop",

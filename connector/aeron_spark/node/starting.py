@@ -50,6 +50,13 @@ def local_node_paths(
     return node_paths(os.environ if environ is None else environ, _user(), aeron_dir, archive_dir)
 
 
+def running_aeron_dir(aeron_dir: str | os.PathLike[str] | None) -> Path:
+    """Return the directory of the media driver for ``aeron_dir``: a running node's own, which may be on the disk."""
+    node = local_node_paths(aeron_dir)
+    running = state_files.read_record(node.record) if is_locked(node.alive_lock) else None
+    return node.aeron_dir if running is None else Path(running.aeron_dir)
+
+
 def aeron_dir_argument(aeron_dir: str | os.PathLike[str], environ: Mapping[str, str] | None = None) -> str:
     """Return the arguments that a printed command line needs to reach the node of ``aeron_dir``.
 

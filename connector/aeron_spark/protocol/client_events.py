@@ -158,12 +158,12 @@ class Drained:
 
 
 @dataclass(frozen=True, slots=True)
-class TransportReopened:
-    """The runner has opened the transport on a new media driver."""
+class TransportOpened:
+    """The runner has opened the transport on a media driver."""
 
 
 @dataclass(frozen=True, slots=True)
-class ReopenFailed:
+class OpenFailed:
     """The runner could not open the transport."""
 
     error: AeronSparkError
@@ -262,7 +262,7 @@ class DriverLost:
 ClientEvent = (
     Connect | Close | Stop | ShutDown | StepDue | ConnectDue
     | KeyKnown | LookUpFailed | ConnectionMade | ConnectionFailed | Attached | SessionFailed | Drained
-    | TransportReopened | ReopenFailed
+    | TransportOpened | OpenFailed
     | PathReady | PathFailed | PathLost | PublicationFailed | PublicationRejected | Packet
     | LinkVerified | LinkFailed | PeerClosed | DriverLost
 )  # fmt: skip
@@ -433,8 +433,8 @@ class Resolve:
 
 
 @dataclass(frozen=True, slots=True)
-class ReopenTransport:
-    """Open the transport on a new media driver. Result: TransportReopened or ReopenFailed, at any later time."""
+class OpenTransport:
+    """Open the transport; after a loss, on a new media driver. Result: TransportOpened or OpenFailed, later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -445,6 +445,6 @@ class ReportUnused:
 ClientEffect = (
     LookUpKey | RememberKey | OpenPath | OpenPublication | ClosePublication | ClosePath | Transmit
     | MakeConnection | ForgetConnection | OpenLink | CloseLink | Attach | Detach | RefuseSending | EndConnection
-    | Notify | NotifyReconnect | NotifyStopped | Report | Resolve | ReopenTransport | ReportUnused
+    | Notify | NotifyReconnect | NotifyStopped | Report | Resolve | OpenTransport | ReportUnused
 )  # fmt: skip
 Effects = tuple[ClientEffect, ...]

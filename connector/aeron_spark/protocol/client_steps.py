@@ -71,9 +71,9 @@ class ClientSteps:
         self._closing = (False, 0.0)  # whether the session is kept, and the deadline for unsent messages
         self._schedule: Final = RetrySchedule(policy)
         self._is_looking_up = False  # a LookUpKey has no result yet
-        self._has_driver = True
-        self._is_reopening = False  # a ReopenTransport has no result yet
-        self._reopen_at = 0.0
+        self._has_driver = False  # the first connect opens the transport
+        self._is_opening = False  # an OpenTransport has no result yet
+        self._open_at = 0.0
 
     @property
     def server_key(self) -> bytes:
@@ -98,7 +98,7 @@ class ClientSteps:
             case S.PAUSED:
                 return self._schedule.next_attempt
             case S.WITHOUT_DRIVER:
-                return None if self._is_reopening else self._reopen_at
+                return None if self._is_opening else self._open_at
             case S.CLOSING:
                 return self._closing[1]
             case _:
@@ -190,8 +190,8 @@ class ClientSteps:
     def on_pause_over(self, _event: e.StepDue, now: float) -> _Step:
         return self._start_attempt(now) if self._is_wanted else self._end_unused()
 
-    def on_reopen_due(self, _event: e.StepDue, now: float) -> _Step:
-        return (S.WITHOUT_DRIVER, self._reopen(now)) if self._is_wanted else self._end_unused()
+    def on_open_due(self, _event: e.StepDue, now: float) -> _Step:
+        return (S.WITHOUT_DRIVER, self._open_transport(now)) if self._is_wanted else self._end_unused()
 
     # The key store and the handshake
 
@@ -412,7 +412,7 @@ class ClientSteps:
         self._lose_driver(event, now)
         if not self._is_wanted:
             return self._end_unused()
-        return S.WITHOUT_DRIVER, self._close_attempt() + self._reopen(now)
+        return S.WITHOUT_DRIVER, self._close_attempt() + self._open_transport(now)
 
     def on_driver_lost_while_idle(self, event: e.DriverLost, now: float) -> _Step:
         self._lose_driver(event, now)
@@ -421,32 +421,34 @@ class ClientSteps:
     def on_driver_lost_while_connected(self, event: e.DriverLost, now: float) -> _Step:
         self._lose_driver(event, now)
         state, effects = self._interrupted(event.error, now, S.WITHOUT_DRIVER, silent=False)
-        return state, effects + (self._reopen(now) if state is S.WITHOUT_DRIVER else ())
+        return state, effects + (self._open_transport(now) if state is S.WITHOUT_DRIVER else ())
 
     def on_driver_lost_while_closing(self, event: e.DriverLost, now: float) -> _Step:
         self._lose_driver(event, now)
         return self._end_closing(now)
 
     def _lose_driver(self, event: e.DriverLost, now: float) -> None:
-        self._has_driver, self._reopen_at, self.failure = False, now, event.error
+        self._has_driver, self._open_at, self.failure = False, now, event.error
 
-    def on_transport_reopened(self, _event: e.TransportReopened, now: float) -> _Step:
-        self._has_driver, self._is_reopening = True, False
+    def on_transport_opened(self, _event: e.TransportOpened, now: float) -> _Step:
+        self._has_driver, self._is_opening = True, False
         if self.state is not S.WITHOUT_DRIVER:
             return self.state, ()
         return self._start_attempt(now) if self._is_wanted else self._end_unused()
 
-    def on_reopen_failed(self, event: e.ReopenFailed, now: float) -> _Step:
-        self._is_reopening, self.failure = False, event.error
+    def on_open_failed(self, event: e.OpenFailed, now: float) -> _Step:
+        self._is_opening, self.failure = False, event.error
         if self.state is not S.WITHOUT_DRIVER:
             return self.state, ()
-        return self._retry_or_stop(event.error, now, S.WITHOUT_DRIVER, next_at=self._reopen_at)
+        # A program that waits for the connection learns at once of an error that only its user can correct.
+        is_final = self.is_connect_pending and not event.error.retriable
+        return self._retry_or_stop(event.error, now, S.WITHOUT_DRIVER, final=is_final, next_at=self._open_at)
 
-    def _reopen(self, now: float) -> Effects:
-        if self._is_reopening or now < self._reopen_at:
+    def _open_transport(self, now: float) -> Effects:
+        if self._is_opening or now < self._open_at:
             return ()
-        self._is_reopening, self._reopen_at = True, now + self._policy.reopen_seconds
-        return (e.ReopenTransport(),)
+        self._is_opening, self._open_at = True, now + self._policy.reopen_seconds
+        return (e.OpenTransport(),)
 
     # Parts of the steps
 
@@ -480,7 +482,7 @@ class ClientSteps:
 
     def _start_attempt(self, now: float) -> _Step:
         if not self._has_driver:
-            return S.WITHOUT_DRIVER, self._reopen(now)
+            return S.WITHOUT_DRIVER, self._open_transport(now)
         self._schedule.note_start(now)
         if self._is_looking_up:
             return S.LOOKING_UP, ()  # the look-up of an earlier attempt is still under way
@@ -591,6 +593,6 @@ class ClientSteps:
 _TIMEOUTS: Final = {
     S.LOOKING_UP: "the look-up in the key store has not ended",
     S.PAUSED: "the next attempt was not due yet",
-    S.WITHOUT_DRIVER: "no media driver is running",
+    S.WITHOUT_DRIVER: "no media driver is running yet",
     S.CLOSING: "the previous connection was not closed yet",
 }

@@ -128,12 +128,14 @@ class World:
         """Return a client that is not connected."""
         on = driver or (self.serving if address.media == "ipc" else self.dialling)
         make = AeronClientTransport if tap is None else tap.client_transport
+        dial = dial or (lambda: make(on, address, ports=ports))
         runner = ClientRunner(
-            dial or (lambda: make(on, address, ports=ports)),
+            dial,
             ServerName(address.host, address.data_port),
             store or MemoryPeerStore(),
             replace(ClientSettings(), **changes),
         )
+        runner.open(dial)
         client = Client(runner)
         # without closed ones, each of which keeps a megabyte
         self._opened = [*(one for one in self._opened if not one.closed), client]

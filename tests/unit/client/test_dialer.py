@@ -12,7 +12,6 @@ import pytest
 import aeron_spark
 from aeron_spark.client import aeron_dialer
 from aeron_spark.client.aeron_dialer import AeronDialer, is_own_address
-from aeron_spark.client.settings import ClientSettings
 from aeron_spark.errors import DataFormatError, EndedError
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.options import ClientOptions
@@ -33,15 +32,19 @@ class Opened:
 
 def test_a_dial_during_close_releases_what_it_has_opened(monkeypatch: pytest.MonkeyPatch) -> None:
     first, fresh, lease = Opened(), Opened(), Opened()
-    options = ClientOptions.parse("127.0.0.1:20121", {})
-    handle: Any = first
-    dialer = AeronDialer(options, ClientSettings(), MemoryPeerStore(), handle, None)
+    dialer = AeronDialer("127.0.0.1:20121", MemoryPeerStore(), {"ipc": "never"})
+    opened: Any = (first, fresh)
+    handles = iter(opened)
+
+    monkeypatch.setattr(aeron_dialer, "AeronClientTransport", lambda *_, **__: None)
+    monkeypatch.setattr(aeron_dialer, "lease_client", lambda aeron_dir: Opened())
+    monkeypatch.setattr(aeron_dialer.node, "ensure", lambda *_, **__: next(handles))
+    dialer.dial()
 
     def lease_while_another_thread_closes(aeron_dir: str) -> Opened:
         dialer.close(is_loop_ended=True)
         return lease
 
-    monkeypatch.setattr(aeron_dialer.node, "ensure", lambda *arguments, **options: fresh)
     monkeypatch.setattr(aeron_dialer, "lease_client", lease_while_another_thread_closes)
     with pytest.raises(EndedError, match="the client is closed"):
         dialer.dial()

@@ -127,11 +127,12 @@ class World:
         self, settings: ClientSettings | None = None, *, store: PeerStore | None = None,
         address: ServerAddress = ADDRESS, source: str = "192.0.2.7:4000",
         connection_class: type[Connection] = Connection, dial: Callable[[], MemoryClientTransport] | None = None,
-        on_closed: Callable[[bool], object] = lambda _: None,
+        on_closed: Callable[[bool], object] = lambda _: None, opens: bool = True,
     ) -> ClientRunner:  # fmt: skip
         """Return the runner of a client that is not connected. The test closes that client."""
+        dial = dial or (lambda: MemoryClientTransport(self.network, address, source=source))
         runner = ClientRunner(
-            dial or (lambda: MemoryClientTransport(self.network, address, source=source)),
+            dial,
             ServerName("ipc:/dev/shm/aeron", 0)
             if address.media == "ipc"
             else ServerName(address.host, address.data_port),
@@ -140,6 +141,8 @@ class World:
             connection_class,
             on_closed=on_closed,
         )
+        if opens:
+            runner.open(dial)
         self.runtimes.append(runner.runtime)
         return runner
 

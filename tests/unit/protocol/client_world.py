@@ -153,13 +153,15 @@ class Server:
 class ClientWorld:
     """Executes effects as a runner does, and fails if they contradict each other."""
 
-    def __init__(self, policy: ClientPolicy = POLICY) -> None:
+    def __init__(self, policy: ClientPolicy = POLICY, *, has_driver: bool = True) -> None:
         self.policy = policy
         self.now = NOW
         self.machine = ClientMachine(SERVER, policy, CLIENT_KEYS, random.Random(1).randbytes)
         self.is_in_use = True
         self.unused = 0  # reports that the client stopped without use
         self.machine.reconnect_while(lambda: self.is_in_use)
+        if has_driver:
+            self.machine.handle(e.TransportOpened(), self.now)
         self.server = Server()
         self.over_ipc = False
         self.path: Path | None = None
@@ -169,7 +171,7 @@ class ClientWorld:
         self.to_server: list[tuple[int, bytes]] = []  # publication and packet
         self.to_client: list[ClientEvent] = []
         self.lookups = self.reopenings = 0  # that have no result yet
-        self.has_driver = True
+        self.has_driver = has_driver
         self.pending_connects = 0  # connects that have no outcome yet
         self.outcomes: list[int | AeronSparkError] = []
         self.trusted: list[bytes] = []
@@ -273,7 +275,7 @@ class ClientWorld:
             case e.ReportUnused():
                 assert not self.is_in_use
                 self.unused += 1
-            case e.ReopenTransport():
+            case e.OpenTransport():
                 assert self.is_in_use or self.pending_connects, "a client without use opened a transport"
                 self.reopenings += 1
                 assert self.reopenings == 1, "the transport is opened twice"
@@ -479,11 +481,11 @@ class ClientWorld:
     def driver_back(self) -> None:
         self.reopenings -= 1
         self.has_driver = True
-        self.feed(e.TransportReopened())
+        self.feed(e.TransportOpened())
 
-    def driver_failed(self) -> None:
+    def driver_failed(self, error: AeronSparkError | None = None) -> None:
         self.reopenings -= 1
-        self.feed(e.ReopenFailed(ConnectError("no driver")))
+        self.feed(e.OpenFailed(error or ConnectError("no driver")))
 
     def advance(self) -> None:
         """Do the next step of a network, server and key store without faults."""

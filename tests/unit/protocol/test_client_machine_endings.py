@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from aeron_spark.errors import ConnectError, EndedError
+from aeron_spark.errors import ConnectError, EndedError, SetupError
 from aeron_spark.protocol import client_events as e
 from aeron_spark.protocol.client_events import ClientState
 from tests.unit.protocol.client_world import POLICY, ClientWorld, end_link, in_state, lost_session
@@ -142,6 +142,41 @@ def test_the_transport_is_opened_again_after_the_driver_was_lost(state: ClientSt
     assert world.reopenings == 1
     world.driver_back()
     assert world.machine.state is S.LOOKING_UP
+    world.advance_to(S.CONNECTED)
+
+
+def test_the_first_connect_opens_the_transport() -> None:
+    world = ClientWorld(has_driver=False)
+    assert world.reopenings == 0
+    world.connect(10.0)
+    assert (world.machine.state, world.reopenings) == (S.WITHOUT_DRIVER, 1)
+    world.driver_failed()
+    assert world.machine.is_connect_pending
+    world.wait(POLICY.reopen_seconds)
+    world.driver_back()
+    world.advance_to(S.CONNECTED)
+
+
+@pytest.mark.parametrize("seconds", [10.0, None])
+def test_an_error_that_only_the_user_can_correct_ends_the_connect(seconds: float | None) -> None:
+    world = ClientWorld(has_driver=False)
+    world.connect(seconds)
+    world.driver_failed(SetupError("no Java was found"))
+    assert world.machine.state is S.IDLE
+    assert isinstance(world.outcomes[-1], SetupError)
+    world.connect(seconds)
+    world.wait(POLICY.reopen_seconds)
+    world.driver_back()
+    world.advance_to(S.CONNECTED)
+
+
+def test_such_an_error_does_not_end_a_session_that_reconnects_by_itself() -> None:
+    world = in_state(S.CONNECTED)
+    world.lose_driver()
+    world.driver_failed(SetupError("no space is left"))
+    assert world.machine.state is S.WITHOUT_DRIVER
+    world.wait(POLICY.reopen_seconds)
+    world.driver_back()
     world.advance_to(S.CONNECTED)
 
 
