@@ -113,12 +113,9 @@ def _space(node_paths: NodePaths) -> Iterator[Finding]:
     except AeronSparkError as error:
         yield _broken("shared memory", error)
     try:
-        space.check_archive_space(node_paths.archive_dir, settings)
-        yield Finding(
-            "disk",
-            "ok",
-            f"{format_size(space.space_of(node_paths.archive_dir).free)} free for {node_paths.archive_dir}",
-        )
+        warning = space.check_archive_space(node_paths.archive_dir, settings)
+        free = format_size(space.space_of(node_paths.archive_dir).free)
+        yield Finding("disk", "warning" if warning else "ok", warning or f"{free} free for {node_paths.archive_dir}")
     except AeronSparkError as error:
         yield _broken("disk", error)
 

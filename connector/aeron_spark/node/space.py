@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from aeron_spark.aeron.archive_catalog import FILE_NAME as CATALOG
 from aeron_spark.errors import SetupError
 from aeron_spark.node.settings import MIB, NodeSettings
 
@@ -58,14 +59,24 @@ def describe_shortage(path: Path, required_bytes: int, removable_bytes: int = 0)
     return f"{path} has {free / MIB:.0f} MiB free, and {required_bytes / MIB:.0f} MiB are needed"
 
 
-def check_archive_space(archive_dir: Path, settings: NodeSettings) -> None:
-    """Raise SetupError if the archive's disk has too little space."""
-    if shortage := describe_shortage(archive_dir, required_archive_bytes(settings)):
+def check_archive_space(archive_dir: Path, settings: NodeSettings) -> str:
+    """Return a warning, or "", about the space of the archive's disk. Raises SetupError for a new archive.
+
+    An archive with recordings starts with less: its recordings can be read, purged and deleted, which frees space.
+    """
+    shortage = describe_shortage(archive_dir, required_archive_bytes(settings))
+    if shortage and (archive_dir / CATALOG).exists():
+        return (
+            f"the archive's directory {shortage}: recordings can be read, purged and deleted, and the archive may "
+            "refuse new ones. Free some space on this disk."
+        )
+    if shortage:
         raise SetupError(
             f"the archive's directory {shortage}",
             remedy="Free some space, name another directory (AERON_SPARK_ARCHIVE_DIR), or choose a smaller "
             "segment_length.",
         )
+    return ""
 
 
 def _file_bytes(folder: Path) -> int:

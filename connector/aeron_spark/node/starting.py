@@ -243,15 +243,16 @@ def _prepare(node: NodePaths, settings: NodeSettings) -> tuple[NodePaths, str]:
     paths.require_own(node.aeron_dir)
     if old_record is not None:  # free the space of a killed node before the check of free space
         paths.remove_dead_driver(Path(old_record["aeron_dir"]), dead_pid)
+    archive_warning = ""
     if settings.archive:
         paths.require_own(node.archive_dir)
-        space.check_archive_space(node.archive_dir, settings)
+        archive_warning = space.check_archive_space(node.archive_dir, settings)
     paths.remove_dead_driver(node.aeron_dir, dead_pid)
     aeron_dir, warning = space.choose_aeron_dir(node.aeron_dir, node.disk_aeron_dir, node.chosen, settings)
     paths.require_writable(aeron_dir)
     node.failure.unlink(missing_ok=True)
     node.progress.unlink(missing_ok=True)
-    return replace(node, aeron_dir=aeron_dir), warning
+    return replace(node, aeron_dir=aeron_dir), " ".join(text for text in (archive_warning, warning) if text)
 
 
 def _spawn(node: NodePaths, settings: NodeSettings, warning: str) -> subprocess.Popen[bytes]:

@@ -15,7 +15,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from aeron_spark.aeron.archive import MAX_RECORDINGS, Archive, archive_of
+from aeron_spark.aeron.archive import MAX_RECORDINGS, STORAGE_SPACE, Archive, archive_of
 from aeron_spark.aeron.checksum import crc32
 from aeron_spark.aeron.counters import recent_archive_error
 from aeron_spark.aeron.exceptions import archive_error_code, java_errors
@@ -41,6 +41,10 @@ POLL_INTERVAL_S: Final = 0.2  # between two checks of a waiting thread whether t
 
 class NoRoomToRecord(TransportError):
     """The archive has no free recording slot: it records its maximum number of publications."""
+
+
+class NoSpaceToRecord(TransportError):
+    """The archive begins and continues no recording, because its disk has too few free bytes."""
 
 
 def create_recording(address: ArchiveAddress, alias: str, stream_id: int, term_length: int, mtu: int) -> Shape:
@@ -435,7 +439,14 @@ def _open_recorded(
     try:
         archive.record_session(recorded, stream_id, recording_id)
     except TransportError as error:
-        if archive_error_code(error.__cause__) == MAX_RECORDINGS:
+        code = archive_error_code(error.__cause__)
+        if code == STORAGE_SPACE:
+            raise NoSpaceToRecord(
+                f"the disk of the archive's folder {archive.address.archive_dir} has too few free bytes to record: "
+                f"{error.what}",
+                remedy="Free some space on this disk, or purge or delete a stream; then try again.",
+            ) from error
+        if code == MAX_RECORDINGS:
             raise NoRoomToRecord(
                 error.what, remedy="Raise the setting 'max_recordings' of the node, then try again."
             ) from error

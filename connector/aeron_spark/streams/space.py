@@ -27,7 +27,7 @@ from aeron_spark.streams.journal import JournaledLedger
 from aeron_spark.streams.journal_records import Recorded
 from aeron_spark.streams.model import HeldBytes, PurgedPartition, Shape
 from aeron_spark.streams.observer import StreamObserver
-from aeron_spark.streams.partition import NoRoomToRecord
+from aeron_spark.streams.partition import NoRoomToRecord, NoSpaceToRecord
 from aeron_spark.streams.reader_leases import ReaderLease, ReaderLeases
 from aeron_spark.streams.recordings import Recordings
 from aeron_spark.streams.retention import AgeClock, Limits, allowed_start
@@ -238,7 +238,7 @@ class StreamSpace:
         """Let partitions without rows continue in new recordings, at most ``MAX_MOVES`` of them; see the module."""
         partitions = self._recordings.partitions
         free = [index for index in indexes if not partitions[index].is_published_ahead]
-        with suppress(NoRoomToRecord):  # a later call does it
+        with suppress(NoRoomToRecord, NoSpaceToRecord):  # a later call does it
             for index in free[:MAX_MOVES]:
                 self._move_to_new_recording(index)
 

@@ -70,7 +70,21 @@ def test_an_archive_needs_space_for_two_segments(free: dict[str, int]) -> None:
     free["/a"] -= 1
     with pytest.raises(SetupError, match=r"archive's directory /a has 25\d MiB free, and 257 MiB are needed"):
         space.check_archive_space(Path("/a"), NodeSettings())
-    space.check_archive_space(Path("/a"), NodeSettings(archive=False))
+    assert space.check_archive_space(Path("/a"), NodeSettings(archive=False)) == ""
+
+
+def test_an_archive_with_recordings_starts_with_less_and_a_warning(free: dict[str, int], tmp_path: Path) -> None:
+    """Regression: with less than 33 MiB free, a killed node was not started again, so that nothing could be purged."""
+    (tmp_path / "archive.catalog").write_bytes(b"")
+    settings = NodeSettings(segment_length=MIB)
+    free[str(tmp_path)] = 33 * MIB
+    assert space.check_archive_space(tmp_path, settings) == ""
+    free[str(tmp_path)] = 8 * MIB
+    warning = space.check_archive_space(tmp_path, settings)
+    assert warning.startswith(
+        f"the archive's directory {tmp_path} has 8 MiB free, and 33 MiB are needed: recordings can"
+    )
+    assert warning.endswith("Free some space on this disk.")
 
 
 def test_the_space_of_a_missing_directory_is_that_of_its_parent(tmp_path: Path) -> None:
