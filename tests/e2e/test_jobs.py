@@ -5,11 +5,13 @@ The same jobs use the direct route and a server, with different options.
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -64,10 +66,15 @@ def late_python(folder: Path) -> Path:
 
 def submit(folder: Path, job: str, *arguments: str, python: str | Path = sys.executable) -> str:
     """Run a job to its end, with only spark-submit's entries on its path; return Spark's log."""
+    return submit_program(folder, ROOT / "spark_jobs" / job, "--available-now", *arguments, python=python)
+
+
+def submit_program(folder: Path, *program: str | Path, python: str | Path = sys.executable) -> str:
+    """Run a program and its arguments with spark-submit to its end; return Spark's log."""
     command: list[str | Path] = [
         Path(sys.executable).with_name("spark-submit"), "--master", "local[2]",
         *(f"--conf={name}={value}" for name, value in spark_conf(folder).items() if name not in SETTINGS),
-        ROOT / "spark_jobs" / job, "--available-now", *arguments,
+        *program,
     ]  # fmt: skip
     environ = os.environ | {"PYSPARK_PYTHON": str(python), "PYSPARK_DRIVER_PYTHON": str(python)}
     done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=TIMEOUT_S)
@@ -104,21 +111,14 @@ def published(aeron_dir: Path) -> None:
     appender.finish()
 
 
-def into_delta(aeron_dir: Path, folder: Path, python: str | Path = sys.executable) -> str:
-    """Run the first job, in several batches, into ``folder``; return Spark's log."""
+def into_delta_arguments(aeron_dir: Path, folder: Path) -> list[str]:
+    """Return the arguments with which the first job copies the flights into ``folder``, in several batches."""
     source = direct_arguments(aeron_dir, streamId="1001", startingOffsets="earliest", maxBytesPerTrigger="100k")
-    into = [f"--table={folder / 'flights'}", f"--checkpoint={folder / 'checkpoint'}"]
-    log = submit(folder, "aeron_to_delta.py", *into, *source, python=python)
+    return [f"--table={folder / 'flights'}", f"--checkpoint={folder / 'checkpoint'}", *source]
+
+
+def check_batches(folder: Path) -> None:
     assert len(os.listdir(folder / "checkpoint" / "commits")) > 1, "the limit makes several batches of it"
-    return log
-
-
-@pytest.fixture(scope="module")
-def table(aeron_dir: Path, published: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Delta table that the first job has made; the tests share it, because a start of Spark is expensive."""
-    folder = tmp_path_factory.mktemp("into")
-    into_delta(aeron_dir, folder)
-    return folder / "flights"
 
 
 @pytest.fixture(scope="module")
@@ -130,28 +130,47 @@ def server(aeron_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         running.close()
 
 
+@dataclass(frozen=True)
+class Results:
+    """The Delta table that the first job has made, and the stream that the second job has made from it."""
+
+    table: Path
+    stream: str
+
+
 @pytest.fixture(scope="module")
-def written(server: ServerProgram, table: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The name of the server's stream that the second job has made from the table."""
-    folder = tmp_path_factory.mktemp("out")
+def results(
+    aeron_dir: Path, published: None, server: ServerProgram, tmp_path_factory: pytest.TempPathFactory
+) -> Results:
+    """Both jobs, in one process, because a start of Spark is expensive; the tests share what they made."""
+    folder = tmp_path_factory.mktemp("jobs")
     server.create("flights", 2)
+    table = folder / "flights"
     options = option_arguments(server.options("flights"))
-    submit(folder, "delta_to_aeron.py", f"--table={table}", f"--checkpoint={folder / 'out'}", *options)
-    return "flights"
+    jobs = [
+        ["aeron_to_delta.py", *into_delta_arguments(aeron_dir, folder)],
+        ["delta_to_aeron.py", f"--table={table}", f"--checkpoint={folder / 'out'}", *options],
+    ]
+    commands = [[str(ROOT / "spark_jobs" / job), "--available-now", *arguments] for job, *arguments in jobs]
+    submit_program(folder, Path(__file__).with_name("submitted_jobs.py"), json.dumps(commands))
+    check_batches(folder)
+    return Results(table, "flights")
 
 
-def test_the_first_job_writes_the_published_flights_into_delta(table: Path) -> None:
-    comparison = compare(load(ROWS), read_table(table).cast(SCHEMA))
+def test_the_first_job_writes_the_published_flights_into_delta(results: Results) -> None:
+    comparison = compare(load(ROWS), read_table(results.table).cast(SCHEMA))
     assert comparison.equal, comparison.sentence
 
 
-def test_the_second_job_writes_flights_through_a_server(server: ServerProgram, written: str, aeron_dir: Path) -> None:
-    options = server.options(written)
+def test_the_second_job_writes_flights_through_a_server(
+    server: ServerProgram, results: Results, aeron_dir: Path
+) -> None:
+    options = server.options(results.stream)
     with aeron_spark.connect(
         options["server"], identity=options["identity"], server_key=options["serverKey"], aeron_dir=str(aeron_dir),
         ipc="never", store=MemoryPeerStore(), timeout=60.0,
     ) as client:  # fmt: skip
-        found = pa.Table.from_batches(list(client.reader(written)))
+        found = pa.Table.from_batches(list(client.reader(results.stream)))
     comparison = compare(load(ROWS), found.cast(SCHEMA))
     assert comparison.equal, comparison.sentence
 
@@ -160,24 +179,27 @@ def test_the_second_job_writes_flights_through_a_server(server: ServerProgram, w
 def test_a_job_whose_python_starts_too_late_starts_its_query_again(
     aeron_dir: Path, published: None, tmp_path: Path
 ) -> None:
-    assert START_FAILURE in into_delta(aeron_dir, tmp_path, late_python(tmp_path)), "Spark waited for the late Python"
+    arguments = into_delta_arguments(aeron_dir, tmp_path)
+    log = submit(tmp_path, "aeron_to_delta.py", *arguments, python=late_python(tmp_path))
+    assert START_FAILURE in log, "Spark waited for the late Python"
+    check_batches(tmp_path)
     comparison = compare(load(ROWS), read_table(tmp_path / "flights").cast(SCHEMA))
     assert comparison.equal, comparison.sentence
 
 
 @pytest.mark.full("a separate Spark; the first job is in make test, and so is direct writing")
-def test_the_second_job_writes_flights_on_the_direct_route(aeron_dir: Path, table: Path, tmp_path: Path) -> None:
+def test_the_second_job_writes_flights_on_the_direct_route(aeron_dir: Path, results: Results, tmp_path: Path) -> None:
     flights = load(ROWS)
     sink = direct_arguments(aeron_dir, streamId="1002", record="auto")
-    submit(tmp_path, "delta_to_aeron.py", f"--table={table}", f"--checkpoint={tmp_path / 'out'}", *sink)
+    submit(tmp_path, "delta_to_aeron.py", f"--table={results.table}", f"--checkpoint={tmp_path / 'out'}", *sink)
     comparison = compare(flights, recorded(aeron_dir, "1002", tmp_path / "recorded.arrow").cast(SCHEMA))
     assert comparison.equal, comparison.sentence
 
 
 @pytest.mark.full("a separate Spark; the first job is in make test, and so is reading through a server")
-def test_the_first_job_reads_flights_through_a_server(server: ServerProgram, written: str, tmp_path: Path) -> None:
+def test_the_first_job_reads_flights_through_a_server(server: ServerProgram, results: Results, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
-    source = option_arguments({**server.options(written), "startingOffsets": "earliest"})
+    source = option_arguments({**server.options(results.stream), "startingOffsets": "earliest"})
     submit(tmp_path, "aeron_to_delta.py", f"--table={copy}", f"--checkpoint={tmp_path / 'into'}", *source)
     comparison = compare(load(ROWS), read_table(copy).cast(SCHEMA))
     assert comparison.equal, comparison.sentence

@@ -59,12 +59,6 @@ def separate_node(run_name: str, folder: Path) -> Iterator[None]:
             remove_node(aeron_dir)
 
 
-@pytest.fixture(scope="module")
-def quickstart(run_name: str, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
-    """The outputs of the quickstart; a shared fixture, because its kernel and its Spark exceed the limit of a test."""
-    return run(QUICKSTART, run_name, tmp_path_factory.mktemp("quickstart"))
-
-
 def run(path: Path, run_name: str, folder: Path, replacements: Mapping[str, str] = MappingProxyType({})) -> list[Any]:
     """Run a notebook on a separate node, and return the outputs of its cells.
 
@@ -170,16 +164,18 @@ def test_only_a_slow_start_of_spark_repeats_a_notebook(
     assert len(set(folders)) == len(folders) == runs
 
 
-def test_the_quickstart_charts_a_live_stream(quickstart: list[Any]) -> None:
-    (picture,) = pictures(quickstart)
+@pytest.mark.full("a separate kernel and Spark; tests/spark/test_quickstart.py runs the same cells")
+def test_the_quickstart_charts_a_live_stream(run_name: str, tmp_path: Path) -> None:
+    outputs = run(QUICKSTART, run_name, tmp_path)
+    (picture,) = pictures(outputs)
     assert picture.startswith(PNG)
-    assert any("JFK" in text and "delay" in text for text in tables(quickstart))
-    assert all(origin in printed(quickstart) for origin in ("EWR", "JFK", "LGA")), (
+    assert any("JFK" in text and "delay" in text for text in tables(outputs))
+    assert all(origin in printed(outputs) for origin in ("EWR", "JFK", "LGA")), (
         "the recorded flights were not read again"
     )
 
 
-@pytest.mark.full("a separate kernel and Spark; the quickstart runs in make test")
+@pytest.mark.full("a separate kernel and Spark; tests/spark/test_quickstart.py runs another notebook")
 def test_the_secure_producer_loses_no_reading_while_its_server_is_stopped(run_name: str, tmp_path: Path) -> None:
     data, control = free_ports()
     outputs = run(SECURE, run_name, tmp_path, {SERVER: f'SERVER = "127.0.0.1:{data}:{control}"'})
@@ -197,7 +193,7 @@ def test_the_secure_producer_loses_no_reading_while_its_server_is_stopped(run_na
     assert written > 40
 
 
-@pytest.mark.full("a separate kernel and Spark; the quickstart runs in make test")
+@pytest.mark.full("a separate kernel and Spark; tests/spark/test_quickstart.py runs another notebook")
 def test_the_order_book_has_the_prices_and_depths_of_its_messages(run_name: str, tmp_path: Path) -> None:
     outputs = run(ORDER_BOOK, run_name, tmp_path)
     (picture,) = pictures(outputs)

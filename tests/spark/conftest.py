@@ -21,18 +21,18 @@ from tests.spark.stream_server import StreamServer, commit_values, read_frame, r
 from tests.spark_conf import spark_conf
 
 FOLDER: Final = Path(__file__).parent
+LAST: Final = frozenset({"test_pages.py", "test_quickstart.py"})  # they change settings of the session
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the modules of this folder that need no Spark first, and the documentation's code last.
+    """Run the modules of this folder that need no Spark first, and the code of documentation and notebooks last.
 
     Spark ends its Python processes after a minute without work, and their next start takes seconds of processor time.
-    The documentation's code changes settings of the session.
     """
     places = [index for index, item in enumerate(items) if item.path.parent == FOLDER]
     own = [items[index] for index in places]
     with_spark = {item.path for item in own if isinstance(item, pytest.Function) and "spark" in item.fixturenames}
-    own.sort(key=lambda item: (item.path in with_spark, item.path.name == "test_pages.py"))
+    own.sort(key=lambda item: (item.path in with_spark, item.path.name in LAST))
     for index, item in zip(places, own, strict=True):
         items[index] = item
 
