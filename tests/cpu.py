@@ -46,13 +46,9 @@ def parse_stat(text: str) -> ProcessTime:
     return ProcessTime(int(pid), int(fields[1]), own + waited, int(fields[19]), waited)
 
 
-def list_processes() -> Iterator[ProcessTime]:
-    """Yield all processes of the machine; none on a system without ``/proc``."""
-    if not HAS_PROC:
-        return
-    for name in os.listdir("/proc"):
-        if name.isdigit() and (process := read_process(int(name))):
-            yield process
+def list_processes() -> frozenset[int]:
+    """Return the pids of all processes of the machine; none on a system without ``/proc``."""
+    return frozenset(int(name) for name in os.listdir("/proc") if name.isdigit()) if HAS_PROC else frozenset()
 
 
 def read_process(pid: int) -> ProcessTime | None:
@@ -138,13 +134,17 @@ class Account:
         self._run_of = run_of
         self._read_process = read_process
         self._ours: dict[tuple[int, int], ProcessTime] = {}
-        self._others: set[tuple[int, int]] = set()
+        self._others: set[int] = set()  # pids of processes that are not the run's; most of a machine's are not
         self._ended_ticks = 0
         self._max_ticks = 0.0
 
-    def update(self, processes: Iterator[ProcessTime], now_ticks: float) -> float:
-        """Update from the processes at ``now_ticks`` after the machine's start; return the run's CPU seconds."""
-        seen = {process.pid: process for process in processes}
+    def update(self, pids: frozenset[int], now_ticks: float) -> float:
+        """Update from the processes at ``now_ticks`` after the machine's start; return the run's CPU seconds.
+
+        Does not read again the others, of which a machine has many.
+        """
+        self._others &= pids  # the pid of an ended process may be used again
+        seen = {pid: process for pid in pids - self._others if (process := self._read_process(pid))}
         ours = self._consistent({(p.pid, p.started): p for p in seen.values() if self._is_ours(p, seen, now_ticks)})
         self._ended_ticks += self._lost_ticks(ours)
         self._ours = ours
@@ -164,8 +164,8 @@ class Account:
     def _consistent(self, ours: dict[tuple[int, int], ProcessTime]) -> dict[tuple[int, int], ProcessTime]:
         """Read the run's processes again, until between two readings none ended and none waited for another one.
 
-        All processes of a machine are read in 4 ms, and in 800 ms while another thread of this process computes. If a
-        process ends in between, after its parent was read and before it was read itself, its time would count twice:
+        A reading takes some ms, and up to 800 ms while another thread of this process computes. If a process ends in
+        between, after its parent was read and before it was read itself, its time would count twice:
         now as lost, and later as a time that its parent waited for.
         """
         for _ in range(MAX_READINGS):
@@ -182,12 +182,10 @@ class Account:
             return True
         if any(ancestor == self._root for ancestor in self._ancestors(process, seen)):
             return True
-        if key in self._others:
-            return False
         if self._run_of(process.pid) == self._run:
             return True
         if now_ticks - process.started > YOUNG_S * TICKS_PER_S:
-            self._others.add(key)
+            self._others.add(process.pid)
         return False
 
     @staticmethod

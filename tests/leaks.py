@@ -89,7 +89,7 @@ def take_snapshot() -> Snapshot:
     return Snapshot(
         processes=_processes(),
         directories=_directories(),
-        ports=frozenset(_open_ports()) if _has_sockets() else frozenset(),
+        ports=_PORTS.ports(),
         threads=frozenset(
             thread for thread in threading.enumerate() if not thread.daemon or thread.name.startswith(THREAD_PREFIX)
         ),
@@ -109,9 +109,25 @@ def _directories() -> frozenset[str]:
     return frozenset()
 
 
-def _has_sockets() -> bool:
-    """Return whether this process has opened a socket; most tests have none, and need no list of ports."""
-    return not _PROC.is_dir() or any(path.startswith("socket:") for path in _open_files(os.getpid()))
+class OpenPorts:
+    """Lists the ports that this process has opened, again only if its sockets changed: the list costs milliseconds."""
+
+    def __init__(self) -> None:
+        self._sockets: frozenset[str] = frozenset()
+        self._ports: frozenset[tuple[str, int]] = frozenset()
+
+    def ports(self) -> frozenset[tuple[str, int]]:
+        """Return the protocol and the number of each open port."""
+        if not _PROC.is_dir():
+            return frozenset(_open_ports())
+        sockets = frozenset(path for path in _open_files(os.getpid()) if path.startswith("socket:"))
+        if sockets != self._sockets:
+            self._ports = frozenset(_open_ports()) if sockets else frozenset()
+            self._sockets = sockets
+        return self._ports
+
+
+_PORTS: Final = OpenPorts()
 
 
 def leaks_since(before: Snapshot, run: str, *, timeout_s: float, strict: bool = False) -> list[str]:

@@ -56,8 +56,7 @@ class Machine:
 
     def used(self) -> float:
         self.now += 1
-        list_processes = (process for pid in sorted(self.processes) if (process := self.read(pid)))
-        return self.account.update(list_processes, self.now * TICKS_PER_S)
+        return self.account.update(frozenset(self.processes), self.now * TICKS_PER_S)
 
 
 @pytest.fixture
@@ -77,6 +76,17 @@ def test_children_and_their_children_count(machine: Machine) -> None:
 def test_a_busy_process_of_the_machine_does_not_count(machine: Machine) -> None:
     machine.has(7, 1, 500, run="another")
     assert machine.used() == 2
+
+
+def test_a_process_with_the_pid_of_an_ended_one_of_another_run_counts(machine: Machine) -> None:
+    machine.has(7, 1, 500, run="another")
+    assert machine.used() == 2
+    machine.now += 10
+    assert machine.used() == 2
+    del machine.processes[7]
+    assert machine.used() == 2
+    machine.has(7, ROOT, 1)
+    assert machine.used() == 3
 
 
 def test_a_detached_process_counts_by_its_environment_and_after_its_end(machine: Machine) -> None:
@@ -117,7 +127,7 @@ def test_an_update_ends_although_children_end_all_the_time(machine: Machine) -> 
         return machine.processes[pid]
 
     account = Account(ROOT, "ours", read_process=read)
-    assert 2 < account.update(iter([machine.processes[ROOT]]), machine.now * TICKS_PER_S) < 3
+    assert 2 < account.update(frozenset({ROOT}), machine.now * TICKS_PER_S) < 3
 
 
 def test_an_ended_process_without_a_waiting_parent_still_counts(machine: Machine) -> None:
