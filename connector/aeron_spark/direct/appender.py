@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from aeron_spark.aeron.recording import ArchiveAddress
 from aeron_spark.direct.archive_log import ArchiveLog
-from aeron_spark.direct.archives import ArchiveConnections, StreamAddress, archives_of
+from aeron_spark.direct.archives import StreamAddress, archives_of
 from aeron_spark.direct.publisher import Mark, PublishAddress, Publisher
 from aeron_spark.direct.recordings import check_receivable
 from aeron_spark.errors import AeronSparkError, ConnectError, DataFormatError, OptionError, SetupError
@@ -26,6 +26,7 @@ from aeron_spark.options import WriteOptions, direct_route
 from aeron_spark.transport.channel import ChannelUri, refuse_archive_streams
 from aeron_spark.wire.chunk import Header, Payload
 from aeron_spark.wire.groups import split
+from aeron_spark.wire.payloads import other_payload
 from aeron_spark.wire.stream_rpc import CommitPart, LastCommitted
 
 CONFIRM_INTERVAL_S: Final = 0.1  # between two looks at how far the archive has recorded
@@ -93,8 +94,8 @@ class DirectAppender:
         self._payload = payload
         self._connected = connected
         self._encoder = RowEncoder(source, clock=clock, reuses_memory=True)
-        self._archives = archives_of(self.route)
         self._publishers: dict[tuple[str, int], Publisher] = {}
+        self._payloads: dict[tuple[str, int], str] = {}  # of the publishers' streams
         self._unconfirmed: deque[tuple[int, list[tuple[Publisher, Mark]]]] = deque()  # rows, and all before them
         self._next_check = 0.0  # of what is recorded, in monotonic seconds
         self.confirmed = 0
@@ -124,7 +125,7 @@ class DirectAppender:
         self, values: pa.Array[Any], reserved: pa.Array[Any] | None = None, at: tuple[str, int] | None = None
     ) -> None:
         """Append each value as one message, its bytes unchanged. ``at``: channel and id of another stream."""
-        publisher = self._publisher(at)
+        publisher = self._publisher(at, "raw")
         self._check_values(values, publisher.max_message_bytes)
         self._encoder.raw(values, reserved, _PublisherSink(publisher, publisher.max_message_bytes))
 
@@ -132,13 +133,13 @@ class DirectAppender:
         self, values: pa.Array[Any], reserved: pa.Array[Any] | None = None, at: tuple[str, int] | None = None
     ) -> None:
         """Append each value in the wire format, in chunks if it is larger than a message."""
-        publisher = self._publisher(at)
+        publisher = self._publisher(at, "framed")
         limit = self._message_limit(publisher)
         self._encoder.framed(values, reserved, _PublisherSink(publisher, limit), limit)
 
     def arrow(self, batch: pa.RecordBatch, at: tuple[str, int] | None = None) -> None:
         """Append the rows of a batch as Arrow, divided into groups that fit into a message; a longer row in chunks."""
-        publisher = self._publisher(at)
+        publisher = self._publisher(at, "arrow", batch.schema)
         limit = self._message_limit(publisher)
         self._encoder.arrow(batch, _PublisherSink(publisher, limit), limit)
 
@@ -212,25 +213,38 @@ class DirectAppender:
             is_of_stream = pc.and_(pc.equal(channels, stream["channel"]), pc.equal(stream_ids, stream["stream"]))
             yield (stream["channel"], int(stream["stream"])), batch.filter(is_of_stream)
 
-    def _publisher(self, at: tuple[str, int] | None) -> Publisher:
+    def _publisher(self, at: tuple[str, int] | None, payload: str, schema: pa.Schema | None = None) -> Publisher:
+        """Return the publisher of a stream, for rows of ``payload``, ``arrow`` rows with ``schema``.
+
+        Raises DataFormatError if the stream holds another payload.
+        """
         route = self.route
         channel, stream_id = (route.channel, route.stream_id) if at is None else at
+
+        def check_payload(held: str | None) -> None:
+            if held not in (None, payload):
+                raise other_payload(f"stream {stream_id} of {channel}", held, payload, schema)
+
+        check_payload(self._payloads.get((channel, stream_id)))
         publisher = self._publishers.get((channel, stream_id))
         if publisher is None:
             if at is not None:  # the options were checked when the query was built, the stream of a row was not
                 refuse_archive_streams(ChannelUri.parse(channel), stream_id)
-            options = self.options
-            address = PublishAddress(
-                self._archives.aeron_dir,
-                channel,
-                stream_id,
-                acknowledging_archive(options, self._archives, channel, stream_id, self._encoder.source.writer),
-                options.offer_timeout,
-                route.connect_timeout,
-                options.when_unconnected == "drop",
-            )
-            publisher = self._publishers[channel, stream_id] = Publisher(address, self._connected)
+            publisher = self._publishers[channel, stream_id] = self._open(channel, stream_id, check_payload)
+            self._payloads[channel, stream_id] = payload
         return publisher
+
+    def _open(self, channel: str, stream_id: int, check_payload: Callable[[str | None], None]) -> Publisher:
+        """Open the publisher of a stream, after ``check_payload`` has accepted what the stream holds."""
+        options, route = self.options, self.route
+        archives = archives_of(route)
+        log = ArchiveLog(StreamAddress(channel, stream_id, archives.archives[:1]))
+        archive = acknowledging_archive(options, log, check_payload, self._encoder.source.writer)
+        address = PublishAddress(
+            archives.aeron_dir, channel, stream_id, archive, options.offer_timeout, route.connect_timeout,
+            options.when_unconnected == "drop",
+        )  # fmt: skip
+        return Publisher(address, self._connected)
 
 
 class _PublisherSink:
@@ -248,33 +262,50 @@ class _PublisherSink:
 
 
 def acknowledging_archive(
-    options: WriteOptions, archives: ArchiveConnections, channel: str, stream_id: int, writer: str = ""
+    options: WriteOptions,
+    log: ArchiveLog,
+    check_payload: Callable[[str | None], None],
+    writer: str = "",
 ) -> ArchiveAddress | None:
-    """Return the archive whose recording acknowledges rows, or None if Aeron's acceptance is enough.
+    """Return the archive whose recording of the stream acknowledges rows, or None if Aeron's acceptance is enough.
 
-    Starts the recording first if option ``record`` says so, for ``writer``. With ``ack=auto``, None also if the archive
-    cannot be reached. Raises OptionError for ``ack=archive`` if the stream is not recorded.
+    Calls ``check_payload`` with the payload that the stream holds, before anything starts; does not ask an archive
+    only for that. Starts the recording first if option ``record`` says so, for ``writer``. With ``ack=auto``, returns
+    None also if the archive cannot be reached.
+
+    Raises OptionError for ``ack=archive`` if the stream is not recorded.
     """
-    if options.ack == "driver" and options.record == "never":
+    address = log.address
+    archive = address.archives[0]
+    is_driver_enough = options.ack == "driver" and options.record == "never"
+    if is_driver_enough or (options.ack == "auto" and options.when_unconnected == "drop"):
+        if archive.archive_dir:
+            check_payload(_held_payload(log))
         return None
-    if options.ack == "auto" and options.when_unconnected == "drop":
-        return None
-    log = ArchiveLog(StreamAddress(channel, stream_id, archives.archives[:1]))
     try:
         recorded = log.recorded()
     except ConnectError:
         if options.ack == "archive" or options.record != "never":
             raise
         return None
+    check_payload(_held_payload(log))
     if not recorded and options.record != "never":
-        check_receivable(log, channel)
+        check_receivable(log, address.channel)
         log.start_recording(writer)
         recorded = True
     if options.ack == "driver" or (options.ack == "auto" and not recorded):
         return None
     if not recorded:
         raise OptionError(
-            f"option 'ack' is 'archive', and stream {stream_id} of {channel} is not recorded",
+            f"option 'ack' is 'archive', and stream {address.stream_id} of {address.channel} is not recorded",
             remedy="Set option 'record' to 'auto', which has it recorded, or 'ack' to 'driver'.",
         )
-    return archives.archives[0]
+    return archive
+
+
+def _held_payload(log: ArchiveLog) -> str | None:
+    """Return the payload of the stream's recordings; None if they have no message, or none that can be read."""
+    with suppress(AeronSparkError):
+        content = log.content(log.states())
+        return None if content is None else content.payload
+    return None

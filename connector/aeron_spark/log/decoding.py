@@ -16,7 +16,7 @@ from aeron_spark.log.api import Log, Range, RecordingState
 from aeron_spark.log.columns import METADATA_PREFIX, MICROSECONDS, ConstantColumns
 from aeron_spark.options import TimestampFrom
 from aeron_spark.wire.arrow import decode_batches
-from aeron_spark.wire.chunk import Content
+from aeron_spark.wire.chunk import FIXED_BYTES, MAGIC, Content, decode
 from aeron_spark.wire.groups import Group, Reassembler
 from aeron_spark.wire.values import FIELDS, Rows, ValueDecoder, Values, read_groups
 
@@ -266,6 +266,37 @@ def publish_times(rows: Rows, times: TimestampFrom) -> pa.Array[Any]:
     time_bytes = data[starts[fits][:, None] + np.arange(8)]
     times_ns[fits] = np.ascontiguousarray(time_bytes).view("<i8").ravel()
     return pa.array(times_ns, mask=~fits)
+
+
+def refuse_framed(rows: Rows, key: str) -> None:
+    """Raise DataFormatError if a message that ``payload=auto`` takes for a raw one is in the wire format.
+
+    ``key`` is that of the recording.
+    """
+    index = _first_framed(rows.values)
+    if index is None:
+        return
+    message, position = rows.values[index].as_py(), rows.positions[index].as_py()
+    with of_recording(key, position):
+        held = "arrow" if decode(message).header.content is Content.ARROW else "framed"
+    raise DataFormatError(
+        f"the message at position {position} of recording {key} is {held}, and payload=auto began with raw ones",
+        remedy=f"Start again, so that payload=auto finds what the stream holds, or set payload={held}. payload=raw "
+        "reads the unchanged bytes.",
+    )
+
+
+def _first_framed(values: pa.Array[Any]) -> int | None:
+    """Return the index of the first message that begins with the wire format's magic, None if there is none."""
+    _, ends, data = values.buffers()
+    if not len(values) or data is None or ends is None:
+        return None
+    offsets = np.frombuffer(memoryview(ends), np.int32)[values.offset :][: len(values) + 1]
+    found = np.flatnonzero(np.diff(offsets) >= FIXED_BYTES)
+    content = np.frombuffer(memoryview(data), np.uint8)
+    for index, byte in enumerate(MAGIC):
+        found = found[content[offsets[found] + index] == byte]
+    return int(found[0]) if len(found) else None
 
 
 def values_of(found: SmallValues | PlacedGroup) -> pa.Array[Any]:

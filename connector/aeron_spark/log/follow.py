@@ -12,7 +12,7 @@ from aeron_spark.errors import DataFormatError
 from aeron_spark.log import columns
 from aeron_spark.log.api import Range, RecordingState, StreamContent
 from aeron_spark.log.available import state_for
-from aeron_spark.log.decoding import PlacedGroup, RowDecoder, SmallValues, of_recording, read_range
+from aeron_spark.log.decoding import PlacedGroup, RowDecoder, SmallValues, of_recording, read_range, refuse_framed
 from aeron_spark.log.inspection import at_message
 from aeron_spark.log.offsets import Offset
 from aeron_spark.log.query import OpenLog, QueryPlanner
@@ -95,6 +95,8 @@ class Follower:
         if self._payload == "raw":
             decoder = RowDecoder(RAW, state, None)
             for rows in log.read(wanted):
+                if self.options.payload == "auto":
+                    refuse_framed(rows, wanted.key)
                 yield ReceivedBatch("raw", decoder.raw(rows))
             return
         with of_recording(wanted.key):

@@ -3,7 +3,7 @@
     {"begins": {"<archive>/<id>": <position>},
      "done": "<finished recordings, packed>", "epochs": {"<server>/<partition>": "<Epochs.to_text>"},
      "fingerprints": {"<archive>/<id>": "<8 hex>"}, "initial": true, "joined": {"<archive>/<id>": <position>},
-     "marks": "<checksums, packed>", "origin": {"<archive>/<id>": <position>},
+     "marks": "<checksums, packed>", "origin": {"<archive>/<id>": <position>}, "payload": "<raw, framed or arrow>",
      "recordings": {"<archive>/<id>": <next position>}, "stream": {"channel": "<uri>", "id": <stream id>},
      "turn": "<archive>/<id>", "v": 1}
 
@@ -20,6 +20,8 @@ Rules:
   another recording had the messages in between (see ``overlaps``), or the recording was rewritten.
 * ``marks`` has a checksum of the bytes before positions (see ``marks``), to detect a recording that was truncated and
   extended. Checkpoints of earlier releases, and archives whose files are not on this machine, have none.
+* ``payload`` is the stream's, as ``payload=auto`` found it with the first message. Checkpoints of other queries, and of
+  earlier releases, have none: the end of the next batch with rows has it.
 * A recording that stopped and was read to its end moves to ``done``, and back when it is extended.
 * ``epochs`` has, through a server, the epochs of the bytes before each position (see ``epochs``), to detect a store
   that was restored from another copy. A checkpoint without epochs is accepted once: the end of its next batch has them,
@@ -50,10 +52,12 @@ VERSION: Final = 1
 
 _NAMES: Final = frozenset(
     (
-        *("begins", "done", "epochs", "fingerprints", "initial", "joined", "marks", "origin", "recordings", "stream"),
-        *("turn", "v"),
+        *("begins", "done", "epochs", "fingerprints", "initial", "joined", "marks", "origin", "payload", "recordings"),
+        *("stream", "turn", "v"),
     )
 )
+
+_PAYLOADS: Final = ("raw", "framed", "arrow")
 
 _FINGERPRINT: Final = re.compile(r"[0-9a-f]{8}", re.ASCII)
 
@@ -75,6 +79,7 @@ class Offset:
     epochs: Mapping[str, Epochs] = field(default_factory=dict)  # saved state of partitions of a server
     begins: Mapping[str, int] = field(default_factory=dict)
     marks: Mapping[str, Mark] = field(default_factory=dict)
+    payload: str | None = None
 
     @classmethod
     def first(
@@ -135,8 +140,13 @@ class Offset:
         for key in marks:
             if key not in recordings and key not in done:
                 raise _damaged(f"it has a mark of recording {key}, but not its next position")
-        stream = _stream(value.get("stream"))
-        return cls(recordings, fingerprints, done, origin, initial, joined, turn, stream, epochs, begins, marks)
+        payload = value.get("payload")
+        if payload is not None and payload not in _PAYLOADS:
+            raise _damaged(f"its payload is {_short(payload)}")
+        return cls(
+            recordings, fingerprints, done, origin, initial, joined, turn, _stream(value.get("stream")), epochs, begins,
+            marks, payload,
+        )  # fmt: skip
 
     def to_dict(self) -> dict[str, object]:
         """Return plain values in canonical order, so that ``json.dumps`` of equal offsets returns the same text."""
@@ -153,6 +163,8 @@ class Offset:
             out["marks"] = pack_marks(self.marks)
         if self.origin is not None:
             out["origin"] = _ordered(self.origin)
+        if self.payload is not None:
+            out["payload"] = self.payload
         out["recordings"] = _ordered(self.recordings)
         if self.stream is not None:
             out["stream"] = self.stream.to_dict()
@@ -283,6 +295,7 @@ def advance(
         recordings, prints, done, origin, joined=joined, turn=turn, stream=start.stream, epochs=epochs,
         begins={} if start.initial else {key: at for key, at in first.items() if key in same},
         marks={key: mark for key, mark in start.marks.items() if key in same and positions[key] == start.position(key)},
+        payload=start.payload,
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from aeron_spark.errors import AeronSparkError, OptionError
+from aeron_spark.errors import AeronSparkError, DataFormatError, OptionError
 from aeron_spark.log.api import Log, PublishTimes, Range, RecordingState, StreamContent
 from aeron_spark.log.epochs import NoEpochWarning
 from aeron_spark.log.inspection import at_message, framed_times, last_message, within
@@ -33,6 +33,9 @@ OpenLog = Callable[[ReadOptions, bool], Log]  # opens the log of the options' st
 class QueryPlanner:
     """Plans queries over the stream of ``options``. ``framed``: groups of chunks count as one message.
 
+    ``settled`` is the payload that the query was planned with, if its options do not name one. It must be that of the
+    first message, and offsets keep it.
+
     Each operation calls ``open_log`` again, because an archive or a server may have ended in between.
     """
 
@@ -43,12 +46,14 @@ class QueryPlanner:
         *,
         framed: bool,
         times: PublishTimes | None = None,
+        settled: str | None = None,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
         self.options = options
         self._open_log = open_log
         self._framed = framed
         self._times = framed_times if framed else times
+        self._settled = settled
         self._clock = clock
         self._log: Log | None = None
         self._last_batch_ns = clock()
@@ -145,7 +150,22 @@ class QueryPlanner:
         if end is known:
             return start
         self._last_batch_ns = self._clock()
+        if self._settled is not None and end.payload is None:
+            end = replace(end, payload=self._settle(states))
         return self._marked(end, states)
+
+    def _settle(self, states: list[RecordingState]) -> str | None:
+        """Return the payload of the first message, None without one. Raises DataFormatError for an unplanned one."""
+        content = self.log.content(readable(states))
+        if content is None:
+            return None
+        if content.payload != self._settled:
+            raise DataFormatError(
+                f"{self.log.stream.label} has {content.payload} rows, and this query began with the columns of "
+                f"{self._settled} ones, because it had no message then",
+                remedy=f"Start the query again, with its checkpoint, or set payload={content.payload}.",
+            )
+        return self._settled
 
     def _is_due(self, backlog: int) -> bool:
         """Whether the options want a batch of a backlog, in bytes."""
@@ -191,6 +211,13 @@ class QueryPlanner:
         if isinstance(offset.stream, ServerStream) and offset.stream.title != log.stream.title:
             log.states()  # the stream may have been renamed: with the states the server gives its former names
         offset = offset.of_stream(log.stream)
+        if self._settled is not None and offset.payload not in (None, self._settled):
+            raise DataFormatError(
+                f"the checkpoint is of {offset.payload} rows of {log.stream.label}, and this query began with the "
+                f"columns of {self._settled} ones",
+                remedy=f"Set payload={offset.payload}, with columns by .schema(...) while the stream is empty, or use "
+                "a new checkpointLocation.",
+            )
         known = offset.archives() if isinstance(log.stream, DirectStream) else set()
         if known and not known.intersection(log.archives):
             raise OptionError(

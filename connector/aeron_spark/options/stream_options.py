@@ -79,10 +79,12 @@ class ReadOptions(SbeOptions, where=READING):
         "auto",
         "`raw`: one row for each message, its bytes unchanged. `framed`: values in this connector's wire format. "
         "`arrow`: Arrow batches in that format, with their rows. `sbe`: SBE messages as typed columns, by the options "
-        "`sbe…`. `auto`: the format that the stream declares, else `raw`. `.schema(...)` selects columns, in any "
-        "order, metadata columns too: `.schema('value BINARY, position BIGINT')` reads only these two, and no other "
-        "column is decoded, which is faster. With `arrow`, a selected column that a batch does not have is NULL, and "
-        "columns that cannot be NULL must be selected.",
+        "`sbe…`. `auto`: what the stream holds. A query of an empty stream begins with the columns of `raw`; the first "
+        "message settles the payload, which the checkpoint keeps. If it is another one, the query fails with both "
+        "names, and can be started again; a message in the wire format is never the value of a row. `.schema(...)` "
+        "selects columns, in any order, metadata columns too: `.schema('value BINARY, position BIGINT')` reads only "
+        "these two, and no other column is decoded, which is faster. With `arrow`, a selected column that a batch does "
+        "not have is NULL, and columns that cannot be NULL must be selected.",
         example="raw",
     )
     starting_offsets: StartingOffsets = option(
@@ -363,7 +365,8 @@ class WriteOptions(SbeFormatOptions, where=WRITING):
         "direct route optional `channel` and `streamId` that override the options. `framed`: the same columns in this "
         "connector's wire format, with values of any size. `arrow`: all columns. `sbe`: each row is one "
         "SBE message of the type `sbeMessage`, with the fields' names as columns. `auto`: `raw` if the DataFrame has "
-        "exactly `value` and those optional columns, else `arrow`.",
+        "exactly `value` and those optional columns, else `arrow`. With any payload, a stream that holds another one "
+        "is refused; with `ack=driver` only if this machine's archive recorded it.",
         example="arrow",
     )
     ack: Literal["auto", "archive", "driver"] = option(

@@ -24,7 +24,7 @@ from aeron_spark.direct.archives import this_host
 from aeron_spark.errors import SetupError
 from aeron_spark.log.api import Log, Range
 from aeron_spark.log.available import state_for
-from aeron_spark.log.decoding import RowDecoder, of_recording, publish_times, read_range
+from aeron_spark.log.decoding import RowDecoder, of_recording, publish_times, read_range, refuse_framed
 from aeron_spark.log.offsets import Offset
 from aeron_spark.log.planning import partition_by_key, partition_by_size
 from aeron_spark.log.query import QueryPlanner
@@ -69,6 +69,7 @@ class Task:
             open_planning_log,
             framed=self.framed,
             times=None if times is None else lambda rows: publish_times(rows, times),
+            settled=self.payload if self.options.payload in ("auto", "sbe") else None,
         )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -108,6 +109,8 @@ class Task:
         decoder = RowDecoder(schema, state, self.options.timestamp_from)
         if not self.framed:
             for rows in log.read(wanted):
+                if self.options.payload == "auto":
+                    refuse_framed(rows, wanted.key)
                 yield decoder.raw(rows)
             return
         with of_recording(wanted.key):

@@ -31,6 +31,8 @@ class AeronDataSource(DataSource):
         """Return the name for ``format(...)``."""
         return "aeron"
 
+    _found_payload: str | None = None  # whose columns ``schema`` returned; Spark pickles it with this object
+
     def schema(self) -> StructType:
         """Return the columns: fixed ones, or those of the stream's Arrow batches."""
         options = self._read_options()
@@ -44,7 +46,7 @@ class AeronDataSource(DataSource):
             check_route(options.route)
             content = _content(options)
             if payload == "auto":
-                payload = "raw" if content is None else content.payload
+                self._found_payload = payload = "raw" if content is None else content.payload
             if payload == "arrow":
                 if content is None or content.schema is None:
                     raise OptionError(
@@ -63,14 +65,14 @@ class AeronDataSource(DataSource):
         if options.pushdown:
             from aeron_spark.spark.pushdown import FilteringBatchReader
 
-            return FilteringBatchReader(_task(options, schema))
-        return AeronBatchReader(_task(options, schema))
+            return FilteringBatchReader(self._task(options, schema))
+        return AeronBatchReader(self._task(options, schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader of a streaming query."""
         from aeron_spark.spark.reader import AeronStreamReader
 
-        return AeronStreamReader(_task(ReadOptions.parse(self.options, streaming=True), schema))
+        return AeronStreamReader(self._task(ReadOptions.parse(self.options, streaming=True), schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of a batch. Raises OptionError for mode 'overwrite'."""
@@ -88,6 +90,9 @@ class AeronDataSource(DataSource):
 
         return AeronStreamWriter(write_task(WriteOptions.parse(self.options, streaming=True), schema))
 
+    def _task(self, options: ReadOptions, schema: StructType) -> Task:
+        return _task(options, schema, self._found_payload)
+
     def _read_options(self) -> ReadOptions:
         # Spark requests the schema before it chooses batch or streaming: refuse only options that both refuse.
         errors: list[OptionError] = []
@@ -100,7 +105,8 @@ class AeronDataSource(DataSource):
         raise errors[has_batch_only_options(self.options)]
 
 
-def _task(options: ReadOptions, schema: StructType) -> Task:
+def _task(options: ReadOptions, schema: StructType, found_payload: str | None) -> Task:
+    """Return the task of a query; ``found_payload`` is that of the columns, if the source has found them."""
     from aeron_spark.direct.archives import this_host
     from aeron_spark.spark.reader import Task
 
@@ -109,7 +115,9 @@ def _task(options: ReadOptions, schema: StructType) -> Task:
         from aeron_spark.spark.sbe_source import sbe_table
 
         return Task(options, _payload_of_values(options), schema, this_host(), sbe_table(options, schema))
-    payload = _payload(options, schema) if options.payload == "auto" else options.payload
+    payload: str = options.payload
+    if payload == "auto":
+        payload = found_payload or _payload(options, schema)
     schemas.check_schema(payload, schema, schemas.schema_of(payload, options.include_metadata))
     return Task(options, payload, schema, this_host())
 

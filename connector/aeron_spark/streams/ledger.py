@@ -43,6 +43,7 @@ from aeron_spark.streams.journal_records import (
 from aeron_spark.streams.time_index import SECOND_NS, TimeIndex
 from aeron_spark.streams.writer_histories import Acknowledged, Loss, WriterHistories, parse_stamp, stamp_text
 from aeron_spark.streams.writer_owners import WriterOwners
+from aeron_spark.wire.payloads import other_payload
 
 NO_TRANSACTION: Final = -1
 MAX_EARLIER_RUNS: Final = 128  # of a writer: no task outlives so many restarts of its query
@@ -264,15 +265,15 @@ class Ledger:
             )
         return transaction <= self.last_transaction(writer, producer)
 
-    def check_content(self, content: str) -> None:
-        """Raise UsageError for an unknown content, DataFormatError if the stream has another content."""
+    def check_content(self, content: str, schema: bytes | None = None) -> None:
+        """Raise UsageError for an unknown content, DataFormatError if the stream has another content.
+
+        ``schema`` (Arrow IPC) is that of the new rows, for the error.
+        """
         if content not in CONTENTS:
             raise UsageError(f"unknown content {content!r} of a stream", remedy=f"Give one of: {', '.join(CONTENTS)}.")
         if self.content and content != self.content:
-            raise DataFormatError(
-                f"the stream has {self.content} rows, and the new rows are {content}",
-                remedy=f"Write with payload={self.content}, or to another stream.",
-            )
+            raise other_payload("the stream", self.content, content, schema)
 
     def prepare_commit(
         self,

@@ -34,7 +34,7 @@ def merge_content(
     content, schema = ledger.content, ledger.schema
     for stage in stages:
         description = stage.description
-        ledger.check_content(description.content)
+        ledger.check_content(description.content, description.schema)
         if content and content != description.content:
             raise DataFormatError(
                 f"tasks of transaction {description.transaction} of writer {description.writer!r} staged "

@@ -209,7 +209,7 @@ class Stream(LedgerStream):
             self._ledger.check_acknowledged(writer, acknowledged, stamp)
             self._begin_run(writer, run, single_use, transaction, producer, replaced)
             self._ledger.check_open(writer, run, transaction, producer)
-            self._ledger.check_content(content)
+            self._ledger.check_content(content, schema)
             if schema is not None:
                 evolve(self._ledger.schema, schema, self.definition.schema_policy, evolution)
             return self._stages.open(

@@ -14,6 +14,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pytest
 
+from aeron_spark.aeron.recording import ArchiveAddress
 from aeron_spark.direct import appender as direct
 from aeron_spark.log.writing import Source, Transaction
 from aeron_spark.options import WriteOptions
@@ -156,7 +157,8 @@ def _message(chunk: Chunk) -> bytes:
 def published(payload: str, monkeypatch: pytest.MonkeyPatch) -> list[tuple[bytes, int]]:
     """Publish the rows of a payload on the direct route; return the messages with their reserved values."""
     monkeypatch.setattr(direct, "Publisher", Publisher)
-    monkeypatch.setattr(direct, "archives_of", lambda route: SimpleNamespace(aeron_dir="/nowhere", archives=()))
+    archive = ArchiveAddress("embedded", "/nowhere", "aeron:ipc")
+    monkeypatch.setattr(direct, "archives_of", lambda route: SimpleNamespace(aeron_dir="/nowhere", archives=(archive,)))
     publishers.clear()
     options = WriteOptions.parse(
         {"channel": "aeron:ipc", "streamId": "1", "ack": "driver", "payload": payload, "aeronDir": "/nowhere"},
