@@ -34,6 +34,17 @@ def has_mapped(pid: int, file: Path) -> bool:
         return False
 
 
+def pid_namespace() -> str:
+    """Return the name of this process's PID namespace, or "" if the system does not say.
+
+    Processes with the same name know each other by their process ids.
+    """
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
+
+
 def has_ended(pid: int) -> bool:
     """Whether process ``pid`` has ended, perhaps without being reaped. False if that is unknown."""
     try:

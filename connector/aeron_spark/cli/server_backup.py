@@ -17,6 +17,7 @@ from aeron_spark.cli.connections import counted
 from aeron_spark.cli.output import format_size, print_json
 from aeron_spark.cli.signals import catch_termination
 from aeron_spark.errors import AeronSparkError, SetupError
+from aeron_spark.processes import pid_namespace
 from aeron_spark.streams.cut import StreamCut
 
 CUT_TIMEOUT_S: Final = 60.0  # a stream waits for an fsync of its journal
@@ -56,8 +57,9 @@ def back_up(
     """Back up the server at the admin socket ``path``. Raises its errors, and those of ``write_backup``."""
     directory = Path(os.path.abspath(directory))
     check_target(directory)
+    process = {"pid": os.getpid(), "pid_namespace": pid_namespace()}
     begun, *cuts = ask_all(
-        path, "backup.begin", {"directory": str(directory), "skip_damaged": skip_damaged}, CUT_TIMEOUT_S
+        path, "backup.begin", {"directory": str(directory), "skip_damaged": skip_damaged, **process}, CUT_TIMEOUT_S
     )
     number = {"id": begun["id"]}
     started = time.monotonic()
@@ -72,7 +74,7 @@ def back_up(
             ask(path, "backup.renew", number)
             outcome = write_backup(source, directory, base, ticker)
     except BaseException as error:
-        with suppress(AeronSparkError):  # the server ends the backup after a minute in any case
+        with suppress(AeronSparkError):  # the server ends the backup after a second in any case
             ask(path, "backup.end", {**number, "error": _text_of(error)})
         raise
     try:

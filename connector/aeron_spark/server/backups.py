@@ -1,8 +1,9 @@
 """The commands of a server's admin socket for backups: ``backup.begin``, ``backup.renew`` and ``backup.end``.
 
-The command line copies the files; the server takes the cut, and keeps the files until the end, but for at most
-``LEASE_S`` after the last renewal: a command that was killed must not keep files for good. Only one backup runs
-at a time. The file ``backup.json`` in the store has the last one.
+The command line copies the files; the server takes the cut, and keeps the files until the end. A command that was
+killed ends its backup: the server notices that its process has ended, or, for a process of another PID namespace, that
+its last request is ``LEASE_S`` old. Only one backup runs at a time. The file ``backup.json`` in the store has the last
+one.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any, Final
 
 from aeron_spark.backup.last_backup import LastBackup, read_last_backup, write_last_backup
 from aeron_spark.errors import AeronSparkError, EndedError, OptionError, RefusedError
+from aeron_spark.processes import has_ended, pid_namespace
 from aeron_spark.server.ban_file import FILE_NAME as BAN_FILE
 from aeron_spark.server.events import ServerEvents
 from aeron_spark.streams.deletion_holds import Hold
@@ -34,7 +36,10 @@ Command = Callable[[Arguments], Any]
 
 @dataclass(frozen=True, slots=True)
 class RunningBackup:
-    """A backup that has begun. ``started`` is in seconds since 1970, ``started_at`` by the monotonic clock."""
+    """A backup that has begun. ``started`` is in seconds since 1970, ``started_at`` by the monotonic clock.
+
+    ``pid`` is the process of its command, or None if it is unknown here.
+    """
 
     id: str
     directory: str
@@ -42,6 +47,7 @@ class RunningBackup:
     started_at: float
     streams: int
     hold: Hold
+    pid: int | None
 
 
 class Backups:
@@ -92,7 +98,7 @@ class Backups:
             raise RefusedError(
                 "the server has no streams, or has not recovered them yet", remedy="Try again when it is ready."
             )
-        running = self._begin(directory, store)
+        running = self._begin(directory, store, _known_pid(arguments))
         try:
             with store.without_changes(CHANGE_TIMEOUT_S):
                 begun = self._clock()
@@ -143,15 +149,20 @@ class Backups:
         return {}
 
     def check(self) -> None:
-        """Report a backup whose command sends no requests any more. The server calls it about every second."""
+        """End a backup whose command has ended or sends no requests any more. The server calls it each second."""
         with self._lock:
             running = self._running
-            if running is None or self._clock() < self._until:
+            if running is None:
+                return
+            is_killed = running.pid is not None and has_ended(running.pid)
+            if not is_killed and self._clock() < self._until:
                 return
             self._running = None
-        self._report_failure(running, f"its command sent no request for {LEASE_S:g} s")
+        running.hold.release()
+        ended = f"its command, process {running.pid}, has ended"
+        self._report_failure(running, ended if is_killed else f"its command sent no request for {LEASE_S:g} s")
 
-    def _begin(self, directory: str, store: StreamStore) -> RunningBackup:
+    def _begin(self, directory: str, store: StreamStore, pid: int | None) -> RunningBackup:
         self.check()
         with self._lock:
             if self._running is not None:
@@ -160,7 +171,7 @@ class Backups:
                 )
             running = RunningBackup(
                 secrets.token_hex(8), directory, self._wall(), self._clock(), len(store.names),
-                store.holds.hold(HOLDER, LEASE_S),
+                store.holds.hold(HOLDER, LEASE_S), pid,
             )  # fmt: skip
             self._running, self._until = running, self._clock() + LEASE_S
         return running
@@ -183,6 +194,12 @@ class Backups:
 
     def _report_failure(self, running: RunningBackup, error: str) -> None:
         self._events.report("backup_failed", directory=running.directory, error=error)
+
+
+def _known_pid(arguments: Arguments) -> int | None:
+    """Return the id of the command's process if it is one of this PID namespace."""
+    pid, namespace = arguments.get("pid"), pid_namespace()
+    return pid if isinstance(pid, int) and namespace and arguments.get("pid_namespace") == namespace else None
 
 
 def _damaged(store: StreamStore) -> dict[str, str]:

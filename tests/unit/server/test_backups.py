@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +13,7 @@ import pytest
 
 from aeron_spark.backup.last_backup import FILE_NAME
 from aeron_spark.errors import DataLossError, EndedError, OptionError, RefusedError
+from aeron_spark.processes import pid_namespace
 from aeron_spark.server.backups import LEASE_S, Backups
 from aeron_spark.streams.cut import StreamCut
 from aeron_spark.streams.deletion_holds import DeletionHolds
@@ -103,6 +106,40 @@ def test_a_backup_whose_command_died_ends_with_its_lease(world: World) -> None:
     with pytest.raises(EndedError):
         world.backups.end({"id": begun["id"]})
     world.backups.end({"id": again["id"], "bytes": 0})
+
+
+def test_a_backup_whose_command_was_killed_is_ended_for_the_next_one(world: World) -> None:
+    """Regression: the next backup was refused for 57 s: "a backup to DIR is running"."""
+    command = subprocess.Popen(["sleep", "60"])
+    process = {"pid": command.pid, "pid_namespace": pid_namespace()}
+    world.begin(**process)
+    world.backups.check()
+    with pytest.raises(RefusedError, match="a backup to /backup/monday is running"):
+        world.begin()
+    command.kill()
+    command.wait()
+    world.begin(directory="/backup/tuesday", pid=os.getpid(), pid_namespace=pid_namespace())
+    error = f"its command, process {command.pid}, has ended"
+    assert world.events == [("backup_failed", {"directory": "/backup/monday", "error": error})]
+    world.backups.check()
+    assert (len(world.events), world.holds.holder) == (1, "backup")
+
+
+def test_the_end_of_a_killed_command_lets_files_be_deleted_at_once(world: World) -> None:
+    command = subprocess.Popen(["true"])
+    os.waitid(os.P_PID, command.pid, os.WEXITED | os.WNOWAIT)  # ended, and not reaped
+    world.begin(pid=command.pid, pid_namespace=pid_namespace())
+    world.backups.check()
+    assert world.holds.holder == ""
+    command.wait()
+
+
+def test_a_command_of_another_pid_namespace_has_the_time_of_its_lease(world: World) -> None:
+    command = subprocess.Popen(["true"])
+    command.wait()
+    world.begin(pid=command.pid, pid_namespace="pid:[1]")
+    world.backups.check()
+    assert world.holds.holder == "backup"
 
 
 def test_a_damaged_stream_prevents_a_backup_unless_it_is_skipped(world: World) -> None:
