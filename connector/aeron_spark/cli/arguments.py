@@ -23,10 +23,13 @@ DIRECT_WRITE_OPTIONS: Final = ("ack", "record")
 STREAM_OPTIONS: Final = ("payload", "writerId", "evolveSchema")  # of a reader or writer, not of its connection
 
 
-def endpoint_flags(endpoint: type[ClientOptions | ServerOptions]) -> Callable[[_Command], _Command]:
+def endpoint_flags(
+    endpoint: type[ClientOptions | ServerOptions], *, hidden: bool = False
+) -> Callable[[_Command], _Command]:
     """Return a decorator that adds a flag for each option of a client or a server, with the option's own help text.
 
-    The command gets the values as texts, under the names of the options, and None for an absent flag.
+    The command gets the values as texts, under the names of the options, and None for an absent flag. ``hidden`` flags
+    are not in its help.
     """
 
     def add(command: _Command) -> _Command:
@@ -38,6 +41,7 @@ def endpoint_flags(endpoint: type[ClientOptions | ServerOptions]) -> Callable[[_
                 option.name,
                 metavar="|".join(option.type.choices) or option.type.metavar,
                 help=f"{text}  [default: {re.sub('`', '', default)}]" if default is not None else text,
+                hidden=hidden,
             )(command)
         return command
 
@@ -110,6 +114,21 @@ def refuse_duplicates(flags: dict[str, Any], file_options: dict[str, Any], file:
         raise OptionError(
             f"option {both[0]!r} is given on the command line and in {file}", remedy="Give it in one of them."
         )
+
+
+def merged_server_options(
+    address: str | None, config: Path | None, flags: dict[str, Any]
+) -> tuple[str, dict[str, Any]]:
+    """Return the address and the options of a server's command line and configuration file. Raises OptionError."""
+    options = present_options(flags)
+    if config is not None:
+        file_options = read_configuration(config)
+        refuse_duplicates(options, file_options, str(config))
+        options |= file_options
+    if not any(name.replace("_", "").lower() == "logformat" for name in options):
+        options["logformat"] = "text"
+    ServerOptions.parse(address or "", options)  # other names could be parameters of the class Server
+    return address or "", options
 
 
 yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation; needed in scripts.")

@@ -18,13 +18,23 @@ RUN: Final = "run"  # the command of a line without the name of one; no line can
 RELOAD_TIMEOUT_S: Final = 60.0  # a large clients file takes a second
 TIMES: Final = ("started", "clients_read_at", "last_backup")  # properties of the status, in seconds since 1970
 HELP_FLAGS: Final = ("-h", "--help")
+LAZY: Final = {"check": "server_check"}  # modules of commands that load the options of a server
 
 
 class ServerGroup(SuggestingGroup):
     """The group of the server's commands. A line whose first word is none of them runs a server."""
 
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*self.commands, *LAZY})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in LAZY:
+            return super().get_command(ctx, cmd_name)
+        loaded: click.Command = getattr(importlib.import_module(f"aeron_spark.cli.{LAZY[cmd_name]}"), cmd_name)
+        return loaded
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        is_named = bool(args) and (args[0] in self.commands or args[0] in HELP_FLAGS)
+        is_named = bool(args) and (args[0] in self.list_commands(ctx) or args[0] in HELP_FLAGS)
         is_completing_name = not args and ctx.resilient_parsing
         return super().parse_args(ctx, args if is_named or is_completing_name else [RUN, *args])
 
@@ -85,24 +95,6 @@ def status(config: Path | None, streams_dir: Path | None, admin_socket: Path | N
     else:
         print_table("server", ("property", "value"), _rows(found), empty="")
     return 0
-
-
-@server.command()
-@click.option("--config", metavar="FILE", type=click.Path(path_type=Path), help="The server's TOML file.")
-@json_option
-def check(config: Path | None, as_json: bool) -> int:
-    """Check a server's configuration and this machine. Starts nothing and changes nothing.
-
-    Prints one finding a line: ok, warning or error, and what to do. The exit code is 0, or 2 if a finding is an error:
-    a server with this configuration would not start.
-
-    \b
-    For example, before an upgrade or a restart:
-      aeron-spark server check --config /etc/aeron-spark/server.toml
-    """
-    loaded = importlib.import_module("aeron_spark.cli.server_check")
-    code: int = loaded.check_configuration(config, as_json=as_json)
-    return code
 
 
 @server.command()

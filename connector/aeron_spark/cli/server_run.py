@@ -19,9 +19,7 @@ import click
 from aeron_spark.cli.arguments import (
     EndpointCommand,
     endpoint_flags,
-    present_options,
-    read_configuration,
-    refuse_duplicates,
+    merged_server_options,
 )
 from aeron_spark.cli.main import FAILED
 from aeron_spark.cli.output import format_time, json_option, print_json
@@ -112,13 +110,15 @@ def run(
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     return_large_buffers()
     given_address = address
-    address, options = _merged_options(address, config, flags)
+    address, options = merged_server_options(address, config, flags)
     with catch_stop_signals() as stopped, _hang_up_requests() as hang_ups:
         is_complete = True
         try:
             running = ServerParts(address, options)
             Relay(running.message_server)
-            reloader = Reloader(running, lambda: ServerOptions.parse(*_merged_options(given_address, config, flags)))
+            reloader = Reloader(
+                running, lambda: ServerOptions.parse(*merged_server_options(given_address, config, flags))
+            )
             running.add_admin_command("reload", reloader.run)
             running.backups.config_file = "" if config is None else str(config)
             is_complete = _serve(running, reloader, stopped, hang_ups, as_json=as_json)
@@ -158,19 +158,6 @@ def _serve(running: ServerParts, reloader: Reloader, stopped: StopRequest, hang_
         manager.close()
         _stop_node(running)
     return is_complete
-
-
-def _merged_options(address: str | None, config: Path | None, flags: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the address and the options of the command line and the configuration file. Raises OptionError."""
-    options = present_options(flags)
-    if config is not None:
-        file_options = read_configuration(config)
-        refuse_duplicates(options, file_options, str(config))
-        options |= file_options
-    if not any(name.replace("_", "").lower() == "logformat" for name in options):
-        options["logformat"] = "text"
-    ServerOptions.parse(address or "", options)  # other names could be parameters of the class Server
-    return address or "", options
 
 
 def _close(running: ServerParts, *, is_complete: bool) -> None:

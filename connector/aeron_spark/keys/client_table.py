@@ -17,13 +17,15 @@ from aeron_spark.protocol.grants import Grant
 class ClientsChange:
     """The keys, by their names, that a new version of the file added, removed and changed.
 
-    ``narrowed`` are those of ``changed`` that lost a grant or got a further condition.
+    ``narrowed`` are those of ``changed`` that lost a grant or got a further condition. ``keys`` is the number of keys
+    in the new version.
     """
 
     added: tuple[str, ...]
     removed: tuple[str, ...]
     changed: tuple[str, ...]
     narrowed: tuple[str, ...] = ()
+    keys: int = 0
 
 
 class ClientTable:
@@ -73,6 +75,7 @@ def _change(before: Mapping[bytes, Grant], after: Mapping[bytes, Grant]) -> Clie
         removed=tuple(grant.name for key, grant in before.items() if key not in after),
         changed=tuple(grant.name for grant in changed.values()),
         narrowed=tuple(grant.name for key, grant in changed.items() if not covers(grant, before[key])),
+        keys=len(after),
     )
 
 

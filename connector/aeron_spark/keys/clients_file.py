@@ -205,7 +205,8 @@ class _Parser:
         for name in names:
             role = self._roles.get(name)
             if role is None:
-                raise DataFormatError(f"the role {name!r} is not defined", remedy=_nearest(name, self._roles))
+                remedy = _nearest(name, self._roles) if self._roles else f"Add a line that begins with 'role {name} '."
+                raise DataFormatError(f"the role {name!r} is not defined", remedy=remedy)
             if name in inside:
                 circle = " -> ".join((*inside[inside.index(name) :], name))
                 raise DataFormatError(f"the roles {circle} form a circle", remedy="Remove one 'role='.")

@@ -39,7 +39,7 @@ def read_secret(path: Path) -> bytes | None:
         if error.errno == errno.ELOOP:
             raise SetupError(f"{path} is a symbolic link", remedy="Name the file itself.") from None
         raise _unusable(path, error) from None
-    return _read(fd, path, OTHERS_ANY, "can be read or changed")
+    return _read(fd, path, OTHERS_ANY, "can be read or changed", f"chmod 600 {path}")
 
 
 def read_shared_secret(path: Path) -> bytes:
@@ -68,9 +68,14 @@ def read_public(path: Path) -> bytes | None:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
+    except PermissionError:
+        raise SetupError(
+            f"{path} cannot be read by user {os.geteuid()}",
+            remedy=f"It has public keys only: let this user read it, for example with: chmod a+r {path}",
+        ) from None
     except OSError as error:
         raise _unusable(path, error) from None
-    return _read(fd, path, OTHERS_WRITE, "can be changed", root_too=True)
+    return _read(fd, path, OTHERS_WRITE, "can be changed", f"chmod go-w {path}", root_too=True)
 
 
 def replace(path: Path, content: bytes) -> None:
@@ -132,7 +137,7 @@ def _lock(fd: int, lock: Path, seconds: float) -> None:
             return
 
 
-def _read(fd: int, path: Path, forbidden: int, fault: str, *, root_too: bool = False) -> bytes:
+def _read(fd: int, path: Path, forbidden: int, fault: str, repair: str, *, root_too: bool = False) -> bytes:
     try:
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode):
@@ -145,7 +150,7 @@ def _read(fd: int, path: Path, forbidden: int, fault: str, *, root_too: bool = F
         if found.st_mode & forbidden:
             raise SetupError(
                 f"{path} {fault} by others (mode {stat.S_IMODE(found.st_mode):04o})",
-                remedy=f"If this is the right file, run: chmod 600 {path}",
+                remedy=f"If this is the right file, run: {repair}",
             )
         with os.fdopen(fd, "rb", closefd=False) as file:
             content = file.read(MAX_FILE_BYTES + 1)

@@ -183,8 +183,8 @@ class EventObserver(ServerObserver):
             )  # fmt: skip
         else:
             self._events.report(
-                "clients_changed", added=change.added, removed=change.removed, changed=change.changed,
-                narrowed=change.narrowed,
+                "clients_changed", level=None if change.keys else Level.WARNING, added=change.added,
+                removed=change.removed, changed=change.changed, narrowed=change.narrowed, keys=change.keys,
             )  # fmt: skip
 
     def hold_changed(self, connection: ConnectionRunner, reason: Reason, is_held: bool) -> None:

@@ -95,6 +95,7 @@ FIELDS: Final[Mapping[str, Field]] = MappingProxyType(
         "streams": Field("number of streams"),
         "damaged": Field("number of damaged streams"),
         "added": Field("names of added keys"),
+        "keys": Field("number of keys in the clients file"),
         "removed": Field("names of removed keys"),
         "changed": Field("names of keys with other grants, or of options with another value"),
         "narrowed": Field("names of keys that lost a grant or got a further condition"),
@@ -144,8 +145,8 @@ GROUPS: Final[Mapping[str, tuple[EventType, ...]]] = MappingProxyType(
             EventType(
                 "clients_changed",
                 _I,
-                ("added", "removed", "changed", "narrowed"),
-                "A new version of the clients file applies.",
+                ("added", "removed", "changed", "narrowed", "keys"),
+                "A new version of the clients file applies. A warning if it has no key: then no client is admitted.",
             ),
             EventType(
                 "disk_low",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import resource
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from aeron_spark.keys.key_files import read_secret, read_shared_secret
 from aeron_spark.node.locks import current_owner_text, is_locked
 from aeron_spark.node.space import space_of
 from aeron_spark.options import ServerOptions
+from aeron_spark.protocol.grants import Grant
 from aeron_spark.server import memory_formula
 from aeron_spark.server.ban_file import StoredBans
 from aeron_spark.server.disk_reserve import DiskReserve
@@ -56,6 +58,7 @@ class Preflight:
         self._archive: Final = archive
         self._store: Final = Path(options.streams_dir or f"{archive}.streams")
         self._definitions: Final[list[Definition]] = []
+        self._grants: list[Grant] = []
 
     def findings(self) -> Iterator[Finding]:
         """Execute the checks, one after the other."""
@@ -63,7 +66,7 @@ class Preflight:
             ("clients", self._clients), ("identity", self._identity), ("addresses", self._addresses),
             ("http", self._http), ("node", self._sync_level),
             ("folders", self._folders), ("bans", self._bans), ("streams", self._streams),
-            ("memory", self._memory),
+            ("clients", self._granted_streams), ("memory", self._memory),
             ("shared memory", self._shared_memory), ("open files", self._open_files), ("disk", self._disk),
         )  # fmt: skip
         for subject, check in checks:
@@ -78,12 +81,40 @@ class Preflight:
 
     def _clients(self) -> Iterator[Finding]:
         path = key_paths_of(self._options).authorized_keys
-        if clients_of(self._options, path) is None:
+        clients = clients_of(self._options, path)
+        self._grants = [] if clients is None else list(clients.grants().values())
+        if clients is None:
             yield Finding(
                 "warning", "clients", "every key has every grant (allowAnyKey)", "Authorise keys in a clients file."
             )
+        elif not self._grants:
+            yield Finding(
+                "warning", "clients", f"{path} has no key, so that no client is admitted",
+                "Add the public key of each client ('aeron-spark keys show' on its machine).",
+            )  # fmt: skip
         else:
             yield Finding("ok", "clients", f"{path} can be used")
+
+    def _granted_streams(self) -> Iterator[Finding]:
+        """Yield a finding for each name in a grant that no stream has, and that the key may not create."""
+        names = [one.name for one in self._definitions]
+        for grant in self._grants:
+            named = {pattern for one in grant.streams for pattern in one.patterns if not set("*?[") & set(pattern)}
+            for name in sorted(named.difference(names)):
+                if grant.may_use(name, "create"):
+                    continue
+                now = next((one.name for one in self._definitions if one.is_former_name(name)), None)
+                near = difflib.get_close_matches(name, names, n=1)
+                remedy = (
+                    f"Did you mean {near[0]!r}? Correct the name, or create the stream."
+                    if near
+                    else ("Correct the name, or create the stream.")
+                )
+                yield Finding(
+                    "warning", "clients", f"{grant.name} has a grant for stream {name!r}, which "
+                    + (f"was renamed to {now!r}" if now else "does not exist"),
+                    f"Write {now!r} in the clients file." if now else remedy,
+                )  # fmt: skip
 
     def _identity(self) -> Iterator[Finding]:
         if self._options.shared_secret_file is not None:

@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 from typing import NoReturn
 
+import click
 import pytest
 
 from aeron_spark.cli.main import main
@@ -21,7 +22,7 @@ def test_the_name_of_a_command_is_never_an_address(line: str, capsys: pytest.Cap
 
 
 def test_each_command_of_the_server_is_refused_as_an_address() -> None:
-    assert set(COMMAND_NAMES) == set(server.commands)
+    assert set(COMMAND_NAMES) == set(server.list_commands(click.Context(server)))
 
 
 def test_a_line_without_a_command_runs_a_server_and_its_errors_name_the_command_server(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 from dataclasses import replace
 from pathlib import Path
@@ -20,11 +21,15 @@ from aeron_spark.protocol.keypair import public_text
 from aeron_spark.server import preflight
 from aeron_spark.server.locks import address_lock_path
 from aeron_spark.streams.archive_mark import ArchiveMark
-from aeron_spark.streams.definition import Definition, write_definition
+from aeron_spark.streams.definition import Definition, FormerName, write_definition
 from aeron_spark.streams.journal import create_ledger
 from aeron_spark.transport.api import ServerAddress
 
 CLIENTS = f"all {public_text(bytes(range(32)))}\n"
+
+
+def flag(option: str) -> str:
+    return "--" + re.sub("([A-Z])", lambda found: "-" + found[1].lower(), option)
 
 
 def free_port() -> int:
@@ -91,6 +96,49 @@ def test_a_wrong_option_clients_file_or_identity_is_an_error(configured: Configu
     assert code == 2
     assert [(one["level"], one["subject"]) for one in found] == [("error", "clients"), ("error", "identity")]
     assert "can be read" in found[1]["what"]
+
+
+def test_the_check_takes_the_command_line_of_the_server(
+    configured: Configured, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Regression: "No such option: --max-connections"; a server without a file could not be checked."""
+    flags = [text for name, value in configured.options.items() if name != "bind" for text in (flag(name), value)]
+    assert main(["server", "check", configured.options["bind"], *flags, "--max-connections", "10"]) == 0
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first == "ok: options: the command line can be used"
+    config = configured.folder / "server.toml"
+    config.write_text("maxConnections = 10\n")
+    assert main(["server", "check", "--config", str(config), "--max-connections", "10"]) == 2
+    assert f"option 'maxconnections' is given on the command line and in {config}" in capsys.readouterr().out
+    assert main(["server", "check", "--max-connections", "many"]) == 2
+    assert capsys.readouterr().out.startswith("error: options: ")
+
+
+def test_a_clients_file_without_a_key_is_a_warning(configured: Configured) -> None:
+    configured.clients.write_text("# none\n")
+    code, [warning] = configured.check()
+    assert (code, warning["level"]) == (0, "warning")
+    assert warning["what"] == f"{configured.clients} has no key, so that no client is admitted"
+
+
+def test_a_grant_for_a_stream_that_does_not_exist_has_a_remark(configured: Configured, tmp_path: Path) -> None:
+    for name, former in (("prices", ()), ("trades", (FormerName("deals"),))):
+        folder = tmp_path / "streams" / name
+        folder.mkdir(parents=True)
+        write_definition(folder, Definition(name, 1, (1_100_000_000,), 1 << 16, former_names=former))
+        create_ledger(folder, [])
+    grants = "streams=pirces,prices,p*,nothing:read streams=deals:write streams=later:create,write"
+    configured.clients.write_text(f"name=desk-7 {grants} {public_text(bytes(range(32)))}\n")
+    code, found = configured.check()
+    assert (code, {one["level"] for one in found}) == (0, {"warning"})
+    assert [(one["what"], one["remedy"]) for one in found] == [
+        ("desk-7 has a grant for stream 'deals', which was renamed to 'trades'", "Write 'trades' in the clients file."),
+        ("desk-7 has a grant for stream 'nothing', which does not exist", "Correct the name, or create the stream."),
+        (
+            "desk-7 has a grant for stream 'pirces', which does not exist",
+            "Did you mean 'prices'? Correct the name, or create the stream.",
+        ),
+    ]
 
 
 def test_an_address_in_use_or_of_another_machine_is_an_error(configured: Configured) -> None:

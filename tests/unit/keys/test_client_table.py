@@ -31,9 +31,9 @@ def test_a_change_of_the_file_is_read_once(path: Path) -> None:
     table = ClientTable(path)
     assert table.refresh() is None
     write(path, f"name=a streams=x:read,write {TEXTS[0]}\nname=c {TEXTS[2]}")
-    assert table.refresh() == ClientsChange(added=("c",), removed=("b",), changed=("a",))
+    assert table.refresh() == ClientsChange(added=("c",), removed=("b",), changed=("a",), keys=2)
     assert table.refresh() is None
-    assert table.refresh(force=True) == ClientsChange((), (), ())
+    assert table.refresh(force=True) == ClientsChange((), (), (), keys=2)
     grants = [table.grant(key) for key in KEYS]
     assert grants[0] is not None
     assert grants[0].may_use("x", "write")
@@ -55,7 +55,7 @@ def test_a_wrong_version_is_reported_once_and_the_last_good_one_stays(path: Path
     assert grant is not None
     assert grant.may_use("x", "read")
     write(path, f"name=a {TEXTS[0]}")
-    assert table.refresh() == ClientsChange((), ("b",), ("a",), ("a",))
+    assert table.refresh() == ClientsChange((), ("b",), ("a",), ("a",), 1)
 
 
 def test_a_replaced_symbolic_link_is_a_change(path: Path, tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_a_replaced_symbolic_link_is_a_change(path: Path, tmp_path: Path) -> Non
     write(other, f"name=a streams=x:read {TEXTS[0]}")
     draft.symlink_to(other)
     draft.replace(link)
-    assert table.refresh() == ClientsChange((), ("b",), ())
+    assert table.refresh() == ClientsChange((), ("b",), (), keys=1)
 
 
 @pytest.mark.parametrize("text", [None, "wrong"])

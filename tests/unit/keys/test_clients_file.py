@@ -195,6 +195,14 @@ def test_the_error_of_a_wrong_line_has_its_number_and_a_remedy(line: str, text: 
     assert text in error
 
 
+def test_the_remedy_for_a_role_in_a_file_without_roles_says_how_to_define_it() -> None:
+    """Regression: "Choose from ."."""
+    [(_, error)] = errors_of(f"role=nope {KEY_TEXT}")
+    assert error == "the role 'nope' is not defined. Add a line that begins with 'role nope '."
+    [(_, error)] = errors_of("role prices all", f"role=nope {KEY_TEXT}")
+    assert error == "the role 'nope' is not defined. Choose from prices."
+
+
 def test_all_wrong_lines_are_found_and_the_first_is_named_when_the_file_is_used() -> None:
     lines = [f"a {KEY_TEXT}", "# comment", f"role=b {OTHER_TEXTS[0]}", "role c role=d"]
     assert [number for number, _ in errors_of(*lines)] == [1, 3, 4]

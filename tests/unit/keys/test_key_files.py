@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
+import subprocess
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -46,7 +48,7 @@ def test_row_44_a_secret_that_other_users_can_read_or_change_is_refused_with_the
 def test_other_users_may_read_but_not_change_a_public_file(mode: int, is_refused: bool, tmp_path: Path) -> None:
     path = write_file(tmp_path / "a", mode=mode)
     if is_refused:
-        with pytest.raises(SetupError, match="can be changed by others"):
+        with pytest.raises(SetupError, match=f"can be changed by others.*run: chmod go-w {path}"):
             key_files.read_public(path)
     else:
         assert key_files.read_public(path) == b"x"
@@ -156,3 +158,23 @@ def test_the_error_of_a_second_writer_names_the_lock(tmp_path: Path) -> None:
         pytest.fail("two writers")
     with key_files.only_writer(path, 0.0):
         assert (tmp_path / "a.lock").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user or mount a file system")
+def test_the_remedies_for_a_public_file_of_root_let_the_servers_user_read_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: the remedy for mode 0666, chmod 600, locked out a server of another user."""
+    path = write_file(tmp_path / "clients", mode=0o666)
+
+    def refuse(*_: object) -> int:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    with pytest.raises(SetupError) as caught:
+        key_files.read_public(path)
+    subprocess.run(caught.value.remedy.partition("run: ")[2].split(), check=True)
+    assert path.stat().st_mode & 0o777 == 0o644
+    assert key_files.read_public(path) == b"x"
+    monkeypatch.setattr("os.open", refuse)
+    with pytest.raises(SetupError, match=rf"cannot be read by user 0\. .* chmod a\+r {path}"):
+        key_files.read_public(path)

@@ -87,7 +87,7 @@ def test_row_44_the_file_has_mode_0600_and_another_mode_is_refused(known: KnownS
     assert {one.name for one in path.parent.iterdir()} == {path.name, f"{path.name}.lock"}
     path.chmod(0o666)
     for access in (known.all, lambda: known.trust(network_server("host", 2), public_key(2))):
-        with pytest.raises(SetupError, match="chmod 600"):
+        with pytest.raises(SetupError, match="chmod go-w"):
             access()
 
 

@@ -19,7 +19,7 @@ from aeron_spark.errors import (
     TamperedError,
     TransportError,
 )
-from aeron_spark.keys.client_table import ClientTable
+from aeron_spark.keys.client_table import ClientsChange, ClientTable
 from aeron_spark.keys.clients_file import default_name
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.protocol.grants import Grant, KeyLimits
@@ -29,7 +29,7 @@ from aeron_spark.protocol.server_effects import Ending
 from aeron_spark.protocol.server_machine import DRIVER_LOST
 from aeron_spark.server.clients_watcher import ClientsWatcher
 from aeron_spark.server.event_observer import EventObserver, reason_of
-from aeron_spark.server.events import ServerEvents
+from aeron_spark.server.events import LOG, ServerEvents
 from aeron_spark.server.message_server import MessageServer
 from aeron_spark.server.settings import ServerSettings
 from aeron_spark.wire.stream_admin_rpc import (
@@ -122,7 +122,7 @@ def test_a_new_version_of_the_clients_file_is_one_event_and_a_wrong_one_another(
     path = tmp_path / "authorized_keys"
 
     def write(line: str) -> None:
-        path.write_text(f"{line} {key}")
+        path.write_text(f"{line} {key}" if line else "")
         path.chmod(0o600)
 
     write("name=a streams=*:read,write")
@@ -131,7 +131,9 @@ def test_a_new_version_of_the_clients_file_is_one_event_and_a_wrong_one_another(
     watcher.start()
     try:
         write("name=a streams=prices:read,write")
-        assert seen.wait("clients_changed") == {"added": (), "removed": (), "changed": ("a",), "narrowed": ("a",)}
+        assert seen.wait("clients_changed") == {
+            "added": (), "removed": (), "changed": ("a",), "narrowed": ("a",), "keys": 1,
+        }  # fmt: skip
         write("name=a stream=prices:read")
         failed = seen.wait("reload_failed")
     finally:
@@ -140,6 +142,15 @@ def test_a_new_version_of_the_clients_file_is_one_event_and_a_wrong_one_another(
     assert failed["remedy"]
     assert failed["files"] == ("clients",)
     assert seen.names == ["clients_changed", "reload_failed"]
+
+
+def test_an_emptied_clients_file_is_a_warning(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """Regression: all clients were disconnected, and the log had one line of the level info."""
+    server, _ = started(world)
+    with caplog.at_level(logging.INFO, LOG.name):
+        for keys in (1, 0):
+            server.event_observer.clients_changed(ClientsChange((), ("a",), (), keys=keys))
+    assert [record.levelname for record in caplog.records] == ["INFO", "WARNING"]
 
 
 def test_reasons_of_disconnections_are_codes() -> None:
