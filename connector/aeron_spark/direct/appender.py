@@ -21,6 +21,7 @@ from aeron_spark.direct.archives import StreamAddress, archives_of
 from aeron_spark.direct.publisher import Mark, PublishAddress, Publisher
 from aeron_spark.direct.recordings import check_receivable
 from aeron_spark.errors import AeronSparkError, ConnectError, DataFormatError, OptionError, SetupError
+from aeron_spark.log.restarts import Outages, holder
 from aeron_spark.log.writing import CommitResult, RowEncoder, Source, Transaction, values_of
 from aeron_spark.options import WriteOptions, direct_route
 from aeron_spark.transport.channel import ChannelUri, refuse_archive_streams
@@ -30,6 +31,9 @@ from aeron_spark.wire.payloads import other_payload
 from aeron_spark.wire.stream_rpc import CommitPart, LastCommitted
 
 CONFIRM_INTERVAL_S: Final = 0.1  # between two looks at how far the archive has recorded
+
+# Streams whose archive has acknowledged rows of this process: directory, archive, channel and stream id.
+ACKNOWLEDGED: Final[set[tuple[str | None, str, str, int]]] = set()
 
 
 class ArchiveWriter:
@@ -235,16 +239,34 @@ class DirectAppender:
         return publisher
 
     def _open(self, channel: str, stream_id: int, check_payload: Callable[[str | None], None]) -> Publisher:
-        """Open the publisher of a stream, after ``check_payload`` has accepted what the stream holds."""
+        """Open the publisher of a stream; wait out a restart of the archive that acknowledged an earlier task."""
         options, route = self.options, self.route
-        archives = archives_of(route)
-        log = ArchiveLog(StreamAddress(channel, stream_id, archives.archives[:1]))
-        archive = acknowledging_archive(options, log, check_payload, self._encoder.source.writer)
-        address = PublishAddress(
-            archives.aeron_dir, channel, stream_id, archive, options.offer_timeout, route.connect_timeout,
-            options.when_unconnected == "drop",
-        )  # fmt: skip
-        return Publisher(address, self._connected)
+        known = (route.aeron_dir, route.archive[0], channel, stream_id)
+
+        def log() -> ArchiveLog:
+            return ArchiveLog(StreamAddress(channel, stream_id, archives_of(route).archives[:1]))
+
+        def open_publisher() -> Publisher:
+            archives = archives_of(route)
+            archive = acknowledging_archive(
+                options, log(), check_payload, self._encoder.source.writer, is_needed=known in ACKNOWLEDGED
+            )
+            if archive is not None:
+                ACKNOWLEDGED.add(known)
+            address = PublishAddress(
+                archives.aeron_dir, channel, stream_id, archive, options.offer_timeout, route.connect_timeout,
+                options.when_unconnected == "drop",
+            )  # fmt: skip
+            return Publisher(address, self._connected)
+
+        def connect() -> Publisher:
+            publisher = open_publisher()
+            publisher.connect()
+            return publisher
+
+        if known not in ACKNOWLEDGED:
+            return open_publisher()
+        return Outages(holder(route), route.archive_timeout, lambda: log().recorded()).outlast(connect)
 
 
 class _PublisherSink:
@@ -266,12 +288,14 @@ def acknowledging_archive(
     log: ArchiveLog,
     check_payload: Callable[[str | None], None],
     writer: str = "",
+    *,
+    is_needed: bool = False,
 ) -> ArchiveAddress | None:
     """Return the archive whose recording of the stream acknowledges rows, or None if Aeron's acceptance is enough.
 
     Calls ``check_payload`` with the payload that the stream holds, before anything starts; does not ask an archive
     only for that. Starts the recording first if option ``record`` says so, for ``writer``. With ``ack=auto``, returns
-    None also if the archive cannot be reached.
+    None also if the archive cannot be reached, unless it ``is_needed``.
 
     Raises OptionError for ``ack=archive`` if the stream is not recorded.
     """
@@ -285,7 +309,7 @@ def acknowledging_archive(
     try:
         recorded = log.recorded()
     except ConnectError:
-        if options.ack == "archive" or options.record != "never":
+        if options.ack == "archive" or options.record != "never" or is_needed:
             raise
         return None
     check_payload(_held_payload(log))

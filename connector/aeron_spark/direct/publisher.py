@@ -165,7 +165,7 @@ class Publisher:
 
     def _repeat_until_taken(self, attempt: Callable[[], OfferResult | None], *, in_group: bool = False) -> None:
         """Repeat an offer until it returns None: Aeron has taken all of it, or it was dropped."""
-        self._connect()
+        self.connect()
         self._deadline = Deadline(self.address.offer_timeout, self._on_stream("room to publish"))
         while (result := attempt()) is not None:
             if result is OfferResult.MAX_POSITION_EXCEEDED:
@@ -175,12 +175,12 @@ class Publisher:
             elif result is OfferResult.NOT_CONNECTED:
                 self._refuse_stopped(now=True)  # a recording that begins later would hide the missing messages
                 self._is_connected = False
-                self._connect()
+                self.connect()
             else:
                 self._refuse_stopped()
                 self._deadline.idle(f"Aeron answered {result.name}: {result.sentence}")
 
-    def _connect(self) -> None:
+    def connect(self) -> None:
         """Wait for a subscriber, and for the recording if it acknowledges: earlier messages would not be recorded."""
         if self._is_connected:
             return
@@ -245,7 +245,7 @@ class Publisher:
         channel = ChannelUri.parse(self.address.channel).without(*INITIAL_POSITION)
         self._publication = publication_of(self.address, str(channel))
         self._recording_id, self._is_connected = None, False
-        self._connect()
+        self.connect()
 
     def _on_stream(self, what: str) -> str:
         return f"{what} on {self.address.channel} stream {self.address.stream_id}"

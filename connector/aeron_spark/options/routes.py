@@ -94,6 +94,14 @@ class DirectRoute(OptionSet, where=EVERYWHERE):
         secret=True,
     )
     connect_timeout: Seconds = CONNECT_TIMEOUT
+    archive_timeout: Seconds = option(
+        "60s",
+        "Longest wait of a running query for an archive, or its media driver, that is restarted; then the query fails "
+        "and names it. The first connection waits only `connectTimeout`; through a server, a query also waits "
+        "`connectTimeout` for a restart.",
+        example="60s",
+        only=Route.DIRECT,
+    )
     cluster: Literal["log"] | None = option(
         None,
         "`log`: read the log of an Aeron Cluster, in place of `channel` and `streamId`, from the archive of a member "

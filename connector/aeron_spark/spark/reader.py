@@ -28,6 +28,7 @@ from aeron_spark.log.decoding import RowDecoder, of_recording, publish_times, re
 from aeron_spark.log.offsets import Offset
 from aeron_spark.log.planning import partition_by_key, partition_by_size
 from aeron_spark.log.query import QueryPlanner
+from aeron_spark.log.restarts import restartable
 from aeron_spark.log_factory import log_of, open_log
 from aeron_spark.options import DirectRoute, ReadOptions, ServerRoute
 from aeron_spark.pool import POOL
@@ -64,9 +65,15 @@ class Task:
     def stream(self) -> QueryPlanner:
         """Return a planner of the stream."""
         times = self.options.timestamp_from
+        log = restartable(lambda: open_planning_log(self.options, self.framed), self.options.route, is_running=False)
+
+        def open_again(options: ReadOptions, framed: bool) -> Log:
+            log.renew()
+            return log
+
         return QueryPlanner(
             self.options,
-            open_planning_log,
+            open_again,
             framed=self.framed,
             times=None if times is None else lambda rows: publish_times(rows, times),
             settled=self.payload if self.options.payload in ("auto", "sbe") else None,
@@ -86,13 +93,17 @@ class Task:
             )
         options, schema = self.options, arrow_schema(self.schema)
         with POOL.borrow(route, partition_of_task()) as sessions:
-            log = open_log(
+            log = restartable(
+                lambda: open_log(
+                    route,
+                    framed=self.framed,
+                    idle_timeout=options.idle_timeout,
+                    read_path=options.read_path,
+                    fail_on_data_loss=options.fail_on_data_loss,
+                    sessions=sessions,
+                ),
                 route,
-                framed=self.framed,
-                idle_timeout=options.idle_timeout,
-                read_path=options.read_path,
-                fail_on_data_loss=options.fail_on_data_loss,
-                sessions=sessions,
+                is_running=True,  # the planner has reached the archive
             )
             for wanted in partition.ranges:
                 yield from self._range(log, schema, wanted)

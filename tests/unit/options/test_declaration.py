@@ -62,6 +62,7 @@ PUBLIC = {
         "includeMetadata",
         "idleTimeout",
         "connectTimeout",
+        "archiveTimeout",
     ),
     *("ack", "offerTimeout", "whenUnconnected", "maxMessageBytes", "writerId", "acceptGap", "evolveSchema"),
 }

@@ -1,0 +1,222 @@
+"""Waits out a restart of an archive, its node or a server: repeats the calls of a running query until they succeed.
+
+A call is repeated only if the archive was away, or once if it was not: an error of a call that an archive answers is
+not an outage. Calls of a ``Log`` change nothing, so that repeating them is safe; a read continues after the last
+message that it has yielded.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Final, TypeVar
+
+from aeron_spark.errors import ConnectError, TransportError, WaitTimeout
+from aeron_spark.log.api import Boundary, Log, PublishTimes, Range, RecordingState, StreamContent
+from aeron_spark.log.source_stream import SourceStream
+from aeron_spark.options import DirectRoute, ServerRoute
+from aeron_spark.wire.values import Rows
+
+T = TypeVar("T")
+AWAY: Final = (ConnectError, TransportError, WaitTimeout)  # errors of calls to an archive that may be away
+PAUSE_S: Final = 0.2  # between two questions whether it is back
+
+
+class Outages:
+    """Waits until an archive, or a server, answers again, at most ``timeout_s`` seconds each time.
+
+    ``name`` is that of the archive in errors. ``answers`` is a call that succeeds if the archive is there, else raises
+    one of ``AWAY``.
+    """
+
+    def __init__(
+        self, name: str, timeout_s: float, answers: Callable[[], object], *,
+        clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], object] = time.sleep,
+    ) -> None:  # fmt: skip
+        self._name = name
+        self._timeout_s = timeout_s
+        self._answers = answers
+        self._clock = clock
+        self._sleep = sleep
+        self._is_blamed = False  # whether the last error came from an archive that answered
+
+    def outlast(self, call: Callable[[], T]) -> T:
+        """Return ``call()``; repeat it after each outage. Raises its error if there was none, and ConnectError."""
+        while True:
+            try:
+                found = call()
+            except AWAY as error:
+                self.wait(error)
+            else:
+                self.end()
+                return found
+
+    def wait(self, error: ConnectError | TransportError | WaitTimeout) -> None:
+        """Wait for the end of the outage that ``error`` reports; raise it if it comes again without an outage.
+
+        Raises ConnectError after the timeout.
+        """
+        end = self._clock() + self._timeout_s
+        was_away = False
+        while True:
+            try:
+                self._answers()
+            except AWAY as again:
+                was_away, last = True, again
+            else:
+                break
+            if self._clock() >= end:
+                raise ConnectError(
+                    f"{self._name} was away for {self._timeout_s:g} s: {last.what}",
+                    remedy="Start it again, then the query; or let queries wait longer with option 'archiveTimeout'.",
+                ) from error
+            self._sleep(PAUSE_S)
+        is_repeated, self._is_blamed = self._is_blamed, False
+        if not was_away:
+            if is_repeated:
+                raise error
+            self._is_blamed = True
+
+    def end(self) -> None:
+        """Note that the archive has answered a call."""
+        self._is_blamed = False
+
+
+class RestartableLog:
+    """A log that ``open_log`` opens, again after each outage, and after :meth:`renew`. See :class:`Log`.
+
+    Waits only if ``is_running``, or after the first call that succeeded: a wrong address fails at once.
+    """
+
+    def __init__(
+        self, open_log: Callable[[], Log], name: str, timeout_s: float, *, is_running: bool,
+        clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], object] = time.sleep,
+    ) -> None:  # fmt: skip
+        self._open_log = open_log
+        self._log: Log | None = None
+        self._is_stale = False
+        self._is_running = is_running
+        self._outages = Outages(name, timeout_s, self._answer, clock=clock, sleep=sleep)
+        self._settings = (name, timeout_s, clock, sleep)
+
+    def renew(self) -> None:
+        """Open the log again with the next call, because the archive may be another one by now."""
+        self._is_stale = True
+
+    def _opened(self) -> Log:
+        if self._log is None or self._is_stale:
+            opened = self._open_log()
+            # Keep an equal log, because it stores which streams it has prepared.
+            self._log = opened if self._log != opened else self._log
+            self._is_stale = False
+        return self._log
+
+    def _answer(self) -> None:
+        self._is_stale = True
+        self._opened().states()
+
+    def _call(self, use: Callable[[Log], T]) -> T:
+        if not self._is_running:
+            found = use(self._opened())
+            self._is_running = True
+            return found
+        return self._outages.outlast(lambda: use(self._opened()))
+
+    @property
+    def framed(self) -> bool:
+        """Whether the log counts groups of chunks instead of single messages."""
+        return self._call(lambda log: log.framed)
+
+    @property
+    def archives(self) -> tuple[str, ...]:
+        """The archives' names in keys."""
+        return self._call(lambda log: log.archives)
+
+    @property
+    def stream(self) -> SourceStream:
+        """The log's stream, as offsets identify it."""
+        return self._call(lambda log: log.stream)
+
+    def counting(self, *, framed: bool) -> RestartableLog:
+        """Return the same log, counting groups or single messages."""
+        name, timeout_s, clock, sleep = self._settings
+        return RestartableLog(
+            lambda: self._opened().counting(framed=framed), name, timeout_s, is_running=self._is_running, clock=clock,
+            sleep=sleep,
+        )  # fmt: skip
+
+    def prepare(self, states: list[RecordingState], *, record: str, query: str = "") -> None:
+        """Start the stream's recording if the option ``record`` requires it."""
+        self._call(lambda log: log.prepare(states, record=record, query=query))
+
+    def check_recorded(self, states: list[RecordingState]) -> None:
+        """Raise OptionError if ``states`` is empty and no archive records the stream."""
+        self._call(lambda log: log.check_recorded(states))
+
+    def states(self) -> list[RecordingState]:
+        """Return all recordings of the stream with their current ends."""
+        return self._call(lambda log: log.states())
+
+    def state(self, key: str) -> RecordingState:
+        """Return one recording. Raises DataLossError if it does not exist."""
+        return self._call(lambda log: log.state(key))
+
+    def content(self, states: list[RecordingState]) -> StreamContent | None:
+        """Return the content of the stream, or None if nothing is recorded yet."""
+        return self._call(lambda log: log.content(states))
+
+    def position_at(self, state: RecordingState, time_ns: int, times: PublishTimes | None) -> int:
+        """Return the start of the first message at or after a time."""
+        return self._call(lambda log: log.position_at(state, time_ns, times))
+
+    def lags_s(self, positions: Mapping[str, int]) -> dict[str, float] | None:
+        """Return how long ago the first row at or after each position was committed, in seconds, by recording."""
+        return self._call(lambda log: log.lags_s(positions))
+
+    def boundary(self, key: str, start: int, limit: int, end: int, max_rows: int | None) -> Boundary:
+        """Return the last boundary up to ``limit`` with at most ``max_rows`` rows since ``start``."""
+        return self._call(lambda log: log.boundary(key, start, limit, end, max_rows))
+
+    def recorded_bytes(self, key: str, position: int, length: int) -> bytes | None:
+        """Return bytes of one term of a recording; None if they cannot be read as files of this machine."""
+        return self._call(lambda log: log.recorded_bytes(key, position, length))
+
+    def read(self, wanted: Range) -> Iterator[Rows]:
+        """Yield the messages of ``[start, end)``, each once."""
+        last: int | None = None  # position of the last message
+        while True:
+            try:
+                # A read can begin at a message: at the last one, which is then left out.
+                for rows in self._opened().read(wanted if last is None else replace(wanted, start=last)):
+                    self._outages.end()
+                    new = rows if last is None or rows.positions[0].as_py() != last else _without_first(rows)
+                    last = rows.positions[-1].as_py()
+                    if len(new):
+                        yield new
+                return
+            except AWAY as error:
+                if not self._is_running:
+                    raise
+                self._outages.wait(error)
+
+
+def _without_first(rows: Rows) -> Rows:
+    return Rows(rows.values.slice(1), rows.positions.slice(1), rows.reserved.slice(1), rows.resumed_at)
+
+
+def restartable(open_log: Callable[[], Log], route: DirectRoute | ServerRoute, *, is_running: bool) -> RestartableLog:
+    """Return the log of ``route`` that ``open_log`` opens, and opens again after an outage."""
+    return RestartableLog(open_log, holder(route), outage_timeout(route), is_running=is_running)
+
+
+def outage_timeout(route: DirectRoute | ServerRoute) -> float:
+    """Return the longest wait for a restart, in seconds."""
+    return route.archive_timeout if isinstance(route, DirectRoute) else route.connect_timeout
+
+
+def holder(route: DirectRoute | ServerRoute) -> str:
+    """Return the name in errors of the archives or servers that hold a stream."""
+    if isinstance(route, DirectRoute):
+        return f"the archive {' or '.join(route.archive)} of {route.label}"
+    return f"the server of {route.label}"

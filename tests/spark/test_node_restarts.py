@@ -1,0 +1,54 @@
+"""A restart of an archive under a running query is waited out by its planner, its readers and its sink."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from aeron_spark import node as nodes
+from aeron_spark.node import NodeHandle
+from tests.aeron.archives import free_port
+from tests.aeron.streams import Stream, numbered, own_node
+from tests.spark.simulated_engine import Query
+
+
+@contextmanager
+def restarting(handle: NodeHandle, control: str) -> Iterator[None]:
+    """Kill the node, and start it again in a thread while the block runs; it ends with the block."""
+    os.kill(handle.pid, signal.SIGKILL)
+    os.waitpid(handle.pid, 0)
+    started: list[NodeHandle] = []
+    thread = threading.Thread(target=lambda: started.append(nodes.ensure(handle.aeron_dir, control=control)))
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+        for one in started:
+            one.close()
+
+
+@pytest.mark.sampled
+def test_a_restart_of_the_archive_is_waited_out(run_name: str, node: NodeHandle) -> None:
+    control = f"127.0.0.1:{free_port()}"
+    with own_node(run_name, control=control) as handle:
+        stream = Stream(handle)
+        stream.record()
+        stream.publisher().send(numbered(0, 20))
+        # The archive of another machine: no call of the query starts its node.
+        options = {
+            **stream.options, "aeronDir": node.aeron_dir, "archive": f"aeron:udp?endpoint={control}",
+            "connectTimeout": "3s", "record": "never",
+        }  # fmt: skip
+        query = Query(options, maxRowsPerTrigger=10)
+        assert query.run_batch() == list(range(10))
+        assert query.plan_batch()
+        with restarting(handle, control):
+            assert query.read_planned_batch() == list(range(10, 20))
+            query.commit()
+            assert query.run_batch() is None
