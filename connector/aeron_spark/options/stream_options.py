@@ -107,7 +107,8 @@ class ReadOptions(SbeOptions, where=READING):
         None,
         "Location of the publish time in messages of other programs: `reserved-ns` or `reserved-ms` (Aeron's reserved "
         "value, in nano- or milliseconds since 1970), or the byte offset of 64-bit little-endian nanoseconds in the "
-        "payload. Without it, the column `timestamp` of a `raw` stream is NULL.",
+        "payload. Without it, the column `timestamp` of a `raw` stream is NULL, and a watermark on it lets no row "
+        "through; a streaming query with this column logs a warning.",
         example="reserved-ns",
     )
     ending_offsets: EndingOffsets = option(

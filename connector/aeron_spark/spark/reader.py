@@ -5,9 +5,10 @@ Spark creates and pickles readers several times, so their constructors only stor
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
@@ -24,6 +25,7 @@ from aeron_spark.direct.archives import this_host
 from aeron_spark.errors import SetupError
 from aeron_spark.log.api import Log, Range
 from aeron_spark.log.available import state_for
+from aeron_spark.log.columns import METADATA_PREFIX
 from aeron_spark.log.decoding import RowDecoder, of_recording, publish_times, read_range, refuse_framed
 from aeron_spark.log.offsets import Offset
 from aeron_spark.log.planning import partition_by_key, partition_by_size
@@ -37,6 +39,9 @@ from aeron_spark.spark.task_context import partition_of_task, resolve_key_files,
 
 if TYPE_CHECKING:
     from aeron_spark.sbe.table import DecodeTable
+
+
+LOG: Final = logging.getLogger("aeron_spark.spark")
 
 
 class RangePartition(InputPartition):
@@ -216,7 +221,19 @@ class AeronStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _stream(self) -> QueryPlanner:
         if self._planner is None:
             self._planner = self._task.stream()
+            self._warn_of_null_times()
         return self._planner
+
+    def _warn_of_null_times(self) -> None:
+        """Log that a column of times is NULL. Spark does not tell a source whether the query has a watermark on it."""
+        name = "timestamp" if self._task.table is None else f"{METADATA_PREFIX}timestamp"
+        options = self._task.options
+        if self._task.payload == "raw" and options.timestamp_from is None and name in self._task.schema.fieldNames():
+            LOG.warning(
+                "the column %s of %s is NULL, because raw messages have no publish time: a watermark on it lets no row "
+                "through. Set option 'timestampFrom' if the messages have one, or take the watermark on another column",
+                name, options.route.label,
+            )  # fmt: skip
 
 
 def plan_partitions(task: Task, stream: QueryPlanner, ranges: list[Range]) -> list[InputPartition]:
