@@ -13,11 +13,11 @@ from aeron_spark.connection import bulk_links
 from aeron_spark.connection.call_observer import ServedCall
 from aeron_spark.connection.rpc import PROGRAM, service_of
 from aeron_spark.connection.runner import ConnectionRunner
-from aeron_spark.errors import AeronSparkError
+from aeron_spark.errors import REFUSALS, AeronSparkError
 from aeron_spark.protocol.rpc_messages import FIRST_SERVICE
 from aeron_spark.protocol.server_effects import Ending, HandshakeEnded, Notice
 from aeron_spark.server.clients_watcher import CLIENTS
-from aeron_spark.server.event_observer import reason_of
+from aeron_spark.server.event_observer import DETACHED, ENDINGS, reason_of
 from aeron_spark.server.metric_table import BUCKETS_S, METRICS, OTHER_STREAMS
 from aeron_spark.server.observer import ServerObserver
 from aeron_spark.streams.observer import CommittedTransaction, StreamObserver
@@ -27,6 +27,26 @@ Labels = tuple[str, ...]
 SERVICES: Final = {
     bulk_links.SERVICE: "bulk-links", stream_rpc.SERVICE: "streams", FIRST_SERVICE + 3: "relay", PROGRAM: "program"
 }  # fmt: skip
+
+
+_COMMIT_FAILURES: Final = (
+    "TransportError", "WaitTimeout", "StillWorking", "DataLossError", "RefusedError", "disk-full", "stage-full",
+    "draining", "ended", "fenced", "not-permitted", "schema",
+)  # fmt: skip
+_STREAM_COUNTERS: Final = tuple(
+    one.name for one in METRICS.values() if one.type == "counter" and one.labels == ("stream",)
+)
+INITIAL: Final[Mapping[str, Iterable[Labels]]] = {
+    "handshakes_total": [(result,) for result in ("accepted", "refused", "lost", "retry")],
+    "refusals_total": [(reason,) for reason in REFUSALS],
+    "disconnections_total": [(reason,) for reason in (DETACHED, *ENDINGS.values(), "banned", "kicked", "shutdown")],
+    "calls_total": [(service, result) for service in SERVICES.values() for result in ("ok", "error", "failed")],
+    "commit_failures_total": [(reason,) for reason in _COMMIT_FAILURES],
+    "handshake_duration_seconds": [()],
+    "call_duration_seconds": [(service,) for service in SERVICES.values()],
+    "commit_duration_seconds": [(phase,) for phase in ("stage", "publish", "record", "journal", "total")],
+}
+"""The series that exist with 0 before their first event, because Prometheus sees no increase to a first value."""
 
 
 class Histogram:
@@ -56,8 +76,13 @@ class MetricCounts(ServerObserver, StreamObserver):
     def __init__(self, wall: Callable[[], float] = time.time) -> None:
         self._wall: Final = wall
         self._lock: Final = threading.Lock()
-        self._counters: Final[dict[str, Counter[Labels]]] = {}
-        self._histograms: Final[dict[str, dict[Labels, Histogram]]] = {}
+        counters = {name: labels for name, labels in INITIAL.items() if METRICS[name].type == "counter"}
+        self._counters: Final[dict[str, Counter[Labels]]] = {
+            name: Counter(dict.fromkeys(labels, 0)) for name, labels in counters.items()
+        }
+        self._histograms: Final[dict[str, dict[Labels, Histogram]]] = {
+            name: {one: Histogram() for one in labels} for name, labels in INITIAL.items() if name not in counters
+        }
         self.event_loop: Final = Histogram()
         """The turns of the event loop, which adds them itself."""
         self._last_commits: Final[dict[str, float]] = {}
@@ -101,9 +126,14 @@ class MetricCounts(ServerObserver, StreamObserver):
             return dict(self._last_commits)
 
     def keep_streams(self, names: Iterable[str]) -> None:
-        """Move the counts of other streams, which were deleted, to the stream ``_other``."""
+        """Move the counts of other streams, which were deleted, to the stream ``_other``. New streams begin with 0."""
+        names = list(names)
         kept = {*names, OTHER_STREAMS}
         with self._lock:
+            for metric in _STREAM_COUNTERS:
+                counts = self._counters.setdefault(metric, Counter())
+                for name in names:
+                    counts.setdefault((name,), 0)
             for metric, counter in self._counters.items():
                 if METRICS[metric].labels == ("stream",):
                     for labels in [labels for labels in counter if labels[0] not in kept]:

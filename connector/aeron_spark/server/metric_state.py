@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -12,6 +13,7 @@ from aeron_spark.aeron.counters import read_counters
 from aeron_spark.aeron.guard import DROP_LABEL, DROP_TYPE
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.node.space import space_of
+from aeron_spark.protocol.grants import Grant
 from aeron_spark.server.backups import Backups
 from aeron_spark.server.disk_reserve import DiskReserve
 from aeron_spark.server.event_watch import SHM_RESERVE_BYTES
@@ -37,31 +39,40 @@ class MetricReader:
     def __init__(
         self, server: MessageServer, counts: MetricCounts, store: Callable[[], StreamStore | None],
         disk_reserve: DiskReserve, aeron_dir: Callable[[], str], is_ready: Callable[[], bool],
-        authorized_keys: Callable[[], int], dropped_events: Callable[[], int], versions: tuple[str, str],
-        backups: Backups,
+        grants: Callable[[], Collection[Grant]], limits: Callable[[], Mapping[str, Mapping[str, int]]],
+        dropped_events: Callable[[], int], versions: tuple[str, str], backups: Backups,
+        wall: Callable[[], float] = time.time,
     ) -> None:  # fmt: skip
-        """``store`` returns the open store, or None; ``versions`` are those of aeron-spark and of Aeron."""
+        """``store`` returns the open store, or None; ``grants`` those of the keys in the clients file; ``limits`` the
+        use and the limit of each resource, by option. ``versions`` are those of aeron-spark and of Aeron.
+        """
         self._server: Final = server
         self._counts: Final = counts
         self._store: Final = store
         self._disk_reserve: Final = disk_reserve
         self._aeron_dir: Final = aeron_dir
         self._is_ready: Final = is_ready
-        self._authorized_keys: Final = authorized_keys
+        self._grants: Final = grants
+        self._limits: Final = limits
+        self._wall: Final = wall
         self._dropped_events: Final = dropped_events
         self._versions: Final = versions
         self._backups: Final = backups
 
     def read(self) -> State:
         """Return the values by metric and labels."""
-        last_backup = self._backups.last
+        last_backup, grants, limits, now = self._backups.last, self._grants(), self._limits(), self._wall()
+        expiries = [one.expires for one in grants if one.expires is not None and one.expires > now]
         found: State = {
             "backup_last_success_timestamp_seconds": {(): 0.0 if last_backup is None else last_backup.time},
             "build_info": {self._versions: 1.0},
             "ready": {(): float(self._is_ready())},
             "config_last_reload_successful": {(): float(self._counts.is_reload_successful)},
             "config_last_reload_success_timestamp_seconds": {(): self._counts.reloaded_at},
-            "authorized_keys": {(): float(self._authorized_keys())},
+            "authorized_keys": {(): float(len(grants))},
+            "next_key_expiry_timestamp_seconds": {(): min(expiries, default=0.0)},
+            "limit": {(option,): float(one["limit"]) for option, one in limits.items() if one["limit"]},
+            "limit_used": {(option,): float(one["used"]) for option, one in limits.items()},
             "log_lines_suppressed_total": {(): float(self._server.events.suppressed_total)},
             "log_events_dropped_total": {(): float(self._dropped_events())},
         }

@@ -42,6 +42,11 @@ _ALL: Final = (
     _gauge("config_last_reload_successful", "0 while the newest configuration or clients file is not used"),
     _gauge("config_last_reload_success_timestamp_seconds", "when the configuration in use was read"),
     _gauge("authorized_keys", "client keys in the clients file"),
+    _gauge(
+        "next_key_expiry_timestamp_seconds", "when the next key of the clients file expires (`expires=`); 0 without one"
+    ),
+    _gauge("limit", "limits of the server, by the option that sets them; without a limit absent", "option"),
+    _gauge("limit_used", "how much of each is used", "option"),
     _gauge("connections", "connections that have a link", "transport"),
     _gauge("sessions", "sessions: `connected`, `detached` (may be resumed) or `new`", "state"),
     _gauge("handshakes_in_progress", "handshakes that are under way"),
@@ -105,10 +110,24 @@ _ALL: Final = (
 METRICS: Final[Mapping[str, Metric]] = MappingProxyType({metric.name: metric for metric in _ALL})
 
 
+PROCESS_METRICS: Final = (
+    ("process_cpu_seconds_total", "counter", "processor time, user and system"),
+    ("process_resident_memory_bytes", "gauge", "memory in use"),
+    ("process_virtual_memory_bytes", "gauge", "address space"),
+    ("process_start_time_seconds", "gauge", "when the process was started, since 1970"),
+    ("process_open_fds", "gauge", "open file descriptors"),
+    ("process_max_fds", "gauge", "their limit (`ulimit -n`)"),
+)
+"""Metrics of the server's process, which prometheus_client collects: name, type, meaning."""
+
+
 def markdown() -> str:
     """Return the table for docs/operations.md."""
     lines = [f"| metric, prefix `{PREFIX}` | type | labels | meaning |", "|---|---|---|---|"]
     for metric in METRICS.values():
         labels = ", ".join(f"`{label}`" for label in metric.labels)
         lines.append(f"| `{metric.name}` | {metric.type} | {labels} | {metric.meaning} |")
+    lines += ["", "The metrics of the server's process have no prefix; the node is another process:", ""]
+    lines += ["| metric | type | meaning |", "|---|---|---|"]
+    lines += [f"| `{name}` | {kind} | {meaning} |" for name, kind, meaning in PROCESS_METRICS]
     return "\n".join(lines) + "\n"

@@ -47,6 +47,7 @@ class ServerMetrics:
         }  # fmt: skip
         self._registry: Final = prometheus_client.CollectorRegistry(auto_describe=False)
         self._registry.register(self)
+        prometheus_client.ProcessCollector(registry=self._registry)
         self._generate: Final = prometheus_client.generate_latest
         self.content_type: Final[str] = prometheus_client.CONTENT_TYPE_LATEST
         """The value of the HTTP header Content-Type."""
@@ -63,7 +64,7 @@ class ServerMetrics:
         for metric in METRICS.values():
             if metric.type == "histogram":
                 continue
-            values = {**state.get(metric.name, {}), **counters.get(metric.name, {})}
+            values = {**counters.get(metric.name, {}), **state.get(metric.name, {})}
             if not metric.labels:
                 values = values or {(): 0.0}
             if metric.labels == ("stream",):

@@ -264,7 +264,8 @@ class ServerParts:
             return MetricReader(
                 self.message_server, counts, lambda: self.streams if self._housekeeper.is_open else None,
                 self.disk_reserve, lambda: self.aeron_dir, lambda: self.state.readiness.is_ready,
-                lambda: 0 if clients is None else len(clients), lambda: self._log.dropped_total,
+                lambda: [] if clients is None else clients.grants().values(), self.state.limits,
+                lambda: self._log.dropped_total,
                 (package_version(), aeron_version()), self.backups,
             ).read()  # fmt: skip
 

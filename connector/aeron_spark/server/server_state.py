@@ -89,7 +89,7 @@ class ServerState:
             "last_backup": None if last_backup is None else last_backup.time,
             "last_backup_directory": None if last_backup is None else last_backup.directory,
             "restart_needed": list(self.restart_needed),
-            "limits": self._limits(),
+            "limits": self.limits(),
             "streams": self._streams_by_state(),
             "memory": self._memory(),
             "disk": {
@@ -98,7 +98,7 @@ class ServerState:
             },
         }
 
-    def _limits(self) -> dict[str, dict[str, int]]:
+    def limits(self) -> dict[str, dict[str, int]]:
         """Return the use and the limit of each limited resource, by option; a limit of 0 is none."""
         used, options = self._server.statistics, self._options()
         store = self._store

@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from aeron_spark.server.metric_counts import MetricCounts
 from aeron_spark.server.metric_state import State
-from aeron_spark.server.metric_table import METRICS, PREFIX
+from aeron_spark.server.metric_table import METRICS, PREFIX, PROCESS_METRICS
 from aeron_spark.server.metrics import ServerMetrics
 from tests.promql import Scrape
 
@@ -30,7 +30,7 @@ def exposed() -> dict[str, frozenset[str]]:
             found[f"{PREFIX}{metric.name}_bucket"] = labels | {"le"}
         else:
             found[PREFIX + metric.name] = labels
-    return found
+    return found | {name: frozenset(TARGET) for name, *_ in PROCESS_METRICS}
 
 
 def scrape(at_s: float, state: State, turns: Durations, commits: Mapping[str, Durations]) -> Scrape:

@@ -22,7 +22,8 @@ ALERTS: Final = {rule["alert"]: rule for rule in RULES}
 RUNBOOK: Final = (ROOT / "docs" / "operations.md").read_text()
 EXPECTED: Final = {
     "ServerDown", "NotReady", "ReloadFailed", "EventLoopStalled", "CommitSlow", "StreamDamaged", "DiskLow", "ShmLow",
-    "DriverLost", "MemoryHigh", "RefusalsHigh", "ReaderLag", "Diverged", "BackupOld",
+    "DriverLost", "MemoryHigh", "RefusalsHigh", "ReaderLag", "Diverged", "BackupOld", "CommitFailures", "LimitNear",
+    "KeyExpires", "LogLinesDropped",
 }  # fmt: skip
 GIB: Final = 1024.0**3
 
@@ -47,6 +48,11 @@ def healthy(at_s: int, changes: Mapping[str, Any] | None = None) -> Scrape:
         "memory_limit_bytes": {(): 0.5 * GIB},
         "refusals_total": {("rate",): 0.1 * at_s, ("full",): 5.0},
         "diverged_total": {(): 2.0},
+        "commit_failures_total": {("TransportError",): 1.0, ("schema",): 0.1 * at_s},
+        "limit": {("maxConnections",): 100.0, ("stageBytes",): GIB},
+        "limit_used": {("maxConnections",): 70.0, ("stageBytes",): 0.0, ("maxPartitions",): 5.0},
+        "next_key_expiry_timestamp_seconds": {(): EPOCH_S + 15 * 86400},
+        "log_events_dropped_total": {(): 7.0},
         "backup_last_success_timestamp_seconds": {(): EPOCH_S + at_s - 25 * 3600},
     }
     changes = dict(changes or {})
@@ -72,6 +78,10 @@ TROUBLE: Final[list[tuple[str, dict[str, Any], dict[str, str], float]]] = [
     ("RefusalsHigh", {"refusals_total": {("rate",): 66.0, ("full",): 65.0}}, {}, 2.0),
     ("Diverged", {"diverged_total": {(): 5.0}}, {}, 3.0),
     ("BackupOld", {"backup_last_success_timestamp_seconds": {(): 0.0}}, {}, EPOCH_S + 120.0),
+    ("CommitFailures", {"commit_failures_total": {("TransportError",): 3.0, ("schema",): 12.0}}, {}, 2.0),
+    ("LimitNear", {"limit_used": {("maxConnections",): 90.0}}, {"option": "maxConnections"}, 0.9),
+    ("KeyExpires", {"next_key_expiry_timestamp_seconds": {(): EPOCH_S + 86520}}, {}, 86400.0),
+    ("LogLinesDropped", {"log_events_dropped_total": {(): 9.0}}, {}, 2.0),
     ("ReaderLag", {"stream_reader_lag_seconds": {("quotes",): 700.0}}, {"stream": "quotes"}, 700.0),
 ]  # fmt: skip
 
@@ -102,6 +112,18 @@ def test_a_trouble_fires_its_alert_only(
     ((series, shown),) = found[alert].items()
     assert dict(series) == TARGET | labels
     assert shown == pytest.approx(value)
+
+
+def test_a_server_without_keys_that_expire_has_no_alert() -> None:
+    assert fired(healthy(120, {"next_key_expiry_timestamp_seconds": {(): 0.0}})) == {}
+
+
+def test_the_first_failure_of_a_commit_is_an_increase_from_0() -> None:
+    """Regression: a counter that appears with its first event has no increase for Prometheus."""
+    before = healthy(60, {"commit_failures_total": {}})
+    after = healthy(120, {"commit_failures_total": {("TransportError",): 1.0}})
+    expression = parse(ALERTS["CommitFailures"]["expr"])
+    assert list(evaluate(expression, before, after).values()) == [1.0]
 
 
 def test_a_server_that_prometheus_cannot_read_is_down() -> None:

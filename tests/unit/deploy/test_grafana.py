@@ -18,7 +18,17 @@ PANELS: Final[list[dict[str, Any]]] = [one for one in DASHBOARD["panels"] if one
 TARGETS: Final = [
     pytest.param(target, id=f"{panel['title']} {target['refId']}") for panel in PANELS for target in panel["targets"]
 ]
-ROWS: Final = ["Overview", "Connections", "Refusals", "Commits", "Streams", "Node", "Disk", "Memory"]
+ROWS: Final = [
+    "Overview",
+    "Connections",
+    "Refusals",
+    "Commits",
+    "Streams",
+    "Node",
+    "Disk",
+    "Memory",
+    "Process and limits",
+]
 
 
 def labels_of(expression: Expression) -> frozenset[str]:

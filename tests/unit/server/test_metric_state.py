@@ -10,6 +10,7 @@ import pytest
 
 from aeron_spark.connection.rpc import PROGRAM
 from aeron_spark.connection.traffic import EndpointTraffic
+from aeron_spark.protocol.grants import Grant
 from aeron_spark.server.metric_counts import MetricCounts
 from aeron_spark.server.metric_state import MetricReader
 from aeron_spark.server.metric_table import METRICS
@@ -55,10 +56,12 @@ def reader() -> MetricReader:
         reserve,
         lambda: "/no/such/driver",
         lambda: True,
-        lambda: 9,
+        lambda: [Grant(), Grant(expires=900.0), Grant(expires=2_000.0), Grant(expires=3_000.0)],
+        lambda: {"maxConnections": {"used": 7, "limit": 10}, "maxPartitions": {"used": 3, "limit": 0}},
         lambda: 13,
         ("1", "2"),
         backups,
+        lambda: 1_000.0,
     )
 
 
@@ -73,7 +76,10 @@ def test_connections_and_sessions_are_counted_by_their_states(reader: MetricRead
         ("streams",): 2, ("bulk-links",): 0, ("relay",): 0, ("program",): 5, ("unread",): 2 * (CONNECTIONS + 1),
     }  # fmt: skip
     assert state["disk_free_bytes"] == {("store",): 100}
-    assert state["authorized_keys"] == {(): 9}
+    assert state["authorized_keys"] == {(): 4}
+    assert state["next_key_expiry_timestamp_seconds"] == {(): 2_000.0}
+    assert state["limit"] == {("maxConnections",): 10}
+    assert state["limit_used"] == {("maxConnections",): 7, ("maxPartitions",): 3}
     assert state["log_lines_suppressed_total"] == {(): 11}
     assert state["log_events_dropped_total"] == {(): 13}
 

@@ -17,7 +17,7 @@ from aeron_spark.protocol.server_effects import Ending, HandshakeEnded
 from aeron_spark.protocol.sources import parse_source
 from aeron_spark.server.metric_counts import Histogram, MetricCounts
 from aeron_spark.server.metric_state import State
-from aeron_spark.server.metric_table import BUCKETS_S, METRICS, PREFIX, markdown
+from aeron_spark.server.metric_table import BUCKETS_S, METRICS, PREFIX, PROCESS_METRICS, markdown
 from aeron_spark.server.metrics import ServerMetrics, StreamLabels
 from aeron_spark.streams.observer import CommittedTransaction
 from aeron_spark.wire import stream_rpc
@@ -48,6 +48,36 @@ def test_each_metric_of_the_table_is_exposed_with_its_type_and_prefix() -> None:
     for metric in METRICS.values():
         if metric.type != "histogram" or metric.name == "event_loop_turn_seconds":
             assert types[PREFIX + metric.name] == metric.type, metric.name
+
+
+def test_counters_exist_with_0_before_their_first_event() -> None:
+    """Regression: Prometheus saw no increase to the first value of a counter that had no series before."""
+    counts = MetricCounts()
+    counts.keep_streams(["prices"])
+    found = scraped(counts, {"stream_bytes": {("prices",): 0.0}})
+    for name, labels in (
+        ("commit_failures_total", 'reason="TransportError"'),
+        ("refusals_total", 'reason="full"'),
+        ("disconnections_total", 'reason="kicked"'),
+        ("handshakes_total", 'result="lost"'),
+        ("calls_total", 'result="failed",service="streams"'),
+        ("stream_committed_rows_total", 'stream="prices"'),
+        ("commit_duration_seconds_count", 'phase="total"'),
+        ("log_events_dropped_total", ""),
+    ):
+        assert found[PREFIX + name, labels] == 0, name
+    counts.committed(transaction("prices"))
+    counts.keep_streams(["prices"])
+    found = scraped(counts, {"stream_bytes": {("prices",): 0.0}})
+    assert found["aeron_spark_stream_committed_rows_total", 'stream="prices"'] == 10
+
+
+def test_the_metrics_of_the_process_have_the_usual_names() -> None:
+    found = scraped(MetricCounts())
+    assert {name for name, _ in found if name.startswith("process_")} == {name for name, *_ in PROCESS_METRICS}
+    assert found["process_resident_memory_bytes", ""] > 1 << 20
+    assert found["process_open_fds", ""] <= found["process_max_fds", ""]
+    assert 0 < found["process_start_time_seconds", ""] < time.time()
 
 
 def test_a_commit_counts_for_its_stream_and_each_phase() -> None:
@@ -169,7 +199,7 @@ def test_the_counts_of_deleted_streams_stay_in_the_sum_of_the_others() -> None:
     counts = MetricCounts()
     counts.committed(transaction("old", rows=3))
     counts.keep_streams(["new"])
-    assert counts.counters()["stream_committed_rows_total"] == {("_other",): 3}
+    assert counts.counters()["stream_committed_rows_total"] == {("_other",): 3, ("new",): 0}
     assert counts.last_commits() == {}
 
 
