@@ -3,6 +3,9 @@
 All processes that a test run starts inherit ``AERON_SPARK_TEST_RUN``. The variable identifies a process of the run even
 if the process has its own session and its parent has ended. Test runs may share a machine; each ignores the resources
 of other living runs.
+
+A thread that a process uses again (``reused_threads``) counts from the start of its present work, and not while it is
+idle.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from weakref import ReferenceType, WeakKeyDictionary
 import psutil
 
 from aeron_spark.node.locks import MachineLock
+from aeron_spark.reused_threads import IDLE_NAME, ReusedThread
 
 RUN_VARIABLE: Final = "AERON_SPARK_TEST_RUN"
 TIMEOUT_VARIABLE: Final = "TEST_LEAK_TIMEOUT_S"  # time for resources to end after a test; set by tests of leaks
@@ -45,12 +49,13 @@ class Snapshot:
 
 
 class Origins:
-    """Records which thread started each thread, and when each executor was made."""
+    """Records which thread started each thread, when each executor was made, and when each reused thread was used."""
 
     def __init__(self) -> None:
         self.starters: WeakKeyDictionary[threading.Thread, threading.Thread] = WeakKeyDictionary()
         self.made: WeakKeyDictionary[ThreadPoolExecutor, float] = WeakKeyDictionary()
-        init, start = ThreadPoolExecutor.__init__, threading.Thread.start
+        self.used: WeakKeyDictionary[threading.Thread, float] = WeakKeyDictionary()
+        init, start, use = ThreadPoolExecutor.__init__, threading.Thread.start, ReusedThread.start
 
         def recorded_init(executor: ThreadPoolExecutor, *args: Any, **kwargs: Any) -> None:
             self.made[executor] = time.monotonic()
@@ -60,6 +65,13 @@ class Origins:
             self.starters[thread] = threading.current_thread()
             start(thread)
 
+        def recorded_use(work: ReusedThread) -> None:
+            use(work)
+            thread = work._thread
+            assert thread is not None
+            self.starters[thread], self.used[thread] = threading.current_thread(), time.monotonic()
+
+        ReusedThread.start = recorded_use  # type: ignore[method-assign]
         ThreadPoolExecutor.__init__ = recorded_init  # type: ignore[method-assign]
         threading.Thread.start = recorded_start  # type: ignore[method-assign]
 
@@ -71,7 +83,11 @@ class Origins:
         starter = self.starters.get(thread)
         if starter is None or starter is threading.main_thread():
             return False
-        return starter in before.threads or self.is_older_or_descendant(starter, before)
+        return not self.is_new(starter, before) or self.is_older_or_descendant(starter, before)
+
+    def is_new(self, thread: threading.Thread, before: Snapshot) -> bool:
+        """Return whether the thread, or its present work, began after ``before``."""
+        return thread not in before.threads or self.used.get(thread, before.at) > before.at
 
 
 ORIGINS: Final = Origins()  # Python itself does not record this
@@ -90,11 +106,13 @@ def take_snapshot() -> Snapshot:
         processes=_processes(),
         directories=_directories(),
         ports=_PORTS.ports(),
-        threads=frozenset(
-            thread for thread in threading.enumerate() if not thread.daemon or thread.name.startswith(THREAD_PREFIX)
-        ),
+        threads=frozenset(one for one in threading.enumerate() if _counts(one)),
         at=time.monotonic(),
     )
+
+
+def _counts(thread: threading.Thread) -> bool:
+    return not thread.daemon or (thread.name.startswith(THREAD_PREFIX) and thread.name != IDLE_NAME)
 
 
 def _processes() -> frozenset[int]:
@@ -174,7 +192,8 @@ def _new_since(before: Snapshot, run: str, *, strict: bool) -> list[str]:
     found = [f"process {about}" for pid in processes if (about := _describe(pid)) is not None]
     found += [f"directory {directory}" for directory in directories]
     found += [f"port {kind} {number}, open in this process" for kind, number in sorted(now.ports - before.ports)]
-    threads = [one for one in now.threads - before.threads if strict or not ORIGINS.is_older_or_descendant(one, before)]
+    new = [one for one in now.threads if ORIGINS.is_new(one, before)]
+    threads = [one for one in new if strict or not ORIGINS.is_older_or_descendant(one, before)]
     return found + sorted(f"{'daemon' if one.daemon else 'non-daemon'} thread {one.name!r}" for one in threads)
 
 

@@ -32,6 +32,7 @@ LAYERS: Final = (
     {"errors", "version"},
     {
         *("waiting", "process_cache", "process_bound", "process_end", "processes", "disk", "freed_memory"),
+        "reused_threads",
         *("units", "text_safety", "toml_file", "unix_sockets"),
     },
     {"rows", "wire", "protocol", "transport", "sbe"},

@@ -16,9 +16,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from aeron_spark.reused_threads import ReusedThread
 from tests.inner import run_inner
 from tests.leaks import RUN_PREFIX, RUN_VARIABLE, SHARED_MEMORY, TIMEOUT_VARIABLE, Snapshot, leaks_since, take_snapshot
 
+LONG_S = 20.0
 SLEEP = "import time; time.sleep(60)"
 
 
@@ -198,6 +200,29 @@ def test_a_daemon_thread_of_the_project_is_a_leak_until_it_ends(run_name: str, r
     threading.Timer(0.01, release.set).start()
     assert leaks_since(before, run_name, timeout_s=10) == []
     assert not thread.is_alive()
+
+
+def test_a_reused_thread_is_a_leak_while_it_works_and_not_while_it_is_idle(
+    run_name: str, release: threading.Event
+) -> None:
+    """Also on a thread that was idle, or at work for a wider fixture, when the test began."""
+    first = ReusedThread(lambda: release.wait(LONG_S), "aeron-spark-first")
+    first.start()
+    before = take_snapshot()
+    assert leaks_since(before, run_name, timeout_s=0) == []
+    release.set()
+    first.join(LONG_S)
+    assert leaks_since(before, run_name, timeout_s=0) == []
+    idle, may_end = take_snapshot(), threading.Event()
+    second = ReusedThread(lambda: may_end.wait(LONG_S), "aeron-spark-second")
+    second.start()
+    assert second._thread is first._thread
+    try:
+        for snapshot in (before, idle):
+            assert leaks_since(snapshot, run_name, timeout_s=0) == ["daemon thread 'aeron-spark-second'"]
+    finally:
+        may_end.set()
+    assert leaks_since(before, run_name, timeout_s=10) == []
 
 
 def test_a_thread_with_the_reused_number_of_an_ended_thread_is_a_leak(run_name: str, release: threading.Event) -> None:

@@ -15,6 +15,8 @@ PACKAGE: Final = ROOT / "connector" / "aeron_spark"
 PAGE: Final = ROOT / "docs" / "threads.md"
 KINDS: Final = {
     "threading.Thread": "thread",
+    "ReusedThread": "thread",
+    "submit": "thread",  # of reused_threads
     "ThreadPoolExecutor": "pool",
     "threading.Lock": "lock",
     "threading.RLock": "lock",

@@ -14,11 +14,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from aeron_spark.aeron import jvm
 from aeron_spark.aeron.attached_threads import enter_java
 from aeron_spark.aeron.jvm import jclass
+from aeron_spark.reused_threads import ReusedThread
 from aeron_spark.waiting import Deadline, result_within
 
 T = TypeVar("T")
@@ -26,7 +27,7 @@ T = TypeVar("T")
 THREAD: Final = "aeron-spark-java"
 RETURN_TIMEOUT_S: Final = 5.0  # at the end of the process, for calls that an interrupt ends; others are left running
 
-_running: Final[dict[threading.Thread, Any]] = {}  # threads that make a call, and their objects in Java
+_running: Final[set[_Call[Any]]] = set()
 
 
 def interruptible(call: Callable[..., T], *args: Any, discard: Callable[[T], object] | None = None) -> T:
@@ -37,13 +38,13 @@ def interruptible(call: Callable[..., T], *args: Any, discard: Callable[[T], obj
     if threading.current_thread() is not threading.main_thread():
         enter_java()
         return call(*args)
-    done: Future[T] = Future()
+    running = _Call(call, args)
     try:
-        threading.Thread(target=_run, args=(done, call, args), name=THREAD, daemon=True).start()
-        return result_within(done, None, "a call of Java")
+        running.thread.start()
+        return result_within(running.done, None, "a call of Java")
     except BaseException:
         if discard is not None:
-            done.add_done_callback(lambda late: _discard(late, discard))
+            running.done.add_done_callback(lambda late: _discard(late, discard))
         raise
 
 
@@ -60,18 +61,26 @@ class Interruptible:
         return method if name in self._non_blocking else lambda *args: interruptible(method, *args)
 
 
-def _run(done: Future[T], call: Callable[..., T], args: tuple[Any, ...]) -> None:
-    own = threading.current_thread()
-    try:
-        _running[own] = jclass("java.lang.Thread").currentThread()
-        result = call(*args)
-    except BaseException as error:  # raised in the waiting thread
-        done.set_exception(error)
-    else:
-        done.set_result(result)
-    if own in _running:
-        jclass("java.lang.Thread").detach()  # else Java would keep its state of this thread
-        del _running[own]
+class _Call(Generic[T]):
+    """A call of Java on another thread."""
+
+    def __init__(self, call: Callable[..., T], args: tuple[Any, ...]) -> None:
+        self.done: Final[Future[T]] = Future()
+        self.thread: Final = ReusedThread(self._run, THREAD)
+        self.java_thread: Any = None
+        self._call = call
+        self._args = args
+
+    def _run(self) -> None:
+        try:
+            self.java_thread = jclass("java.lang.Thread").currentThread()
+            _running.add(self)
+            result = self._call(*self._args)
+        except BaseException as error:  # raised in the waiting thread
+            self.done.set_exception(error)
+        else:
+            self.done.set_result(result)
+        _running.discard(self)
 
 
 def _discard(late: Future[T], discard: Callable[[T], object]) -> None:
@@ -82,11 +91,11 @@ def _discard(late: Future[T], discard: Callable[[T], object]) -> None:
 def _end_calls() -> None:
     """Interrupt the calls that still run, and wait up to ``RETURN_TIMEOUT_S`` for their threads."""
     deadline = Deadline(RETURN_TIMEOUT_S, "calls of Java that were interrupted")
-    running = tuple(_running.items())
-    for _, java_thread in running:
-        java_thread.interrupt()
-    for thread, _ in running:
-        thread.join(deadline.remaining())
+    running = tuple(_running)
+    for call in running:
+        call.java_thread.interrupt()
+    for call in running:
+        call.thread.join(deadline.remaining())
 
 
 jvm.call_before_end(_end_calls)

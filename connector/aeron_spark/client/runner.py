@@ -41,6 +41,7 @@ from aeron_spark.protocol.rpc_messages import Target
 from aeron_spark.protocol.transfers import Purpose
 from aeron_spark.protocol.transitions import assert_never
 from aeron_spark.protocol.type_digests import type_digests
+from aeron_spark.reused_threads import submit
 from aeron_spark.transport.api import (
     ClientTransport,
     DriverLost,
@@ -55,6 +56,7 @@ LOG: Final = logging.getLogger("aeron_spark.endpoint")
 
 T = TypeVar("T")
 
+NAME: Final = "aeron-spark-client"  # of the event loop's thread; those of others begin with it
 DRIVER_LOST_WAIT_S: Final = 0.01  # in a turn of the event loop after the loss of the driver, whose inbox does not wait
 STORE_TIMEOUT_S: Final = 5.0  # for the key store to store the server's key, when the client closes
 STOP_TIMEOUT_S: Final = 1.0  # for the event loop to stop the attempts of an interrupted reconnect()
@@ -74,7 +76,7 @@ class ClientRunner:
     """Implements ``EndpointRunner`` for a client. Methods run on the event loop, or after its end, unless noted.
 
     ``dial`` opens the transport at the first connect, unless :meth:`open` has opened it, and another one after the loss
-    of the media driver. It and the key store run on threads of the listener pool.
+    of the media driver. It runs on a reused thread, and the key store on one of the listener pool.
     """
 
     def __init__(
@@ -88,7 +90,7 @@ class ClientRunner:
         transport.
         """
         self.settings: Final = settings or ClientSettings()
-        self.runtime: Final = Runtime("aeron-spark-client", self.settings.link)
+        self.runtime: Final = Runtime(NAME, self.settings.link)
         self.server: Final = server
         self.store: Final = store
         self.machine: Final = ClientMachine(server, self.settings.policy(), store.identity(), secrets.token_bytes)
@@ -260,7 +262,8 @@ class ClientRunner:
             case e.Resolve(outcome):
                 self._resolve(outcome)
             case e.OpenTransport():
-                self._opening = self._in_pool(self._dial, self._opened)
+                # The end of the process waits for the pool's thread: Java must not run then.
+                self._opening = self._in_pool(lambda: submit(self._dial, f"{NAME}-dial").result(), self._opened)
             case e.ReportUnused():
                 self._in_pool(self._report_unused)
             case _:
@@ -383,7 +386,7 @@ class ClientRunner:
         else:
             waiting.set_result(self._by_session[outcome].for_program)
 
-    # The key store and the transport, whose calls may be slow.
+    # The key store, whose calls may be slow, and the transport.
 
     def _in_pool(
         self, work: Callable[[], T], then: Callable[[Future[T]], None] = lambda done: None

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Final, Generic, Protocol, TypeVar
 
+from aeron_spark.reused_threads import ReusedThread
 from aeron_spark.transport.api import Inbox, TransportEvent
 
 LOG: Final = logging.getLogger("aeron_spark.endpoint")
@@ -54,7 +55,7 @@ class EventLoop:
         self._tick = tick
         self._is_idle = is_idle
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread: Final = ReusedThread(self._run, name)
 
     def start(self) -> None:
         """Start the thread."""
@@ -77,7 +78,7 @@ class EventLoop:
     @property
     def is_current_thread(self) -> bool:
         """Whether the caller runs on the event loop."""
-        return threading.current_thread() is self._thread
+        return self._thread.is_current
 
     @property
     def is_running(self) -> bool:

@@ -41,6 +41,18 @@ assert connected.wait(60)
 """
 
 
+STARTING_JVM = """
+import sys
+import time
+import aeron_spark
+from aeron_spark.aeron import jvm
+from aeron_spark.keys.stores import MemoryPeerStore
+client = aeron_spark.connect("127.0.0.1:9", store=MemoryPeerStore(), aeron_dir=sys.argv[1], wait=False)
+while not jvm._is_starting:
+    time.sleep(0.001)
+"""
+
+
 def start_program(text: str, *arguments: str) -> subprocess.Popen[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "connector")}
     return subprocess.Popen(
@@ -75,6 +87,16 @@ def test_a_program_that_ends_closes_its_clients_and_sends_their_messages(
     assert messages == ["the last message"] * CLIENTS
     errors = [line for line in printed.splitlines() if not line.startswith((" ", "Traceback"))]
     assert (program.returncode, "\n".join(errors)) == (code, error)
+
+
+def test_a_program_that_ends_while_its_client_opens_the_transport_ends(world: World) -> None:
+    """Java must not start, or be called, while the interpreter ends: the process would never end."""
+    with start_program(STARTING_JVM, world.dialling.aeron_dir) as program:
+        try:
+            _, printed = program.communicate(timeout=TIMEOUT_S)
+        finally:
+            program.kill()
+    assert (program.returncode, printed) == (0, "")
 
 
 def test_a_program_that_ends_closes_its_server(world: World) -> None:

@@ -21,6 +21,7 @@ from aeron_spark.protocol.access import PeerStore, ServerName
 from aeron_spark.protocol.limits import Limits
 from aeron_spark.protocol.liveness import Times
 from aeron_spark.protocol.session import SessionLimits
+from aeron_spark.reused_threads import IDLE_NAME
 from aeron_spark.server.ban_file import StoredBans
 from aeron_spark.server.message_server import MessageServer
 from aeron_spark.server.settings import ServerSettings
@@ -99,12 +100,14 @@ class World:
         self.endpoints: list[MessageServer | Client] = []
         self.runtimes: list[Runtime] = []
         self.recorded: dict[MessageServer | Client, RecordedEvents] = {}
-        self._threads_before = frozenset(threading.enumerate())  # threads of wider fixtures
+        self._threads_before = frozenset(
+            one for one in threading.enumerate() if one.name != IDLE_NAME
+        )  # threads of wider fixtures
 
     def threads(self) -> list[str]:
         """Return the names of running endpoint threads that started after this world."""
         fresh = set(threading.enumerate()) - self._threads_before
-        return sorted(one.name for one in fresh if one.name.startswith("aeron-spark-"))
+        return sorted(one.name for one in fresh if one.name.startswith("aeron-spark-") and one.name != IDLE_NAME)
 
     def server(
         self, settings: ServerSettings | None = None, *, store: PeerStore | None = None,
