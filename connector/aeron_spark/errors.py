@@ -271,8 +271,11 @@ class DataLossError(AeronSparkError):
     positions: Mapping[int, int] | None = None
 
 
+TOO_LONG: Final = "too-long"  # reason of a DataFormatError
+
+
 class DataFormatError(AeronSparkError):
-    """Bytes are not in the expected format."""
+    """Bytes are not in the expected format. With the reason "too-long" a value is longer than a message may be."""
 
     fault = "data"
 

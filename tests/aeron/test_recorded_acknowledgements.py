@@ -15,7 +15,7 @@ import pytest
 from aeron_spark import node as nodes
 from aeron_spark.direct.appender import DirectAppender
 from aeron_spark.direct.archives import this_host
-from aeron_spark.errors import WaitTimeout
+from aeron_spark.errors import TransportError, WaitTimeout
 from aeron_spark.log.query import QueryPlanner
 from aeron_spark.log.writing import Source
 from aeron_spark.log_factory import log_of
@@ -105,6 +105,16 @@ def test_the_confirmed_rows_are_those_that_are_recorded(node: NodeHandle, stream
         return appender.confirmed
 
     wait_for(lambda: confirmed() == 3, TIMEOUT_S, "the recorded rows")
+
+
+def test_the_error_of_a_closed_publication_says_what_a_user_can_do(stream: Stream) -> None:
+    """``send`` printed "the publication is closed. Try again, with a new publication"."""
+    publication = stream.record().publisher().publication
+    publication.close()
+    with pytest.raises(
+        TransportError, match=rf"publishing failed: the publication on .* stream {stream.id} was closed"
+    ):
+        publication.offer_values(values(b"x"), None, 0)
 
 
 @pytest.mark.parametrize("late", ["the options' stream", "a row's own stream"])

@@ -121,9 +121,14 @@ def test_a_stream_that_was_never_recorded_is_an_error_and_leaves_no_file(shared:
 
 def test_framed_values_larger_than_a_message_are_sent_in_chunks(shared: Path, rng: random.Random) -> None:
     large = rng.randbytes(100_000).replace(b"\n", b".")
-    refused = pipe(large, "send", *to(1008, shared, "--record"))
+    refused = pipe(b"small\n" + large, "send", *to(1008, shared, "--record"))
     assert refused.code == 1
-    assert "a value has 100000 bytes, and the longest message of this channel has 8192" in refused.err
+    assert (
+        "line 2 of standard input: a value has 100000 bytes, and the longest message of this channel has 8192"
+        in refused.err
+    )
+    listed = pipe(b"", "recordings", "list", *to(1008, shared, "--json")).out.splitlines()
+    assert not any(json.loads(one)["standing"] for one in listed), "a failed command has left its request to record"
     send(b"small\n" + large + b"\n", 1009, shared, "--payload", "framed")
     assert receive(1009, shared).out == b"small\n" + large + b"\n"
     assert receive(1009, shared, "--count", "1").out == b"small\n"

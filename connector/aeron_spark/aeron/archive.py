@@ -201,19 +201,22 @@ class Archive:
         """Return the channels on which the archive records ``stream_id``."""
         return [one.channel for one in self.subscriptions(stream_id)]
 
-    def start_recording(self, channel: str, stream_id: int) -> None:
-        """Start the recording of an Aeron stream. Does nothing if the archive records it already."""
+    def start_recording(self, channel: str, stream_id: int) -> RecordingSubscription | None:
+        """Start the recording of an Aeron stream; return None, and do nothing, if the archive records it already."""
         location = jclass("io.aeron.archive.codecs.SourceLocation")
         where = location.LOCAL if channel.startswith(("aeron:ipc", "aeron-spy:")) else location.REMOTE
         try:
             with java_errors(f"recording {without_start(channel)} stream {stream_id}", unknown_host=CORRECT_CHANNEL):
-                self.java.startRecording(channel, stream_id, where)
+                return RecordingSubscription(
+                    int(self.java.startRecording(channel, stream_id, where)), channel, stream_id
+                )
         except TransportError as error:
             code = archive_error_code(error.__cause__)
             if code == STORAGE_SPACE:
                 raise TransportError(error.what, remedy="Free space on the archive's disk.") from error
             if code != ACTIVE_SUBSCRIPTION:
                 raise
+            return None
 
     def stop_recording(self, channel: str, stream_id: int) -> bool:
         """Stop the recording of an Aeron stream. Return whether it was recorded."""

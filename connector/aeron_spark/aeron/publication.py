@@ -22,6 +22,7 @@ class BatchPublication:
     def __init__(self, client: Client, channel: str, stream_id: int) -> None:
         bind_to_process(self)
         self.client = client
+        self._stream = f"{channel} stream {stream_id}"
         self.publication = client.exclusive_publication(channel, stream_id)
         self._helper = jclass("io.aeronspark.writing.BatchOffer")(self.publication)
         self.session_id = int(self.publication.sessionId())
@@ -91,7 +92,10 @@ class BatchPublication:
 
     def _closed(self, action: str) -> TransportError:
         require_open(self.client, action)
-        return TransportError("the publication is closed", remedy="Try again, with a new publication.")
+        return TransportError(
+            f"{action} failed: the publication on {self._stream} was closed",
+            remedy="Check that the media driver runs ('aeron-spark doctor'), then write again what is not confirmed.",
+        )
 
 
 def _address(buffer: pa.Buffer | None, offset: int) -> int:

@@ -36,10 +36,12 @@ def send_directly(
         if not isinstance(error, TransportError | ConnectError | WaitTimeout):  # the input is wrong, the archive lives
             with suppress(AeronSparkError):
                 appender.finish()
+        appender.end_recordings()
         if appender.rows:
             click.echo(f"aeron-spark: {_progress_text(appender)} before this error:", err=True)
         raise
-    except KeyboardInterrupt:
+    except KeyboardInterrupt:  # only until a subscriber or an archive is connected
+        appender.end_recordings()
         click.echo(f"interrupted; {_progress_text(appender)}", err=True)
         return False
     _print_result(appender, as_json)

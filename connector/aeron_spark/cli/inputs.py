@@ -11,6 +11,8 @@ import select
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from operator import add
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
@@ -36,10 +38,14 @@ VALUE_COLUMNS: Final = {"value", "reservedValue"}
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One batch of rows, or of messages (columns ``value`` and perhaps ``reservedValue``). ``size`` is in bytes."""
+    """One batch of rows, or of messages (columns ``value`` and perhaps ``reservedValue``). ``size`` is in bytes.
+
+    ``line_of`` returns the line of a row by its index; None if the input has no lines.
+    """
 
     rows: pa.RecordBatch
     size: int
+    line_of: Callable[[int], int] | None = None
 
 
 class InputReader(Protocol):
@@ -118,11 +124,13 @@ def _line_blocks(file: int, stopped: Callable[[], bool]) -> Iterator[bytes]:
 
 
 def _text(blocks: Iterator[bytes]) -> Iterator[Input]:
+    line = 1
     for block in blocks:
         lines = block.split(b"\n")
         if not lines[-1]:
             lines.pop()
-        yield Input(pa.record_batch({"value": pa.array(lines, pa.binary())}), len(block))
+        yield Input(pa.record_batch({"value": pa.array(lines, pa.binary())}), len(block), partial(add, line))
+        line += len(lines)
 
 
 class _Json:
@@ -150,9 +158,12 @@ class _Json:
             if not self._values and self._schema is None:
                 self._schema = _without_null_types(table.schema)
                 table = table.cast(self._schema)
+            first_line = self._line_count + 1
             self._line_count += block.count(b"\n")
-            for batch in table.combine_chunks().to_batches():
-                yield Input(_to_messages(batch) if self._values else batch, len(block))
+            table = table.combine_chunks()
+            line_of = partial(_line_of, block, first_line)
+            for batch in table.to_batches():
+                yield Input(_to_messages(batch) if self._values else batch, len(block), line_of)
 
     def _parse_options(self) -> pyarrow.json.ParseOptions:
         if self._values:
@@ -175,6 +186,12 @@ class _Json:
             f"{self._name} is not JSON lines of one schema, after line {self._line_count}: {error}",
             remedy="Write one JSON object per line, all with the columns and types of the first lines.",
         )
+
+
+def _line_of(block: bytes, first_line: int, row: int) -> int:
+    """Return the line of a row in a block of JSON lines, some of which may be empty."""
+    lines = [number for number, line in enumerate(block.split(b"\n"), first_line) if line.strip()]
+    return lines[row]
 
 
 def _without_null_types(schema: pa.Schema) -> pa.Schema:

@@ -20,7 +20,7 @@ from aeron_spark.direct.archive_log import ArchiveLog
 from aeron_spark.direct.archives import StreamAddress, archives_of
 from aeron_spark.direct.publisher import Mark, PublishAddress, Publisher
 from aeron_spark.direct.recordings import check_receivable
-from aeron_spark.errors import AeronSparkError, ConnectError, DataFormatError, OptionError, SetupError
+from aeron_spark.errors import TOO_LONG, AeronSparkError, ConnectError, DataFormatError, OptionError, SetupError
 from aeron_spark.log.restarts import Outages, holder
 from aeron_spark.log.writing import CommitResult, RowEncoder, Source, Transaction, values_of
 from aeron_spark.options import WriteOptions, direct_route
@@ -99,6 +99,7 @@ class DirectAppender:
         self._connected = connected
         self._encoder = RowEncoder(source, clock=clock, reuses_memory=True)
         self._publishers: dict[tuple[str, int], Publisher] = {}
+        self._recordings: list[Callable[[], object]] = []  # each ends one that this appender has started
         self._payloads: dict[tuple[str, int], str] = {}  # of the publishers' streams
         self._unconfirmed: deque[tuple[int, list[tuple[Publisher, Mark]]]] = deque()  # rows, and all before them
         self._next_check = 0.0  # of what is recorded, in monotonic seconds
@@ -170,6 +171,12 @@ class DirectAppender:
             while self._unconfirmed and all(one.has_recorded(mark) for one, mark in self._unconfirmed[0][1]):
                 self.confirmed = self._unconfirmed.popleft()[0]
 
+    def end_recordings(self) -> None:
+        """End the recordings that this appender has started, after a failure; ignores errors of the archive."""
+        while self._recordings:
+            with suppress(AeronSparkError):
+                self._recordings.pop()()
+
     def discard(self) -> None:
         """Do nothing: published rows cannot be taken back."""
 
@@ -197,6 +204,7 @@ class DirectAppender:
                 f"a value has {longest} bytes, and the longest message of this channel has {limit}",
                 remedy="Write with payload=framed, which sends it in chunks, or raise the channel's term-length, "
                 "of which a message may be an eighth (16 MiB at most).",
+                reason=TOO_LONG,
             )
 
     def _by_stream(self, batch: pa.RecordBatch) -> Iterator[tuple[tuple[str, int] | None, pa.RecordBatch]]:
@@ -249,8 +257,9 @@ class DirectAppender:
         def open_publisher() -> Publisher:
             archives = archives_of(route)
             archive = acknowledging_archive(
-                options, log(), check_payload, self._encoder.source.writer, is_needed=known in ACKNOWLEDGED
-            )
+                options, log(), check_payload, self._recordings, self._encoder.source.writer,
+                is_needed=known in ACKNOWLEDGED,
+            )  # fmt: skip
             if archive is not None:
                 ACKNOWLEDGED.add(known)
             address = PublishAddress(
@@ -287,6 +296,7 @@ def acknowledging_archive(
     options: WriteOptions,
     log: ArchiveLog,
     check_payload: Callable[[str | None], None],
+    started: list[Callable[[], object]],
     writer: str = "",
     *,
     is_needed: bool = False,
@@ -294,8 +304,9 @@ def acknowledging_archive(
     """Return the archive whose recording of the stream acknowledges rows, or None if Aeron's acceptance is enough.
 
     Calls ``check_payload`` with the payload that the stream holds, before anything starts; does not ask an archive
-    only for that. Starts the recording first if option ``record`` says so, for ``writer``. With ``ack=auto``, returns
-    None also if the archive cannot be reached, unless it ``is_needed``.
+    only for that. Starts the recording first if option ``record`` says so, for ``writer``, and adds to ``started``
+    a function that ends it. With ``ack=auto``, returns None also if the archive cannot be reached, unless it
+    ``is_needed``.
 
     Raises OptionError for ``ack=archive`` if the stream is not recorded.
     """
@@ -315,7 +326,7 @@ def acknowledging_archive(
     check_payload(_held_payload(log))
     if not recorded and options.record != "never":
         check_receivable(log, address.channel)
-        log.start_recording(writer)
+        started.append(log.start_recording(writer))
         recorded = True
     if options.ack == "driver" or (options.ack == "auto" and not recorded):
         return None

@@ -164,12 +164,13 @@ class ArchiveLog:
         """Return one recording of the stream. Raises DataLossError if it does not exist."""
         return _state(key, self._find(key))  # known then: a task reads the recording next, without a second look-up
 
-    def start_recording(self, query: str = "") -> None:
-        """Start the recording of the stream in the first archive, for ``query``."""
+    def start_recording(self, query: str = "") -> Callable[[], object]:
+        """Start the recording of the stream in the first archive, for ``query``; return a function that ends it."""
         from aeron_spark.direct.recordings import start_now
 
         archive = self._session(self.address.archives[0].name)
-        archive.start_recording(with_start(self.address.channel, start_now(query)), self.address.stream_id)
+        started = archive.start_recording(with_start(self.address.channel, start_now(query)), self.address.stream_id)
+        return lambda: started is not None and archive.stop_subscription(started)
 
     def recorded(self) -> bool:
         """Whether an archive records the stream, with or without a publisher."""

@@ -47,7 +47,7 @@ class RecordableLog(Protocol):
     def recorded(self) -> bool:
         """Return whether an archive records the stream."""
 
-    def start_recording(self, query: str = "") -> None:
+    def start_recording(self, query: str = "") -> object:
         """Start the recording of the stream in the first archive, for ``query``."""
 
 

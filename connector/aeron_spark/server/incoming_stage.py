@@ -26,7 +26,7 @@ def fill_at_once(stage: Stage, items: bytes, rows: int, crc: int) -> None:
         stage.append(items, stage.used_at)
         found = stage.finish()
     except DataFormatError as error:
-        raise RefusedError(error.what, remedy=error.remedy) from error
+        raise RefusedError(error.what, remedy=error.remedy, reason=error.reason) from error
     if (found.rows, found.crc) == (rows, crc):
         return
     stage.discard()

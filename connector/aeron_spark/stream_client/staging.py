@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from aeron_spark.aeron.checksum import crc32
 from aeron_spark.connection.bulk_links import BulkLink
 from aeron_spark.errors import (
+    TOO_LONG,
     AeronSparkError,
     ConnectError,
     DataFormatError,
@@ -300,6 +301,7 @@ class ServerAppender:
             raise DataFormatError(
                 f"a value has {longest} bytes, and the longest message of stream {self._stream!r} has {self._limit}",
                 remedy="Write with payload=framed, which sends it in chunks.",
+                reason=TOO_LONG,
             )
 
 

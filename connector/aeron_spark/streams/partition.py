@@ -21,7 +21,7 @@ from aeron_spark.aeron.counters import recent_archive_error
 from aeron_spark.aeron.exceptions import archive_error_code, java_errors
 from aeron_spark.aeron.publication import BatchPublication
 from aeron_spark.aeron.recording import ArchiveAddress, Recording
-from aeron_spark.errors import AeronSparkError, DataFormatError, DataLossError, TransportError
+from aeron_spark.errors import TOO_LONG, AeronSparkError, DataFormatError, DataLossError, TransportError
 from aeron_spark.streams.damage import FIND_AND_RESTORE
 from aeron_spark.streams.definition import Definition
 from aeron_spark.streams.model import Shape
@@ -217,6 +217,7 @@ class Partition:
                 f"{publication.max_message_bytes} bytes",
                 remedy="Write it with payload=framed or payload=arrow, which divide values into chunks, or create the "
                 "stream with longer segments (--segment): a value has at most an eighth of a segment.",
+                reason=TOO_LONG,
             )
         first = 0
 

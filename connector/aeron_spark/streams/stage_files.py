@@ -30,7 +30,7 @@ from typing import Final
 import msgspec
 import pyarrow as pa
 
-from aeron_spark.errors import DataFormatError, RefusedError, TransportError, UsageError
+from aeron_spark.errors import TOO_LONG, DataFormatError, RefusedError, TransportError, UsageError
 from aeron_spark.wire.staged_items import ALIGNMENT, Item, StagedValues, complete_items, read_items
 
 HEAD: Final = struct.Struct(
@@ -177,6 +177,7 @@ def count_rows(items: Iterable[Item], max_value_bytes: int | None) -> int:
                 f"{max_value_bytes} bytes",
                 remedy="Write it with payload=framed or payload=arrow, which divide values into chunks, or create "
                 "the stream with longer terms.",
+                reason=TOO_LONG,
             )
         rows += item.rows
     return rows

@@ -542,7 +542,7 @@ class Stream(LedgerStream):
         try:
             return self._stages.take(ref, self._clock())
         except DataFormatError as error:
-            raise RefusedError(error.what, remedy=error.remedy) from error
+            raise RefusedError(error.what, remedy=error.remedy, reason=error.reason) from error
 
     def _begin_run(
         self, writer: str, run: str, single_use: bool, transaction: int | None, producer: str, replaced: str = ""

@@ -8,11 +8,14 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from aeron_spark.cli import inputs
-from aeron_spark.cli.inputs import line_blocks, read_input
-from aeron_spark.errors import DataFormatError
+from aeron_spark.cli.inputs import PlainReader, line_blocks, read_input
+from aeron_spark.cli.row_transfer import send_files
+from aeron_spark.cli.signals import StopRequest
+from aeron_spark.errors import TOO_LONG, DataFormatError, RefusedError
 
 
 @pytest.mark.parametrize("form", ["parquet", "arrow", "csv", "json"])
@@ -63,3 +66,48 @@ def test_blocks_have_whole_lines(text: bytes, block: int, tmp_path: Path, monkey
     assert b"".join(found) == text
     assert all(one.endswith(b"\n") for one in found[:-1])
     assert all(found)
+
+
+class Target:
+    """Refuses a value of more than 10 bytes as a stream does: at the write, or for a server at the end of the file."""
+
+    def __init__(self, *, late: bool) -> None:
+        self.late = late
+        self.longest = 0
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        self.longest = max(self.longest, *(len(value) for value in rows.column("value").to_pylist()))
+        if not self.late:
+            self.check()
+
+    def check(self) -> None:
+        if self.longest > 10:
+            raise RefusedError("a value is too long", remedy="Shorten it.", reason=TOO_LONG)
+
+    def end_file(self) -> None:
+        self.check()
+
+    def finish(self) -> None:
+        self.check()
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize(
+    ("form", "content", "place"),
+    [
+        ("text", b"a\n\nb\n" + b"x" * 11 + b"\nc\n", "line 4"),
+        ("json", b'{"value": "a"}\n\n{"value": "xxxxxxxxxxx"}\n', "line 3"),
+        ("csv", b"value\na\nxxxxxxxxxxx\n", "row 2"),
+    ],
+)
+@pytest.mark.parametrize("block", [4, 1 << 20])
+def test_the_error_of_a_value_that_is_too_long_names_its_line(
+    form: str, content: bytes, place: str, late: bool, block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inputs, "BLOCK_BYTES", block)
+    path = tmp_path / "given"
+    path.write_bytes(content)
+    (tmp_path / "other").write_bytes(b"value\nyyyyyyyyyy\n")
+    files = [str(tmp_path / "other"), str(path)] if form == "csv" else [str(path)]
+    with pytest.raises(RefusedError, match=f"^{place} of {path}: a value is too long. Shorten it."):
+        send_files(files, form, PlainReader("raw"), Target(late=late), StopRequest(0.0))
