@@ -23,6 +23,11 @@ COLUMNS: Final = (
     "id", "name", "tag", "address", "state", "since", "idle s#", "round trip ms#", "calls#", "bytes waiting#",
     "streams", "bulk links#", "bytes in#", "bytes out#",
 )  # fmt: skip
+# Columns that a narrow terminal does not show, the first ones first.
+OPTIONAL: Final = (
+    "since", "bulk links#", "calls#", "bytes out#", "bytes in#", "round trip ms#", "streams", "tag", "idle s#",
+    "bytes waiting#",
+)  # fmt: skip
 
 
 @click.group(cls=SuggestingGroup)
@@ -50,7 +55,7 @@ def list_connections(config: Path | None, streams_dir: Path | None, admin_socket
         for one in found:
             print_json(printed(one))
         return
-    print_table("connections", COLUMNS, [row(one) for one in found], empty="no connections")
+    print_table("connections", COLUMNS, [row(one) for one in found], empty="no connections", optional=OPTIONAL)
 
 
 @connections.command()

@@ -32,6 +32,8 @@ _ESCAPES: Final = {
 
 _TABLE_ESCAPES: Final = {code: text for code, text in _ESCAPES.items() if code != ord("\n")}
 
+CELL_FRAME: Final = 3  # characters of a table around a cell: two spaces and a line
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 
 aeron_dir_option = click.option(
@@ -52,12 +54,15 @@ def print_json(value: object) -> None:
 
 
 def print_table(
-    title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str, kind: str | None = None
-) -> None:
+    title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str, kind: str | None = None,
+    optional: Sequence[str] = (),
+) -> None:  # fmt: skip
     """Print a table, or the sentence ``empty`` if ``rows`` is empty; columns whose name ends in ``#`` are numbers.
 
     If standard output is not a terminal, each row is a line of cells separated by tabs, without title and header, and
     ``empty`` goes to standard error. Commands that print several tables give a ``kind``: the first cell of each line.
+    A terminal that is too narrow gets the table without some of the ``optional`` columns, the first ones first, and
+    their names.
     """
     rows = list(rows)
     if not rows:
@@ -66,9 +71,33 @@ def print_table(
     elif is_terminal():
         from rich.console import Console
 
-        Console(highlight=False, markup=False).print(make_table(title, columns, rows))
+        console = Console(highlight=False, markup=False)
+        left_out = _left_out(columns, rows, optional, console.width)
+        shown = [number for number, column in enumerate(columns) if column not in left_out]
+        console.print(
+            make_table(
+                title, [columns[number] for number in shown], [[row[number] for number in shown] for row in rows]
+            )
+        )
+        if left_out:
+            names = ", ".join(column.removesuffix("#") for column in columns if column in left_out)
+            console.print(f"not shown in {console.width} columns: {names} (--json shows all)")
     else:
         print_lines(rows, kind)
+
+
+def _left_out(
+    columns: Sequence[str], rows: Sequence[Sequence[object]], optional: Sequence[str], width: int
+) -> list[str]:
+    """Return the first ones of the ``optional`` columns, without which a table has at most ``width`` characters."""
+    widths = {
+        column: CELL_FRAME + max(len(format_cell(cell)) for cell in (column.removesuffix("#"), *cells))
+        for column, *cells in zip(columns, *rows, strict=True)
+    }
+    for count in range(len(optional)):
+        if 1 + sum(one for column, one in widths.items() if column not in optional[:count]) <= width:
+            return list(optional[:count])
+    return list(optional)
 
 
 def print_lines(rows: Iterable[Sequence[object]], kind: str | None = None) -> None:

@@ -195,12 +195,18 @@ def _rows(found: dict[str, Any]) -> list[tuple[str, object]]:
     """Return a row for each property, and one for each limit, formula and disk."""
     groups = ("limits", "memory", "disk")
     rows: list[tuple[str, object]] = [(name, _cell(name, value)) for name, value in found.items() if name not in groups]
-    rows += [(name, f"{one['used']} of {one['limit'] or 'any'}") for name, one in found["limits"].items()]
+    rows += [(name, _use(name, one["used"], one["limit"])) for name, one in found["limits"].items()]
     for name, formula in found["memory"].items():
         terms = " + ".join(f"{term} {format_size(count)}" for term, count in formula["terms"].items())
         rows.append((f"memory, {name.replace('_', ' ')}", f"at most {format_size(formula['bytes'])} = {terms}"))
     rows += [(f"disk, {name}", f"{format_size(one['free_bytes'])} free") for name, one in found["disk"].items()]
     return rows
+
+
+def _use(name: str, used: int, limit: int) -> str:
+    """Return the text of a limit and its use: in binary units if the option is a size."""
+    show = format_size if name.endswith("Bytes") else str
+    return f"{show(used)} of {show(limit) if limit else 'any'}"
 
 
 def _cell(name: str, value: Any) -> object:

@@ -2,7 +2,8 @@
 
 Columns are matched by name. A new column must be nullable, because earlier rows do not have it. A column that the new
 data leaves out must be nullable, because the new rows do not have it. A type may change only if ``wire.arrow.conform``
-accepts it. A column that is not nullable stays so.
+accepts it. A column that is not nullable stays so. Names that differ only in upper and lower case are refused, because
+Spark and Delta Lake take them for one name; streams of earlier releases that have such columns keep them.
 
 The schema policy of the stream says who may add columns. With ``additive`` each writer may. With ``strict`` the first
 transaction fixes the schema, and only a writer that requests it and has the grant "manage" may add columns.
@@ -10,6 +11,8 @@ transaction fixes the schema, and only a writer that requests it and has the gra
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from enum import Enum
 from typing import Any
 
@@ -58,6 +61,7 @@ def merge(known: bytes | None, new: bytes) -> bytes:
     new_schema = read_schema(new).remove_metadata()
     _check_names(new_schema)
     if known is None:
+        _check_case(list(new_schema))
         return serialize(new_schema)
     known_schema = read_schema(known)
     for field in known_schema:
@@ -71,6 +75,7 @@ def merge(known: bytes | None, new: bytes) -> bytes:
     for field in added:
         if not field.nullable:
             raise _change_error(known_schema, new_schema, f"the new column {field.name!r} is not nullable")
+    _check_case(added, known_schema)
     return serialize(pa.schema([*known_schema, *added])) if added else known
 
 
@@ -91,12 +96,31 @@ def read_schema(data: bytes) -> pa.Schema:
 
 
 def _check_names(schema: pa.Schema) -> None:
-    repeated = sorted({name for name in schema.names if schema.names.count(name) > 1})
+    repeated = sorted(name for name, count in Counter(schema.names).items() if count > 1)
     if repeated:
         raise DataFormatError(
             f"the data has more than one column {repeated[0]!r}:\n{_indented(schema)}\n",
             remedy="Give each column its own name.",
         )
+
+
+def _check_case(added: Sequence[pa.Field[Any]], known: Sequence[pa.Field[Any]] | pa.Schema = ()) -> None:
+    """Raise DataFormatError if an added field has the name of another one in other letters, at any depth."""
+    taken = {field.name.lower(): field.name for field in known}
+    for field in added:
+        other = taken.setdefault(field.name.lower(), field.name)
+        if other != field.name:
+            raise DataFormatError(
+                f"the columns {other!r} and {field.name!r} differ only in upper and lower case, and Spark and Delta "
+                "Lake take them for one column",
+                remedy="Rename one of them.",
+            )
+        _check_case(_children(field.type))
+
+
+def _children(kind: pa.DataType) -> list[pa.Field[Any]]:
+    """Return the fields of a nested type: its own, or those of its elements."""
+    return [kind.field(number) for number in range(kind.num_fields)]
 
 
 def _check_column(known_field: pa.Field[Any], new_field: pa.Field[Any], known: pa.Schema, new: pa.Schema) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from aeron_spark.cli import output
 from aeron_spark.cli.connections import row, streams_text
 from aeron_spark.cli.main import main
 from aeron_spark.protocol.keypair import public_text
@@ -74,6 +75,23 @@ def test_the_list_and_the_description_of_a_connection(terminal: Terminal) -> Non
     assert "streams\torders\n" in text
     error = terminal.refused("connections", "describe", f"{cells[0][:7]}x")
     assert f"Did you mean '{cells[0]}'?" in error
+
+
+def test_the_list_fits_a_terminal_of_80_columns(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: 14 columns in 80 characters were columns of one letter, and a connection took many lines."""
+    terminal.operated.client(tag="tag")
+    monkeypatch.setattr(output, "is_terminal", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = terminal.run("connections", "list")[1].splitlines()
+    assert max(map(len, lines)) <= 80
+    (row,) = [line for line in lines if "desk-7" in line]
+    assert "192.0.2.7:4000" in row
+    assert "connected" in row
+    assert "not shown in 80 columns: since" in "\n".join(lines)
+    monkeypatch.setenv("COLUMNS", "300")
+    lines = terminal.run("connections", "list")[1].splitlines()
+    assert "bytes out" in "".join(lines)
+    assert "not shown" not in "".join(lines)
 
 
 def test_a_kick_prints_the_connections_and_ends_with_1_for_none(terminal: Terminal) -> None:

@@ -57,6 +57,17 @@ def test_the_status_has_the_clients_file_and_when_its_version_in_use_was_read(
     assert (shown["clients_file"], shown["clients_read_at"]) == (str(path), "1970-01-01T00:33:20.000Z")
 
 
+def test_the_use_of_a_size_is_shown_in_binary_units(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Regression: "0 of 68719476736"."""
+    state = state_of(world, None)
+    monkeypatch.setattr(command, "ask", lambda *_: state.status({}))
+    assert main(["server", "status", "--admin-socket", str(tmp_path / "socket")]) == 0
+    shown = dict(line.split("\t", 1) for line in capsys.readouterr().out.splitlines())
+    assert (shown["stageBytes"], shown["maxConnections"]) == ("0 B of 64.0 GiB", "0 of 1000")
+
+
 def test_the_status_of_a_server_without_a_clients_file_has_neither_file_nor_time(world: World) -> None:
     status = state_of(world, None).status({})
     assert (status["clients_file"], status["clients_read_at"]) == (None, None)

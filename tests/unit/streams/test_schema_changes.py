@@ -82,6 +82,36 @@ def test_a_repeated_column_name_is_refused() -> None:
             merge(known, twice)
 
 
+@pytest.mark.parametrize("depth", ["columns", "fields of a struct", "fields in a list", "fields of a map"])
+def test_names_that_differ_only_in_case_are_refused(depth: str) -> None:
+    """Regression: a stream with the columns a and A could be written, and not be read by Spark or into Delta."""
+    both = [pa.field("a", pa.int64()), pa.field("A", pa.int64())]
+    nested = {
+        "fields of a struct": pa.struct(both), "fields in a list": pa.list_(pa.struct(both)),
+        "fields of a map": pa.map_(pa.string(), pa.struct(both)),
+    }  # fmt: skip
+    fields = both if depth == "columns" else [pa.field("x", nested[depth])]
+    error = "the columns 'a' and 'A' differ only in upper and lower case, and Spark and Delta Lake take them for one"
+    with pytest.raises(DataFormatError, match=error):
+        merge(None, serialize(pa.schema(fields)))
+    with pytest.raises(DataFormatError, match=error):
+        merged(ID, *fields)
+
+
+def test_a_new_column_with_the_name_of_another_one_in_other_letters_is_refused() -> None:
+    with pytest.raises(DataFormatError, match=r"the columns 'name' and 'Name' differ only .* Rename one of them\."):
+        merged(ID, pa.field("Name", pa.string()))
+
+
+def test_a_stream_that_has_such_columns_keeps_them() -> None:
+    known = serialize(pa.schema([pa.field("a", pa.int64()), pa.field("A", pa.int64())]))
+    assert merge(known, known) is known
+    assert merge(known, serialize(pa.schema([pa.field("A", pa.int64())]))) is known
+    assert read_schema(merge(known, serialize(pa.schema([pa.field("b", pa.int64())])))).names == ["a", "A", "b"]
+    with pytest.raises(DataFormatError, match="'b' and 'B'"):
+        merge(known, serialize(pa.schema([pa.field("b", pa.int64()), pa.field("B", pa.int64())])))
+
+
 @pytest.mark.parametrize("data", [b"", b"schema", KNOWN[:-9], KNOWN[:20]])
 def test_bytes_that_are_not_a_schema_are_refused(data: bytes) -> None:
     with pytest.raises(DataFormatError, match=f"{len(data)} bytes are not an Arrow IPC schema"):
