@@ -228,6 +228,11 @@ _begin = pytest.StashKey[tuple[CpuSample, float]]()
 _totals = pytest.StashKey[list[tuple[float, float]]]()  # of each process: CPU seconds, and the machine's slowness
 
 
+def add(config: pytest.Config, seconds: float) -> None:
+    """Add CPU seconds of a process that belongs to no process of the run, in the pytest that the user started."""
+    config.stash[_totals].append((seconds, 1.0))
+
+
 class Summary:
     """Prints the costs of a run, in the process that the user started."""
 

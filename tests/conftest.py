@@ -19,7 +19,7 @@ import pytest
 from hypothesis import settings
 
 from aeron_spark.aeron import jvm
-from tests import budget, class_data, failures, marks, sampling
+from tests import budget, class_data, failures, marks, sampling, shared_nodes
 from tests.leaks import (
     RUN_PREFIX,
     RUN_VARIABLE,
@@ -29,6 +29,7 @@ from tests.leaks import (
     remove_leaks,
     take_snapshot,
 )
+from tests.shared_nodes import SharedNodes
 
 SEED = "AERON_SPARK_SEED"  # an environment variable, so that the workers of a parallel run get it
 # time for stopped resources to end; at the end of the run, this includes the idle timeout of an embedded node
@@ -54,17 +55,18 @@ def pytest_configure(config: pytest.Config) -> None:
     seed = int(os.environ.get(SEED, "1"))
     run = f"{RUN_PREFIX}{os.getpid()}-{secrets.token_hex(3)}"
     home = Path(tempfile.mkdtemp(prefix=f"{run}-"))
+    shared = SharedNodes.of(config, home)
     config.stash[_run] = run, home, seed
     chosen = config.getoption("--hypothesis-profile", None)
     settings.load_profile("soak" if SEED in os.environ else chosen or "repeatable")
     for name in [name for name in os.environ if name.startswith("AERON_SPARK_") and name != SEED]:
         del os.environ[name]
     directories = {
-        "XDG_DATA_HOME": home / "data",
+        "XDG_DATA_HOME": shared.data,
         "XDG_CONFIG_HOME": home / "config",
         "XDG_CACHE_HOME": home / "cache",
         "XDG_STATE_HOME": home / "state",
-        "AERON_SPARK_DATA_HOME": home / "data" / "aeron-spark",
+        "AERON_SPARK_DATA_HOME": shared.data / "aeron-spark",
         "AERON_SPARK_CONFIG_HOME": home / "config" / "aeron-spark",
         "AERON_SPARK_AERON_DIR": (SHARED_MEMORY if SHARED_MEMORY.is_dir() else home) / run,
         "MPLCONFIGDIR": home / "matplotlib",
@@ -77,13 +79,15 @@ def pytest_configure(config: pytest.Config) -> None:
     for name, path in directories.items():
         os.environ[name] = str(path)
     for name in ("XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME"):
-        directories[name].mkdir(mode=0o700)
+        directories[name].mkdir(mode=0o700, exist_ok=True)  # the workers share the folder of nodes
     os.environ[RUN_VARIABLE] = run
     if config.option.markexpr != "soak":  # a soak runs long enough for Java's second compiler
         os.environ[jvm.OPTIONS_VARIABLE] = shlex.join(class_data.java_options())
     enable_signals()
     config.pluginmanager.register(marks, "marks")
     config.pluginmanager.register(sampling, "sampling")
+    config.pluginmanager.register(shared_nodes)
+    config.pluginmanager.register(shared, shared_nodes.NAME)
     budget.register(config, run)
     failures.register(config)
 

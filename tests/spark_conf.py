@@ -29,6 +29,9 @@ def spark_conf(folder: Path) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "1",
+        # compiling the plan of a query that runs once costs more than it saves
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         # adaptive plans do not help these small queries
         "spark.sql.adaptive.enabled": "false",
         # interval at which an idle query calls its source in another process; Spark's default of 10 ms is costly

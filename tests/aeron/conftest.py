@@ -1,6 +1,6 @@
-"""Nodes that the tests of several modules share, by the length of their terms and segments.
+"""The node of the tests of stores and servers in one worker of pytest.
 
-A test that counts, kills or fills a node uses a separate one. Each test has separate streams and recordings.
+Workers do not share it, because two stores of one archive would take the same stream ids.
 """
 
 from __future__ import annotations
@@ -14,21 +14,7 @@ from tests.aeron.streams import own_node
 
 
 @pytest.fixture(scope="session")
-def node_of_64k(run_name: str) -> Iterator[NodeHandle]:
-    """A node with short terms and segments, so that a little data fills many."""
-    with own_node(run_name, term_length="64k", ipc_term_length="64k", segment_length="64k") as handle:
-        yield handle
-
-
-@pytest.fixture(scope="session")
-def node_of_256k(run_name: str) -> Iterator[NodeHandle]:
-    """A node with short terms in segments of the usual length."""
-    with own_node(run_name) as handle:
-        yield handle
-
-
-@pytest.fixture(scope="session")
-def node_of_16m(run_name: str) -> Iterator[NodeHandle]:
-    """A node with terms for long messages, in short segments, so that a little data fills many."""
+def node(run_name: str) -> Iterator[NodeHandle]:
+    """A node with short segments. A module whose tests need another one overrides this fixture."""
     with own_node(run_name, term_length="16m", ipc_term_length="16m", segment_length="16m") as handle:
         yield handle

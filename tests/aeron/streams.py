@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import secrets
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,7 +31,8 @@ from tests.leaks import SHARED_MEMORY
 
 TIMEOUT_S: Final = 120.0  # an idle machine needs milliseconds
 HEADER_LENGTH: Final = 32
-_ids = itertools.count(5_001)
+# The workers of a run share nodes. A server's store takes ids that are higher than those of all recordings.
+_ids = itertools.count(5_001 + 10_000 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")))
 
 
 def frame(length: int) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import secrets
 import shutil
 import subprocess
 import sys
@@ -24,7 +23,8 @@ from aeron_spark.aeron import client as clients
 from aeron_spark.cli.main import main
 from aeron_spark.direct import archives, publisher
 from aeron_spark.process_cache import ProcessCache
-from tests.leaks import SHARED_MEMORY
+from aeron_spark.streams import archive_mark
+from tests.aeron.streams import own_node
 
 CONNECTOR = Path(__file__).resolve().parents[2] / "connector"
 
@@ -137,16 +137,25 @@ def begin(*arguments: str) -> subprocess.Popen[bytes]:
     )
 
 
+@pytest.fixture(scope="session")
+def worker_node(run_name: str) -> Iterator[node.NodeHandle]:
+    """A node of this worker's tests, with small terms and segments.
+
+    Workers do not share it, because a driver has one server for IPC.
+    """
+    with own_node(run_name, term_length="64k", ipc_term_length="64k", segment_length="64k") as handle:
+        yield handle
+
+
 @pytest.fixture(scope="module")
-def shared(run_name: str) -> Iterator[Path]:
-    """A node for the tests of a module, with small terms and segments. Each test uses other stream ids."""
-    aeron_dir = SHARED_MEMORY / f"{run_name}-{secrets.token_hex(3)}"
-    settings = {"term_length": "64k", "ipc_term_length": "64k", "segment_length": "64k"}
-    with node.ensure(aeron_dir, **settings) as handle:
-        yield aeron_dir
-    node.stop(aeron_dir, force=True, timeout=30)
-    shutil.rmtree(aeron_dir, ignore_errors=True)
-    shutil.rmtree(Path(handle.archive_dir).parent, ignore_errors=True)
+def shared(worker_node: node.NodeHandle) -> Iterator[Path]:
+    """The directory of a node for the tests of a module. Each test uses other stream ids.
+
+    A server's store beside the archive is empty before the module, and removed after it.
+    """
+    yield Path(worker_node.aeron_dir)
+    shutil.rmtree(f"{worker_node.archive_dir}.streams", ignore_errors=True)
+    shutil.rmtree(Path(worker_node.archive_dir) / archive_mark.FOLDER, ignore_errors=True)
 
 
 @pytest.fixture

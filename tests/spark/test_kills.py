@@ -34,6 +34,8 @@ from tests.spark.simulated_engine import Query, Sink, Task, make_batch, make_num
 from tests.spark.stream_server import StreamServer, commit_values
 from tests.waiting import poll_until
 
+pytestmark = pytest.mark.sampled
+
 ROWS_PER_PARTITION: Final = 30
 MAX_FAILURES: Final = 5  # of a query whose server is killed once, until the restarted server responds
 

@@ -14,15 +14,8 @@ from aeron_spark.node import NodeHandle
 from aeron_spark.server.server import Server
 from aeron_spark.stream_client.session import StreamSession
 from tests.aeron.endpoint.drivers import free_ports
-from tests.aeron.streams import own_node
 
 Connect = Callable[..., Client]
-
-
-@pytest.fixture(scope="module")
-def node(run_name: str) -> Iterator[NodeHandle]:
-    with own_node(run_name, term_length="16m", ipc_term_length="16m", segment_length="16m") as handle:
-        yield handle
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +24,7 @@ def server(node: NodeHandle, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     data, control = free_ports()
     with Server(
         f"127.0.0.1:{data}:{control}", aeron_dir=node.aeron_dir, identity=str(folder / "server.key"),
-        handshakes_per_second=0, allow_any_key=True,
+        handshakes_per_second=0, allow_any_key=True, streams_dir=str(folder / "streams"),
     ) as one:  # fmt: skip
         _ = one.streams  # opens the store now, so that its thread starts in this fixture and not in a test
         yield one

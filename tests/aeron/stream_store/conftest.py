@@ -1,4 +1,4 @@
-"""One node for all tests of a module, and a store on it for each test."""
+"""A store for each test, on a node that the tests of stores and of servers share."""
 
 from __future__ import annotations
 
@@ -11,14 +11,6 @@ from aeron_spark.direct.archives import embedded
 from aeron_spark.node import NodeHandle
 from aeron_spark.streams.store import StreamStore
 from tests.aeron.stream_store.rows import SETTINGS, delete_streams
-from tests.aeron.streams import own_node
-
-
-@pytest.fixture(scope="module")
-def node(run_name: str) -> Iterator[NodeHandle]:
-    """A node with short segments."""
-    with own_node(run_name, term_length="16m", ipc_term_length="16m", segment_length="16m") as handle:
-        yield handle
 
 
 @pytest.fixture
