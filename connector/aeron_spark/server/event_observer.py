@@ -189,8 +189,10 @@ class EventObserver(ServerObserver):
 
     def hold_changed(self, connection: ConnectionRunner, reason: Reason, is_held: bool) -> None:
         """Report a connection that must wait from now on, because it uses too much memory or exceeds a rate."""
-        if is_held:
-            self._events.report("paused" if reason == "memory" else "throttled", **self.fields_of(connection))
+        if is_held and reason == "memory":
+            self._events.report("paused", **self.fields_of(connection), bytes=connection.held_bytes)
+        elif is_held:
+            self._events.report("throttled", **self.fields_of(connection))
 
     def fields_of(self, connection: ConnectionRunner) -> dict[str, Any]:
         """Return the fields that describe the client of a connection."""

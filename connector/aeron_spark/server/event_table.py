@@ -160,7 +160,7 @@ GROUPS: Final[Mapping[str, tuple[EventType, ...]]] = MappingProxyType(
                 ("free_bytes", "reserve_bytes"),
                 "The media driver's file system has less than 256 MiB free.",
             ),
-            EventType("memory_high", _W, ("used_bytes", "limit_bytes", "name"), "Clients use most of `memoryLimit`."),
+            EventType("memory_high", _W, ("used_bytes", "limit_bytes"), "Clients use most of `memoryLimit`."),
             EventType(
                 "backup_done", _I, ("directory", "bytes", "streams", "seconds"), "A backup of the streams is complete."
             ),
@@ -205,9 +205,7 @@ GROUPS: Final[Mapping[str, tuple[EventType, ...]]] = MappingProxyType(
                 is_caused_by_peer=True,
             ),
             EventType("kicked", _W, _CLIENT, "An operator has ended a connection."),
-            EventType(
-                "banned", _W, ("name", "network", "seconds", "error"), "An operator has banned a key or addresses."
-            ),
+            EventType("banned", _W, ("name", "network", "seconds"), "An operator has banned a key or addresses."),
             EventType(
                 "tampered",
                 _W,
@@ -218,7 +216,7 @@ GROUPS: Final[Mapping[str, tuple[EventType, ...]]] = MappingProxyType(
             EventType(
                 "throttled",
                 _I,
-                (*_CLIENT, "limit", "value"),
+                _CLIENT,
                 "A client sends or reads more than its rate.",
                 is_caused_by_peer=True,
             ),
@@ -290,9 +288,7 @@ GROUPS: Final[Mapping[str, tuple[EventType, ...]]] = MappingProxyType(
                 "A client has ended a reader's leases.",
                 is_caused_by_peer=True,
             ),
-            EventType(
-                "purged", _I, ("stream", "bytes", "name"), "A client has purged a stream.", is_caused_by_peer=True
-            ),
+            EventType("purged", _I, ("stream", "name"), "A client has purged a stream.", is_caused_by_peer=True),
             EventType(
                 "schema_changed",
                 _I,

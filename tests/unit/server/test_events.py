@@ -66,6 +66,28 @@ def test_every_field_of_an_event_is_declared_and_every_declared_field_is_used() 
     assert used == set(FIELDS)
 
 
+# Events whose name or fields are variables: ``_NOTICES`` of the observer, and lines about the log itself.
+VARIABLE: Final = {"connected", "resumed", "disconnected", "log_suppressed", "log_dropped"}
+
+
+def test_every_declared_field_is_filled_by_a_report_of_its_event() -> None:
+    """Regression: six fields were documented and never in a line."""
+    filled: dict[str, set[str]] = {}
+    for module in (ROOT / "connector" / "aeron_spark").rglob("*.py"):
+        for call in ast.walk(ast.parse(module.read_text())):
+            match call:
+                case ast.Call(func=ast.Attribute(attr="report" | "update"), args=[ast.Constant(value=str(event)), *_]):
+                    for keyword in call.keywords:  # ``**`` is always ``fields_of``, the fields of a client
+                        names = {"id", "name", "tag", "address", "port", "transport"} if keyword.arg is None else set()
+                        filled.setdefault(event, set()).update(names or {str(keyword.arg)})
+    never = {
+        name: missing
+        for name, event in EVENTS.items()
+        if name not in VARIABLE and (missing := set(event.fields) - filled.get(name, set()))
+    }
+    assert never == {}
+
+
 def test_the_document_of_the_events_is_the_one_of_the_table() -> None:
     assert (ROOT / "docs" / "events.md").read_text() == document()
 
