@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
+from aeron_spark.direct.catalog import catalogued_streams, repeated_bytes
 from aeron_spark.errors import DataLossError
 from aeron_spark.log.api import Range
 from aeron_spark.log.offsets import Offset
@@ -41,6 +43,14 @@ def batch(stream: QueryPlanner, start: Offset) -> tuple[Offset, list[int]]:
     return end, rows(stream, stream.between(start, end))
 
 
+def has_more(stream: Stream, known: int) -> bool:
+    return len(stream.archive.recordings(stream.id)) > known
+
+
+def is_at(stream: Stream, recording_id: int, position: int) -> bool:
+    return stream.archive.position(recording_id) == position
+
+
 def test_an_extension_that_a_standing_request_records_too_is_read_once(stream: Stream) -> None:
     """Regression: recordings (0-256) and (128-256) of one publication gave the rows of the second one twice."""
     first = stream.publisher()
@@ -63,6 +73,8 @@ def test_an_extension_that_a_standing_request_records_too_is_read_once(stream: S
     assert query.latest(start, limited=True) is start
     whole = planner(stream, streaming=False)
     assert sorted(rows(whole, whole.whole())) == [0, 1, 2, 3, 4]
+    (described,) = [one for one in catalogued_streams([stream.address]) if one.stream_id == stream.id]
+    assert (described.length, repeated_bytes(described, TIMEOUT_S)) == (320 + 128, 128)
 
 
 def test_a_recording_that_was_truncated_and_extended_is_data_loss(stream: Stream) -> None:
@@ -79,3 +91,27 @@ def test_a_recording_that_was_truncated_and_extended_is_data_loss(stream: Stream
     assert extended.position == 832
     with pytest.raises(DataLossError, match="was replaced from a position before 640"):
         batch(planner(stream, streaming=True), start)
+
+
+def test_recordings_of_an_archive_without_readable_files_are_compared_by_their_messages(stream: Stream) -> None:
+    """Regression: after two extensions the Aeron session ids differ, and the rows before the second one came twice."""
+    first = stream.publisher()
+    first.send(numbered(0, 2, LENGTH))
+    first.stop()
+    for begin in (2, 4):
+        extended = stream.extend(first)
+        extended.send(numbered(begin, begin + 1, LENGTH))
+        known = len(stream.archive.recordings(stream.id))
+        stream.archive.start_recording(f"{stream.channel}?session-id={extended.publication.session_id}", stream.id)
+        wait_for(partial(has_more, stream, known), TIMEOUT_S, "a further recording")
+        extended.send(numbered(begin + 1, begin + 2, LENGTH))
+        last = stream.archive.recordings(stream.id)[-1]
+        wait_for(partial(is_at, stream, last.id, extended.position), TIMEOUT_S, "the further recording's end")
+        extended.stop()
+    handle = stream.handle
+    options = {
+        **stream.options, "archive": f"{handle.control_channel}|stream-id={handle.control_stream}", "payload": "raw",
+        "startingOffsets": "earliest",
+    }  # fmt: skip
+    query = QueryPlanner(ReadOptions.parse(options, streaming=False), log_of, framed=False)
+    assert sorted(rows(query, query.whole())) == [0, 1, 2, 3, 4, 5]

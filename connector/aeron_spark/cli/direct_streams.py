@@ -64,8 +64,10 @@ def describe(route_flags: dict[str, Any], name: str | None, as_json: bool) -> No
     """Print the properties, columns and recordings of one stream."""
     with _find_stream(route_flags, name) as (stream, idle_timeout):
         content = _content(stream, idle_timeout)
+        repeated = catalog.repeated_bytes(stream, idle_timeout)
         if as_json:
-            print_json(_summary(stream) | content | {"retention": None, "details": _details(stream)})
+            more = {"repeated_bytes": repeated, "retention": None, "details": _details(stream)}
+            print_json(_summary(stream) | content | more)
             return
         print_table(
             f"stream {stream.stream_id} of {stream.channel}",
@@ -77,6 +79,7 @@ def describe(route_flags: dict[str, Any], name: str | None, as_json: bool) -> No
                 ("payload", content["payload"]),
                 *((f"column {column['name']}", column["type"]) for column in content["schema"] or ()),
                 ("bytes", f"{stream.length:,} ({format_size(stream.length)})"),
+                *([("in two recordings", f"{repeated:,} bytes, which are read once")] if repeated else []),
                 ("retention", "until purged ('aeron-spark streams purge')"),
             ],
             empty="",

@@ -13,7 +13,9 @@ from aeron_spark.direct.archives import StreamAddress
 from aeron_spark.direct.session_recordings import with_end
 from aeron_spark.errors import OptionError, RefusedError
 from aeron_spark.log.api import StreamContent
-from aeron_spark.log.inspection import content_of, framed_times, position_at
+from aeron_spark.log.inspection import content_of, framed_times, messages_between, position_at
+from aeron_spark.log.overlaps import Overlaps
+from aeron_spark.log.overlaps import repeated_bytes as count_repeated
 from aeron_spark.transport.channel import ChannelUri, same_stream
 from aeron_spark.transport.recording_start import without_start
 
@@ -101,6 +103,15 @@ def content_of_stream(stream: CataloguedStream, idle_timeout: float) -> StreamCo
     """Return the content of a stream, or None without messages."""
     log = _log(stream, idle_timeout)
     return content_of(log, log.states())
+
+
+def repeated_bytes(stream: CataloguedStream, idle_timeout: float) -> int:
+    """Return how many bytes of a stream are in more than one recording; a reader reads them once."""
+    log = _log(stream, idle_timeout)
+    states = log.states()
+    return count_repeated(
+        states, Overlaps(states, log, lambda state, begin, end: messages_between(log, state, begin, end))
+    )
 
 
 def purge_range_before(entry: CataloguedRecording, position: int) -> PurgeRange:

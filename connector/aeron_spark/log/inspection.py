@@ -65,6 +65,24 @@ def at_message(log: Log, state: RecordingState, position: int) -> int:
     return log.boundary(state.key, before, before, state.end, None).position
 
 
+def messages_between(log: Log, state: RecordingState, begin: int, end: int) -> list[tuple[int, bytes, int]]:
+    """Return position, value and reserved value of the complete messages that begin in ``[begin, end)``.
+
+    Reads at most one term of frame headers, and no other messages.
+    """
+    single = log.counting(framed=False)
+    first = at_message(single, state, begin)
+    stop = single.boundary(state.key, first, max(first, min(end, state.end)), state.end, None).position
+    found: list[tuple[int, bytes, int]] = []
+    for rows in single.read(_range(state, first, stop)) if stop > first else ():
+        positions, reserved = (
+            cast("list[int]", rows.positions.to_pylist()),
+            cast("list[int]", rows.reserved.to_pylist()),
+        )
+        found += zip(positions, _values(rows), reserved, strict=True)
+    return [message for message in found if message[0] < end]
+
+
 def last_message(log: Log, state: RecordingState) -> int:
     """Return the end of a recording's last complete message."""
     if state.end <= state.start:

@@ -5,7 +5,7 @@ its publisher extends an earlier recording; two archives may record it, too. Rul
 
 * Two recordings have the same log where they overlap if the bytes at the begin and at the end of the overlap are equal.
   An Aeron session id is no proof: the catalog has only the last one of an extended recording, and a program may choose
-  one. Ids alone decide where an archive cannot be read as files.
+  one. Of an archive that cannot be read as files, messages are compared, which a replay has.
 * The positions before a recording's next one are read. Another recording with the same log skips them.
 * Of several recordings at the same position, the one that reaches farthest is read, and the others wait. A recording is
   read up to the start of another one, which has the messages from there on.
@@ -17,7 +17,7 @@ begins (``Offset.begins``), so a repeated batch has the same rows.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
@@ -29,11 +29,17 @@ HEADER_LENGTH: Final = 32  # of a frame; the archive of our node writes the chec
 COMPARED_BYTES: Final = 2048  # at the end of an overlap
 
 
-class Overlaps:
-    """Tells which of ``states`` have the same log. Compares bytes only of those that may have."""
+Messages = Sequence[tuple[int, bytes, int]]  # position, value and reserved value of each
+ReadMessages = Callable[[RecordingState, int, int], Messages]
+"""Returns the complete messages of a recording that begin between two positions."""
 
-    def __init__(self, states: Iterable[RecordingState], log: RecordedBytes) -> None:
+
+class Overlaps:
+    """Tells which of ``states`` have the same log. Compares bytes, or ``messages``, only of those that may have."""
+
+    def __init__(self, states: Iterable[RecordingState], log: RecordedBytes, messages: ReadMessages) -> None:
         self._log = log
+        self._messages = messages
         self._alike: defaultdict[tuple[int, int, int], list[RecordingState]] = defaultdict(list)
         for state in states:
             if state.end > state.start:
@@ -71,7 +77,7 @@ class Overlaps:
     def _compare(self, one: RecordingState, other: RecordingState, start: int, end: int) -> bool:
         first = self._are_equal(one, other, start, min(HEADER_LENGTH, end - start))
         if first is None:
-            return one.session_id == other.session_id
+            return self._compare_messages(one, other, start, end)
         # Equal messages of two publications have equal bytes. A recording that was extended has messages of another
         # session than the catalog says, but both recordings were active at the time of these messages.
         if not first or (one.session_id != other.session_id and not _are_simultaneous(one, other)):
@@ -79,13 +85,28 @@ class Overlaps:
         term = one.term_length
         length = min(COMPARED_BYTES, end - start, (end - 1) % term + 1)
         if self._are_equal(one, other, end - length, length) is False:
-            raise DataFormatError(
-                f"recordings {one.key} and {other.key} have the same messages from position {start}, but other ones "
-                f"before position {end}: each was extended by another publication",
-                remedy="Delete one of them ('aeron-spark recordings delete'), or read them with two queries and the "
-                "option 'sessionIds'.",
-            )
+            raise _extended_twice(one, other, start, end)
         return True
+
+    def _compare_messages(self, one: RecordingState, other: RecordingState, start: int, end: int) -> bool:
+        """Compare the first message of an overlap, and the messages before its end, of all archives alike."""
+        if one.session_id != other.session_id and not _are_simultaneous(one, other):
+            return False
+
+        def are_equal(begin: int, limit: int, count: int | None = None) -> bool | None:
+            pair = self._messages(one, begin, limit), self._messages(other, begin, limit)
+            common = max(found[0][0] for found in pair) if all(pair) else None
+            if common is None:
+                return None
+            first, second = ([message for message in found if message[0] >= common] for found in pair)
+            return first[:count] == second[:count]
+
+        is_same = are_equal(start, min(end, start + COMPARED_BYTES), 1)
+        if is_same is None:  # no complete message there
+            return one.session_id == other.session_id
+        if is_same and are_equal(max(start, end - COMPARED_BYTES), end) is False:
+            raise _extended_twice(one, other, start, end)
+        return is_same
 
     def _are_equal(self, one: RecordingState, other: RecordingState, at: int, length: int) -> bool | None:
         pair = self._read(one.key, at, length), self._read(other.key, at, length)
@@ -96,6 +117,15 @@ class Overlaps:
         if place not in self._bytes:
             self._bytes[place] = self._log.recorded_bytes(key, at, length)
         return self._bytes[place]
+
+
+def _extended_twice(one: RecordingState, other: RecordingState, start: int, end: int) -> DataFormatError:
+    return DataFormatError(
+        f"recordings {one.key} and {other.key} have the same messages from position {start}, but other ones before "
+        f"position {end}: each was extended by another publication",
+        remedy="Delete one of them ('aeron-spark recordings delete'), or read them with two queries and the option "
+        "'sessionIds'.",
+    )
 
 
 def _are_simultaneous(one: RecordingState, other: RecordingState) -> bool:
@@ -198,6 +228,16 @@ def each_once(wanted: Collection[Wanted], overlaps: Overlaps) -> list[Range]:
         if start < one.range.end:
             kept[one.range.key] = replace(one, range=replace(one.range, start=start))
     return [kept[one.range.key].range for one in wanted if one.range.key in kept]
+
+
+def repeated_bytes(states: Collection[RecordingState], overlaps: Overlaps) -> int:
+    """Return how many bytes of the log are in more than one recording, without those that a reader reads."""
+    whole = [
+        Wanted(Range(one.key, one.fingerprint, one.start, one.end, one.end, one.term_length), one)
+        for one in states
+        if one.end > one.start
+    ]
+    return sum(one.range.length for one in whole) - sum(one.length for one in each_once(whole, overlaps))
 
 
 def _first_missing(one: Wanted, kept: Collection[Wanted], overlaps: Overlaps) -> int:

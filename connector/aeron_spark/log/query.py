@@ -15,12 +15,22 @@ from typing import Final
 from aeron_spark.errors import AeronSparkError, DataFormatError, OptionError
 from aeron_spark.log.api import Log, PublishTimes, Range, RecordingState, StreamContent
 from aeron_spark.log.epochs import NoEpochWarning
-from aeron_spark.log.inspection import at_message, framed_times, last_message, within
+from aeron_spark.log.inspection import at_message, framed_times, last_message, messages_between, within
 from aeron_spark.log.lag import ReadLag, unread_bytes
 from aeron_spark.log.losses import CheckedRecordings, DataLossWarning, Finding, Rewritten, check_recordings
 from aeron_spark.log.marks import is_rewritten, mark_before
 from aeron_spark.log.offsets import Offset, advance, begin, finish
-from aeron_spark.log.overlaps import Overlaps, Wanted, covered, each_once, earliest_wanted, keep_up, share_out, skip
+from aeron_spark.log.overlaps import (
+    Messages,
+    Overlaps,
+    Wanted,
+    covered,
+    each_once,
+    earliest_wanted,
+    keep_up,
+    share_out,
+    skip,
+)
 from aeron_spark.log.planning import backlogs, cap, due, plan_end, ranges_between, readable, resolve
 from aeron_spark.log.source_stream import DirectStream, ServerStream
 from aeron_spark.options import DirectRoute, ReadOptions, WantedOffsets
@@ -178,9 +188,14 @@ class QueryPlanner:
     def _overlaps(self, states: list[RecordingState]) -> Overlaps:
         """Return the overlaps of the recordings of the wanted Aeron sessions."""
         if isinstance(self.log.stream, ServerStream):  # its partitions do not overlap
-            return Overlaps([], self.log)
+            return Overlaps([], self.log, self._messages)
         wanted = self.options.bounds.sessions
-        return Overlaps([state for state in states if not wanted or state.session_id in wanted], self.log)
+        return Overlaps(
+            [state for state in states if not wanted or state.session_id in wanted], self.log, self._messages
+        )
+
+    def _messages(self, state: RecordingState, begin: int, end: int) -> Messages:
+        return messages_between(self.log, state, begin, end)
 
     def _find_rewritten(self, offset: Offset, states: list[RecordingState]) -> dict[str, Rewritten]:
         """Return the recordings with other bytes before the offset's position; only of those with a backlog."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from aeron_spark.log.api import Boundary, RecordingState
+import pyarrow as pa
+
+from aeron_spark.log.api import Boundary, Range, RecordingState
 from aeron_spark.log.source_stream import SourceStream, direct_stream
+from aeron_spark.wire.values import Rows
 
 
 @dataclass
@@ -38,6 +41,14 @@ class FakeLog:
 
     def recorded_bytes(self, key: str, position: int, length: int) -> bytes | None:
         return None
+
+    def counting(self, *, framed: bool) -> FakeLog:
+        return self
+
+    def read(self, wanted: Range) -> Iterator[Rows]:
+        """Yield one message at the begin of a range; each recording has other ones."""
+        positions = pa.array([wanted.start], pa.int64())
+        yield Rows(pa.array([wanted.key.encode()], pa.binary()), positions, positions)
 
     def boundary(self, key: str, start: int, limit: int, end: int, max_rows: int | None) -> Boundary:
         assert start <= limit <= end

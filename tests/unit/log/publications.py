@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import cast
 
+import pyarrow as pa
+
 from aeron_spark.aeron.boundary_rule import Walked, WalkRange, find_end
 from aeron_spark.aeron.frame_walk import BEGIN, END, FrameWalk
 from aeron_spark.log.api import Boundary, Log, Range, RecordingState, StreamContent, fingerprint
@@ -16,6 +18,7 @@ from aeron_spark.log.offsets import Offset
 from aeron_spark.log.query import QueryPlanner
 from aeron_spark.log.source_stream import SourceStream, direct_stream
 from aeron_spark.options import ReadOptions
+from aeron_spark.wire.values import Rows
 
 HEADER = struct.Struct("<iBBHiiii8x")  # length, version, flags, type, term offset, checksum, stream, term id, reserved
 TERM = 65_536
@@ -151,6 +154,17 @@ class Archives:
 
         position, rows = find_end(walk, TERM, start=start, limit=limit, end=end, max_rows=max_rows)
         return Boundary(position, rows)
+
+    def counting(self, *, framed: bool) -> Archives:
+        assert not framed
+        return self
+
+    def read(self, wanted: Range) -> Iterator[Rows]:
+        """Yield the messages of a range, as a replay does."""
+        found = list(self.rows(wanted))
+        if found:
+            positions = pa.array([position for position, _ in found], pa.int64())
+            yield Rows(pa.array([row.encode() for _, row in found], pa.binary()), positions, positions)
 
     def rows(self, wanted: Range) -> Iterator[tuple[int, str]]:
         """Yield position and text of the messages that begin in a range and end in it."""
