@@ -24,6 +24,14 @@ PROGRAMS: Final = {
     "deploy": f"{UNIT}/deploy",
     "spark_jobs": f"{UNIT}/jobs",
 }
+# These check the files of the whole project, whichever changed.
+WHOLE_PROJECT: Final = {
+    f"{UNIT}/test_{name}.py"
+    for name in (
+        "architecture", "behaviours", "counter_types", "exports", "fixtures", "interoperability", "only_full",
+        "page_types", "pages", "public_names", "readme", "remains", "threads",
+    )
+}  # fmt: skip
 SETTINGS: Final = {"setup.cfg", "constraints.txt"}  # of Python and pytest: all tests depend on them
 
 
@@ -40,7 +48,7 @@ def select(changed: Iterable[str], sources: Mapping[str, Source]) -> set[str]:
 
     A test file depends on the modules that it imports, directly or through other modules. It depends on another file if
     it, or a module of tests that it imports, has the file's name or its folder's name as a text. All tests of a changed
-    package run. The test files in ``tests/unit`` itself always run: most of them check the whole project.
+    package run, and those of ``WHOLE_PROJECT`` always.
     """
     changed = set(changed)
     tests = {path for path in sources if _is_test(path)}
@@ -52,7 +60,7 @@ def select(changed: Iterable[str], sources: Mapping[str, Source]) -> set[str]:
     return {path for path in of_programs if path in changed or _folder(path) in folders} | {
         path
         for path in tests - of_programs
-        if changed & SETTINGS or path in reached or _folder(path) in {UNIT, *folders}
+        if changed & SETTINGS or path in reached | WHOLE_PROJECT or _folder(path) in folders
     }
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.selection import Source, changed_paths, read_sources, select
+from tests.selection import WHOLE_PROJECT, Source, changed_paths, read_sources, select
 
 ALWAYS = "tests/unit/test_architecture.py"
 SOURCES = {
@@ -69,7 +69,11 @@ def test_several_changes_select_the_tests_of_each() -> None:
 @pytest.mark.slow
 def test_the_tests_of_this_project_are_selected_by_their_imports() -> None:
     sources = read_sources()
+    assert sources.keys() >= WHOLE_PROJECT
     selected = select(["connector/aeron_spark/streams/retention.py"], sources)
+    assert selected >= WHOLE_PROJECT
+    assert "tests/unit/test_suites.py" not in selected
+    assert not any(path.startswith("tests/unit/connection/") for path in selected)
     assert "tests/unit/streams/test_retention.py" in selected
     assert any(path.startswith("tests/unit/server/") for path in selected)
     assert not any(path.startswith("tests/unit/wire/") for path in selected)
