@@ -106,9 +106,9 @@ class AeronDialer:
         """Release the node and the Aeron clients. An event loop that has not ended may use its client, which stays."""
         with self._lock:
             self._is_closed = True
-        if is_loop_ended:
-            for lease in self._leases:
-                lease.close()
+            ended, self._leases = (self._leases, []) if is_loop_ended else ([], self._leases)
+        for lease in ended:
+            lease.close()
         if self._node is not None:
             self._node.close()
 

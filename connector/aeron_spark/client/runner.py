@@ -22,7 +22,7 @@ from aeron_spark.connection.link import LinkEnds
 from aeron_spark.connection.loop import IDLE_WAIT_S
 from aeron_spark.connection.owner import PeerInfo
 from aeron_spark.connection.runner import ConnectionRunner
-from aeron_spark.connection.runtime import Runtime
+from aeron_spark.connection.runtime import Job, Runtime
 from aeron_spark.errors import (
     AeronSparkError,
     ConnectError,
@@ -162,7 +162,7 @@ class ClientRunner:
             is_own = waiting.done()
             if is_own:
                 waiting = self._waiting = Future()
-                runtime.jobs.append(connect)
+                runtime.jobs.append(Job(connect))
             if not runtime.loop.is_running:
                 runtime.loop.start()
         runtime.inbox.wake()

@@ -551,6 +551,7 @@ class BulkLinks:
                 del self._by_token[bulk_link.link.token]
                 self._by_number.pop((id(bulk_link.connection), bulk_link.number), None)
         if is_known:
+            self._opening = [one for one in self._opening if one is not bulk_link]
             self._owner.inbox.close_subscription(bulk_link.link.token)
             bulk_link.close_publication()
             bulk_link.connection.traffic.remove(bulk_link.link)

@@ -84,18 +84,7 @@ class FairPool:
     def drop(self, owner: Hashable) -> int:
         """Drop the waiting work of an owner that has ended; return how much it was. Running work continues."""
         with self._lock:
-            queue = self._queues.get(owner)
-            if queue is None:
-                return 0
-            count = len(queue.waiting)
-            self._unfinished.difference_update(number for number, _, _ in queue.waiting)
-            self._waiting.subtract(kind for _, kind, _ in queue.waiting)
-            queue.waiting.clear()
-            if queue.is_ready:
-                queue.is_ready = False
-                self._ready.remove(owner)
-            self._forget_idle(owner, queue)
-            return count
+            return self._drop(owner)
 
     def waiting(self) -> dict[Hashable, int]:
         """Return how much work waits for a thread, by its kind."""
@@ -116,8 +105,8 @@ class FairPool:
         """Run no further work, and do not wait for the work that runs."""
         with self._lock:
             self._is_shut_down = True
-            for queue in self._queues.values():
-                queue.waiting.clear()
+            for owner in list(self._queues):
+                self._drop(owner)
             self._waiting.clear()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
@@ -138,6 +127,20 @@ class FairPool:
                 self._unfinished.discard(number)
                 self._make_ready(owner, queue)
                 self._forget_idle(owner, queue)
+
+    def _drop(self, owner: Hashable) -> int:
+        queue = self._queues.get(owner)
+        if queue is None:
+            return 0
+        count = len(queue.waiting)
+        self._unfinished.difference_update(number for number, _, _ in queue.waiting)
+        self._waiting.subtract(kind for _, kind, _ in queue.waiting)
+        queue.waiting.clear()
+        if queue.is_ready:
+            queue.is_ready = False
+            self._ready.remove(owner)
+        self._forget_idle(owner, queue)
+        return count
 
     def _take(self) -> tuple[Hashable, _Queue, int, Work] | None:
         while self._ready:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from aeron_spark.connection.bulk_links import FOREIGN_IMAGE, BulkLinks
@@ -46,12 +47,21 @@ from aeron_spark.transport.api import (
     SubscriptionFailed,
     TransportEvent,
 )
+from aeron_spark.waiting import fail
 
 LOG: Final = logging.getLogger("aeron_spark.endpoint")
 
 RESPONSE_SHARE: Final = 4  # a response is held three times: the value, its encoding, and the records being sent
 FULL_SCAN_INTERVAL_S: Final = 0.045  # between two checks of connections without received frames: about five ticks
 MAX_LISTENER_THREADS: Final = 4096  # at most one for each connection with deliveries; made when needed
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Work for the event loop. ``done`` fails if the event loop ends before."""
+
+    run: Callable[[], None]
+    done: Future[Any] | None = None
 
 
 class EndpointRunner(Protocol):
@@ -149,7 +159,7 @@ class Runtime:
         """Return whether no memory is left for so many bytes of a connection."""
         self.lock: Final = threading.Lock()
         """Guards ``is_closing``, ``jobs`` and the connections that wait for a flush."""
-        self.jobs: list[Callable[[], None]] = []
+        self.jobs: list[Job] = []
         """Jobs of other threads for the event loop."""
         self.is_closing = False
         self.tampered = 0
@@ -157,6 +167,7 @@ class Runtime:
         self._runner: EndpointRunner
         self._links: dict[int, tuple[ConnectionRunner, LinkEnds]] = {}  # by token
         self._flush_requests: set[ConnectionRunner] = set()
+        self._takes_jobs = True  # False after the end of the event loop
         self._ended = threading.Event()
         self._error_executor = SerialExecutor(self.listener_pool, settings.queue_bytes, lambda: None)
         # connections that received a frame since the last tick, or are due
@@ -194,6 +205,7 @@ class Runtime:
         self.loop.stop()
         self.bulk_links.fail_all(closed_error())
         self._runner.end_all(time.monotonic())
+        self._drop_jobs()
         self.worker_pool.shutdown()
         self.listener_pool.shutdown(wait=False)
         self._ended.set()
@@ -213,14 +225,11 @@ class Runtime:
         self.worker_pool.threads_per_owner = settings.workers_per_connection
 
     def run_on_loop(self, job: Callable[[], None]) -> None:
-        """Run ``job`` on the event loop."""
-        with self.lock:
-            self.jobs.append(job)
-        if self.loop.is_running:  # a loop that starts later begins with the jobs
-            self.inbox.wake()
+        """Run ``job`` on the event loop, unless that has ended."""
+        self._add_job(Job(job))
 
     def call_on_loop(self, job: Callable[[], Any]) -> Future[Any]:
-        """Run ``job`` on the event loop; return a future of its result or error."""
+        """Run ``job`` on the event loop; return a future of its result or error. It is EndedError if the loop ends."""
         done: Future[Any] = Future()
 
         def run() -> None:
@@ -229,13 +238,14 @@ class Runtime:
             except BaseException as error:
                 done.set_exception(error)
 
-        self.run_on_loop(run)
+        self._add_job(Job(run, done))
         return done
 
     def request_flush(self, connection: ConnectionRunner) -> None:
         """Have the event loop flush the connection's sender soon."""
         with self.lock:
-            self._flush_requests.add(connection)
+            if self._takes_jobs:
+                self._flush_requests.add(connection)
         if not self.loop.is_current_thread:
             self.inbox.wake()
 
@@ -399,12 +409,31 @@ class Runtime:
         with self.lock:
             flush_requests, self._flush_requests = self._flush_requests, set()
             jobs, self.jobs = self.jobs, []
-        for work in (*jobs, *(connection.sender.flush for connection in flush_requests)):
+        for work in (*(job.run for job in jobs), *(connection.sender.flush for connection in flush_requests)):
             try:
                 work()
             except Exception as error:  # of one job or connection: the others continue
                 LOG.exception("event loop %s: a job failed", self.loop.name)
                 self.loop.failed = error
+
+    def _add_job(self, job: Job) -> None:
+        with self.lock:
+            if self._takes_jobs:
+                self.jobs.append(job)
+            elif job.done is not None:
+                job.done.set_exception(closed_error())
+        if self.loop.is_running:  # a loop that starts later begins with the jobs
+            self.inbox.wake()
+
+    def _drop_jobs(self) -> None:
+        """Let the jobs of the ended event loop fail, and take no others."""
+        with self.lock:
+            jobs, self.jobs, self._takes_jobs = self.jobs, [], False
+            self._flush_requests.clear()
+        self._touched.clear()
+        for job in jobs:
+            if job.done is not None:
+                fail(job.done, closed_error())
 
     def _is_idle(self) -> bool:
         next_tick = time.monotonic() + IDLE_WAIT_S

@@ -27,7 +27,7 @@ from aeron_spark.server.message_server import MessageServer
 from aeron_spark.server.settings import ServerSettings
 from aeron_spark.transport.api import ServerAddress
 from aeron_spark.transport.memory import MemoryClientTransport, MemoryNetwork, MemoryServerTransport
-from tests.internals import tables_of
+from tests.remains import remains_in
 
 TIMEOUT_S: Final = 20.0  # of waits that take milliseconds on an idle machine
 ADDRESS: Final = ServerAddress("udp", "10.0.0.1", 20121, 20122)
@@ -182,8 +182,10 @@ class World:
                 assert not {name: n for name, n in in_use.items() if not name.startswith("refused-")}, in_use
         for runtime in self.runtimes:
             assert runtime.loop.failed is None, f"the event loop logged {runtime.loop.failed!r}"
-            assert not tables_of(runtime), f"an endpoint that has ended keeps {tables_of(runtime)}"
         wait_for(lambda: not self.threads(), f"the threads {self.threads()} to end")
+        connections = {connection for one in self.recorded.values() for _, connection in one.events}
+        remains = remains_in(*self.endpoints, *self.runtimes, *connections)
+        assert not remains, f"ended endpoints and connections keep {remains}"
         assert not self.network.subscriptions
         assert not self.network.publications
 

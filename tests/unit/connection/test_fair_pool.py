@@ -9,6 +9,7 @@ import pytest
 
 from aeron_spark.connection.fair_pool import GROW_S, FairPool
 from tests.ending import LONG_TIMEOUT_S
+from tests.remains import remains_in
 from tests.unit.connection.endpoints import wait_for
 
 
@@ -181,6 +182,19 @@ def test_the_unfinished_work_before_a_mark_excludes_later_finished_and_dropped_w
     assert pool.unfinished(pool.mark()) == 1
     later.let(1)
     wait_for(lambda: pool.unfinished(pool.mark()) == 0)
+
+
+def test_a_pool_that_is_shut_down_forgets_the_work_that_waits(pool: FairPool) -> None:
+    pool.threads_per_owner = 1
+    gate, mark = Gate(), pool.mark()
+    pool.submit("one", gate)
+    await_running(pool, gate, 1)
+    for owner in ("one", "one", "two"):
+        pool.submit(owner, gate)
+    pool.shutdown()
+    gate.let(2)
+    wait_for(lambda: pool.unfinished(mark + 4) == 0, "all work to end or to be dropped")
+    assert remains_in(pool) == {}
 
 
 def test_waiting_work_is_counted_by_its_kind_until_it_runs_or_is_dropped(pool: FairPool) -> None:

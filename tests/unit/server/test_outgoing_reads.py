@@ -23,9 +23,9 @@ from aeron_spark.wire.stream_rpc import (
     decode_response,
     encode_request,
 )
-from tests.internals import in_use
 from tests.unit.connection.endpoints import wait_for
 from tests.unit.connection.test_deadlines import Clock
+from tests.unit.stream_client.joined import in_use
 from tests.unit.streams.readable import NAME, MemoryStream
 
 BLOCKS: Final = 10

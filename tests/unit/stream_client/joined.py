@@ -32,7 +32,7 @@ from aeron_spark.errors import (
 )
 from aeron_spark.protocol.grants import EVERYTHING
 from aeron_spark.protocol.rpc_objects import Proxy
-from aeron_spark.server.stream_service import StreamService
+from aeron_spark.server.stream_service import StreamRequestHandler, StreamService
 from aeron_spark.stream_client.session import StreamSession
 from aeron_spark.streams.journal import Journal
 from aeron_spark.streams.model import StreamSettings
@@ -40,7 +40,7 @@ from aeron_spark.streams.recordings import Recordings
 from aeron_spark.streams.store import StreamStore
 from aeron_spark.wire.stream_admin_rpc import Request
 from aeron_spark.wire.stream_rpc import METHOD, SERVICE, CommitTransaction, decode_request, encode_response, failure_of
-from tests.internals import in_use
+from tests.remains import remains_in
 from tests.unit.stream_client.faults import Done, Fault, Outage
 from tests.unit.stream_client.recorded import ADDRESS, Kept, MemoryArchive, messages_of, stand_in
 
@@ -132,6 +132,13 @@ class Session:
         for bulk_link in self.bulk_links.values():
             bulk_link.closed = True
             self.world.resume_link(bulk_link)
+
+
+def in_use(handler: StreamRequestHandler) -> dict[str, int]:
+    """Return the sizes of the tables of one connection's stream requests, without the empty ones."""
+    stages = handler._stages
+    tables = {"stages": stages, "links": stages._links, "reads": handler._reads, "waits": handler._waits}
+    return {name: len(table) for name, table in tables.items() if len(table)}
 
 
 def remains_of(session: Session | None) -> dict[str, int]:
@@ -249,7 +256,11 @@ class World:
         self._disconnect()
         remains = remains_of(session)
         if server is not None:
-            remains |= {"commits": len(server.service.commits), "waits": len(server.deadlines)}
+            self.time.now += 1e9  # after the expiry of all that clients have left
+            with suppress(EndedError):  # a test may have closed the store
+                for stream in server.store.all():
+                    stream.tick(0.0)
+            remains |= remains_in(server.service, server.store, server.deadlines, session and session.service)
             server.end(self.archive)
         for folder in (self.folder, *self.folder.parent.glob(f"{self.folder.name}-*")):
             shutil.rmtree(folder, ignore_errors=True)
