@@ -180,6 +180,9 @@ class AttackedServer:
             with self.server.connect() as client:
                 for name in (STREAM, "good"):
                     client.create_stream(name)
+                with client.writer(STREAM) as writer:  # more than a link takes without its reader
+                    writer.write([bytes(MIB)] * 4)
+                    writer.commit()
             self._attacker = start_attacker(self.server.address, folder, attackers_node.aeron_dir)
             parts.callback(kill, self._attacker)
             assert self._answer() == "ready"

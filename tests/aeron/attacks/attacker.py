@@ -26,6 +26,7 @@ from tests.internals import runner_of
 STREAM: Final = "prices"
 MIB: Final = 1 << 20
 CONNECT_S: Final = 180.0
+READS: Final = 256  # of a connection
 SEND_S: Final = 1.0  # an attacker that must wait for longer tries again
 
 
@@ -76,8 +77,24 @@ def nested_calls(client: Client) -> Iterator[None]:
         yield
 
 
+def untaken_reads(client: Client) -> Iterator[None]:
+    """E4, A3: reads on as many bulk links as a connection may have, of two connections; it takes nothing of them."""
+    (partition,) = client.stream(STREAM).partitions
+    with connected(*sys.argv[1:]) as other:
+        for one in (client, other):
+            proxy = one.remote(rpc.SERVICE)
+            for number in range(READS):
+                link = one.bulk_link(CONNECT_S)
+                read = rpc.StartRead(STREAM, 0, partition.start, partition.end, link.number, number)
+                proxy[rpc.METHOD](rpc.encode_request(read))
+                yield
+        while True:
+            time.sleep(0.1)
+            yield
+
+
 ATTACKS: Final[dict[str, Callable[[Client], Iterator[None]]]] = {
-    one.__name__: one for one in (waits, one_way_calls, large_calls, leases, nested_calls)
+    one.__name__: one for one in (waits, one_way_calls, large_calls, leases, nested_calls, untaken_reads)
 }
 
 

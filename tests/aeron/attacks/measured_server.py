@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import psutil
 
@@ -28,12 +28,12 @@ TIMEOUT_S: Final = 60.0
 
 
 @contextmanager
-def separate_nodes(run_name: str, count: int) -> Iterator[list[NodeHandle]]:
+def separate_nodes(run_name: str, count: int, **settings: Any) -> Iterator[list[NodeHandle]]:
     """Start so many nodes, and stop them at the end of the ``with`` block."""
     directories = [SHARED_MEMORY / f"{run_name}-{secrets.token_hex(3)}" for _ in range(count)]
     try:
         with ExitStack() as stack:
-            yield [stack.enter_context(node.ensure(directory)) for directory in directories]
+            yield [stack.enter_context(node.ensure(directory, **settings)) for directory in directories]
     finally:
         for directory in directories:
             node.stop(directory, force=True, timeout=20)

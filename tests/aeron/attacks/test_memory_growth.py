@@ -1,4 +1,4 @@
-"""With a real server: many short connections leave no memory in its process and in that of its node."""
+"""With a real server: the memory of many short connections, and of many streams."""
 
 from __future__ import annotations
 
@@ -61,6 +61,35 @@ def test_short_connections_leave_no_memory(run_name: str, tmp_path: Path) -> Non
             print(f"\n{number} connections; growth in {MEASURED_S:g} s, in MiB: "
                   f"{ {name: round(size / MIB, 2) for name, size in grown.items()} }")  # fmt: skip
             assert max(grown.values()) <= ALLOWED, grown
+        finally:
+            server.close()
+
+
+STREAMS: Final = 10_000
+EACH_STREAM: Final = 32 * 1024  # bytes that an open stream may keep in the server
+BATCH: Final = 500  # streams whose creation is compared
+
+
+@pytest.mark.soak
+def test_the_ten_thousandth_stream_is_created_as_fast_as_the_first(run_name: str, tmp_path: Path) -> None:
+    """Regression: each creation listed all recordings of the archive, and the server kept memory of each list."""
+    with separate_nodes(run_name, 2, term_length="64k", ipc_term_length="64k", segment_length="64k") as nodes:
+        server = MeasuredServer(*nodes, tmp_path)
+        try:
+            with server.connect() as client:
+                times = []
+                for number in range(STREAMS):
+                    if number == BATCH:
+                        before = server.memory()
+                    begin = time.monotonic()
+                    client.create_stream(f"s{number}")
+                    times.append(time.monotonic() - begin)
+                grown = server.memory() - before
+                first, last = statistics.median(times[:BATCH]), statistics.median(times[-BATCH:])
+                print(f"\na creation takes {first * 1e3:.1f} ms at first and {last * 1e3:.1f} ms at last; "
+                      f"{grown / (STREAMS - BATCH) / 1024:.1f} KiB a stream")  # fmt: skip
+                assert last <= 2 * first
+                assert grown <= (STREAMS - BATCH) * EACH_STREAM
         finally:
             server.close()
 

@@ -28,6 +28,12 @@ class ServerProcess:
         ]  # fmt: skip
         self._process: subprocess.Popen[str] | None = None
 
+    @property
+    def pid(self) -> int:
+        """The pid of the running process."""
+        assert self._process is not None
+        return self._process.pid
+
     def start(self, *program: str) -> None:
         """Start the process, and wait until it listens. ``program`` is the module that runs it, with its arguments."""
         command = [sys.executable, "-W", "error", "-m", *(program or ("aeron_spark",)), *self._arguments]
