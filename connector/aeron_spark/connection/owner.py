@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from aeron_spark.connection.fair_pool import FairPool
+from aeron_spark.connection.response_memory import ResponseMemory
 from aeron_spark.connection.settings import LinkSettings
 from aeron_spark.protocol.message_types import Types
 from aeron_spark.protocol.rpc_dispatch import CallLimits, ErrorCodes
@@ -35,6 +36,10 @@ class EndpointServices(Protocol):
     @property
     def call_limits(self) -> CallLimits:
         """The present limits of the calls of each peer."""
+
+    @property
+    def response_memory(self) -> ResponseMemory:
+        """The memory of the large responses to all peers."""
 
     @property
     def types(self) -> Types:

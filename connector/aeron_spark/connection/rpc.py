@@ -108,7 +108,7 @@ class RpcRunner:
         self.calls = Calls(owner.types, self.references, max_in_flight=settings.max_calls, connection=number)
         self.dispatcher = Dispatcher(
             owner.types, self.objects, owner.error_codes, references=self.references, permit=permit,
-            limits=owner.call_limits, is_memory_full=is_memory_full,
+            limits=owner.call_limits, is_memory_full=is_memory_full, hold_response=owner.response_memory.hold,
             counting=threading.Lock(),
         )  # fmt: skip
         self._requests_lock = threading.Lock()  # for microseconds: guards the following attributes
@@ -398,6 +398,12 @@ class RpcRunner:
             self._finish(invocation, _outcome_of(future), unfinished[2])
 
     def _finish(self, invocation: Invocation, outcome: Outcome, arrived_at: float) -> None:
+        try:
+            self._send_outcome(invocation, outcome, arrived_at)
+        finally:  # what the session has taken by now counts for its connection
+            self._owner.response_memory.release(id(invocation))
+
+    def _send_outcome(self, invocation: Invocation, outcome: Outcome, arrived_at: float) -> None:
         with self._state_lock if invocation.factory is not None else nullcontext():
             response = self.dispatcher.respond(invocation, outcome)
         self.dispatcher.abandon(invocation)

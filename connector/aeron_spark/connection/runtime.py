@@ -19,6 +19,7 @@ from aeron_spark.connection.holds import ConnectionHolds
 from aeron_spark.connection.inbound import SerialExecutor
 from aeron_spark.connection.link import LinkEnds
 from aeron_spark.connection.loop import IDLE_WAIT_S, EventLoop
+from aeron_spark.connection.response_memory import ResponseMemory
 from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.connection.settings import LinkSettings
 from aeron_spark.connection.traffic import EndpointTraffic
@@ -134,6 +135,7 @@ class Runtime:
         self.call_limits: Final = CallLimits(
             settings.max_running, settings.call_bytes, settings.memory_limit // RESPONSE_SHARE
         )
+        self.response_memory: Final = ResponseMemory(lambda: self.call_limits.response_bytes)
         self.types: Final = Types()
         self.objects: Final = GlobalObjects()
         self.error_codes: Final = ErrorCodes()

@@ -230,7 +230,9 @@ class ServerOptions(EndpointOptions, where=SERVER):
         "Limit for the memory that all clients make the server hold: calls, messages, transfers and responses. Near "
         "it, the connections that hold the most pause; at it, calls fail with the reason `busy`, and the connection "
         "that holds the most ends. A response of more than a quarter of it is refused with the reason `limit`: its "
-        "value and its copies would not fit. 256 KiB are assured to each connection; 0 means no limit.",
+        "value and its copies would not fit. The responses of more than 256 KiB that are sent at the same time have "
+        "this quarter together; others are refused with the reason `busy`. 256 KiB are assured to each connection; 0 "
+        "means no limit.",
         example="1GiB",
     )
     bytes_in: Bytes | None = option(

@@ -200,12 +200,13 @@ class CallLimits:
 class Dispatcher:
     """Dispatches the requests of one connection's peer.
 
-    With a lock as ``counting``, calls need no other lock; object requests need that of ``objects``.
+        With a lock as ``counting``, calls need no other lock; object requests need that of ``objects``.
 
-    ``permit`` is called for each call with the target and the method, and for each creation with the factory and
-    "create", also if they do not exist. ``failed_one_way`` counts one-way calls that could not start; their caller
-    gets no response.
-    ``is_memory_full`` returns whether the endpoint has no memory for a request of so many bytes. ``references`` gives
+        ``permit`` is called for each call with the target and the method, and for each creation with the factory and
+        "create", also if they do not exist. ``failed_one_way`` counts one-way calls that could not start; their caller
+        gets no response.
+        ``is_memory_full`` returns whether the endpoint has no memory for a request of so many bytes. ``hold_response``
+    holds memory for a response, by its number and size, and returns whether there is room for it. ``references`` gives
     access to ``objects`` to the threads that run invocations; it may use a lock.
     """
 
@@ -219,6 +220,7 @@ class Dispatcher:
         permit: Permit = permit_all,
         limits: CallLimits | None = None,
         is_memory_full: Callable[[int], bool] = lambda _: False,
+        hold_response: Callable[[int, int], bool] = lambda *_: True,
         counting: AbstractContextManager[object] = NO_LOCK,
     ) -> None:
         self.running = 0
@@ -226,6 +228,7 @@ class Dispatcher:
         self.failed_one_way = 0
         self.limits = limits or CallLimits()
         self._is_memory_full = is_memory_full
+        self._hold_response = hold_response
         self._counting = counting
         self._types = types
         self._objects = objects
@@ -321,7 +324,7 @@ class Dispatcher:
         return self.respond(invocation, outcome)
 
     def respond(self, invocation: Invocation, outcome: Outcome) -> bytes | None:
-        """Return the response to send, or None for a one-way call.
+        """Return the response to send, or None for a one-way call. Its memory is held under the invocation's ``id``.
 
         Needs no lock, except for an invocation of a factory, whose object it registers.
         """
@@ -339,7 +342,7 @@ class Dispatcher:
                 return self._encode_refusal(invocation.call_id, Failure(BAD_RESULT, text_of(error)))
             # always a reference: an object whose class is also a message type would arrive as a copy
             return self._encode_result(invocation.call_id, Reference(mine=True, target=number))
-        return self._encode_result(invocation.call_id, outcome.value)
+        return self._encode_result(invocation.call_id, outcome.value, id(invocation))
 
     def abandon(self, invocation: Invocation) -> None:
         """Count an invocation as ended without a response."""
@@ -394,17 +397,25 @@ class Dispatcher:
         self._objects.end_by_number(number)
         return None
 
-    def _encode_result(self, call_id: int, value: object) -> bytes | None:
+    def _encode_result(self, call_id: int, value: object, number: int = 0) -> bytes | None:
+        """Return the response with the value, or a refusal if the limit or the other responses leave no room for it.
+
+        ``number`` is that of its memory; without one, no other responses count.
+        """
         if call_id == ONE_WAY:
             return None
         most = self.limits.response_bytes
         size = _least_bytes(value) if most else 0
         if size <= most:  # otherwise not even one copy is made
+            if number and not self._hold_response(number, size):
+                return self._encode_refusal(call_id, _no_room(size))
             try:
                 encoded = encode_value(call_id, value, self._types, self._references)
             except AeronSparkError as error:
                 return self._encode_refusal(call_id, Failure(BAD_RESULT, text_of(error)))
             size = len(encoded)
+            if number and not self._hold_response(number, size):
+                return self._encode_refusal(call_id, _no_room(size))
             if size <= most or not most:
                 return encoded
         what = f"the response has {size} bytes or more, and a quarter of memoryLimit is {most} bytes"
@@ -415,6 +426,11 @@ class Dispatcher:
             self.failed_one_way += 1
             return None
         return encode_failure(call_id, failure, self._types)
+
+
+def _no_room(size: int) -> Failure:
+    what = f"the responses that are sent now leave no room for {size} more bytes (a quarter of memoryLimit)"
+    return Failure("busy", what)
 
 
 def _least_bytes(value: object) -> int:
