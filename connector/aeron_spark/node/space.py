@@ -79,7 +79,7 @@ def check_archive_space(archive_dir: Path, settings: NodeSettings) -> str:
     return ""
 
 
-def _file_bytes(folder: Path) -> int:
+def file_bytes(folder: Path) -> int:
     """Return the bytes that the files below ``folder`` use on disk or in memory; 0 without the folder."""
     size = 0
     for path in folder.rglob("*"):
@@ -96,7 +96,7 @@ def choose_aeron_dir(preferred: Path, on_disk: Path, chosen: bool, settings: Nod
     Raises SetupError if no directory has enough space.
     """
     required = required_driver_bytes(settings)
-    shortage = describe_shortage(preferred, required, _file_bytes(preferred))
+    shortage = describe_shortage(preferred, required, file_bytes(preferred))
     if not shortage:
         return preferred, ""
     small = required_driver_bytes(replace(settings, term_length=MIB, ipc_term_length=MIB))
@@ -107,6 +107,6 @@ def choose_aeron_dir(preferred: Path, on_disk: Path, chosen: bool, settings: Nod
     )
     if chosen:
         raise SetupError(f"the media driver's directory {shortage}", remedy=remedy)
-    if shortage_on_disk := describe_shortage(on_disk, required, _file_bytes(on_disk)):
+    if shortage_on_disk := describe_shortage(on_disk, required, file_bytes(on_disk)):
         raise SetupError(f"the media driver has no space: {shortage}; {shortage_on_disk}", remedy=remedy)
     return on_disk, f"{shortage}: the media driver runs in {on_disk} instead, which is slower. {remedy}"

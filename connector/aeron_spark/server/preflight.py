@@ -15,7 +15,7 @@ from aeron_spark.errors import AeronSparkError
 from aeron_spark.keys.identity import load_identity
 from aeron_spark.keys.key_files import read_secret, read_shared_secret
 from aeron_spark.node.locks import current_owner_text, is_locked
-from aeron_spark.node.space import space_of
+from aeron_spark.node.space import file_bytes, space_of
 from aeron_spark.options import ServerOptions
 from aeron_spark.protocol.grants import Grant
 from aeron_spark.server import memory_formula
@@ -234,10 +234,11 @@ class Preflight:
             yield Finding("ok", "memory", text)
 
     def _shared_memory(self) -> Iterator[Finding]:
-        terms, space = memory_formula.shared_memory_terms(self._load()), space_of(Path(self._node.aeron_dir))
-        text = f"at most {memory_formula.describe(terms)} in {self._node.aeron_dir}"
-        if memory_formula.total(terms) > space.free:
-            yield Finding("warning", "shared memory", f"{text}; free are {space.free / MIB:.0f} MiB",
+        folder, terms = Path(self._node.aeron_dir), memory_formula.shared_memory_terms(self._load())
+        text = f"at most {memory_formula.describe(terms)} in {folder}"
+        available = space_of(folder).free + file_bytes(folder)  # the files are of this node, or of a dead one
+        if memory_formula.total(terms) > available:
+            yield Finding("warning", "shared memory", f"{text}; available are {available / MIB:.0f} MiB",
                           "Enlarge the file system, or lower maxConnections or termLength.")  # fmt: skip
         else:
             yield Finding("ok", "shared memory", text)

@@ -239,6 +239,15 @@ def test_too_little_memory_space_and_files_are_warnings(
     assert all(one["remedy"] for one in found)
 
 
+def test_the_files_of_a_dead_driver_count_as_available_shared_memory(
+    configured: Configured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preflight, "space_of", lambda path: space.Space(str(path), 0, 1 << 41))
+    assert [one["subject"] for one in configured.check()[1]] == ["shared memory"]
+    monkeypatch.setattr(preflight, "file_bytes", lambda folder: 1 << 40)
+    assert configured.check() == (0, [])
+
+
 def test_each_finding_is_one_line_with_its_level(configured: Configured, capsys: pytest.CaptureFixture[str]) -> None:
     configured.check()
     assert main(["server", "check", "--config", str(configured.folder / "server.toml")]) == 0
