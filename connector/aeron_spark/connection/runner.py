@@ -241,8 +241,8 @@ class ConnectionRunner:
             self._pause_source(link)
         return closed
 
-    def tick(self, now: float) -> bool:
-        """Do the work that is due at ``now``; return whether the link was silent for its expiry time.
+    def tick(self, now: float) -> float | None:
+        """Do the work that is due at ``now``; return for how many seconds the link was silent, if that ends it.
 
         Raises the error with which the endpoint must end the connection.
         """
@@ -251,20 +251,21 @@ class ConnectionRunner:
         link_connected = link is not None and link.connected
         with self.state_lock:
             effects = self.machine.tick(link_connected, now)
-        expired, frame_due = False, self.sender.is_blocked
+        silent_s: float | None = None
+        frame_due = self.sender.is_blocked
         for effect in effects:
             match effect:
                 case SendFrame():
                     frame_due = True
-                case LinkExpired():
-                    expired = True
+                case LinkExpired(seconds):
+                    silent_s = seconds
                 case EndConnection():
                     raise effect.error
                 case _:
                     self._execute(effect)
         if frame_due:
             self.sender.flush()
-        return expired
+        return silent_s
 
     def is_due(self, now: float) -> bool:
         """Whether :meth:`tick` may have something to do by ``now``."""

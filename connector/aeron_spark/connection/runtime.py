@@ -458,10 +458,10 @@ class Runtime:
         touched, self._touched = self._touched, set()
         for connection in self._runner.connections if is_full_scan else touched:
             try:
-                if connection.tick(now):
-                    expiry_s = self.settings.times.expiry_seconds
+                silent_s = connection.tick(now)
+                if silent_s is not None:
                     error = TransportError(
-                        f"{connection.label} was silent for {expiry_s:g} s",
+                        f"{connection.label} was silent for {silent_s:g} s",
                         remedy="Check the network and the peer. The client reconnects by itself.",
                     )
                     self._runner.interrupted(connection, error, now, expired=True)

@@ -135,7 +135,8 @@ class ConnectionOptions(OptionSet, where=ENDPOINT):
     )
     keep_alive: Seconds = option(
         liveness.KEEP_ALIVE_SECONDS,
-        "A keep-alive frame is sent after this time without a frame, so that NATs keep their mappings.",
+        "A ping is sent after this time without a frame in either direction, so that NATs keep their mappings. After "
+        "twice this time without a frame of the peer, another link replaces the link.",
         example="20s",
     )
     ping_timeout: Seconds = option(liveness.PING_SECONDS, "Longest wait for the response to a ping.", example="5s")

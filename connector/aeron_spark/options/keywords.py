@@ -78,7 +78,9 @@ class EndpointOptions(TypedDict, total=False):
     """Longest time for each step of the handshake; on a server, half of it for the steps before HELLO_ACK."""
 
     keep_alive: float | str | None
-    """A keep-alive frame is sent after this time without a frame, so that NATs keep their mappings."""
+    """A ping is sent after this time without a frame in either direction, so that NATs keep their mappings. After twice
+    this time without a frame of the peer, another link replaces the link.
+    """
 
     ping_timeout: float | str | None
     """Longest wait for the response to a ping."""

@@ -24,6 +24,7 @@ from aeron_spark.errors import (
 from aeron_spark.protocol.frames import Buffer, Frame, OutgoingRecord, Record, RecordKind
 from aeron_spark.protocol.liveness import (
     FIRST_MEASUREMENT,
+    Answers,
     Expiry,
     KeepAlive,
     Liveness,
@@ -131,7 +132,9 @@ class SendFrame:
 
 @dataclass(frozen=True, slots=True)
 class LinkExpired:
-    """Close the link: it was silent for longer than its expiry."""
+    """Close the link: it was silent for ``seconds``."""
+
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +185,7 @@ class ConnectionMachine:
         self._round_trip = RoundTrip(times.keep_alive_seconds, now) if times.measures_round_trip else None
         self._keep_alive = KeepAlive(times.keep_alive_seconds, now)  # of the link, like _expiry
         self._expiry = Expiry(times.setup_seconds, times.expiry_seconds, now)
+        self._answers = Answers(times.keep_alive_seconds, now)
 
     @property
     def attached(self) -> bool:
@@ -318,6 +322,7 @@ class ConnectionMachine:
         session = self.session
         before = session.acknowledged
         records = session.receive(frame, now)
+        self._answers.heard(now)
         made_room = session.acknowledged != before
         frame_due = bool(made_room and self._deferred)
         if frame_due:
@@ -341,6 +346,7 @@ class ConnectionMachine:
         self._keep_alive = KeepAlive(self._times.keep_alive_seconds, now)
         self._expiry = Expiry(self._times.setup_seconds, self._times.expiry_seconds, now)
         self._expiry.observe(True, now)
+        self._answers = Answers(self._times.keep_alive_seconds, now)
         if self._round_trip is not None:
             self._round_trip.attached(now)
         self._push_deferred(now)
@@ -400,18 +406,29 @@ class ConnectionMachine:
             except AeronSparkError as error:
                 effects.append(EndConnection(error))
             return tuple(effects)
+        answers = self._answers
+        if self.session.acks_paused:  # this end may not read for now, and so hears nothing
+            answers.heard(now)
+        are_missing = answers.are_missing(now)
         if self._round_trip is not None and self._round_trip.is_due(now):
-            self.push_unsequenced(RecordKind.PING, self._round_trip.start(now).to_bytes(NUMBER_BYTES, "big"))
+            self._ask(self._round_trip.start(now), now)
             effects.append(SendFrame())
-        elif self._keep_alive.is_due(now):
-            self._keep_alive.sent(now)
-            self.push_unsequenced(RecordKind.ACK)
+        elif self._keep_alive.is_due(now) or answers.is_question_due(now):
+            self._ask(FIRST_MEASUREMENT, now)
             effects.append(SendFrame())
         elif self.session.ack_due(now):
             effects.append(SendFrame())
         if self._expiry.observe(link_connected, now) is Liveness.EXPIRED:
-            effects.append(LinkExpired())
+            effects.append(LinkExpired(self._times.expiry_seconds))
+        elif are_missing:
+            effects.append(LinkExpired(answers.limit_seconds))
         return tuple(effects)
+
+    def _ask(self, number: int, now: float) -> None:
+        """Queue a ping without a caller; its pong, like every frame, says that the peer lives."""
+        self.push_unsequenced(RecordKind.PING, number.to_bytes(NUMBER_BYTES, "big"))
+        self._keep_alive.sent(now)
+        self._answers.asked(now)
 
     def deadline(self) -> float | None:
         """Return a time before which :meth:`tick` has no effects unless the state changes; None: never."""
@@ -421,6 +438,7 @@ class ConnectionMachine:
         dues = [self._pings.deadline(), None if session.attached and session.acks_paused else session.deadline()]
         if session.attached:
             dues += [self._keep_alive.deadline(), self._expiry.deadline()]
+            dues.append(None if session.acks_paused else self._answers.deadline())
             dues.append(None if self._round_trip is None else self._round_trip.deadline())
         return min((due for due in dues if due is not None), default=None)
 

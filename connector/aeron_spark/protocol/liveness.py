@@ -5,6 +5,9 @@ Rules:
   link expires after ``expiry_seconds`` without a connection. A shorter outage has no effect.
 * A link that was never connected expires only after its set-up time.
 * An expired link stays expired.
+* Aeron's connected flags say that the media drivers live. Whether the peer lives, its frames say: an end that was sent
+  nothing asks with a ping, and gives the link up if nothing arrives then either. A peer that is too busy to read a ping
+  still sends keep-alives.
 * A measurement of the round trip is a ping without a caller. It is repeated at intervals, and at each new link.
 * A ping ends once: by its pong, at its deadline, or with its connection. A pong without a pending ping is ignored. Each
   connection has its own :class:`Pings`, which never reuses a number.
@@ -27,7 +30,7 @@ LINGER_SECONDS: Final = 5.0  # time in which a closed link can deliver its last 
 KEEP_ALIVE_SECONDS: Final = 15.0  # half of the shortest known lifetime of a UDP mapping in a NAT
 PING_SECONDS: Final = 30.0
 MAX_PENDING_PINGS: Final = 1000  # of one connection
-FIRST_MEASUREMENT: Final = 1 << 63  # pings with this number and above measure the round trip; no caller waits for them
+FIRST_MEASUREMENT: Final = 1 << 63  # for pings with this number and above, no caller waits: they measure, or ask
 RETENTION_SECONDS: Final = 120.0  # time in which a client can resume its session
 MIN_RETENTION_SECONDS: Final = 60.0  # a client needs this time to reconnect after an outage
 
@@ -127,6 +130,47 @@ class KeepAlive:
     def deadline(self) -> float:
         """Return when a frame must be sent, if none is sent before."""
         return self._due_at
+
+
+class Answers:
+    """Decides when the peer of one link must be asked for a sign of life, and when its link is given up.
+
+    The link is given up ``2 * seconds`` after the last frame of the peer, and ``seconds`` after a question: a process
+    that was suspended asks first.
+    """
+
+    def __init__(self, seconds: float, now: float) -> None:
+        self._seconds = seconds
+        self._heard_at = now
+        self._asked_at: float | None = None  # without a frame of the peer since then
+
+    def heard(self, now: float) -> None:
+        """Note that a frame of the peer arrived, or that this end does not read for now."""
+        self._heard_at, self._asked_at = now, None
+
+    def asked(self, now: float) -> None:
+        """Note that a question is sent. The first one without an answer counts."""
+        if self._asked_at is None:
+            self._asked_at = now
+
+    def is_question_due(self, now: float) -> bool:
+        """Whether the peer must be asked now."""
+        return self._asked_at is None and now >= self._heard_at + self._seconds
+
+    def are_missing(self, now: float) -> bool:
+        """Whether the link is given up now."""
+        return self._asked_at is not None and now >= self.deadline()
+
+    @property
+    def limit_seconds(self) -> float:
+        """How long the peer may be silent."""
+        return 2 * self._seconds
+
+    def deadline(self) -> float:
+        """Return when the peer must be asked, or the link is given up, if no frame arrives before."""
+        if self._asked_at is None:
+            return self._heard_at + self._seconds
+        return max(self._asked_at + self._seconds, self._heard_at + self.limit_seconds)
 
 
 class RoundTrip:

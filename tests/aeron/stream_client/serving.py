@@ -63,6 +63,16 @@ class ServerProcess:
         assert self._process is not None
         assert self._process.wait(timeout_s) == -signal.SIGKILL, self.log.read_text()
 
+    def suspend(self) -> None:
+        """Suspend the process with SIGSTOP."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let the suspended process run."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
     def kill(self) -> None:
         """Kill the process with SIGKILL."""
         process, self._process = self._process, None

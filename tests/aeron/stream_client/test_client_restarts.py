@@ -165,6 +165,28 @@ def test_writing_and_following_while_the_server_is_killed(
 
 
 @pytest.mark.sampled
+def test_a_stopped_server_is_noticed_before_aeron_does_and_its_session_goes_on(
+    server: ServerProcess, connect: Connecting
+) -> None:
+    """Its media driver runs, and so Aeron reports the link as connected for 10 s."""
+    client = connect(keep_alive="0.4s")
+    client.create_stream("stopped")
+    with client.writer("stopped", timeout=TIMEOUT_S) as out:
+        out.write(numbered(0))
+        out.commit()
+        before = client.connection
+        server.suspend()
+        try:
+            wait_for(lambda: not client.connected, 8.0, "the client to notice", state=lambda: client.state)
+            assert client.state == "reconnecting"
+        finally:
+            server.resume()
+        out.write(numbered(1))
+    assert client.connection is before
+    assert stored(client, "stopped") == [[0, 1]]
+
+
+@pytest.mark.sampled
 @pytest.mark.parametrize("ipc", ["never", "auto"])
 def test_a_transaction_begun_before_the_server_was_killed_is_committed_after(
     server: ServerProcess, connect: Connecting, ipc: str

@@ -34,6 +34,23 @@ def test_row_52_a_short_outage_is_not_a_disconnect(world: World) -> None:
     assert world.recorded[client].count("disconnect") == world.recorded[server].count("disconnect") == 0
 
 
+@pytest.mark.parametrize("sender", ["client", "server"])
+def test_a_link_whose_frames_go_nowhere_is_replaced_and_loses_nothing(world: World, sender: str) -> None:
+    """Aeron reports it as connected. If the client's frames are lost, the server hears nothing, and ends the link."""
+    server, client = world.pair(times=replace(LINK.times, keep_alive_seconds=0.1))
+    received: list[object] = []
+    server.on_message(int, lambda _, message: received.append(message))
+    client.send(1, acknowledge=True)
+    inbox = (client if sender == "client" else server)._runner.transport.inbox
+    lost = {one for one in world.network.publications if one.inbox is inbox}
+    world.network.change = lambda publication, message: () if publication in lost else (message,)
+    client.send(2)
+    wait_for(lambda: world.recorded[client].count("resume"), "another link")
+    client.send(3, acknowledge=True)
+    assert received == [1, 2, 3]
+    assert server.connections
+
+
 def test_row_51_a_client_that_vanishes_is_disconnected_once_after_the_expiry(world: World) -> None:
     server, client = world.pair()
     started = time.monotonic()

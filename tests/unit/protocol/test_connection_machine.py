@@ -250,14 +250,17 @@ def test_a_session_that_waits_too_long_for_a_link_ends_the_connection() -> None:
 
 def test_a_keep_alive_is_due_after_its_interval_without_a_frame() -> None:
     one, other = machine(), machine()
-    one.push(RecordKind.MESSAGE, b"", 10.0)
-    transmit(one, other, 10.0)
+    for sender, receiver in ((one, other), (other, one)):
+        sender.push(RecordKind.MESSAGE, b"", 10.0)
+        transmit(sender, receiver, 10.0)
+    transmit(one, other, 10.5)  # its acknowledgement
     assert one.deadline() == 25.0
     assert one.tick(True, 24.9) == ()
     assert one.tick(True, 25.0) == (SendFrame(),)
     assert one.tick(True, 25.1) == ()
-    assert transmit(one, other, 25.1).effects == ()
+    assert transmit(one, other, 25.1) == Received((), True, False)  # a ping, which is answered
     assert one.take(FRAME, 25.1) is None
+    assert transmit(other, one, 25.2).effects == ()  # no caller waits for the pong
 
 
 def test_a_link_expires_after_its_silence_and_the_next_link_has_the_whole_expiry() -> None:
@@ -267,10 +270,98 @@ def test_a_link_expires_after_its_silence_and_the_next_link_has_the_whole_expiry
     assert one.tick(True, 4.0) == ()
     assert one.tick(False, 4.5) == ()
     assert one.tick(False, 8.4) == ()
-    assert one.tick(False, 8.5) == (LinkExpired(),)
+    assert one.tick(False, 8.5) == (LinkExpired(4.0),)
     one.attach(0, 9.0)
     assert one.tick(False, 9.5) == ()
-    assert one.tick(False, 13.5) == (LinkExpired(),)
+    assert one.tick(False, 13.5) == (LinkExpired(4.0),)
+
+
+def answer(one: ConnectionMachine, other: ConnectionMachine, now: float) -> None:
+    """Let two machines exchange what they have to send."""
+    while one.has_waiting or other.has_waiting:
+        for sender, receiver in ((one, other), (other, one)):
+            if sender.has_waiting:
+                transmit(sender, receiver, now)
+
+
+@pytest.mark.parametrize("sends", [True, False])
+def test_the_link_of_a_peer_that_is_stopped_expires_although_aeron_is_connected(sends: bool) -> None:
+    """E1: a stopped server, or frames that go nowhere. Records that the peer has not acknowledged are sent again."""
+    one, other = machine(), machine()
+    one.push(RecordKind.MESSAGE, b"heard", 1.0)
+    transmit(one, other, 1.0)
+    other.push(RecordKind.MESSAGE, b"", 2.0)
+    transmit(other, one, 2.0)
+    lost = list[bytes]()
+    for now in range(3, 32):
+        if sends and now % 10 == 0:
+            one.push(RecordKind.MESSAGE, str(now).encode(), float(now))
+            lost.append(str(now).encode())
+        assert LinkExpired(30.0) not in one.tick(True, float(now)), now
+        one.take(FRAME, float(now))  # to a peer that does not read it
+    assert one.deadline() == 32.0
+    assert LinkExpired(30.0) in one.tick(True, 32.0)
+    one.detach(32.0)
+    other.detach(32.0)
+    one.attach(other.session.received, 40.0)
+    other.attach(one.session.received, 40.0)
+    effects = transmit(one, other, 40.0).effects if sends else ()
+    assert [bytes(payload) for effect in effects for _, _, payload in effect.messages] == lost  # type: ignore[union-attr]
+
+
+def test_an_idle_link_whose_peer_answers_stays() -> None:
+    one, other = machine(), machine()
+    frames = 0
+    for now in range(1, 300):
+        for sender, receiver in ((one, other), (other, one)):
+            effects = sender.tick(True, float(now))
+            assert effects in ((), (SendFrame(),))
+            if effects:
+                transmit(sender, receiver, float(now))
+                frames += 1
+    assert frames <= 2 * 300 / TIMES.keep_alive_seconds  # as few as with acknowledgements as keep-alives
+
+
+def test_a_question_is_due_after_silence_although_this_end_sends() -> None:
+    one, other = machine(), machine()
+    for now in range(1, 15):
+        one.push(RecordKind.MESSAGE, b"", float(now))
+        transmit(one, other, float(now))
+        assert one.tick(True, float(now)) == ()
+    assert one.tick(True, 15.0) == (SendFrame(),)
+    answer(one, other, 15.0)
+    assert one.deadline() == 30.0
+
+
+def test_a_peer_that_does_not_read_but_sends_keep_alives_keeps_its_link() -> None:
+    """Its listeners are too slow: it reads neither records nor pings."""
+    one, other = machine(), machine()
+    other.pause_acks(True)
+    for now in range(1, 300):
+        assert LinkExpired(30.0) not in one.tick(True, float(now))
+        one.take(FRAME, float(now))
+        assert LinkExpired(30.0) not in other.tick(True, float(now))
+        if other.has_waiting:
+            transmit(other, one, float(now))
+
+
+def test_an_end_that_was_suspended_asks_before_it_gives_its_link_up() -> None:
+    one, other = machine(), machine()
+    assert one.tick(True, 500.0) == (SendFrame(),)
+    assert one.deadline() == 515.0
+    answer(one, other, 500.1)
+    assert one.tick(True, 515.0) == ()
+
+
+def test_the_next_link_has_the_whole_time_for_its_first_frame() -> None:
+    one = machine()
+    one.tick(True, 15.0)
+    assert LinkExpired(30.0) in one.tick(True, 30.0)
+    one.attach(0, 31.0)
+    assert one.tick(True, 45.9) == ()
+    assert one.tick(True, 46.0) == (SendFrame(),)
+    assert one.tick(True, 60.9) == ()
+    assert LinkExpired(30.0) in one.tick(True, 61.0)
 
 
 def test_an_acknowledgement_is_due_after_its_delay_unless_acknowledgements_are_paused() -> None:

@@ -69,6 +69,8 @@ class End:
         self.pings: dict[int, float] = {}  # start times of the unresolved pings
         self.resolved: set[int] = set()
         self.sent_at = 0.0  # time of the last frame
+        self.heard_at = 0.0  # time of the peer's last frame
+        self.asked_at: float | None = None  # without a frame of the peer since then
         self.silent_since: float | None = None
         self.paused = False
         self.acknowledged_limit = 0  # while acknowledgements are paused: the highest number that the peer can have
@@ -185,6 +187,7 @@ class TwoMachines(RuleBasedStateMachine):
         acknowledged, received = end.machine.session.acknowledged, end.machine.session.received
         deferred = list(end.deferred)
         result = end.machine.receive(frame, self.now)
+        end.heard_at, end.asked_at = self.now, None
         end.move_accepted_responses()
         assert result.made_room == (end.machine.session.acknowledged > acknowledged)
         if deferred != end.deferred or any(kind == RecordKind.PING for kind, _, _ in frame.records):
@@ -246,6 +249,7 @@ class TwoMachines(RuleBasedStateMachine):
             assert not end.machine.has_unsequenced
             assert repeated <= len(end.accepted) - peer_received
             end.silent_since, end.sent_at = None, self.now
+            end.heard_at, end.asked_at = self.now, None
             end.acknowledged_limit = end.machine.session.received
 
     @precondition(are_open)
@@ -281,7 +285,12 @@ class TwoMachines(RuleBasedStateMachine):
     def tick(self, end: End, connected: bool) -> None:
         machine, attached = end.machine, end.machine.attached
         unread = cost(end.deferred) > LIMITS.buffer_bytes
-        keep_alive = attached and self.now >= end.sent_at + TIMES.keep_alive_seconds
+        if attached and end.paused:
+            end.heard_at, end.asked_at = self.now, None
+        seconds = TIMES.keep_alive_seconds
+        is_silent = end.asked_at is not None and self.now >= max(end.asked_at + seconds, end.heard_at + 2 * seconds)
+        asks = end.asked_at is None and self.now >= end.heard_at + seconds
+        keep_alive = attached and (asks or self.now >= end.sent_at + seconds)
         ack = attached and machine.session.ack_due(self.now)
         silent_since = self.now if end.silent_since is None else end.silent_since
         due = machine.deadline()
@@ -300,10 +309,12 @@ class TwoMachines(RuleBasedStateMachine):
             expired = not connected and self.now >= silent_since + TIMES.expiry_seconds
             assert not ends
             assert (SendFrame() in effects) == (keep_alive or ack)
-            assert (LinkExpired() in effects) == expired
+            assert (LinkExpired(TIMES.expiry_seconds) in effects) == expired
+            assert (LinkExpired(2 * seconds) in effects) == (is_silent and not expired)
             end.silent_since = None if connected else silent_since
             end.sent_at = self.now if keep_alive else end.sent_at
-            if expired:
+            end.asked_at = self.now if keep_alive and end.asked_at is None else end.asked_at
+            if expired or is_silent:
                 machine.detach(self.now)
         for error in ends:
             end.close(error)
