@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from aeron_spark.node import NodeHandle
-from tests.aeron.streams import own_node
+from tests.aeron.streams import Stream, open_stream, own_node
 
 
 @pytest.fixture(scope="session")
@@ -18,3 +18,10 @@ def node(run_name: str) -> Iterator[NodeHandle]:
     """A node with short segments. A module whose tests need another one overrides this fixture."""
     with own_node(run_name, term_length="16m", ipc_term_length="16m", segment_length="16m") as handle:
         yield handle
+
+
+@pytest.fixture
+def stream(node_of_64k: NodeHandle) -> Iterator[Stream]:
+    """A recorded stream of one test, with short terms and segments."""
+    for one in open_stream(node_of_64k):
+        yield one.record()

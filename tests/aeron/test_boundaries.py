@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import random
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 
 import pyarrow as pa
-import pytest
 
 from aeron_spark.direct.archive_log import ArchiveLog
 from aeron_spark.direct.archive_recordings import WantedBoundary
@@ -17,25 +16,11 @@ from aeron_spark.direct.archives import StreamAddress
 from aeron_spark.direct.session_recordings import SessionRecordings
 from aeron_spark.log.api import Boundary, Range, RecordingState
 from aeron_spark.log.decoding import SmallValues, read_range
-from aeron_spark.node import NodeHandle
-from tests.aeron.streams import Stream, frame, open_stream
+from tests.aeron.streams import Stream, frame
 
 MTU = 1_408
 FRAGMENT = MTU - 32
 SIZES = (0, 0, 1, 31, 32, 33, 500, FRAGMENT - 1, FRAGMENT, FRAGMENT + 1, 2 * FRAGMENT, 5_000, 8_192)
-
-
-@pytest.fixture(scope="module")
-def node(node_of_64k: NodeHandle) -> NodeHandle:
-    """A node with short terms and segments, so that a little data fills many."""
-    return node_of_64k
-
-
-@pytest.fixture
-def stream(node: NodeHandle) -> Iterator[Stream]:
-    """A recorded stream of one test."""
-    for one in open_stream(node):
-        yield one.record()
 
 
 def logs_of(stream: Stream, *, framed: bool) -> tuple[ArchiveLog, ArchiveLog, RecordingState]:

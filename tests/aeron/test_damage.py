@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,28 +14,14 @@ from aeron_spark.errors import DataLossError
 from aeron_spark.log.follow import Follower
 from aeron_spark.log.losses import DataLossWarning
 from aeron_spark.log_factory import log_of
-from aeron_spark.node import NodeHandle
 from aeron_spark.options import ReadOptions
-from tests.aeron.streams import PublishedRecording, Stream, number, numbered, open_stream
+from tests.aeron.streams import PublishedRecording, Stream, number, numbered
 from tests.spark.simulated_engine import Query, read_numbers, read_table
 
 COUNT = 200
 FRAME = 160  # bytes of a message of 106 bytes in the log
 END = COUNT * FRAME
 TERM = 64 << 10
-
-
-@pytest.fixture(scope="module")
-def node(node_of_64k: NodeHandle) -> NodeHandle:
-    """A node with short terms and segments, so that a little data fills many."""
-    return node_of_64k
-
-
-@pytest.fixture
-def stream(node: NodeHandle) -> Iterator[Stream]:
-    """A recorded stream of one test."""
-    for one in open_stream(node):
-        yield one.record()
 
 
 @dataclass(frozen=True)

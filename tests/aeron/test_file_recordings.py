@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
@@ -16,9 +15,8 @@ from aeron_spark.direct.archive_recordings import CannotAnswerError, CataloguedR
 from aeron_spark.direct.archives import StreamAddress, embedded, hold_node
 from aeron_spark.direct.file_recordings import FileRecordings
 from aeron_spark.direct.session_recordings import SessionRecordings
-from aeron_spark.node import NodeHandle
 from tests.aeron.node.programs import start_python
-from tests.aeron.streams import TIMEOUT_S, Stream, numbered, open_stream, own_node
+from tests.aeron.streams import TIMEOUT_S, Stream, numbered, own_node
 
 ROUNDS = 12
 
@@ -35,19 +33,6 @@ start, end = json.loads(query._start), json.loads(query.planned_ends[-1])
 (one,) = partition.ranges
 print(json.dumps([one.start, one.end, jvm.started()]))
 """
-
-
-@pytest.fixture(scope="module")
-def node(node_of_64k: NodeHandle) -> NodeHandle:
-    """A node with short segments, of which a test purges some."""
-    return node_of_64k
-
-
-@pytest.fixture
-def stream(node: NodeHandle) -> Iterator[Stream]:
-    """A recorded stream of one test."""
-    for one in open_stream(node):
-        yield one.record()
 
 
 def check_same(stream: Stream) -> None:

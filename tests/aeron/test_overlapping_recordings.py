@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 
 import pytest
@@ -13,19 +12,11 @@ from aeron_spark.log.api import Range
 from aeron_spark.log.offsets import Offset
 from aeron_spark.log.query import QueryPlanner
 from aeron_spark.log_factory import log_of
-from aeron_spark.node import NodeHandle
 from aeron_spark.options import ReadOptions
 from aeron_spark.waiting import wait_for
-from tests.aeron.streams import TIMEOUT_S, Stream, number, numbered, open_stream
+from tests.aeron.streams import TIMEOUT_S, Stream, number, numbered
 
 LENGTH = 32  # of a message; 64 bytes of the log
-
-
-@pytest.fixture
-def stream(node_of_64k: NodeHandle) -> Iterator[Stream]:
-    """A recorded stream that no other test uses."""
-    for one in open_stream(node_of_64k):
-        yield one.record()
 
 
 def planner(stream: Stream, *, streaming: bool) -> QueryPlanner:

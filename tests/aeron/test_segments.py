@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,19 +17,6 @@ from tests.aeron.streams import TIMEOUT_S, Stream, open_stream
 
 SIZES = (0, 1, 31, 32, 33, 500, 1_375, 1_376, 1_377, 5_000, 8_192)
 TERM = 64 << 10
-
-
-@pytest.fixture(scope="module")
-def node(node_of_64k: NodeHandle) -> NodeHandle:
-    """A node with short terms and segments, so that a little data fills many."""
-    return node_of_64k
-
-
-@pytest.fixture
-def stream(node: NodeHandle) -> Iterator[Stream]:
-    """A recorded stream of one test."""
-    for one in open_stream(node):
-        yield one.record()
 
 
 def log_of(stream: Stream, read_path: str) -> tuple[ArchiveLog, RecordingState]:
