@@ -109,6 +109,62 @@ def test_each_reader_names_the_damaged_position_or_continues_at_the_end(
         assert len([one for one in warned if one.category is DataLossWarning]) == 1
 
 
+@pytest.mark.parametrize("name", ["zeros", "start", "inside a frame"])
+def test_an_archive_whose_files_are_unknown_names_the_damaged_position_by_its_replays(
+    stream: Stream, name: str
+) -> None:
+    hole, handle = HOLES[name], stream.handle
+    damaged(stream, hole)
+    archive = f"{handle.control_channel}|stream-id={handle.control_stream}"
+    for reader in READERS.values():
+        with pytest.raises(
+            DataLossError, match=f"is damaged at position {hole.damaged_at}, the recording ends at {END}"
+        ):
+            reader(stream, archive=archive)
+        with pytest.warns(DataLossWarning, match=f"is damaged at position {hole.damaged_at}"):
+            found = reader(stream, archive=archive, failOnDataLoss="false")
+        assert found == list(range(hole.damaged_at // FRAME))
+
+
+def test_a_hole_over_two_segments_is_damage_in_each(stream: Stream) -> None:
+    recording = stream.publisher()
+    recording.send(numbered(0, 600, 106))
+    recording.stop()
+    overwrite(recording, Hole(60_000, TERM))
+    overwrite(recording, Hole(TERM, 70_400))
+    for reader in READERS.values():
+        with pytest.raises(DataLossError, match="is damaged at position 60000"):
+            reader(stream)
+        with pytest.warns(DataLossWarning) as warned:
+            assert reader(stream, failOnDataLoss="false") == list(range(375))
+        texts = [str(one.message) for one in warned if one.category is DataLossWarning]
+        assert [text.split("damaged at position ")[1].split(",")[0] for text in texts] == ["60000", str(TERM)]
+
+
+@pytest.mark.parametrize("position", [8_160, 12_800, END - FRAME])
+@pytest.mark.parametrize("given", ["startingOffsets", "startPosition", "--start"])
+def test_a_given_position_behind_a_hole_is_damage_and_not_inside_a_message(
+    stream: Stream, given: str, position: int
+) -> None:
+    recording = damaged(stream, HOLES["zeros"])
+    named = json.dumps({str(recording.recording_id): position})
+
+    def read(**more: str) -> list[int]:
+        if given == "startingOffsets":
+            return streaming(stream, startingOffsets=named, **more)
+        if given == "startPosition":
+            return batch(stream, startPosition=position, **more)
+        options = ReadOptions.parse({**stream.options, "payload": "raw", **more}, streaming=True)
+        follower = Follower(options, log_of, lambda: False)
+        batches = follower.batches(follow=True, position=position)
+        return [number(value) for one in batches for value in one.batch.column("value").to_pylist()]
+
+    with pytest.raises(DataLossError, match=f"is damaged at position 8000, the recording ends at {END}"):
+        read()
+    with pytest.warns(DataLossWarning, match="is damaged at position 8000"):
+        assert read(failOnDataLoss="false") == []
+
+
 def test_an_active_recording_continues_behind_the_damage_and_waits_at_its_end(stream: Stream) -> None:
     recording = damaged(stream, HOLES["zeros"], stop=False)
     strict = Query(stream.options)

@@ -13,7 +13,6 @@ from aeron_spark.log import columns
 from aeron_spark.log.api import Range, RecordingState, StreamContent
 from aeron_spark.log.available import state_for
 from aeron_spark.log.decoding import PlacedGroup, RowDecoder, SmallValues, of_recording, read_range, refuse_framed
-from aeron_spark.log.inspection import at_message
 from aeron_spark.log.offsets import Offset
 from aeron_spark.log.query import OpenLog, QueryPlanner
 from aeron_spark.options import ReadOptions
@@ -72,8 +71,7 @@ class Follower:
         if position is None:
             return self._stream.initial()
         states = self._stream.followed()
-        log = self._stream.log
-        return self._stream.first({one.key: at_message(log, one, position) for one in states}, states)
+        return self._stream.first({one.key: self._stream.at_given(one, position) for one in states}, states)
 
     def _find_payload(self) -> bool:
         """Read the stream's content if its payload is unknown. Return whether the payload is known now."""

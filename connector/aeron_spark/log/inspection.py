@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, cast
 
@@ -65,6 +65,18 @@ def at_message(log: Log, state: RecordingState, position: int) -> int:
     return log.boundary(state.key, before, before, state.end, None).position
 
 
+def damage_before(log: Log, state: RecordingState, position: int) -> int | None:
+    """Return where a damaged part begins that hides whether a message begins at ``position``, or None."""
+    if position <= state.start or position > state.end:
+        return None
+    single = log.counting(framed=False)
+    before = single.boundary(state.key, state.start, position, state.end, None).position
+    if before >= position:
+        return None
+    found = single.boundary(state.key, before, before, state.end, 1)
+    return before if found.position > before and not found.rows else None  # a damaged part has no rows
+
+
 def messages_between(log: Log, state: RecordingState, begin: int, end: int) -> list[tuple[int, bytes, int]]:
     """Return position, value and reserved value of the complete messages that begin in ``[begin, end)``.
 
@@ -90,10 +102,15 @@ def last_message(log: Log, state: RecordingState) -> int:
     return log.boundary(state.key, state.start, state.end, state.end, None).position
 
 
-def within(one: Range, state: RecordingState, log: Log, start: int | None, end: int | None) -> Range | None:
-    """Return the part of the range ``one`` whose messages begin in ``[start, end)``, or None if it is empty."""
-    begin = one.start if start is None else max(one.start, at_message(log, state, start))
-    stop = one.end if end is None else min(one.end, at_message(log, state, end))
+def within(
+    one: Range, state: RecordingState, start: int | None, end: int | None, at: Callable[[RecordingState, int], int]
+) -> Range | None:
+    """Return the part of the range ``one`` whose messages begin in ``[start, end)``, or None if it is empty.
+
+    ``at`` returns the first begin of a message at or after a position.
+    """
+    begin = one.start if start is None else max(one.start, at(state, start))
+    stop = one.end if end is None else min(one.end, at(state, end))
     if begin >= stop:
         return None
     return replace(one, start=begin, end=stop, overrun=stop, epoch=state.epoch_at(stop))

@@ -15,9 +15,17 @@ from typing import Final
 from aeron_spark.errors import AeronSparkError, DataFormatError, OptionError
 from aeron_spark.log.api import Log, PublishTimes, Range, RecordingState, StreamContent
 from aeron_spark.log.epochs import NoEpochWarning
-from aeron_spark.log.inspection import at_message, framed_times, last_message, messages_between, within
+from aeron_spark.log.inspection import at_message, damage_before, framed_times, last_message, messages_between, within
 from aeron_spark.log.lag import ReadLag, unread_bytes
-from aeron_spark.log.losses import CheckedRecordings, DataLossWarning, Finding, Rewritten, check_recordings
+from aeron_spark.log.losses import (
+    CheckedRecordings,
+    Damaged,
+    DataLossWarning,
+    Finding,
+    Rewritten,
+    check_recordings,
+    refuse,
+)
 from aeron_spark.log.marks import is_rewritten, mark_before
 from aeron_spark.log.offsets import Offset, advance, begin, finish
 from aeron_spark.log.overlaps import (
@@ -343,7 +351,7 @@ class QueryPlanner:
                 state.epoch_at(ends[state.key]),
             )  # fmt: skip
             for low, high in ((bounds.start, bounds.end), (start, end)):
-                one = None if one is None else within(one, state, log, low, high)
+                one = None if one is None else within(one, state, low, high, self.at_given)
             if one is not None and one.length > 0:
                 ranges.append(Wanted(one, state))
         return self._of_sessions(each_once(ranges, self._overlaps([one.state for one in ranges])))
@@ -364,6 +372,20 @@ class QueryPlanner:
         time_ns = moment.at(self._clock())
         return {state.key: self.log.position_at(state, time_ns, self._times) for state in states}
 
+    def at_given(self, state: RecordingState, position: int) -> int:
+        """Return the first begin of a message at or after a position that a user has given.
+
+        Raises DataLossError if a damaged part hides it, or warns and returns where reading continues, as the option
+        ``failOnDataLoss`` says.
+        """
+        found = at_message(self.log, state, position)
+        damage = damage_before(self.log, state, position) if found != position else None
+        if damage is not None:
+            finding = Damaged(state.key, damage, state.end)
+            refuse([finding], fail_on_data_loss=self.options.fail_on_data_loss)
+            _warn([finding])
+        return found
+
     def _resolve(self, wanted: WantedOffsets, states: list[RecordingState], option: str) -> dict[str, int]:
         log = self.log
         positions = resolve(
@@ -372,7 +394,10 @@ class QueryPlanner:
         named = {str(name).rpartition("/")[2] for name, value in wanted.named.items() if isinstance(value, int)}
         for state in states:
             position = positions[state.key]
-            if state.key.rpartition("/")[2] in named and (next_message := at_message(log, state, position)) != position:
+            if state.key.rpartition("/")[2] not in named:
+                continue
+            next_message = positions[state.key] = self.at_given(state, position)
+            if next_message != position and damage_before(log, state, position) is None:
                 raise OptionError(
                     f"option '{option}': position {position} of recording {state.key} is inside a message",
                     remedy=f"Use {next_message}, the start of the next message, or a value of column 'position'.",

@@ -20,7 +20,7 @@ from aeron_spark.log.api import Range, RecordingState, StreamContent
 from aeron_spark.log.decoding import PlacedGroup, RowDecoder, of_recording, read_range
 from aeron_spark.log.epochs import DIVERGED, NoEpochWarning
 from aeron_spark.log.follow import RAW
-from aeron_spark.log.inspection import at_message
+from aeron_spark.log.inspection import at_message, damage_before
 from aeron_spark.process_bound import bind_to_process
 from aeron_spark.stream_client.admin import time_of
 from aeron_spark.stream_client.known_stream import check_partition
@@ -374,6 +374,13 @@ def _checked(log: ServerLog, state: RecordingState, position: int, name: str) ->
         )
     message_start = at_message(log, state, position)
     if message_start != position:
+        damage = damage_before(log, state, position)
+        if damage is not None:
+            raise DataLossError(
+                f"{name}: position {position} of partition {state.key} cannot be found: the partition is damaged at "
+                f"position {damage} on its server's disk",
+                remedy=f"Run 'aeron-spark server verify' on the server, or begin at {message_start}.",
+            )
         raise OptionError(
             f"{name}: position {position} of partition {state.key} is inside a message",
             remedy=f"The next message begins at {message_start}.",

@@ -71,6 +71,29 @@ class BoundaryWalkTest
     }
 
     @Test
+    void passesOverADamagedPartAsOverPadding()
+    {
+        frames.appendData(UNFRAGMENTED, "a");
+        frames.appendData(BEGIN, "b");
+        final BoundaryWalk open = walk(false, 1 << 20, NO_LIMIT, true);
+        open.onDamage(1 << 16);
+        assertEquals(1 << 16, open.boundary());
+        assertEquals(-1, open.open()); // the unfinished message is abandoned
+        assertEquals(1, open.rows());
+        assertFalse(open.done());
+
+        final BoundaryWalk limited = walk(false, 1 << 10, NO_LIMIT, true);
+        limited.onDamage(1 << 16);
+        assertEquals(64, limited.boundary()); // the damaged part ends behind the limit
+        assertTrue(limited.done());
+
+        final BoundaryWalk first = new BoundaryWalk(0, 1 << 16, false, 0, 10, NO_LIMIT, true);
+        first.onDamage(1 << 16);
+        assertEquals(1 << 16, first.boundary()); // so that a reader always advances
+        assertEquals(0, first.rows());
+    }
+
+    @Test
     void endsAGroupAtItsLastChunk()
     {
         frames.appendChunk(FIRST | LAST, 1, 0);
