@@ -150,7 +150,7 @@ soak: setup  ## the long forms of the tests, from a printed seed (SEED=... repea
 bench: setup $(PEERS_READY)  ## the benchmarks, against real peers in one run; ONLY=name runs one part, QUICK=yes tiny sizes
 	$(BIN)/python -m benchmarks $(ONLY:%=--only %) $(if $(QUICK),--quick) $(BENCH_OPTIONS)
 
-docs: $(PYTHON_READY)  ## write what docs/ has of the code's own tables: options, commands, events, the endpoint, behaviours; and the list of long tests
+docs: $(PYTHON_READY)  ## write what docs/ has of the code's own tables: options, commands, events, the endpoint, promises; and the list of long tests
 	@mkdir -p docs
 	$(BIN)/python -m aeron_spark.options > docs/options.md.new
 	@mv docs/options.md.new docs/options.md
@@ -162,8 +162,8 @@ docs: $(PYTHON_READY)  ## write what docs/ has of the code's own tables: options
 	@mv docs/events.md.new docs/events.md
 	$(BIN)/python -m aeron_spark.protocol < docs/endpoint-protocol.md > docs/endpoint-protocol.md.new
 	@mv docs/endpoint-protocol.md.new docs/endpoint-protocol.md
-	$(BIN)/python -m tests.behaviours > docs/behaviours.md.new
-	@mv docs/behaviours.md.new docs/behaviours.md
+	$(BIN)/python -m tests.promises > docs/promises.md.new
+	@mv docs/promises.md.new docs/promises.md
 	$(BIN)/python -m tests.only_full docs/tests.md
 
 wheel: $(PYTHON_READY) $(JARS_READY)  ## dist/*.whl, which carries its jars

@@ -22,7 +22,7 @@ PYTHON: Final = frozenset({"python"})
 SHELL: Final = frozenset({"sh"})
 NOT_CODE: Final = frozenset({"", "text", "mermaid"})
 # Pages that `make docs` writes; their texts have separate tests.
-GENERATED: Final = frozenset({"docs/behaviours.md", "docs/command-line.md", "docs/options.md"})
+GENERATED: Final = frozenset({"docs/command-line.md", "docs/options.md", "docs/promises.md"})
 # The allowed beginnings of a reason for not executing a block, and what the block would do.
 REASONS: Final = {
     "it installs packages": "replace the tested package by a release",

@@ -28,8 +28,8 @@ PROGRAMS: Final = {
 WHOLE_PROJECT: Final = {
     f"{UNIT}/test_{name}.py"
     for name in (
-        "architecture", "behaviours", "counter_types", "exports", "fixtures", "interoperability", "only_full",
-        "page_types", "pages", "public_names", "readme", "remains", "threads",
+        "architecture", "counter_types", "exports", "fixtures", "interoperability", "only_full",
+        "page_types", "pages", "promises", "public_names", "readme", "remains", "threads",
     )
 }  # fmt: skip
 SETTINGS: Final = {"setup.cfg", "constraints.txt"}  # of Python and pytest: all tests depend on them
