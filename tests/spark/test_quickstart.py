@@ -14,6 +14,7 @@ import nbformat
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import RichOutput, capture_output
+from matplotlib import pyplot
 from pyspark.sql import SparkSession
 from traitlets.config import Config
 
@@ -37,6 +38,7 @@ def shell() -> Iterator[InteractiveShell]:
     """An IPython in this process, without the user's history."""
     settings = Config()
     settings.HistoryManager.enabled = False
+    pyplot.close("all")  # of the documentation's code: the notebook would show these figures, too
     yield Shell.instance(config=settings)
     Shell.clear_instance()
 
