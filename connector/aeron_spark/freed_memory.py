@@ -34,7 +34,10 @@ def return_large_buffers() -> None:
 
 
 class FreePages:
-    """Returns the free pages of the C library's heaps to the system from time to time. For one thread."""
+    """Returns the free pages of the C library's heaps to the system from time to time.
+
+    Two threads at once may both do so.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -43,8 +46,8 @@ class FreePages:
     def return_if_due(self) -> None:
         """Return them if that was not done for ``RETURN_INTERVAL_S``."""
         if self._clock() >= self._due_at:
-            return_free_pages()
             self._due_at = self._clock() + RETURN_INTERVAL_S
+            return_free_pages()
 
 
 def return_free_pages() -> None:

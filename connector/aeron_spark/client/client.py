@@ -18,6 +18,7 @@ from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.endpoint import Endpoint
 from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.errors import AeronSparkError, OptionError, RefusedError, WaitTimeout
+from aeron_spark.freed_memory import FreePages
 from aeron_spark.process_end import ExitHook
 from aeron_spark.protocol.access import PeerStore
 from aeron_spark.protocol.rpc_objects import Proxy
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
     from aeron_spark.stream_client.writer import StreamWriter
 
 ClientState = Literal["connecting", "connected", "reconnecting", "stopped", "closed"]
+
+# Each client has buffers of some 100 KiB. The C library keeps those of closed ones in pieces that fit no later buffer.
+_FREE_PAGES: Final = FreePages()
 
 OnLost = TypeVar("OnLost", bound=Callable[[Connection, AeronSparkError], object])
 OnReconnect = TypeVar("OnReconnect", bound=Callable[[Connection, bool], object])
@@ -201,6 +205,7 @@ class Client(Endpoint):
         if self._streams is not None:
             self._streams.close()
         self._runner.on_closed(not self._runtime.loop.is_running)
+        _FREE_PAGES.return_if_due()
 
     def _close(self) -> None:
         connection = self._runner.connection
