@@ -45,6 +45,7 @@ from tests.unit.stream_client.faults import Done, Fault, Outage
 from tests.unit.stream_client.recorded import ADDRESS, Kept, MemoryArchive, messages_of, stand_in
 
 STEP = 0.001  # seconds that a request takes
+OF_OPEN_LINKS = {"IncomingStages._links"}  # tables that are not empty before the connection ends
 ROOM = 64  # bytes of a message on a bulk link: a stage takes several
 
 
@@ -248,23 +249,27 @@ class World:
         return self._random_calls
 
     def close(self) -> None:
-        """End the connection and the server, check that nothing of them remains, and remove the server's folders."""
+        """End stages, connection and server; check that nothing remains, and remove the folders of the server."""
         session, server = self.session, self.server
         self._next.clear()
         self._stopped_until = 0.0
         self._run_sleeping()
-        self._disconnect()
-        remains = remains_of(session)
+        remains: dict[str, int] = {}
         if server is not None:
             self.time.now += 1e9  # after the expiry of all that clients have left
             with suppress(EndedError):  # a test may have closed the store
                 for stream in server.store.all():
                     stream.tick(0.0)
+            while_connected = remains_in(server.service, session and session.service)
+            remains |= {name: size for name, size in while_connected.items() if name not in OF_OPEN_LINKS}
+        self._disconnect()
+        remains |= remains_of(session)
+        if server is not None:
             remains |= remains_in(server.service, server.store, server.deadlines, session and session.service)
             server.end(self.archive)
         for folder in (self.folder, *self.folder.parent.glob(f"{self.folder.name}-*")):
             shutil.rmtree(folder, ignore_errors=True)
-        assert not any(remains.values()), f"the server keeps {remains} after the end of the connection"
+        assert not any(remains.values()), f"the server keeps {remains} after the end of stages and connection"
 
     def end_faults(self) -> None:
         """Remove all faults, start the server if it does not run, and deliver all delayed requests."""
