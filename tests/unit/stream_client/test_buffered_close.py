@@ -71,6 +71,32 @@ def test_a_folder_is_free_after_a_close_although_the_server_does_not_respond(
     assert again.trouble is None
 
 
+@pytest.mark.parametrize("is_sent", [True, False])
+def test_a_late_commit_of_a_closed_writer_changes_nothing_for_the_writer_of_another_process(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_sent: bool
+) -> None:
+    """That process does not wait for the thread of this one."""
+    out = online_writer(world, tmp_path / "b")
+    server = SilentServer(out, CommitTransaction, monkeypatch)
+    out.write(b"1")
+    out.commit()
+    assert server.has_request.wait(TIMEOUT_S)
+    out.close()
+    monkeypatch.setattr(buffered_writer, "_senders", {})
+    again = online_writer(world, tmp_path / "b")
+    again.write(b"2")
+    again.commit()
+    if is_sent:
+        again.flush(TIMEOUT_S)
+    server.respond(out)
+    again.write(b"3")
+    again.commit()
+    again.flush(TIMEOUT_S)
+    assert again.trouble is None
+    again.close()
+    assert values(world) == [b"1", b"2", b"3"]
+
+
 def test_a_second_writer_of_this_process_is_refused_as_such(tmp_path: Path) -> None:
     out = offline_writer(tmp_path / "b")
     with pytest.raises(UsageError, match="this process has another writer that uses the buffer"):
