@@ -90,7 +90,8 @@ class StoreFolder:
         if not os.access(self._folder, os.W_OK):
             return f"the folder {self._folder} of the streams cannot be written"
         if self.missing:
-            return f"the folders of {len(self.missing)} streams are gone, such as {next(iter(self.missing))!r}"
+            first, *others = self.missing
+            return f"the folder of stream {first!r} is gone" + (f", and those of {len(others)} more" if others else "")
         return ""
 
 

@@ -50,7 +50,7 @@ def test_a_stream_whose_folder_is_gone_at_the_start_is_damaged(site: Site, archi
     assert state(site) == DAMAGED
     assert site.store.condition("s").problem.startswith(problem)
     assert site.observer.damaged == [("s", problem)]
-    assert site.store.problem == "the folders of 1 streams are gone, such as 's'"
+    assert site.store.problem == "the folder of stream 's' is gone"
     with pytest.raises(DataLossError, match="Mount or restore the folder of the streams, then restart the server"):
         site.store.get("s")
     with pytest.raises(OptionError, match="exists already"):
