@@ -61,7 +61,7 @@ class MetricReader:
 
     def read(self) -> State:
         """Return the values by metric and labels."""
-        last_backup, grants, limits, now = self._backups.last, self._grants(), self._limits(), self._wall()
+        last_backup, grants, now = self._backups.last, self._grants(), self._wall()
         expiries = [one.expires for one in grants if one.expires is not None and one.expires > now]
         found: State = {
             "backup_last_success_timestamp_seconds": {(): 0.0 if last_backup is None else last_backup.time},
@@ -71,14 +71,15 @@ class MetricReader:
             "config_last_reload_success_timestamp_seconds": {(): self._counts.reloaded_at},
             "authorized_keys": {(): float(len(grants))},
             "next_key_expiry_timestamp_seconds": {(): min(expiries, default=0.0)},
-            "limit": {(option,): float(one["limit"]) for option, one in limits.items() if one["limit"]},
-            "limit_used": {(option,): float(one["used"]) for option, one in limits.items()},
             "log_lines_suppressed_total": {(): float(self._server.events.suppressed_total)},
             "log_events_dropped_total": {(): float(self._dropped_events())},
         }
         found |= self._connections()
         found |= driver_state(self._aeron_dir())
         with suppress(AeronSparkError):  # the store or the server is closed meanwhile
+            limits = self._limits()
+            found["limit"] = {(option,): float(one["limit"]) for option, one in limits.items() if one["limit"]}
+            found["limit_used"] = {(option,): float(one["used"]) for option, one in limits.items()}
             found |= self._streams()
         with suppress(AeronSparkError, OSError):
             volumes = self._disk_reserve.volumes()
