@@ -18,6 +18,7 @@ from aeron_spark.log.epochs import Divergence, Epochs
 from aeron_spark.wire.values import Rows
 
 if TYPE_CHECKING:
+    from aeron_spark.log.marks import Mark
     from aeron_spark.log.source_stream import SourceStream
 
 
@@ -124,6 +125,7 @@ class Range:
     overrun: int
     term_length: int
     epoch: int | None = None  # of the byte before ``overrun``, if known
+    mark: Mark | None = None  # of ``overrun``, if known
 
     @property
     def length(self) -> int:

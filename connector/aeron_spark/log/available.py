@@ -11,7 +11,18 @@ from aeron_spark.aeron.recording import UnreadableBytesError
 from aeron_spark.errors import DataLossError
 from aeron_spark.log.api import Log, Range, RecordingState
 from aeron_spark.log.epochs import DIVERGED
-from aeron_spark.log.losses import Damaged, DataLossWarning, Deleted, Finding, Purged, Replaced, Truncated, refuse
+from aeron_spark.log.losses import (
+    Damaged,
+    DataLossWarning,
+    Deleted,
+    Finding,
+    Purged,
+    Replaced,
+    Rewritten,
+    Truncated,
+    refuse,
+)
+from aeron_spark.log.marks import is_rewritten
 from aeron_spark.wire.values import Rows
 
 Find = Callable[[], RecordingState | None]  # returns the recording now, or None if it does not exist
@@ -61,12 +72,15 @@ def read_available(
 
 
 def state_for(log: Log, wanted: Range, *, fail_on_data_loss: bool) -> RecordingState | None:
-    """Return the recording of a range, or None, with a warning, if it was deleted since the range was planned.
+    """Return the recording of a range, or None, with a warning, if it was deleted or rewritten since it was planned.
 
     Raises DataLossError instead if ``fail_on_data_loss``.
     """
     try:
-        return log.state(wanted.key)
+        state = log.state(wanted.key)
+        if is_rewritten(log, state, wanted.overrun, wanted.mark):
+            refuse([Rewritten(wanted.key, wanted.overrun, wanted.overrun)], fail_on_data_loss=True)
+        return state
     except DataLossError as error:
         if fail_on_data_loss:
             raise

@@ -182,9 +182,9 @@ class Rewritten:
     def sentence(self) -> str:
         """The loss, for an error or a warning."""
         return (
-            f"{_named(self.key)} was replaced from a position before {self.position}, up to which the query has read: "
-            "it has other messages there now (it was truncated by truncateRecording, or by a loss of power, and then "
-            "extended)"
+            f"{_named(self.key)} was replaced from a position before {self.position}, up to which the query has read "
+            "or planned: it has other messages there now (it was truncated by truncateRecording, or by a loss of "
+            "power, and then extended)"
         )
 
     @property

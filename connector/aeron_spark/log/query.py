@@ -321,7 +321,7 @@ class QueryPlanner:
             begun, end, states, fail_on_data_loss=self.options.fail_on_data_loss, rewritten=rewritten
         )  # fmt: skip
         _warn(batch.findings)
-        return self._of_sessions(batch.ranges)
+        return self._of_sessions([replace(one, mark=end.marks.get(one.key)) for one in batch.ranges])
 
     def whole(
         self, *, start: int | None = None, end: int | None = None, sessions: Sequence[int] | None = None
@@ -354,7 +354,13 @@ class QueryPlanner:
                 one = None if one is None else within(one, state, low, high, self.at_given)
             if one is not None and one.length > 0:
                 ranges.append(Wanted(one, state))
-        return self._of_sessions(each_once(ranges, self._overlaps([one.state for one in ranges])))
+        by_key = {one.state.key: one.state for one in ranges}
+        return self._of_sessions(
+            [
+                replace(one, mark=mark_before(log, by_key[one.key], one.overrun))
+                for one in each_once(ranges, self._overlaps(list(by_key.values())))
+            ]
+        )
 
     def _of_sessions(self, ranges: Sequence[Range]) -> list[Range]:
         wanted = self.options.bounds.sessions

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 
 from aeron_spark.errors import DataLossError
+from aeron_spark.log.api import Log
+from aeron_spark.log.available import state_for
 from aeron_spark.log.marks import Mark, mark_before, pack_marks, unpack_marks
 from aeron_spark.log.offsets import Offset
 from aeron_spark.log.query import DataLossWarning
-from tests.unit.log.publications import TERM, Archives, Publication, Query, Recording
+from tests.unit.log.publications import TERM, Archives, Publication, Query, Recording, planner_of
 
 FIRST = " ".join(f"m{number}" for number in range(10))
 NEXT = " ".join(f"n{number}" for number in range(8))
@@ -139,3 +143,27 @@ def test_marks_have_one_text() -> None:
     assert unpack_marks(text) == marks == unpack_marks(pack_marks(dict(reversed(marks.items()))))
     with pytest.raises(ValueError, match=r"truncated|base64"):
         unpack_marks(text[:-4])
+
+
+@pytest.mark.parametrize("streaming", [False, True], ids=["batch", "streaming"])
+def test_a_range_that_was_rewritten_between_planning_and_reading_is_data_loss(streaming: bool) -> None:
+    log = Archives()
+    one = log.publication()
+    recording = log.record(one)
+    query = Query(log)
+    publish(one, FIRST)
+    if streaming:
+        end = query.plan()
+        assert end is not None
+        (wanted,) = query.planner.between(query.offset, end)
+    else:
+        (wanted,) = planner_of(log, streaming=False).whole()
+    one.close()
+    source = cast("Log", log)
+    assert state_for(source, wanted, fail_on_data_loss=True) == log.state(recording.key)
+    truncate(recording, 320)
+    publish(log.publication(recording), NEXT)
+    with pytest.raises(DataLossError, match="recording 0 of archive embedded was replaced from a position before 640"):
+        state_for(source, wanted, fail_on_data_loss=True)
+    with pytest.warns(DataLossWarning, match="was replaced from a position before 640"):
+        assert state_for(source, wanted, fail_on_data_loss=False) is None
