@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from aeron_spark.server.event_table import EVENTS
-from aeron_spark.server.metric_table import METRICS, PREFIX
+from aeron_spark.server.metric_table import METRICS, PREFIX, PROCESS_METRICS
 from tests.cli.conftest import pipe, run
 from tests.cli.test_server_cli import address, client, free_ports, running_server
 
@@ -37,7 +37,8 @@ def test_a_scrape_after_a_commit_has_the_metrics_of_the_table(
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=60) as response:
             assert json.loads(response.read()) == []
         types = dict(re.findall(r"# TYPE (\S+) (\S+)", text))
-        assert types == {PREFIX + one.name: one.type for one in METRICS.values()}
+        expected = {PREFIX + one.name: one.type for one in METRICS.values()}
+        assert types == expected | {name: kind for name, kind, _ in PROCESS_METRICS}
         samples = dict(re.findall(r"^(\S+) (\S+)$", text, re.MULTILINE))
         for name, least in {
             'stream_committed_rows_total{stream="prices"}': 2, 'stream_bytes{stream="prices"}': 1,
