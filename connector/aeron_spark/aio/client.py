@@ -133,9 +133,15 @@ class Client(StreamAdministration):
 
     async def connect(self, timeout: float | None = None) -> None:
         """Connect within ``timeout`` seconds, also after the client has stopped; see ``Client.connect``."""
-        connecting = self._opened().begin_connecting(timeout)
-        await self._own_loop.wait(connecting)
-        connecting.result()
+        self._opened()
+        runner = self._runner
+        assert runner is not None  # that of the opened client
+        timeout_s = runner.settings.connect_seconds if timeout is None else timeout
+        until = time.monotonic() + timeout_s if timeout_s else None
+        connected, is_own = runner.request_connect(until)
+        if not await self._own_loop.wait(connected, None if is_own or not timeout_s else timeout_s):
+            raise runner.late_error(timeout_s)
+        connected.result()
 
     async def reconnect(self, timeout: float | None = None) -> None:
         """Close the link, keep the session, and resume it; see ``Client.reconnect``."""

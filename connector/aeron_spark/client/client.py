@@ -47,7 +47,6 @@ OnStopped = TypeVar("OnStopped", bound=Callable[[AeronSparkError], object])
 
 CONNECT_GRACE_S: Final = 5.0  # beyond the time of a connect, for the event loop to say how it ended
 BUSY: Final = "Try again; the client's event loop, or the machine, has too much to do."
-STILL_CONNECTING: Final = "Wait longer: the client goes on to try until it is closed."
 CLOSE_POLL_S: Final = 0.002  # between two checks whether a connection has closed
 STREAM_CALL_TIMEOUT_S: Final = 20.0  # of one stream request, including an outage
 STREAM_CHECK_TIMEOUT_S: Final = 5.0  # of the check of a stream's name before a buffered writer starts
@@ -180,15 +179,14 @@ class Client(Endpoint):
         timeout_s = self._settings.connect_seconds if timeout is None else timeout
         until = time.monotonic() + timeout_s if timeout_s else None
         connected, is_own = self._runner.request_connect(until, reconnecting=reconnecting)
-        grace_s, remedy = (CONNECT_GRACE_S, BUSY) if is_own else (0.0, STILL_CONNECTING)
+        grace_s = CONNECT_GRACE_S if is_own else 0.0
         awaited = f"a connection with {self._runner.server}"
         try:
-            return result_within(connected, timeout_s + grace_s if timeout_s else None, awaited, remedy=remedy)
+            return result_within(connected, timeout_s + grace_s if timeout_s else None, awaited, remedy=BUSY)
         except WaitTimeout:
-            failure = self._runner.machine.failure
-            if is_own or connected.done() or failure is None:
+            if is_own or connected.done():
                 raise
-            raise failure from None
+            raise self._runner.late_error(timeout_s) from None
 
     def close(self) -> None:
         """Send the unsent messages and CLOSE, and end. Does nothing if the client is closed or being closed.

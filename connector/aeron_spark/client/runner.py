@@ -31,6 +31,7 @@ from aeron_spark.errors import (
     TamperedError,
     TransportError,
     UsageError,
+    WaitTimeout,
 )
 from aeron_spark.protocol import client_events as e
 from aeron_spark.protocol.access import PeerStore, ServerName
@@ -167,6 +168,16 @@ class ClientRunner:
                 runtime.loop.start()
         runtime.inbox.wake()
         return waiting, is_own
+
+    def late_error(self, seconds: float) -> AeronSparkError:
+        """Return the error of a connect that has waited for the attempt of another one: that of the last try."""
+        failure = self.machine.failure
+        if failure is not None:
+            return failure.with_what(failure.what)
+        return WaitTimeout(
+            f"waited {seconds:.3g} s for a connection with {self.server}",
+            remedy="Wait longer: the client goes on to try until it is closed.",
+        )
 
     def reconnect_while(self, is_in_use: Callable[[], bool], otherwise: Callable[[], object]) -> None:
         """Connect again after a loss only while ``is_in_use()``; see :func:`connect_for_pool`."""

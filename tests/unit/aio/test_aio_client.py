@@ -388,6 +388,20 @@ def test_a_client_that_cannot_connect_raises_and_leaves_no_thread(world: World) 
     run(main())
 
 
+def test_a_connect_of_a_client_that_did_not_wait_ends_at_its_timeout(world: World) -> None:
+    """Regression: it waited for the attempt that has no deadline."""
+
+    async def main() -> None:
+        async with aio.Client(lambda deadline: world.runner(), wait=False) as client:  # no server listens
+            with pytest.raises(WaitTimeout, match="the client goes on to try"):
+                await client.connect(0.05)
+            assert client.state == "connecting"
+            Peer(world)
+            await client.connect(TIMEOUT_S)
+
+    run(main())
+
+
 def test_a_cancelled_connect_closes_the_client(world: World) -> None:
     async def main() -> None:
         client = opening(world)  # no server listens
