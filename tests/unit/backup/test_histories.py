@@ -29,7 +29,7 @@ PARTITIONS: Final = 2
 STEPS: Final = 14
 READERS: Final = 2
 WRITERS: Final = ("w0", "w1")
-HISTORIES: Final = 100
+HISTORIES: Final = 50
 FULL_HISTORIES: Final = 10_000
 
 Value = tuple[int, bytes]  # the end position of a value, and the value

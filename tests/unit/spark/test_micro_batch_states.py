@@ -34,7 +34,7 @@ from tests.unit.stream_client.joined import World
 
 TASKS = (0, 1)
 ATTEMPTS = 2  # of a task; then the query fails
-HISTORIES = 100  # of each of two parts
+HISTORIES = 50  # of each of two parts
 FULL_HISTORIES = 2_500
 
 # The least number of these events in a thousand histories: with fewer, the test shows little. Hypothesis makes other
@@ -252,7 +252,7 @@ def test_each_micro_batch_is_written_once_after_every_failure(part: int, tmp_pat
     run_histories(Query, part, HISTORIES, tmp_path, MIN_COUNTS)
 
 
-@pytest.mark.full("5,000 histories take three minutes or more; `make test` runs 200 of the same kind")
+@pytest.mark.full("5,000 histories take three minutes or more; `make test` runs 100 of the same kind")
 @pytest.mark.parametrize("part", range(100, 102))
 def test_each_micro_batch_is_written_once_after_every_failure_in_many_histories(part: int, tmp_path: Path) -> None:
     run_histories(Query, part, FULL_HISTORIES, tmp_path, MIN_COUNTS)
