@@ -18,6 +18,7 @@ from aeron_spark.options import ReadOptions
 from tests.aeron.streams import PublishedRecording, Stream, number, numbered
 from tests.spark.simulated_engine import Query, read_numbers, read_table
 
+SCHEMA = Path(__file__).parent.parent / "golden" / "sbe" / "book.xml"
 COUNT = 200
 FRAME = 160  # bytes of a message of 106 bytes in the log
 END = COUNT * FRAME
@@ -124,6 +125,16 @@ def test_an_archive_whose_files_are_unknown_names_the_damaged_position_by_its_re
         with pytest.warns(DataLossWarning, match=f"is damaged at position {hole.damaged_at}"):
             found = reader(stream, archive=archive, failOnDataLoss="false")
         assert found == list(range(hole.damaged_at // FRAME))
+
+
+@pytest.mark.parametrize("name", ["batch", "streaming"])
+def test_sbe_messages_behind_a_hole_are_not_taken_for_the_end(stream: Stream, name: str) -> None:
+    damaged(stream, HOLES["start"])
+    options = {"payload": "sbe", "sbeSchema": str(SCHEMA), "sbeMessage": "*"}
+    with pytest.raises(DataLossError, match=f"is damaged at position 0, the recording ends at {END}"):
+        READERS[name](stream, **options)
+    with pytest.warns(DataLossWarning, match="is damaged at position 0"):
+        assert READERS[name](stream, failOnDataLoss="false", **options) == []
 
 
 def test_a_hole_over_two_segments_is_damage_in_each(stream: Stream) -> None:

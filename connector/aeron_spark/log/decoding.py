@@ -292,8 +292,10 @@ def _first_framed(values: pa.Array[Any]) -> int | None:
     if not len(values) or data is None or ends is None:
         return None
     offsets = np.frombuffer(memoryview(ends), np.int32)[values.offset :][: len(values) + 1]
-    found = np.flatnonzero(np.diff(offsets) >= FIXED_BYTES)
     content = np.frombuffer(memoryview(data), np.uint8)
+    starts = offsets[: np.searchsorted(offsets[:-1], content.size)]  # without empty values at the end
+    found = np.flatnonzero(content[starts] == MAGIC[0])  # few of them, so that the rest is cheap
+    found = found[offsets[found + 1] - offsets[found] >= FIXED_BYTES]
     for index, byte in enumerate(MAGIC):
         found = found[content[offsets[found] + index] == byte]
     return int(found[0]) if len(found) else None

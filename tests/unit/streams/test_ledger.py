@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -45,6 +46,14 @@ def test_a_new_stream_is_empty() -> None:
         "",
         None,
     )
+
+
+def test_the_error_for_rows_of_another_content_names_a_column_that_was_meant() -> None:
+    ledger = Ledger(1)
+    ledger.content = "raw"
+    schema = pa.schema([("vlaue", pa.string())]).serialize().to_pybytes()
+    with pytest.raises(DataFormatError, match=r"has raw rows, and the new rows are arrow, .* Did you mean 'value'"):
+        ledger.check_content("arrow", schema)
 
 
 def test_a_schema_can_be_fixed_before_the_first_transaction_only() -> None:
