@@ -4,7 +4,8 @@
     buffer.json             stream, writer, author (the producer id), and ``base``: the writer's transaction
                             <base + n> has the number n in the folder; ``absent``: numbers whose files were removed
                             before they were sent; ``lost``: ranges of numbers that were acknowledged, and given up
-                            after the server's store was restored; ``schema``: Arrow schema of the rows, as base64
+                            after the server's store was restored; ``schema``: Arrow schema of the rows, as base64;
+                            ``late_until``: until this wall time a request of a closed writer may reach the server
     <n>.draft               a transaction that is being written; after a crash it counts as never committed
     <n>.unsent              committed to the folder; the server cannot have committed it
     <n>.sending             its commit request was sent: the server may have committed it
@@ -63,6 +64,7 @@ PAYLOADS: Final = ("arrow", "raw", "framed", BYTES)  # by number
 ALIGNMENT: Final = 8
 VERSION: Final = 1
 SETTINGS: Final = "buffer.json"
+LATE_SECONDS: Final = 300.0  # more than a session is kept for, and a request is repeated
 NO_NUMBER: Final = -1  # the result of a commit without rows, and the last number before the first transaction
 TransactionOutcome = Literal["acknowledged", "buffered", "absent", "diverged"]
 _FILE: Final = re.compile(r"(\d{20})\.(draft|unsent|sending|sent|kept)", re.ASCII)
@@ -148,6 +150,7 @@ class BufferFolder:
         self.absent: set[int] = set()
         self.lost: list[tuple[int, int]] = []  # ranges, both ends included
         self.schema: pa.Schema | None = None  # of the stream's rows, None while it is not known
+        self._late_until = 0.0  # wall time until which a request of a closed writer may reach the server
         self._kept: set[int] = set()
         self._last_token: str | None = None  # None: not read yet
         self.producer = f"buffer-{uuid.uuid4()}"  # of a new folder; each process that sends uses the same
@@ -391,6 +394,17 @@ class BufferFolder:
         """Return the content of a transaction. Raises DataFormatError if its file is damaged."""
         return BufferedRows(self._file(transaction.number, "sending" if transaction.is_sending else "unsent"))
 
+    @property
+    def may_be_fenced(self) -> bool:
+        """Whether a late request of the folder's former writer may take the writer id from this one."""
+        return self._wall() < self._late_until
+
+    def note_late_request(self) -> None:
+        """Note that the writer, which is about to close the folder, has a request under way."""
+        self._late_until = self._wall() + LATE_SECONDS
+        with suppress(TransportError):
+            self._write_settings()
+
     def close(self) -> None:
         """Release the folder for another writer. A second call does nothing, as another writer may own the files."""
         if self._closed:
@@ -408,6 +422,7 @@ class BufferFolder:
             found = settings["version"], settings["stream"], settings["writer"], settings["base"]
             self.producer = settings.get("author", f"buffer of {found[2]}")  # earlier releases stored no producer
             self.absent = set(map(int, settings.get("absent", ())))
+            self._late_until = float(settings.get("late_until", 0.0))
             self.lost = [(int(first), int(last)) for first, last in settings.get("lost", ())]
             schema = b64decode(settings.get("schema", ""))
             self.schema = pa.ipc.read_schema(pa.py_buffer(schema)) if schema else None
@@ -438,6 +453,7 @@ class BufferFolder:
             "base": self.base if base is None else base,
             "absent": sorted(self.absent),
             "lost": self.lost,
+            "late_until": self._late_until,
         }
         if self.schema is not None:
             settings["schema"] = b64encode(self.schema.serialize()).decode()

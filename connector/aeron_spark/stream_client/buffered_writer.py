@@ -64,6 +64,7 @@ LOG: Final = logging.getLogger("aeron_spark.remote")
 MAX_BYTES: Final = 1 << 30
 SPACE_TIMEOUT_S: Final = 60.0  # of a wait for space in the folder, and of flush()
 CLOSE_TIMEOUT_S: Final = 5.0  # for unsent transactions when the writer closes and the server can be reached
+FENCED: Final = "fenced"  # reason of the server: another run has taken the writer id over
 SENDER_END_TIMEOUT_S: Final = 1.0  # for the sender's thread to end; a request without a response keeps it for longer
 MAX_PAUSE_S: Final = 5.0
 CONNECTION_POLL_INTERVAL_S: Final = 0.1
@@ -126,6 +127,7 @@ class BufferedWriter(Writer):
         self._run = uuid.uuid4().hex
         self._deadline = session.deadline(SEND_TIMEOUT_S, f"the server of stream {stream!r}")  # of the sender's thread
         self._has_begun = False  # whether the server has fenced earlier runs
+        self._is_requesting = False  # whether the sender may have a request under way
         self._changed = threading.Condition()  # guards all below, and the folder's files
         self._is_closing = False  # the program may not write any more
         self._closed = False  # the folder may belong to another writer
@@ -291,6 +293,8 @@ class BufferedWriter(Writer):
                 self._folder.drop()
             self._changed.wait_for(lambda: not len(self._folder) or self.trouble is not None, CLOSE_TIMEOUT_S)
             self._closed = True
+            if self._is_requesting:
+                self._folder.note_late_request()
             self._folder.close()
             self._changed.notify_all()
         self._sender.join(SENDER_END_TIMEOUT_S)
@@ -362,6 +366,7 @@ class BufferedWriter(Writer):
             try:
                 if not self._await_connection():
                     return
+                self._is_requesting = True
                 if not self._has_begun:
                     self._begin(transaction)
                 self._send(transaction)
@@ -380,6 +385,8 @@ class BufferedWriter(Writer):
                 self._fail(TransportError(f"{self._folder.path}: {error!r}", remedy="Check its disk."))
             else:
                 pause_s = FIRST_PAUSE_S
+            finally:
+                self._is_requesting = False
 
     def _await_connection(self) -> bool:
         """Wait until the client is connected; return False if the writer has ended. Raises why it cannot connect."""
@@ -417,7 +424,9 @@ class BufferedWriter(Writer):
         except SessionLost:
             raise
         except RefusedError as error:
-            if not error.retriable and error.reason != DIVERGED:
+            if error.reason == FENCED and self._folder.may_be_fenced:
+                self._run = uuid.uuid4().hex  # the folder's former writer has ended: begin again
+            elif not error.retriable and error.reason != DIVERGED:
                 self._fail(error)
             raise
         base = self._folder.base

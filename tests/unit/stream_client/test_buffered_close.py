@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from aeron_spark.errors import UsageError
+from aeron_spark.errors import RefusedError, UsageError
 from aeron_spark.node.locks import FileLock
 from aeron_spark.stream_client import buffered_writer
 from aeron_spark.stream_client.buffered_writer import BufferedWriter
+from aeron_spark.stream_client.writer import StreamWriter
 from aeron_spark.wire.stream_rpc import CommitTransaction
 from tests.unit.stream_client.joined import World
 from tests.unit.stream_client.test_buffered_outcomes import ROOT, TIMEOUT_S, offline_writer, online_writer
@@ -71,13 +72,14 @@ def test_a_folder_is_free_after_a_close_although_the_server_does_not_respond(
     assert again.trouble is None
 
 
+@pytest.mark.parametrize("request_class", [object, CommitTransaction])
 @pytest.mark.parametrize("is_sent", [True, False])
-def test_a_late_commit_of_a_closed_writer_changes_nothing_for_the_writer_of_another_process(
-    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_sent: bool
+def test_a_late_request_of_a_closed_writer_does_not_end_the_writer_of_another_process(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request_class: type, is_sent: bool
 ) -> None:
-    """That process does not wait for the thread of this one."""
+    """Regression: that process does not wait for the thread of this one, and was fenced by its late begin."""
     out = online_writer(world, tmp_path / "b")
-    server = SilentServer(out, CommitTransaction, monkeypatch)
+    server = SilentServer(out, request_class, monkeypatch)
     out.write(b"1")
     out.commit()
     assert server.has_request.wait(TIMEOUT_S)
@@ -95,6 +97,24 @@ def test_a_late_commit_of_a_closed_writer_changes_nothing_for_the_writer_of_anot
     assert again.trouble is None
     again.close()
     assert values(world) == [b"1", b"2", b"3"]
+
+
+def test_a_later_program_still_takes_the_writer_id_over(world: World, tmp_path: Path) -> None:
+    """No request of a former writer of the folder can be late."""
+    online_writer(world, tmp_path / "b").close()
+    out = online_writer(world, tmp_path / "b")
+    out.write(b"1")
+    out.commit()
+    out.flush(TIMEOUT_S)
+    later = StreamWriter(world.stream_session(), "s", writer_id="w", payload="raw")
+    later.write(b"2")
+    later.commit()
+    out.write(b"3")
+    out.commit()
+    with pytest.raises(RefusedError, match="cannot be sent"):
+        out.flush(TIMEOUT_S)
+    out.close()
+    later.close()
 
 
 def test_a_second_writer_of_this_process_is_refused_as_such(tmp_path: Path) -> None:
