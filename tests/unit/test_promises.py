@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import promises
 from tests.promises import (
     ROOT,
     FoundTest,
@@ -34,9 +35,14 @@ A clock that goes ahead deletes nothing.
 
 
 @cache
+def project_tests() -> tuple[FoundTest, ...]:
+    """Return the tests of this project; cached, because this parses all their files."""
+    return tuple(find_tests(ROOT))
+
+
 def project() -> dict[Promise, dict[str, list[FoundTest]]]:
-    """Return the promises of this project; cached, because this parses all tests."""
-    return read(ROOT)
+    """Return the promises of this project with their tests."""
+    return shown_by(parse((ROOT / promises.TABLE).read_text(encoding="utf-8")), project_tests())
 
 
 @pytest.mark.slow
@@ -53,7 +59,7 @@ def test_the_page_equals_the_generated_page() -> None:
 def test_the_behaviours_of_the_endpoint_are_those_that_tests_name() -> None:
     rows = [int(found[1]) for one in project() if (found := re.match(r"(\d+)\. ", one.text))]
     assert rows == list(range(1, 101))
-    named = {int(row) for test in find_tests(ROOT) for row in ROW.findall(test.name)}
+    named = {int(row) for test in project_tests() for row in ROW.findall(test.name)}
     assert named <= set(rows)
 
 
