@@ -10,7 +10,16 @@ from typing import Any, Final
 from aeron_spark.connection.call_observer import ServedCall, stack_of
 from aeron_spark.connection.holds import Reason
 from aeron_spark.connection.runner import ConnectionRunner
-from aeron_spark.errors import REFUSALS, AeronSparkError, DataFormatError, RefusedError, TamperedError, code_of
+from aeron_spark.errors import (
+    REFUSALS,
+    AeronSparkError,
+    DataFormatError,
+    DataLossError,
+    RefusedError,
+    TamperedError,
+    TransportError,
+    code_of,
+)
 from aeron_spark.keys.client_table import ClientsChange
 from aeron_spark.log.epochs import DIVERGED
 from aeron_spark.protocol.server_effects import Ending, HandshakeEnded, Notice
@@ -31,7 +40,13 @@ from aeron_spark.wire.stream_admin_rpc import (
     RenameStream,
     ReopenStream,
 )
-from aeron_spark.wire.stream_rpc import AnyRequest, CommitEmptyTransaction, CommitTransaction, OpenStage
+from aeron_spark.wire.stream_rpc import (
+    AnyRequest,
+    BeginTransaction,
+    CommitEmptyTransaction,
+    CommitTransaction,
+    OpenStage,
+)
 
 ENDINGS: Final = {
     Ending.CLOSED_BY_SERVER: "closed-by-server",
@@ -133,14 +148,22 @@ class EventObserver(ServerObserver):
             case PurgeStream() if error is None:
                 self._events.report("purged", stream=request.stream, name=name)
             case CommitTransaction() | CommitEmptyTransaction() if error is not None:
-                self._events.report(
-                    "commit_failed", stream=request.stream, writer=request.writer, transaction=request.transaction,
-                    name=name, reason=error.reason or code_of(error), error=error.what,
-                )  # fmt: skip
+                self._report_failed(request, name, error)
                 if error.reason == SCHEMA:  # another transaction has changed the schema since the stage was opened
                     self._report_schema(request.stream, name, error)
+            case BeginTransaction() | OpenStage() if isinstance(error, TransportError | DataLossError):
+                self._report_failed(request, name, error)  # as at a commit: the rows wait
             case OpenStage() if isinstance(error, DataFormatError) or (error is not None and error.reason == SCHEMA):
                 self._report_schema(request.stream, name, error)
+
+    def _report_failed(
+        self, request: BeginTransaction | OpenStage | CommitTransaction | CommitEmptyTransaction, name: str,
+        error: AeronSparkError,
+    ) -> None:  # fmt: skip
+        self._events.report(
+            "commit_failed", stream=request.stream, writer=request.writer, transaction=request.transaction, name=name,
+            reason=error.reason or code_of(error), error=error.what,
+        )  # fmt: skip
 
     def _report_schema(self, stream: str, name: str, error: AeronSparkError) -> None:
         self._events.report("schema_refused", stream=stream, name=name, error=error.what)

@@ -322,7 +322,7 @@ GROUPS: Final[Mapping[str, tuple[EventType, ...]]] = MappingProxyType(
                 "commit_failed",
                 _W,
                 ("stream", "writer", "transaction", "name", "reason", "error"),
-                "A commit failed. The writer can repeat it.",
+                "A commit failed, or its rows could not be staged. The writer can repeat it.",
                 is_caused_by_peer=True,
             ),
             EventType(

@@ -87,7 +87,7 @@ _ALL: Final = (
     _gauge("stream_last_commit_timestamp_seconds", "when the last transaction since the start was committed", "stream"),
     _gauge("stream_reader_lag_bytes", "largest lag of the readers with a lease", "stream"),
     _gauge("stream_reader_lag_seconds", "the same in time, by the commit times of the rows", "stream"),
-    _counter("commit_failures_total", "failed commits", "reason"),
+    _counter("commit_failures_total", "failed commits, and rows that could not be staged", "reason"),
     _counter("transactions_aborted_total", "aborted transactions"),
     _counter("writers_fenced_total", "runs of writers that a newer run fenced"),
     _counter("diverged_total", "requests of clients that have seen rows or acknowledgements that a restore lacks"),

@@ -40,7 +40,7 @@ from aeron_spark.wire.stream_admin_rpc import (
     RenameStream,
     ReopenStream,
 )
-from aeron_spark.wire.stream_rpc import AnyRequest, CommitTransaction, OpenStage
+from aeron_spark.wire.stream_rpc import AnyRequest, BeginTransaction, CommitTransaction, OpenStage
 from tests.unit.connection.endpoints import LINK, TIMEOUT_S, World, wait_for
 
 
@@ -251,6 +251,9 @@ def test_columns_that_a_stream_does_not_take_make_an_event_at_the_stage_and_at_t
     assert reported(stage, refusal) == [expected]
     assert reported(stage, DataFormatError("the column 'x' is int64"))[0][0] == "schema_refused"
     assert reported(stage, RefusedError("fenced")) == []
+    for failed in (stage, BeginTransaction("s", "w", "r", 0, False, "p")):  # a folder that is gone, for example
+        ((name, fields),) = reported(failed, TransportError("the journal is gone"))
+        assert (name, fields["reason"], fields["transaction"]) == ("commit_failed", "TransportError", 0)
     commit = CommitTransaction("s", "w", "r", 0, "p", (), 1, 1.0)
     assert [name for name, _ in reported(commit, refusal)] == ["commit_failed", "schema_refused"]
     assert [name for name, _ in reported(commit, RefusedError("fenced"))] == ["commit_failed"]
