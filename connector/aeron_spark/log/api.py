@@ -18,8 +18,15 @@ from aeron_spark.log.epochs import Divergence, Epochs
 from aeron_spark.wire.values import Rows
 
 if TYPE_CHECKING:
-    from aeron_spark.log.marks import Mark
     from aeron_spark.log.source_stream import SourceStream
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """The number of compared bytes before a position, a multiple of 32, and their CRC-32."""
+
+    length: int
+    checksum: int
 
 
 @dataclass(frozen=True, slots=True)

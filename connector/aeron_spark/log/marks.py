@@ -10,21 +10,12 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
-from aeron_spark.log.api import FRAME_ALIGNMENT, RecordedBytes, RecordingState
+from aeron_spark.log.api import FRAME_ALIGNMENT, Mark, RecordedBytes, RecordingState
 from aeron_spark.log.packing import ByteReader, pack_values, unpack_values, varint
 
 _CHECKSUM_BYTES: Final = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """The number of compared bytes before a position, a multiple of 32, and their CRC-32."""
-
-    length: int
-    checksum: int
 
 
 def mark_before(log: RecordedBytes, state: RecordingState, position: int) -> Mark | None:

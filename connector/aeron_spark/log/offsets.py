@@ -42,9 +42,9 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from aeron_spark.errors import DataFormatError
-from aeron_spark.log.api import FRAME_ALIGNMENT, RecordingState, split_key
+from aeron_spark.log.api import FRAME_ALIGNMENT, Mark, RecordingState, split_key
 from aeron_spark.log.epochs import Epochs
-from aeron_spark.log.marks import Mark, pack_marks, unpack_marks
+from aeron_spark.log.marks import pack_marks, unpack_marks
 from aeron_spark.log.packing import ByteReader, pack_values, unpack_values, varint
 from aeron_spark.log.source_stream import SourceStream, joined_stream, parse_stream
 
