@@ -63,16 +63,24 @@ def purge_until_killed(server: ServerProcess, node: NodeHandle) -> None:
     server.kill()
 
 
-def check_and_write_on(server: ServerProcess, node: NodeHandle, before: list[int]) -> list[int]:
-    """Check the stream, which had these rows ``before`` the purge, and write ten rows; return the stream's rows."""
+def recording_ids(node: NodeHandle) -> set[int]:
+    """Return the ids of the recordings of the node, which other tests use, too."""
+    return {one.id for one in archive_of(embedded(node)).recordings()}
+
+
+def check_and_write_on(server: ServerProcess, node: NodeHandle, before: list[int], others: set[int]) -> list[int]:
+    """Check the stream, which had these rows ``before`` the purge, and write ten rows; return the stream's rows.
+
+    ``others`` are the recordings of other tests.
+    """
     with connect(server, node) as client:
         (partition,) = client.stream(STREAM).partitions
         kept = rows(client)
         assert kept == ([] if partition.start == partition.end else before)
-        archive = archive_of(embedded(node))
         wait_for(
-            lambda: len(archive.recordings()) == 1, TIMEOUT_S, "one recording", state=lambda: repr(archive.recordings())
-        )
+            lambda: len(recording_ids(node) - others) == 1, TIMEOUT_S, "one recording",
+            state=lambda: repr(archive_of(embedded(node)).recordings()),
+        )  # fmt: skip
         first = before[-1] + 1
         write(client, first)
         found = rows(client)
@@ -82,6 +90,7 @@ def check_and_write_on(server: ServerProcess, node: NodeHandle, before: list[int
 
 def kill_in_moves(server: ServerProcess, node: NodeHandle, calls: list[int]) -> None:
     """Kill the server in one purge after another, at these calls of functions."""
+    others = recording_ids(node)
     server.start(KILLED, str(calls[0]))
     with connect(server, node) as client:
         client.create_stream(STREAM)
@@ -90,7 +99,7 @@ def kill_in_moves(server: ServerProcess, node: NodeHandle, calls: list[int]) -> 
     for call in [*calls[1:], 0]:
         purge_until_killed(server, node)
         server.start(*([KILLED, str(call)] if call else []))
-        found = check_and_write_on(server, node, found)
+        found = check_and_write_on(server, node, found, others)
     with connect(server, node) as client:
         client.purge_stream(STREAM, 1 << 40)
         assert rows(client) == []
