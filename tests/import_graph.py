@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 
 def named_by(node: ast.AST, package: str) -> list[str]:
@@ -23,13 +24,31 @@ def named_by(node: ast.AST, package: str) -> list[str]:
     return []
 
 
+def _imports(source: str) -> Iterator[ast.AST]:
+    """Yield the import statements, and the calls that may import.
+
+    Expressions are only looked at where such a call can be: most nodes of a module are expressions.
+    """
+    tree = ast.parse(source)
+    if "import_module" in source or "__import__" in source:
+        yield from (node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom | ast.Call))
+        return
+    pending: list[ast.AST] = [tree]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield node
+        for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+            children = getattr(node, field, None)
+            if isinstance(children, list):
+                pending += children
+
+
 def modules_imported(source: str, module: str, modules: set[str], *, is_package: bool = False) -> set[str]:
     """Return those of ``modules`` that a module imports, also inside functions and under TYPE_CHECKING."""
     package = module if is_package else module.rpartition(".")[0]
     found = set()
-    for node in ast.walk(ast.parse(source)):
-        if not isinstance(node, ast.Import | ast.ImportFrom | ast.Call):
-            continue
+    for node in _imports(source):
         names = named_by(node, package)
         if isinstance(node, ast.ImportFrom):
             names = [name for source in names for name in (source, *(f"{source}.{one.name}" for one in node.names))]
