@@ -77,13 +77,19 @@ class Origins:
 
     def is_older_or_descendant(self, thread: threading.Thread, before: Snapshot) -> bool:
         """Return whether the thread's executor, or the thread that started it, existed at ``before``."""
-        executor = executor_of(thread)
-        if executor is not None and self.made.get(executor, before.at) < before.at:
-            return True
-        starter = self.starters.get(thread)
-        if starter is None or starter is threading.main_thread():
-            return False
-        return not self.is_new(starter, before) or self.is_older_or_descendant(starter, before)
+        visited = set[threading.Thread]()  # two reused threads may have started each other's work
+        while thread not in visited:
+            visited.add(thread)
+            executor = executor_of(thread)
+            if executor is not None and self.made.get(executor, before.at) < before.at:
+                return True
+            starter = self.starters.get(thread)
+            if starter is None or starter is threading.main_thread():
+                return False
+            if not self.is_new(starter, before):
+                return True
+            thread = starter
+        return False
 
     def is_new(self, thread: threading.Thread, before: Snapshot) -> bool:
         """Return whether the thread, or its present work, began after ``before``."""

@@ -119,6 +119,14 @@ class RecordingState:
 
 
 @dataclass(frozen=True, slots=True)
+class Mark:
+    """The number of compared bytes before a position, a multiple of 32, and their CRC-32; see ``log.marks``."""
+
+    length: int
+    checksum: int
+
+
+@dataclass(frozen=True, slots=True)
 class Range:
     """A task's range of one recording: the messages, or groups of chunks, that *begin* in ``[start, end)``.
 

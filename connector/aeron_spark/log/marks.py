@@ -1,4 +1,4 @@
-"""``Mark``: a checksum of the bytes before a query's position, to detect a recording that was truncated and extended.
+"""Marks: a checksum of the bytes before a query's position, to detect a recording that was truncated and extended.
 
 After an extension beyond the query's position, neither the recording's end nor the catalog shows the truncation: the
 bytes before the position do. A mark is of at least the last frame. It is the same if another publication wrote equal
