@@ -118,6 +118,15 @@ def test_servers_may_be_added_to_and_removed_from_a_query() -> None:
     servers.assert_refused(11, "does not follow 9")
 
 
+def test_a_query_continues_on_a_server_under_another_name() -> None:
+    servers = Servers("old", "b")
+    for batch in range(4):
+        servers.write(batch)
+    servers.progress = {"new": servers.progress["old"], "b": servers.progress["b"]}
+    for batch in range(4, 8):
+        servers.write(batch)
+
+
 def test_a_gap_is_accepted_once_per_run() -> None:
     servers = Servers("a")
     for batch in range(3):
