@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from aeron_spark.node.liveness import driver_liveness
 from aeron_spark.waiting import wait_for
 from tests.aeron.node.programs import start_foreign_driver, start_python
 from tests.aeron.streams import TIMEOUT_S
+from tests.ports import free_port
 
 # An archive that accepts clients with the secret; the program ends at the end of its input.
 GUARDED: Final = """
@@ -42,22 +42,6 @@ print("ready", flush=True)
 sys.stdin.readline()
 running.close()
 """
-
-
-def free_port() -> int:
-    """Return an unused UDP port whose successor is unused, too."""
-    while True:
-        with (
-            socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe,
-            socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as following,
-        ):
-            probe.bind(("127.0.0.1", 0))
-            port = int(probe.getsockname()[1])
-            try:
-                following.bind(("127.0.0.1", port + 1))
-            except (OSError, OverflowError):
-                continue
-        return port
 
 
 @contextmanager

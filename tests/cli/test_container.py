@@ -18,7 +18,7 @@ import pytest
 
 from aeron_spark.waiting import wait_for
 from tests.cli.conftest import CONNECTOR
-from tests.cli.test_server_cli import free_ports
+from tests.ports import free_ports
 from tests.unit.deploy.dockerfile import environment, instructions, only
 from tests.wheels import build_wheel
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.cli.conftest import CONNECTOR, run
-from tests.cli.test_server_cli import TIMEOUT_S, free_ports, running_server
+from tests.cli.test_server_cli import TIMEOUT_S, running_server
+from tests.ports import free_ports
 
 WRITERS = 4
 # Commits without pause in one thread for each writer. It prints a line when each writer has committed three more

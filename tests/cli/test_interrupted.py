@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import begin
-from tests.cli.test_server_cli import free_ports
+from tests.ports import free_ports
 
 TIMEOUT_S = 60.0  # for an operation of another process on a slow machine
 LONG_TIMEOUT = "10min"  # of each command

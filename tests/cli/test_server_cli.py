@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -24,6 +23,7 @@ from aeron_spark.options.reader import OptionReader
 from aeron_spark.options.routes import route_of
 from aeron_spark.waiting import wait_for
 from tests.cli.conftest import CONNECTOR, pipe, run
+from tests.ports import free_ports
 from tests.waiting import poll_until
 
 TIMEOUT_S = 60.0  # for an operation of another process on a slow machine
@@ -97,20 +97,6 @@ def running_server(home: Path, aeron_dir: Path, *arguments: str) -> Iterator[Ser
         finally:
             if process.poll() is None:
                 process.kill()
-
-
-def free_ports() -> tuple[int, int]:
-    """Return two consecutive UDP ports that no program uses."""
-    while True:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
-            one.bind(("127.0.0.1", 0))
-            port = int(one.getsockname()[1])
-            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
-                try:
-                    other.bind(("127.0.0.1", port + 1))
-                except (OSError, OverflowError):
-                    continue
-                return port, port + 1
 
 
 @pytest.fixture

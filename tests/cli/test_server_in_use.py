@@ -10,7 +10,8 @@ import pytest
 
 from aeron_spark import node
 from tests.cli.conftest import run
-from tests.cli.test_server_cli import TIMEOUT_S, free_ports, running_server
+from tests.cli.test_server_cli import TIMEOUT_S, running_server
+from tests.ports import free_ports
 
 
 @pytest.fixture

@@ -19,7 +19,8 @@ from aeron_spark.node.starting import local_node_paths
 from aeron_spark.waiting import wait_for
 from tests.cli.conftest import CONNECTOR, run
 from tests.cli.supervisor import Supervisor
-from tests.cli.test_server_cli import TIMEOUT_S, ServerProcess, free_ports, running_server
+from tests.cli.test_server_cli import TIMEOUT_S, ServerProcess, running_server
+from tests.ports import free_ports
 
 SECOND_SIGNAL_S = 1.1  # signals within a second count as one
 # Runs the command line with commits that begin, and wait until the test releases them.

@@ -12,8 +12,9 @@ import pytest
 
 from aeron_spark.waiting import wait_for
 from tests.cli.conftest import run
-from tests.cli.test_server_cli import TIMEOUT_S, free_ports, running_server
+from tests.cli.test_server_cli import TIMEOUT_S, running_server
 from tests.cli.test_streams_server import ServerCommands
+from tests.ports import free_ports
 
 NARROW = pa.table({"city": ["Oslo"], "n": [1]})
 WIDE = pa.table({"city": ["Bergen"], "n": [2], "x": [0.5]})

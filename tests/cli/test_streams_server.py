@@ -18,7 +18,8 @@ import pytest
 
 from aeron_spark.waiting import wait_for
 from tests.cli.conftest import CONNECTOR, BytesResult, Result, pipe, run
-from tests.cli.test_server_cli import TIMEOUT_S, ServerProcess, free_ports, running_server
+from tests.cli.test_server_cli import TIMEOUT_S, ServerProcess, running_server
+from tests.ports import free_ports
 
 ROWS = pa.table({"city": ["Oslo", "Bergen", None], "n": [1, 2, 3], "x": [0.5, 1.5, -2.0]})
 

@@ -28,7 +28,6 @@ from aeron_spark.errors import AeronSparkError
 from aeron_spark.keys.identity import ensure_identity
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.protocol.keypair import public_text
-from tests.aeron.endpoint.drivers import free_ports
 from tests.cli.conftest import CONNECTOR, Result
 from tests.cli.supervisor import Supervisor
 from tests.cli.test_server_cli import ServerProcess
@@ -36,6 +35,7 @@ from tests.cli.test_server_lifecycle import HELD_COMMITS
 from tests.e2e.crowd import MAX_ROWS, PAUSE_S, CrowdSettings, Ledger, arguments_of, keys_of
 from tests.e2e.processes import ROOT, environment
 from tests.e2e.stream_program import rows
+from tests.ports import free_ports
 from tests.priority import lower_priority
 from tests.waiting import poll_until
 

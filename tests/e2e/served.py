@@ -16,10 +16,10 @@ from typing import Any, Final
 
 from aeron_spark.keys.identity import ensure_identity
 from aeron_spark.protocol.keypair import public_text
-from tests.aeron.endpoint.drivers import free_ports
 from tests.e2e.faulty_server import FATAL
 from tests.e2e.processes import TIMEOUT_S, environment
 from tests.e2e.stream_program import failures_of
+from tests.ports import free_ports
 from tests.waiting import poll_until
 
 READER: Final = "tests.e2e.stream_program"

@@ -22,7 +22,6 @@ import pytest
 from aeron_spark import node
 from aeron_spark.client.client import Client
 from aeron_spark.errors import AeronSparkError, RefusedError
-from tests.aeron.endpoint.drivers import free_ports
 from tests.cli.conftest import run, run_program
 from tests.e2e.crowd import Crowd
 from tests.e2e.operated_server import (
@@ -42,6 +41,7 @@ from tests.e2e.operated_server import (
 )
 from tests.e2e.processes import remove_node
 from tests.leaks import SHARED_MEMORY
+from tests.ports import free_ports
 from tests.waiting import poll_until, slowdown
 
 REACTION_S: Final = 2.0  # in which a change of the clients file applies, on a machine that is not busy

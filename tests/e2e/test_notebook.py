@@ -18,9 +18,9 @@ from nbclient.exceptions import CellExecutionError
 
 from aeron_spark import node
 from spark_jobs.session import START_FAILURE
-from tests.aeron.endpoint.drivers import free_ports
 from tests.e2e.processes import ROOT, remove_node
 from tests.leaks import SHARED_MEMORY
+from tests.ports import free_ports
 from tests.spark_conf import write_defaults
 
 QUICKSTART: Final = ROOT / "notebooks" / "quickstart.ipynb"

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from tests.aeron.archives import free_port
 from tests.cli.conftest import pipe
+from tests.ports import free_port
 
 BUILT: Final = Path(__file__).parent / "built"
 GO: Final = "go-publisher"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -88,10 +87,3 @@ def run_sample(
     return run_program(
         folder, f"samples.{name}", aeron_dir, sample__channel=channel, sample__streamId=stream_id, **more
     )
-
-
-def find_free_port() -> int:
-    """Return a UDP port that no process uses."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

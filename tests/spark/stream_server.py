@@ -19,9 +19,9 @@ from aeron_spark.protocol.keypair import public_text
 from aeron_spark.server.server import Server
 from aeron_spark.streams.stream import Stream
 from aeron_spark.waiting import wait_for
-from tests.aeron.endpoint.drivers import free_ports
 from tests.aeron.stream_store import rows as staging
 from tests.aeron.streams import numbered
+from tests.ports import free_ports
 
 TIMEOUT_S: Final = 30.0
 

@@ -23,7 +23,8 @@ from aeron_spark.waiting import wait_for
 from spark_jobs.session import begin
 from tests.aeron.streams import close_client
 from tests.leaks import SHARED_MEMORY
-from tests.spark.foreign_programs import TIMEOUT_S, Program, find_free_port, run_program, run_sample
+from tests.ports import free_port
+from tests.spark.foreign_programs import TIMEOUT_S, Program, run_program, run_sample
 from tests.spark.queries import wait_for_query
 from tests.spark.simulated_engine import (
     make_batch,
@@ -61,17 +62,17 @@ def ipc() -> Channels:
 
 
 def unicast() -> Channels:
-    channel = f"aeron:udp?endpoint=127.0.0.1:{find_free_port()}"
+    channel = f"aeron:udp?endpoint=127.0.0.1:{free_port()}"
     return Channels(channel, channel)
 
 
 def multicast() -> Channels:
-    channel = f"aeron:udp?endpoint=224.20.30.{1 + 2 * secrets.randbelow(120)}:{find_free_port()}|interface=localhost"
+    channel = f"aeron:udp?endpoint=224.20.30.{1 + 2 * secrets.randbelow(120)}:{free_port()}|interface=localhost"
     return Channels(channel, channel)
 
 
 def dynamic_mdc() -> Channels:
-    control = f"control=127.0.0.1:{find_free_port()}|control-mode=dynamic"
+    control = f"control=127.0.0.1:{free_port()}|control-mode=dynamic"
     return Channels(f"aeron:udp?{control}", f"aeron:udp?endpoint=127.0.0.1:0|{control}")
 
 
@@ -83,7 +84,7 @@ every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name
 def foreign(run_name: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForeignDriver]:
     """The program io.aeron.archive.ArchivingMediaDriver, started as Aeron's manual describes."""
     folder = tmp_path_factory.mktemp("foreign")
-    driver = ForeignDriver(SHARED_MEMORY / f"{run_name}-foreign", f"aeron:udp?endpoint=127.0.0.1:{find_free_port()}")
+    driver = ForeignDriver(SHARED_MEMORY / f"{run_name}-foreign", f"aeron:udp?endpoint=127.0.0.1:{free_port()}")
     settings = {
         "threading__mode": "SHARED",
         "archive__threading__mode": "SHARED",
@@ -219,7 +220,7 @@ def test_a_foreign_subscriber_measures_the_rate_of_the_sink(node: NodeHandle, tm
 def test_a_query_reads_a_recording_of_a_foreign_archive(
     foreign: ForeignDriver, node: NodeHandle, tmp_path: Path
 ) -> None:
-    channel, stream_id = f"aeron:udp?endpoint=127.0.0.1:{find_free_port()}", 400
+    channel, stream_id = f"aeron:udp?endpoint=127.0.0.1:{free_port()}", 400
     more = {
         "sample__messages": 3,  # one a second
         "sample__lingerTimeout": 0,

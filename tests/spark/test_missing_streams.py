@@ -6,8 +6,8 @@ import pytest
 
 from aeron_spark.errors import OptionError
 from aeron_spark.node import NodeHandle
-from tests.aeron.archives import free_port
 from tests.aeron.streams import Stream, numbered
+from tests.ports import free_port
 from tests.spark.simulated_engine import read_numbers
 
 

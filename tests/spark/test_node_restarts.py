@@ -12,8 +12,8 @@ import pytest
 
 from aeron_spark import node as nodes
 from aeron_spark.node import NodeHandle
-from tests.aeron.archives import free_port
 from tests.aeron.streams import Stream, numbered, own_node
+from tests.ports import free_port
 from tests.spark.simulated_engine import Query
 
 

@@ -26,8 +26,8 @@ from aeron_spark import Client, Server
 from aeron_spark.aeron.client import lease_client
 from aeron_spark.node import NodeHandle
 from aeron_spark.spark import LagListener
-from tests.aeron.endpoint.drivers import free_ports
 from tests.pages import ROOT, Block, Section, pages, sections
+from tests.ports import free_ports
 from tests.waiting import poll_until
 
 SECTIONS: Final = [section for page in pages() for section in sections(page) if section.executed]

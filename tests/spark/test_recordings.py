@@ -15,8 +15,8 @@ from aeron_spark.direct.recordings import (
 )
 from aeron_spark.errors import OptionError, RefusedError
 from aeron_spark.node import NodeHandle
-from tests.aeron.archives import free_port
 from tests.aeron.streams import TIMEOUT_S, Stream, close_client, numbered, own_node
+from tests.ports import free_port
 from tests.spark.simulated_engine import Query, make_source, read_table
 
 

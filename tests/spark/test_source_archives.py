@@ -17,8 +17,9 @@ from aeron_spark.aeron.recording import ArchiveAddress
 from aeron_spark.direct.recordings import RecordingWarning
 from aeron_spark.errors import ConnectError, OptionError, RefusedError, SetupError
 from aeron_spark.node import NodeHandle
-from tests.aeron.archives import foreign_archive, free_port, guarded_archive
+from tests.aeron.archives import foreign_archive, guarded_archive
 from tests.aeron.streams import Stream, close_client, numbered, open_stream, own_node
+from tests.ports import free_port
 from tests.spark.queries import CollectingSink, read_stream, run_query, wait_for_query
 from tests.spark.simulated_engine import Query, read_numbers, read_table
 

@@ -22,14 +22,6 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
-    """The number of compared bytes before a position, a multiple of 32, and their CRC-32."""
-
-    length: int
-    checksum: int
-
-
-@dataclass(frozen=True, slots=True)
 class StreamContent:
     """A stream's content: ``payload`` is ``raw``, ``framed`` or ``arrow``; ``schema`` is of the first Arrow batch."""
 

@@ -19,8 +19,8 @@ from aeron_spark.client.client import Client
 from aeron_spark.keys.identity import ensure_identity
 from aeron_spark.node import NodeHandle
 from aeron_spark.protocol.keypair import public_text
-from tests.aeron.endpoint.drivers import free_ports
 from tests.leaks import SHARED_MEMORY
+from tests.ports import free_ports
 
 ROOT: Final = Path(__file__).resolve().parents[3]
 ENVIRON: Final = {**os.environ, "PYTHONPATH": f"{ROOT / 'connector'}{os.pathsep}{ROOT}"}

@@ -27,10 +27,10 @@ from aeron_spark.streams.store import OK, RESTORING, StreamStore
 from aeron_spark.streams.stream import Stream
 from aeron_spark.waiting import wait_for
 from tests.aeron.backup.conftest import SETTINGS as NODE_SETTINGS
-from tests.aeron.endpoint.drivers import free_ports
 from tests.aeron.server_parts import parts_of
 from tests.aeron.stream_store.rows import SETTINGS, read_values, remove_marks, write
 from tests.cli.conftest import run_program
+from tests.ports import free_ports
 
 TERM: Final = 1 << 20
 TIMEOUT_S: Final = 120.0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from aeron_spark.node.liveness import driver_liveness
 from aeron_spark.transport.api import ServerAddress
 from aeron_spark.waiting import wait_for
 from tests.class_data import java_options
+from tests.ports import free_ports
 
 TIMEOUT_S: Final = 30.0
 START_TIMEOUT_S: Final = 120.0  # a driver starts in one second, and in many where sixteen processes share two cores
@@ -103,23 +103,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-
-
-def free_ports(host: str = "127.0.0.1") -> tuple[int, int]:
-    """Return two consecutive UDP ports that are free."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    while True:
-        with (
-            socket.socket(family, socket.SOCK_DGRAM) as first,
-            socket.socket(family, socket.SOCK_DGRAM) as second,
-        ):
-            first.bind((host, 0))
-            port = int(first.getsockname()[1])
-            try:
-                second.bind((host, port + 1))
-            except (OSError, OverflowError):
-                continue
-            return port, port + 1
 
 
 class AeronWorld:

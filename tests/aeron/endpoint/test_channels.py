@@ -27,9 +27,10 @@ from aeron_spark.transport.api import (
 )
 from aeron_spark.transport.endpoint_channels import ClientPorts
 from aeron_spark.waiting import wait_for
-from tests.aeron.endpoint.drivers import OPTIONS, PROMPT, AeronWorld, Driver, driver, driver_process, free_ports
+from tests.aeron.endpoint.drivers import OPTIONS, PROMPT, AeronWorld, Driver, driver, driver_process
 from tests.aeron.node.programs import JAR
 from tests.leaks import SHARED_MEMORY
+from tests.ports import free_ports
 from tests.transport_contract import SETTINGS, Open, Reading, send, some_ids, until
 
 

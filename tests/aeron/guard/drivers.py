@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -79,13 +78,6 @@ def guarding_driver(aeron_dir: Path, *options: str) -> Iterator[Driver]:
         finally:
             driver.client.close()
             clients.close_all()
-
-
-def free_port() -> int:
-    """Return an unused UDP port."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def offer(publication: Any, value: bytes, seconds: float = TIMEOUT_S) -> None:

@@ -11,8 +11,9 @@ import jpype
 
 from aeron_spark.aeron.guard import GuardRules, guarded
 from aeron_spark.waiting import Deadline, wait_for
-from tests.aeron.guard.drivers import TIMEOUT_S, Driver, free_port
+from tests.aeron.guard.drivers import TIMEOUT_S, Driver
 from tests.aeron.guard.frames import FrameSender
+from tests.ports import free_port
 
 
 class CollectingSubscription:

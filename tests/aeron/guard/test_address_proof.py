@@ -16,9 +16,10 @@ from aeron_spark.protocol.retry_cookies import Cookies
 from aeron_spark.transport.api import HANDSHAKE_STREAM_ID, HANDSHAKE_TERM_BYTES, MTU_BYTES
 from aeron_spark.waiting import wait_for
 from tests.aeron.guard import frames
-from tests.aeron.guard.drivers import TIMEOUT_S, Driver, free_port, guarding_driver
+from tests.aeron.guard.drivers import TIMEOUT_S, Driver, guarding_driver
 from tests.aeron.guard.endpoints import CollectingSubscription, send_until, subscription_to
 from tests.aeron.guard.frames import ERR, NAK, SM, FrameSender, frame_senders
+from tests.ports import free_port
 
 STREAM = HANDSHAKE_STREAM_ID
 RULES = GuardRules(streams=(STREAM,), rate=10_000, burst=10_000, total_rate=10_000)

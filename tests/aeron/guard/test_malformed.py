@@ -15,7 +15,7 @@ from aeron_spark.aeron.counters import read_errors
 from aeron_spark.aeron.guard import GuardRules, guarded
 from aeron_spark.waiting import wait_for
 from tests.aeron.guard import frames
-from tests.aeron.guard.drivers import TIMEOUT_S, Driver, free_port, guarding_driver, offer
+from tests.aeron.guard.drivers import TIMEOUT_S, Driver, guarding_driver, offer
 from tests.aeron.guard.endpoints import (
     CollectingSubscription,
     await_connected,
@@ -25,6 +25,7 @@ from tests.aeron.guard.endpoints import (
     subscription_to,
 )
 from tests.aeron.guard.frames import KIB, frame_senders
+from tests.ports import free_port
 
 STREAM = 1004
 MANY = GuardRules(sessions=30, sessions_per_source=20, rate=10_000, burst=10_000, total_rate=10_000)

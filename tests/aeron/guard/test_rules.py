@@ -6,8 +6,9 @@ import pytest
 
 from aeron_spark.aeron.guard import GuardRules, guarded, has_guard, owner_key, suppliers
 from aeron_spark.errors import OptionError, TransportError
-from tests.aeron.guard.drivers import Driver, free_port
+from tests.aeron.guard.drivers import Driver
 from tests.aeron.guard.endpoints import subscription_on_free_port
+from tests.ports import free_port
 
 
 def test_rules_become_channel_parameters_without_those_that_are_not_set() -> None:

@@ -15,7 +15,7 @@ from aeron_spark.aeron.guard import GuardRules, guarded, register
 from aeron_spark.errors import WaitTimeout
 from aeron_spark.waiting import wait_for
 from tests.aeron.guard import frames
-from tests.aeron.guard.drivers import TIMEOUT_S, Driver, free_port, offer
+from tests.aeron.guard.drivers import TIMEOUT_S, Driver, offer
 from tests.aeron.guard.endpoints import (
     CollectingSubscription,
     await_connected,
@@ -24,6 +24,7 @@ from tests.aeron.guard.endpoints import (
     subscription_to,
 )
 from tests.aeron.guard.frames import KIB, frame_senders
+from tests.ports import free_port
 
 STREAM = 1005
 DESTINATIONS = 18  # AeronCounters.MDC_DESTINATIONS_COUNTER_TYPE_ID

@@ -20,7 +20,7 @@ from aeron_spark.errors import ConnectError, TransportError
 from aeron_spark.node import NodeHandle, archive_repair, liveness
 from aeron_spark.node.settings import RECEIVE_BUFFER, granted_buffer, receive_window
 from aeron_spark.waiting import wait_for
-from tests.aeron.endpoint.drivers import free_ports
+from tests.ports import free_ports
 
 
 def test_the_package_reads_process_and_counters_of_a_driver_from_its_files(node_of_256k: NodeHandle) -> None:

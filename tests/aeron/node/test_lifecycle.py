@@ -19,9 +19,9 @@ from aeron_spark.node import NodeHandle
 from aeron_spark.node.liveness import driver_liveness
 from aeron_spark.node.state_files import read_state
 from aeron_spark.waiting import wait_for
-from tests.aeron.endpoint.drivers import free_ports
 from tests.aeron.node.programs import start_python
 from tests.aeron.streams import TIMEOUT_S, Stream, close_client
+from tests.ports import free_ports
 
 
 def wait_until_ended(aeron_dir: Path, seconds: float) -> float:

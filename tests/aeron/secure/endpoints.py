@@ -26,8 +26,8 @@ from aeron_spark.server.settings import ServerSettings
 from aeron_spark.transport.api import ChannelPair, ClientTransport, ServerAddress
 from aeron_spark.transport.endpoint_channels import ClientPorts
 from aeron_spark.waiting import wait_for
-from tests.aeron.endpoint.drivers import free_ports
 from tests.aeron.secure.tap import Tap
+from tests.ports import free_ports
 
 TIMEOUT_S: Final = 60.0  # of waits that take milliseconds on an idle machine
 NO_LIMITS: Final = Limits(handshakes_per_second=0, pending_per_address=0)

@@ -130,7 +130,7 @@ def test_a_bulk_link_opens_quickly_on_a_connection(world: World) -> None:
 
 
 def test_with_mdc_each_bulk_link_has_a_separate_control_port(world: World) -> None:
-    from tests.aeron.endpoint.drivers import free_ports
+    from tests.ports import free_ports
 
     first = free_ports()[0]
     address = world.free_address()

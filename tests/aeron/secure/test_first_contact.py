@@ -22,9 +22,9 @@ from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.node.liveness import driver_liveness
 from aeron_spark.protocol.limits import Limits
 from aeron_spark.waiting import wait_for
-from tests.aeron.endpoint.drivers import free_ports
 from tests.aeron.node.programs import start_foreign_driver
 from tests.aeron.secure.endpoints import TIMEOUT_S, RecordedEvents, World, await_nothing_in_use
+from tests.ports import free_ports
 
 WITH_GUARD = (
     "-cp",

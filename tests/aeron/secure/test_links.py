@@ -25,9 +25,9 @@ from aeron_spark.transport.api import (
 )
 from aeron_spark.transport.endpoint_channels import ClientPorts
 from aeron_spark.waiting import wait_for
-from tests.aeron.endpoint.drivers import free_ports
 from tests.aeron.secure.endpoints import TIMEOUT_S, World, await_nothing_in_use, echoes
 from tests.ending import LONG_TIMEOUT_S
+from tests.ports import free_ports
 
 UNTIMED = ClientTiming(
     hello_ack_s=LONG_TIMEOUT_S, done_ack_s=LONG_TIMEOUT_S

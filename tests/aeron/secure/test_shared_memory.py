@@ -16,9 +16,9 @@ from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.node import NodeHandle
 from aeron_spark.server.server import Server
 from aeron_spark.waiting import wait_for
-from tests.aeron.endpoint.drivers import free_ports
 from tests.aeron.secure.endpoints import TIMEOUT_S
 from tests.aeron.streams import own_node
+from tests.ports import free_ports
 
 Start = Callable[[], Server]
 

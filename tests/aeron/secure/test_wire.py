@@ -23,11 +23,11 @@ from aeron_spark.protocol.keypair import keypair_from
 from aeron_spark.transport.api import ChannelSettings
 from aeron_spark.transport.endpoint_channels import ClientPorts
 from aeron_spark.waiting import wait_for
-from tests.aeron.endpoint.drivers import free_ports
 from tests.aeron.secure.endpoints import TIMEOUT_S, RecordedEvents, World, echoes
 from tests.aeron.secure.raw import raw
 from tests.aeron.secure.tap import KEY_HASH, SentMessage, Tap
 from tests.ending import LONG_TIMEOUT_S, call_in_time
+from tests.ports import free_ports
 
 # RFC 7748, section 6.1
 ALICE = "77076d0a7318a57d3c16c17251b26645df4c2f87ebc0992ab177fba51db92c2a"

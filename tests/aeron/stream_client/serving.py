@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.aeron.endpoint.drivers import free_ports
+from tests.ports import free_ports
 
 ROOT = Path(__file__).resolve().parents[3]
 ENVIRON = {**os.environ, "PYTHONPATH": f"{ROOT / 'connector'}{os.pathsep}{ROOT}"}

@@ -9,10 +9,10 @@ from pathlib import Path
 from aeron_spark.node import NodeHandle
 from aeron_spark.server.server import Server
 from aeron_spark.waiting import wait_for
-from tests.aeron.endpoint.drivers import free_ports
 from tests.aeron.server_parts import parts_of
 from tests.aeron.stream_store.rows import write
 from tests.aeron.streams import TIMEOUT_S
+from tests.ports import free_ports
 
 SEGMENT = 64 << 10
 

@@ -24,18 +24,13 @@ from aeron_spark.streams.archive_mark import ArchiveMark
 from aeron_spark.streams.definition import Definition, FormerName, write_definition
 from aeron_spark.streams.journal import create_ledger
 from aeron_spark.transport.api import ServerAddress
+from tests.ports import free_port
 
 CLIENTS = f"all {public_text(bytes(range(32)))}\n"
 
 
 def flag(option: str) -> str:
     return "--" + re.sub("([A-Z])", lambda found: "-" + found[1].lower(), option)
-
-
-def free_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 class Configured:

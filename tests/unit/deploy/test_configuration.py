@@ -11,7 +11,7 @@ from aeron_spark.cli.arguments import read_configuration
 from aeron_spark.cli.main import main
 from aeron_spark.options import ServerOptions
 from aeron_spark.transport.addresses import HostPort
-from tests.cli.test_server_cli import free_ports
+from tests.ports import free_ports
 from tests.unit.deploy.test_kubernetes import OBJECTS
 from tests.unit.deploy.test_service_unit import ROOT, UNIT, parsed
 

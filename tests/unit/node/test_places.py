@@ -20,7 +20,7 @@ from aeron_spark.node.liveness import Liveness
 from aeron_spark.node.locks import FileLock
 from aeron_spark.options import ServerOptions
 from aeron_spark.server.server_node import ServerNode
-from tests.aeron.endpoint.drivers import free_ports
+from tests.ports import free_ports
 
 CONNECTOR = Path(aeron_spark.__file__).parent
 

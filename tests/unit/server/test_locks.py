@@ -25,6 +25,7 @@ from aeron_spark.server.locks import ServerLocks, address_lock_path, check_ports
 from aeron_spark.server.server_node import ServerNode
 from aeron_spark.streams.store_folder import has_streams, lock_store
 from aeron_spark.transport.api import ServerAddress
+from tests.ports import free_port
 
 TIMEOUT_S = 30.0  # for the work of a child, which an idle machine does at once
 ADDRESS = ServerAddress("udp", "127.0.0.1", 20121, 20122)
@@ -419,12 +420,6 @@ def test_a_folder_with_only_a_lock_has_no_streams(tmp_path: Path) -> None:
     assert not has_streams(store, archive)
     (store / "flights").mkdir()
     assert has_streams(store, archive)
-
-
-def free_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.mark.parametrize("level", [None, 1])

@@ -14,7 +14,7 @@ from aeron_spark.node.liveness import Liveness
 from aeron_spark.options import ServerOptions
 from aeron_spark.server import server_node
 from aeron_spark.server.server_node import ServerNode
-from tests.aeron.endpoint.drivers import free_ports
+from tests.ports import free_ports
 
 
 class Node:
