@@ -74,7 +74,7 @@ class OperatedServer:
         self.uncertain: Final[set[int]] = set()
         """Ids of the rows whose commit failed for good: they may be in the stream or not."""
         self._http_port: Final = free_tcp_port()
-        self._aeron_dir: Final = aeron_dir
+        self.aeron_dir: Final = aeron_dir
         self._run: Final = run
         self._open: Final = ExitStack()
         self._clients: Final = ExitStack()  # of this process
@@ -92,7 +92,7 @@ class OperatedServer:
     @property
     def has_own_node(self) -> bool:
         """Whether the server starts its node, which no client uses."""
-        return self._aeron_dir != self.client_dir
+        return self.aeron_dir != self.client_dir
 
     @property
     def environ(self) -> dict[str, str]:
@@ -100,7 +100,7 @@ class OperatedServer:
         return {
             "AERON_SPARK_DATA_HOME": str(self.data_home),
             "AERON_SPARK_CONFIG_HOME": str(self.folder / "keys"),
-            "AERON_SPARK_AERON_DIR": str(self._aeron_dir),
+            "AERON_SPARK_AERON_DIR": str(self.aeron_dir),
         }
 
     def configure(self, more: str = "", reserve_mib: int = RESERVE_MIB) -> None:
@@ -237,8 +237,8 @@ class OperatedServer:
         with pytest.MonkeyPatch.context() as patches:
             for name, value in self.environ.items():
                 patches.setenv(name, value)
-            node.stop(self._aeron_dir, force=True, timeout=30)
-        shutil.rmtree(self._aeron_dir, ignore_errors=True)
+            node.stop(self.aeron_dir, force=True, timeout=30)
+        shutil.rmtree(self.aeron_dir, ignore_errors=True)
 
     def _check_watchdog(self) -> None:
         silence_s = self.supervisor.longest_silence_s(time.monotonic())

@@ -68,7 +68,7 @@ def client_dir(run_name: str) -> Iterator[Path]:
 
 def check(site: OperatedServer) -> None:
     """Check a configuration with a typing mistake, and the good one, before the first start. It writes no file."""
-    before = sorted(site.data_home.rglob("*"))
+    before = files_of(site)
     site.configure("maxConections = 5\n")
     wrong = site.run("server", "check", "--config", str(site.config))
     assert wrong.code == 2
@@ -78,7 +78,14 @@ def check(site: OperatedServer) -> None:
     assert done.code == 0, done.out
     assert f"ok: options: {site.config} can be used\n" in done.out
     assert f"ok: clients: {site.clients_file} can be used\n" in done.out
-    assert sorted(site.data_home.rglob("*")) == before
+    assert files_of(site) == before
+
+
+def files_of(site: OperatedServer) -> list[Path]:
+    """Return the site's files below its data folder. Other tests have other nodes there."""
+    environ = os.environ | {"AERON_SPARK_DATA_HOME": str(site.data_home)}
+    others = [path for path in site.data_home.glob("*") if path.name != "nodes"]
+    return sorted([*others, *node.local_node_paths(site.aeron_dir, environ=environ).folder.rglob("*")])
 
 
 def start(site: OperatedServer) -> None:
