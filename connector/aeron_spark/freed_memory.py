@@ -36,17 +36,19 @@ def return_large_buffers() -> None:
 class FreePages:
     """Returns the free pages of the C library's heaps to the system from time to time.
 
-    Two threads at once may both do so.
+    ``free`` is called before, to free what is not used any more. Two threads at once may both do so.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic, free: Callable[[], object] = lambda: None) -> None:
         self._clock = clock
+        self._free = free
         self._due_at = clock() + RETURN_INTERVAL_S
 
     def return_if_due(self) -> None:
         """Return them if that was not done for ``RETURN_INTERVAL_S``."""
         if self._clock() >= self._due_at:
             self._due_at = self._clock() + RETURN_INTERVAL_S
+            self._free()
             return_free_pages()
 
 

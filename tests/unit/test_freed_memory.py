@@ -109,6 +109,16 @@ def test_free_pages_are_returned_once_a_minute(returned: list[bool]) -> None:
     assert len(returned) == 5
 
 
+def test_what_is_not_used_is_freed_before_the_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr("aeron_spark.freed_memory.return_free_pages", lambda: calls.append("pages"))
+    now = [0.0]
+    free_pages = FreePages(lambda: now[0], free=lambda: calls.append("garbage"))
+    for now[0] in (59.0, 61.0):
+        free_pages.return_if_due()
+    assert calls == ["garbage", "pages"]
+
+
 def test_a_running_server_returns_free_pages(returned: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
     polls = iter(range(100))
     monkeypatch.setattr("aeron_spark.freed_memory.RETURN_INTERVAL_S", 0.005)

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, overload
 
+from aeron_spark.aeron import jvm
 from aeron_spark.client.bulk_link_opening import open_bulk_link
 from aeron_spark.client.runner import ClientRunner
 from aeron_spark.connection.bulk_links import BulkLink
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 ClientState = Literal["connecting", "connected", "reconnecting", "stopped", "closed"]
 
 # Each client has buffers of some 100 KiB. The C library keeps those of closed ones in pieces that fit no later buffer.
-_FREE_PAGES: Final = FreePages()
+_FREE_PAGES: Final = FreePages(free=jvm.collect_garbage)
 
 OnLost = TypeVar("OnLost", bound=Callable[[Connection, AeronSparkError], object])
 OnReconnect = TypeVar("OnReconnect", bound=Callable[[Connection, bool], object])
