@@ -61,6 +61,21 @@ NO_COMMANDS: Final = {
     "the archive lost its media driver",
     "the media driver in DIR stopped working",
 }
+# Commands of the steps for a new place or key, each with the test that executes it.
+IN_OTHER_TESTS: Final = {
+    "bans add --for": "tests/cli/test_connections_and_bans.py",
+    "keys forget HOST:PORT": "tests/unit/cli/test_keys.py",
+    "keys forget OLD-HOST:PORT": "tests/unit/cli/test_keys.py",
+    "keys new --identity FILE": "tests/unit/cli/test_keys.py",
+    "keys new --identity new.key": "tests/unit/cli/test_keys.py",
+    "keys trust HOST:PORT NEW-KEY": "tests/unit/cli/test_keys.py",
+    "keys trust NEW-HOST:PORT KEY": "tests/unit/cli/test_keys.py",
+    "purge --before": "tests/cli/test_streams_server.py",
+    "purge --before -30d": "tests/cli/test_streams_server.py",
+    "server backup --with-identity": "tests/aeron/backup/test_online_backup.py",
+    "server restore": "tests/aeron/backup/test_online_backup.py",
+    "streams writers STREAM release WRITER-ID": "tests/cli/test_stream_changes.py",
+}
 # Commands that other tests execute than the one with a server.
 WITH_A_NODE: Final = {
     "backlog",
@@ -133,6 +148,10 @@ def executable() -> set[str]:
 
 def test_each_listed_program_and_text_is_in_the_page() -> None:
     assert {*NOT_EXECUTED} <= {program(one) for one in commands()}
+    assert {*IN_OTHER_TESTS} <= executable()
+    for command, test in IN_OTHER_TESTS.items():
+        text = (ROOT / test).read_text()
+        assert all(f'"{word}"' in text for word in command.split() if word.isalpha() and word.islower()), command
     assert {*SPAN.findall(PAGE)} >= NO_COMMANDS
     assert executable() >= WITH_A_NODE | WITH_AN_OWN_NODE
 
@@ -251,7 +270,7 @@ def test_the_commands_of_the_page_do_what_it_says(
     connect(walk, site)
     operate(walk, site)
     back_up(walk, machine, site)
-    assert walk.executed == executable() - WITH_A_NODE - WITH_AN_OWN_NODE
+    assert walk.executed == executable() - WITH_A_NODE - WITH_AN_OWN_NODE - {*IN_OTHER_TESTS}
     site.request_end()
     assert site.await_end() == 0
 
