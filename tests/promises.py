@@ -31,7 +31,8 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 TABLE: Final = "tests/promises.txt"
-# What programs import. A test that imports other modules of the package, or uses a private attribute, is internal.
+# The modules that programs import. A test that imports other modules of the package, or uses a private
+# attribute, is internal.
 PUBLIC: Final = frozenset(
     {
         "aeron_spark", "aeron_spark.aio", "aeron_spark.errors", "aeron_spark.node", "aeron_spark.spark",

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 _TABLES: Final = (dict, list, set, deque)
 
-# What the program sets, and what belongs to the endpoint or connection itself
+# Settings of the program, and parts of the endpoint or connection itself
 _SET_BY_PROGRAMS: Final = """
     Connection.data ConnectionHolds.observers ConnectionRunner.disconnect_listeners EndpointListeners._by_event
     ErrorCodes._codes GlobalObjects._factories GlobalObjects._names GlobalObjects._objects Listeners._by_class
@@ -20,7 +20,8 @@ _SET_BY_PROGRAMS: Final = """
     Runtime.pools ServerEvents._observers ServerObservers._observers ServerRunner.addresses ServerRunner.services
     StreamObservers._observers Types._classes Types._ids
 """
-# What outlasts the end of a client within a bound: waits of ids, rates, used cookies, totals, subjects of log limits
+# Entries that outlast the end of a client within a bound: waits of ids, rates, used cookies, totals, subjects of log
+# limits
 _OF_THE_SERVER: Final = """
     ConnectionHolds._charged Cookies._spent Deadlines._heap EndpointTraffic._closed HandshakeRate._buckets
     IdAllocator._delayed IdAllocator._reusable_at KnownAddresses._connected_at LogLimiter._subjects

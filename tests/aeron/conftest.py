@@ -5,7 +5,9 @@ Workers do not share it, because two stores of one archive would take the same s
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -25,3 +27,13 @@ def stream(node_of_64k: NodeHandle) -> Iterator[Stream]:
     """A recorded stream of one test, with short terms and segments."""
     for one in open_stream(node_of_64k):
         yield one.record()
+
+
+@pytest.fixture
+def small_file_system(tmp_path: Path) -> Iterator[Path]:
+    """Mount and yield a file system of 64 MiB, the size of /dev/shm in a container."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(folder)], check=True)
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)

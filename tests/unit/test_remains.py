@@ -1,4 +1,4 @@
-"""What remains in tables is found at any depth, and the tables that may keep something exist."""
+"""The check finds the rest in tables at any depth, and the tables that may keep something exist."""
 
 from __future__ import annotations
 

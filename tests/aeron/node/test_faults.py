@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,16 +26,6 @@ try:
 except AeronSparkError as error:
     print(type(error).__name__, error)
 """
-
-
-@pytest.fixture
-def small_file_system(tmp_path: Path) -> Iterator[Path]:
-    """Mount and yield a file system of 64 MiB, the size of /dev/shm in a container."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(folder)], check=True)
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
 
 
 def run_program(code: str, *arguments: str, **environ: str) -> str:

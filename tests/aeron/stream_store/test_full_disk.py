@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,17 +25,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become 
 
 
 @pytest.fixture
-def small(tmp_path: Path) -> Iterator[Path]:
-    """Mount and yield a file system of 64 MiB."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(folder)], check=True)
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
-
-
-@pytest.fixture
-def node_dir(aeron_dir: Path, small: Path) -> Iterator[Path]:
+def node_dir(aeron_dir: Path, small_file_system: Path) -> Iterator[Path]:
     """Yield the directory of a node that the test may kill."""
     yield aeron_dir
     close_everything()
@@ -46,12 +35,12 @@ def node_dir(aeron_dir: Path, small: Path) -> Iterator[Path]:
 
 
 def test_a_killed_node_starts_with_less_than_33_mib_free_and_its_rows_can_be_read_and_purged(
-    node_dir: Path, small: Path, tmp_path: Path
+    node_dir: Path, small_file_system: Path, tmp_path: Path
 ) -> None:
     """Regression: the node was not started again; reads and purges waited for their timeout."""
     rows = [bytes(1_000)] * 1_000
     with (
-        nodes.ensure(node_dir, archive_dir=small / "archive", segment_length="1m") as handle,
+        nodes.ensure(node_dir, archive_dir=small_file_system / "archive", segment_length="1m") as handle,
         StreamStore(tmp_path / "streams", embedded(handle), SETTINGS) as store,
     ):
         stream = store.create("a", 1, term_bytes=64 << 10)
@@ -59,9 +48,9 @@ def test_a_killed_node_starts_with_less_than_33_mib_free_and_its_rows_can_be_rea
             write(stream, transaction, {0: rows})
         os.kill(handle.pid, signal.SIGKILL)
         wait_for(lambda: not is_locked(nodes.local_node_paths(node_dir).alive_lock), TIMEOUT_S, "the node to end")
-    (small / "other").write_bytes(bytes(space_of(small).free - 8 * MIB))
+    (small_file_system / "other").write_bytes(bytes(space_of(small_file_system).free - 8 * MIB))
     with pytest.warns(RuntimeWarning, match=r"archive's directory .* has [78] MiB free, and 33 MiB are needed: .*read"):
-        handle = nodes.ensure(node_dir, archive_dir=small / "archive", segment_length="1m")
+        handle = nodes.ensure(node_dir, archive_dir=small_file_system / "archive", segment_length="1m")
     with handle, StreamStore(tmp_path / "streams", embedded(handle), SETTINGS) as store:
         assert "Free some space on this disk" in handle.warning
         assert store.condition("a").state == OK
@@ -70,8 +59,10 @@ def test_a_killed_node_starts_with_less_than_33_mib_free_and_its_rows_can_be_rea
         (purged,) = stream.purge(before_position=stream.states()[0].end)
         assert purged.freed > 0
         assert [one.why for one in purged.held] == ["recording"]  # the archive begins no other one
-        with pytest.raises(TransportError, match=rf"the disk of the archive's folder {small}/archive has too few free"):
+        with pytest.raises(
+            TransportError, match=rf"the disk of the archive's folder {small_file_system}/archive has too few free"
+        ):
             write(stream, 3, {0: rows})
         assert read_values(stream, 0) == []
         store.delete("a")
-        assert space_of(small).free > 8 * MIB
+        assert space_of(small_file_system).free > 8 * MIB

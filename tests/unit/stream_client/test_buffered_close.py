@@ -49,17 +49,25 @@ def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(buffered_writer, "SENDER_END_TIMEOUT_S", 0.01)
 
 
-@pytest.mark.parametrize("request_class", [object, CommitTransaction])
-def test_a_folder_is_free_after_a_close_although_the_server_does_not_respond(
-    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request_class: type
-) -> None:
-    """Regression: the folder's lock stayed for 49 s; the second writer was refused, "another process writes"."""
-    out = online_writer(world, tmp_path / "b")
+def closed_during_request(
+    world: World, folder: Path, monkeypatch: pytest.MonkeyPatch, request_class: type
+) -> tuple[BufferedWriter, SilentServer]:
+    """Return a writer that was closed while its request had no response, and the server that did not respond."""
+    out = online_writer(world, folder)
     server = SilentServer(out, request_class, monkeypatch)
     out.write(b"1")
     out.commit()
     assert server.has_request.wait(TIMEOUT_S)
     out.close()
+    return out, server
+
+
+@pytest.mark.parametrize("request_class", [object, CommitTransaction])
+def test_a_folder_is_free_after_a_close_although_the_server_does_not_respond(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request_class: type
+) -> None:
+    """Regression: the folder's lock stayed for 49 s; the second writer was refused, "another process writes"."""
+    out, server = closed_during_request(world, tmp_path / "b", monkeypatch, request_class)
     assert out._sender.is_alive()
     again = online_writer(world, tmp_path / "b")
     assert again.unsent == 1
@@ -78,12 +86,7 @@ def test_a_late_request_of_a_closed_writer_does_not_end_the_writer_of_another_pr
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request_class: type, is_sent: bool
 ) -> None:
     """Regression: that process does not wait for the thread of this one, and was fenced by its late begin."""
-    out = online_writer(world, tmp_path / "b")
-    server = SilentServer(out, request_class, monkeypatch)
-    out.write(b"1")
-    out.commit()
-    assert server.has_request.wait(TIMEOUT_S)
-    out.close()
+    out, server = closed_during_request(world, tmp_path / "b", monkeypatch, request_class)
     monkeypatch.setattr(buffered_writer, "_senders", {})
     again = online_writer(world, tmp_path / "b")
     again.write(b"2")
