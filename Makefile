@@ -57,7 +57,10 @@ SUITES = $(BIN)/python -m tests.suites $(if $(PARALLEL),,--serial)
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: $(PYTHON_READY) $(JARS_READY) $(DELTA_READY) $(CLASS_DATA)  ## virtual environment, Python packages, jars
+setup:  ## virtual environment, Python packages, jars
+	@# pip and Maven wait for one another's downloads and disks no longer than they must
+	@$(SUBMAKE) -j 2 --output-sync=line $(PYTHON_READY) $(JARS_READY) $(DELTA_READY)
+	@$(SUBMAKE) $(CLASS_DATA)
 
 $(PYTHON_READY): setup.cfg pyproject.toml constraints.txt
 	@PYTHON="$(PYTHON)" .ci/require python
@@ -83,7 +86,8 @@ $(JARS_READY): jars/pom.xml jars/checksums.sha256 $(JAVA_SOURCES)
 	@for jar in $(PACKAGE_JARS)/aeron-all-*.jar; do \
 		grep -q "  $${jar##*/}\$$" jars/checksums.sha256 || rm -f "$$jar"; done
 
-$(DELTA_READY): jars/pom.xml jars/checksums.sha256
+# One Maven at a time: two would fill the same empty repository
+$(DELTA_READY): jars/pom.xml jars/checksums.sha256 | $(JARS_READY)
 	@.ci/require java maven
 	@echo "fetching Delta Lake for Spark"
 	@rm -rf jars/target/delta.new
