@@ -229,7 +229,7 @@ def _configure(context: Any, values: Mapping[str, object]) -> Any:
         argument = value
         if method == "threadingMode":
             argument = jvm.jclass(f"{package}ThreadingMode").valueOf(value)
-        elif isinstance(value, tuple):  # ns of short sleeps after data, of a short sleep, of the longest sleep
+        elif isinstance(value, tuple):  # ns, see ``node.settings.SHARED_IDLE``
             data = jvm.jclass("io.aeronspark.driver.PassedData")(context)
             argument = jvm.jclass("io.aeronspark.idle.RecentWorkIdleStrategy")(data, *value)
         try:

@@ -21,8 +21,15 @@ SMALL_MACHINE_CORES: Final = 4  # with fewer cores, dedicated threads compete fo
 
 # Idle strategy of the only thread, in ns: it sleeps shortly for 6 ms after data, because the next packet of an exchange
 # often follows soon, and otherwise longer each time. Aeron's default of 10 spins, 20 yields and sleeps from 1 us polls
-# every stream after each event many times, on cores that other threads need.
-SHARED_IDLE: Final = (6_000_000, 50_000, 1_000_000)  # short sleeps after data, a short sleep, the longest sleep
+# every stream after each event many times, on cores that other threads need. After a second without data, the first
+# packet may wait longer: an idle node then wakes up a quarter as often.
+SHARED_IDLE: Final = (
+    6_000_000,  # short sleeps after data
+    50_000,  # a short sleep
+    1_000_000,  # the longest sleep
+    1_000_000_000,  # until it is longer
+    4_000_000,  # the longest sleep from then on
+)
 
 # The driver keeps and polls closed publications and subscriptions for up to two intervals. Aeron's default is 1 s.
 TIMER_INTERVAL_NS: Final = 100_000_000

@@ -7,7 +7,8 @@ import org.agrona.concurrent.IdleStrategy;
 
 /**
  * Sleeps shortly for some time after work that others wait for, because more of it often follows soon. Otherwise the
- * sleeps double from the shortest to the longest one, as those of Agrona's backoff strategy.
+ * sleeps double from the shortest to the longest one, as those of Agrona's backoff strategy. After a longer time without
+ * such work, the longest one is several times as long.
  */
 public final class RecentWorkIdleStrategy implements IdleStrategy
 {
@@ -15,6 +16,8 @@ public final class RecentWorkIdleStrategy implements IdleStrategy
     private final long recentNs;
     private final long minSleepNs;
     private final long maxSleepNs;
+    private final long quietNs;
+    private final long quietSleepNs;
     private final LongSupplier nanoClock;
     private final LongConsumer sleep;
 
@@ -28,11 +31,20 @@ public final class RecentWorkIdleStrategy implements IdleStrategy
      * @param recentNs    nanoseconds of short sleeps after such work.
      * @param minSleepNs  nanoseconds of a short sleep.
      * @param maxSleepNs  nanoseconds of the longest sleep.
+     * @param quietNs     nanoseconds after those of the short sleeps, until the longest sleep is another one.
+     * @param quietSleepNs nanoseconds of the longest sleep from then on.
      */
     public RecentWorkIdleStrategy(
-        final LongSupplier awaitedWork, final long recentNs, final long minSleepNs, final long maxSleepNs)
+        final LongSupplier awaitedWork,
+        final long recentNs,
+        final long minSleepNs,
+        final long maxSleepNs,
+        final long quietNs,
+        final long quietSleepNs)
     {
-        this(awaitedWork, recentNs, minSleepNs, maxSleepNs, System::nanoTime, LockSupport::parkNanos);
+        this(
+            awaitedWork, recentNs, minSleepNs, maxSleepNs, quietNs, quietSleepNs, System::nanoTime,
+            LockSupport::parkNanos);
     }
 
     RecentWorkIdleStrategy(
@@ -40,6 +52,8 @@ public final class RecentWorkIdleStrategy implements IdleStrategy
         final long recentNs,
         final long minSleepNs,
         final long maxSleepNs,
+        final long quietNs,
+        final long quietSleepNs,
         final LongSupplier nanoClock,
         final LongConsumer sleep)
     {
@@ -47,6 +61,8 @@ public final class RecentWorkIdleStrategy implements IdleStrategy
         this.recentNs = recentNs;
         this.minSleepNs = minSleepNs;
         this.maxSleepNs = maxSleepNs;
+        this.quietNs = quietNs;
+        this.quietSleepNs = quietSleepNs;
         this.nanoClock = nanoClock;
         this.sleep = sleep;
         sleepNs = minSleepNs;
@@ -80,9 +96,10 @@ public final class RecentWorkIdleStrategy implements IdleStrategy
             return;
         }
         sleep.accept(sleepNs);
-        if (nanoClock.getAsLong() - recentUntilNs >= 0)
+        final long sinceNs = nanoClock.getAsLong() - recentUntilNs;
+        if (sinceNs >= 0)
         {
-            sleepNs = Math.min(2 * sleepNs, maxSleepNs);
+            sleepNs = Math.min(2 * sleepNs, sinceNs < quietNs ? maxSleepNs : quietSleepNs);
         }
     }
 

@@ -12,7 +12,7 @@ class RecentWorkIdleStrategyTest
     private long nowNs;
     private long data;
     private final RecentWorkIdleStrategy strategy =
-        new RecentWorkIdleStrategy(() -> data, 300, 50, 1_000, () -> nowNs, this::sleep);
+        new RecentWorkIdleStrategy(() -> data, 300, 50, 1_000, 20_000, 4_000, () -> nowNs, this::sleep);
 
     private void sleep(final long nanoseconds)
     {
@@ -61,5 +61,15 @@ class RecentWorkIdleStrategyTest
         sleepsAfterWork(20);
         data = 192;
         assertEquals(List.of(50L, 50L, 50L, 50L, 50L, 50L, 100L), sleepsAfterWork(8));
+    }
+
+    @Test
+    void sleepsLongerStillAfterALongTimeWithoutData()
+    {
+        nowNs = 20_000;
+        assertEquals(List.of(50L, 100L, 200L, 400L, 800L, 1_600L, 3_200L, 4_000L, 4_000L), sleepsAfterWork(10));
+        data = 96;
+        assertEquals(List.of(50L, 50L, 50L, 50L, 50L, 50L, 100L, 200L, 400L, 800L, 1_000L, 1_000L),
+            sleepsAfterWork(13));
     }
 }
