@@ -179,15 +179,21 @@ class Client(Endpoint):
     def _connect(self, timeout: float | None, *, reconnecting: bool) -> Connection:
         timeout_s = self._settings.connect_seconds if timeout is None else timeout
         until = time.monotonic() + timeout_s if timeout_s else None
-        connected, is_own = self._runner.request_connect(until, reconnecting=reconnecting)
-        grace_s = CONNECT_GRACE_S if is_own else 0.0
         awaited = f"a connection with {self._runner.server}"
-        try:
-            return result_within(connected, timeout_s + grace_s if timeout_s else None, awaited, remedy=BUSY)
-        except WaitTimeout:
-            if is_own or connected.done():
-                raise
-            raise self._runner.late_error(timeout_s) from None
+        while True:
+            connected, is_own = self._runner.request_connect(until, reconnecting=reconnecting)
+            grace_s = CONNECT_GRACE_S if is_own else 0.0
+            remaining_s = None if until is None else max(0.0, until - time.monotonic()) + grace_s
+            try:
+                return result_within(connected, remaining_s, awaited, remedy=BUSY)
+            except AeronSparkError as error:
+                if is_own:
+                    raise
+                if not connected.done():
+                    raise self._runner.late_error(timeout_s) from None
+                # The deadline of the call that began the attempt has passed; that of this call may be later.
+                if not error.retriable or (until is not None and time.monotonic() >= until):
+                    raise
 
     def close(self) -> None:
         """Send the unsent messages and CLOSE, and end. Does nothing if the client is closed or being closed.

@@ -183,7 +183,8 @@ class ClientMachine:
     def connect(self, until: float | None, now: float, *, reconnecting: bool = False) -> Effects:
         """Connect, or resume the session, by the time ``until`` (None: no deadline). One Resolve follows.
 
-        A client with a session continues its attempts after ``until``, unless it is ``reconnecting``.
+        A client that has a session, or has lost its session, continues its attempts after ``until``, unless it is
+        ``reconnecting``.
         """
         return self.handle(e.Connect(until, reconnecting), now)
 

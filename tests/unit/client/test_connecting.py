@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,17 @@ def test_row_11_connect_raises_at_its_timeout(world: World) -> None:
     assert 0.25 < time.monotonic() - started < 5
     world.server()
     client.connect(10)
+
+
+def test_a_connect_outlasts_that_of_another_thread_with_a_shorter_timeout(world: World) -> None:
+    client = world.client(connect=False)
+    with ThreadPoolExecutor(2) as pool:
+        short = pool.submit(client.connect, 0.2)
+        wait_for(lambda: client._runner.machine.is_connect_pending)
+        long = pool.submit(client.connect, TIMEOUT_S)
+        assert isinstance(short.exception(TIMEOUT_S), WaitTimeout)
+        world.server()
+        assert long.result(TIMEOUT_S).connected
 
 
 def test_the_event_loop_is_idle_while_it_waits_for_the_server(world: World) -> None:

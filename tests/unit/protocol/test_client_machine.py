@@ -179,6 +179,22 @@ def test_a_client_with_a_session_continues_after_the_connects_deadline_unless_it
     assert world.machine.state is (S.IDLE if reconnecting else S.LOOKING_UP)
 
 
+def test_a_client_whose_server_ended_its_session_to_restart_continues_after_the_connects_deadline() -> None:
+    """Else a call with a short timeout ended the attempts, for the other users of the client, too."""
+    world = in_state(S.CONNECTED)
+    link = world.link
+    assert link is not None
+    restarting = RefusedError("the server is shutting down", reason="shutdown")
+    world.feed(e.PeerClosed(link.number, False, restarting))
+    assert not world.connections
+    world.connect(0.5)
+    world.wait(0.5)
+    assert isinstance(world.outcomes[-1], WaitTimeout)
+    assert world.machine.state is not S.IDLE
+    assert not world.stops
+    world.advance_to(S.CONNECTED)
+
+
 def test_a_path_or_link_that_does_not_open_in_time_is_closed() -> None:
     world = ClientWorld()
     for state, expected in ((S.HANDSHAKING, "to respond"), (S.OPENING_LINK, "the link with")):
