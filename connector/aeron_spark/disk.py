@@ -55,6 +55,11 @@ def replace_file(path: Path, data: bytes, *, draft_suffix: str = ".new", sync: b
         sync_folder(path.parent)
 
 
+def is_no_space(error: BaseException) -> bool:
+    """Whether an error of :func:`write_failed` says that the disk has no room."""
+    return isinstance(error.__cause__, OSError) and error.__cause__.errno in NO_SPACE_ERRNOS
+
+
 def write_failed(path: Path, error: OSError) -> TransportError:
     """Return the error to raise after a failed write of ``path``, with a remedy for its error number."""
     if error.errno in NO_SPACE_ERRNOS:

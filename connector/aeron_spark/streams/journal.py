@@ -30,13 +30,20 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from aeron_spark.disk import NO_SPACE_ERRNOS, replace_file, sync_folder, write_at, write_failed
+from aeron_spark.disk import NO_SPACE_ERRNOS, is_no_space, replace_file, sync_folder, write_at, write_failed
 from aeron_spark.errors import DataFormatError, DataLossError, EndedError, TransportError, UsageError
 from aeron_spark.streams.archive_mark import ArchiveMark
 from aeron_spark.streams.cut import PartitionCut, StreamCut
 from aeron_spark.streams.damage import FIND_AND_RESTORE
 from aeron_spark.streams.definition import Definition
-from aeron_spark.streams.journal_records import ContentFixed, Record, Recorded, decode_record, encode_record
+from aeron_spark.streams.journal_records import (
+    ContentFixed,
+    Record,
+    Recorded,
+    RunStarted,
+    decode_record,
+    encode_record,
+)
 from aeron_spark.streams.ledger import Ledger
 from aeron_spark.streams.model import Shape, StreamView
 
@@ -304,6 +311,7 @@ class JournaledLedger:
             self._journal.close()
             raise
         self._apply_error = ""
+        self._unwritten: dict[str, RunStarted] = {}  # by writer: applied, and not in the journal yet
 
     @property
     def torn_bytes(self) -> int:
@@ -354,7 +362,24 @@ class JournaledLedger:
             self._write(begun)
             self._opening = None
             self._mark.confirm(begun.epoch, self.ledger.transactions)
+        for writer, started in list(self._unwritten.items()):
+            self._journal.append(encode_record(started))
+            del self._unwritten[writer]
         self._write(record)
+
+    def write_run(self, started: RunStarted) -> None:
+        """As :meth:`write`; without room on the disk, apply the record now, and write it before the next one.
+
+        For the run of a program that replaces its run before, so that it can abort a transaction on a full disk. After
+        a crash, the run is unknown, and the program must begin again.
+        """
+        try:
+            self.write(started)
+        except TransportError as error:
+            if self.failure is not None or not is_no_space(error):
+                raise
+            self.ledger.apply(started)
+            self._unwritten[started.writer] = started
 
     def _write(self, record: Record) -> None:
         self._journal.append(encode_record(record))
@@ -375,6 +400,7 @@ class JournaledLedger:
             for index in self.ledger.times:
                 index.thin(now_ns, max_joined_bytes)
             self._journal.rewrite([encode_record(self.ledger.snapshot())])
+            self._unwritten.clear()
 
     def update_mark(self) -> None:
         """Write the number of transactions to the mark in the archive's folder. Raises TransportError."""

@@ -558,7 +558,10 @@ class Stream(LedgerStream):
         )
         if started is not None:
             fences = self._ledger.has_writer(writer)
-            self._journal.write(started)
+            if replaced:
+                self._journal.write_run(started)
+            else:
+                self._journal.write(started)
             if fences:
                 self._observer.fenced(self.definition.name, writer)
 

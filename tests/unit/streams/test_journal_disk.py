@@ -15,8 +15,11 @@ import pytest
 
 from aeron_spark.errors import TransportError, UsageError
 from aeron_spark.streams import journal
-from aeron_spark.streams.journal import FILE_HEAD, Journal, encode_entry
+from aeron_spark.streams.archive_mark import ArchiveMark
+from aeron_spark.streams.journal import FILE_HEAD, Journal, JournaledLedger, encode_entry
+from aeron_spark.streams.journal_records import RunStarted
 from tests.aeron.node.programs import Program
+from tests.unit.backup.fake_store import FakeStore
 
 CONNECTOR = Path(journal.__file__).resolve().parents[2]
 PAYLOADS = [b"first", b"", bytes(40), b"the last one"]
@@ -218,3 +221,35 @@ def test_a_journal_killed_at_any_moment_has_every_acknowledged_record(path: Path
         payloads = opened(path)
         assert len(payloads) >= acknowledged
         assert payloads == [b"record %06d" % number + b"." * (number % 50) for number in range(len(payloads))]
+
+
+def test_a_program_replaces_its_run_on_a_full_disk_and_the_record_follows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = FakeStore(tmp_path)
+    stream = store.create("a")
+    stream.commit({0: [b"first"]})
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", failing(os.pwrite, errno.ENOSPC, 0, times=10))
+        for run in ("second", "third"):
+            stream.journal.write_run(RunStarted("w", run, 1))
+            assert stream.ledger.current_run("w") == run
+        with pytest.raises(TransportError, match="No space left"):
+            stream.journal.write(RunStarted("other", "run", 1))
+    stream.journal.write(RunStarted("other", "run", 1))
+    stream.journal.close()
+    mark = ArchiveMark(str(store.archive_dir), stream.definition)
+    again = JournaledLedger(store.streams_dir / "a", 1, store.opening(), mark)
+    assert (again.ledger.current_run("w"), again.ledger.current_run("other")) == ("third", "run")
+    again.close()
+
+
+def test_a_run_is_not_replaced_on_a_failing_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = FakeStore(tmp_path).create("a")
+    stream.commit({0: [b"first"]})
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", failing(os.fsync, errno.EIO, 0))
+        with pytest.raises(TransportError):
+            stream.journal.write_run(RunStarted("w", "second", 1))
+    assert stream.ledger.current_run("w") == "run"
+    stream.journal.close()

@@ -1,0 +1,74 @@
+"""A writer of a server whose disk has no free byte."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+import aeron_spark
+from aeron_spark.errors import TransportError
+from aeron_spark.keys.stores import MemoryPeerStore
+from aeron_spark.node import NodeHandle
+from aeron_spark.server.server import Server
+from aeron_spark.stream_client.writer import Writer
+from tests.aeron.streams import TIMEOUT_S
+from tests.ports import free_ports
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user or mount a file system")
+
+
+def fill(folder: Path) -> Path:
+    """Write files until the file system has no room for a byte; return the largest one."""
+    for name, size in (("large", 1 << 20), ("small", 1)):
+        with (folder / name).open("wb", buffering=0) as file:
+            try:
+                while file.write(bytes(size)):
+                    pass
+            except OSError:
+                continue
+    return folder / "large"
+
+
+def commit_until_full(out: Writer) -> list[bytes]:
+    """Commit rows until the blocks that the journal has are full; return the committed ones."""
+    for number in range(20_000):
+        out.write([b"%d" % number])
+        try:
+            out.commit()
+        except TransportError as error:
+            if "No space left on device" not in error.what:
+                raise
+            return [b"%d" % one for one in range(number)]
+    raise AssertionError("the disk has room")
+
+
+def test_a_commit_that_fails_on_a_full_disk_can_be_aborted(
+    node: NodeHandle, small_file_system: Path, tmp_path: Path
+) -> None:
+    """Regression: the abort was refused, which docs/streams.md reads as "the transaction is in the stream"."""
+    data, control = free_ports()
+    with (
+        Server(
+            f"127.0.0.1:{data}:{control}", aeron_dir=node.aeron_dir, identity=str(tmp_path / "server.key"),
+            streams_dir=str(small_file_system / "streams"), disk_reserve="0", allow_any_key=True,
+        ) as server,
+        aeron_spark.connect(
+            server.addresses[0], aeron_dir=node.aeron_dir, ipc="never", store=MemoryPeerStore(), timeout=TIMEOUT_S
+        ) as client,
+    ):  # fmt: skip
+        client.create_stream("full")
+        with client.writer("full", timeout=2.0) as out:
+            out.write([b"first"])
+            out.commit()
+            large = fill(small_file_system)
+            committed = commit_until_full(out)
+            out.abort()
+            out.write([b"dropped"])
+            out.abort()
+            large.unlink()
+            out.write([b"last"])
+            out.commit()
+        rows = [row for batch in client.reader("full") for row in batch.column("value").to_pylist()]
+        assert rows == [b"first", *committed, b"last"]
