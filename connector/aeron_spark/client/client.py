@@ -18,7 +18,7 @@ from aeron_spark.connection.bulk_links import BulkLink
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.endpoint import Endpoint
 from aeron_spark.connection.runner import ConnectionRunner
-from aeron_spark.errors import AeronSparkError, OptionError, RefusedError, WaitTimeout
+from aeron_spark.errors import AeronSparkError, OptionError, RefusedError
 from aeron_spark.freed_memory import FreePages
 from aeron_spark.process_end import ExitHook
 from aeron_spark.protocol.access import PeerStore

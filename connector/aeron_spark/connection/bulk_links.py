@@ -31,6 +31,7 @@ from aeron_spark.transport.api import (
     ImageUnavailable,
     Inbox,
     MessageArrived,
+    PublicationRejected,
     SubscriptionFailed,
     TransportEvent,
 )
@@ -491,7 +492,7 @@ class BulkLinks:
                     self._owner.inbox.reject(event.image, FOREIGN_IMAGE)
             case ImageUnavailable() if event.image == link.image:
                 bulk_link.end(TransportError(f"the peer has left {bulk_link.label}", remedy=OPEN_ANOTHER))
-            case SubscriptionFailed():
+            case SubscriptionFailed() | PublicationRejected():
                 bulk_link.end(event.error_of(bulk_link.label))
             case _:
                 pass

@@ -45,6 +45,7 @@ from aeron_spark.transport.api import (
     ImageUnavailable,
     Inbox,
     MessageArrived,
+    PublicationRejected,
     SubscriptionFailed,
     TransportEvent,
 )
@@ -345,7 +346,7 @@ class Runtime:
                     error = self._runner.lost_image_error()
                     if error is not None:
                         self._link_lost(connection, link, error, now)
-            case SubscriptionFailed():
+            case SubscriptionFailed() | PublicationRejected():
                 self._link_lost(connection, link, event.error_of(f"the link of {connection.label}"), now)
             case _:
                 self._runner.handle_event(event, now)

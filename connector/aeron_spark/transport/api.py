@@ -81,14 +81,19 @@ class ImageUnavailable(NamedTuple):
 
 
 class PublicationRejected(NamedTuple):
-    """A receiver rejected a publication's image; not authenticated, so any host may have sent it.
+    """A receiver rejected a publication's image, or has no subscription for it any more.
 
-    ``token`` is the subscription of the publication's channel pair, ``session_id`` the publication's Aeron session id.
+    Not authenticated: any host may have sent it that knows the publication's ids. ``token`` is the subscription of the
+    publication's channel pair, ``session_id`` the publication's Aeron session id.
     """
 
     token: int
     session_id: int
     reason: str
+
+    def error_of(self, label: str) -> TransportError:
+        """Return the error of the link or bulk link that this label names."""
+        return TransportError(f"the peer has left {label}: {self.reason}", remedy="The client opens another one.")
 
 
 class SubscriptionFailed(NamedTuple):

@@ -136,6 +136,22 @@ def test_a_lost_hello_is_requested_again(driver: Driver) -> None:
         assert request[8:] == struct.pack("<5i", 1, STREAM, 7, 0, HELLO_END)
 
 
+def test_a_hello_to_a_server_that_was_restarted_meanwhile_is_answered_as_by_a_known_receiver(driver: Driver) -> None:
+    """The SETUP went to the receiver of the server before, and the client's driver ignores errors of unknown ones."""
+    with protected(driver) as (server, _), frame_senders(1, server.port) as (sender,):
+        packet, answers = frames.data(1, STREAM, hello()), []
+
+        def is_rejected() -> bool:
+            answers.extend(sender.received())
+            return any(frame[6] == ERR for frame in answers)
+
+        send_until(sender, packet, is_rejected, "RETRY")
+        first, second = answers[:2]
+        assert [first[6], second[6]] == [SM, ERR]
+        assert first[-8:] == second[16:24]  # one receiver
+        assert len(first) + len(second) <= len(packet)
+
+
 def test_a_driver_with_separate_threads_admits_a_session(aeron_dir: Path) -> None:
     """Its conductor makes the image later than its receiver admits the session, and the HELLO waits for it."""
     with (

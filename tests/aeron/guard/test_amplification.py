@@ -5,11 +5,14 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack
 
+import pytest
+
 from aeron_spark.aeron.guard import GuardRules
+from aeron_spark.waiting import wait_for
 from tests.aeron.guard import frames
-from tests.aeron.guard.drivers import LIVENESS_TIMEOUT_S, Driver
+from tests.aeron.guard.drivers import LIVENESS_TIMEOUT_S, TIMEOUT_S, Driver
 from tests.aeron.guard.endpoints import subscription_on_free_port
-from tests.aeron.guard.frames import frame_senders
+from tests.aeron.guard.frames import ERR, SM, frame_senders
 
 STREAM = 1003
 
@@ -44,3 +47,37 @@ def test_a_guarded_endpoint_never_sends_more_bytes_than_it_received(driver: Driv
     assert all(0 < factor <= 1 for factor in guarded.values()), guarded
     assert all(factor > 1 for factor in unguarded.values()), unguarded
     assert driver.drops("receiving: budget") > withheld
+
+
+@pytest.mark.parametrize("kind", ["heartbeats", "SETUPs"])
+def test_the_source_of_an_unknown_session_is_told_so_in_fewer_bytes_than_it_sent(driver: Driver, kind: str) -> None:
+    """A client whose server has another media driver now need not wait for Aeron's timeouts."""
+    frame = frames.setup(1, STREAM + 1) if kind == "SETUPs" else frames.heartbeat(1, STREAM + 1)
+    answers: list[bytes] = []
+    with subscription_on_free_port(driver, STREAM, PERMISSIVE) as server, frame_senders(1, server.port) as (sender,):
+
+        def is_told() -> bool:
+            sender.send(frame)
+            answers.extend(sender.received(0.02))
+            return any(one[6] == ERR for one in answers)
+
+        wait_for(is_told, TIMEOUT_S, "the error frame")
+        answers.extend(sender.received(0.1))
+        assert sum(map(len, answers)) <= sender.sent
+    # A publication ignores the error of a receiver of which it has no status message.
+    assert [one[6] for one in answers[:2]] == [SM, ERR]
+    assert answers[1].endswith(b"FAILED unknown-session")
+
+
+def test_the_source_of_an_unknown_session_that_has_ended_is_not_answered(driver: Driver) -> None:
+    """Its client has closed the publication, and its driver would log the answer as an error."""
+    unwanted = driver.drops("receiving: unwanted")
+    frame = frames.heartbeat(1, STREAM + 1, flags=frames.BEGIN_END | frames.END_OF_STREAM)
+    with subscription_on_free_port(driver, STREAM, PERMISSIVE) as server, frame_senders(1, server.port) as (sender,):
+
+        def has_come() -> bool:
+            sender.send(frame)
+            return driver.drops("receiving: unwanted") - unwanted >= 10
+
+        wait_for(has_come, TIMEOUT_S, "ten of the frames")
+        assert sender.received(0.1) == []

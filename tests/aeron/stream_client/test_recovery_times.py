@@ -156,8 +156,8 @@ def kill_node(site: Site) -> float:
 LOSSES: Final = {  # and the seconds that docs/operations.md promises
     "killed server": (kill_server, 2.0),
     "killed server of tomorrow": (kill_server_of_tomorrow, 2.0),
-    "restarted server": (restart_server, 10.0),  # mostly within 1 s
-    "killed node": (kill_node, 11.0),  # the clients use another node
+    "restarted server": (restart_server, 1.0),
+    "killed node": (kill_node, 4.0),  # the clients use another node
 }
 
 

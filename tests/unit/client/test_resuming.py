@@ -15,6 +15,7 @@ from aeron_spark.errors import AeronSparkError, ConnectError, SessionLost, Usage
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.protocol.keypair import keypair_from
 from aeron_spark.server.settings import ServerSettings
+from aeron_spark.transport.api import HANDSHAKE_STREAM_ID
 from aeron_spark.transport.memory import MemoryClientTransport
 from tests.internals import runner_of
 from tests.unit.connection.endpoints import ADDRESS, LINK, NO_LIMITS, TIMEOUT_S, World, flood, kept_for, wait_for
@@ -49,6 +50,23 @@ def test_a_link_whose_frames_go_nowhere_is_replaced_and_loses_nothing(world: Wor
     client.send(3, acknowledge=True)
     assert received == [1, 2, 3]
     assert server.connections
+
+
+def test_a_link_that_the_server_does_not_know_any_more_is_replaced_at_once(world: World) -> None:
+    """The server has another media driver, which rejects the link. Aeron's timeouts and the expiry take longer."""
+    server, client = world.pair(times=replace(LINK.times, expiry_seconds=2 * TIMEOUT_S))
+    received: list[object] = []
+    server.on_message(int, lambda _, message: received.append(message))
+    client.send(1, acknowledge=True)
+    inbox = server._runner.transport.inbox
+    (image,) = [
+        one for one in world.network.images.values()
+        if one.subscription.inbox is inbox and one.publication.key[-1] != HANDSHAKE_STREAM_ID
+    ]  # fmt: skip
+    inbox.reject(image.id, "aeron-spark/1 FAILED unknown-session")
+    client.send(2, acknowledge=True)
+    assert received == [1, 2]
+    assert world.recorded[client].names == ["init", "connect", "resume"]
 
 
 def test_row_51_a_client_that_vanishes_is_disconnected_once_after_the_expiry(world: World) -> None:

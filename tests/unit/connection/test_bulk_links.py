@@ -73,6 +73,16 @@ def test_a_bulk_link_that_is_kept_open_does_not_close(world: World) -> None:
     assert theirs.receive(5.0) is not None
 
 
+def test_a_bulk_link_that_the_peer_does_not_know_any_more_ends_with_the_reason(world: World) -> None:
+    server, _, mine, _ = both_ends(world)
+    inbox = server._runtime.inbox
+    (image,) = [one for one in world.network.images.values() if one.publication is mine.link.pair.publication]
+    inbox.reject(image.id, "aeron-spark/1 FAILED unknown-session")
+    wait_for(lambda: mine.closed, "its end")
+    with pytest.raises(TransportError, match=r"left bulk link .* unknown-session"):
+        mine.check()
+
+
 class Ends:
     """Stands for the publication and the subscription of a bulk link."""
 

@@ -39,7 +39,8 @@ public final class GuardedReceiveChannelEndpoint extends HandshakeReceiveChannel
     private final UnsafeBuffer setupBuffer = new UnsafeBuffer(new byte[SetupFlyweight.HEADER_LENGTH]);
     private final UnsafeBuffer firstPacket = new UnsafeBuffer(0, 0);
     private final DataHeaderFlyweight firstHeader = new DataHeaderFlyweight();
-    private boolean isRequestingSetup;
+    /** Whether the bytes of the next answers were already subtracted from the budget of their source. */
+    private boolean isAnsweringFromBudget;
     private boolean isAnsweringBeforeAdmission;
     private int bytesToAnswer;
 
@@ -95,6 +96,11 @@ public final class GuardedReceiveChannelEndpoint extends HandshakeReceiveChannel
         {
             super.onSetupMessage(header, buffer, length, source, transportIndex);
         }
+        else
+        {
+            rejectUnknown(
+                header.sessionId(), header.streamId(), header.activeTermId(), header.termOffset(), length, source, nowNs);
+        }
     }
 
     @Override
@@ -121,6 +127,10 @@ public final class GuardedReceiveChannelEndpoint extends HandshakeReceiveChannel
         {
             requestSetup(transportIndex, source, sessionId, streamId);
         }
+        else if ((header.flags() & DataHeaderFlyweight.EOS_FLAG) == 0) // a closed publication need not know
+        {
+            rejectUnknown(sessionId, streamId, header.termId(), header.termOffset(), length, source, nowNs);
+        }
         return 0;
     }
 
@@ -146,14 +156,19 @@ public final class GuardedReceiveChannelEndpoint extends HandshakeReceiveChannel
     public int sendTo(final ByteBuffer buffer, final InetSocketAddress remoteAddress)
     {
         final int length = buffer.remaining();
-        if (isRequestingSetup)
+        if (isAnsweringFromBudget)
         {
             return super.sendTo(buffer, remoteAddress);
         }
         if (isAnsweringBeforeAdmission)
         {
-            return length <= bytesToAnswer || drops.reject(DropReason.BUDGET) ?
-                super.sendTo(buffer, remoteAddress) : length;
+            if (length > bytesToAnswer)
+            {
+                drops.count(DropReason.BUDGET);
+                return length;
+            }
+            bytesToAnswer -= length;
+            return super.sendTo(buffer, remoteAddress);
         }
         answer.wrap(buffer, buffer.position(), length);
         final boolean isPermitted = admission.permitsAnswer(
@@ -246,8 +261,9 @@ public final class GuardedReceiveChannelEndpoint extends HandshakeReceiveChannel
                 super.onSetupMessage(setupOf(header), setupBuffer, SetupFlyweight.HEADER_LENGTH, source, transportIndex);
                 return deliverFirstPacket(header.sessionId(), header.streamId());
             }
-            case REJECT -> answerBeforeAdmission(length, source, to -> sendErrorFrameAtOnce(
-                to, header.sessionId(), header.streamId(), ErrorCode.IMAGE_REJECTED.value(), admission.rejection()));
+            case REJECT -> answerBeforeAdmission(length, source, to -> sendRejection(
+                to, header.sessionId(), header.streamId(), header.termId(), header.termOffset(),
+                admission.rejection()));
             case REPEAT -> answerBeforeAdmission(length, source, to -> sendNakMessage(
                 to, header.sessionId(), header.streamId(), header.termId(), 0, header.termOffset()));
             case IGNORE ->
@@ -264,7 +280,7 @@ public final class GuardedReceiveChannelEndpoint extends HandshakeReceiveChannel
             to, setup.sessionId(), setup.streamId(), setup.activeTermId(), setup.termOffset(), WINDOW_BEFORE_ADMISSION));
     }
 
-    /** Send the answer to a frame of {@code length} bytes, unless the answer is longer than the frame. */
+    /** Send the answers to a frame of {@code length} bytes, as far as they are not longer than the frame together. */
     private void answerBeforeAdmission(
         final int length, final InetSocketAddress source, final Consumer<ImageConnection[]> send)
     {
@@ -322,21 +338,61 @@ public final class GuardedReceiveChannelEndpoint extends HandshakeReceiveChannel
         return taken;
     }
 
-    /**
-     * The request passes {@link #sendTo} without a session; its bytes were already subtracted from the source's budget.
-     */
+    /** The request passes {@link #sendTo} without a session. */
     private void requestSetup(
         final int transportIndex, final InetSocketAddress source, final int sessionId, final int streamId)
     {
-        isRequestingSetup = true;
+        isAnsweringFromBudget = true;
         try
         {
             sendSetupElicitingStatusMessage(transportIndex, source, sessionId, streamId);
         }
         finally
         {
-            isRequestingSetup = false;
+            isAnsweringFromBudget = false;
         }
+    }
+
+    /** Tell the source of a refused frame that its session is unknown here, so that it need not wait for a time-out. */
+    private void rejectUnknown(
+        final int sessionId,
+        final int streamId,
+        final int termId,
+        final int termOffset,
+        final int length,
+        final InetSocketAddress source,
+        final long nowNs)
+    {
+        if (!admission.permitsRejection(sessionId, streamId, length, source, nowNs))
+        {
+            return;
+        }
+        final ImageConnection[] to = {new ImageConnection(nowNs, source)};
+        isAnsweringFromBudget = true;
+        try
+        {
+            sendRejection(to, sessionId, streamId, termId, termOffset, SessionAdmission.UNKNOWN_SESSION);
+        }
+        finally
+        {
+            isAnsweringFromBudget = false;
+        }
+    }
+
+    /**
+     * A publication passes on only errors of a receiver that it knows by a status message. One that was connected to
+     * another driver's receiver does not know this one, so a status message without a window comes first.
+     */
+    private void sendRejection(
+        final ImageConnection[] to,
+        final int sessionId,
+        final int streamId,
+        final int termId,
+        final int termOffset,
+        final String reason)
+    {
+        sendStatusMessageAtOnce(to, sessionId, streamId, termId, termOffset, 0);
+        sendErrorFrameAtOnce(to, sessionId, streamId, ErrorCode.IMAGE_REJECTED.value(), reason);
     }
 
     private int localPort()

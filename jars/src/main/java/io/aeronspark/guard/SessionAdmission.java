@@ -5,6 +5,7 @@ import static io.aeron.logbuffer.FrameDescriptor.FRAME_ALIGNMENT;
 import io.aeron.driver.Configuration;
 import io.aeron.logbuffer.LogBufferDescriptor;
 import io.aeron.protocol.DataHeaderFlyweight;
+import io.aeron.protocol.ErrorFlyweight;
 import io.aeron.protocol.RttMeasurementFlyweight;
 import io.aeron.protocol.SetupFlyweight;
 import io.aeron.protocol.StatusMessageFlyweight;
@@ -25,7 +26,13 @@ import org.agrona.DirectBuffer;
  */
 final class SessionAdmission
 {
+    /** The reason of the error frame for the source of an unknown session. */
+    static final String UNKNOWN_SESSION = "aeron-spark/1 FAILED unknown-session";
+
     private static final int STATUS_MESSAGE_LENGTH = StatusMessageFlyweight.HEADER_LENGTH + Long.BYTES;
+    /** Of the status message and the error frame for the source of an unknown session. */
+    private static final int REJECTION_LENGTH =
+        STATUS_MESSAGE_LENGTH + ErrorFlyweight.HEADER_LENGTH + UNKNOWN_SESSION.length();
 
     private final GuardRules rules;
     private final DropCounters drops;
@@ -33,6 +40,8 @@ final class SessionAdmission
     private final SubscribedStreams subscribed;
     private final AddressProof proof;
     private final RateLimiter rates;
+    /** Apart from {@link #rates}, so that a flood of frames of unknown sessions delays no handshake. */
+    private final RateLimiter rejectionRates;
     private final SessionTable sessions;
     private final int windowLength;
 
@@ -58,6 +67,7 @@ final class SessionAdmission
         this.proof = proof;
         this.windowLength = windowLength;
         rates = new RateLimiter(rules, nowNs);
+        rejectionRates = new RateLimiter(rules, nowNs);
         sessions = new SessionTable(idleNs, nowNs);
     }
 
@@ -237,6 +247,24 @@ final class SessionAdmission
             return drops.reject(DropReason.BUDGET);
         }
         return rates.tryIntroduction(sourceKey, nowNs) || drops.reject(DropReason.RATE);
+    }
+
+    /**
+     * Whether to tell the source of a refused frame of {@code length} bytes that nothing here subscribes to its session:
+     * it has found another driver, or another server, than the one for which its publication was opened. A handshake
+     * waits for a server.
+     */
+    boolean permitsRejection(
+        final int sessionId, final int streamId, final int length, final InetSocketAddress source, final long nowNs)
+    {
+        if (HandshakeStream.ID == streamId || subscribed.contains(streamId, sessionId) ||
+            !rules.networks().permits(source.getAddress()))
+        {
+            return false;
+        }
+        final long sourceKey = NetworkFilter.sourceOf(source.getAddress());
+        return rejectionRates.tryAnswer(sourceKey, length, REJECTION_LENGTH) &&
+            rejectionRates.tryIntroduction(sourceKey, nowNs);
     }
 
     /**

@@ -9,6 +9,7 @@ import io.aeron.protocol.DataHeaderFlyweight;
 import io.aeron.protocol.HeaderFlyweight;
 import io.aeron.protocol.RttMeasurementFlyweight;
 import io.aeron.protocol.SetupFlyweight;
+import io.aeronspark.driver.HandshakeStream;
 import java.net.InetSocketAddress;
 import java.util.concurrent.TimeUnit;
 import org.agrona.concurrent.UnsafeBuffer;
@@ -24,6 +25,7 @@ class SessionAdmissionTest
     private static final int MTU = 1408;
     private static final int SETUP_LENGTH = SetupFlyweight.HEADER_LENGTH;
     private static final int STATUS_MESSAGE_LENGTH = 44;
+    private static final int REJECTION_LENGTH = 44 + 40 + 36;
     private static final int WINDOW_LENGTH = 128 * 1024;
     private static final long IDLE_NS = TimeUnit.SECONDS.toNanos(10);
 
@@ -241,5 +243,26 @@ class SessionAdmissionTest
     private boolean requestsSetup(final int length)
     {
         return admission.permitsSetupRequest(SESSION, STREAM, length, source, LOCAL_PORT, nowNs);
+    }
+
+    @Test
+    void tellsOnlyPermittedSourcesOfUnknownSessionsAndForBytesThatPayForIt()
+    {
+        admission = admission("guard-deny=10.0.0.2|guard-rate=1|guard-burst=2");
+        assertFalse(tells(STREAM, 1_000, source)); // a subscription takes it
+        assertFalse(tells(HandshakeStream.ID, 1_000, source)); // its client waits for a server
+        assertFalse(tells(STREAM + 1, 1_000, other));
+        assertFalse(tells(STREAM + 1, REJECTION_LENGTH - 1, source));
+        assertTrue(tells(STREAM + 1, 1, source));
+        assertTrue(tells(STREAM + 1, REJECTION_LENGTH, source));
+        assertFalse(tells(STREAM + 1, REJECTION_LENGTH, source)); // the rate
+        assertTrue(setup(1, source)); // handshakes have a separate one
+        nowNs += TimeUnit.SECONDS.toNanos(1);
+        assertTrue(tells(STREAM + 1, REJECTION_LENGTH, source));
+    }
+
+    private boolean tells(final int streamId, final int length, final InetSocketAddress from)
+    {
+        return admission.permitsRejection(SESSION, streamId, length, from, nowNs);
     }
 }
