@@ -287,6 +287,10 @@ class TransportError(AeronSparkError):
     _class_retriable = True
 
 
+# The archive, the server or the connection was lost: the same call can succeed later, some on a new object.
+OUTAGE: Final = (ConnectError, EndedError, SessionLost, TransportError, WaitTimeout)
+
+
 def _classes() -> dict[str, type[AeronSparkError]]:
     return {
         cls.__name__: cls for cls in globals().values() if isinstance(cls, type) and issubclass(cls, AeronSparkError)

@@ -14,7 +14,15 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from aeron_spark.errors import AeronSparkError, DataFormatError, DataLossError, OptionError, RefusedError, SessionLost
+from aeron_spark.errors import (
+    OUTAGE,
+    AeronSparkError,
+    DataFormatError,
+    DataLossError,
+    OptionError,
+    RefusedError,
+    SessionLost,
+)
 from aeron_spark.log import columns
 from aeron_spark.log.api import Range, RecordingState, StreamContent
 from aeron_spark.log.decoding import PlacedGroup, RowDecoder, of_recording, read_range
@@ -28,7 +36,6 @@ from aeron_spark.stream_client.leases import LeasedIterator, ReaderLease
 from aeron_spark.stream_client.positions import Positions, check_epochs, set_position
 from aeron_spark.stream_client.server_log import ServerLog
 from aeron_spark.stream_client.session import StreamSession
-from aeron_spark.stream_client.staging import OUTAGE
 from aeron_spark.wire.arrow import decode_batches
 from aeron_spark.wire.stream_rpc import AwaitCommits
 

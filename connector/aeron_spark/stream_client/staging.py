@@ -22,13 +22,10 @@ from aeron_spark.connection.bulk_links import BulkLink
 from aeron_spark.errors import (
     TOO_LONG,
     AeronSparkError,
-    ConnectError,
     DataFormatError,
     EndedError,
-    SessionLost,
     TransportError,
     UsageError,
-    WaitTimeout,
 )
 from aeron_spark.log.writing import RowEncoder, RowSink, Source, Transaction, values_of
 from aeron_spark.stream_client.inline_rows import InlineRequest, InlineRows
@@ -57,8 +54,6 @@ from aeron_spark.wire.stream_rpc import (
 
 SEND_TIMEOUT_S: Final = 60.0  # for a message that Aeron does not take; then the server is stuck
 STAGE_AGAIN: Final = "Stage the rows again."
-# The same request can succeed later: the server or the connection was lost.
-OUTAGE: Final = (ConnectError, EndedError, SessionLost, TransportError, WaitTimeout)
 
 
 class AppenderState(Enum):

@@ -19,6 +19,7 @@ from typing import Any, Final, TypeVar
 import pyarrow as pa
 
 from aeron_spark.errors import (
+    OUTAGE,
     REFUSALS,
     AeronSparkError,
     RefusedError,
@@ -35,7 +36,7 @@ from aeron_spark.stream_client.known_stream import KnownStream, check_partition
 from aeron_spark.stream_client.row_input import RowInput, Rows, Stage
 from aeron_spark.stream_client.session import StreamSession
 from aeron_spark.stream_client.staged_transaction import StagedTransaction
-from aeron_spark.stream_client.staging import OUTAGE, STAGE_AGAIN
+from aeron_spark.stream_client.staging import STAGE_AGAIN
 from aeron_spark.stream_client.transactions import begin, last_committed
 from aeron_spark.stream_client.write_batches import WriteBatch, check_payload
 from aeron_spark.waiting import Deadline
