@@ -15,7 +15,7 @@ import pytest
 from aeron_spark import node as nodes
 from aeron_spark.direct.appender import DirectAppender
 from aeron_spark.direct.archives import this_host
-from aeron_spark.errors import TransportError, WaitTimeout
+from aeron_spark.errors import ConnectError, TransportError, WaitTimeout
 from aeron_spark.log.query import QueryPlanner
 from aeron_spark.log.writing import Source
 from aeron_spark.log_factory import log_of
@@ -161,7 +161,7 @@ def test_the_next_publication_starts_only_after_the_archive_has_recorded_the_who
 def test_a_task_of_the_sink_finishes_only_after_the_archive_has_recorded_its_rows(
     node: NodeHandle, stream: Stream
 ) -> None:
-    options = written(stream, ack="archive", **SHORT_TIMEOUT)
+    options = written(stream, ack="archive", archiveTimeout="1ms", connectTimeout="1s", **SHORT_TIMEOUT)
     task = WriteTask(options, direct_route(options.route), "raw", "test", this_host())
     with ExitStack() as stopping:
 
@@ -170,8 +170,10 @@ def test_a_task_of_the_sink_finishes_only_after_the_archive_has_recorded_its_row
             stopping.enter_context(stopped(node))
             yield pa.record_batch({"value": values(b"second")})
 
-        with pytest.raises(WaitTimeout, match="to reach position"):
+        with pytest.raises(ConnectError, match=r"the archive embedded of .* was away for 0\.001 s") as error:
             task.write(batches())
+    assert isinstance(error.value.__cause__, WaitTimeout)
+    assert "to reach position" in error.value.__cause__.what
     again = replace(task, options=written(stream, ack="archive"))
     assert again.write(iter([pa.record_batch({"value": values(b"third")})])).rows == 1
     assert recorded_bytes(stream) == 3 * LENGTH

@@ -21,7 +21,6 @@ from aeron_spark.direct.archives import StreamAddress, archives_of
 from aeron_spark.direct.publisher import Mark, PublishAddress, Publisher
 from aeron_spark.direct.recordings import check_receivable
 from aeron_spark.errors import TOO_LONG, AeronSparkError, ConnectError, DataFormatError, OptionError, SetupError
-from aeron_spark.log.restarts import Outages, holder
 from aeron_spark.log.writing import CommitResult, RowEncoder, Source, Transaction, values_of
 from aeron_spark.options import WriteOptions, direct_route
 from aeron_spark.transport.channel import ChannelUri, refuse_archive_streams
@@ -61,6 +60,18 @@ class ArchiveWriter:
     def server_of(self, transaction: Transaction) -> str:
         """Return "": no server takes the rows."""
         return ""
+
+    def has_reached(self, server: str) -> bool:
+        """Whether the archive has acknowledged rows of this process."""
+        route = direct_route(self._options.route)
+        return any(known[:2] == (route.aeron_dir, route.archive[0]) for known in ACKNOWLEDGED)
+
+    def check_answers(self, transaction: Transaction, server: str) -> None:
+        """Return if the media driver answers, and the archive, too, if it has acknowledged rows of this process."""
+        route = direct_route(self._options.route)
+        archives = archives_of(route).archives[:1]
+        if self.has_reached(server):
+            ArchiveLog(StreamAddress(route.channel, route.stream_id, archives)).recorded()
 
     def begin(self, transaction: Transaction, source: Source, payload: str) -> DirectAppender:
         """Return an appender for the rows of one task."""
@@ -247,35 +258,20 @@ class DirectAppender:
         return publisher
 
     def _open(self, channel: str, stream_id: int, check_payload: Callable[[str | None], None]) -> Publisher:
-        """Open the publisher of a stream; wait out a restart of the archive that acknowledged an earlier task."""
         options, route = self.options, self.route
+        archives = archives_of(route)
         known = (route.aeron_dir, route.archive[0], channel, stream_id)
-
-        def log() -> ArchiveLog:
-            return ArchiveLog(StreamAddress(channel, stream_id, archives_of(route).archives[:1]))
-
-        def open_publisher() -> Publisher:
-            archives = archives_of(route)
-            archive = acknowledging_archive(
-                options, log(), check_payload, self._recordings, self._encoder.source.writer,
-                is_needed=known in ACKNOWLEDGED,
-            )  # fmt: skip
-            if archive is not None:
-                ACKNOWLEDGED.add(known)
-            address = PublishAddress(
-                archives.aeron_dir, channel, stream_id, archive, options.offer_timeout, route.connect_timeout,
-                options.when_unconnected == "drop",
-            )  # fmt: skip
-            return Publisher(address, self._connected)
-
-        def connect() -> Publisher:
-            publisher = open_publisher()
-            publisher.connect()
-            return publisher
-
-        if known not in ACKNOWLEDGED:
-            return open_publisher()
-        return Outages(holder(route), route.archive_timeout, lambda: log().recorded()).outlast(connect)
+        archive = acknowledging_archive(
+            options, ArchiveLog(StreamAddress(channel, stream_id, archives.archives[:1])), check_payload,
+            self._recordings, self._encoder.source.writer, is_needed=known in ACKNOWLEDGED,
+        )  # fmt: skip
+        if archive is not None:
+            ACKNOWLEDGED.add(known)
+        address = PublishAddress(
+            archives.aeron_dir, channel, stream_id, archive, options.offer_timeout, route.connect_timeout,
+            options.when_unconnected == "drop",
+        )  # fmt: skip
+        return Publisher(address, self._connected)
 
 
 class _PublisherSink:

@@ -2,40 +2,53 @@
 
 A call is repeated only if the archive was away, or once if it was not: an error of a call that an archive answers is
 not an outage. Calls of a ``Log`` change nothing, so that repeating them is safe; a read continues after the last
-message that it has yielded.
+message that it has yielded. ``log.restartable_appender`` repeats appends.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
-from aeron_spark.errors import ConnectError, TransportError, WaitTimeout
+from aeron_spark.errors import OUTAGE, AeronSparkError, ConnectError, RefusedError
 from aeron_spark.log.api import Boundary, Log, PublishTimes, Range, RecordingState, StreamContent
 from aeron_spark.log.source_stream import SourceStream
 from aeron_spark.options import DirectRoute, ServerRoute
 from aeron_spark.wire.values import Rows
 
 T = TypeVar("T")
-AWAY: Final = (ConnectError, TransportError, WaitTimeout)  # errors of calls to an archive that may be away
+# Reasons for which a server refuses before and after a restart. Without a reason it refuses a stage that it has lost.
+RESTART_REASONS: Final = ("shutdown", "draining", "")
 PAUSE_S: Final = 0.2  # between two questions whether it is back
 
 
-class Outages:
-    """Waits until an archive, or a server, answers again, at most ``timeout_s`` seconds each time.
+def is_away(error: AeronSparkError) -> bool:
+    """Whether the archive, or the server, of a call that failed may be away, or has lost the state of the call."""
+    return isinstance(error, OUTAGE) or (isinstance(error, RefusedError) and error.reason in RESTART_REASONS)
 
-    ``name`` is that of the archive in errors. ``answers`` is a call that succeeds if the archive is there, else raises
-    one of ``AWAY``.
+
+@dataclass(frozen=True, slots=True)
+class OutageLimit:
+    """The longest wait for a restart: ``option`` sets the seconds, and ``name`` is in the error after them."""
+
+    name: str
+    timeout_s: float
+    option: str
+
+
+class Outages:
+    """Waits until an archive, or a server, answers again, at most ``limit`` each time.
+
+    ``answers`` is a call that succeeds if the archive is there, else raises an error for which ``is_away`` is true.
     """
 
     def __init__(
-        self, name: str, timeout_s: float, answers: Callable[[], object], *,
+        self, limit: OutageLimit, answers: Callable[[], object], *,
         clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], object] = time.sleep,
     ) -> None:  # fmt: skip
-        self._name = name
-        self._timeout_s = timeout_s
+        self._limit = limit
         self._answers = answers
         self._clock = clock
         self._sleep = sleep
@@ -46,30 +59,34 @@ class Outages:
         while True:
             try:
                 found = call()
-            except AWAY as error:
+            except AeronSparkError as error:
                 self.wait(error)
             else:
                 self.end()
                 return found
 
-    def wait(self, error: ConnectError | TransportError | WaitTimeout) -> None:
-        """Wait for the end of the outage that ``error`` reports; raise it if it comes again without an outage.
+    def wait(self, error: AeronSparkError) -> None:
+        """Wait for the end of the outage that ``error`` reports; raise it if it is not one, or comes again without one.
 
         Raises ConnectError after the timeout.
         """
-        end = self._clock() + self._timeout_s
-        was_away = False
+        if not is_away(error):
+            raise error
+        limit, was_away = self._limit, False
+        end = self._clock() + limit.timeout_s
         while True:
             try:
                 self._answers()
-            except AWAY as again:
+            except AeronSparkError as again:
+                if not is_away(again):
+                    raise
                 was_away, last = True, again
             else:
                 break
             if self._clock() >= end:
                 raise ConnectError(
-                    f"{self._name} was away for {self._timeout_s:g} s: {last.what}",
-                    remedy="Start it again, then the query; or let queries wait longer with option 'archiveTimeout'.",
+                    f"{limit.name} was away for {limit.timeout_s:g} s: {last.what}",
+                    remedy=f"Start it again, then the query; or let queries wait longer with option '{limit.option}'.",
                 ) from error
             self._sleep(PAUSE_S)
         is_repeated, self._is_blamed = self._is_blamed, False
@@ -90,15 +107,15 @@ class RestartableLog:
     """
 
     def __init__(
-        self, open_log: Callable[[], Log], name: str, timeout_s: float, *, is_running: bool,
+        self, open_log: Callable[[], Log], limit: OutageLimit, *, is_running: bool,
         clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], object] = time.sleep,
     ) -> None:  # fmt: skip
         self._open_log = open_log
         self._log: Log | None = None
         self._is_stale = False
         self._is_running = is_running
-        self._outages = Outages(name, timeout_s, self._answer, clock=clock, sleep=sleep)
-        self._settings = (name, timeout_s, clock, sleep)
+        self._outages = Outages(limit, self._answer, clock=clock, sleep=sleep)
+        self._settings = (limit, clock, sleep)
 
     def renew(self) -> None:
         """Open the log again with the next call, because the archive may be another one by now."""
@@ -140,9 +157,9 @@ class RestartableLog:
 
     def counting(self, *, framed: bool) -> RestartableLog:
         """Return the same log, counting groups or single messages."""
-        name, timeout_s, clock, sleep = self._settings
+        limit, clock, sleep = self._settings
         return RestartableLog(
-            lambda: self._opened().counting(framed=framed), name, timeout_s, is_running=self._is_running, clock=clock,
+            lambda: self._opened().counting(framed=framed), limit, is_running=self._is_running, clock=clock,
             sleep=sleep,
         )  # fmt: skip
 
@@ -195,7 +212,7 @@ class RestartableLog:
                     if len(new):
                         yield new
                 return
-            except AWAY as error:
+            except AeronSparkError as error:
                 if not self._is_running:
                     raise
                 self._outages.wait(error)
@@ -207,16 +224,12 @@ def _without_first(rows: Rows) -> Rows:
 
 def restartable(open_log: Callable[[], Log], route: DirectRoute | ServerRoute, *, is_running: bool) -> RestartableLog:
     """Return the log of ``route`` that ``open_log`` opens, and opens again after an outage."""
-    return RestartableLog(open_log, holder(route), outage_timeout(route), is_running=is_running)
+    return RestartableLog(open_log, outage_limit(route), is_running=is_running)
 
 
-def outage_timeout(route: DirectRoute | ServerRoute) -> float:
-    """Return the longest wait for a restart, in seconds."""
-    return route.archive_timeout if isinstance(route, DirectRoute) else route.connect_timeout
-
-
-def holder(route: DirectRoute | ServerRoute) -> str:
-    """Return the name in errors of the archives or servers that hold a stream."""
+def outage_limit(route: DirectRoute | ServerRoute) -> OutageLimit:
+    """Return the longest wait for a restart of the archives or servers that hold a stream."""
     if isinstance(route, DirectRoute):
-        return f"the archive {' or '.join(route.archive)} of {route.label}"
-    return f"the server of {route.label}"
+        name = f"the archive {' or '.join(route.archive)} of {route.label}"
+        return OutageLimit(name, route.archive_timeout, "archiveTimeout")
+    return OutageLimit(f"the server of {route.label}", route.connect_timeout, "connectTimeout")

@@ -116,6 +116,12 @@ class LogWriter(Protocol):
     def server_of(self, transaction: Transaction) -> str:
         """Return the name of the server that takes all rows of the transaction, "" on the direct route."""
 
+    def has_reached(self, server: str) -> bool:
+        """Whether this process has reached the archive, or the server of that name, before."""
+
+    def check_answers(self, transaction: Transaction, server: str) -> None:
+        """Return if the archive, or the server of that name, answers. Raises the reason for which it does not."""
+
     def begin(self, transaction: Transaction, source: Source, payload: str) -> Appender:
         """Return an appender for the rows of one task; the first append opens a publication or a stage."""
 

@@ -23,8 +23,10 @@ from pyspark.sql.types import StructType
 
 from aeron_spark.direct.archives import this_host
 from aeron_spark.errors import RefusedError, SetupError, UsageError
+from aeron_spark.log.restartable_appender import RestartableAppender
+from aeron_spark.log.restarts import Outages, outage_limit
 from aeron_spark.log.sbe_messages import encoded_batches
-from aeron_spark.log.writing import Appender, LogWriter, Source, Transaction
+from aeron_spark.log.writing import LogWriter, Transaction
 from aeron_spark.log_factory import open_writer
 from aeron_spark.options import DirectRoute, ServerRoute, WriteOptions
 from aeron_spark.sbe.encode_plan import EncodePlan
@@ -80,16 +82,17 @@ class WriteTask:
     def write(self, batches: Iterator[pa.RecordBatch]) -> WrittenRows:
         """Write all rows; return when they are acknowledged, on the direct route, or staged.
 
-        Raises SetupError if the rows would go to the embedded archive of another machine than the driver's.
+        Waits out a restart of the archive or the server, see :class:`RestartableAppender`. Raises SetupError if the
+        rows would go to the embedded archive of another machine than the driver's.
         """
         partition = partition_of_task() or 0
-        appender: Appender | None = None
         with open_writer(self.options, resolve_key_files(self.route), partition) as writer:
             if self.planned_on != this_host():
                 writer.check_other_host()
             transaction = self._transaction(writer)
             server = writer.server_of(transaction)
             is_schema_fixed = self.payload == "arrow" and writer.has_schema
+            appender = self._appender(writer, transaction, server)
             try:
                 for batch in (
                     batches
@@ -97,14 +100,10 @@ class WriteTask:
                     else encoded_batches(self.sbe, batches, row_of(f"Spark partition {partition}"))
                 ):
                     if batch.num_rows:
-                        appender = appender or writer.begin(transaction, self._source(), self.payload)
                         appender.append(as_nullable(batch) if is_schema_fixed else batch)
-                if appender is None:
-                    return WrittenRows(transaction, server, (), 0)
                 parts = tuple(appender.finish())
             except BaseException:
-                if appender is not None:
-                    appender.discard()
+                appender.discard()
                 raise
         return WrittenRows(transaction, server, parts, appender.rows, appender.committed)
 
@@ -142,8 +141,13 @@ class WriteTask:
             with open_writer(self.options, resolve_key_files(self.route)) as writer:
                 writer.abort(written[0].transaction, written[0].server)
 
-    def _source(self) -> Source:
-        return source_of(self.options, f"batch-{self.write_id}")
+    def _appender(self, writer: LogWriter, transaction: Transaction, server: str) -> RestartableAppender:
+        source = source_of(self.options, f"batch-{self.write_id}")
+        return RestartableAppender(
+            lambda: writer.begin(transaction, source, self.payload),
+            Outages(outage_limit(self.route), lambda: writer.check_answers(transaction, server)),
+            is_running=source.batch > 0 or writer.has_reached(server),
+        )
 
     def _transaction(self, writer: LogWriter) -> Transaction:
         """Return the transaction of this task's rows; a log without transactions does not use it."""

@@ -16,6 +16,7 @@ from aeron_spark.stream_client.staging import ServerAppender
 from aeron_spark.wire.stream_rpc import CommitPart, LastCommitted
 
 ABORT_TIMEOUT_S: Final = 5.0  # later the server discards the stages when they expire
+ANSWER_TIMEOUT_S: Final = 5.0  # of one question whether a server answers; a wait for its restart asks several times
 
 
 class ServerWriter:
@@ -48,6 +49,14 @@ class ServerWriter:
         """Return the server that takes the transaction: servers take turns, single-use writers are spread by hash."""
         turn = zlib.crc32(transaction.writer.encode()) if transaction.single_use else transaction.id
         return self.servers[turn % len(self._sessions)]
+
+    def has_reached(self, server: str) -> bool:
+        """Whether this process was connected to the server before."""
+        return not self._sessions[server].client.closed
+
+    def check_answers(self, transaction: Transaction, server: str) -> None:
+        """Return if the server answers; see :meth:`LogWriter.check_answers`."""
+        transactions.last_committed(self._sessions[server], self._stream, transaction, timeout_s=ANSWER_TIMEOUT_S)
 
     def begin(self, transaction: Transaction, source: Source, payload: str) -> ServerAppender:
         """Return an appender that stages the rows of one task; see :meth:`LogWriter.begin`.

@@ -1,7 +1,8 @@
-"""A task of the sink waits for an archive that acknowledged an earlier task of its process, and for no other one."""
+"""A task of the sink waits for an archive that has acknowledged rows of it or of its process, and for no other one."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,10 +11,11 @@ import pytest
 
 from aeron_spark.aeron.recording import ArchiveAddress
 from aeron_spark.direct import appender as direct
+from aeron_spark.direct.archives import this_host
 from aeron_spark.errors import ConnectError
 from aeron_spark.log import restarts
-from aeron_spark.log.writing import Source
 from aeron_spark.options import WriteOptions
+from aeron_spark.spark.writer import WriteTask
 
 ADDRESS = ArchiveAddress("there", "/nowhere", "aeron:ipc")
 
@@ -41,11 +43,12 @@ class Archive:
         self.ask()
         return True
 
-    def connect(self) -> None:
-        self.ask()
-
     def publish_values(self, values: pa.Array[Any], reserved: object) -> None:
+        self.ask()
         self.published += values.to_pylist()
+
+    def wait_acknowledged(self) -> None:
+        self.ask()
 
 
 @pytest.fixture
@@ -60,10 +63,18 @@ def archive(monkeypatch: pytest.MonkeyPatch) -> Archive:
     return one
 
 
+def rows(value: bytes) -> pa.RecordBatch:
+    return pa.record_batch({"value": [value]})
+
+
+def write_task(**more: str) -> WriteTask:
+    given = {"channel": "aeron:ipc", "streamId": "1", "aeronDir": "/nowhere", "archive": "aeron:ipc", **more}
+    options = WriteOptions.parse(given, streaming=False)
+    return WriteTask(options, options.route, "raw", "test", this_host())
+
+
 def write(value: bytes, **more: str) -> None:
-    options = {"channel": "aeron:ipc", "streamId": "1", "aeronDir": "/nowhere", "archive": "aeron:ipc", **more}
-    appender = direct.DirectAppender(WriteOptions.parse(options, streaming=True), Source("writer"))
-    appender.raw(pa.array([value]))
+    write_task(**more).write(iter([rows(value)]))
 
 
 @pytest.mark.parametrize("away", range(1, 6))
@@ -74,6 +85,20 @@ def test_a_restart_of_the_archive_is_waited_out_before_the_first_row_of_a_task(a
     assert archive.published == [b"first", b"second"]
     assert archive.asked[0] is False
     assert all(archive.asked[1:])
+
+
+@pytest.mark.parametrize("away", range(1, 6))
+def test_a_restart_of_the_archive_in_a_task_is_waited_out_and_the_rows_are_published_again(
+    archive: Archive, away: int
+) -> None:
+    def batches() -> Iterator[pa.RecordBatch]:
+        for value in (b"1", b"2"):
+            yield rows(value)
+            archive.away = away  # in the next append, then in finish()
+
+    assert write_task().write(batches()).rows == 2
+    assert archive.published == [b"1", b"1", b"2", b"1", b"2"]
+    assert archive.away == 0
 
 
 def test_the_first_connection_is_not_waited_for(archive: Archive) -> None:

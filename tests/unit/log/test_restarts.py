@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import cast
 
 import pyarrow as pa
 import pytest
 
-from aeron_spark.errors import AeronSparkError, ConnectError, DataLossError, TransportError, WaitTimeout
+from aeron_spark.errors import (
+    AeronSparkError,
+    ConnectError,
+    DataLossError,
+    EndedError,
+    RefusedError,
+    SessionLost,
+    TransportError,
+    WaitTimeout,
+)
 from aeron_spark.log.api import Log, Range, RecordingState
-from aeron_spark.log.restarts import PAUSE_S, RestartableLog
+from aeron_spark.log.restarts import PAUSE_S, OutageLimit, RestartableLog
 from aeron_spark.wire.values import Rows
 from tests.unit.log.fake_log import FakeLog
 
-TIMEOUT_S = 60.0
+LIMIT = OutageLimit("the archive embedded", 60.0, "archiveTimeout")
 WHOLE = Range("embedded/0", "00000000", 0, 640, 640, 65536)
 
 
@@ -24,7 +34,7 @@ class Archive:
     def __init__(self) -> None:
         self.now = 0.0
         self.back_at = 0.0  # until then it is away
-        self.away: type[AeronSparkError] = TransportError
+        self.away: Callable[[str], AeronSparkError] = TransportError
         self.calls = 0
         self.down_after = -1  # read messages, until it is away for 6 s
 
@@ -41,8 +51,7 @@ class Archive:
 
     def log(self, *, is_running: bool = True) -> RestartableLog:
         return RestartableLog(
-            self.open, "the archive embedded", TIMEOUT_S, is_running=is_running, clock=lambda: self.now,
-            sleep=self.sleep,
+            self.open, LIMIT, is_running=is_running, clock=lambda: self.now, sleep=self.sleep
         )  # fmt: skip
 
 
@@ -73,8 +82,14 @@ class ArchiveLog(FakeLog):
                 self.archive.down_after, self.archive.back_at = -1, self.archive.now + 6
 
 
-@pytest.mark.parametrize("away", [ConnectError, TransportError, WaitTimeout])
-def test_a_call_is_repeated_until_the_archive_is_back(away: type[AeronSparkError]) -> None:
+@pytest.mark.parametrize(
+    "away",
+    [
+        *(ConnectError, EndedError, SessionLost, TransportError, WaitTimeout),
+        *(partial(RefusedError, reason=reason) for reason in ("draining", "shutdown")),
+    ],
+)
+def test_a_call_is_repeated_until_the_archive_is_back(away: Callable[[str], AeronSparkError]) -> None:
     archive = Archive()
     log = archive.log()
     log.states()
@@ -91,7 +106,7 @@ def test_after_the_timeout_the_error_has_the_archive_and_the_time() -> None:
     with pytest.raises(ConnectError, match=r"the archive embedded was away for 60 s: .*session is closed") as error:
         log.states()
     assert "archiveTimeout" in error.value.remedy
-    assert TIMEOUT_S <= archive.now < TIMEOUT_S + 1
+    assert LIMIT.timeout_s <= archive.now < LIMIT.timeout_s + 1
 
 
 def test_the_first_connection_is_not_waited_for() -> None:

@@ -9,8 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from aeron_spark.direct.archives import this_host
 from aeron_spark.log.writing import Source, Transaction
 from aeron_spark.options import WriteOptions
+from aeron_spark.spark import task_context
 from aeron_spark.spark import writer as writing
 from aeron_spark.spark.writer import WriteTask, WrittenRows
 from aeron_spark.stream_client.server_writer import ServerWriter
@@ -30,7 +32,7 @@ class Run:
         self._monkeypatch = monkeypatch
         given = {"server": SERVER, "stream": "s", "serverkey": KEY, "payload": "raw"}
         options = WriteOptions.parse(given, streaming=True)
-        self._task = WriteTask(options, options.route, "raw", "this write", "this host")
+        self._task = WriteTask(options, options.route, "raw", "this write", this_host())
 
     def transaction(self, batch: int) -> Transaction:
         return Transaction(QUERY, self._name, batch, producer=QUERY)
@@ -46,15 +48,25 @@ class Run:
             raise
         return WrittenRows(self.transaction(batch), SERVER, parts, appender.rows, appender.committed)
 
+    def run_sink_task(self, batch: int, batches: Iterator[pa.RecordBatch]) -> WrittenRows:
+        """Write the rows of a task as the sink does."""
+        self._open_own_writer()
+        properties = {task_context.QUERY: QUERY, task_context.RUN: self._name, task_context.BATCH: str(batch)}
+        self._monkeypatch.setattr(task_context, "local_property", properties.get)
+        self._monkeypatch.setattr(writing, "local_property", properties.get)
+        return self._task.write(batches)
+
     def commit(self, messages: Sequence[WrittenRows]) -> None:
         """Commit as the sink does."""
+        self._open_own_writer()
+        self._task.commit(messages)
 
+    def _open_own_writer(self) -> None:
         @contextmanager
         def open_writer(*_: Any) -> Iterator[ServerWriter]:
             yield ServerWriter({SERVER: self.session}, "s")
 
         self._monkeypatch.setattr(writing, "open_writer", open_writer)
-        self._task.commit(messages)
 
     def write(self, batch: int, tasks: int = 2) -> None:
         """Run a micro-batch without a failure."""

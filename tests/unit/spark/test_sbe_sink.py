@@ -56,6 +56,12 @@ class Target:
     def server_of(self, transaction: Transaction) -> str:
         return ""
 
+    def has_reached(self, server: str) -> bool:
+        return False
+
+    def check_answers(self, transaction: Transaction, server: str) -> None:
+        pass
+
     def begin(self, transaction: Transaction, source: Source, payload: str) -> Appender:
         self.payload = payload
         return self

@@ -42,6 +42,12 @@ class Writer:
     def server_of(self, transaction: Transaction) -> str:
         return SERVER
 
+    def has_reached(self, server: str) -> bool:
+        raise NotImplementedError
+
+    def check_answers(self, transaction: Transaction, server: str) -> None:
+        raise NotImplementedError
+
     def begin(self, transaction: Transaction, source: Source, payload: str) -> Appender:
         raise NotImplementedError
 
