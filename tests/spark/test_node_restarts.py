@@ -1,4 +1,4 @@
-"""A restart of an archive under a running query is waited out by its planner, its readers and its sink."""
+"""A restart of an archive is waited out by the planner, the readers and the sink of a query, and by ``receive``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import signal
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -15,8 +15,11 @@ import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from aeron_spark import node as nodes
+from aeron_spark.cli.direct_receive import receive_directly
+from aeron_spark.cli.signals import StopRequest
 from aeron_spark.node import NodeHandle
-from tests.aeron.streams import Stream, close_everything, numbered, own_node
+from aeron_spark.options import ReadOptions
+from tests.aeron.streams import Stream, close_everything, number, numbered, own_node
 from tests.ports import free_port
 from tests.spark.simulated_engine import Query, Sink, make_numbered_batch, read_numbers
 
@@ -37,18 +40,29 @@ def restarting(handle: NodeHandle, control: str) -> Iterator[None]:
             one.close()
 
 
-@pytest.mark.sampled
-def test_a_restart_of_the_archive_is_waited_out(run_name: str, node: NodeHandle) -> None:
-    control = f"127.0.0.1:{free_port()}"
+@contextmanager
+def recorded(run_name: str, node: NodeHandle, control: str) -> Iterator[tuple[NodeHandle, dict[str, str]]]:
+    """Yield a node with 20 rows in its archive, and the options of a query.
+
+    They have it as the archive of another machine: no call of the query starts its node.
+    """
     with own_node(run_name, control=control) as handle:
         stream = Stream(handle)
         stream.record()
         stream.publisher().send(numbered(0, 20))
-        # The archive of another machine: no call of the query starts its node.
-        options = {
-            **stream.options, "aeronDir": node.aeron_dir, "archive": f"aeron:udp?endpoint={control}",
-            "connectTimeout": "3s", "record": "never",
-        }  # fmt: skip
+        yield (
+            handle,
+            {
+                **stream.options, "aeronDir": node.aeron_dir, "archive": f"aeron:udp?endpoint={control}",
+                "connectTimeout": "3s", "record": "never",
+            },
+        )  # fmt: skip
+
+
+@pytest.mark.sampled
+def test_a_restart_of_the_archive_is_waited_out(run_name: str, node: NodeHandle) -> None:
+    control = f"127.0.0.1:{free_port()}"
+    with recorded(run_name, node, control) as (handle, options):
         query = Query(options, maxRowsPerTrigger=10)
         assert query.run_batch() == list(range(10))
         assert query.plan_batch()
@@ -56,6 +70,36 @@ def test_a_restart_of_the_archive_is_waited_out(run_name: str, node: NodeHandle)
             assert query.read_planned_batch() == list(range(10, 20))
             query.commit()
             assert query.run_batch() is None
+
+
+class KillingOutput:
+    """An output of ``receive`` that kills the node with the first batch, and starts it again while more come."""
+
+    def __init__(self, handle: NodeHandle, control: str, stack: ExitStack) -> None:
+        self.numbers: list[int] = []
+        self._restart = restarting(handle, control)
+        self._stack = stack
+
+    def write(self, payload: str, batch: pa.RecordBatch) -> None:
+        if not self.numbers:
+            self._stack.enter_context(self._restart)
+        self.numbers += map(number, batch["value"].to_pylist())
+
+    def close(self, schema: pa.Schema) -> None:
+        pass
+
+
+@pytest.mark.sampled
+def test_receive_waits_out_a_restart_of_the_archive(run_name: str, node: NodeHandle) -> None:
+    control = f"127.0.0.1:{free_port()}"
+    start = {"startingOffsets": "earliest", "maxRowsPerTrigger": "10"}
+    with recorded(run_name, node, control) as (handle, options), ExitStack() as stack:
+        out = KillingOutput(handle, control, stack)
+        received = receive_directly(
+            ReadOptions.parse({**options, **start}, streaming=True), out, follow=True, count=20, timeout=None,
+            position=None, stopped=StopRequest(0.0),
+        )  # fmt: skip
+        assert (out.numbers, received.rows, received.interrupted) == (list(range(20)), 20, False)
 
 
 @dataclass(frozen=True)

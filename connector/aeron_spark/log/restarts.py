@@ -222,9 +222,12 @@ def _without_first(rows: Rows) -> Rows:
     return Rows(rows.values.slice(1), rows.positions.slice(1), rows.reserved.slice(1), rows.resumed_at)
 
 
-def restartable(open_log: Callable[[], Log], route: DirectRoute | ServerRoute, *, is_running: bool) -> RestartableLog:
+def restartable(
+    open_log: Callable[[], Log], route: DirectRoute | ServerRoute, *, is_running: bool,
+    sleep: Callable[[float], object] = time.sleep,
+) -> RestartableLog:  # fmt: skip
     """Return the log of ``route`` that ``open_log`` opens, and opens again after an outage."""
-    return RestartableLog(open_log, outage_limit(route), is_running=is_running)
+    return RestartableLog(open_log, outage_limit(route), is_running=is_running, sleep=sleep)
 
 
 def outage_limit(route: DirectRoute | ServerRoute) -> OutageLimit:
