@@ -71,6 +71,7 @@ class AeronDialer:
         return self._dial(timeout_s, min(self.settings.connect_seconds or node.START_TIMEOUT, timeout_s))
 
     def _dial(self, timeout_s: float, wait_s: float) -> AeronClientTransport:
+        self._refuse_closed()  # a pool may run what it got before the client's end: no node is started then
         # A killed node leaves its directory. Only ``ensure`` finds out whether the node lives, and starts another one.
         options = self._options
         fresh = node.ensure(options.aeron_dir, timeout=timeout_s, wait_s=wait_s)
@@ -85,7 +86,7 @@ class AeronDialer:
             if self._is_closed:
                 lease.close()
                 fresh.close()
-                raise EndedError("the client is closed", remedy="Create another client.")
+            self._refuse_closed()
             self._leases.append(lease)
             former, self._node = self._node, fresh
         if former is not None:
@@ -101,6 +102,10 @@ class AeronDialer:
             max_message=channel_settings.for_bulk_link(is_ipc=may_be_ipc).max_message,
             shares_memory=partial(_shares_memory, options, fresh.aeron_dir) if may_be_ipc else lambda: False,
         )
+
+    def _refuse_closed(self) -> None:
+        if self._is_closed:
+            raise EndedError("the client is closed", remedy="Create another client.")
 
     def close(self, is_loop_ended: bool) -> None:
         """Release the node and the Aeron clients. An event loop that has not ended may use its client, which stays."""

@@ -51,6 +51,15 @@ def test_a_dial_during_close_releases_what_it_has_opened(monkeypatch: pytest.Mon
     assert (first.is_closed, fresh.is_closed, lease.is_closed) == (True, True, True)
 
 
+def test_a_dial_after_close_starts_no_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: a closed client that tried to connect again started a node, which stayed for a while."""
+    dialer = AeronDialer("127.0.0.1:20121", MemoryPeerStore(), {"ipc": "never"})
+    dialer.close(is_loop_ended=True)
+    monkeypatch.setattr(aeron_dialer.node, "ensure", lambda *_, **__: pytest.fail("a node was started"))
+    with pytest.raises(EndedError, match="the client is closed"):
+        dialer.dial()
+
+
 @pytest.mark.parametrize(
     ("address", "is_own"),
     [
