@@ -33,7 +33,7 @@ SHARED_LIMITS_S: Final[dict[str, tuple[float, str]]] = {
     "spark (tests/spark)": (50.0, "Spark's session, which all tests in tests/spark share"),
     "server_route_warmed_up (tests/spark)": (20.0, "the first query through a server starts Spark's Python workers"),
     "outputs (tests/spark/test_quickstart.py)": (20.0, "a notebook with two queries and a chart"),
-    "results (tests/e2e/test_jobs.py)": (60.0, "spark-submit runs both jobs, whose results four tests take"),
+    "table (tests/spark/test_jobs.py)": (20.0, "a job copies flights into Delta in several micro-batches"),
 }
 LOOP_COUNT: Final = 1_000_000  # of the loop that measures the speed of a machine
 LOOP_S: Final = 0.013  # CPU seconds of the loop on the machine for which the limits were set

@@ -1,7 +1,8 @@
 """Runs the suites of ``make test``, and lists their failed tests together at the end.
 
-The tests without a JVM run first. Then those of Spark run beside all others, because both wait for half of their time.
-Spark's tests run one at a time, in one process, because they share a Spark session. Their output is printed at the end.
+The tests without a JVM run first, then all others except Spark's. Spark's tests run beside both, because they wait for
+half of their time. They run one at a time, in one process, because they share a Spark session. Their output is printed
+at the end.
 
 ``python -m tests.suites [--any] [--serial] [--unit | --only TESTS] [--beside COMMAND]... -- OPTIONS`` passes
 ``OPTIONS`` to each pytest. ``--any`` disables the limit for the sum of CPU seconds. ``--serial`` runs one test after
@@ -18,8 +19,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Final
 
@@ -59,37 +60,34 @@ class Run:
         self._failures = folder / "failures"
         self.exit_code = 0
 
-    def together(self, *suites: Sequence[str], beside: Sequence[str] = ()) -> bool:
-        """Run suites, and commands of the shell, at the same time; return whether pytest could run all their tests.
+    def run(self, suite: Sequence[str], beside: Sequence[str] = ()) -> bool:
+        """Run a suite, with commands of the shell beside it; return whether pytest could run all its tests.
 
-        The output of the first suite is printed at once, that of the others and of the commands after the end of all.
+        The output of the suite is printed at once, that of the commands after the end of all.
         """
-        if not self._serial:
-            return self._run(suites, beside)
-        return all(self._run([suite], beside if suite is suites[0] else ()) for suite in suites)
-
-    def _run(self, suites: Sequence[Sequence[str]], beside: Sequence[str]) -> bool:
         with ExitStack() as stack:
-            others = [stack.enter_context(tempfile.TemporaryFile("w+")) for _ in (*suites[1:], *beside)]
-            outputs = iter([None, *others])
-            tests = [_start(self._pytest(suite), next(outputs)) for suite in suites]
-            commands = [_start(["bash", "-c", command], next(outputs)) for command in beside]
-            try:
-                codes = [process.wait() for process in tests]
-                failed = [command for command, process in zip(beside, commands, strict=True) if process.wait()]
-            except KeyboardInterrupt:  # all got it, too: the suites end what their tests have started
-                for process in (*tests, *commands):
-                    process.wait(ENDING_TIMEOUT_S)
-                raise
-            finally:
-                for output in others:
-                    output.seek(0)
-                    print(output.read(), end="", flush=True)
+            commands = [stack.enter_context(_Background(["bash", "-c", command])) for command in beside]
+            code = _wait(_start(self._pytest(suite)))
+            failed = [command for command, process in zip(beside, commands, strict=True) if process.finish()]
         if failed:
             with self._failures.open("a") as file:
                 file.writelines(f"failed: {command}\n" for command in failed)
+        return self._note(code, TESTS_FAILED if failed else 0)
+
+    @contextmanager
+    def meanwhile(self, suite: Sequence[str]) -> Iterator[None]:
+        """Run a suite beside the block, or after it if the run is serial; print its output when both have ended."""
+        if self._serial:
+            yield
+            self.run(suite)
+            return
+        with _Background(self._pytest(suite)) as process:
+            yield
+            self._note(process.finish())
+
+    def _note(self, *codes: int) -> bool:
         worst = max(code if code >= 0 else KILLED for code in codes)
-        self.exit_code = max(self.exit_code, worst, TESTS_FAILED if failed else 0)
+        self.exit_code = max(self.exit_code, worst)
         return worst <= TESTS_FAILED
 
     def _pytest(self, suite: Sequence[str]) -> list[str]:
@@ -106,8 +104,37 @@ class Run:
             print(self._failures.read_text(), end="")
 
 
-def _start(command: Sequence[str], output: IO[str] | None) -> subprocess.Popen[str]:
+class _Background:
+    """A process whose output is printed when it has ended; at the end of the block at the latest."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self._output = tempfile.TemporaryFile("w+")  # noqa: SIM115  closed at the end of the block
+        self._process = _start(command, self._output)
+
+    def __enter__(self) -> _Background:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        with self._output:
+            _wait(self._process)  # after Ctrl-C, which it got, too: a suite ends what its tests have started
+            self._output.seek(0)
+            print(self._output.read(), end="", flush=True)
+
+    def finish(self) -> int:
+        """Wait until the process has ended; return its exit code."""
+        return _wait(self._process)
+
+
+def _start(command: Sequence[str], output: IO[str] | None = None) -> subprocess.Popen[str]:
     return subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output and subprocess.STDOUT, text=True)
+
+
+def _wait(process: subprocess.Popen[str]) -> int:
+    try:
+        return process.wait()
+    except KeyboardInterrupt:  # the process got it, too
+        process.wait(ENDING_TIMEOUT_S)
+        raise
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -126,8 +153,11 @@ def main(arguments: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         run = Run([sys.executable, "-m", "pytest", *given.options], Path(folder), serial=given.serial)
         first = shlex.split(given.only) or [*UNIT, *(selected_tests() if given.changed else ["tests/unit"])]
-        if run.together(first, beside=given.beside) and not (given.only or given.unit):
-            run.together(OTHERS, SPARK)
+        with ExitStack() as stack:
+            if not (given.only or given.unit):
+                stack.enter_context(run.meanwhile(SPARK))
+            if run.run(first, beside=given.beside) and not (given.only or given.unit):
+                run.run(OTHERS)
         print(f"the tests took {time.monotonic() - begin:.0f} s", flush=True)
         run.finish(*(["--any"] if given.any else []))
     return run.exit_code

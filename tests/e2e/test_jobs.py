@@ -157,11 +157,13 @@ def results(
     return Results(table, "flights")
 
 
+@pytest.mark.full("a separate Spark takes 50 CPU seconds; tests/spark/test_jobs.py runs the same jobs")
 def test_the_first_job_writes_the_published_flights_into_delta(results: Results) -> None:
     comparison = compare(load(ROWS), read_table(results.table).cast(SCHEMA))
     assert comparison.equal, comparison.sentence
 
 
+@pytest.mark.full("a separate Spark takes 50 CPU seconds; tests/spark/test_jobs.py runs the same jobs")
 def test_the_second_job_writes_flights_through_a_server(
     server: ServerProgram, results: Results, aeron_dir: Path
 ) -> None:

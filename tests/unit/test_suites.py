@@ -41,14 +41,17 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 def test_suites_run_at_the_same_time_and_their_outputs_are_not_mixed(
     run: Run, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert run.together(["one", "0", "two"], ["two", "0", "one"])  # each waits until the other one has begun
+    with run.meanwhile(["two", "0", "one", "three"]):
+        assert run.run(["one", "0", "two"])  # each waits until the other one has begun
+        assert run.run(["three", "0"])
     assert run.exit_code == 0
-    assert capfd.readouterr().out == "output of one\noutput of two\n"
+    assert capfd.readouterr().out == "output of one\noutput of three\noutput of two\n"
 
 
 def test_failed_tests_of_all_suites_are_listed_at_the_end(run: Run, capfd: pytest.CaptureFixture[str]) -> None:
-    assert run.together(["one", "1"])
-    assert run.together(["two", "0"], ["three", "1"])
+    assert run.run(["one", "1"])
+    with run.meanwhile(["three", "1"]):
+        assert run.run(["two", "0", "three"])
     assert run.exit_code == 1
     run.finish()
     lines = capfd.readouterr().out.splitlines()
@@ -57,13 +60,16 @@ def test_failed_tests_of_all_suites_are_listed_at_the_end(run: Run, capfd: pytes
 
 
 def test_a_suite_that_pytest_could_not_run_is_reported(run: Run) -> None:
-    assert not run.together(["one", "1"], ["two", "4"])
+    assert not run.run(["one", "4"])
     assert run.exit_code == 4
+    with run.meanwhile(["two", "5"]):
+        pass
+    assert run.exit_code == 5
 
 
 def test_a_suite_that_was_killed_fails_the_run(tmp_path: Path) -> None:
     run = Run([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"], tmp_path)
-    assert not run.together(["one"])
+    assert not run.run(["one"])
     assert run.exit_code == 128
 
 
@@ -71,15 +77,15 @@ def test_commands_run_beside_the_suites_and_their_output_is_printed_after_theirs
     run: Run, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     lint = "touch lint; while [ ! -e one ]; do sleep 0.01; done; echo output of lint"
-    assert run.together(["one", "0", "lint"], ["two", "0"], beside=[lint])  # each waits until the other one has begun
+    assert run.run(["one", "0", "lint"], beside=[lint])  # each waits until the other one has begun
     assert run.exit_code == 0
-    assert capfd.readouterr().out == "output of one\noutput of two\noutput of lint\n"
+    assert capfd.readouterr().out == "output of one\noutput of lint\n"
 
 
 def test_a_command_that_fails_fails_the_run_and_is_listed_at_the_end(
     run: Run, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert run.together(["one", "0"], beside=["true", "echo found; exit 2"])  # pytest ran all its tests
+    assert run.run(["one", "0"], beside=["true", "echo found; exit 2"])  # pytest ran all its tests
     assert run.exit_code == 1
     run.finish()
     lines = capfd.readouterr().out.splitlines()
@@ -93,7 +99,7 @@ def test_a_serial_suite_has_no_workers() -> None:
 
 
 def test_too_many_cpu_seconds_fail_the_run(run: Run, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert run.together(["one", "0"])
+    assert run.run(["one", "0"])
     (tmp_path / "costs").write_text("99999.0 1.0\n")
     run.finish()
     assert run.exit_code == 1
@@ -116,7 +122,8 @@ import tests.suites
 tests.suites.ROOT = pathlib.Path({str(tmp_path)!r})
 run = tests.suites.Run([sys.executable, "-c", {suite!r}], tests.suites.ROOT)
 try:
-    run.together(["one"], ["two"])
+    with run.meanwhile(["two"]):
+        run.run(["one"])
 except KeyboardInterrupt:
     assert (tests.suites.ROOT / "one has ended").exists()
     assert (tests.suites.ROOT / "two has ended").exists()
@@ -138,7 +145,7 @@ def test_with_serial_a_suite_begins_after_the_end_of_the_one_before(
     monkeypatch.setattr("tests.suites.ROOT", tmp_path)
     run = Run([sys.executable, "-c", PROGRAM], tmp_path, serial=True)
     # with its options "one" would wait for a file "-n"
-    assert run.together(["one", "0", *PARALLEL], ["two", "0", "one"], beside=["echo output of lint"])
+    with run.meanwhile(["two", "0", "one"]):
+        assert run.run(["one", "0", *PARALLEL], beside=["echo output of lint"])
+        assert not (tmp_path / "two").exists()
     assert capfd.readouterr().out == "output of one\noutput of lint\noutput of two\n"
-    assert not run.together(["three", "4"], ["four", "0"])
-    assert not (tmp_path / "four").exists()

@@ -1,0 +1,83 @@
+"""The jobs of ``spark_jobs`` in the session of the other tests: from Aeron into Delta, and through a server.
+
+``tests/e2e/test_jobs.py`` runs them with spark-submit and a separate Spark, which costs ten times as much.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+import aeron_spark
+from aeron_spark.direct.appender import DirectAppender
+from aeron_spark.keys.stores import MemoryPeerStore
+from aeron_spark.log.writing import Source
+from aeron_spark.node import NodeHandle
+from aeron_spark.options import WriteOptions
+from demo.comparing import compare
+from demo.flights import SCHEMA, load
+from tests.e2e.processes import ROOT, read_table
+from tests.spark.stream_server import StreamServer
+
+ROWS: Final = 1000
+STREAM: Final = "9502"  # no other test uses it
+
+pytestmark = pytest.mark.delta
+
+
+@pytest.fixture(scope="module")
+def patches(spark: SparkSession) -> Iterator[pytest.MonkeyPatch]:
+    """Let the jobs take the session of the other tests, and not stop it."""
+    with pytest.MonkeyPatch.context() as made:
+        made.setattr(SparkSession, "stop", lambda session: None)
+        made.syspath_prepend(ROOT / "spark_jobs")
+        yield made
+
+
+def run(patches: pytest.MonkeyPatch, job: str, table: Path, checkpoint: Path, options: dict[str, str]) -> None:
+    arguments = [f"--table={table}", f"--checkpoint={checkpoint}", "--available-now"]
+    patches.setattr(sys, "argv", [job, *arguments, *(f"--option={name}={value}" for name, value in options.items())])
+    runpy.run_path(str(ROOT / "spark_jobs" / job), run_name="__main__")
+
+
+@pytest.fixture(scope="module")
+def table(patches: pytest.MonkeyPatch, node: NodeHandle, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The table that the first job makes of published flights, in several batches."""
+    folder = tmp_path_factory.mktemp("jobs")
+    direct = {"channel": "aeron:ipc", "streamId": STREAM, "aeronDir": node.aeron_dir}
+    sink = WriteOptions.parse({**direct, "record": "auto", "ack": "archive"}, streaming=False)
+    appender = DirectAppender(sink, Source("flights"))
+    for batch in load(ROWS).to_batches(max_chunksize=100):
+        appender.arrow(batch)
+    appender.finish()
+    source = {**direct, "startingOffsets": "earliest", "maxBytesPerTrigger": "100k"}
+    run(patches, "aeron_to_delta.py", folder / "flights", folder / "checkpoint", source)
+    assert len(os.listdir(folder / "checkpoint" / "commits")) > 1, "the limit makes several batches of it"
+    return folder / "flights"
+
+
+def test_the_first_job_writes_the_published_flights_into_delta(table: Path) -> None:
+    comparison = compare(load(ROWS), read_table(table).cast(SCHEMA))
+    assert comparison.equal, comparison.sentence
+
+
+def test_the_second_job_writes_flights_through_a_server(
+    patches: pytest.MonkeyPatch, table: Path, server: StreamServer, tmp_path: Path
+) -> None:
+    options = server.options(server.create_stream(2))
+    run(patches, "delta_to_aeron.py", table, tmp_path / "checkpoint", options)
+    with aeron_spark.connect(
+        options["server"], identity=options["identity"], server_key=options["serverKey"],
+        aeron_dir=options["aeronDir"], store=MemoryPeerStore(), timeout=60.0,
+    ) as client:  # fmt: skip
+        found = pa.Table.from_batches(list(client.reader(options["stream"])))
+    comparison = compare(load(ROWS), found.cast(SCHEMA))
+    assert comparison.equal, comparison.sentence
