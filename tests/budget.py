@@ -27,7 +27,7 @@ import pytest
 from tests.cpu import CpuSample, Meter
 
 LIMIT_S: Final = 10.0  # CPU seconds of a test; one that needs more is marked `full`, with a reason
-RUN_LIMIT_S: Final = 1_250.0  # CPU seconds of all tests of `make test` together
+RUN_LIMIT_S: Final = 1_050.0  # CPU seconds of all tests of `make test` together
 # Limits above LIMIT_S for shared set-ups with their tear-downs, in CPU seconds, each with its reason.
 SHARED_LIMITS_S: Final[dict[str, tuple[float, str]]] = {
     "spark (tests/spark)": (50.0, "Spark's session, which all tests in tests/spark share"),

@@ -72,6 +72,7 @@ IN_OTHER_TESTS: Final = {
     "keys trust NEW-HOST:PORT KEY": "tests/unit/cli/test_keys.py",
     "purge --before": "tests/cli/test_streams_server.py",
     "purge --before -30d": "tests/cli/test_streams_server.py",
+    "receive": "tests/cli/test_send_receive.py",
     "server backup --with-identity": "tests/aeron/backup/test_online_backup.py",
     "server restore": "tests/aeron/backup/test_online_backup.py",
     "streams writers STREAM release WRITER-ID": "tests/cli/test_stream_changes.py",

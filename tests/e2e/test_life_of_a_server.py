@@ -308,6 +308,7 @@ def few(tmp_path: Path, client_dir: Path) -> Iterator[OperatedServer]:
     site.close()
 
 
+@pytest.mark.sampled
 def test_a_day_of_a_server_with_few_clients(few: OperatedServer) -> None:
     check(few)
     start(few)

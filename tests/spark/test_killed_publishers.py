@@ -134,6 +134,7 @@ def encode_value(payload: str, value: bytes) -> bytes:
     return encode(Header(Content.ARROW, data.size), data)
 
 
+@pytest.mark.sampled
 def test_queries_skip_the_incomplete_message_of_a_killed_publisher_and_do_not_wait_for_it(
     all_killed: dict[str, KilledRecording], payload: str
 ) -> None:

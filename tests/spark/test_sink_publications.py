@@ -57,9 +57,7 @@ def open_publications(aeron_dir: str) -> list[tuple[int, int]]:
     ]
 
 
-@pytest.mark.parametrize(
-    "batches", [12, pytest.param(100, marks=pytest.mark.full("a minute; 12 batches show the same"))]
-)
+@pytest.mark.parametrize("batches", [8, pytest.param(100, marks=pytest.mark.full("a minute; 8 batches show the same"))])
 def test_after_many_micro_batches_each_worker_has_one_publication_for_each_stream(
     spark: SparkSession, node: NodeHandle, tmp_path: Path, batches: int
 ) -> None:

@@ -31,7 +31,7 @@ def is_away(error: AeronSparkError) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class OutageLimit:
-    """The longest wait for a restart: ``option`` sets the seconds, and ``name`` is in the error after them."""
+    """The longest wait for a restart of ``name``, which errors have. ``option`` sets it."""
 
     name: str
     timeout_s: float

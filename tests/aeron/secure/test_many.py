@@ -125,6 +125,7 @@ def test_row_13_and_row_78_many_clients_connect_send_and_close_and_everything_is
         assert memory_of(world.serving) <= before + (1 << 20)  # its own counters and error log
 
 
+@pytest.mark.sampled
 def test_a_frozen_client_delays_no_other_client_and_continues_later(world: World, run_name: str) -> None:
     address = world.free_address()
     server = world.server(address)

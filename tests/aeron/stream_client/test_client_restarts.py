@@ -204,6 +204,7 @@ def test_a_transaction_begun_before_the_server_was_killed_is_committed_after(
     assert stored(client, stream) == [[0, 1, 2]]
 
 
+@pytest.mark.sampled
 def test_a_commit_that_failed_during_an_outage_is_repeated_and_done_once(
     server: ServerProcess, connect: Connecting
 ) -> None:
@@ -284,6 +285,7 @@ def test_a_buffered_producer_and_the_server_are_killed_and_restarted(
         assert one
 
 
+@pytest.mark.sampled
 def test_a_buffer_takes_rows_without_a_server_up_to_its_limit(
     server: ServerProcess, connect: Connecting, tmp_path: Path
 ) -> None:  # fmt: skip

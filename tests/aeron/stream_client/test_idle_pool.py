@@ -144,6 +144,7 @@ def stopped_dir(run_name: str) -> Iterator[Path]:
     shutil.rmtree(nodes.local_node_paths(aeron_dir).folder, ignore_errors=True)
 
 
+@pytest.mark.sampled
 def test_an_idle_connection_does_not_start_a_stopped_media_driver_and_the_next_use_connects(
     stopped_dir: Path, tmp_path: Path
 ) -> None:
