@@ -50,7 +50,8 @@ class MeasuredServer:
         self.address = f"127.0.0.1:{data}:{control}"
         self._folder, self._clients_node = folder, clients_node
         log, file = folder / "server.log", folder / "clients"
-        file.write_text(f"streams=*:all name=good {public_text(ensure_identity(folder / 'good').public)}\n{clients}")
+        good = ensure_identity(folder / "good")
+        file.write_text(f"streams=*:all partitions=20000 name=good {public_text(good.public)}\n{clients}")
         file.chmod(0o600)
         command = [
             sys.executable, "-m", "aeron_spark", "server", self.address, "--aeron-dir", own_node.aeron_dir,

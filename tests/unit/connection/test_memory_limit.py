@@ -7,6 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from aeron_spark.client.client import Client
+from aeron_spark.connection import memory_account
 from aeron_spark.errors import ConnectError, RefusedError, Retry, WaitTimeout
 from aeron_spark.server.message_server import MessageServer
 from aeron_spark.server.settings import ServerSettings
@@ -76,7 +77,10 @@ def test_at_the_limit_the_largest_holder_ends_and_connects_again(world: World) -
     wait_for(lambda: server.runtime.holds.memory.held < 500_000)
 
 
-def test_a_call_is_refused_while_small_holders_fill_the_memory_but_a_small_call_is_not(world: World) -> None:
+def test_a_call_is_refused_while_small_holders_fill_the_memory_but_a_small_call_is_not(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory_account, "PAUSED_S", 3 * TIMEOUT_S)  # else the server ends a holder on a slow machine
     server, slow = serving(world, 500_000)
     holders, asker = [world.client() for _ in range(2)], world.client()
     with ThreadPoolExecutor(2) as pool:
