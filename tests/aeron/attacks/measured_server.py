@@ -56,6 +56,7 @@ class MeasuredServer:
         command = [
             sys.executable, "-m", "aeron_spark", "server", self.address, "--aeron-dir", own_node.aeron_dir,
             "--identity", str(folder / "server.key"), "--authorized-keys", str(file), "--json",
+            "--max-partitions", "20000",
         ]  # fmt: skip
         with log.open("w") as errors:
             self.process = subprocess.Popen(
