@@ -58,7 +58,7 @@ help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup:  ## virtual environment, Python packages, jars
-	@# pip and Maven wait for one another's downloads and disks no longer than they must
+	@# pip and Maven at the same time: both wait much for downloads and for the disk
 	@$(SUBMAKE) -j 2 --output-sync=line $(PYTHON_READY) $(JARS_READY) $(DELTA_READY)
 	@$(SUBMAKE) $(CLASS_DATA)
 

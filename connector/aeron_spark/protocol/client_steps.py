@@ -506,8 +506,8 @@ class ClientSteps:
         connect, state = self._connect, retry_state
         effects: Effects = ()
         is_late = connect is not None and connect.deadline is not None and max(now, next_at) >= connect.deadline
-        has_none = self.session is None and not self._has_lost_session
-        if final or (is_late and (has_none or (connect is not None and connect.stops_at_deadline))):
+        is_first = self.session is None and not self._has_lost_session  # nothing to connect again
+        if final or (is_late and (is_first or (connect is not None and connect.stops_at_deadline))):
             state, effects = S.IDLE, self._stop_attempts(error)
             if self.session is not None and isinstance(error, IdentityError):
                 effects += self._end_session(self.session, error)
