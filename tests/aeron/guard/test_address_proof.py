@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from aeron_spark.aeron.guard import GuardRules, guarded, require_cookies
 from aeron_spark.protocol.handshake_packets import HelloPacket, encode, hello_core
 from aeron_spark.protocol.retry_cookies import Cookies
@@ -150,6 +152,15 @@ def test_a_hello_to_a_server_that_was_restarted_meanwhile_is_answered_as_by_a_kn
         assert [first[6], second[6]] == [SM, ERR]
         assert first[-8:] == second[16:24]  # one receiver
         assert len(first) + len(second) <= len(packet)
+
+
+@pytest.mark.parametrize("length", [64, 96, 128, 160])
+def test_all_answers_to_a_packet_together_are_not_longer_than_it(driver: Driver, length: int) -> None:
+    with protected(driver) as (server, _), frame_senders(1, server.port) as (sender,):
+        before = driver.drops("receiving: no-cookie")
+        packet = frames.data(1, STREAM, bytes(length - 32))
+        send_until(sender, packet, lambda: driver.drops("receiving: no-cookie") > before, "the packet to be refused")
+        assert sum(map(len, sender.received(0.2))) <= sender.sent
 
 
 def test_a_driver_with_separate_threads_admits_a_session(aeron_dir: Path) -> None:
