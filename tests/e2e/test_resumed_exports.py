@@ -20,7 +20,7 @@ import pytest
 import aeron_spark
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.node import NodeHandle
-from tests.aeron.stream_client.serving import ENVIRON, ROOT, ServerProcess
+from tests.aeron.stream_client.serving import ENVIRON, ROOT, ServerProcess, started_server
 from tests.aeron.streams import own_node
 from tests.pages import sections
 
@@ -110,12 +110,8 @@ class Export:
 
 @pytest.fixture(params=sorted(STREAMS))
 def export(request: pytest.FixtureRequest, node: NodeHandle, tmp_path: Path) -> Iterator[Export]:
-    server = ServerProcess(node.aeron_dir, tmp_path)
-    server.start()
-    try:
+    with started_server(node, tmp_path) as server:
         yield Export(server, node, tmp_path, request.param)
-    finally:
-        server.kill()
 
 
 def expected(rows: int) -> list[dict[str, object]]:

@@ -17,7 +17,7 @@ from aeron_spark.node import NodeHandle
 from aeron_spark.pool import POOL
 from aeron_spark.protocol.keypair import public_text
 from spark_jobs.session import begin
-from tests.aeron.stream_client.serving import ServerProcess
+from tests.aeron.stream_client.serving import ServerProcess, started_server
 from tests.aeron.streams import numbered
 from tests.spark.queries import read_stream, wait_for_query
 from tests.spark.simulated_engine import read_numbers
@@ -30,11 +30,9 @@ LENGTH = 100  # bytes of a row
 
 @pytest.fixture
 def restarted(node: NodeHandle, tmp_path: Path) -> Iterator[ServerProcess]:
-    one = ServerProcess(node.aeron_dir, tmp_path)
-    one.start()
-    yield one
-    POOL.close()
-    one.kill()
+    with started_server(node, tmp_path) as one:
+        yield one
+        POOL.close()
 
 
 def waiting_for(path: str, row: bytes) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

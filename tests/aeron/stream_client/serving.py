@@ -7,12 +7,26 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from aeron_spark.node import NodeHandle
 from tests.ports import free_ports
 
 ROOT = Path(__file__).resolve().parents[3]
 ENVIRON = {**os.environ, "PYTHONPATH": f"{ROOT / 'connector'}{os.pathsep}{ROOT}"}
+
+
+@contextmanager
+def started_server(node: NodeHandle, folder: Path) -> Iterator[ServerProcess]:
+    """Start a server on a node, with its files in ``folder``; kill it at the end of the block."""
+    one = ServerProcess(node.aeron_dir, folder)
+    one.start()
+    try:
+        yield one
+    finally:
+        one.kill()
 
 
 class ServerProcess:

@@ -21,7 +21,7 @@ from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.node import NodeHandle
 from aeron_spark.waiting import Deadline, wait_for
 from tests.aeron.node.programs import Program
-from tests.aeron.stream_client.serving import ENVIRON, ServerProcess
+from tests.aeron.stream_client.serving import ENVIRON, ServerProcess, started_server
 
 TIMEOUT_S = 120.0  # for a restart of the server on a busy machine
 ROWS = 20
@@ -51,10 +51,8 @@ client.close()
 
 @pytest.fixture
 def server(node: NodeHandle, tmp_path: Path) -> Iterator[ServerProcess]:
-    one = ServerProcess(node.aeron_dir, tmp_path)
-    one.start()
-    yield one
-    one.kill()
+    with started_server(node, tmp_path) as one:
+        yield one
 
 
 Connecting = Callable[..., Client]

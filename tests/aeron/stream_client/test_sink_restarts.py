@@ -16,7 +16,7 @@ from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.node import NodeHandle
 from aeron_spark.pool import POOL
 from aeron_spark.protocol.keypair import public_text
-from tests.aeron.stream_client.serving import ServerProcess
+from tests.aeron.stream_client.serving import ServerProcess, started_server
 from tests.spark.simulated_engine import Sink, make_numbered_batch, read_numbers
 
 ROWS = 2_000  # of a batch: too many for the request that opens a stage
@@ -39,11 +39,9 @@ class Killing:
 
 @pytest.fixture
 def server(node: NodeHandle, tmp_path: Path) -> Iterator[ServerProcess]:
-    one = ServerProcess(node.aeron_dir, tmp_path)
-    one.start()
-    yield one
-    POOL.close()
-    one.kill()
+    with started_server(node, tmp_path) as one:
+        yield one
+        POOL.close()
 
 
 def options(server: ServerProcess, node: NodeHandle, folder: Path) -> dict[str, str]:
