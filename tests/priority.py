@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -14,7 +15,8 @@ def lower_priority(session: int) -> None:
     """
     assert os.getsid(session) == session
     for thread in Path(f"/proc/{session}/task").iterdir():
-        os.setpriority(os.PRIO_PROCESS, int(thread.name), 19)
+        with suppress(ProcessLookupError):  # a thread that has ended since it was listed
+            os.setpriority(os.PRIO_PROCESS, int(thread.name), 19)
     group = Path(f"/proc/{session}/autogroup")
     if group.exists():
         group.write_text("19")
