@@ -1,8 +1,8 @@
 """Runs the suites of ``make test``, and lists their failed tests together at the end.
 
 The tests without a JVM run first, then all others except Spark's. Spark's tests run beside both, because they wait for
-half of their time. They run one at a time, in one process, because they share a Spark session. Their output is printed
-at the end.
+half of their time. They run one at a time, in one process, because they share a Spark session. The others have a lower
+priority: Spark fails a query whose Python process does not start within 10 s. Their output is printed at the end.
 
 ``python -m tests.suites [--any] [--serial] [--unit | --only TESTS] [--beside COMMAND]... -- OPTIONS`` passes
 ``OPTIONS`` to each pytest. ``--any`` disables the limit for the sum of CPU seconds. ``--serial`` runs one test after
@@ -36,6 +36,8 @@ SPARK: Final = ("tests/spark",)
 # done takes tests from the end of another row. The costly set-ups are in tests/e2e, at the begin of a row.
 STEALING: Final = ("-n", "4", "--dist", "worksteal")
 OTHERS: Final = (*STEALING, "tests/e2e", "tests/net", "tests/cli", "tests/aeron")
+# Of all tests but Spark's: a process gets half of the processor time that one of Spark's tests gets.
+NICE: Final = ("nice", "-n", "3")
 ENDING_TIMEOUT_S: Final = 120.0
 TESTS_FAILED: Final = 1  # the exit code of pytest; larger ones mean that it did not run the tests
 KILLED: Final = 128  # the exit code for a pytest that a signal ended
@@ -61,13 +63,13 @@ class Run:
         self.exit_code = 0
 
     def run(self, suite: Sequence[str], beside: Sequence[str] = ()) -> bool:
-        """Run a suite, with commands of the shell beside it; return whether pytest could run all its tests.
+        """Run a suite and, beside it, shell commands, all with ``NICE``; return whether pytest could run all its tests.
 
         The output of the suite is printed at once, that of the commands after the end of all.
         """
         with ExitStack() as stack:
-            commands = [stack.enter_context(_Background(["bash", "-c", command])) for command in beside]
-            code = _wait(_start(self._pytest(suite)))
+            commands = [stack.enter_context(_Background([*NICE, "bash", "-c", command])) for command in beside]
+            code = _wait(_start([*NICE, *self._pytest(suite)]))
             failed = [command for command, process in zip(beside, commands, strict=True) if process.finish()]
         if failed:
             with self._failures.open("a") as file:

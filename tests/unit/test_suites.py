@@ -48,6 +48,14 @@ def test_suites_run_at_the_same_time_and_their_outputs_are_not_mixed(
     assert capfd.readouterr().out == "output of one\noutput of three\noutput of two\n"
 
 
+def test_a_suite_gives_way_to_the_one_that_runs_meanwhile(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    run = Run([sys.executable, "-c", "import os; print(os.nice(0))"], tmp_path)
+    with run.meanwhile([]):
+        run.run([], beside=["nice"])
+    own = os.nice(0)
+    assert capfd.readouterr().out == f"{own + 3}\n{own + 3}\n{own}\n"
+
+
 def test_failed_tests_of_all_suites_are_listed_at_the_end(run: Run, capfd: pytest.CaptureFixture[str]) -> None:
     assert run.run(["one", "1"])
     with run.meanwhile(["three", "1"]):
