@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
 from aeron_spark.client.client import Client
+from aeron_spark.client.settings import ClientSettings
 from aeron_spark.connection import memory_account
 from aeron_spark.errors import ConnectError, RefusedError, Retry, WaitTimeout
 from aeron_spark.server.message_server import MessageServer
@@ -16,21 +19,40 @@ from tests.unit.connection.endpoints import LINK, NO_LIMITS, TIMEOUT_S, World, l
 
 
 class Slow:
-    """Its method ``hold`` holds the bytes of its call until the test ends the future."""
+    """Its method ``hold`` holds the bytes of its call until ``end``, which ends later calls, too."""
 
     def __init__(self) -> None:
         self.futures: list[Future[int]] = []
+        self._lock = threading.Lock()
+        self._has_ended = False
 
     def hold(self, data: bytes) -> Future[int]:
-        self.futures.append(Future())
-        return self.futures[-1]
+        future: Future[int] = Future()
+        with self._lock:
+            self.futures.append(future)
+            if self._has_ended:
+                future.set_result(1)
+        return future
+
+    def end(self) -> None:
+        with self._lock:
+            self._has_ended = True
+            for future in self.futures:
+                future.set_result(1)
 
     def size(self, data: bytes) -> int:
         return len(data)
 
 
+@pytest.fixture
+def long_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No connection ends because it is paused for long, which a slow machine makes it."""
+    monkeypatch.setattr(memory_account, "PAUSED_S", 3 * TIMEOUT_S)
+
+
 def serving(world: World, memory_limit: int) -> tuple[MessageServer, Slow]:
-    server = world.server(ServerSettings(link=link(memory_limit=memory_limit), limits=NO_LIMITS))
+    settings = link(memory_limit=memory_limit, queue_bytes=64 << 10)
+    server = world.server(ServerSettings(link=settings, limits=NO_LIMITS))
     slow = Slow()
     server.register("slow", slow, ["hold", "size"])
     return server, slow
@@ -41,6 +63,7 @@ def size_of(client: Client, count: int) -> int:
     return size
 
 
+@pytest.mark.usefixtures("long_pause")
 def test_the_largest_holder_pauses_until_its_memory_is_free(world: World) -> None:
     server, slow = serving(world, 1_000_000)
     greedy, good = world.client(), world.client()
@@ -51,9 +74,8 @@ def test_the_largest_holder_pauses_until_its_memory_is_free(world: World) -> Non
         with pytest.raises(WaitTimeout):
             greedy.ping(0.2)
         assert good.ping(TIMEOUT_S) >= 0
-        assert size_of(good, 100_000) == 100_000
-        for future in slow.futures:
-            future.set_result(1)
+        assert size_of(good, 70_000) == 70_000  # less than the rest of the limit, with a copy of each chunk
+        slow.end()
         wait_for(lambda: not server.runtime.holds.memory.paused)
         assert greedy.ping(TIMEOUT_S) >= 0
         assert [call.result(TIMEOUT_S) for call in calls] == [1, 1]
@@ -77,15 +99,16 @@ def test_at_the_limit_the_largest_holder_ends_and_connects_again(world: World) -
     wait_for(lambda: server.runtime.holds.memory.held < 500_000)
 
 
-def test_a_call_is_refused_while_small_holders_fill_the_memory_but_a_small_call_is_not(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(memory_account, "PAUSED_S", 3 * TIMEOUT_S)  # else the server ends a holder on a slow machine
+@pytest.mark.usefixtures("long_pause")
+def test_a_call_is_refused_while_small_holders_fill_the_memory_but_a_small_call_is_not(world: World) -> None:
     server, slow = serving(world, 500_000)
-    holders, asker = [world.client() for _ in range(2)], world.client()
-    with ThreadPoolExecutor(2) as pool:
-        calls = [pool.submit(one.remote("slow").with_timeout(TIMEOUT_S).hold, bytes(255_000)) for one in holders]
-        wait_for(lambda: server.runtime.holds.memory.is_full)
+    # The bytes of a holder, with a chunk that is being copied, must stay below ASSURED_BYTES.
+    holders = [world.client() for _ in range(4)]
+    # So must the bytes that the asker sends before it knows of the refusal: its buffer and the server's queue.
+    asker = world.client(ClientSettings(link=link(session=replace(LINK.session, buffer_bytes=128 << 10))))
+    with ThreadPoolExecutor(len(holders)) as pool:
+        calls = [pool.submit(one.remote("slow").with_timeout(TIMEOUT_S).hold, bytes(127_000)) for one in holders]
+        wait_for(lambda: len(slow.futures) == len(holders) and server.runtime.holds.memory.is_full)
         with pytest.raises(RefusedError, match=r"memory for all connections is full \(memoryLimit\)") as refused:
             size_of(asker, 300_000)
         assert (refused.value.reason, refused.value.retry) == ("busy", Retry.SOON)
@@ -93,13 +116,13 @@ def test_a_call_is_refused_while_small_holders_fill_the_memory_but_a_small_call_
         wait_for(lambda: sum(one.held_bytes for one in server.sessions if one.id == asker.connection.id) == 0)
         assert size_of(asker, 1_000) == 1_000
         assert all(one.connected for one in holders)
-        for future in slow.futures:
-            future.set_result(1)
-        assert [call.result(TIMEOUT_S) for call in calls] == [1, 1]
+        slow.end()
+        assert [call.result(TIMEOUT_S) for call in calls] == [1] * len(holders)
     wait_for(lambda: not server.runtime.holds.memory.is_full)
     assert size_of(asker, 300_000) == 300_000
 
 
+@pytest.mark.usefixtures("long_pause")
 @pytest.mark.parametrize("raised", [10_000_000, 0])
 def test_a_changed_limit_pauses_and_continues_connected_clients(world: World, raised: int) -> None:
     server, slow = serving(world, 10_000_000)
@@ -118,8 +141,7 @@ def test_a_changed_limit_pauses_and_continues_connected_clients(world: World, ra
         limit_to(raised)
         wait_for(lambda: not memory.paused, "the end of the pause")
         assert greedy.ping(TIMEOUT_S) >= 0
-        for future in slow.futures:
-            future.set_result(1)
+        slow.end()
         assert [call.result(TIMEOUT_S) for call in calls] == [1, 1]
 
 
