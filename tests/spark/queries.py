@@ -6,12 +6,14 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
+from unittest.mock import patch
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 from spark_jobs.session import begin, has_missed_start_deadline
 from tests.aeron.streams import TIMEOUT_S, number
@@ -75,6 +77,18 @@ def run_query(
         yield query
     finally:
         query.stop()
+
+
+@contextmanager
+def patient_starts() -> Iterator[None]:
+    """Start each query in the block with ``begin``, also in code of pages and notebooks, which calls ``start()``."""
+    start = DataStreamWriter.start
+
+    def begin_query(writer: DataStreamWriter, *args: Any, **options: Any) -> StreamingQuery:
+        return begin(partial(start, writer, *args, **options))
+
+    with patch.object(DataStreamWriter, "start", begin_query):
+        yield
 
 
 def run_to_end(

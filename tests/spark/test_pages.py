@@ -28,6 +28,7 @@ from aeron_spark.node import NodeHandle
 from aeron_spark.spark import LagListener
 from tests.pages import ROOT, Block, Section, pages, sections
 from tests.ports import free_ports
+from tests.spark.queries import patient_starts
 from tests.waiting import poll_until
 
 SECTIONS: Final = [section for page in pages() for section in sections(page) if section.executed]
@@ -205,7 +206,7 @@ def test_the_code_of_a_section_runs(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     run = SectionRun(section, tmp_path, spark)
-    with patch.dict(os.environ), ExitStack() as stack:
+    with patch.dict(os.environ), patient_starts(), ExitStack() as stack:
         if run.needs_server:
             given = {"streams_dir": str(tmp_path / "streams"), "handshakes_per_second": 0, "allow_any_key": True}
             server = stack.enter_context(Server(run.server, **given))

@@ -20,6 +20,7 @@ from traitlets.config import Config
 
 from aeron_spark.node import NodeHandle
 from tests.e2e.test_notebook import INSTALL, PNG, QUICKSTART, code_cells
+from tests.spark.queries import patient_starts
 
 STREAM: Final = "9501"  # no other test uses it
 STOP: Final = "spark.stop()"  # the other tests need the session
@@ -75,7 +76,7 @@ def outputs(shell: InteractiveShell, restored_settings: None, shared_node: NodeH
         assert sum(old in cell for cell in cells) == 1, f"{old} is not in one cell"
         cells = [cell.replace(old, new) for cell in cells]
     for cell in cells:
-        with capture_output() as captured:
+        with capture_output() as captured, patient_starts():
             result = shell.run_cell(cell)
         result.raise_error()
         text += captured.stdout
