@@ -1,8 +1,9 @@
 """Starts the only JVM of a process at its first use of Aeron: not at import, and not before a fork.
 
-A JVM does not survive a fork: JPype in the child reports a running JVM, and its first use hangs. PySpark forks its
-workers. Therefore this module stores the process id of the start and compares it at each use. JPype is imported with
-the start, so that commands and programs without Aeron do not wait for it.
+A JVM does not survive a fork: only the thread that forks is in the child, and a call of Java can wait there without
+end. PySpark forks its workers. Therefore this module stores the process id of the start and compares it at each use,
+and clears JPype's reference to the JVM in a child. JPype is imported with the start, so that commands and programs
+without Aeron do not wait for it.
 """
 
 from __future__ import annotations
@@ -144,10 +145,16 @@ def _after_fork() -> None:
     global _started_in, _is_starting
     if _is_starting:  # by another thread of the parent
         _started_in, _is_starting = os.getppid(), False
-    if _started_in is not None:  # the child has no thread of the parent's JVM, and must not wait for its end
+    if _started_in is not None:
         import jpype.config
 
-        jpype.config.onexit = False
+        jpype.config.onexit = False  # the child has no thread of the parent's JVM, and must not wait for its end
+        if jpype.isJVMStarted():
+            # JPype calls the JVM when an object of Java is dropped. A JVM that was at a safepoint during the fork stays
+            # there in the child, and each call waits without end. This private function of JPype (the same in 1.6 and
+            # 1.7) prevents all calls. False: do not end the JVM, which waits for its threads. True: clear the
+            # reference.
+            jpype._jpype.shutdown(False, True)
 
 
 os.register_at_fork(after_in_child=_after_fork)

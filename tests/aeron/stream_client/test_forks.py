@@ -6,6 +6,7 @@ import subprocess
 import sys
 from typing import Final
 
+from aeron_spark.node import NodeHandle
 from aeron_spark.server.server import Server
 from aeron_spark.stream_client.admin import create_stream, parse_retention
 from aeron_spark.stream_client.session import StreamSession
@@ -77,3 +78,47 @@ def test_a_forked_child_is_refused_and_its_parents_connection_goes_on(server: Se
     assert done.stderr == ""
     assert (done.returncode, done.stdout) == (0, "0\n[b'1', b'2']\n")
     assert messages == [{"n": 2}]
+
+
+# A thread collects garbage all the time, so that most of the children are forked while the JVM is at a safepoint.
+PROGRAM_AT_SAFEPOINTS: Final = """
+import gc, os, sys, threading
+import jpype
+from aeron_spark.aeron.client import lease_client
+
+lease = lease_client(sys.argv[1])
+is_ended = threading.Event()
+
+def collect():
+    while not is_ended.is_set():
+        jpype.java.lang.System.gc()
+
+thread = threading.Thread(target=collect)
+thread.start()
+objects = [jpype.java.util.ArrayList() for _ in range(10)]
+results = []
+for _ in range(10):
+    child = os.fork()
+    if child == 0:
+        del objects
+        gc.collect()
+        try:
+            jpype.java.util.ArrayList()
+        except jpype.JVMNotRunning:
+            sys.exit(0)
+    results.append(os.waitpid(child, 0)[1])
+is_ended.set()
+thread.join()
+lease.close()
+print(results)
+"""
+
+
+def test_a_child_that_was_forked_at_a_safepoint_drops_its_parents_objects_of_java(node: NodeHandle) -> None:
+    """Regression: the child waited without end when it dropped one of them."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM_AT_SAFEPOINTS, node.aeron_dir], env=ENVIRON,
+        capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
+    )  # fmt: skip
+    assert done.stderr == ""
+    assert (done.returncode, done.stdout) == (0, f"{[0] * 10}\n")
