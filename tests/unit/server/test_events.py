@@ -70,16 +70,23 @@ def test_every_field_of_an_event_is_declared_and_every_declared_field_is_used() 
 VARIABLE: Final = {"connected", "resumed", "disconnected", "log_suppressed", "log_dropped"}
 
 
+def calls_beside_reports() -> Iterator[tuple[Path, ast.Call]]:
+    """Yield each call, with its file, in the modules of the package that report events."""
+    for path in sorted((ROOT / "connector" / "aeron_spark").rglob("*.py")):
+        text = path.read_text()
+        if ".report(" in text or "_low.update(" in text:  # to parse all modules takes a second
+            yield from ((path, node) for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call))
+
+
 def test_every_declared_field_is_filled_by_a_report_of_its_event() -> None:
     """Regression: six fields were documented and never in a line."""
     filled: dict[str, set[str]] = {}
-    for module in (ROOT / "connector" / "aeron_spark").rglob("*.py"):
-        for call in ast.walk(ast.parse(module.read_text())):
-            match call:
-                case ast.Call(func=ast.Attribute(attr="report" | "update"), args=[ast.Constant(value=str(event)), *_]):
-                    for keyword in call.keywords:  # ``**`` is always ``fields_of``, the fields of a client
-                        names = {"id", "name", "tag", "address", "port", "transport"} if keyword.arg is None else set()
-                        filled.setdefault(event, set()).update(names or {str(keyword.arg)})
+    for _, call in calls_beside_reports():
+        match call:
+            case ast.Call(func=ast.Attribute(attr="report" | "update"), args=[ast.Constant(value=str(event)), *_]):
+                for keyword in call.keywords:  # ``**`` is always ``fields_of``, the fields of a client
+                    names = {"id", "name", "tag", "address", "port", "transport"} if keyword.arg is None else set()
+                    filled.setdefault(event, set()).update(names or {str(keyword.arg)})
     never = {
         name: missing
         for name, event in EVENTS.items()
@@ -233,19 +240,15 @@ def test_a_stack_names_the_innermost_function_first() -> None:
     assert re.match(r"test_events\.py:\d+ _raise < test_events\.py:\d+ test_a_stack", stack_of(raised.value))
 
 
-@pytest.mark.slow
 def test_each_reported_event_is_declared_with_its_fields() -> None:
     reported = set()
-    for path in sorted((ROOT / "connector" / "aeron_spark").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if not (isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("events.report", "_low.update"))):
-                continue
-            if isinstance(node.args[0], ast.Constant):
-                name = node.args[0].value
-                fields = {keyword.arg for keyword in node.keywords} - {None, "level"}
-                assert name in EVENTS, f"{path.name}:{node.lineno}: {name}"
-                assert fields <= set(EVENTS[name].fields), f"{path.name}:{node.lineno}: {name}"
-                reported.add(name)
+    for path, call in calls_beside_reports():
+        if ast.unparse(call.func).endswith(("events.report", "_low.update")) and isinstance(call.args[0], ast.Constant):
+            name = call.args[0].value
+            fields = {keyword.arg for keyword in call.keywords} - {None, "level"}
+            assert name in EVENTS, f"{path.name}:{call.lineno}: {name}"
+            assert fields <= set(EVENTS[name].fields), f"{path.name}:{call.lineno}: {name}"
+            reported.add(name)
     assert {"refused", "call_failed", "stream_damaged", "commit_slow", "disk_low", "ready"} <= reported
 
 
