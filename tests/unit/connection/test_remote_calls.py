@@ -368,7 +368,8 @@ def test_an_endpoint_is_idle_until_shortly_before_the_deadline_of_a_call(
         wait_for(runtime._is_idle, "the client to be idle")
         waiting = pool.submit(client.remote("things").with_timeout(1_000.0).wait)  # the deadline is within this time
         try:
-            wait_for(lambda: len(runner_of(client.connection).rpc.calls) > 0, "the call to wait")
+            calls = runner_of(client.connection).rpc.calls
+            wait_for(lambda: calls.deadline() is not None, "the call to wait, with its deadline")
             assert not runtime._is_idle()
             patch.undo()
             wait_for(runtime._is_idle, "the client to be idle during the call")
