@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +21,9 @@ import pytest
 from aeron_spark.aeron.counters import read_driver
 from aeron_spark.aeron.guard import read_drops
 from aeron_spark.client.client import Client
+from aeron_spark.connection.settings import LinkSettings
 from aeron_spark.protocol.limits import Limits
+from aeron_spark.protocol.liveness import Times
 from aeron_spark.server.message_server import MessageServer
 from aeron_spark.transport.api import HANDSHAKE_STREAM_ID, ServerAddress, TransportEvent
 from aeron_spark.waiting import wait_for
@@ -39,6 +42,7 @@ ADDRESSES: Final = 40
 IDLE_SECONDS: Final = 3.0
 SETUPS_PER_SECOND: Final = 2_000
 MAX_CONNECT_S: Final = 3.0  # on an idle machine; the flood itself uses most of a busy one
+SESSION_TIMEOUT_S: Final = 20.0  # much less than TIMEOUT_S, unlike the default
 MAX_IDLE_POLLS: Final = 200  # per second; a thread that does not wait polls thousands of times
 
 
@@ -199,7 +203,10 @@ def attackers(port: int) -> Iterator[subprocess.Popen[str]]:
 def test_new_clients_connect_during_a_flood_of_setups_and_half_open_handshakes(world: World, newcomers: int) -> None:
     """The server has never heard of any address, so the first new client gets no better room than the attackers."""
     address = world.free_address()
-    server = world.server(address, limits=Limits())
+    # If the flood displaces the CLOSE of a client, the session ends only after the session timeout.
+    times = Times(retention_seconds=SESSION_TIMEOUT_S, min_retention_seconds=SESSION_TIMEOUT_S)
+    session = replace(LinkSettings().session, retention_seconds=SESSION_TIMEOUT_S, buffer_seconds=SESSION_TIMEOUT_S)
+    server = world.server(address, limits=Limits(), link=LinkSettings(times=times, session=session))
     node = psutil.Process(read_driver(world.serving.aeron_dir).pid)
     with attackers(address.data_port) as flood:
         drops = read_drops(world.serving.aeron_dir)["receiving: no-cookie"]
