@@ -192,7 +192,10 @@ class BulkLink:
 
     def close(self) -> None:
         """Close both ends."""
-        self._owner.close_link(self)
+        # The error comes before CLOSE: the peer, which closes its end then, may have left before the call returns.
+        if self._set_error(EndedError(f"{self.label} is closed", remedy=OPEN_ANOTHER)):
+            self._send_close()
+            self._release()
 
     def close_after(self, seconds: float) -> None:
         """Have the event loop close both ends after ``seconds``, unless :meth:`keep_open` is called before."""
@@ -304,27 +307,38 @@ class BulkLink:
             return None
         return self.watch.check(self.link.received_bytes, now, is_reading=not (self._is_paused or self._is_held))
 
-    def send_close(self) -> None:
-        """Send CLOSE, if Aeron takes it at once. Thread-safe."""
-        with self._send_lock:
-            now = time.monotonic()
-            if self.is_open and self.link.retry(now, OFFER_TIMEOUT_S):
-                self.link.send([CLOSE], now, OFFER_TIMEOUT_S)
-
     def end(self, error: AeronSparkError) -> None:
         """Close this end: threads that wait raise ``error``. Received messages can still be taken. Thread-safe."""
-        with self._changed:
-            if self.error is None:
-                self.error = error
-                self._owner.schedule_removal(self)
-            self._changed.notify_all()
-        self.link.stop_waiting()
-        self.when_received()
+        if self._set_error(error):
+            self._release()
 
     def close_publication(self) -> None:
         """Close the publication when no thread offers on it; offers do not wait after :meth:`end`."""
         with self._send_lock:
             self.link.close()
+
+    def _set_error(self, error: AeronSparkError) -> bool:
+        """Set the reason for which it is closed; return False if it is closed already."""
+        with self._changed:
+            if self.error is not None:
+                return False
+            self.error = error
+        return True
+
+    def _send_close(self) -> None:
+        """Send CLOSE, if Aeron takes it at once."""
+        with self._send_lock:
+            now = time.monotonic()
+            if self.is_open and self.link.retry(now, OFFER_TIMEOUT_S):
+                self.link.send([CLOSE], now, OFFER_TIMEOUT_S)
+
+    def _release(self) -> None:
+        """End the waits of all threads, and have the event loop close publication and subscription."""
+        self._owner.schedule_removal(self)
+        with self._changed:
+            self._changed.notify_all()
+        self.link.stop_waiting()
+        self.when_received()
 
     def _send_open(self, now: float) -> bool:
         # The peer may reply before the offer returns. A sender that then found OPEN unsent would offer it again.
@@ -528,12 +542,6 @@ class BulkLinks:
     def resume(self, token: int) -> None:
         """Take messages from a subscription again."""
         self._owner.inbox.resume(token)
-
-    def close_link(self, bulk_link: BulkLink) -> None:
-        """Send CLOSE and end a bulk link."""
-        if not bulk_link.closed:
-            bulk_link.send_close()
-            bulk_link.end(EndedError(f"{bulk_link.label} is closed", remedy=OPEN_ANOTHER))
 
     def schedule_removal(self, bulk_link: BulkLink) -> None:
         """Have the event loop close the publication and the subscription."""

@@ -16,7 +16,7 @@ from aeron_spark.errors import AeronSparkError, RemoteError, TransportError, Usa
 from aeron_spark.protocol.liveness import Times
 from aeron_spark.server.message_server import MessageServer
 from aeron_spark.server.settings import ServerSettings
-from aeron_spark.transport.api import MAX_MESSAGE_BYTES
+from aeron_spark.transport.api import MAX_MESSAGE_BYTES, ImageUnavailable, TransportEvent
 from tests.internals import runner_of
 from tests.unit.connection.endpoints import LINK, NO_LIMITS, World, wait_for
 
@@ -257,6 +257,33 @@ def test_close_ends_the_peers_end_after_the_sent_messages(world: World) -> None:
         mine.send(b"more", timeout=1.0)
     client.send("the connection continues", acknowledge=False)
     assert client.connected
+
+
+def test_a_closed_bulk_link_names_its_own_close_although_the_peer_has_left(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: the peer left while close() ran, and the next send() raised TransportError, "the peer has left"."""
+    _, client, mine, _ = both_ends(world)
+    bulk_links, has_left = client._runtime.bulk_links, threading.Event()
+    handle_event, send = bulk_links.handle_event, mine.link.send
+
+    def recorded(event: TransportEvent, now: float) -> bool:
+        is_handled = handle_event(event, now)
+        if isinstance(event, ImageUnavailable):
+            has_left.set()
+        return is_handled
+
+    def slow_send(*arguments: Any) -> bool:
+        is_taken = send(*arguments)
+        assert has_left.wait(5.0)
+        return is_taken
+
+    monkeypatch.setattr(bulk_links, "handle_event", recorded)
+    monkeypatch.setattr(mine.link, "send", slow_send)
+    mine.close()
+    assert has_left.is_set()
+    with pytest.raises(UsageError, match="is closed"):
+        mine.send(b"more", timeout=1.0)
 
 
 def test_a_bulk_link_ends_with_its_connection(world: World) -> None:
