@@ -8,7 +8,6 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pyarrow as pa
 import pytest
 
@@ -21,6 +20,7 @@ from aeron_spark.errors import TransportError
 from aeron_spark.node.locks import is_locked
 from aeron_spark.waiting import wait_for
 from tests.aeron.streams import close_everything
+from tests.waiting import suspend
 
 STREAM = 4711
 
@@ -42,8 +42,7 @@ def test_messages_published_to_a_killed_node_are_not_acknowledged_by_the_next_on
         publisher = Publisher(PublishAddress(str(own_dir), "aeron:ipc", STREAM, archive))
         publisher.publish_values(pa.array([b"recorded"], pa.binary()), None)
         publisher.wait_acknowledged()
-        os.kill(first.pid, signal.SIGSTOP)  # it records no more messages, but its publications still accept some
-        wait_for(lambda: psutil.Process(first.pid).status() == psutil.STATUS_STOPPED, 30, "the node to stop")
+        suspend(first.pid)  # it records no more messages, but its publications still accept some
         publisher.publish_values(pa.array([b"not recorded bytes"] * 100, pa.binary()), None)
         os.kill(first.pid, signal.SIGKILL)
         wait_for(lambda: not is_locked(node.local_node_paths(own_dir).alive_lock), 30, "the node to end")

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
-import psutil
 import pyarrow as pa
 import pytest
 
@@ -25,6 +24,7 @@ from aeron_spark.options import ReadOptions, WriteOptions, direct_route
 from aeron_spark.spark.writer import WriteTask
 from aeron_spark.waiting import wait_for
 from tests.aeron.streams import TIMEOUT_S, Stream, close_everything, own_node
+from tests.waiting import suspend
 
 SHORT_TIMEOUT = {"offerTimeout": "2s"}  # after this time a missing acknowledgement is an error
 LENGTH = 64  # bytes of the log for a message of up to 32 bytes
@@ -45,9 +45,8 @@ def stream(node: NodeHandle) -> Iterator[Stream]:
 @contextmanager
 def stopped(handle: NodeHandle) -> Iterator[None]:
     """Suspend the driver and the archive in the block; a publication still accepts messages."""
-    os.kill(handle.pid, signal.SIGSTOP)
+    suspend(handle.pid)
     try:
-        wait_for(lambda: psutil.Process(handle.pid).status() == psutil.STATUS_STOPPED, TIMEOUT_S, "the node to stop")
         yield
     finally:
         os.kill(handle.pid, signal.SIGCONT)

@@ -20,7 +20,7 @@ from tests.e2e.faulty_server import FATAL
 from tests.e2e.processes import TIMEOUT_S, environment
 from tests.e2e.stream_program import failures_of
 from tests.ports import free_ports
-from tests.waiting import poll_until
+from tests.waiting import poll_until, suspend
 
 READER: Final = "tests.e2e.stream_program"
 OUTAGE_TIMEOUT_S: Final = 100.0  # of a producer's calls; the server restarts in less
@@ -101,12 +101,14 @@ class ServerProgram:
         self.process.wait(TIMEOUT_S)
 
     def suspend(self) -> None:
-        """Suspend the server with SIGSTOP, as on a machine that does not run for a while."""
-        self._signal(signal.SIGSTOP)
+        """Suspend the server, as on a machine that does not run for a while."""
+        assert self.process is not None
+        suspend(self.process.pid)
 
     def resume(self) -> None:
         """Continue the server with SIGCONT."""
-        self._signal(signal.SIGCONT)
+        assert self.process is not None
+        self.process.send_signal(signal.SIGCONT)
 
     def fault(
         self, point: str, stream: str, meanwhile: Callable[[], str], before_start: Callable[[], None] = lambda: None
@@ -165,10 +167,6 @@ class ServerProgram:
         """Return the row ids of a stream, by partition and in order."""
         found: dict[str, list[int]] = json.loads(self._run_program("rows", stream))
         return {int(partition): ids for partition, ids in found.items()}
-
-    def _signal(self, number: signal.Signals) -> None:
-        assert self.process is not None
-        self.process.send_signal(number)
 
     def _run_program(self, *arguments: str) -> str:
         done = subprocess.run(

@@ -22,6 +22,7 @@ from aeron_spark import node
 from tests.leaks import SHARED_MEMORY
 from tests.net.namespaces import SERVER, SERVER6, Namespace, Site
 from tests.net.program import RESPONSE_PREFIX
+from tests.waiting import suspend
 
 ROOTS: Final = (Path(aeron_spark.__file__).parents[1], Path(__file__).resolve().parents[2])
 TIMEOUT_S: Final = 60.0  # for work that is slow only on a slow machine
@@ -83,8 +84,8 @@ class Program:
         return response
 
     def freeze(self) -> None:
-        """Stop the process with SIGSTOP."""
-        self.process.send_signal(signal.SIGSTOP)
+        """Suspend the process."""
+        suspend(self.process.pid)
 
     def thaw(self) -> None:
         """Continue the process with SIGCONT."""

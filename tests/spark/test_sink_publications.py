@@ -22,6 +22,7 @@ from spark_jobs.session import begin
 from tests.leaks import SHARED_MEMORY
 from tests.spark.queries import wait_for_query
 from tests.spark.simulated_engine import make_numbered_batch, read_numbers, save
+from tests.waiting import suspend
 
 STREAMS = (1101, 1102)
 
@@ -125,7 +126,7 @@ def test_a_worker_replaces_its_client_after_a_stop_longer_than_the_client_timeou
     # A client adds its name to its counter's label some time after its start.
     wait_for(lambda: clients() >= len(stopped), 30, "the name of every worker's client", state=lambda: str(clients()))
     for process in stopped:
-        os.kill(process.pid, signal.SIGSTOP)
+        suspend(process.pid)
     try:
         wait_for(
             lambda: not open_publications(short_timeout_node.aeron_dir),

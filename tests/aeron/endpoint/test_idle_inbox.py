@@ -14,6 +14,7 @@ from aeron_spark.aeron.endpoint_transport import AeronClientTransport
 from aeron_spark.transport.api import ChannelPair, Inbox, MessageArrived, SubscriptionFailed, TransportEvent
 from tests.aeron.endpoint.drivers import AeronWorld, Driver
 from tests.transport_contract import SETTINGS, TIMEOUT_S, Open, Reading, send, some_ids, until
+from tests.waiting import suspend
 
 MAX_WAKE_UPS = 300  # of a thread in two seconds; polling every 0.2 ms it would wake 10,000 times
 WAIT_S = 2.0
@@ -99,7 +100,7 @@ def test_a_stopped_driver_does_not_hold_up_an_inbox_of_another_driver(dialling: 
     link = waiting.open_link(some_ids(), SETTINGS)  # the poller opens its subscription again, which takes the lock
     until(lambda: link.publication.ready, Reading(waiting.inbox))
     drain(idle.inbox)
-    serving.process.send_signal(signal.SIGSTOP)
+    suspend(serving.process.pid)
     resume = threading.Timer(STOP_S, serving.process.send_signal, [signal.SIGCONT])  # if the idle inbox is held up
     resume.start()
     has_ended = threading.Event()

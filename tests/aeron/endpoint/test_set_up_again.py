@@ -18,6 +18,7 @@ from aeron_spark.aeron.endpoint_transport import AeronClientTransport, AeronServ
 from aeron_spark.aeron.jvm import jclass
 from tests.aeron.endpoint.drivers import AeronWorld, Driver
 from tests.transport_contract import SETTINGS, Reading, send, some_ids, until
+from tests.waiting import suspend
 
 REPETITIONS = 12
 LOCK_DELAY_S = 0.005
@@ -105,7 +106,7 @@ def test_a_driver_that_responds_slowly_is_given_time_to_create_the_image(
     place = AeronWorld(serving, dialling, "127.0.0.1").address
     with closing(AeronClientTransport(dialling_late, place)) as dialing:
         client = Reading(dialing.inbox)
-        dialling.process.send_signal(signal.SIGSTOP)
+        suspend(dialling.process.pid)
         try:
             theirs = dialing.open_link(some_ids(), SETTINGS)
             time.sleep(RESPONSE_DELAY_S)
@@ -132,7 +133,7 @@ def _opened(
     mine = listening.open_link(image, ids, SETTINGS)
     until(lambda: listening.inbox.ready(mine.token) and mine.publication.ready, server)
     before = lock.delays
-    serving.process.send_signal(signal.SIGSTOP)
+    suspend(serving.process.pid)
     try:
         theirs = dialing.open_link(ids, SETTINGS)
         # a driver that is stopped for 10 s is lost for its clients; on a busy machine a repetition may wait that long

@@ -19,6 +19,7 @@ from aeron_spark.aeron.jvm import jclass
 from aeron_spark.node.liveness import driver_liveness
 from aeron_spark.node.locks import is_locked, owner_pid
 from tests.aeron.node.programs import JAR, RECORDER, start_python
+from tests.waiting import suspend
 
 KILLS = 3
 MIB = 1 << 20
@@ -196,7 +197,7 @@ def run_archive_tool(command: str, archive_dir: Path) -> str:
 @pytest.mark.sampled
 def test_a_suspended_node_can_be_stopped_by_force(node_dir: Path) -> None:
     handle = node.ensure(node_dir)
-    os.kill(handle.pid, signal.SIGSTOP)
+    suspend(handle.pid)
     handle.close()
     try:
         start = time.monotonic()

@@ -13,6 +13,7 @@ from aeron_spark import node
 from aeron_spark.errors import WaitTimeout
 from aeron_spark.node import state_files
 from aeron_spark.waiting import wait_for
+from tests.waiting import suspend
 
 TIMEOUT_S = 60.0  # a start takes 1 s on an idle machine
 STAGE = "starting the Java virtual machine"
@@ -28,7 +29,7 @@ def test_a_suspended_start_is_not_killed_and_the_next_call_waits_for_the_same_pr
     with ThreadPoolExecutor(1) as pool:
         starting = pool.submit(node.ensure, node_dir, timeout=3.0)
         pid = wait_for(lambda: pid_at_stage() or None, TIMEOUT_S, f"the node to be {STAGE}")
-        os.kill(pid, signal.SIGSTOP)
+        suspend(pid)
         try:
             # on a busy machine its time may be over before that stage
             with pytest.raises(WaitTimeout, match=rf"\(process {pid}\) was not ready in time"):

@@ -21,6 +21,7 @@ from aeron_spark.protocol.client_handshake import ClientTiming
 from aeron_spark.protocol.server_handshake import ServerTiming
 from tests.aeron.secure.endpoints import TIMEOUT_S, World, await_nothing_in_use, echoes
 from tests.aeron.secure.tap import SentMessage, Tap
+from tests.waiting import suspend
 
 FREEZE_S = 2.0
 NO_TIMEOUT_S = 10 * TIMEOUT_S  # for a step of a handshake: it does not end in the test
@@ -30,7 +31,7 @@ def freeze_driver(client: Client) -> None:
     """Freeze the client's driver for FREEZE_S seconds."""
     pid = node.status(client.aeron_dir).pid
     assert pid is not None
-    os.kill(pid, signal.SIGSTOP)
+    suspend(pid)
     threading.Timer(FREEZE_S, os.kill, (pid, signal.SIGCONT)).start()
 
 

@@ -24,6 +24,7 @@ from aeron_spark.transport.api import ServerAddress
 from aeron_spark.waiting import wait_for
 from tests.aeron.secure.endpoints import RecordedEvents, World, await_nothing_in_use, echoes, logs, memory_of, node_of
 from tests.leaks import SHARED_MEMORY
+from tests.waiting import suspend
 
 ROOT: Final = Path(__file__).resolve().parents[3]
 TIMEOUT_S: Final = 90.0  # for 200 clients and four drivers on a busy machine
@@ -134,7 +135,7 @@ def test_a_frozen_client_delays_no_other_client_and_continues_later(world: World
     with clients(run_name, address, 1) as frozen:
         read_reply(frozen, "connected")
         [bad] = [connection for connection in server.connections if connection.tag]
-        os.kill(frozen.pid, signal.SIGSTOP)
+        suspend(frozen.pid)
         try:
             for number in range(30):  # the client continues after these
                 bad.send(bytes(60_000), timeout=0.0) if number < 10 else None

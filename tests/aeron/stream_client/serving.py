@@ -13,6 +13,7 @@ from pathlib import Path
 
 from aeron_spark.node import NodeHandle
 from tests.ports import free_ports
+from tests.waiting import suspend
 
 ROOT = Path(__file__).resolve().parents[3]
 ENVIRON = {**os.environ, "PYTHONPATH": f"{ROOT / 'connector'}{os.pathsep}{ROOT}"}
@@ -78,9 +79,9 @@ class ServerProcess:
         assert self._process.wait(timeout_s) == -signal.SIGKILL, self.log.read_text()
 
     def suspend(self) -> None:
-        """Suspend the process with SIGSTOP."""
+        """Suspend the process."""
         assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
+        suspend(self._process.pid)
 
     def resume(self) -> None:
         """Let the suspended process run."""

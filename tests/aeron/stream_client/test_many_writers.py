@@ -14,6 +14,7 @@ from aeron_spark.node import NodeHandle
 from aeron_spark.server.server import Server
 from tests.aeron.node.programs import start_python
 from tests.aeron.stream_client.conftest import Connect
+from tests.waiting import suspend
 
 TIMEOUT_S: Final = 120.0  # for what an idle machine does in two seconds
 WRITERS, HANGING, TRANSACTIONS = 100, 10, 3
@@ -88,7 +89,7 @@ def test_of_100_writers_ten_hang_and_the_others_commit(client: Client, server: S
     with start_python(PROGRAM, server.addresses[0], node.aeron_dir, str(HANGING), str(TRANSACTIONS * 4)) as program:
         assert program.stdout is not None
         assert program.stdout.readline() == "ready\n"
-        os.kill(program.pid, signal.SIGSTOP)  # while its stages are open and its other writers commit
+        suspend(program.pid)  # while its stages are open and its other writers commit
         try:
             with ThreadPoolExecutor(others) as pool:
                 list(pool.map(lambda number: commit(client, number), range(others)))
