@@ -1,8 +1,8 @@
 """Nodes that all tests of a run share, also those of several workers of pytest.
 
 The first test that needs a node starts it. The pytest that the user started stops all of them after its workers have
-ended. A test that counts, kills or fills a node, or that has an IPC server, uses a separate node. Each test has other
-stream ids and recordings (``tests/aeron/streams.py``); a server on a shared node has a separate store.
+ended. A test that counts, suspends, kills or fills a node, or that has an IPC server, uses a separate node. Each test
+has other stream ids and recordings (``tests/aeron/streams.py``); a server on a shared node has a separate store.
 
 The nodes belong to a run with another name than each worker's, so that they are no leaks of a worker's test.
 """

@@ -31,8 +31,9 @@ LENGTH = 64  # bytes of the log for a message of up to 32 bytes
 
 
 @pytest.fixture(scope="module")
-def node(node_of_256k: NodeHandle) -> NodeHandle:
-    return node_of_256k
+def node(run_name: str) -> Iterator[NodeHandle]:
+    with own_node(run_name) as handle:
+        yield handle
 
 
 @pytest.fixture
