@@ -165,15 +165,14 @@ def test_a_receivers_window_is_a_third_of_the_buffer_that_the_system_grants(node
             publication.position() < 1.5 * window
         ):  # the subscriber does not poll; unsent messages wait in the publication's log
             publication.offer(message)
-        wait_for(
-            lambda: _position(node_dir, "snd-pos") > window - 2_048, 20.0, "the sender to fill the receiver's window"
-        )
+        sender = f"snd-pos: {publication.registrationId()} "
+        wait_for(lambda: _value(node_dir, sender) > window - 2_048, 20.0, "the sender to fill the receiver's window")
         time.sleep(0.2)
-        assert _position(node_dir, "snd-pos") <= window
+        assert _value(node_dir, sender) <= window
         subscription.close()
 
 
-def _position(node_dir: Path, name: str) -> int:
-    """Return the value of the only counter whose label begins with ``name``."""
-    (found,) = [one.value for one in counters.read_counters(str(node_dir)) if one.label.startswith(f"{name}:")]
+def _value(node_dir: Path, label: str) -> int:
+    """Return the value of the only counter whose label begins with ``label``."""
+    (found,) = [one.value for one in counters.read_counters(str(node_dir)) if one.label.startswith(label)]
     return found
