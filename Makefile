@@ -39,12 +39,12 @@ BENCH_OPTIONS :=
 ALL :=
 # which tests run; test-full takes those marked `full`, too, and check leaves out those marked `slow`
 MARKS := not soak and not full and not peers
-# the CPU seconds of all tests together have a limit; --any has none
-CPU_SUM :=
 # in the command: TESTS='tests/net -k loss' runs these alone, ORDER=random in random order, ARGS=... goes to pytest
 TESTS ?=
 ORDER ?= written
 ARGS ?=
+# the CPU seconds of all tests together have a limit; --any has none: in a random order, what tests share starts more often
+CPU_SUM := $(if $(filter random,$(ORDER)),--any)
 # the seed that chooses the tests marked `sampled`, a tenth of them; empty: all
 SAMPLE ?= $(shell date +%s)
 OPTIONS = -m '$(MARKS)' $(if $(filter random,$(ORDER)),-p randomly) $(if $(TESTS),,$(SAMPLE:%=--sample=%)) $(ARGS)
