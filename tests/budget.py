@@ -90,9 +90,11 @@ def over_shared_limit(
     )
 
 
-def over_run_limit(cost: float, limit: float = RUN_LIMIT_S, slowness: Callable[[], float] = slowness) -> str | None:
+def over_run_limit(
+    cost: float, limit: float = RUN_LIMIT_S, others: float = 0.0, slowness: Callable[[], float] = slowness
+) -> str | None:
     """Return an error if `make test` used more CPU seconds than its limit."""
-    if cost <= limit or cost <= (limit := raised_limit(limit, 0.0, slowness)):
+    if cost <= limit or cost <= (limit := raised_limit(limit, others, slowness)):
         return None
     return f"these are more than {limit:g}, the limit of `make test`: make tests cheaper, or mark some `full`."
 
@@ -311,12 +313,17 @@ def register(config: pytest.Config, run: str) -> None:
         )
 
 
-def main(path: str, *arguments: str) -> str | None:
-    """Print the sum of the CPU seconds in a file; return an error if it exceeds the limit."""
+def main(path: str, *arguments: str, others: Callable[[float], float] = lambda _: 0.0) -> str | None:
+    """Print the sum of the CPU seconds in a file; return an error if it exceeds the limit.
+
+    ``others`` returns the share of the machine, 0 to 1, that programs used that the sum does not count.
+    """
     rows = [tuple(map(float, line.split())) for line in Path(path).read_text().splitlines()]
     total, slowest = sum(row[0] for row in rows), max((row[1] for row in rows), default=1.0)
     print(f"the tests took {total:.0f} CPU seconds (slowness of the machine: {slowest:.1f})")
-    return None if "--any" in arguments else over_run_limit(total, slowness=lambda: max(slowest, slowness()))
+    if "--any" in arguments:
+        return None
+    return over_run_limit(total, others=others(total), slowness=lambda: max(slowest, slowness()))
 
 
 if __name__ == "__main__":

@@ -85,6 +85,11 @@ class CpuSample:
         return min(1.0, max(0.0, others / available)) if available > 0 else 0.0
 
 
+def sample_machine(ours: float) -> CpuSample:
+    """Return the CPU seconds of all processes until now, beside those of a run."""
+    return CpuSample(ours, busy_seconds(_first_line("/proc/stat")) if HAS_PROC else ours, time.monotonic())
+
+
 def own_ticks() -> float:
     """Return the ticks of this process and of the ended children that it waited for."""
     times = os.times()  # has the numbers of /proc/self/stat, and costs a hundredth
@@ -237,9 +242,7 @@ class Meter:
 
     def sample(self) -> CpuSample:
         """Return the CPU seconds used so far."""
-        ours = self.seconds()
-        everything = busy_seconds(_first_line("/proc/stat")) if HAS_PROC else ours
-        return CpuSample(ours, everything, time.monotonic())
+        return sample_machine(self.seconds())
 
     def close(self) -> None:
         """End the thread."""

@@ -14,6 +14,7 @@ beside the tests that run first. Its output is printed after theirs, and its fai
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from tests import budget
+from tests.cpu import TICKS_PER_S, own_ticks, sample_machine
 from tests.selection import selected_tests
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -60,6 +62,8 @@ class Run:
         self._serial = serial
         self._costs = folder / "costs"
         self._failures = folder / "failures"
+        self._begin = sample_machine(0.0)
+        self._beside_s = 0.0  # CPU seconds of the commands beside the suites
         self.exit_code = 0
 
     def run(self, suite: Sequence[str], beside: Sequence[str] = ()) -> bool:
@@ -70,7 +74,9 @@ class Run:
         with ExitStack() as stack:
             commands = [stack.enter_context(_Background([*NICE, "bash", "-c", command])) for command in beside]
             code = _wait(_start([*NICE, *self._pytest(suite)]))
+            before = own_ticks()  # with those of ended children
             failed = [command for command, process in zip(beside, commands, strict=True) if process.finish()]
+            self._beside_s += (own_ticks() - before) / TICKS_PER_S
         if failed:
             with self._failures.open("a") as file:
                 file.writelines(f"failed: {command}\n" for command in failed)
@@ -99,11 +105,15 @@ class Run:
 
     def finish(self, *limits: str) -> None:
         """Print the CPU seconds, which fail the run if they exceed their limit, and then the failed tests."""
-        if self._costs.exists() and (error := budget.main(str(self._costs), *limits)):
+        if self._costs.exists() and (error := budget.main(str(self._costs), *limits, others=self._share_of_others)):
             print(error)
             self.exit_code = max(self.exit_code, TESTS_FAILED)
         if self._failures.exists():
             print(self._failures.read_text(), end="")
+
+    def _share_of_others(self, tests_s: float) -> float:
+        """Return the share of the machine that programs used that do not belong to this run."""
+        return sample_machine(tests_s + self._beside_s).others_since(self._begin, os.cpu_count() or 1)
 
 
 class _Background:

@@ -238,6 +238,7 @@ def test_the_sum_of_all_tests_has_a_limit(tmp_path: Path) -> None:
     assert over_run_limit(1_050.0) is None
     assert over_run_limit(3_100.0, slowness=lambda: 2.0) is None
     assert "more than 1050" in (over_run_limit(1_050.1, slowness=lambda: 1.0) or "")
+    assert over_run_limit(1_500.0, others=0.5, slowness=lambda: 1.0) is None
     log = tmp_path / "used"
     log.write_text("900.5 1.00\n100.0 1.00\n")
     assert main(str(log)) is None

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from aeron_spark.waiting import wait_for
+from tests.cpu import CpuSample
 from tests.suites import OTHERS, PARALLEL, UNIT, Run, serial
 
 # Stands for pytest: prints its name, logs what it cost, fails or waits as its arguments say.
@@ -112,6 +113,29 @@ def test_too_many_cpu_seconds_fail_the_run(run: Run, tmp_path: Path, capfd: pyte
     run.finish()
     assert run.exit_code == 1
     assert "the limit of `make test`" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(("everything", "code"), [(1_200.0, 1), (2_000.0, 0)], ids=["alone", "beside busy programs"])
+def test_the_limit_of_cpu_seconds_rises_with_the_share_that_other_programs_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, everything: float, code: int
+) -> None:
+    """Regression: a run beside two busy loops used 1,196 CPU seconds instead of 914, and failed."""
+    samples = iter([CpuSample(0.0, 0.0, 0.0), CpuSample(1_200.0, everything, 1_000.0)])
+    counted: list[float] = []
+
+    def sample(ours: float) -> CpuSample:
+        counted.append(ours)
+        return next(samples)
+
+    monkeypatch.setattr("tests.suites.sample_machine", sample)
+    monkeypatch.setattr("tests.budget.slowness", lambda: 1.0)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    run = Run([sys.executable, "-c", ""], tmp_path)
+    assert run.run([], beside=[f"{sys.executable} -c 'for _ in range(3_000_000): pass'"])
+    (tmp_path / "costs").write_text("1200.0 1.0\n")
+    run.finish()
+    assert run.exit_code == code
+    assert counted[1] > 1_200.0  # with the command, which belongs to the run
 
 
 def test_an_interrupt_ends_when_all_suites_have_ended(tmp_path: Path) -> None:
