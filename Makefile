@@ -43,7 +43,7 @@ MARKS := not soak and not full and not peers
 TESTS ?=
 ORDER ?= written
 ARGS ?=
-# the CPU seconds of all tests together have a limit; --any has none: in a random order, what tests share starts more often
+# --any: no limit for the CPU seconds of all tests together. In a random order, shared set-ups start more often
 CPU_SUM := $(if $(filter random,$(ORDER)),--any)
 # the seed that chooses the tests marked `sampled`, a tenth of them; empty: all
 SAMPLE ?= $(shell date +%s)

@@ -316,7 +316,7 @@ def register(config: pytest.Config, run: str) -> None:
 def main(path: str, *arguments: str, others: Callable[[float], float] = lambda _: 0.0) -> str | None:
     """Print the sum of the CPU seconds in a file; return an error if it exceeds the limit.
 
-    ``others`` returns the share of the machine, 0 to 1, that programs used that the sum does not count.
+    ``others`` gets the sum, and returns the share of the machine, 0 to 1, that other programs used.
     """
     rows = [tuple(map(float, line.split())) for line in Path(path).read_text().splitlines()]
     total, slowest = sum(row[0] for row in rows), max((row[1] for row in rows), default=1.0)

@@ -86,7 +86,7 @@ class CpuSample:
 
 
 def sample_machine(ours: float) -> CpuSample:
-    """Return the CPU seconds of all processes until now, beside those of a run."""
+    """Return a sample of the machine; ``ours`` are the CPU seconds of the run."""
     return CpuSample(ours, busy_seconds(_first_line("/proc/stat")) if HAS_PROC else ours, time.monotonic())
 
 

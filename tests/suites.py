@@ -112,7 +112,7 @@ class Run:
             print(self._failures.read_text(), end="")
 
     def _share_of_others(self, tests_s: float) -> float:
-        """Return the share of the machine that programs used that do not belong to this run."""
+        """Return the share of the machine, 0 to 1, that other programs used during this run."""
         return sample_machine(tests_s + self._beside_s).others_since(self._begin, os.cpu_count() or 1)
 
 

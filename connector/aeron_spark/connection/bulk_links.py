@@ -192,7 +192,7 @@ class BulkLink:
 
     def close(self) -> None:
         """Close both ends."""
-        # The error comes before CLOSE: the peer, which closes its end then, may have left before the call returns.
+        # The reason is set before CLOSE is sent: the peer leaves at CLOSE, and that would set another reason.
         if self._set_error(EndedError(f"{self.label} is closed", remedy=OPEN_ANOTHER)):
             self._send_close()
             self._release()
