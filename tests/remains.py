@@ -14,18 +14,20 @@ _TABLES: Final = (dict, list, set, deque)
 
 # Settings of the program, and parts of the endpoint or connection itself
 _SET_BY_PROGRAMS: Final = """
-    Connection.data ConnectionHolds.observers ConnectionRunner.disconnect_listeners EndpointListeners._by_event
-    ErrorCodes._codes GlobalObjects._factories GlobalObjects._names GlobalObjects._objects Listeners._by_class
-    Listeners._found _Found._by_class MemoryPeerStore._authorized MemoryPeerStore._known MessageServer._observers
-    Runtime.pools ServerEvents._observers ServerObservers._observers ServerRunner.addresses ServerRunner.services
-    StreamObservers._observers Types._classes Types._ids
+    AdminSocket._commands ClientTable._grants Connection.data ConnectionHolds.observers
+    ConnectionRunner.disconnect_listeners EndpointListeners._by_event ErrorCodes._codes GlobalObjects._factories
+    GlobalObjects._names GlobalObjects._objects Listeners._by_class Listeners._found _Found._by_class
+    MemoryPeerStore._authorized MemoryPeerStore._known MessageServer._observers Readiness._conditions Runtime.pools
+    ServerEvents._observers ServerObservers._observers ServerParts._admin_commands ServerRunner.addresses
+    ServerRunner.services StreamObservers._observers Types._classes Types._ids
 """
 # Entries that outlast the end of a client within a bound: waits of ids, rates, used cookies, totals, subjects of log
 # limits
 _OF_THE_SERVER: Final = """
     ConnectionHolds._charged Cookies._spent Deadlines._heap EndpointTraffic._closed HandshakeRate._buckets
-    IdAllocator._delayed IdAllocator._reusable_at KnownAddresses._connected_at LogLimiter._subjects
-    LogLimiter._suppressed PortAllocator._free RateLimits._buckets ServerResources.refused
+    Histogram._counts IdAllocator._delayed IdAllocator._reusable_at KnownAddresses._connected_at LogLimiter._subjects
+    LogLimiter._suppressed MetricCounts._counters MetricCounts._histograms PortAllocator._free RateLimits._buckets
+    ServerResources.refused
 """
 # For late records and repeated requests of the peer, within a bound, as long as the connection's object exists
 _OF_THE_CONNECTION: Final = """

@@ -1,6 +1,6 @@
-"""The node of the tests of stores and servers in one worker of pytest.
+"""The node of the tests of stores and servers in one worker of pytest, and the check of ended endpoints.
 
-Workers do not share it, because two stores of one archive would take the same stream ids.
+Workers do not share the node, because two stores of one archive would take the same stream ids.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ from pathlib import Path
 import pytest
 
 from aeron_spark.node import NodeHandle
+from tests.aeron.ended import check_ended_endpoints, ended_endpoints
 from tests.aeron.streams import Stream, open_stream, own_node
+
+__all__ = ["check_ended_endpoints", "ended_endpoints"]
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -39,7 +39,7 @@ def check_ended_endpoints(ended_endpoints: list[Runtime]) -> Iterator[None]:
     check_remains(ended_endpoints)
 
 
-def check_remains(ended: list[Runtime]) -> None:
+def check_remains(ended: list[Any]) -> None:
     """Check that ended endpoints, with their connections, services and stores, keep nothing, and forget them."""
     checked, ended[:] = list(ended), []
     wait_for(

@@ -24,7 +24,10 @@ from aeron_spark.cli.main import main
 from aeron_spark.direct import archives, publisher
 from aeron_spark.process_cache import ProcessCache
 from aeron_spark.streams import archive_mark
+from tests.aeron.ended import check_ended_endpoints, ended_endpoints
 from tests.aeron.streams import own_node
+
+__all__ = ["check_ended_endpoints", "ended_endpoints"]
 
 CONNECTOR = Path(__file__).resolve().parents[2] / "connector"
 

@@ -15,10 +15,13 @@ from aeron_spark.node import NodeHandle
 from aeron_spark.pool import POOL
 from aeron_spark.spark import register
 from spark_jobs.session import begin
+from tests.aeron.ended import check_ended_endpoints, ended_endpoints
 from tests.aeron.streams import own_node
 from tests.spark.queries import QUERY_TIMEOUT_S, CollectingSink, read_stream, run_to_end
 from tests.spark.stream_server import StreamServer, commit_values, read_frame, run_server
 from tests.spark_conf import spark_conf
+
+__all__ = ["check_ended_endpoints", "ended_endpoints"]
 
 FOLDER: Final = Path(__file__).parent
 LAST: Final = frozenset({"test_pages.py", "test_quickstart.py"})  # they change settings of the session

@@ -19,6 +19,7 @@ from aeron_spark.protocol.keypair import public_text
 from aeron_spark.server.server import Server
 from aeron_spark.streams.stream import Stream
 from aeron_spark.waiting import wait_for
+from tests.aeron.ended import check_remains
 from tests.aeron.stream_store import rows as staging
 from tests.aeron.streams import numbered
 from tests.ports import free_ports
@@ -91,7 +92,8 @@ def find_free_address() -> str:
 def run_server(node: NodeHandle, folder: Path, *, address: str = "", **options: Any) -> Iterator[StreamServer]:
     """Run a server on a node while the block lasts, on free ports unless an ``address`` is given.
 
-    At the end of the block, the connections of this process close before the server does.
+    At the end of the block, the connections of this process close before the server does. The ended server must keep
+    nothing of what came and went.
     """
     settings = {"handshakes_per_second": 0, "identity": str(folder / "server.key"), **options}
     settings.setdefault("allow_any_key", "authorized_keys" not in settings)
@@ -99,6 +101,7 @@ def run_server(node: NodeHandle, folder: Path, *, address: str = "", **options: 
         _ = endpoint.streams  # opens the store now: otherwise its thread would count as a leak of the first test
         yield StreamServer(endpoint, folder)
         POOL.close()
+    check_remains([endpoint])
 
 
 def read_frame(spark: SparkSession, options: Mapping[str, str], **more: object) -> DataFrame:

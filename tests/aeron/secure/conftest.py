@@ -8,11 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from aeron_spark.aeron.client import Client
-from tests.aeron.ended import check_ended_endpoints, ended_endpoints
 from tests.aeron.secure.endpoints import World, node_of
 from tests.leaks import SHARED_MEMORY
-
-__all__ = ["check_ended_endpoints", "ended_endpoints"]
 
 
 @pytest.fixture(scope="package")

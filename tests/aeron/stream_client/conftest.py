@@ -13,10 +13,7 @@ from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.node import NodeHandle
 from aeron_spark.server.server import Server
 from aeron_spark.stream_client.session import StreamSession
-from tests.aeron.ended import check_ended_endpoints, ended_endpoints
 from tests.ports import free_ports
-
-__all__ = ["check_ended_endpoints", "ended_endpoints"]
 
 Connect = Callable[..., Client]
 
