@@ -1,4 +1,4 @@
-"""Starts, controls, freezes and kills the programs of a test in their namespaces."""
+"""Starts, controls, suspends and kills the programs of a test in their namespaces."""
 
 from __future__ import annotations
 
@@ -83,11 +83,11 @@ class Program:
         assert "raised" not in response, f"{self.role}: {response['raised']}\n{self._log()}"
         return response
 
-    def freeze(self) -> None:
+    def suspend(self) -> None:
         """Suspend the process."""
         suspend(self.process.pid)
 
-    def thaw(self) -> None:
+    def resume(self) -> None:
         """Continue the process with SIGCONT."""
         self.process.send_signal(signal.SIGCONT)
 
@@ -181,7 +181,7 @@ class Programs:
         return tuple(program.await_ready() for program in started)
 
     def apart(self, *tags: str) -> tuple[Program, ...]:
-        """Start programs as ``pair`` does, but each driver in a separate process, which a test can freeze."""
+        """Start programs as ``pair`` does, but each driver in a separate process, which a test can suspend."""
         server = self.server(self.driver(self.site.server))
         clients = [
             self.clients(self.driver(namespace), tag) for namespace, tag in zip(self.site.clients, tags, strict=False)
@@ -215,7 +215,7 @@ class Programs:
         for role in ("clients", "server", "driver"):
             programs = [program for program in self._running if program.role == role]
             for program in programs:
-                program.thaw()
+                program.resume()
                 program.request_end()
             for program in programs:
                 try:

@@ -26,19 +26,19 @@ PING_PERIOD_S: Final = 2.0
 RECEIVER: Final = 7  # an arbitrary receiver id
 
 
-@pytest.mark.full("six JVMs; tests/aeron/secure/test_many.py freezes a client on one machine")
-def test_a_frozen_receiver_does_not_delay_another_client(programs: Programs) -> None:
+@pytest.mark.full("six JVMs; tests/aeron/secure/test_many.py suspends a client on one machine")
+def test_a_suspended_receiver_does_not_delay_another_client(programs: Programs) -> None:
     server, good, bad = programs.apart(GOOD, BAD)
     for client in (good, bad):
         client.request("connect")
-    bad.freeze()
+    bad.suspend()
     server.request("begin_send", tag=BAD, **LOAD)
-    _check_service(server, good, 0)  # while the other program is frozen
+    _check_service(server, good, 0)  # while the other program is suspended
     driver = programs.driver_of(bad)
-    driver.freeze()
-    _check_service(server, good, 200)  # while its driver is frozen, too
-    driver.thaw()
-    bad.thaw()
+    driver.suspend()
+    _check_service(server, good, 200)  # while its driver is suspended, too
+    driver.resume()
+    bad.resume()
     server.request("end_send")
     await_received(bad, BAD, LOAD["count"])
 

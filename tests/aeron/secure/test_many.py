@@ -1,4 +1,4 @@
-"""Many clients in several processes with separate media drivers; frozen and killed clients."""
+"""Many clients in several processes with separate media drivers; suspended and killed clients."""
 
 from __future__ import annotations
 
@@ -127,27 +127,27 @@ def test_row_13_and_row_78_many_clients_connect_send_and_close_and_everything_is
 
 
 @pytest.mark.sampled
-def test_a_frozen_client_delays_no_other_client_and_continues_later(world: World, run_name: str) -> None:
+def test_a_suspended_client_delays_no_other_client_and_continues_later(world: World, run_name: str) -> None:
     address = world.free_address()
     server = world.server(address)
     recorded = RecordedEvents(server)
     good = world.connected(address)
-    with clients(run_name, address, 1) as frozen:
-        read_reply(frozen, "connected")
+    with clients(run_name, address, 1) as suspended:
+        read_reply(suspended, "connected")
         [bad] = [connection for connection in server.connections if connection.tag]
-        suspend(frozen.pid)
+        suspend(suspended.pid)
         try:
             for number in range(30):  # the client continues after these
                 bad.send(bytes(60_000), timeout=0.0) if number < 10 else None
                 assert echoes(good, {"number": number})
             time.sleep(3.0)  # shorter than any timeout
         finally:
-            os.kill(frozen.pid, signal.SIGCONT)
-        send_command(frozen, "send")
-        read_reply(frozen, "sent")
+            os.kill(suspended.pid, signal.SIGCONT)
+        send_command(suspended, "send")
+        read_reply(suspended, "sent")
         assert recorded.count("disconnect") == recorded.count("resume") == 0
-        send_command(frozen, "close")
-        read_reply(frozen, "closed")
+        send_command(suspended, "close")
+        read_reply(suspended, "closed")
 
 
 @pytest.mark.full("three media drivers for a quarter of a minute")
