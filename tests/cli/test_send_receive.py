@@ -20,7 +20,10 @@ import pytest
 
 from aeron_spark.cli import main as entry
 from aeron_spark.cli import output
+from aeron_spark.direct.appender import CONFIRM_INTERVAL_S
+from tests.aeron.streams import own_node
 from tests.cli.conftest import CONNECTOR, BytesResult, begin, pipe
+from tests.waiting import poll_until
 
 TIMEOUT_S = 60.0  # for an operation of another process on a slow machine
 
@@ -250,6 +253,23 @@ def test_the_error_for_invalid_json_has_the_line_and_the_number_of_sent_rows(sha
     assert b"aeron-spark: 2 rows were sent before this error:" in err
     assert b"standard input is not JSON lines of one schema, after line 2: JSON parse error" in err
     assert receive(1017, shared).lines == [{"id": 1}, {"id": 2}]
+
+
+def test_the_error_after_a_kill_of_the_node_has_the_numbers_of_confirmed_and_of_sent_rows(run_name: str) -> None:
+    """Regression: it had the number of sent rows only, of which a quarter was not recorded."""
+    with own_node(run_name) as killed:
+        stream = to(1001, Path(killed.aeron_dir))
+        with begin("send", *stream, "--record", "--ack", "archive", "--option", "offerTimeout=2s") as sender:
+            assert sender.stdin is not None
+            sender.stdin.write(b"one\n")
+            sender.stdin.flush()
+            # before the first row the stream has no recording, which is an error of `receive`
+            poll_until(lambda: pipe(b"", "receive", *stream).out == b"one\n", TIMEOUT_S, "the recorded row")
+            time.sleep(CONFIRM_INTERVAL_S)  # after which the sender looks again at what is recorded
+            os.kill(killed.pid, signal.SIGKILL)
+            out, err = sender.communicate(b"two\nthree\n", timeout=TIMEOUT_S)
+    assert (sender.returncode, out) == (1, b"")
+    assert b"aeron-spark: 1 rows are confirmed, of 3 that were sent before this error:" in err
 
 
 def test_a_missing_subscriber_is_an_error_after_connect_timeout(shared: Path) -> None:
