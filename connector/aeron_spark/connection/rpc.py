@@ -90,6 +90,7 @@ class RpcRunner:
         on_short_backlog: Callable[[], None],
         report: Callable[[BaseException], None],
         number: int,
+        peer_key: bytes,
         observe: Callable[[ServedCall], None],
     ) -> None:
         settings = owner.settings
@@ -115,7 +116,9 @@ class RpcRunner:
         self._backlog = RequestBacklog()
         self._was_full = False
         self._is_closed = False
-        self._unfinished_turn = object()  # responses that are ready do not wait for calls that have not begun
+        # The connections of a key share its threads. Responses that are ready do not wait for calls that have not begun.
+        self._calls_share: Final = ("calls", peer_key)
+        self._responses_share: Final = ("responses", peer_key)
         self._unfinished: dict[int, tuple[Invocation, Future[Any], float]] = {}  # by the invocation's id
 
     @property
@@ -229,7 +232,7 @@ class RpcRunner:
             arrived_at = time.monotonic()
             self._submit(lambda: self._run(taken, arrived_at), service_of(taken.target))
             if self._is_closed:  # ``close`` may have dropped the waiting work before this was submitted
-                self._owner.worker_pool.drop(self)
+                self._owner.worker_pool.drop(self._calls_share, self)
         elif taken is not None and not self._is_closed:
             self._respond(taken)
 
@@ -241,7 +244,7 @@ class RpcRunner:
 
     def _submit(self, work: Callable[[], object], service: int | None = None) -> None:
         with suppress(RuntimeError):  # the endpoint is closing
-            self._owner.worker_pool.submit(self, work, service)
+            self._owner.worker_pool.submit(self._calls_share, work, owner=self, kind=service)
 
     def _check_room(self) -> None:
         """Let the peer send again if its calls have become less than half of their limit after they were full."""
@@ -286,8 +289,8 @@ class RpcRunner:
             unfinished, self._unfinished = self._unfinished, {}
             for invocation, _, _ in unfinished.values():
                 self.dispatcher.abandon(invocation)
-        self._owner.worker_pool.drop(self)  # calls of the peer that have not begun
-        self._owner.worker_pool.drop(self._unfinished_turn)
+        for share in (self._calls_share, self._responses_share):
+            self._owner.worker_pool.drop(share, self)
         for _, future, _ in unfinished.values():
             future.cancel()
         for ended in open_calls:
@@ -387,7 +390,9 @@ class RpcRunner:
         if self._is_closed:
             return
         try:
-            self._owner.worker_pool.submit(self._unfinished_turn, lambda: self._finish_done(invocation, future))
+            self._owner.worker_pool.submit(
+                self._responses_share, lambda: self._finish_done(invocation, future), owner=self
+            )
         except RuntimeError:  # the endpoint is closing
             return
 

@@ -121,7 +121,7 @@ class ConnectionRunner:
         self.rpc = RpcRunner(
             self.state_lock, owner, lambda target, method: owner.is_permitted(self, target, method), self._send_record,
             self._send_request, lambda size: owner.is_memory_full(self, size), self._has_room, self._resume_source,
-            self._report, number, lambda ended: owner.call_ended(self, ended),
+            self._report, number, peer.key, lambda ended: owner.call_ended(self, ended),
         )  # fmt: skip
         self.transfers = TransferRunner(
             self.sender, self.machine, self.state_lock, owner, self._assembling,

@@ -146,7 +146,7 @@ class Runtime:
         self.listeners_of: Final = self.listeners.listeners_of
         """Call the endpoint's listeners of a message; return whether it has any."""
         self.listener_pool: Final = ThreadPoolExecutor(MAX_LISTENER_THREADS, thread_name_prefix=f"{name}-listener")
-        self.worker_pool: Final = FairPool(settings.workers, settings.workers_per_connection, f"{name}-worker")
+        self.worker_pool: Final = FairPool(settings.workers, settings.workers_per_key, f"{name}-worker")
         self.pools: Final = [self.worker_pool]
         """The pools whose ``tick`` the event loop calls. Add others before the start."""
         self.bulk_links: Final = BulkLinks(self)
@@ -225,7 +225,7 @@ class Runtime:
         self.holds.memory.limit = settings.memory_limit
         self.call_limits.running, self.call_limits.bytes = settings.max_running, settings.call_bytes
         self.call_limits.response_bytes = settings.memory_limit // RESPONSE_SHARE
-        self.worker_pool.threads_per_owner = settings.workers_per_connection
+        self.worker_pool.threads_per_share = settings.workers_per_key
 
     def run_on_loop(self, job: Callable[[], None]) -> None:
         """Run ``job`` on the event loop, unless that has ended."""

@@ -36,7 +36,7 @@ class LinkSettings:
     tampered_most: int = EndpointOptions.max_tampered
     tampered_seconds: float = EndpointOptions.tampered_time
     workers: int = EndpointOptions.workers
-    workers_per_connection: int = EndpointOptions.workers  # all, unless a server has many connections
+    workers_per_key: int = EndpointOptions.workers  # all, unless a server has many clients
     max_calls: int = EndpointOptions.max_calls
     max_running: int = EndpointOptions.max_running
     call_bytes: int = EndpointOptions.call_bytes

@@ -316,7 +316,7 @@ class ServerOptions(EndpointOptions, total=False):
     ends. A key's own limit is `connections=` in the clients file.
     """
 
-    workers_per_connection: int | str | None
+    workers_per_key: int | str | None
     """Threads of `workers` that the calls of one connection may have at a time. A free thread takes the next call of
     the connection that has waited longest.
     """

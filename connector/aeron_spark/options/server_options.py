@@ -217,10 +217,10 @@ class ServerOptions(EndpointOptions, where=SERVER):
         low=1,
         high=INT32_MAX,
     )
-    workers_per_connection: int = option(
-        "8",
-        "Threads of `workers` that the calls of one connection may have at a time. A free thread takes the next call "
-        "of the connection that has waited longest.",
+    workers_per_key: int = option(
+        "16",
+        "Threads of `workers` that the calls of all connections of one client key may have at a time. A free thread "
+        "takes the next call of the key that has waited longest; the connections of a key take turns.",
         example="4",
         low=1,
         high=4096,

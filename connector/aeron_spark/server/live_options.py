@@ -18,7 +18,7 @@ LIVE: Final = frozenset(
         *("max_connections", "max_connections_per_address", "max_connections_per_key", "max_sessions"),
         *("max_pending", "max_pending_per_address", "handshakes_per_second", "handshake_burst", "exempt_loopback"),
         *("allow", "deny", "bytes_in", "bytes_out", "messages_in"),
-        *("memory_limit", "max_running", "call_bytes", "workers_per_connection", "max_bulk_links"),
+        *("memory_limit", "max_running", "call_bytes", "workers_per_key", "max_bulk_links"),
         *("stage_bytes", "stage_bytes_per_key", "max_partitions", "max_partitions_per_key", "lease_delay"),
         *("disk_reserve", "drain_timeout", "log_format", "log_level"),
     }

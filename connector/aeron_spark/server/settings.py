@@ -29,7 +29,7 @@ class ServerSettings:
 
     link: LinkSettings = field(
         default_factory=lambda: _link_settings(
-            LinkSettings(), ServerOptions.workers_per_connection, ServerOptions.memory_limit
+            LinkSettings(), ServerOptions.workers_per_key, ServerOptions.memory_limit
         )
     )
     limits: Limits = field(default_factory=Limits)
@@ -61,7 +61,7 @@ class ServerSettings:
         """
         step, ports, secret = options.step_timeout, options.mdc_ports, options.shared_secret_file
         return cls(
-            link=_link_settings(LinkSettings.of(options), options.workers_per_connection, options.memory_limit),
+            link=_link_settings(LinkSettings.of(options), options.workers_per_key, options.memory_limit),
             limits=Limits(
                 connections=options.max_connections,
                 connections_per_address=options.max_connections_per_address,
@@ -88,10 +88,10 @@ class ServerSettings:
         )
 
 
-def _link_settings(settings: LinkSettings, workers_per_connection: int, memory_limit: int) -> LinkSettings:
+def _link_settings(settings: LinkSettings, workers_per_key: int, memory_limit: int) -> LinkSettings:
     """Return the settings of a server's links: it measures round trips, shares its workers and limits its memory."""
     times = replace(settings.times, measures_round_trip=True)
-    return replace(settings, times=times, workers_per_connection=workers_per_connection, memory_limit=memory_limit)
+    return replace(settings, times=times, workers_per_key=workers_per_key, memory_limit=memory_limit)
 
 
 def policy_of(settings: ServerSettings, bans: StoredBans) -> ServerPolicy:

@@ -1,4 +1,4 @@
-"""A fair pool: owners take turns, none takes more than its threads, and the work of an ended owner is dropped."""
+"""A fair pool: shares take turns, none takes more than its threads, and the work of an ended owner is dropped."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ def pool() -> Iterator[FairPool]:
     made.shutdown()
 
 
-def test_a_changed_share_of_an_owner_applies_to_its_waiting_work(pool: FairPool) -> None:
+def test_a_changed_number_of_threads_of_a_share_applies_to_its_waiting_work(pool: FairPool) -> None:
     gate = Gate()
     for _ in range(10):
         pool.submit("one", gate)
     await_running(pool, gate, 2)
-    pool.threads_per_owner = 3
+    pool.threads_per_share = 3
     await_running(pool, gate, 3)
-    pool.threads_per_owner = 1
+    pool.threads_per_share = 1
     gate.let(5)
     await_running(pool, gate, 1)
     gate.let(5)
@@ -79,7 +79,7 @@ def test_one_owner_does_not_take_the_threads_of_the_others(pool: FairPool) -> No
     assert greedy.most == 2
 
 
-def test_short_work_of_an_owner_has_one_thread_and_long_work_gets_more() -> None:
+def test_short_work_of_a_share_has_one_thread_and_long_work_gets_more() -> None:
     now = [0.0]
     pool, gate = FairPool(4, 2, "aeron-spark-test-growth", clock=lambda: now[0]), Gate()
     for _ in range(3):
@@ -96,20 +96,20 @@ def test_short_work_of_an_owner_has_one_thread_and_long_work_gets_more() -> None
     pool.shutdown()
 
 
-def test_owners_take_turns() -> None:
+def test_shares_take_turns() -> None:
     pool, order, gate = FairPool(1, 1, "aeron-spark-test-turns"), list[str](), Gate()
     pool.submit("first", gate)
     wait_for(lambda: gate.running == 1)
-    for owner, count in (("many", 3), ("few", 2), ("one", 1)):
+    for share, count in (("many", 3), ("few", 2), ("one", 1)):
         for _ in range(count):
-            pool.submit(owner, lambda owner=owner: order.append(owner))  # type: ignore[misc]
+            pool.submit(share, lambda share=share: order.append(share))  # type: ignore[misc]
     gate.let(1)
     wait_for(lambda: len(order) == 6)
     assert order == ["many", "few", "one", "many", "few", "many"]
     pool.shutdown()
 
 
-def test_the_waiting_work_of_an_ended_owner_is_dropped(pool: FairPool) -> None:
+def test_the_waiting_work_of_an_ended_share_is_dropped(pool: FairPool) -> None:
     gate, ran = Gate(), list[str]()
     for _ in range(2):
         pool.submit("ended", gate)
@@ -121,10 +121,10 @@ def test_the_waiting_work_of_an_ended_owner_is_dropped(pool: FairPool) -> None:
     gate.let(2)
     pool.submit("other", lambda: ran.append("other"))
     wait_for(lambda: ran == ["other"])
-    wait_for(lambda: not pool._queues)
+    wait_for(lambda: not pool._shares)
 
 
-def test_an_owner_that_ended_while_it_waited_for_a_thread_has_no_second_turn() -> None:
+def test_a_share_that_was_dropped_while_it_waited_for_a_thread_has_no_second_turn() -> None:
     pool, blocking, gate = FairPool(1, 1, "aeron-spark-test-dropped"), Gate(), Gate()
     pool.submit("other", blocking)
     wait_for(lambda: blocking.running == 1)
@@ -135,9 +135,33 @@ def test_an_owner_that_ended_while_it_waited_for_a_thread_has_no_second_turn() -
     assert list(pool._ready) == ["owner"]
     blocking.let(1)
     gate.let(2)
-    wait_for(lambda: not pool._queues)
+    wait_for(lambda: not pool._shares)
     assert gate.most == 1
     pool.shutdown()
+
+
+def test_the_owners_of_a_share_take_turns_and_end_separately() -> None:
+    pool, order, gate = FairPool(2, 1, "aeron-spark-test-owners"), list[str](), Gate()
+    pool.submit("key", gate, owner="first")
+    wait_for(lambda: gate.running == 1)
+    for owner, count in (("many", 3), ("few", 2), ("ended", 2)):
+        for _ in range(count):
+            pool.submit("key", lambda owner=owner: order.append(owner), owner=owner)  # type: ignore[misc]
+    dropped = pool.drop("key", "ended")
+    gate.let(1)
+    wait_for(lambda: not pool._shares)
+    pool.shutdown()
+    assert (dropped, order) == (2, ["many", "few", "many", "few", "many"])
+
+
+def test_several_owners_of_a_share_have_no_more_threads_than_one(pool: FairPool) -> None:
+    gate = Gate()
+    for number in range(6):
+        pool.submit("key", gate, owner=number)
+    await_running(pool, gate, 2)
+    gate.let(6)
+    wait_for(lambda: not pool._shares)
+    assert gate.most == 2
 
 
 def test_work_that_raises_does_not_stop_the_pool(pool: FairPool) -> None:
@@ -184,7 +208,7 @@ def test_the_unfinished_work_before_a_mark_excludes_later_finished_and_dropped_w
 
 
 def test_a_pool_that_is_shut_down_forgets_the_work_that_waits(pool: FairPool) -> None:
-    pool.threads_per_owner = 1
+    pool.threads_per_share = 1
     gate, mark = Gate(), pool.mark()
     pool.submit("one", gate)
     await_running(pool, gate, 1)
@@ -197,12 +221,12 @@ def test_a_pool_that_is_shut_down_forgets_the_work_that_waits(pool: FairPool) ->
 
 
 def test_waiting_work_is_counted_by_its_kind_until_it_runs_or_is_dropped(pool: FairPool) -> None:
-    pool.threads_per_owner = 1
+    pool.threads_per_share = 1
     first, second = Gate(), Gate()
-    pool.submit("one", first, "a")
+    pool.submit("one", first, kind="a")
     await_running(pool, first, 1)
     for kind in ("a", "b", "b", None):
-        pool.submit("one", second, kind)
+        pool.submit("one", second, kind=kind)
     assert pool.waiting() == {"a": 1, "b": 2, None: 1}
     first.let(1)
     await_running(pool, second, 1)

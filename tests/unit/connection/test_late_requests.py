@@ -64,16 +64,16 @@ def test_a_request_whose_connection_ends_before_a_worker_has_it_does_not_run(
     pool = client._runtime.worker_pool
     submit, dropped = pool.submit, threading.Event()
 
-    def end_and_submit(owner: Any, work: Any, kind: Any = None) -> None:
+    def end_and_submit(share: Any, work: Any, *, owner: Any, kind: Any = None) -> None:
         owner.close("the test ended the connection")
-        monkeypatch.setattr(pool, "threads_per_owner", 0)  # the work waits
-        submit(owner, work, kind)
+        monkeypatch.setattr(pool, "threads_per_share", 0)  # the work waits
+        submit(share, work, owner=owner, kind=kind)
 
     monkeypatch.setattr(pool, "submit", end_and_submit)
     drop = pool.drop
 
-    def drop_and_note(owner: Any) -> int:
-        count = drop(owner)
+    def drop_and_note(share: Any, owner: Any) -> int:
+        count = drop(share, owner)
         if count:
             dropped.set()
         return count

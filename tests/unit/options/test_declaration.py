@@ -79,7 +79,7 @@ PUBLIC_AT_SERVERS = PUBLIC_AT_ENDPOINTS | {
     *("bind", "ports", "ipc", "replyChannel", "mdcPorts", "sessionIdRange", "authorizedKeys", "allow", "deny"),
     *("maxConnections", "maxConnectionsPerAddress", "maxPending", "maxPendingPerAddress", "handshakesPerSecond"),
     *("handshakeBurst", "exemptLoopback", "maxSessions", "maxConnectionsPerKey", "deciders", "allowAnyKey"),
-    "workersPerConnection",
+    "workersPerKey",
     *("maxBulkLinks", "streamsDir", "adminSocket", "stageBytes", "diskReserve", "drainTimeout", "stageBytesPerKey"),
     *("maxPartitions", "maxPartitionsPerKey", "leaseDelay", "memoryLimit", "logFormat", "logLevel", "bytesIn"),
     "syncLevel",
