@@ -11,7 +11,6 @@ from typing import Final, TypeVar
 from aeron_spark.errors import UsageError, WaitTimeout
 
 T = TypeVar("T")
-R = TypeVar("R")
 
 MIN_SLEEP_S: Final = 50e-6
 MAX_SLEEP_S: Final = 1e-3  # a longer sleep would add to the latency of a micro-batch
@@ -109,30 +108,3 @@ def fail(future: Future[T], error: BaseException) -> bool:
     except InvalidStateError:
         return False
     return True
-
-
-def map_future(source: Future[T], convert: Callable[[Future[T]], R]) -> Future[R]:
-    """Return a future of ``convert(source)``, which the thread that ends ``source`` calls.
-
-    ``convert`` is not called if ``source`` is cancelled. Cancelling the returned future cancels ``source``.
-    """
-    converted: Future[R] = Future()
-
-    def forward(done: Future[T]) -> None:
-        if done.cancelled():
-            converted.cancel()
-            return
-        try:
-            result = convert(done)
-        except BaseException as error:
-            fail(converted, error)
-        else:
-            resolve(converted, result)
-
-    def cancel_source(done: Future[R]) -> None:
-        if done.cancelled():
-            source.cancel()
-
-    source.add_done_callback(forward)
-    converted.add_done_callback(cancel_source)
-    return converted

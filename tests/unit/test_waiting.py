@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import Future
 
 import pytest
 
 from aeron_spark import waiting
 from aeron_spark.errors import WaitTimeout
-from aeron_spark.waiting import Deadline, fail, map_future, resolve, wait_for
+from aeron_spark.waiting import Deadline, fail, resolve, wait_for
 
 
 class Clock:
@@ -81,35 +81,3 @@ def test_the_first_result_or_error_of_a_future_counts() -> None:
     assert resolved.result(0) == 1
     assert str(failed.exception(0)) == "first"
     assert cancelled.cancelled()
-
-
-def test_a_mapped_future_has_the_converted_result_or_the_error() -> None:
-    source, failing = Future[int](), Future[int]()
-    text, failed = (map_future(one, lambda done: str(done.result())) for one in (source, failing))
-    assert not text.done()
-    source.set_result(5)
-    assert text.result(0) == "5"
-    failing.set_exception(ValueError("wrong"))
-    with pytest.raises(ValueError, match="wrong"):
-        failed.result(0)
-
-
-def test_a_mapped_future_and_its_source_are_cancelled_together() -> None:
-    converted: list[object] = []
-    for cancels_source in (False, True):
-        source = Future[int]()
-        mapped = map_future(source, converted.append)
-        assert (source if cancels_source else mapped).cancel()
-        assert source.cancelled()
-        with pytest.raises(CancelledError):
-            mapped.result(0)
-    assert converted == []
-
-
-def test_a_source_that_runs_ends_after_its_mapped_future_was_cancelled() -> None:
-    source = Future[int]()
-    mapped = map_future(source, lambda done: done.result())
-    assert source.set_running_or_notify_cancel()
-    assert mapped.cancel()
-    source.set_result(5)
-    assert (source.result(0), mapped.cancelled()) == (5, True)

@@ -64,7 +64,7 @@ class FairPool:
         self._is_shut_down = False
 
     def submit(self, share: Hashable, work: Work, *, owner: Hashable = None, kind: Hashable = None) -> None:
-        """Run ``work`` when it is the turn of the share, and of the owner in it. Raises RuntimeError after ``shutdown``.
+        """Run ``work`` when it is the turn of the share, and in it of the owner. Raises RuntimeError after shutdown.
 
         ``kind`` is for ``waiting``.
         """

@@ -69,6 +69,17 @@ class BegunRequest:
     result_of: Callable[[Response], object]
 
 
+@dataclass(frozen=True, slots=True)
+class Deferred:
+    """The result of a method that waits without a thread: when ``awaited`` ends, a worker calls ``finish``.
+
+    The result of ``finish``, or its error, is the response to the call.
+    """
+
+    awaited: Future[Any]
+    finish: Callable[[], Any]
+
+
 class RpcRunner:
     """Makes calls and runs the peer's calls. Thread-safe.
 
@@ -116,10 +127,11 @@ class RpcRunner:
         self._backlog = RequestBacklog()
         self._was_full = False
         self._is_closed = False
-        # The connections of a key share its threads. Responses that are ready do not wait for calls that have not begun.
+        # A key has a share of the threads for its calls, and one for responses that are ready, which need not wait
+        # until its calls have begun.
         self._calls_share: Final = ("calls", peer_key)
         self._responses_share: Final = ("responses", peer_key)
-        self._unfinished: dict[int, tuple[Invocation, Future[Any], float]] = {}  # by the invocation's id
+        self._unfinished: dict[int, tuple[Invocation, Deferred, float]] = {}  # by the invocation's id
 
     @property
     def is_full(self) -> bool:
@@ -291,8 +303,8 @@ class RpcRunner:
                 self.dispatcher.abandon(invocation)
         for share in (self._calls_share, self._responses_share):
             self._owner.worker_pool.drop(share, self)
-        for _, future, _ in unfinished.values():
-            future.cancel()
+        for _, deferred, _ in unfinished.values():
+            deferred.awaited.cancel()
         for ended in open_calls:
             _raise_in_caller(ended)
 
@@ -366,41 +378,42 @@ class RpcRunner:
     def _run(self, invocation: Invocation, arrived_at: float) -> None:
         take_noted_failure()
         outcome = invocation.run()
-        if isinstance(outcome.value, Future) and invocation.factory is None:
-            self._finish_when_done(invocation, outcome.value, arrived_at)
+        deferred = outcome.value
+        if isinstance(deferred, Future):
+            deferred = Deferred(deferred, deferred.result)
+        if isinstance(deferred, Deferred) and invocation.factory is None:
+            self._finish_when_done(invocation, deferred, arrived_at)
         else:
             self._finish(invocation, outcome, arrived_at)
 
-    def _finish_when_done(self, invocation: Invocation, future: Future[Any], arrived_at: float) -> None:
-        """Finish a call with the result of this future, without a thread that waits for it."""
+    def _finish_when_done(self, invocation: Invocation, deferred: Deferred, arrived_at: float) -> None:
+        """Finish a call when the awaited future has ended, without a thread that waits for it."""
         with self._requests_lock:
             if self._is_closed:
                 self.dispatcher.abandon(invocation)
             else:
-                self._unfinished[id(invocation)] = (invocation, future, arrived_at)
+                self._unfinished[id(invocation)] = (invocation, deferred, arrived_at)
         if self._is_closed:
-            future.cancel()
-        elif future.done():
-            self._finish_done(invocation, future)
+            deferred.awaited.cancel()
+        elif deferred.awaited.done():
+            self._finish_done(invocation)
         else:
-            future.add_done_callback(lambda done: self._submit_done(invocation, done))
+            deferred.awaited.add_done_callback(lambda _: self._submit_done(invocation))
 
-    def _submit_done(self, invocation: Invocation, future: Future[Any]) -> None:
+    def _submit_done(self, invocation: Invocation) -> None:
         """Let a worker send the response. Takes no lock: the caller may be the event loop, or may hold locks."""
         if self._is_closed:
             return
-        try:
-            self._owner.worker_pool.submit(
-                self._responses_share, lambda: self._finish_done(invocation, future), owner=self
-            )
-        except RuntimeError:  # the endpoint is closing
-            return
+        with suppress(RuntimeError):  # the endpoint is closing
+            self._owner.worker_pool.submit(self._responses_share, lambda: self._finish_done(invocation), owner=self)
 
-    def _finish_done(self, invocation: Invocation, future: Future[Any]) -> None:
+    def _finish_done(self, invocation: Invocation) -> None:
         with self._requests_lock:
             unfinished = self._unfinished.pop(id(invocation), None)
         if unfinished is not None:
-            self._finish(invocation, _outcome_of(future), unfinished[2])
+            _, deferred, arrived_at = unfinished
+            take_noted_failure()
+            self._finish(invocation, _outcome_of(deferred.finish), arrived_at)
 
     def _finish(self, invocation: Invocation, outcome: Outcome, arrived_at: float) -> None:
         try:
@@ -449,9 +462,9 @@ def service_of(target: Target | None) -> int:
     return target if isinstance(target, int) and target >= FIRST_SERVICE else PROGRAM
 
 
-def _outcome_of(future: Future[Any]) -> Outcome:
+def _outcome_of(finish: Callable[[], Any]) -> Outcome:
     try:
-        return Outcome(future.result())
+        return Outcome(finish())
     except CancelledError:
         return Outcome(error=EndedError("the call was cancelled", remedy="Call again."))
     except BaseException as error:

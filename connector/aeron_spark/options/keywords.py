@@ -317,8 +317,8 @@ class ServerOptions(EndpointOptions, total=False):
     """
 
     workers_per_key: int | str | None
-    """Threads of `workers` that the calls of one connection may have at a time. A free thread takes the next call of
-    the connection that has waited longest.
+    """Threads of `workers` that the calls of all connections of one client key may have at a time. A free thread takes
+    the next call of the key that has waited longest; the connections of a key take turns.
     """
 
     memory_limit: int | str | None

@@ -8,7 +8,6 @@ invalid request.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -46,6 +45,7 @@ from aeron_spark.protocol.rpc_messages import (
 )
 from aeron_spark.protocol.rpc_objects import ConnectionObjects, Factory, Origin, check_methods
 from aeron_spark.protocol.session import RECORD_COST
+from aeron_spark.text_safety import nearest
 
 MAX_RUNNING: Final = 1_024
 CALL_BYTES: Final = 16 * 1024 * 1024
@@ -456,6 +456,6 @@ def _busy(what: str) -> RefusedError:
 
 
 def _unknown_failure(code: str, kind: str, name: Target, known: Iterable[str]) -> Failure:
-    matches = difflib.get_close_matches(name, known, n=1) if isinstance(name, str) else []
-    suggestion = f"; did you mean {matches[0]!r}?" if matches else ""
+    near = nearest(name, known) if isinstance(name, str) else ""
+    suggestion = f"; did you mean {near!r}?" if near else ""
     return Failure(code, f"unknown remote {kind} {name!r}{suggestion}")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Final
 
 from aeron_spark.errors import AeronSparkError, DataFormatError, RefusedError, WaitTimeout
 from aeron_spark.streams.stages import Stage, StageRef
 from aeron_spark.streams.stream import Stream
+from aeron_spark.waiting import resolve
 from aeron_spark.wire.stream_rpc import BulkMessage, BulkMessageKind
 
 PUBLISH_AHEAD_BYTES: Final = 4 << 20  # staged and unpublished bytes from which publishing ahead pays off
@@ -39,17 +40,13 @@ def fill_at_once(stage: Stage, items: bytes, rows: int, crc: int) -> None:
 
 
 class IncomingStage:
-    """A stage of ``stream`` that messages fill over a bulk link. Thread-safe.
+    """A stage of ``stream`` that messages fill over a bulk link. Thread-safe."""
 
-    ``condition`` makes the condition variable on which :meth:`finish` waits.
-    """
-
-    def __init__(
-        self, stream: Stream, stage: Stage, condition: Callable[[], threading.Condition] = threading.Condition
-    ) -> None:
+    def __init__(self, stream: Stream, stage: Stage) -> None:
         self.stage = stage
         self._stream = stream
-        self._changed = condition()
+        self._lock = threading.RLock()  # the removal of a stage that fails may call ``fail`` again
+        self._waits: list[tuple[int, Future[bool]]] = []  # for so many bytes, or an error
         self._bytes = 0
         self._published = 0  # bytes published ahead of the commit
         self._may_publish = True  # False while a thread publishes ahead, and after publishing ahead failed
@@ -76,37 +73,46 @@ class IncomingStage:
         except AeronSparkError as error:
             self.fail(error)
             return False
-        with self._changed:
+        with self._lock:
             self._bytes += message.payload.nbytes
-            self._changed.notify_all()
             publish = self._may_publish and self._bytes - self._published >= PUBLISH_AHEAD_BYTES
             self._may_publish = self._may_publish and not publish
-            return publish
+        self._end_waits()
+        return publish
 
     def fail(self, error: AeronSparkError) -> None:
         """Discard the stage, so that :meth:`finish` raises ``error``. A finished stage stays: its commit needs it."""
-        with self._changed:
+        with self._lock:
             if not self.stage.is_finished:
                 self._error = self._error or error
                 self.stage.discard(self._error)
-            self._changed.notify_all()
+        self._end_waits()
 
-    def finish(self, size: int, timeout_s: float) -> StageRef:
-        """Wait until ``size`` bytes have arrived, and finish the stage. Several calls, also at a time, are allowed.
+    def when_arrived(self, size: int) -> Future[bool]:
+        """Return a future of True, which has ended when ``size`` bytes have arrived, or when the stage has failed."""
+        arrived: Future[bool] = Future()
+        with self._lock:
+            self._waits.append((size, arrived))
+        arrived.add_done_callback(lambda _: self._forget_wait(size, arrived))
+        self._end_waits()
+        return arrived
 
-        Raises WaitTimeout if they have not arrived within ``timeout_s``; the stage stays unchanged. Raises the stage's
-        error if it failed, or if it received another number of bytes; the stage is discarded, and each later call
-        raises the same error.
+    def not_arrived(self, size: int, seconds: float) -> WaitTimeout:
+        """Return the error for ``size`` bytes that have not arrived within ``seconds``."""
+        return WaitTimeout(
+            f"{self._bytes} of {size} bytes of stage {self.stage.id} arrived within {seconds:g} s",
+            remedy="Send the request again.",
+        )
+
+    def finish(self, size: int) -> StageRef:
+        """Finish the stage, of which ``size`` bytes have arrived. Several calls, also at a time, are allowed.
+
+        Raises the stage's error if it failed, or if it received another number of bytes; the stage is discarded, and
+        each later call raises the same error.
         """
-        with self._changed:
-            arrived = self._changed.wait_for(lambda: self._bytes >= size or self._error is not None, timeout_s)
+        with self._lock:  # a failure meanwhile must not discard a stage that is finished
             if self._error is not None:
                 raise self._error
-            if not arrived:
-                raise WaitTimeout(
-                    f"{self._bytes} of {size} bytes of stage {self.stage.id} arrived within {timeout_s:g} s",
-                    remedy="Send the request again.",
-                )
             try:
                 if self._bytes != size:
                     raise RefusedError(
@@ -118,6 +124,16 @@ class IncomingStage:
                 self._error = error
                 self.stage.discard(error)
                 raise
+
+    def _end_waits(self) -> None:
+        with self._lock:
+            due = [arrived for size, arrived in self._waits if self._bytes >= size or self._error is not None]
+        for arrived in due:  # without the lock: a callback finishes the stage
+            resolve(arrived, True)
+
+    def _forget_wait(self, size: int, arrived: Future[bool]) -> None:
+        with self._lock:
+            self._waits.remove((size, arrived))
 
     def publish_ahead(self) -> None:
         """Publish the stage's bytes while at least PUBLISH_AHEAD_BYTES are unpublished.
@@ -139,5 +155,5 @@ class IncomingStage:
         except AeronSparkError:
             return
         finally:
-            with self._changed:
+            with self._lock:
                 self._may_publish = succeeded

@@ -12,7 +12,7 @@ from typing import Final
 
 from aeron_spark.connection.bulk_links import BulkLink
 from aeron_spark.connection.deadlines import Deadlines
-from aeron_spark.errors import AeronSparkError, RefusedError, TransportError
+from aeron_spark.errors import AeronSparkError, TransportError
 from aeron_spark.server.incoming_stage import IncomingStage
 from aeron_spark.server.transfer_turns import TURN_S, Submit, TransferTurns
 from aeron_spark.wire import stream_rpc as rpc
@@ -52,25 +52,18 @@ class IncomingStages:
         """Return the number of unfinished stages."""
         return len(self._keys)
 
-    def open(self, link: BulkLink, request: int, limit: int, make: Callable[[], IncomingStage | None]) -> str:
+    def open(self, link: BulkLink, request: int, make: Callable[[], IncomingStage | None]) -> str:
         """Add the stage that ``make`` opens; return its id, or "" if it opens none.
 
-        A repeated request returns the id of the first. Raises RefusedError if ``limit`` stages are not finished, and
-        the errors of ``make``, which runs before any other request of the connection opens a stage.
+        A repeated request returns the id of the first. Raises the errors of ``make``, which runs before any other
+        request of the connection opens a stage.
         """
         with self._opening:
             with self._lock:
                 filled = self._links.get(link.number)
                 found = None if filled is None else filled.stages.get(request)
-                count = len(self._keys)
             if found is not None:
                 return found.stage.id
-            if count >= limit:
-                raise RefusedError(
-                    f"your connection has {count} stages that are not finished, which is the limit",
-                    remedy="Finish or abort some of them.",
-                    reason="stage-full",
-                )
             incoming = make()
             if incoming is None:
                 return ""

@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 
+from aeron_spark.connection.deadlines import Deadlines
+from aeron_spark.connection.rpc import Deferred
 from aeron_spark.errors import StillWorking
 from aeron_spark.streams.model import CommitOutcome
-
-
-def _wait_for(running: Future[CommitOutcome], timeout_s: float) -> None:
-    wait([running], timeout_s)
+from aeron_spark.waiting import resolve
 
 
 class RunningCommits:
     """The commits that run now, of all clients, so that a repeated request does not commit again. Thread-safe.
 
-    A client repeats its request if it has no response for some time, to find out whether the server lives. ``wait``
-    waits for a future with a timeout in seconds. ``check_new`` raises the reason if no further commit may begin.
+    A client repeats its request if it has no response for some time, to find out whether the server lives. No thread
+    waits for a commit that runs: ``deadlines`` ends the wait. ``check_new`` raises the reason if no further commit may
+    begin.
     """
 
-    def __init__(
-        self, wait: Callable[[Future[CommitOutcome], float], object] = _wait_for,
-        check_new: Callable[[], object] = lambda: None,
-    ) -> None:  # fmt: skip
-        self._wait = wait
+    def __init__(self, deadlines: Deadlines, check_new: Callable[[], object] = lambda: None) -> None:
+        self._deadlines = deadlines
         self._check_new = check_new
         self._lock = threading.Lock()
         self._running: dict[Hashable, Future[CommitOutcome]] = {}
@@ -35,10 +32,13 @@ class RunningCommits:
         with self._lock:
             return len(self._running)
 
-    def run(self, key: Hashable, commit: Callable[[], CommitOutcome], timeout_s: float) -> CommitOutcome:
+    def run(
+        self, key: Hashable, commit: Callable[[], CommitOutcome], timeout_s: float
+    ) -> CommitOutcome | Deferred:  # fmt: skip
         """Return or raise the outcome of ``commit()``; while a commit with the same key runs, wait for its outcome.
 
-        Raises StillWorking if that commit does not end within ``timeout_s``, and the error of ``check_new``.
+        The wait raises StillWorking if that commit does not end within ``timeout_s``. Raises the error of
+        ``check_new``.
         """
         own: Future[CommitOutcome] = Future()
         with self._lock:
@@ -46,10 +46,7 @@ class RunningCommits:
                 self._check_new()
             running = self._running.setdefault(key, own)
         if running is not own:
-            self._wait(running, max(0.0, timeout_s))
-            if not running.done():
-                raise StillWorking("the commit is still running on the server", remedy="Send the request again.")
-            return running.result()
+            return self._when_ended(running, timeout_s)
         try:
             outcome = commit()
         except BaseException as error:
@@ -59,6 +56,18 @@ class RunningCommits:
         self._end(key)
         own.set_result(outcome)
         return outcome
+
+    def _when_ended(self, running: Future[CommitOutcome], timeout_s: float) -> Deferred:
+        waiting: Future[bool] = Future()  # another future: the end of one wait must not end the others
+        running.add_done_callback(lambda _: resolve(waiting, True))
+        self._deadlines.add(waiting, False, timeout_s)
+
+        def outcome() -> CommitOutcome:
+            if not waiting.result():
+                raise StillWorking("the commit is still running on the server", remedy="Send the request again.")
+            return running.result()
+
+        return Deferred(waiting, outcome)
 
     def _end(self, key: Hashable) -> None:
         with self._lock:

@@ -4,21 +4,66 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Final
+from typing import Any, Final, Protocol
 
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.errors import AeronSparkError, RefusedError
-from aeron_spark.protocol.grants import Grant, KeyLimits, StreamAction
+from aeron_spark.protocol.grants import STREAM_ACTIONS, Grant, KeyLimits, StreamAction
 from aeron_spark.protocol.keypair import fingerprint
 from aeron_spark.streams.definition import renamed_stream, unknown_stream
 from aeron_spark.streams.store import StreamStore
 from aeron_spark.streams.stream import Stream
+from aeron_spark.wire import stream_admin_rpc as admin_rpc
+from aeron_spark.wire import stream_rpc as rpc
+
+ACTIONS: Final[Mapping[type[admin_rpc.Request[Any]], tuple[StreamAction, ...]]] = {
+    admin_rpc.DescribeStream: STREAM_ACTIONS,
+    admin_rpc.CreateStream: ("create",),
+    admin_rpc.DeleteStream: ("purge",),
+    admin_rpc.PurgeStream: ("purge",),
+    **dict.fromkeys(
+        (
+            admin_rpc.AlterStream, admin_rpc.RenameStream, admin_rpc.EndStream, admin_rpc.ReopenStream,
+            admin_rpc.ListWriters, admin_rpc.ReleaseWriter, admin_rpc.ListLeases, admin_rpc.ReleaseLease,
+        ),
+        ("manage",),
+    ),
+    rpc.PartitionStates: ("read", "write"),
+    **dict.fromkeys(
+        (rpc.FindBoundary, rpc.FindPosition, rpc.MeasureLags, rpc.AwaitCommits, rpc.RenewLease, rpc.StartRead),
+        ("read",),
+    ),
+    **dict.fromkeys(
+        (
+            rpc.LastTransaction, rpc.BeginTransaction, rpc.FindLostTransaction, rpc.OpenStage, rpc.FinishStage,
+            rpc.CommitTransaction, rpc.CommitEmptyTransaction, rpc.AbortTransaction,
+        ),
+        ("write",),
+    ),
+}  # fmt: skip
+"""By request, the actions on its stream of which the client needs one. Other requests have no stream."""
 
 RECENT_S: Final = 60.0  # after its last use, a stream counts as used by the client
 MAX_RECENT_STREAMS: Final = 64  # remembered for one connection
+
+
+class OnStream(Protocol):
+    """A request that names a stream."""
+
+    @property
+    def stream(self) -> str:
+        """The stream's name."""
+
+
+class WriterRequest(OnStream, Protocol):
+    """A request of a writer of a stream."""
+
+    @property
+    def writer(self) -> str:
+        """The writer id."""
 
 
 class StreamAccess:
@@ -80,15 +125,24 @@ class StreamAccess:
             reason="not-permitted",
         )
 
-    def stream(self, name: str, *actions: StreamAction) -> Stream:
-        """Return a stream on which the client may use one of the actions. Raises as :meth:`check`."""
-        self.check_exists(name, *actions)
-        self.note_use(name)
-        return self._store().get(name)
+    def check_request(self, kind: type[admin_rpc.Request[Any]], stream: str) -> None:
+        """Raise the error of :meth:`refusal` unless the client may send this kind of request for the stream.
 
-    def check_exists(self, name: str, *actions: StreamAction) -> None:
-        """Raise OptionError if no stream has the name, also the error of :meth:`refusal`, if any."""
-        self.check(name, *actions)
+        Called before the request is decoded, so that it costs nothing without the grant.
+        """
+        if kind in ACTIONS:
+            self.check(stream, *ACTIONS[kind])
+
+    def stream(self, request: OnStream) -> Stream:
+        """Return the stream of a request. Raises as :meth:`check_exists`."""
+        self.check_exists(request)
+        self.note_use(request.stream)
+        return self._store().get(request.stream)
+
+    def check_exists(self, request: OnStream) -> None:
+        """Raise OptionError if the stream of a request does not exist, also the error of :meth:`refusal`, if any."""
+        name = request.stream
+        self.check(name, *ACTIONS[type(request)])  # type: ignore[index]  # a request is a Request
         store, grant = self._store(), self._grant
         if name in store:
             return
@@ -111,21 +165,21 @@ class StreamAccess:
         with self._lock:
             return sorted(name for name, used_at in self._used_at.items() if used_at >= since)
 
-    def written_stream(self, name: str, writer: str) -> Stream:
-        """Return a stream to which the client may write under a writer id. Raises as :meth:`check`.
+    def written_stream(self, request: WriterRequest) -> Stream:
+        """Return the stream of a request of a writer. Raises as :meth:`check_exists`.
 
-        Raises RefusedError if the id is not granted to the client's key, or belongs to another key.
+        Raises RefusedError if the writer id is not granted to the client's key, or belongs to another key. An id
+        without an owner then belongs to the key. A key to which an id is granted may also use that of another key.
         """
-        stream = self.stream(name, "write")
-        may_write = self._grant.may_write_as(writer)
-        if may_write is None:
-            stream.claim_writer(writer, self.owner)
-        elif not may_write:
+        stream = self.stream(request)
+        may_write = self._grant.may_write_as(request.writer)
+        if may_write is False:
             raise RefusedError(
-                f"your key may not write under the writer id {writer!r}",
+                f"your key may not write under the writer id {request.writer!r}",
                 remedy="Ask the server's operator to grant the id in the server's clients file (writers=).",
                 reason="not-permitted",
             )
+        stream.claim_writer(request.writer, self.owner, is_granted=may_write is True)
         return stream
 
     def _visible_names(self, grant: Grant) -> list[str]:

@@ -8,7 +8,6 @@ from contextlib import suppress
 from typing import Final
 
 from aeron_spark.errors import OptionError, UsageError
-from aeron_spark.protocol.grants import STREAM_ACTIONS
 from aeron_spark.server.stream_access import StreamAccess
 from aeron_spark.streams.definition import Definition, check_segment_bytes
 from aeron_spark.streams.store import StreamStore
@@ -77,13 +76,13 @@ class StreamAdministration:
     def describe(self, request: admin_rpc.DescribeStream) -> admin_rpc.StreamDescription:
         """Describe a stream."""
         if request.accept_damaged:
-            self._access.check_exists(request.stream, *STREAM_ACTIONS)
+            self._access.check_exists(request)
             return self._inspect(request.stream)
-        return self._description(self._access.stream(request.stream, *STREAM_ACTIONS))
+        return self._description(self._access.stream(request))
 
     def create(self, request: admin_rpc.CreateStream) -> admin_rpc.StreamDescription:
         """Create a stream that belongs to the client's key."""
-        self._access.check(request.stream, "create")
+        self._access.check_request(type(request), request.stream)
         self._check_write()
         if request.segment_bytes:
             check_segment_bytes(request.stream, request.segment_bytes)
@@ -98,7 +97,7 @@ class StreamAdministration:
 
     def alter(self, request: admin_rpc.AlterStream) -> admin_rpc.StreamAltered:
         """Change the retention and the schema policy of a stream, or with ``dry_run`` compute the effect."""
-        stream = self._access.stream(request.stream, "manage")
+        stream = self._access.stream(request)
 
         def change(definition: Definition) -> Definition:
             return definition.altered(
@@ -118,25 +117,25 @@ class StreamAdministration:
     def rename(self, request: admin_rpc.RenameStream) -> admin_rpc.StreamDescription:
         """Rename a stream. A repeated request has the same result."""
         store = self._store()
-        self._access.check(request.stream, "manage")
+        self._access.check_request(type(request), request.stream)
         self._access.check(request.new_name, "create")
         if store.renamed_to(request.stream) == request.new_name:
             return self._description(store.get(request.new_name))
-        self._access.check_exists(request.stream, "manage")
+        self._access.check_exists(request)
         return self._description(store.rename(request.stream, request.new_name, COMMIT_TIMEOUT_S))
 
     def end(self, request: admin_rpc.EndStream) -> admin_rpc.StreamDescription:
         """End a stream; an ended one keeps the time of its end."""
         now_ns = time.time_ns()
-        return self._change(request.stream, lambda definition: definition.ended(now_ns))
+        return self._change(request, lambda definition: definition.ended(now_ns))
 
     def reopen(self, request: admin_rpc.ReopenStream) -> admin_rpc.StreamDescription:
         """Let a stream take rows again."""
-        return self._change(request.stream, Definition.reopened)
+        return self._change(request, Definition.reopened)
 
     def list_writers(self, request: admin_rpc.ListWriters) -> admin_rpc.WriterList:
         """Return the next writer ids of a stream."""
-        known = self._access.stream(request.stream, "manage").writers()
+        known = self._access.stream(request).writers()
         following = [one for one in known if one.id > request.after]
         return admin_rpc.WriterList(
             tuple(
@@ -148,38 +147,40 @@ class StreamAdministration:
 
     def release_writer(self, request: admin_rpc.ReleaseWriter) -> admin_rpc.Done:
         """Let any key use a writer id."""
-        self._access.stream(request.stream, "manage").release_writer(request.writer)
+        self._access.stream(request).release_writer(request.writer)
         return admin_rpc.Done()
 
     def list_leases(self, request: admin_rpc.ListLeases) -> admin_rpc.LeaseList:
         """Return the leases of a stream's readers."""
-        found = self._access.stream(request.stream, "manage").live_leases()
+        found = self._access.stream(request).live_leases()
         return admin_rpc.LeaseList(
             tuple(
-                admin_rpc.LeaseEntry(reader, owner, dict(lease.positions), lease.until)
+                admin_rpc.LeaseEntry(reader, owner, tuple(lease.positions.items()), lease.until)
                 for (owner, reader), lease in sorted(found.items())
             )
         )
 
     def release_lease(self, request: admin_rpc.ReleaseLease) -> admin_rpc.Done:
         """End the leases of a reader."""
-        self._access.stream(request.stream, "manage").release_lease(request.reader)
+        self._access.stream(request).release_lease(request.reader)
         return admin_rpc.Done()
 
-    def _change(self, name: str, change: Callable[[Definition], Definition]) -> admin_rpc.StreamDescription:
-        stream = self._access.stream(name, "manage")
-        self._store().alter(name, change, COMMIT_TIMEOUT_S)
+    def _change(
+        self, request: admin_rpc.EndStream | admin_rpc.ReopenStream, change: Callable[[Definition], Definition]
+    ) -> admin_rpc.StreamDescription:
+        stream = self._access.stream(request)
+        self._store().alter(request.stream, change, COMMIT_TIMEOUT_S)
         return self._description(stream)
 
     def delete(self, request: admin_rpc.DeleteStream) -> admin_rpc.Done:
         """Delete a stream."""
-        self._access.check_exists(request.stream, "purge")
+        self._access.check_exists(request)
         self._store().delete(request.stream)
         return admin_rpc.Done()
 
     def purge(self, request: admin_rpc.PurgeStream) -> admin_rpc.PurgeReport:
         """Purge a stream. A repeated request reports what is freed since."""
-        purged = self._access.stream(request.stream, "purge").purge(
+        purged = self._access.stream(request).purge(
             partition=request.partition, before_position=request.before_position,
             before_time_ns=request.before_time_ns, seconds=COMMIT_TIMEOUT_S,
         )  # fmt: skip

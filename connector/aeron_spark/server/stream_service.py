@@ -1,6 +1,7 @@
 """The stream service of a server: executes clients' requests to the store, and transfers rows over bulk links.
 
-A worker thread executes each request. A wait for commits has no thread: its response is a future. Transfers, which send
+A worker thread executes each request. A wait for a client or for a commit has no thread: its response is a future.
+Transfers, which send
 the rows of reads and receive those of stages, take turns on threads that the clients' keys share. A turn does not wait
 for its client: a slow client delays only itself.
 """
@@ -12,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 from weakref import WeakValueDictionary
 
 from aeron_spark.connection.bulk_links import BulkLinks
@@ -20,6 +21,7 @@ from aeron_spark.connection.call_observer import note_failure
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.deadlines import Deadlines
 from aeron_spark.connection.fair_pool import FairPool
+from aeron_spark.connection.rpc import Deferred
 from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.errors import (
     REFUSALS,
@@ -35,7 +37,7 @@ from aeron_spark.server.incoming_stages import IncomingStages
 from aeron_spark.server.observer import ServerObserver
 from aeron_spark.server.outgoing_reads import OutgoingReads
 from aeron_spark.server.running_commits import RunningCommits
-from aeron_spark.server.stream_access import StreamAccess
+from aeron_spark.server.stream_access import StreamAccess, WriterRequest
 from aeron_spark.server.stream_administration import StreamAdministration
 from aeron_spark.streams.inline_stages import InlineRows
 from aeron_spark.streams.ledger import AlreadyCommitted
@@ -44,13 +46,13 @@ from aeron_spark.streams.schema_changes import Evolution
 from aeron_spark.streams.stages import Description, Stage, StageRef
 from aeron_spark.streams.store import StreamStore
 from aeron_spark.streams.stream import Stream
-from aeron_spark.waiting import fail, map_future
+from aeron_spark.waiting import fail
 from aeron_spark.wire import stream_admin_rpc as admin_rpc
 from aeron_spark.wire import stream_rpc as rpc
 
 TRANSFER_THREADS: Final = 64  # of all clients
 TRANSFER_THREADS_PER_KEY: Final = 16
-MAX_WAIT_S: Final = 20.0  # of one request; it occupies a worker thread, except a wait for commits
+MAX_WAIT_S: Final = 20.0  # of one request
 MAX_WAITS: Final = 256  # of a connection, for commits
 
 
@@ -60,7 +62,6 @@ class StreamLimits:
 
     stage_bytes: int = ServerOptions.stage_bytes_per_key
     partitions: int = ServerOptions.max_partitions_per_key
-    stages_of_connection: int = 1_024
 
     @classmethod
     def of(cls, options: ServerOptions) -> StreamLimits:
@@ -72,8 +73,7 @@ class StreamService:
     """Serves the streams of ``store``, which the first request opens, on all connections of a server.
 
     ``grant_of`` returns the present grant of a connection's client. ``deadlines`` ends the waits for
-    commits. ``refuse_write`` returns why nothing may be written now, or None. ``condition`` makes the condition
-    variables on which requests wait for the end of a stage.
+    commits. ``refuse_write`` returns why nothing may be written now, or None.
     """
 
     def __init__(
@@ -91,10 +91,9 @@ class StreamService:
         self.deadlines = deadlines
         self.pool = FairPool(TRANSFER_THREADS, TRANSFER_THREADS_PER_KEY, "aeron-spark-transfer")
         """The threads of transfers. The event loop calls its ``tick``."""
-        self.commits = RunningCommits(check_new=self.check_draining)
+        self.commits = RunningCommits(deadlines, self.check_draining)
         self.is_draining = False
         """Whether transactions, stages and commits that have not begun are refused: the server is about to end."""
-        self.condition: Callable[[], threading.Condition] = threading.Condition
         self._leased: StreamStore | None = None  # the store, after a client has taken a lease
         # By id of the connection, which has the handler: the two end together.
         self._handlers: WeakValueDictionary[int, StreamRequestHandler] = WeakValueDictionary()
@@ -176,29 +175,36 @@ class StreamRequestHandler:
     def _submit(self, work: Callable[[], object]) -> None:
         self._service.submit(self._access.owner, work)
 
-    def handle(self, data: bytes) -> bytes | Future[bytes]:
-        """Execute an encoded request, and return the encoded response, or the future of it.
+    def handle(self, data: bytes) -> bytes | Deferred:
+        """Execute an encoded request, and return the encoded response, now or later.
 
         An error becomes the response Failure.
         """
+        name = "a request"
         try:
-            request = rpc.decode_request(data)
+            head = rpc.decode_head(data)
+            name = head.kind.__name__
+            self._access.check_request(head.kind, head.stream)
+            request = head.decode()
         except AeronSparkError as error:
-            note_failure("a request", error)
+            note_failure(name, error)
             return rpc.encode_response(rpc.failure_of(error))
+        return self._respond(request, lambda: self.execute(request))
+
+    def _respond(self, request: rpc.AnyRequest, execute: Callable[[], Any]) -> bytes | Deferred:
         try:
-            response = self.execute(request)
+            response = execute()
         except AeronSparkError as error:
             note_failure(type(request).__name__, error)
             self._service.observer.request_ended(self._connection, request, error)
             return rpc.encode_response(rpc.failure_of(error))
+        if isinstance(response, Deferred):
+            return Deferred(response.awaited, lambda: self._respond(request, response.finish))
         self._service.observer.request_ended(self._connection, request, None)
-        if isinstance(response, Future):
-            return map_future(response, lambda ended: _encode(ended.result))
-        return _encode(lambda: response)
+        return rpc.encode_response(response)
 
-    def execute(self, request: rpc.AnyRequest) -> admin_rpc.Response | Future[rpc.CommitsSeen]:
-        """Execute a request, and return its response or the future of it. Raises AeronSparkError if it fails."""
+    def execute(self, request: rpc.AnyRequest) -> admin_rpc.Response | Deferred:
+        """Execute a request, and return its response, now or later. Raises AeronSparkError if it fails."""
         if isinstance(request, admin_rpc.AdminRequest):
             return self._administration.execute(request)
         match request:
@@ -207,10 +213,11 @@ class StreamRequestHandler:
             case rpc.FindBoundary():
                 return self._find_boundary(request)
             case rpc.FindPosition():
-                positions = self._access.stream(request.stream, "read").position_at(request.time_ns)
+                positions = self._access.stream(request).position_at(request.time_ns)
                 return rpc.PartitionPositions(tuple(positions))
             case rpc.MeasureLags():
-                return rpc.ReaderLags(self._access.stream(request.stream, "read").lags_ns(request.positions))
+                stream = self._access.stream(request)
+                return rpc.ReaderLags(tuple(stream.lags_ns(_by_partition(stream, request.positions)).items()))
             case rpc.AwaitCommits():
                 return self._await_commits(request)
             case rpc.RenewLease():
@@ -224,7 +231,7 @@ class StreamRequestHandler:
             case rpc.BeginTransaction():
                 return self._begin(request)
             case rpc.FindLostTransaction():
-                stream = self._access.written_stream(request.stream, request.writer)
+                stream = self._access.written_stream(request)
                 return rpc.LostTransaction(stream.first_lost(request.writer, request.acknowledged, request.stamp))
             case rpc.OpenStage():
                 return self._open_stage(request)
@@ -235,7 +242,7 @@ class StreamRequestHandler:
             case rpc.CommitEmptyTransaction():
                 return self._commit_empty(request)
             case rpc.AbortTransaction():
-                stream = self._access.written_stream(request.stream, request.writer)
+                stream = self._access.written_stream(request)
                 stream.abort(request.writer, request.run, request.transaction)
                 return admin_rpc.Done()
 
@@ -266,14 +273,14 @@ class StreamRequestHandler:
             incoming.fail(error)
         self._service.end_leases(self._access.owner)
 
-    def _stream_to_write(self, name: str, writer: str) -> Stream:
+    def _stream_to_write(self, request: WriterRequest) -> Stream:
         """Return a stream to which the client may write now. Raises RefusedError if nothing may be written."""
-        self._access.check(name, "write")
+        self._access.check(request.stream, "write")
         self._service.check_write()
-        return self._access.written_stream(name, writer)
+        return self._access.written_stream(request)
 
     def _states(self, request: rpc.PartitionStates) -> rpc.CommittedPartitions:
-        stream = self._access.stream(request.stream, "read", "write")
+        stream = self._access.stream(request)
         definition = stream.definition  # before the states: after the end of the stream no rows follow
         return rpc.CommittedPartitions(
             tuple(
@@ -289,13 +296,13 @@ class StreamRequestHandler:
         )  # fmt: skip
 
     def _find_boundary(self, request: rpc.FindBoundary) -> rpc.BoundaryFound:
-        found = self._access.stream(request.stream, "read").boundary(
+        found = self._access.stream(request).boundary(
             request.partition, request.start, request.limit, request.end, request.max_rows, framed=request.framed
         )
         return rpc.BoundaryFound(found.position, found.rows)
 
-    def _await_commits(self, request: rpc.AwaitCommits) -> Future[rpc.CommitsSeen]:
-        stream = self._access.stream(request.stream, "read")
+    def _await_commits(self, request: rpc.AwaitCommits) -> Deferred:
+        stream = self._access.stream(request)
         if len(self._waits) >= MAX_WAITS:
             raise RefusedError(
                 f"{len(self._waits)} of your requests wait for commits, which is the limit",
@@ -307,12 +314,12 @@ class StreamRequestHandler:
             self._waits[beyond] = request.stream
         beyond.add_done_callback(self._forget_wait)
         self._service.deadlines.add(beyond, False, min(request.seconds, MAX_WAIT_S))
-        return map_future(beyond, lambda ended: rpc.CommitsSeen(ended.result()))
+        return Deferred(beyond, lambda: rpc.CommitsSeen(beyond.result()))
 
     def _renew_lease(self, request: rpc.RenewLease) -> admin_rpc.Done:
-        stream = self._access.stream(request.stream, "read")
+        stream = self._access.stream(request)
         self._service.note_lease()
-        stream.lease(request.reader, request.positions, request.seconds, self._access.owner)
+        stream.lease(request.reader, _by_partition(stream, request.positions), request.seconds, self._access.owner)
         return admin_rpc.Done()
 
     def _forget_wait(self, ended: Future[bool]) -> None:
@@ -320,7 +327,7 @@ class StreamRequestHandler:
             self._waits.pop(ended, None)
 
     def _start_read(self, request: rpc.StartRead) -> admin_rpc.Done:
-        stream = self._access.stream(request.stream, "read")
+        stream = self._access.stream(request)
         if request.epoch is not None:
             stream.check_epoch(request.partition, request.epoch, request.position)
         link = self._service.bulk_links.of(self._connection, request.link)
@@ -339,18 +346,17 @@ class StreamRequestHandler:
         return admin_rpc.Done()
 
     def _last_transaction(self, request: rpc.LastTransaction) -> rpc.LastCommitted:
-        stream = self._access.written_stream(request.stream, request.writer)
+        stream = self._access.written_stream(request)
         return rpc.LastCommitted(*stream.last_transaction_with_token(request.writer, request.producer))
 
     def _begin(self, request: rpc.BeginTransaction) -> rpc.Begun:
         if request.transaction is None and request.replaced:
             # An abort that fences the run of a failed commit. It begins no transaction, so it succeeds with a nearly
             # full disk, whose reserve has room for its record, and on a server that is about to end.
-            self._access.check(request.stream, "write")
-            stream = self._access.written_stream(request.stream, request.writer)
+            stream = self._access.written_stream(request)
         else:
             self._service.check_draining()
-            stream = self._stream_to_write(request.stream, request.writer)
+            stream = self._stream_to_write(request)
         begun = stream.begin(
             request.writer, request.run, request.transaction, single_use=request.single_use, producer=request.producer,
             acknowledged=request.acknowledged, stamp=request.stamp, replaced=request.replaced,
@@ -359,7 +365,7 @@ class StreamRequestHandler:
 
     def _open_stage(self, request: rpc.OpenStage) -> rpc.StageOpened:
         self._service.check_draining()
-        stream = self._stream_to_write(request.stream, request.writer)
+        stream = self._stream_to_write(request)
         definition = stream.definition
         limit = definition.max_message_bytes
         if request.max_message_bytes > limit:
@@ -373,16 +379,13 @@ class StreamRequestHandler:
             stage_id = self._stage_at_once(stream, request, partition)
         else:
             link = self._service.bulk_links.of(self._connection, request.link)
-            most = self._service.limits.stages_of_connection
-            stage_id = self._stages.open(
-                link, request.request, most, lambda: self._new_stage(stream, request, partition)
-            )
+            stage_id = self._stages.open(link, request.request, lambda: self._new_stage(stream, request, partition))
         return rpc.StageOpened(stage_id, partition, definition.partitions, limit)
 
     def _new_stage(self, stream: Stream, request: rpc.OpenStage, partition: int) -> IncomingStage | None:
         """Open a stage that a bulk link fills, or return None if the transaction is committed already."""
         stage = self._opened_in(stream, request, partition)
-        return None if stage is None else IncomingStage(stream, stage, self._service.condition)
+        return None if stage is None else IncomingStage(stream, stage)
 
     def _stage_at_once(self, stream: Stream, request: rpc.OpenStage, partition: int) -> str:
         """Open and finish a stage with the rows of the request; return its id.
@@ -415,23 +418,32 @@ class StreamRequestHandler:
         may_manage = self._access.may_use(request.stream, "manage")
         return Evolution.PERMITTED if may_manage else Evolution.NOT_PERMITTED
 
-    def _finish_stage(self, request: rpc.FinishStage) -> rpc.StageFinished:
-        """Wait until all bytes of a stage have arrived, and finish it. A repeated request has the same result or error.
+    def _finish_stage(self, request: rpc.FinishStage) -> rpc.StageFinished | Deferred:
+        """Finish a stage when all its bytes have arrived. A repeated request has the same result or error.
 
-        Raises WaitTimeout if the bytes have not arrived in time.
+        Fails with WaitTimeout if the bytes have not arrived in time. No thread waits for them: a client decides when it
+        sends them.
         """
-        stream = self._access.stream(request.stream, "write")
+        stream = self._access.stream(request)
         incoming = self._stages.get(request.stage)
         if incoming is None:
-            ref = _finished_stage(stream, request.stage)
-        else:
-            ref = incoming.finish(request.size, min(request.seconds, MAX_WAIT_S))
-            self._stages.forget(incoming)
-        return rpc.StageFinished(ref.rows, ref.bytes, ref.crc)
+            return _stage_finished(_finished_stage(stream, request.stage))
+        seconds = min(request.seconds, MAX_WAIT_S)
+        arrived = incoming.when_arrived(request.size)
+        self._service.deadlines.add(arrived, False, seconds)
 
-    def _commit(self, request: rpc.CommitTransaction) -> rpc.Committed:
+        def finish() -> rpc.StageFinished:
+            if not arrived.result():
+                raise incoming.not_arrived(request.size, seconds)
+            ref = incoming.finish(request.size)
+            self._stages.forget(incoming)
+            return _stage_finished(ref)
+
+        return Deferred(arrived, finish)
+
+    def _commit(self, request: rpc.CommitTransaction) -> rpc.Committed | Deferred:
         """Commit the parts. Raises StillWorking if this commit, or another one, takes longer than the request."""
-        stream = self._stream_to_write(request.stream, request.writer)
+        stream = self._stream_to_write(request)
         seconds = min(request.seconds, MAX_WAIT_S)
 
         def commit() -> CommitOutcome:
@@ -447,7 +459,10 @@ class StreamRequestHandler:
             )  # fmt: skip
 
         key = (request.stream, request.writer, request.run, request.transaction, request.parts)
-        return _committed(self._service.commits.run(key, commit, seconds))
+        outcome = self._service.commits.run(key, commit, seconds)
+        if isinstance(outcome, Deferred):
+            return Deferred(outcome.awaited, lambda: _committed(outcome.finish()))
+        return _committed(outcome)
 
     @property
     def _stage_bytes(self) -> int:
@@ -466,20 +481,13 @@ class StreamRequestHandler:
 
     def _commit_empty(self, request: rpc.CommitEmptyTransaction) -> rpc.Committed:
         self._service.check_draining()
-        stream = self._access.written_stream(request.stream, request.writer)
+        stream = self._access.written_stream(request)
         return _committed(
             stream.commit_empty(
                 request.writer, request.run, request.transaction, producer=request.producer,
                 seconds=min(request.seconds, MAX_WAIT_S), token=request.token,
             )
         )  # fmt: skip
-
-
-def _encode(response: Callable[[], admin_rpc.Response]) -> bytes:
-    try:
-        return rpc.encode_response(response())
-    except AeronSparkError as error:
-        return rpc.encode_response(rpc.failure_of(error))
 
 
 def _finished_stage(stream: Stream, stage_id: str) -> StageRef:
@@ -490,6 +498,20 @@ def _finished_stage(stream: Stream, stage_id: str) -> StageRef:
             f"stage {stage_id} is not finished, and this connection does not fill it", remedy="Stage the rows again."
         )
     return stage.ref
+
+
+def _stage_finished(ref: StageRef) -> rpc.StageFinished:
+    return rpc.StageFinished(ref.rows, ref.bytes, ref.crc)
+
+
+def _by_partition(stream: Stream, pairs: admin_rpc.Positions) -> dict[int, int]:
+    """Return positions by partition. Raises OptionError for an unknown partition, or one that occurs twice."""
+    for partition, _ in pairs:
+        stream.check_partition(partition)
+    found = dict(pairs)  # small numbers, so that no client can choose keys that collide
+    if len(found) < len(pairs):
+        raise OptionError("positions name a partition twice", remedy="Give one position for each partition.")
+    return found
 
 
 def _committed(outcome: CommitOutcome) -> rpc.Committed:

@@ -225,7 +225,7 @@ def release_writer(session: StreamSession, name: str, writer: str) -> None:
 def list_leases(session: StreamSession, name: str) -> list[StreamLease]:
     """Return the leases of a stream's readers."""
     leases = session.call(ListLeases(name)).leases
-    return [StreamLease(one.reader, one.owner, one.positions, one.seconds) for one in leases]
+    return [StreamLease(one.reader, one.owner, dict(one.positions), one.seconds) for one in leases]
 
 
 def release_lease(session: StreamSession, name: str, reader: str) -> None:

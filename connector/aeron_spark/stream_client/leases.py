@@ -80,7 +80,7 @@ class ReaderLease:
     def _request(self, seconds: float, timeout_s: float) -> None:
         """Request a lease of ``seconds``; 0 ends it."""
         try:
-            request = RenewLease(self._stream, self._reader, dict(self._positions()), seconds)
+            request = RenewLease(self._stream, self._reader, tuple(self._positions().items()), seconds)
             self._session.call(request, timeout=timeout_s)
         except Exception as error:  # an error must not end the thread: the reader would lose its lease silently
             self._report_failure(error, seconds)

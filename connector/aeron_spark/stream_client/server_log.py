@@ -143,14 +143,14 @@ class ServerLog:
 
     def lags_s(self, positions: Mapping[str, int]) -> dict[str, float]:
         """Return how long ago the first row at or after each position was committed, by its server's clock."""
-        by_server: dict[str, dict[int, int]] = {}
+        by_server: dict[str, list[tuple[int, int]]] = {}
         for key, position in positions.items():
             server, partition = split_key(key)
-            by_server.setdefault(server, {})[partition] = position
+            by_server.setdefault(server, []).append((partition, position))
         return {
             recording_key(server, partition): lag_ns / NS_PER_S
             for server, of_server in by_server.items()
-            for partition, lag_ns in self._session(server).call(MeasureLags(self.name, of_server)).lags_ns.items()
+            for partition, lag_ns in self._session(server).call(MeasureLags(self.name, tuple(of_server))).lags_ns
         }
 
     def recorded_bytes(self, key: str, position: int, length: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 import zlib
@@ -16,11 +15,12 @@ import msgspec
 from aeron_spark.disk import replace_file, write_failed
 from aeron_spark.errors import DataFormatError, DataLossError, OptionError, RefusedError, UsageError
 from aeron_spark.streams.damage import FIND_AND_RESTORE
+from aeron_spark.text_safety import nearest
+from aeron_spark.wire.stream_admin_rpc import MAX_PARTITIONS
 
 FILE_NAME: Final = "definition.json"
 VERSION: Final = 1
 MAX_MESSAGE_BYTES: Final = 16 << 20  # Aeron's limit for any term length
-MAX_PARTITIONS: Final = 10_000  # responses about positions have a number for each partition
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)  # also the name of the stream's folder
 
 MIN_SEGMENT_BYTES: Final = 1 << 20
@@ -229,14 +229,14 @@ def renamed_stream(name: str, new_name: str) -> OptionError:
 def unknown_stream(name: str, known: Iterable[str]) -> OptionError:
     """Return the error for an unknown stream, with the most similar one of the ``known`` names."""
     names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=1)
+    near = nearest(name, names)
     if near:
-        remedy = f"Did you mean {near[0]!r}?"
+        remedy = f"Did you mean {near!r}?"
     elif names:
         remedy = "'aeron-spark streams list' shows the streams; 'aeron-spark streams create' creates one."
     else:
         remedy = "The server has no streams; create it with 'aeron-spark streams create'."
-    return OptionError(f"unknown stream {name!r}", remedy=remedy, reason="unknown-stream")
+    return OptionError(f"unknown stream {name!r:.160}", remedy=remedy, reason="unknown-stream")
 
 
 def write_definition(folder: Path, definition: Definition) -> None:

@@ -51,7 +51,7 @@ class LedgerStream(ReadableStream):
         """
         self._refuse_closed()
         for partition in positions:
-            self._check_partition(partition)
+            self.check_partition(partition)
         now_ns = self._wall()
         with self._state:
             times = {partition: self._ledger.committed_at(partition, at) for partition, at in positions.items()}
@@ -59,11 +59,14 @@ class LedgerStream(ReadableStream):
 
     # For writers
 
-    def claim_writer(self, writer: str, owner: str) -> None:
-        """Give a writer id that has no owner to a client's key. Raises RefusedError if it belongs to another key."""
+    def claim_writer(self, writer: str, owner: str, *, is_granted: bool = False) -> None:
+        """Give a writer id that has no owner to a client's key.
+
+        Raises RefusedError if it belongs to another key, unless it ``is_granted`` to this one by name.
+        """
         with self._state:
             self._refuse_unwritable()
-            record = self._ledger.owners.prepare(writer, owner, max(self._wall(), 0))
+            record = self._ledger.owners.prepare(writer, owner, max(self._wall(), 0), is_granted=is_granted)
             if record is not None:
                 self._journal.write(record)
 

@@ -89,7 +89,7 @@ class ReadableStream:
         ``epoch`` is the epoch of the byte before ``position``.
         """
         self._refuse_closed()
-        self._check_partition(partition)
+        self.check_partition(partition)
         state = self._view.states[partition]
         if not state.epochs.has(epoch, position, state.end):
             raise DataLossError(
@@ -156,7 +156,8 @@ class ReadableStream:
         if self._closed is not None:
             raise copy.copy(self._closed)
 
-    def _check_partition(self, partition: int) -> None:
+    def check_partition(self, partition: int) -> None:
+        """Raise OptionError if the stream has no such partition."""
         if not 0 <= partition < self.definition.partitions:
             raise OptionError(
                 f"stream {self.definition.name!r} has no partition {partition}",
@@ -166,7 +167,7 @@ class ReadableStream:
 
     def _state_from(self, partition: int, start: int) -> PartitionState:
         self._refuse_closed()
-        self._check_partition(partition)
+        self.check_partition(partition)
         state = self._view.states[partition]
         if start < state.start:
             raise DataLossError(

@@ -198,13 +198,22 @@ def crc_of(path: Path, begin: int) -> int:
     return crc
 
 
+MAX_STAGES: Final = 1 << 16  # of an owner: a stage has about 1 KiB of memory
+MAX_GROWING: Final = 1 << 10  # of an owner: a stage that grows has a file descriptor
+
+
 class StageSpace:
-    """The bytes that the stages of all streams reserve, up to ``limit``; 0 is no limit. Thread-safe."""
+    """The space of the stages of all streams. Thread-safe.
+
+    Their bytes have the ``limit``; 0 is no limit. Each owner has at most MAX_STAGES stages, of which MAX_GROWING grow.
+    """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._reserved = 0
         self._by_owner: Counter[str] = Counter()
+        self._stages: Counter[str] = Counter()  # by owner, of those that grow and of those that are finished
+        self._growing: Counter[str] = Counter()
         self._lock = threading.Lock()
 
     @property
@@ -225,6 +234,31 @@ class StageSpace:
             if owner:
                 self._by_owner[owner] += count
 
+    def add_stage(self, owner: str) -> None:
+        """Count a stage of an owner, which grows. Raises RefusedError, and counts none, above a limit."""
+        with self._lock:
+            for counts, most, kind in (
+                (self._growing, MAX_GROWING, "stages that are not finished"), (self._stages, MAX_STAGES, "stages")
+            ):  # fmt: skip
+                if owner and counts[owner] >= most:
+                    raise RefusedError(
+                        f"your key has {most} {kind}, which is the limit",
+                        remedy="Commit or abort some transactions, or begin fewer at once.",
+                        reason="stage-full",
+                    )
+            self._growing[owner] += 1
+            self._stages[owner] += 1
+
+    def end_growth(self, owner: str) -> None:
+        """Count a stage as one that does not grow."""
+        with self._lock:
+            _decrease(self._growing, owner)
+
+    def remove_stage(self, owner: str) -> None:
+        """Do not count a stage any more."""
+        with self._lock:
+            _decrease(self._stages, owner)
+
     def release(self, count: int, owner: str = "") -> None:
         """Release ``count`` bytes that were reserved for this owner."""
         with self._lock:
@@ -235,9 +269,7 @@ class StageSpace:
                 )
             self._reserved -= count
             if owner:
-                self._by_owner[owner] -= count
-                if not self._by_owner[owner]:
-                    del self._by_owner[owner]
+                _decrease(self._by_owner, owner, count)
 
     def _check(self, count: int, owner: str, limit: int) -> None:
         used = self._by_owner.get(owner, 0)
@@ -257,6 +289,12 @@ class StageSpace:
                 "transactions release their space when they expire.",
                 reason="stage-full",
             )
+
+
+def _decrease(counts: Counter[str], owner: str, by: int = 1) -> None:
+    counts[owner] -= by
+    if not counts[owner]:
+        del counts[owner]
 
 
 @dataclass(frozen=True, slots=True)

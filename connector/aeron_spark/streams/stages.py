@@ -203,6 +203,7 @@ class Stage:
             if self._descriptor >= 0:
                 os.close(self._descriptor)
                 self._descriptor = -1
+                self._owner.space.end_growth(self.share.owner)
 
 
 class Stages:
@@ -270,6 +271,11 @@ class Stages:
         )
         head = encode_head(description)
         share.reserve(len(head) + FILE_BYTES)
+        try:
+            self.space.add_stage(share.owner)
+        except RefusedError:
+            share.release(len(head) + FILE_BYTES)
+            raise
         stage = Stage(self, description, len(head), now, share)
         try:
             stage._descriptor = self._reusable.open(stage.path)
@@ -280,6 +286,8 @@ class Stages:
             path = stage.path
             if stage._descriptor < 0:
                 share.release(len(head) + FILE_BYTES)
+                self.space.end_growth(share.owner)
+                self.space.remove_stage(share.owner)
             else:
                 stage.discard()
             raise write_failed(path, error) from error
@@ -341,6 +349,7 @@ class Stages:
         for stage in stages:
             stage.close()
             stage.share.release(_cost(stage))
+            self.space.remove_stage(stage.share.owner)
             stage.removed(None)
 
     def finish_file(self, descriptor: int, path: Path) -> None:
@@ -365,6 +374,7 @@ class Stages:
             else:
                 stage.path.unlink(missing_ok=True)
         stage.share.release(_cost(stage))
+        self.space.remove_stage(stage.share.owner)
         stage.removed(error)
 
     def _load(self, path: Path, now: float) -> None:
@@ -383,6 +393,8 @@ class Stages:
             path.unlink()
             return
         stage.share.reserve(_cost(stage), force=True)
+        self.space.add_stage(stage.share.owner)
+        self.space.end_growth(stage.share.owner)
         self._stages[stage.id] = stage
 
 

@@ -202,7 +202,7 @@ class Stream(LedgerStream):
         "schema" for columns that the schema policy refuses; DataFormatError for another content than the stream's, or a
         schema that does not merge with the stream's.
         """
-        self._check_partition(partition)
+        self.check_partition(partition)
         with self._state:
             self._refuse_unwritable()
             self._refuse_ended(writer, transaction, producer)
@@ -254,7 +254,7 @@ class Stream(LedgerStream):
 
         inline = [part for part in named if isinstance(part, InlineRows)]
         for part in inline:  # before the wait for other commits, which must not wait for these checks
-            self._check_partition(part.description.partition)
+            self.check_partition(part.description.partition)
             part.check(self.definition.max_message_bytes)
         opening = opening or Opening()
         share = self._stages.space.share(opening.owner, opening.owner_bytes)
@@ -339,7 +339,7 @@ class Stream(LedgerStream):
         for each partition what was freed now, and what is not. ``seconds`` is the longest wait for a commit. Raises
         StillWorking after it.
         """
-        self._check_partition(partition or 0)
+        self.check_partition(partition or 0)
         with self._lock_writing(seconds):
             self._refuse_unwritable()
             return self.space.purge(partition, before_position, before_time_ns)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from aeron_spark.errors import OptionError, RefusedError
 from aeron_spark.streams.journal_records import Writer, WriterOwned, WriterReleased
 from aeron_spark.streams.model import KnownWriter
+from aeron_spark.text_safety import nearest
 
-MAX_WRITERS: Final = 10_000  # ids with an owner; an owner has about 300 bytes
+MAX_WRITERS: Final = 20_000  # ids with an owner; an owner has about 300 bytes
+MAX_WRITERS_OF_OWNER: Final = 10_000  # so that one key leaves room for others
 
 
 class WriterOwners:
@@ -21,7 +23,10 @@ class WriterOwners:
     """
 
     def __init__(self, owned: Iterable[WriterOwned] = ()) -> None:
-        self._owned = {one.writer: one for one in owned}
+        self._owned: dict[str, WriterOwned] = {}
+        self._ids: Counter[str] = Counter()  # by owner
+        for one in owned:
+            self.apply(one)
 
     def check(self, writer: str, owner: str) -> None:
         """Raise RefusedError if the writer id belongs to another key."""
@@ -33,18 +38,21 @@ class WriterOwners:
                 reason="not-permitted",
             )
 
-    def prepare(self, writer: str, owner: str, time_ns: int) -> WriterOwned | None:
-        """Return the record that gives the id to its first owner, or None if the key owns it already.
+    def prepare(self, writer: str, owner: str, time_ns: int, *, is_granted: bool = False) -> WriterOwned | None:
+        """Return the record that gives the id to its first owner, or None if a key owns it already.
 
-        ``time_ns`` is in nanoseconds since 1970. Raises RefusedError if the id belongs to another key,
-        or if the stream has too many ids.
+        ``time_ns`` is in nanoseconds since 1970. Raises RefusedError if the id belongs to another key, unless it
+        ``is_granted`` to this one by name, or if the stream or the key has too many ids.
         """
-        self.check(writer, owner)
+        if not is_granted:
+            self.check(writer, owner)
         if writer in self._owned:
             return None
-        if len(self._owned) >= MAX_WRITERS:
+        if len(self._owned) >= MAX_WRITERS or self._ids[owner] >= MAX_WRITERS_OF_OWNER:
+            is_full = len(self._owned) >= MAX_WRITERS
+            holder, limit = ("the stream has", MAX_WRITERS) if is_full else ("your key owns", MAX_WRITERS_OF_OWNER)
             raise RefusedError(
-                f"the stream has {len(self._owned)} writer ids, which is the limit",
+                f"{holder} {limit} writer ids, which is the limit",
                 remedy="Write under an id that the stream knows already, or wait until unused ids are forgotten.",
                 reason="limit",
             )
@@ -58,10 +66,10 @@ class WriterOwners:
         if writer in self._owned:
             return WriterReleased(writer)
         if writer not in writers:
-            near = difflib.get_close_matches(writer, [*self._owned, *writers], n=1)
+            near = nearest(writer, {*self._owned, *writers})
             raise OptionError(
                 f"the stream does not know the writer id {writer[:255]!r}",
-                remedy=f"Did you mean {near[0]!r}?" if near else "Use one of the ids that 'streams writers' lists.",
+                remedy=f"Did you mean {near!r}?" if near else "Use one of the ids that 'streams writers' lists.",
             )
         return None
 
@@ -73,12 +81,18 @@ class WriterOwners:
 
     def apply(self, record: WriterOwned) -> None:
         """Change the owner of a writer id."""
+        self.forget([record.writer])
         self._owned[record.writer] = record
+        self._ids[record.owner] += 1
 
     def forget(self, ids: Collection[str]) -> None:
         """Forget the owners of these ids."""
         for one in ids:
-            self._owned.pop(one, None)
+            known = self._owned.pop(one, None)
+            if known is not None:
+                self._ids[known.owner] -= 1
+                if not self._ids[known.owner]:
+                    del self._ids[known.owner]
 
     def unused(self, known: Mapping[str, object], before_ns: int) -> list[str]:
         """Return the ids that are not in ``known`` and that got their owner before ``before_ns``."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import Final
 
 import pyarrow as pa
 
 from aeron_spark.errors import DataFormatError
+from aeron_spark.text_safety import nearest
 
 VALUE: Final = "value"
 _MAX_SHOWN = 10  # columns in an error
@@ -39,7 +39,7 @@ def _remedy(held: str, given: str, names: list[str]) -> str:
         return f"Write with payload={held}, or to another stream."
     if VALUE in names:
         return f"Select only the column '{VALUE}' and write with payload={held}, or write to another stream."
-    close = difflib.get_close_matches(VALUE, names, n=1)
+    close = nearest(VALUE, names)
     if close:
-        return f"Did you mean {VALUE!r} in place of {close[0]!r}? Rename it, or write to another stream."
+        return f"Did you mean {VALUE!r} in place of {close!r}? Rename it, or write to another stream."
     return f"Write a column '{VALUE}' with payload={held}, or write to another stream."

@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import Annotated, Final, Generic, TypeVar
 
 import msgspec
+
+MAX_PARTITIONS: Final = 10_000  # of a stream
+MAX_SCHEMA_BYTES: Final = 4 << 20  # of Arrow IPC
+
+# Each text, number and list of a request has one of these bounds, which the decoder checks: a client must not make the
+# server store, compare or report more. No request has a map: a client could choose keys that collide, and a map with
+# n such keys costs n² steps. A longer value of the right kind gets its own error from the module that it concerns.
+StreamName = Annotated[str, msgspec.Meta(max_length=128)]
+Id = Annotated[str, msgspec.Meta(max_length=255)]  # of a writer, run, producer, reader or stage
+Word = Annotated[str, msgspec.Meta(max_length=32)]  # one of a few
+Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+Seconds = Annotated[float, msgspec.Meta(ge=0)]
+Schema = Annotated[bytes, msgspec.Meta(max_length=MAX_SCHEMA_BYTES)]
+Positions = Annotated[tuple[tuple[Int64, Int64], ...], msgspec.Meta(max_length=MAX_PARTITIONS)]
+"""Pairs of a partition and a position in it."""
 
 
 class Response(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -100,7 +115,7 @@ class LeaseEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     reader: str
     owner: str
-    positions: dict[int, int]
+    positions: Positions
     seconds: float
 
 
@@ -117,7 +132,7 @@ class ListStreams(Request[StreamList], frozen=True, tag="list"):
 class DescribeStream(Request[StreamDescription], frozen=True, tag="describe"):
     """Describe a stream. For a damaged stream, fails with the stream's error unless ``accept_damaged`` is true."""
 
-    stream: str
+    stream: StreamName
     accept_damaged: bool = False
 
 
@@ -128,13 +143,13 @@ class CreateStream(Request[StreamDescription], frozen=True, tag="create"):
     transaction gives it content and schema.
     """
 
-    stream: str
-    partitions: int
-    retention_bytes: int
+    stream: StreamName
+    partitions: Int64
+    retention_bytes: Int64
     retention_seconds: float
-    segment_bytes: int
-    schema_policy: str = "strict"
-    schema: bytes = b""
+    segment_bytes: Int64
+    schema_policy: Word = "strict"
+    schema: Schema = b""
 
 
 class AlterStream(Request[StreamAltered], frozen=True, tag="alter"):
@@ -143,57 +158,57 @@ class AlterStream(Request[StreamAltered], frozen=True, tag="alter"):
     With ``dry_run`` the server changes nothing, and responds as if it had.
     """
 
-    stream: str
-    retention_bytes: int | None = None
+    stream: StreamName
+    retention_bytes: Int64 | None = None
     retention_seconds: float | None = None
-    schema_policy: str | None = None
+    schema_policy: Word | None = None
     dry_run: bool = False
 
 
 class RenameStream(Request[StreamDescription], frozen=True, tag="rename"):
     """Rename a stream."""
 
-    stream: str
-    new_name: str
+    stream: StreamName
+    new_name: StreamName
 
 
 class EndStream(Request[StreamDescription], frozen=True, tag="end"):
     """End a stream: it takes no more rows, and its followers end after its last row."""
 
-    stream: str
+    stream: StreamName
 
 
 class ReopenStream(Request[StreamDescription], frozen=True, tag="reopen"):
     """Let an ended stream take rows again."""
 
-    stream: str
+    stream: StreamName
 
 
 class ListWriters(Request[WriterList], frozen=True, tag="writers"):
     """List the writer ids of a stream after the id ``after``, in their order, up to a number that the server sets."""
 
-    stream: str
-    after: str = ""
+    stream: StreamName
+    after: Id = ""
 
 
 class ReleaseWriter(Request[Done], frozen=True, tag="release-writer"):
     """Let any key use a writer id: the next one that writes under it owns it."""
 
-    stream: str
-    writer: str
+    stream: StreamName
+    writer: Id
 
 
 class ListLeases(Request[LeaseList], frozen=True, tag="leases"):
     """List the leases of the readers of a stream."""
 
-    stream: str
+    stream: StreamName
 
 
 class ReleaseLease(Request[Done], frozen=True, tag="release-lease"):
     """End the leases of a reader."""
 
-    stream: str
-    reader: str
+    stream: StreamName
+    reader: Id
 
 
 class HeldBytes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -225,7 +240,7 @@ class PurgeReport(Response, frozen=True, tag="purged"):
 class DeleteStream(Request[Done], frozen=True, tag="delete"):
     """Delete a stream with all its rows."""
 
-    stream: str
+    stream: StreamName
 
 
 class PurgeStream(Request[PurgeReport], frozen=True, tag="purge"):
@@ -234,10 +249,10 @@ class PurgeStream(Request[PurgeReport], frozen=True, tag="purge"):
     Rows under a lease follow when it ends.
     """
 
-    stream: str
-    partition: int | None = None
-    before_position: int | None = None
-    before_time_ns: int | None = None
+    stream: StreamName
+    partition: Int64 | None = None
+    before_position: Int64 | None = None
+    before_time_ns: Int64 | None = None
 
 
 AdminRequest = (

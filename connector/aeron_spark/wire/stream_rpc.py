@@ -41,22 +41,42 @@ from typing import Annotated, Any, Final, NamedTuple, cast, get_args
 import msgspec
 
 from aeron_spark.errors import AeronSparkError, DataFormatError, OptionError, decode_error, encode_error
-from aeron_spark.wire.stream_admin_rpc import AdminRequest, AdminResponse, Done, Request, Response, ResponseT
+from aeron_spark.wire.stream_admin_rpc import (
+    MAX_PARTITIONS,
+    AdminRequest,
+    AdminResponse,
+    Done,
+    Id,
+    Int64,
+    Positions,
+    Request,
+    Response,
+    ResponseT,
+    Schema,
+    Seconds,
+    StreamName,
+    Word,
+)
 
 SERVICE: Final = 2**62 + 2  # 2**62 + 1 had one method for each request; see protocol.rpc_objects.FIRST_SERVICE
 METHOD: Final = "handle"
+_A_REQUEST: Final = "a request to the stream service"
 _SAME_RELEASE: Final = "Use the same release of aeron-spark in the client and the server."
 
-Seconds = Annotated[float, msgspec.Meta(ge=0)]
+MAX_PARTS: Final = 1 << 16  # of a transaction; the server has at most so many stages of a key
+Token = Annotated[str, msgspec.Meta(max_length=4_096)]
+Stamp = Annotated[str, msgspec.Meta(max_length=4_096)]
+Epoch = Annotated[int, msgspec.Meta(ge=0)]  # 64 bits
+Items = Annotated[bytes, msgspec.Meta(max_length=16 << 20)]
 
 
 class StagedPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="stage"):
     """A finished stage in a commit: its id, and the number of rows, bytes and the CRC-32 of its items."""
 
-    id: str
-    rows: int
-    bytes: int
-    crc: int
+    id: Id
+    rows: Int64
+    bytes: Int64
+    crc: Int64
 
 
 class InlinePart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="inline"):
@@ -65,13 +85,13 @@ class InlinePart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="i
     ``partition`` None, ``task``, ``content`` and ``schema`` are as in OpenStage.
     """
 
-    partition: int | None
-    task: int
-    content: str
-    schema: bytes
-    rows: int
-    items: bytes
-    crc: int
+    partition: Int64 | None
+    task: Int64
+    content: Word
+    schema: Schema
+    rows: Int64
+    items: Items
+    crc: Int64
 
 
 CommitPart = StagedPart | InlinePart
@@ -119,7 +139,7 @@ class PartitionPositions(Response, frozen=True, tag="positions"):
 class ReaderLags(Response, frozen=True, tag="lags"):
     """By partition, how long ago the first unread row was committed, by the server's clock; 0 if all rows are read."""
 
-    lags_ns: dict[int, int]
+    lags_ns: tuple[tuple[int, int], ...]
 
 
 class BoundaryFound(Response, frozen=True, tag="boundary"):
@@ -190,7 +210,7 @@ class Committed(Response, frozen=True, tag="committed"):
 class PartitionStates(Request[CommittedPartitions], frozen=True, tag="states"):
     """Return the committed state of each partition."""
 
-    stream: str
+    stream: StreamName
 
 
 class FindBoundary(Request[BoundaryFound], frozen=True, tag="boundary"):
@@ -199,43 +219,43 @@ class FindBoundary(Request[BoundaryFound], frozen=True, tag="boundary"):
     ``max_rows`` None means no limit.
     """
 
-    stream: str
-    partition: int
-    start: int
-    limit: int
-    end: int
-    max_rows: int | None
+    stream: StreamName
+    partition: Int64
+    start: Int64
+    limit: Int64
+    end: Int64
+    max_rows: Int64 | None
     framed: bool
 
 
 class FindPosition(Request[PartitionPositions], frozen=True, tag="position"):
     """Find the first position in each partition whose rows were committed at or after a time."""
 
-    stream: str
-    time_ns: int
+    stream: StreamName
+    time_ns: Int64
 
 
 class MeasureLags(Request[ReaderLags], frozen=True, tag="measure-lags"):
     """Measure the lag of a reader that has read all rows before ``positions``, by partition."""
 
-    stream: str
-    positions: dict[int, int]
+    stream: StreamName
+    positions: Positions
 
 
 class AwaitCommits(Request[CommitsSeen], frozen=True, tag="await"):
     """Wait until rows are committed beyond the position of any partition in ``ends``."""
 
-    stream: str
-    ends: tuple[int, ...]
+    stream: StreamName
+    ends: Annotated[tuple[Int64, ...], msgspec.Meta(max_length=MAX_PARTITIONS)]
     seconds: Seconds
 
 
 class RenewLease(Request[Done], frozen=True, tag="lease"):
     """Protect rows at and after ``positions``, by partition, from retention for ``seconds``; 0 ends the lease."""
 
-    stream: str
-    reader: str
-    positions: dict[int, int]
+    stream: StreamName
+    reader: Id
+    positions: Positions
     seconds: Seconds
 
 
@@ -246,52 +266,52 @@ class StartRead(Request[Done], frozen=True, tag="read"):
     None means that the server does not check.
     """
 
-    stream: str
-    partition: int
-    start: int
-    end: int
-    link: int
-    request: int
-    epoch: int | None = None
-    position: int = 0
+    stream: StreamName
+    partition: Int64
+    start: Int64
+    end: Int64
+    link: Int64
+    request: Int64
+    epoch: Epoch | None = None
+    position: Int64 = 0
 
 
 class StopRead(Request[Done], frozen=True, tag="stop"):
     """Stop a read. A read that was started later on the same link continues."""
 
-    link: int
-    request: int
+    link: Int64
+    request: Int64
 
 
 class LastTransaction(Request[LastCommitted], frozen=True, tag="last"):
     """Return the last transaction that a producer committed under the writer id; "" means any producer."""
 
-    stream: str
-    writer: str
-    producer: str
+    stream: StreamName
+    writer: Id
+    producer: Id
 
 
 class BeginTransaction(Request[Begun], frozen=True, tag="begin"):
     """Begin a transaction and fence earlier runs of the writer; None means the writer's next transaction."""
 
-    stream: str
-    writer: str
-    run: str
-    transaction: int | None
+    stream: StreamName
+    writer: Id
+    run: Id
+    transaction: Int64 | None
     single_use: bool
-    producer: str
-    acknowledged: int = -1
-    stamp: str = ""
-    replaced: str = ""
+    producer: Id
+    acknowledged: Int64 = -1
+    stamp: Stamp = ""
+    replaced: Id = ""
 
 
 class FindLostTransaction(Request[LostTransaction], frozen=True, tag="find-lost"):
     """Find the first transaction up to ``acknowledged`` that is missing in the stream."""
 
-    stream: str
-    writer: str
-    acknowledged: int
-    stamp: str
+    stream: StreamName
+    writer: Id
+    acknowledged: Int64
+    stamp: Stamp
 
 
 class OpenStage(Request[StageOpened], frozen=True, tag="open-stage"):
@@ -307,34 +327,34 @@ class OpenStage(Request[StageOpened], frozen=True, tag="open-stage"):
     another stage. A commit names one of them.
     """
 
-    stream: str
-    writer: str
-    run: str
-    transaction: int
+    stream: StreamName
+    writer: Id
+    run: Id
+    transaction: Int64
     single_use: bool
-    producer: str
-    partition: int | None
-    task: int
-    content: str
-    schema: bytes
-    link: int
-    request: int
-    max_message_bytes: int = 0
-    acknowledged: int = -1
-    stamp: str = ""
-    replaced: str = ""
+    producer: Id
+    partition: Int64 | None
+    task: Int64
+    content: Word
+    schema: Schema
+    link: Int64
+    request: Int64
+    max_message_bytes: Int64 = 0
+    acknowledged: Int64 = -1
+    stamp: Stamp = ""
+    replaced: Id = ""
     evolve_schema: bool = False
-    items: bytes = b""
-    rows: int = 0
-    crc: int = 0
+    items: Items = b""
+    rows: Int64 = 0
+    crc: Int64 = 0
 
 
 class FinishStage(Request[StageFinished], frozen=True, tag="finish-stage"):
     """Wait until all ``size`` bytes of a stage have arrived, and finish the stage."""
 
-    stream: str
-    stage: str
-    size: int
+    stream: StreamName
+    stage: Id
+    size: Int64
     seconds: Seconds
 
 
@@ -345,41 +365,41 @@ class CommitTransaction(Request[Committed], frozen=True, tag="commit"):
     the request also begins the transaction, as OpenStage does; only then the fields after ``token`` have a meaning.
     """
 
-    stream: str
-    writer: str
-    run: str
-    transaction: int
-    producer: str
-    parts: tuple[CommitPart, ...]
-    rows: int
+    stream: StreamName
+    writer: Id
+    run: Id
+    transaction: Int64
+    producer: Id
+    parts: Annotated[tuple[CommitPart, ...], msgspec.Meta(max_length=MAX_PARTS)]
+    rows: Int64
     seconds: Seconds
-    token: str = ""
+    token: Token = ""
     single_use: bool = False
-    acknowledged: int = -1
-    stamp: str = ""
-    replaced: str = ""
+    acknowledged: Int64 = -1
+    stamp: Stamp = ""
+    replaced: Id = ""
     evolve_schema: bool = False
 
 
 class CommitEmptyTransaction(Request[Committed], frozen=True, tag="commit-empty"):
     """Commit a transaction without rows. A separate request, so that a commit that lost its parts cannot succeed."""
 
-    stream: str
-    writer: str
-    run: str
-    transaction: int
-    producer: str
+    stream: StreamName
+    writer: Id
+    run: Id
+    transaction: Int64
+    producer: Id
     seconds: Seconds
-    token: str = ""
+    token: Token = ""
 
 
 class AbortTransaction(Request[Done], frozen=True, tag="abort"):
     """Delete the stages of a transaction. Has no effect on a committed transaction."""
 
-    stream: str
-    writer: str
-    run: str
-    transaction: int
+    stream: StreamName
+    writer: Id
+    run: Id
+    transaction: Int64
 
 
 AnyRequest = (
@@ -393,9 +413,21 @@ AnyResponse = (
 )  # fmt: skip
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
+
+
+class _Head(msgspec.Struct):
+    """The part of a request that is decoded first; the decoder skips all other fields."""
+
+    type: Word
+    stream: StreamName = ""
+
+
 # The decoders are made during the import, by one thread: msgspec collects the fields of a class at its first use, and a
 # second thread that uses the class at that moment crashes the process.
-_REQUEST_DECODER: Final = msgspec.msgpack.Decoder(AnyRequest)
+_HEAD_DECODER: Final = msgspec.msgpack.Decoder(_Head)
+_REQUEST_DECODERS: Final = {
+    request.__struct_config__.tag: (request, msgspec.msgpack.Decoder(request)) for request in get_args(AnyRequest)
+}
 _RESPONSE_DECODER: Final = msgspec.msgpack.Decoder(AnyResponse)
 
 
@@ -407,20 +439,72 @@ RESPONSES: Final = _responses_of(get_args(AnyRequest))  # the response class of 
 
 
 def encode_request(request: Request[Any]) -> bytes:
-    """Encode a request. Raises OptionError for a number or text that cannot be encoded."""
+    """Encode a request. Raises OptionError for a value that cannot be encoded, or that the decoder would refuse."""
+    for name, low, high, longest in _BOUNDS[type(request)]:
+        value = getattr(request, name)
+        if longest is not None and value is not None and len(value) > longest:
+            raise _not_sent(request, f"its {name} has a length of {len(value)}, the limit is {longest}")
+        if high is not None and value is not None and not low <= value <= high:
+            raise _not_sent(request, f"its {name} is {value}, expected a number from {low} to {high}")
     try:
         return _ENCODER.encode(request)
     except (OverflowError, TypeError, UnicodeEncodeError) as error:
-        raise OptionError(
-            f"{type(request).__name__} cannot be sent: {error}",
-            remedy="Give numbers of at most 64 bits, and valid text.",
-        ) from None
+        raise _not_sent(request, str(error)) from None
+
+
+def _not_sent(request: Request[Any], reason: str) -> OptionError:
+    return OptionError(
+        f"{type(request).__name__} cannot be sent: {reason}",
+        remedy="Give numbers of at most 64 bits, and shorter, valid text.",
+    )
+
+
+def _bounds_of(request: type[Request[Any]]) -> tuple[tuple[str, Any, Any, int | None], ...]:
+    """Return the fields of a request that have bounds: the name, the lowest, the highest and the longest value."""
+    info = msgspec.inspect.type_info(request)
+    assert isinstance(info, msgspec.inspect.StructType)
+    found = []
+    for field in info.fields:
+        for kind in field.type.types if isinstance(field.type, msgspec.inspect.UnionType) else (field.type,):
+            high, longest = getattr(kind, "le", None), getattr(kind, "max_length", None)
+            if high is not None or longest is not None:
+                found.append((field.name, getattr(kind, "ge", None), high, longest))
+    return tuple(found)
+
+
+_BOUNDS: Final = {request: _bounds_of(request) for request in get_args(AnyRequest)}
+
+
+class EncodedRequest(NamedTuple):
+    """The bytes of a request, its class, and the name of its stream, "" without one."""
+
+    data: bytes
+    kind: type[Request[Any]]
+    stream: str
+
+    def decode(self) -> AnyRequest:
+        """Decode the whole request. Raises DataFormatError for bytes that are not a request."""
+        request: AnyRequest = _decoded(_REQUEST_DECODERS[self.kind.__struct_config__.tag][1], self.data, _A_REQUEST)
+        return request
+
+
+def decode_head(data: bytes) -> EncodedRequest:
+    """Decode the class and the stream of a request, for the check whether its client may send it.
+
+    Raises DataFormatError for bytes that are not a request.
+    """
+    head = _decoded(_HEAD_DECODER, data, _A_REQUEST)
+    known = _REQUEST_DECODERS.get(head.type)
+    if known is None:
+        raise DataFormatError(
+            f"these bytes are not {_A_REQUEST}: Invalid value {head.type!r} - at `$.type`", remedy=_SAME_RELEASE
+        )
+    return EncodedRequest(data, known[0], head.stream)
 
 
 def decode_request(data: bytes) -> AnyRequest:
     """Decode a request. Raises DataFormatError for bytes that are not a request."""
-    request: AnyRequest = _decoded(_REQUEST_DECODER, data, "a request to the stream service")
-    return request
+    return decode_head(data).decode()
 
 
 def encode_response(response: Response) -> bytes:

@@ -63,7 +63,7 @@ def leases(client: Client) -> Iterator[None]:
     number = 0
     while True:
         number += 1
-        proxy[rpc.METHOD](rpc.encode_request(rpc.RenewLease(STREAM, f"reader-{number}", {0: 0}, 300.0)))
+        proxy[rpc.METHOD](rpc.encode_request(rpc.RenewLease(STREAM, f"reader-{number}", ((0, 0),), 300.0)))
         yield
 
 

@@ -61,7 +61,7 @@ def append(incoming: IncomingStage, data: bytes, offset: int = 0, size: int = MI
 
 
 def commit(stream: Stream, incoming: IncomingStage, size: int) -> None:
-    assert not stream.commit("w", "r", 0, [incoming.finish(size, 5.0)]).is_repeated
+    assert not stream.commit("w", "r", 0, [incoming.finish(size)]).is_repeated
 
 
 def test_a_small_stage_is_published_only_by_its_commit(stream: Stream, publish_results: list[int]) -> None:

@@ -10,9 +10,13 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
-from aeron_spark.errors import EndedError, RefusedError, TransportError
-from aeron_spark.server.stream_service import StreamLimits
+from aeron_spark.aeron.checksum import crc32
+from aeron_spark.connection.rpc import Deferred
+from aeron_spark.errors import EndedError, RefusedError, TransportError, WaitTimeout
+from aeron_spark.streams import stage_files
+from aeron_spark.streams.stage_files import MAX_GROWING
 from aeron_spark.streams.stages import EXPIRY_S
 from aeron_spark.streams.stream import Stream
 from aeron_spark.wire.staged_items import encode_values_item
@@ -31,7 +35,6 @@ from tests.ending import LONG_TIMEOUT_S
 from tests.unit.stream_client.faults import Fault
 from tests.unit.stream_client.joined import MemoryBulkLink, World, remains_of, world_with_stream
 
-MOST: Final = 1_024  # stages of a connection that are not finished
 ITEMS: Final = b"".join(bytes(buffer) for buffer in encode_values_item(pa.array([b"row"], pa.binary())))
 
 
@@ -51,6 +54,10 @@ def open_request(link: MemoryBulkLink, request: int, transaction: int = 0, task:
         stream="s", writer="w", run="r", transaction=transaction, single_use=False, producer="p", partition=0,
         task=task, content="raw", schema=b"", link=link.number, request=request,
     )  # fmt: skip
+
+
+def inline_request(task: int) -> OpenStage:
+    return replace(open_request(MemoryBulkLink(0, None), 0, task=task), items=ITEMS, rows=1, crc=crc32(ITEMS))  # type: ignore[arg-type]
 
 
 def open_stage(world: World, link: MemoryBulkLink, request: int, transaction: int = 0, task: int = 0) -> str:
@@ -90,22 +97,20 @@ def fill_the_disk(world: World, link: MemoryBulkLink, transaction: int) -> None:
     send(link, transaction)
 
 
-def test_a_connection_opens_stages_after_1024_aborted_writes(world: World) -> None:
-    for number in range(MOST):
+def test_a_connection_opens_stages_after_as_many_aborted_writes_as_its_key_may_have_stages(world: World) -> None:
+    for number in range(MAX_GROWING):
         link = world.bulk_link()
         open_stage(world, link, number, number)
         link.close()
     assert remains_of(world.session) == {}
     link = world.bulk_link()
-    stage = open_stage(world, link, MOST, MOST)
-    send(link, MOST)
+    stage = open_stage(world, link, MAX_GROWING, MAX_GROWING)
+    send(link, MAX_GROWING)
     assert finish(world, stage).rows == 1
 
 
 @pytest.mark.parametrize("end", [leave, abort, expire, send_wrong_position, fill_the_disk])
 def test_a_stage_that_ends_is_forgotten(world: World, end: Callable[[World, MemoryBulkLink, int], None]) -> None:
-    assert world.server is not None
-    world.server.service.limits = StreamLimits(stages_of_connection=2)
     errors = {leave: TransportError, send_wrong_position: RefusedError, fill_the_disk: TransportError}
     link = world.bulk_link()
     for number in range(5):
@@ -118,19 +123,31 @@ def test_a_stage_that_ends_is_forgotten(world: World, end: Callable[[World, Memo
                 finish(world, stage)
 
 
-def test_stages_that_are_not_finished_are_limited(world: World) -> None:
-    assert world.server is not None
-    world.server.service.limits = StreamLimits(stages_of_connection=2)
+def test_the_stages_of_all_connections_of_a_key_are_limited_also_those_in_requests(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stage_files, "MAX_GROWING", 2)
+    monkeypatch.setattr(stage_files, "MAX_STAGES", 3)
     link = world.bulk_link()
     stages = [open_stage(world, link, number, task=number) for number in range(2)]
     for request in (2, 3):
-        with pytest.raises(RefusedError, match="your connection has 2 stages that are not finished") as refused:
+        with pytest.raises(RefusedError, match="your key has 2 stages that are not finished") as refused:
             open_stage(world, link, request, task=request)
         assert refused.value.reason == "stage-full"
     assert open_stage(world, link, 0) == stages[0], "a repeated request opens no stage"
-    send(link, 0)
-    finish(world, stages[0])
-    open_stage(world, link, 2, task=2)
+    assert world.session is not None
+    first = world.session
+    world.session = None  # the key connects once more
+    world.connect(1.0)
+    with pytest.raises(RefusedError, match="your key has 2 stages"):
+        open_stage(world, world.bulk_link(), 0, task=7)
+    first.end()  # and its stages with it
+    for task in range(3):
+        call(world, inline_request(task))
+    with pytest.raises(RefusedError, match="your key has 3 stages, which is the limit"):
+        call(world, inline_request(3))
+    call(world, AbortTransaction("s", "w", "r", 0))
+    assert call(world, inline_request(4)).stage
 
 
 def test_a_repeated_request_that_runs_at_the_same_time_opens_no_second_stage(
@@ -176,25 +193,33 @@ def test_two_bulk_links_may_use_the_same_request_number(world: World) -> None:
     assert finish(world, stages[0]).rows == 1
 
 
-def test_a_request_that_waits_for_bytes_ends_with_its_stage(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert world.server is not None
-    world.server.service.condition = threading.Condition
-    link = world.bulk_link()
-    stage = open_stage(world, link, 1)
-    waits = threading.Event()
-    errors: list[str] = []
+def begin_to_finish(world: World, stage: str) -> Deferred:
+    """Send a request for a stage of one byte that has not arrived."""
+    assert world.session is not None
+    found = world.session.service.handle(encode_request(FinishStage("s", stage, 1, 20.0)))
+    assert isinstance(found, Deferred)
+    assert not found.awaited.done()
+    return found
 
-    def wait() -> None:
-        assert world.session is not None
-        waits.set()
-        with pytest.raises(EndedError) as ended:
-            decode_response(FinishStage("s", stage, 1, 20.0), world.session.service.handle(encode_request(request)))
-        errors.append(str(ended.value))
 
-    request = FinishStage("s", stage, 1, 20.0)
-    waiting = threading.Thread(target=wait)
-    waiting.start()
-    assert waits.wait(LONG_TIMEOUT_S)
+def test_a_request_that_waits_for_bytes_ends_with_its_stage(world: World) -> None:
+    stage = open_stage(world, world.bulk_link(), 1)
+    waiting = begin_to_finish(world, stage)
     call(world, AbortTransaction("s", "w", "r", 0))
-    waiting.join(LONG_TIMEOUT_S)
-    assert errors == [f"stage {stage} was removed. Open another stage for each attempt of a task."]
+    assert waiting.awaited.result(LONG_TIMEOUT_S)
+    with pytest.raises(EndedError) as ended:
+        decode_response(FinishStage("s", stage, 1, 20.0), waiting.finish())
+    assert str(ended.value) == f"stage {stage} was removed. Open another stage for each attempt of a task."
+
+
+def test_requests_that_wait_for_bytes_keep_no_thread_and_end_with_their_time(world: World) -> None:
+    """A client names more bytes than it sends, as often as it may call."""
+    assert world.server is not None
+    stage = open_stage(world, world.bulk_link(), 1)
+    waiting = [begin_to_finish(world, stage) for _ in range(1_000)]
+    assert len(world.server.deadlines) == 1_000
+    world.server.deadlines.expire(world.time.now + 20.0)
+    for one in waiting:
+        with pytest.raises(WaitTimeout, match=f"0 of 1 bytes of stage {stage} arrived within 20 s"):
+            decode_response(FinishStage("s", stage, 1, 20.0), one.finish())
+    assert len(world.server.deadlines) == 0

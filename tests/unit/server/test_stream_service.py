@@ -78,7 +78,7 @@ REQUESTS: Final[list[tuple[Request[Any], frozenset[str]]]] = [
     (PartitionStates(NAME), frozenset({READ, WRITE})),
     (FindBoundary(NAME, 0, 0, 64, 64, None, False), frozenset({READ})),
     (FindPosition(NAME, 0), frozenset({READ})),
-    (MeasureLags(NAME, {0: 0}), frozenset({READ})),
+    (MeasureLags(NAME, ((0, 0),)), frozenset({READ})),
     (AwaitCommits(NAME, (0,), 0.0), frozenset({READ})),
     (StartRead(NAME, 0, 0, 64, 1, 1), frozenset({READ})),
     (LastTransaction(NAME, "w", "producer"), frozenset({WRITE})),
@@ -89,7 +89,7 @@ REQUESTS: Final[list[tuple[Request[Any], frozenset[str]]]] = [
     (CommitTransaction(NAME, "w", "run", 0, "producer", (), 0, 0.0), frozenset({WRITE})),
     (CommitEmptyTransaction(NAME, "w", "run", 0, "producer", 0.0), frozenset({WRITE})),
     (AbortTransaction(NAME, "w", "run", 0), frozenset({WRITE})),
-    (RenewLease(NAME, "reader", {0: 0}, 60.0), frozenset({READ})),
+    (RenewLease(NAME, "reader", ((0, 0),), 60.0), frozenset({READ})),
 ]
 WITHOUT_A_STREAM: Final = {ListStreams, StopRead}  # one lists the granted streams, one concerns only its own link
 
@@ -136,9 +136,9 @@ class Service:
         self.limits = StreamLimits()
         self.refusal: RefusedError | None = None
         self.is_draining = False
-        self.commits = RunningCommits()
         self.observer = ServerObserver()
         self.deadlines = Deadlines(lambda: None)
+        self.commits = RunningCommits(self.deadlines)
         self._grant = grant
         self._store = Store()
 
@@ -239,6 +239,17 @@ def test_a_stream_without_any_granted_action_is_unknown_and_not_suggested(reques
         errors.append(str(raised.value).replace(name, "NAME"))
     assert errors[0] == errors[1]
     assert NAME not in errors[1]
+
+
+@pytest.mark.parametrize("request_", [request for request, _ in REQUESTS], ids=name_of)
+def test_a_request_is_refused_without_its_grant_before_its_fields_are_decoded(request_: Any) -> None:
+    """A key without a grant must not make the server decode what costs it much."""
+    tag = type(request_).__struct_config__.tag
+    data = msgspec.msgpack.encode({"type": tag, "stream": NAME, "positions": {1: [{2: b"no field"}]}})
+    with pytest.raises((OptionError, RefusedError), match=f"unknown stream '{NAME}'|your key may not create"):
+        decode_response(request_, handler(Grant()).handle(data))
+    with pytest.raises(DataFormatError, match="these bytes are not a request"):
+        decode_response(request_, handler(EVERYTHING).handle(data))
 
 
 def is_admitted(service: StreamRequestHandler, request_: Any) -> bool:

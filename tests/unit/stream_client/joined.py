@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import shutil
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -22,6 +21,7 @@ import pytest
 from aeron_spark.connection.bulk_links import BulkLink
 from aeron_spark.connection.deadlines import Deadlines
 from aeron_spark.connection.owner import PeerInfo
+from aeron_spark.connection.rpc import Deferred
 from aeron_spark.errors import (
     AeronSparkError,
     ConnectError,
@@ -179,7 +179,6 @@ class ServerProcess:
         self.service = StreamService(lambda: self.store, links, lambda _: EVERYTHING, self.deadlines)
         self.service.close()
         self.service.pool = Jobs()  # type: ignore[assignment]
-        self.service.condition = lambda: _Condition(world)
         self.delayed: list[
             tuple[int, Callable[[], object]]
         ] = []  # the number of a request, and the job to run after it
@@ -188,17 +187,6 @@ class ServerProcess:
         self.delayed.clear()
         self.store.close()  # writes nothing, so the disk has what a kill leaves
         archive.end_publications()
-
-
-class _Condition(threading.Condition):
-    def __init__(self, world: World) -> None:
-        super().__init__()
-        self._world = world
-
-    def wait_for(self, predicate: Callable[[], Any], timeout: float | None = None) -> Any:
-        if not predicate():
-            self._world.time.sleep(timeout or 0.0)
-        return predicate()
 
 
 @dataclass(frozen=True)
@@ -456,10 +444,11 @@ class World:
             raise ConnectError("the connection ended before the response")
         try:
             answer = session.service.handle(data)
-            while isinstance(answer, Future):  # of a wait for commits, which only its deadline can end here
-                self.time.sleep(STEP)
-                self.server.deadlines.expire(self.time.now)
-                answer = answer.result(0) if answer.done() else answer
+            while isinstance(answer, Deferred):  # only its deadline can end it here
+                if not answer.awaited.done():
+                    self.time.sleep(STEP)
+                    self.server.deadlines.expire(self.time.now)
+                answer = answer.finish() if answer.awaited.done() else answer
         except Killed:
             self.kill()
             raise ConnectError("the connection ended before the response") from None

@@ -9,7 +9,7 @@ from aeron_spark.errors import RefusedError
 from aeron_spark.wire.stream_rpc import RenewLease
 from tests.unit.stream_client.joined import World
 
-LEASE = RenewLease("s", "reader", {0: 0}, 300.0)
+LEASE = RenewLease("s", "reader", ((0, 0),), 300.0)
 BANNED = RefusedError("the key is banned", reason="banned")
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
-from concurrent.futures import Future, wait
 from typing import Any
 
 import pyarrow as pa
@@ -16,24 +13,20 @@ from aeron_spark.errors import (
     EndedError,
     OptionError,
     RefusedError,
-    StillWorking,
     TransportError,
     UsageError,
     WaitTimeout,
 )
 from aeron_spark.log.writing import Source, Transaction
-from aeron_spark.server.running_commits import RunningCommits
 from aeron_spark.stream_client.admin import Retention, create_stream, describe_stream
 from aeron_spark.stream_client.staging import AppenderState, ServerAppender
 from aeron_spark.stream_client.transactions import begin, commit, commit_empty
 from aeron_spark.stream_client.writer import StreamWriter
-from aeron_spark.streams.model import CommitOutcome
-from aeron_spark.wire.stream_rpc import FinishStage, OpenStage, StageFinished
+from aeron_spark.wire.stream_rpc import FinishStage, OpenStage, StageFinished, decode_response, encode_request
 from tests.unit.stream_client.faults import Fault
 from tests.unit.stream_client.joined import World
 
 ONE = Transaction("w", "r", 0)
-TIMEOUT_S = 10.0
 
 
 def appender(world: World, values: list[bytes]) -> ServerAppender:
@@ -47,6 +40,10 @@ def appender(world: World, values: list[bytes]) -> ServerAppender:
 def service(world: World) -> Any:
     assert world.session is not None
     return world.session.service
+
+
+def call(world: World, request: Any) -> Any:
+    return decode_response(request, world.call(encode_request(request), 3.0))
 
 
 def test_finish_returns_the_same_parts_again(world: World) -> None:
@@ -170,16 +167,16 @@ def test_the_server_responds_to_a_repeated_finish_stage_with_the_same_error(worl
     opened = service(world).execute(request)
     assert service(world).execute(request) == opened
     with pytest.raises(TimeoutError, match="0 of 100 bytes"):
-        service(world).execute(FinishStage("s", opened.stage, 100, 1.0))
+        call(world, FinishStage("s", opened.stage, 100, 1.0))
     bulk_link.close()
     messages = set()
     for _ in range(3):
         with pytest.raises(TransportError) as caught:
-            service(world).execute(FinishStage("s", opened.stage, 100, 1.0))
+            call(world, FinishStage("s", opened.stage, 100, 1.0))
         messages.add(str(caught.value))
     assert len(messages) == 1
     with pytest.raises(RefusedError, match="unknown stage"):
-        service(world).execute(FinishStage("s", "another", 100, 1.0))
+        call(world, FinishStage("s", "another", 100, 1.0))
 
 
 def test_a_commit_without_parts_is_refused(world: World) -> None:
@@ -333,67 +330,3 @@ def test_an_aborted_transaction_is_not_committed_later(world: World) -> None:
     world.end_faults()
     assert world.committed() == [[b"b"], []]
     assert out.last == number
-
-
-class Commit:
-    """A commit that runs in a thread, and a repetition that waits for it."""
-
-    def __init__(self, outcome: CommitOutcome | Exception) -> None:
-        self.commits = RunningCommits(self._wait)
-        self.results: list[object] = []
-        self._outcome = outcome
-        self._at_work, self._waits, self._go_on = threading.Event(), threading.Event(), threading.Event()
-        self._threads = [threading.Thread(target=self._run, args=(work,)) for work in (self._work, self._again)]
-
-    def begin(self) -> None:
-        self._threads[0].start()
-        assert self._at_work.wait(TIMEOUT_S)
-
-    def repeat_and_end(self) -> None:
-        self._threads[1].start()
-        assert self._waits.wait(TIMEOUT_S)
-        self._go_on.set()
-        for thread in self._threads:
-            thread.join(TIMEOUT_S)
-            assert not thread.is_alive()
-
-    def _wait(self, running: Future[CommitOutcome], seconds: float) -> None:
-        self._waits.set()
-        wait([running], seconds)
-
-    def _work(self) -> CommitOutcome:
-        self._at_work.set()
-        assert self._go_on.wait(TIMEOUT_S)
-        if isinstance(self._outcome, Exception):
-            raise self._outcome
-        return self._outcome
-
-    def _again(self) -> CommitOutcome:
-        raise AssertionError("the commit was started a second time")
-
-    def _run(self, work: Callable[[], CommitOutcome]) -> None:
-        try:
-            self.results.append(self.commits.run("a", work, TIMEOUT_S))
-        except Exception as error:
-            self.results.append(error)
-
-
-def test_a_repeated_commit_waits_for_the_running_one() -> None:
-    """It returns that result, or raises StillWorking."""
-    one = Commit(CommitOutcome(False, [7], ""))
-    one.begin()
-    with pytest.raises(StillWorking):
-        one.commits.run("a", one._again, 0.0)
-    one._waits.clear()
-    assert one.commits.run("b", lambda: CommitOutcome(True, [], ""), 0.0).is_repeated
-    one.repeat_and_end()
-    assert one.results == [CommitOutcome(False, [7], "")] * 2
-    assert one.commits.run("a", lambda: CommitOutcome(True, [], ""), 0.0).is_repeated
-
-
-@pytest.mark.parametrize("error", [TransportError("the disk is full"), WaitTimeout("the archive does not respond")])
-def test_a_repeated_commit_raises_the_error_of_the_running_one(error: Exception) -> None:
-    one = Commit(error)
-    one.begin()
-    one.repeat_and_end()
-    assert one.results == [error, error]

@@ -7,7 +7,7 @@ from threading import Thread
 import pytest
 
 from aeron_spark.errors import RefusedError, Retry, UsageError
-from aeron_spark.streams.stage_files import StageSpace
+from aeron_spark.streams.stage_files import MAX_GROWING, MAX_STAGES, StageSpace
 
 
 def test_bytes_up_to_the_limit_are_reserved_and_no_more() -> None:
@@ -68,3 +68,23 @@ def test_an_owner_has_its_own_limit_and_leaves_room_for_others() -> None:
     other.release(30)
     program.release(40)
     assert space.reserved == 0
+
+
+def test_an_owner_has_a_limit_of_stages_and_one_of_those_that_grow() -> None:
+    space = StageSpace(0)
+    for _ in range(MAX_GROWING):
+        space.add_stage("own")
+    with pytest.raises(RefusedError, match=f"your key has {MAX_GROWING} stages that are not finished") as full:
+        space.add_stage("own")
+    assert (full.value.reason, full.value.retry) == ("stage-full", Retry.WHEN_FREED)
+    space.add_stage("other")
+    for _ in range(MAX_GROWING + 1):
+        space.add_stage("")  # the server's own program has no limit
+    space.end_growth("own")
+    for _ in range(MAX_STAGES - MAX_GROWING):
+        space.add_stage("own")
+        space.end_growth("own")
+    with pytest.raises(RefusedError, match=f"your key has {MAX_STAGES} stages, which is the limit"):
+        space.add_stage("own")
+    space.remove_stage("own")
+    space.add_stage("own")

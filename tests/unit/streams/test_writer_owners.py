@@ -7,7 +7,7 @@ import pytest
 from aeron_spark.errors import OptionError, RefusedError, Retry
 from aeron_spark.streams.journal_records import Writer, WriterOwned, WriterReleased
 from aeron_spark.streams.model import KnownWriter
-from aeron_spark.streams.writer_owners import MAX_WRITERS, WriterOwners
+from aeron_spark.streams.writer_owners import MAX_WRITERS, MAX_WRITERS_OF_OWNER, WriterOwners
 
 
 def test_an_id_belongs_to_the_first_key_that_uses_it() -> None:
@@ -62,8 +62,29 @@ def test_the_list_has_ids_with_a_run_and_ids_with_an_owner() -> None:
 
 
 def test_a_stream_has_a_limit_of_ids() -> None:
-    owners = WriterOwners(WriterOwned(f"w{number}", "alice", 1) for number in range(MAX_WRITERS))
-    assert owners.prepare("w0", "alice", 2) is None
+    owners = WriterOwners(WriterOwned(f"w{number}", f"key-{number % 3}", 1) for number in range(MAX_WRITERS))
+    assert owners.prepare("w0", "key-0", 2) is None
     with pytest.raises(RefusedError, match=f"the stream has {MAX_WRITERS} writer ids") as refused:
         owners.prepare("another", "alice", 2)
     assert (refused.value.reason, refused.value.retry) == ("limit", Retry.NEVER)
+
+
+def test_a_key_leaves_writer_ids_for_other_keys() -> None:
+    owners = WriterOwners(WriterOwned(f"w{number}", "alice", 1) for number in range(MAX_WRITERS_OF_OWNER))
+    with pytest.raises(RefusedError, match=f"your key owns {MAX_WRITERS_OF_OWNER} writer ids"):
+        owners.prepare("another", "alice", 2)
+    record = owners.prepare("another", "bob", 2)
+    assert record is not None
+    owners.apply(record)
+    owners.forget(["w0"])
+    assert owners.prepare("w0", "alice", 2) == WriterOwned("w0", "alice", 2)
+
+
+def test_an_id_that_is_granted_by_name_belongs_to_its_first_key_and_both_may_use_it() -> None:
+    owners = WriterOwners()
+    record = owners.prepare("edge", "alice", 1, is_granted=True)
+    assert record == WriterOwned("edge", "alice", 1)
+    owners.apply(record)
+    assert owners.prepare("edge", "granted", 2, is_granted=True) is None
+    with pytest.raises(RefusedError, match="belongs to another key"):
+        owners.prepare("edge", "bob", 2)

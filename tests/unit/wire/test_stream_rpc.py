@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import UnionType
-from typing import Any, Final, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import inspect
 
 from aeron_spark.errors import DataFormatError, DataLossError, OptionError, RefusedError, StillWorking
 from aeron_spark.protocol.rpc_messages import FIRST_SERVICE
@@ -28,8 +30,11 @@ from aeron_spark.wire.stream_rpc import (
     FinishStage,
     LastCommitted,
     LastTransaction,
+    MeasureLags,
+    RenewLease,
     StagedPart,
     decode_bulk_message,
+    decode_head,
     decode_request,
     decode_response,
     encode_bulk_head,
@@ -40,9 +45,8 @@ from aeron_spark.wire.stream_rpc import (
 
 REQUESTS: Final[tuple[type[Request[Any]], ...]] = get_args(AnyRequest)
 RESPONSE_CLASSES: Final[tuple[type[Response], ...]] = get_args(AnyResponse)
-INTEGERS: Final = st.integers(-(2**63), 2**64 - 1)
 SIMPLE: Final[dict[object, st.SearchStrategy[Any]]] = {
-    int: INTEGERS,
+    int: st.integers(-(2**63), 2**64 - 1),
     str: st.text(max_size=20),
     bytes: st.binary(max_size=20),
     bool: st.booleans(),
@@ -58,16 +62,19 @@ def values_of(kind: Any) -> st.SearchStrategy[Any]:
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return structs_of(kind)
     origin, inner = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        bounds = inner[1]
+        return st.integers(bounds.ge, bounds.le or 2**64 - 1) if inner[0] is int else values_of(inner[0])
     if origin in (Union, UnionType):
         return st.one_of(*map(values_of, inner))
-    if origin is tuple:
+    assert origin is tuple, kind
+    if inner[-1] is Ellipsis:
         return st.lists(values_of(inner[0]), max_size=3).map(tuple)
-    assert origin is dict, kind
-    return st.dictionaries(values_of(inner[0]), values_of(inner[1]), max_size=3)
+    return st.tuples(*map(values_of, inner))
 
 
 def structs_of(cls: type[msgspec.Struct]) -> st.SearchStrategy[Any]:
-    hints = get_type_hints(cls, localns={"bytes": bytes})
+    hints = get_type_hints(cls, localns={"bytes": bytes}, include_extras=True)
     return st.builds(cls, **{field.name: values_of(hints[field.name]) for field in msgspec.structs.fields(cls)})
 
 
@@ -127,6 +134,57 @@ def test_an_invalid_request_is_refused_with_the_reason(fields: object, reason: s
     with pytest.raises(DataFormatError, match=r"Use the same release") as caught:
         decode_request(msgspec.msgpack.encode(fields))
     assert reason in str(caught.value)
+
+
+def parts_of(kind: inspect.Type) -> Iterator[inspect.Type]:
+    """Yield a type and all types within it."""
+    yield kind
+    inner = [getattr(kind, name) for name in ("type", "item_type", "key_type", "value_type") if hasattr(kind, name)]
+    inner += [*getattr(kind, "types", ()), *getattr(kind, "item_types", ())]
+    for one in (*inner, *(field.type for field in getattr(kind, "fields", ()))):
+        yield from parts_of(one)
+
+
+@pytest.mark.parametrize("cls", REQUESTS)
+def test_each_text_and_list_of_a_request_has_a_bound_and_no_request_has_a_map(cls: type[Request[Any]]) -> None:
+    """A client must not choose keys that collide, nor values that cost the server more than a request may."""
+    longest = (inspect.StrType, inspect.BytesType, inspect.VarTupleType)
+    small = (inspect.NoneType, inspect.BoolType, inspect.FloatType)
+    containers = (inspect.StructType, inspect.TupleType, inspect.UnionType, inspect.Metadata)
+    for one in parts_of(inspect.type_info(cls)):
+        assert isinstance(one, (*longest, *small, *containers, inspect.IntType)), one
+        if isinstance(one, longest):
+            assert one.max_length is not None, one
+        if isinstance(one, inspect.IntType):  # a number of more than 64 bits does not fit into a record
+            assert one.ge is not None, one
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        (DeleteStream("s" * 129), "its stream has a length of 129, the limit is 128"),
+        (RenewLease("s", "r" * 256, (), 1.0), "its reader has a length of 256, the limit is 255"),
+        (MeasureLags("s", ((0, 0),) * 10_001), "its positions has a length of 10001, the limit is 10000"),
+        (CreateStream("s", 1, 2**63, 0.0, 0), "its retention_bytes is 9223372036854775808, expected a number from"),
+    ],
+)
+def test_a_value_beyond_its_bound_is_neither_sent_nor_taken(wrong: Request[Any], reason: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        encode_request(wrong)
+    assert reason in str(caught.value)
+    with pytest.raises(DataFormatError, match="these bytes are not a request"):
+        decode_request(msgspec.msgpack.encode(wrong))
+
+
+def test_the_class_and_the_stream_of_a_request_are_decoded_without_its_other_fields() -> None:
+    """Keys that collide make a map of n keys cost n² steps: nothing is decoded before the grant is checked."""
+    colliding = {(5 * number + 1) % 2**63: 0 for number in range(10)}
+    head = decode_head(
+        msgspec.msgpack.encode({"stream": "prices", "positions": colliding, "type": "measure-lags", "more": [[[]]]})
+    )
+    assert (head.kind, head.stream) == (MeasureLags, "prices")
+    with pytest.raises(DataFormatError, match=r"unknown field `more`|Expected `array`, got `object`"):
+        head.decode()
 
 
 def test_incomplete_bytes_and_trailing_bytes_are_not_decoded_as_a_request() -> None:
