@@ -22,10 +22,11 @@ from aeron_spark.keys.identity import ensure_identity
 from aeron_spark.node import NodeHandle
 from aeron_spark.protocol.keypair import public_text
 from aeron_spark.waiting import wait_for
-from tests.aeron.attacks.attacker import STREAM
+from tests.aeron.attacks.attacker import OWN_STREAM, STREAM
 from tests.aeron.attacks.measured_server import ENVIRON, TIMEOUT_S, MeasuredServer
 from tests.priority import lower_priority
 
+BULK_STREAM: Final = "bulk"
 MIB: Final = 1 << 20
 ENOUGH_FOR_P99: Final = 500
 ROWS: Final = pa.record_batch({"n": pa.array(range(100), pa.int64())})
@@ -36,7 +37,7 @@ class Timings:
     """Seconds of each operation of the good client in one phase, by name, and its errors."""
 
     seconds: dict[str, list[float]] = field(
-        default_factory=lambda: {"ping": [], "list": [], "commit": [], "follow": []}
+        default_factory=lambda: {name: [] for name in ("ping", "list", "commit", "follow", "read", "connect")}
     )
     errors: list[Exception] = field(default_factory=list)
 
@@ -64,8 +65,15 @@ class Timings:
         )
 
 
+def read_all(client: Client) -> None:
+    """Read all rows of a stream over a bulk link."""
+    with client.reader(BULK_STREAM) as reader:
+        assert sum(batch.num_rows for batch in reader) == 4
+
+
 class GoodClient:
-    """Pings each 20 ms, lists streams each 50 ms, commits 100 rows a second, and follows a stream, all at once.
+    """Does at once what clients do: pings each 20 ms, lists streams each 50 ms, commits 100 rows a second, follows a
+    stream, and each half second reads a stream of 4 MiB over a bulk link, and connects once more.
 
     It works only while it is measured. On a busy machine an attacker needs a long time to connect, and the processor
     time of a test must not depend on that.
@@ -83,6 +91,8 @@ class GoodClient:
             threading.Thread(target=self._repeat, args=("ping", 0.02, lambda: reader.ping(TIMEOUT_S)), daemon=True),
             threading.Thread(target=self._repeat, args=("list", 0.05, reader.streams), daemon=True),
             threading.Thread(target=self._run, args=(self._commit, writer), daemon=True),
+            threading.Thread(target=self._repeat, args=("read", 0.5, lambda: read_all(reader)), daemon=True),
+            threading.Thread(target=self._repeat, args=("connect", 0.5, lambda: connect().close()), daemon=True),
             threading.Thread(target=self._run, args=(self._follow, reader), daemon=True),
         ]
         for thread in self._threads:
@@ -107,11 +117,12 @@ class GoodClient:
         """End its threads and its connections."""
         self._ending.set()
         self._measuring.set()
-        for thread in self._threads[:3]:
+        *others, following = self._threads
+        for thread in others:
             thread.join(TIMEOUT_S)
         for client in self._clients:
             client.close()
-        self._threads[3].join(TIMEOUT_S)
+        following.join(TIMEOUT_S)
 
     def _repeat(self, name: str, interval_s: float, operation: Callable[[], object]) -> None:
         while self._is_due(interval_s):
@@ -173,16 +184,16 @@ class AttackedServer:
     def __init__(self, node: NodeHandle, clients_node: NodeHandle, attackers_node: NodeHandle, folder: Path) -> None:
         attacker = public_text(ensure_identity(folder / "attacker").public)
         with ExitStack() as parts:
-            self.server = MeasuredServer(
-                node, clients_node, folder, f"streams={STREAM}:read messages=send name=attacker {attacker}\n"
-            )
+            grants = f"streams={STREAM}:read streams={OWN_STREAM}:write messages=send"
+            self.server = MeasuredServer(node, clients_node, folder, f"{grants} name=attacker {attacker}\n")
             parts.callback(self.server.close)
             with self.server.connect() as client:
-                for name in (STREAM, "good"):
+                for name in (STREAM, OWN_STREAM, BULK_STREAM, "good"):
                     client.create_stream(name)
-                with client.writer(STREAM) as writer:  # more than a link takes without its reader
-                    writer.write([bytes(MIB)] * 4)
-                    writer.commit()
+                for name in (STREAM, BULK_STREAM):
+                    with client.writer(name) as writer:  # more than a link takes without its reader
+                        writer.write([bytes(MIB)] * 4)
+                        writer.commit()
             self._attacker = start_attacker(self.server.address, folder, attackers_node.aeron_dir)
             parts.callback(kill, self._attacker)
             assert self._answer() == "ready"

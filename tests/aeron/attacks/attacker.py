@@ -10,20 +10,26 @@ import json
 import select
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
 
 import aeron_spark
+from aeron_spark.aeron.checksum import crc32
 from aeron_spark.client.client import Client
-from aeron_spark.errors import AeronSparkError
+from aeron_spark.errors import AeronSparkError, DataFormatError, RefusedError
 from aeron_spark.protocol.frames import RecordKind
 from aeron_spark.protocol.rpc_messages import CALL
 from aeron_spark.wire import stream_admin_rpc as admin_rpc
 from aeron_spark.wire import stream_rpc as rpc
+from aeron_spark.wire.staged_items import encode_values_item
 from tests.internals import runner_of
 
-STREAM: Final = "prices"
+STREAM: Final = "prices"  # that the attacker may read
+OWN_STREAM: Final = "theirs"  # that it may write
 MIB: Final = 1 << 20
 CONNECT_S: Final = 180.0
 READS: Final = 256  # of a connection
@@ -31,7 +37,7 @@ SEND_S: Final = 1.0  # an attacker that must wait for longer tries again
 
 
 def waits(client: Client) -> Iterator[None]:
-    """S1: waits for commits that never come, without end."""
+    """Waits for commits that never come, without end."""
     request = rpc.encode_request(rpc.AwaitCommits(STREAM, (1 << 60,), 20.0))
     proxy = client.remote(rpc.SERVICE).oneway
     while True:
@@ -40,7 +46,7 @@ def waits(client: Client) -> Iterator[None]:
 
 
 def one_way_calls(client: Client) -> Iterator[None]:
-    """S1: one-way calls that the server cannot refuse."""
+    """One-way calls that the server cannot refuse."""
     request = rpc.encode_request(admin_rpc.ListStreams())
     proxy = client.remote(rpc.SERVICE).oneway
     while True:
@@ -49,7 +55,7 @@ def one_way_calls(client: Client) -> Iterator[None]:
 
 
 def large_calls(client: Client) -> Iterator[None]:
-    """S2: calls of 15 MB, as fast as the server takes them."""
+    """Calls of 15 MB, as fast as the server takes them."""
     request = bytes(15 * 1_000_000)
     proxy = client.remote(rpc.SERVICE).oneway
     while True:
@@ -58,7 +64,7 @@ def large_calls(client: Client) -> Iterator[None]:
 
 
 def leases(client: Client) -> Iterator[None]:
-    """S6: a lease for another reader each time."""
+    """A lease for another reader each time."""
     proxy = client.remote(rpc.SERVICE).oneway
     number = 0
     while True:
@@ -68,7 +74,7 @@ def leases(client: Client) -> Iterator[None]:
 
 
 def nested_calls(client: Client) -> Iterator[None]:
-    """S9: arguments of 72 KB that are nested as deeply as they can be, past the client's own checks."""
+    """Arguments of 72 KB that are nested as deeply as they can be, past the client's own checks."""
     depth = 24_000
     nested = b"\x91" * depth + b"\xc0"
     record = CALL.pack(0) + b"\x94" + b"\xa7streams" + b"\xa6handle" + b"\x93" + nested * 3 + b"\x80"
@@ -78,7 +84,7 @@ def nested_calls(client: Client) -> Iterator[None]:
 
 
 def untaken_reads(client: Client) -> Iterator[None]:
-    """E4, A3: reads on as many bulk links as a connection may have, of two connections; it takes nothing of them."""
+    """Reads on as many bulk links as a connection may have, of two connections; it takes nothing of them."""
     (partition,) = client.stream(STREAM).partitions
     with connected(*sys.argv[1:]) as other:
         for one in (client, other):
@@ -93,9 +99,99 @@ def untaken_reads(client: Client) -> Iterator[None]:
             yield
 
 
+def colliding_keys(client: Client) -> Iterator[None]:
+    """Positions as a map whose keys collide in a dict of Python: each of the later ones walks over the first ones."""
+    size = 1 << 18
+    arc = [1]  # the places that the search for a free one visits, one after the other
+    while len(arc) < 100_000:
+        arc.append((5 * arc[-1] + 1) % size)
+    keys = [*arc, *(size + one for one in arc[:70_000])]
+    head = b"\x83\xa4type\xacmeasure-lags\xa6stream\xa6secret\xa9positions"
+    positions = b"".join(b"\xce" + key.to_bytes(4, "big") + b"\x00" for key in keys)
+    yield from repeated(client, [head + b"\xdf" + len(keys).to_bytes(4, "big") + positions])
+
+
+def long_texts(client: Client) -> Iterator[None]:
+    """Names of 15 MB for a stream, a reader and a run."""
+    text = "x" * 15_000_000
+    requests: list[dict[str, object]] = [
+        {"type": "states", "stream": text},
+        {"type": "lease", "stream": STREAM, "reader": text, "positions": [], "seconds": 300.0},
+        {"type": "begin", "stream": OWN_STREAM, "writer": "w", "run": text, "transaction": None, "single_use": False,
+         "producer": ""},
+    ]  # fmt: skip
+    yield from repeated(client, [msgspec.msgpack.encode(one) for one in requests])
+
+
+def similar_names(client: Client) -> Iterator[None]:
+    """Names of streams that do not exist, which the server compares with those that do."""
+    yield from repeated(client, [rpc.encode_request(rpc.PartitionStates("ab" * 64))])
+
+
+def unfinished_stages(client: Client) -> Iterator[None]:
+    """Ends of stages for which the bytes never come, over ten connections of the key."""
+    with ExitStack() as stack:
+        for one in [client, *(stack.enter_context(connected(*sys.argv[1:])) for _ in range(9))]:
+            link = one.bulk_link(CONNECT_S)
+            opened = own_stage(one, task=0, link=link.number)
+            finish = rpc.encode_request(rpc.FinishStage(OWN_STREAM, opened.stage, 1 << 40, 20.0))
+            for _ in range(8):
+                one.remote(rpc.SERVICE).oneway[rpc.METHOD](finish)
+            yield
+        while True:
+            time.sleep(0.1)
+            yield
+
+
+def many_stages(client: Client) -> Iterator[None]:
+    """Stages whose rows are in the request, without end."""
+    items = b"".join(bytes(one) for one in encode_values_item(pa.array([b"row"], pa.binary())))
+    task = 0
+    while True:
+        task += 1
+        own_stage(client, task=task, items=items)
+        yield
+
+
+def wide_schemas(client: Client) -> Iterator[None]:
+    """Stages with a schema of 14,000 columns."""
+    schema = pa.schema([(f"column-with-a-long-name-{number:06}", pa.int64()) for number in range(14_000)])
+    encoded = schema.serialize().to_pybytes()
+    task = 0
+    while True:
+        task += 1
+        with suppress(DataFormatError, RefusedError):
+            own_stage(client, task=task, content="arrow", schema=encoded, items=b"?")
+        yield
+
+
+def own_stage(client: Client, **fields: Any) -> rpc.StageOpened:
+    """Open a stage of the attacker's stream."""
+    request = rpc.OpenStage(**{
+        "stream": OWN_STREAM, "writer": "w", "run": "r", "transaction": 0, "single_use": False, "producer": "",
+        "partition": 0, "content": "raw", "schema": b"", "link": 0, "request": 0, **fields,
+        "rows": 1 if "items" in fields else 0, "crc": crc32(fields.get("items", b"")),
+    })  # fmt: skip
+    response = client.remote(rpc.SERVICE).with_timeout(CONNECT_S)[rpc.METHOD](rpc.encode_request(request))
+    return rpc.decode_response(request, response)
+
+
+def repeated(client: Client, requests: Sequence[bytes]) -> Iterator[None]:
+    """Send encoded requests in turn, and take their responses."""
+    handle = client.remote(rpc.SERVICE).with_timeout(CONNECT_S)[rpc.METHOD]
+    while True:
+        for one in requests:
+            handle(one)
+            yield
+
+
 ATTACKS: Final[dict[str, Callable[[Client], Iterator[None]]]] = {
-    one.__name__: one for one in (waits, one_way_calls, large_calls, leases, nested_calls, untaken_reads)
-}
+    one.__name__: one
+    for one in (
+        waits, one_way_calls, large_calls, leases, nested_calls, untaken_reads, colliding_keys, long_texts,
+        similar_names, unfinished_stages, many_stages, wide_schemas,
+    )
+}  # fmt: skip
 
 
 def main(address: str, key: str, aeron_dir: str) -> None:
