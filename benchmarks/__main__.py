@@ -20,7 +20,7 @@ from benchmarks.quiet import BusyMachineError, wait_for_quiet
 NAMES: Final = (
     "memory", "reading_peers", "query_peers", "writing_peers", "server_peers", "ethernet_peers", "sbe_decoding",
     "transactions", "connecting", "commands", "growth", "many_readers",
-    "starting", "reading", "latency", "writing", "secure", "idle_clients", "costs", "server_route",
+    "starting", "reading", "latency", "writing", "secure", "idle_clients", "costs", "request_costs", "server_route",
 )  # fmt: skip
 
 
