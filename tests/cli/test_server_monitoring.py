@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import sys
 import urllib.request
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -33,8 +35,12 @@ def test_a_scrape_after_a_commit_has_the_metrics_of_the_table(
         assert sent.code == 0, sent.err
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as response:
             text = response.read().decode()
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=60) as response:
-            assert response.read() == b"ok\n"
+        with ExitStack() as stack:
+            for _ in range(200):
+                slow = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+                slow.sendall(b"GET /met")
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=60) as response:
+                assert response.read() == b"ok\n"
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=60) as response:
             assert json.loads(response.read()) == []
         types = dict(re.findall(r"# TYPE (\S+) (\S+)", text))
