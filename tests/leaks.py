@@ -32,6 +32,7 @@ RUN_VARIABLE: Final = "AERON_SPARK_TEST_RUN"
 TIMEOUT_VARIABLE: Final = "TEST_LEAK_TIMEOUT_S"  # time for resources to end after a test; set by tests of leaks
 RUN_PREFIX: Final = "aeron-spark-test-"  # followed by the pid of the run's pytest and a random part
 SHARED_MEMORY: Final = Path("/dev/shm")
+LOCK_FOLDERS: Final = "aeron-spark-locks-"  # followed by the user's id; a server's locks are in it
 _PROC: Final = Path("/proc")
 POLL_INTERVAL_S: Final = 0.05
 THREAD_PREFIX: Final = "aeron-spark"  # of the project's threads; all of them are daemons, or may be
@@ -128,9 +129,17 @@ def _processes() -> frozenset[int]:
 
 
 def _directories() -> frozenset[str]:
+    """Return the paths of drivers' directories and servers' lock files. A user's folder of lock files stays."""
+    found = set[str]()
     with contextlib.suppress(FileNotFoundError):  # a system without it
-        return frozenset(f"{SHARED_MEMORY}/{name}" for name in os.listdir(SHARED_MEMORY) if name.startswith("aeron"))
-    return frozenset()
+        for name in os.listdir(SHARED_MEMORY):
+            path = SHARED_MEMORY / name
+            if name.startswith(LOCK_FOLDERS):
+                with contextlib.suppress(OSError):  # of another user
+                    found.update(map(str, path.iterdir()))
+            elif name.startswith("aeron"):
+                found.add(str(path))
+    return frozenset(found)
 
 
 class OpenPorts:
@@ -186,7 +195,7 @@ def remove_leaks(before: Snapshot, run: str, *, strict: bool = False) -> None:
 
 def _remove_locks_of_killed_servers(run: str) -> None:
     """Remove lock files without an owner, which killed servers have left."""
-    for path in fnmatch.filter(_directories(), f"{SHARED_MEMORY}/{run}*.aeron-spark-server-*.lock"):
+    for path in fnmatch.filter(_directories(), f"*/{run}*.aeron-spark-server-*.lock"):
         lock = MachineLock(Path(path))
         if lock.try_acquire():
             lock.release()

@@ -98,4 +98,7 @@ def _has_ended(label: str, own_lock: Path | None, is_locked: IsLocked | None) ->
     if match is None or not match["lock"] or is_locked is None:
         return False
     lock = Path(match["lock"])
-    return lock == own_lock or (lock.exists() and not is_locked(lock))
+    try:
+        return lock == own_lock or (lock.exists() and not is_locked(lock))
+    except PermissionError:  # of another user's server
+        return False

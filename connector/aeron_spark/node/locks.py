@@ -140,10 +140,10 @@ class FileLock:
 
 
 class MachineLock(FileLock):
-    """A lock for all users of this machine: a file in a directory that all users can write, such as /dev/shm.
+    """A lock for several users of this machine: each user who can reach the file may open it.
 
-    Every user may open the file. ``release`` removes it. After a kill the file remains, and the next process uses it. A
-    symbolic link, or a file with a second name, is refused: writing an id could change another file of this user.
+    ``release`` removes it. After a kill the file remains, and the next process uses it. A symbolic link, or a file with
+    a second name, is refused: writing an id could change another file of this user.
     """
 
     def _before_release(self, fd: int) -> None:

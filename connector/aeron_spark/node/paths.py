@@ -6,9 +6,11 @@ must survive a reboot, are in the node's folder under the data home.
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import os
 import re
+import secrets
 import shutil
 import stat
 from collections.abc import Mapping
@@ -24,6 +26,7 @@ from aeron_spark.node.liveness import MARK_FILE, archive_mark_pid, driver_livene
 SHARED_MEMORY: Final = Path("/dev/shm")
 
 DEFAULT_NAME: Final = "default"
+SUFFIX_BYTES: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +113,8 @@ def config_home(environ: Mapping[str, str]) -> Path:
 
 
 def default_aeron_dir(user: str) -> Path:
-    """Return the default directory of the media driver of ``user``."""
-    return SHARED_MEMORY / f"aeron-spark-{user}"
+    """Return the default directory of the media driver of ``user``, which no other user of this machine has."""
+    return unclaimed_path(SHARED_MEMORY / f"aeron-spark-{user}", os.geteuid())
 
 
 def node_paths(
@@ -172,6 +175,29 @@ def _package_folder(environ: Mapping[str, str], own_variable: str, xdg_variable:
 AERON_FILES: Final = frozenset({CNC_FILE, "loss-report.dat", "publications", "images"})
 
 ARCHIVE_LOCK: Final = "node.lock"
+
+
+def unclaimed_path(path: Path, owner: int) -> Path:
+    """Return ``path``, or one beside it with a random suffix if another user than ``owner`` has it.
+
+    For a folder that all users can write, such as /dev/shm: another user may have made a file of any known name first.
+    A path that ``owner`` has already comes first, so all processes of this user get the same one.
+    """
+    found = _owner_of(path)
+    if found == owner:
+        return path
+    others = path.parent.glob(glob.escape(path.name) + "-" + "[0-9a-f]" * 2 * SUFFIX_BYTES)
+    own = next((one for one in sorted(others) if _owner_of(one) == owner), None)
+    if own is not None:
+        return own
+    return path if found is None else path.with_name(f"{path.name}-{secrets.token_hex(SUFFIX_BYTES)}")
+
+
+def _owner_of(path: Path) -> int | None:
+    try:
+        return os.lstat(path).st_uid
+    except (FileNotFoundError, NotADirectoryError):
+        return None
 
 
 def make_private(folder: Path) -> None:

@@ -7,9 +7,9 @@ node process may still be starting after the process that started it was killed.
 
 from __future__ import annotations
 
-import getpass
 import json
 import os
+import pwd
 import shlex
 import subprocess
 import sys
@@ -341,7 +341,8 @@ def reap_ended() -> None:
 
 
 def _user() -> str:
+    """Return the user's name. The environment may have the name of another user, after runuser or sudo."""
     try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a user without a name, in a container
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:  # a user without a name, in a container
         return str(os.geteuid())

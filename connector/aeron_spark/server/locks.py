@@ -1,15 +1,17 @@
 """The locks of one server on its store and on each address at its media driver.
 
-    <store>/lock                                                  the store of streams
-    /dev/shm/<driver>.aeron-spark-server-<data port>.lock         a UDP port of a media driver
-    /dev/shm/<driver>.aeron-spark-server-ipc.lock                 the shared memory of that driver
+    <store>/lock                                       the store of streams
+    <folder>/<driver>.aeron-spark-server-<port>.lock   a UDP port of a media driver, by its data port
+    <folder>/<driver>.aeron-spark-server-ipc.lock      the shared memory of that driver
 
 Without the locks, two servers could share a port of one media driver without an error, and each client would reach
 either at random. Each lock is a flock on a file with the process id of its owner. The kernel releases the lock when the
 process ends; child processes do not inherit it.
 
-``<driver>`` comes from the real path of the driver's directory. All servers of this machine find the same file: also
-those of other users, with another data home, or with a symbolic link to the directory. The file is outside the
+``<driver>`` comes from the real path of the driver's directory. All servers that can use the driver find the same file:
+also those with another data home, or with a symbolic link to the directory. ``<folder>`` is
+/dev/shm/aeron-spark-locks-<user id>, for its user only, so that no other user can lock the file first. If other users
+can write the driver's files, too, it is /dev/shm, so that their servers find the file. It is outside the driver's
 directory, because a driver deletes its directory when it starts.
 """
 
@@ -18,19 +20,24 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import stat
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from aeron_spark.aeron.cnc import CNC_FILE
 from aeron_spark.aeron.driver_server import ipc_in_use
-from aeron_spark.errors import InUseError
+from aeron_spark.errors import InUseError, SetupError
 from aeron_spark.node.locks import FileLock, MachineLock, current_owner_text
-from aeron_spark.node.paths import SHARED_MEMORY, node_name
+from aeron_spark.node.paths import SHARED_MEMORY, node_name, unclaimed_path
 from aeron_spark.streams.store_folder import lock_store
 from aeron_spark.transport.api import ServerAddress
 from aeron_spark.transport.endpoint_channels import address_in_use
 
 FALLBACK_FOLDER: Final = Path("/tmp")  # writable for every user, as /dev/shm is
+PRIVATE_FOLDER: Final = "aeron-spark-locks-"  # and the user's id
+PRIVATE_MODE: Final = 0o700
+ROOT: Final = 0
 
 
 class ServerLocks:
@@ -86,10 +93,61 @@ class ServerLocks:
 
 
 def address_lock_path(aeron_dir: str, address: ServerAddress) -> Path:
-    """Return the lock file of an address on which a server listens, at the media driver in ``aeron_dir``."""
-    driver = node_name(Path(os.path.realpath(aeron_dir)))
+    """Return the lock file of an address on which a server listens, at the media driver in ``aeron_dir``.
+
+    Creates its folder. Raises SetupError if that is impossible, or if the folder is not for its user only.
+    """
+    driver = Path(os.path.realpath(aeron_dir))
     folder = SHARED_MEMORY if SHARED_MEMORY.is_dir() else FALLBACK_FOLDER
-    return folder / f"{driver}.aeron-spark-server-{'ipc' if address.media == 'ipc' else address.data_port}.lock"
+    user = _only_user_of(driver)
+    if user is not None:
+        folder = _private_folder(folder / f"{PRIVATE_FOLDER}{user}", user)
+    name = "ipc" if address.media == "ipc" else address.data_port
+    return folder / f"{node_name(driver)}.aeron-spark-server-{name}.lock"
+
+
+def _only_user_of(driver: Path) -> int | None:
+    """Return the only user, besides root, who can use the media driver in a directory; None if there are others."""
+    own = os.geteuid()
+    try:
+        owner = os.lstat(driver).st_uid
+    except OSError:
+        return own  # this user's node will make it, or fail
+    if own not in (owner, ROOT):
+        return None
+    try:
+        is_shared = bool(os.stat(driver / CNC_FILE).st_mode & (stat.S_IWGRP | stat.S_IWOTH))
+    except OSError:  # no driver has run there
+        is_shared = False
+    return None if is_shared else owner
+
+
+def _private_folder(path: Path, user: int) -> Path:
+    """Return the folder ``path`` of a user, or one beside it if another user has that; create it if it is missing."""
+    while True:
+        folder = unclaimed_path(path, user)
+        try:
+            folder.mkdir(mode=PRIVATE_MODE)
+            os.chown(folder, user, -1)  # root may use the media driver of another user
+        except FileExistsError:
+            pass  # it is the user's, or another user has made it since
+        except OSError as error:
+            raise SetupError(
+                f"the folder {folder} for locks cannot be created: {error.strerror}",
+                remedy=f"Let all users create files in {path.parent}: chmod 1777 {path.parent}",
+            ) from error
+        try:
+            found = os.lstat(folder)
+        except FileNotFoundError:
+            continue
+        if found.st_uid != user:
+            continue
+        if not stat.S_ISDIR(found.st_mode) or stat.S_IMODE(found.st_mode) != PRIVATE_MODE:
+            raise SetupError(
+                f"{folder} is not a folder with mode {PRIVATE_MODE:o}, so other users could lock files in it",
+                remedy=f"Stop the servers of user {user}, and remove it.",
+            )
+        return folder
 
 
 def check_ports_free(addresses: Iterable[ServerAddress]) -> None:

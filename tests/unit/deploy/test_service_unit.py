@@ -26,8 +26,7 @@ KillMode=mixed
 TimeoutStopSec=45
 WatchdogSec=30
 StateDirectory=aeron-spark
-Environment=AERON_SPARK_DATA_HOME=/var/lib/aeron-spark AERON_SPARK_CONFIG_HOME=/var/lib/aeron-spark/keys \
-AERON_SPARK_AERON_DIR=/dev/shm/aeron-spark-server
+Environment=AERON_SPARK_DATA_HOME=/var/lib/aeron-spark AERON_SPARK_CONFIG_HOME=/var/lib/aeron-spark/keys
 ProtectSystem=strict
 ReadWritePaths=/dev/shm
 SystemCallFilter=@system-service

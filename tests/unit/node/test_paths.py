@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import os
+import re
 from pathlib import Path
 
 import pytest
 
 from aeron_spark.errors import OptionError
+from aeron_spark.node import paths as paths_module
 from aeron_spark.node.paths import config_home, node_name, node_paths
 
 HOME = {"HOME": "/home/ada"}
@@ -17,6 +20,24 @@ def test_default_paths() -> None:
     assert paths.archive_dir == paths.folder / "archive"
     assert paths.config_home == Path("/home/ada/.config/aeron-spark")
     assert not paths.chosen
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_default_directory_that_another_user_made_first_is_not_used(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(paths_module, "SHARED_MEMORY", tmp_path)
+    for name in ("aeron-spark-ada", "aeron-spark-ada-0123456789abcdef"):
+        (tmp_path / name).mkdir()
+        os.chown(tmp_path / name, 65534, 65534)
+    own = node_paths(HOME, "ada")
+    assert re.fullmatch("aeron-spark-ada-[0-9a-f]{16}", own.aeron_dir.name)
+    assert not own.chosen
+    own.aeron_dir.mkdir()
+    assert node_paths(HOME, "ada") == own  # every process finds the one that the first has made
+    (tmp_path / "aeron-spark-ada").rmdir()
+    assert node_paths(HOME, "ada") == own
+    assert node_paths(HOME, "ada", tmp_path / "aeron-spark-ada").chosen
 
 
 def test_xdg_variables_move_the_folders() -> None:

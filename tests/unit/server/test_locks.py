@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import select
+import shutil
 import signal
 import socket
 import stat
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -20,7 +22,9 @@ from aeron_spark.cli.main import main
 from aeron_spark.errors import InUseError, SetupError
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.node.locks import MachineLock
+from aeron_spark.node.paths import node_name
 from aeron_spark.options import ServerOptions
+from aeron_spark.server import locks as server_locks
 from aeron_spark.server.locks import ServerLocks, address_lock_path, check_ports_free
 from aeron_spark.server.server_node import ServerNode
 from aeron_spark.streams.store_folder import has_streams, lock_store
@@ -30,6 +34,8 @@ from tests.ports import free_port
 TIMEOUT_S = 30.0  # for the work of a child, which an idle machine does at once
 ADDRESS = ServerAddress("udp", "127.0.0.1", 20121, 20122)
 OTHER_ADDRESS = ServerAddress("udp", "127.0.0.1", 20131, 20132)
+OTHER_USER = 65534
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
 
 @pytest.fixture
@@ -381,7 +387,7 @@ def test_a_port_stays_locked_while_the_drivers_directory_is_recreated(aeron_dir:
         aeron_dir.rmdir()
 
 
-def test_all_users_can_open_the_lock_of_a_port_and_release_deletes_it(aeron_dir: Path) -> None:
+def test_the_lock_of_a_port_has_its_mode_with_each_umask_and_release_deletes_it(aeron_dir: Path) -> None:
     one, path = ServerLocks(), address_lock_path(str(aeron_dir), ADDRESS)
     before = os.umask(0o077)
     try:
@@ -391,6 +397,94 @@ def test_all_users_can_open_the_lock_of_a_port_and_release_deletes_it(aeron_dir:
     assert stat.S_IMODE(path.stat().st_mode) == 0o666
     one.release()
     assert not path.exists()
+
+
+@pytest.fixture
+def public(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder in place of /dev/shm that all users can write, and that no other test uses."""
+    folder = Path(tempfile.mkdtemp(prefix="aeron-spark-test-public-", dir="/tmp"))
+    folder.chmod(0o1777)
+    monkeypatch.setattr(server_locks, "SHARED_MEMORY", folder)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def as_other_user(work: Callable[[], str]) -> Child:
+    """Run ``work`` as another user in a child, which keeps what it locks until it is killed."""
+
+    def run() -> str:
+        os.setgroups([])
+        os.setgid(OTHER_USER)
+        os.setuid(OTHER_USER)
+        return work()
+
+    return Child(run)
+
+
+@needs_root
+def test_another_user_cannot_lock_the_port_of_a_server_first(public: Path) -> None:
+    driver = public / "driver"
+
+    def attack() -> str:
+        """Lock each file that a server of root could be thought to lock."""
+        name = f"{node_name(driver)}.aeron-spark-server-20121.lock"
+        (public / "aeron-spark-locks-0").mkdir()
+        for folder in (public, public / "aeron-spark-locks-0"):
+            assert MachineLock(folder / name).try_own()
+        return "locked"
+
+    attacker = as_other_user(attack)
+    first, second = ServerLocks(), ServerLocks()
+    try:
+        assert attacker.result() == "locked"
+        first.lock_addresses(str(driver), [ADDRESS])
+        with pytest.raises(InUseError, match=f"by server process {os.getpid()}"):
+            second.lock_addresses(str(driver), [ADDRESS])
+        assert stat.S_IMODE(address_lock_path(str(driver), ADDRESS).parent.stat().st_mode) == 0o700
+    finally:
+        first.release()
+        second.release()
+        attacker.kill()
+
+
+@needs_root
+@pytest.mark.parametrize("mode", [0o600, 0o666])
+def test_servers_of_two_users_of_a_media_driver_find_the_same_lock(public: Path, mode: int) -> None:
+    driver = public / "driver"
+    driver.mkdir()
+    (driver / "cnc.dat").touch()
+    (driver / "cnc.dat").chmod(mode)
+    for path in (driver, driver / "cnc.dat"):
+        os.chown(path, OTHER_USER, OTHER_USER)
+
+    def serve() -> str:
+        locks = ServerLocks()
+        locks.lock_addresses(str(driver), [ADDRESS])
+        owned.append(locks)
+        return "won"
+
+    child = as_other_user(serve)
+    try:
+        assert child.result() == "won"
+        with pytest.raises(InUseError, match=f"by server process {child.pid}"):
+            ServerLocks().lock_addresses(str(driver), [ADDRESS])
+    finally:
+        child.kill()
+    locks = ServerLocks()
+    locks.lock_addresses(str(driver), [ADDRESS])
+    locks.release()
+
+
+def test_a_folder_for_locks_that_other_users_can_use_is_refused(public: Path) -> None:
+    folder = public / f"aeron-spark-locks-{os.geteuid()}"
+    folder.mkdir()
+    folder.chmod(0o777)
+    with pytest.raises(SetupError, match=f"{folder} is not a folder with mode 700"):
+        ServerLocks().lock_addresses(str(public / "driver"), [ADDRESS])
+    folder.rmdir()
+    folder.symlink_to(public)
+    with pytest.raises(SetupError, match=f"{folder} is not a folder with mode 700"):
+        ServerLocks().lock_addresses(str(public / "driver"), [ADDRESS])
 
 
 @pytest.mark.usefixtures("no_node_starts")
