@@ -1,9 +1,14 @@
-"""File operations that survive a crash: complete writes, fsync, atomic replacement, and errors of a full disk."""
+"""File operations that survive a crash, and reads of files that another person may have made.
+
+The first are complete writes, fsync, atomic replacement, and errors of a full disk.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
+import stat
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -12,6 +17,52 @@ from aeron_spark.errors import TransportError
 
 # Error numbers of the kernel for a full disk, an exhausted quota and the maximum size of a file.
 NO_SPACE_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+class NotRegularError(OSError):
+    """A path is not that of a regular file: it is a link, a folder, a pipe or a device, or in a folder by a link."""
+
+
+def open_regular(path: Path, below: Path | None = None) -> int:
+    """Open a regular file for reading, and return its descriptor; never wait for it, as for a pipe or a device.
+
+    With ``below``, a folder above the file, no folder between the two may be a link. Raises NotRegularError, OSError.
+    """
+    *folders, name = path.relative_to(path.parent if below is None else below).parts
+    folder = os.open(path.parent if below is None else below, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for one in folders:
+            _require(stat.S_ISDIR, os.stat(one, dir_fd=folder, follow_symlinks=False), path)
+            inner = os.open(one, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+            os.close(folder)
+            folder = inner
+        # first, because the open alone of a device may have an effect
+        _require(stat.S_ISREG, os.stat(name, dir_fd=folder, follow_symlinks=False), path)
+        found = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    finally:
+        os.close(folder)
+    try:
+        _require(stat.S_ISREG, os.fstat(found), path)
+    except BaseException:
+        os.close(found)
+        raise
+    return found
+
+
+def _require(is_kind: Callable[[int], bool], found: os.stat_result, path: Path) -> None:
+    if not is_kind(found.st_mode):
+        raise NotRegularError(
+            errno.EINVAL, "it is not a regular file, or a folder on the way to it is a link", str(path)
+        )
+
+
+def read_regular(path: Path, max_bytes: int) -> bytes:
+    """Return the content of a regular file. Raises NotRegularError, and OSError, also for more than ``max_bytes``."""
+    with open(open_regular(path), "rb", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > max_bytes:
+            raise OSError(errno.EMSGSIZE, f"it has {size} bytes, limit {max_bytes} bytes", str(path))
+        return file.read(size) or b""
 
 
 def write_at(descriptor: int, data: bytes | memoryview, offset: int) -> None:

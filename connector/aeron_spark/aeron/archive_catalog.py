@@ -27,6 +27,7 @@ CATALOG_MAJOR_VERSION: Final = 3
 ENTRY_HEADER: Final = struct.Struct("<iii")  # length of the descriptor, state, checksum
 ENTRY_HEADER_LENGTH: Final = 32
 VALID: Final = 1
+MAX_FAULTS: Final = 1000  # of a catalog; another person may have written it
 SIZE_UNIT: Final = 1 << 20  # the archive's smallest catalog, and its step
 NUMBERS: Final = struct.Struct(
     "<"
@@ -96,9 +97,12 @@ def parse_catalog(data: bytes, name: str, is_wanted: Callable[[int, int], bool] 
     if header_length != CATALOG_HEADER_LENGTH or alignment < 1 or alignment & (alignment - 1):
         raise _damaged(name, f"its header has {header_length} bytes and the alignment {alignment}")
     entries: dict[int, CatalogEntry] = {}
-    faults = []
+    faults: list[str] = []
     known: set[int] = set()
     for at, length, state in _entries(data, alignment):
+        if len(faults) == MAX_FAULTS:
+            faults.append(f"the entries from byte {at} on were not read, because there are too many errors")
+            break
         if state != VALID:
             continue
         ids = _ids(data, at + ENTRY_HEADER_LENGTH, length)

@@ -11,6 +11,7 @@ import os
 import re
 import secrets
 import shutil
+import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ from aeron_spark.aeron.recording import Recording
 from aeron_spark.backup import manifest
 from aeron_spark.backup.file_copies import copy_file, hash_file, ignore_progress, sync_tree
 from aeron_spark.backup.manifest import FileEntry, Manifest, PartitionEntry, StreamEntry
-from aeron_spark.disk import NO_SPACE_ERRNOS, replace_file, sync_folder
+from aeron_spark.disk import NO_SPACE_ERRNOS, read_regular, replace_file, sync_folder
 from aeron_spark.errors import AeronSparkError, DataLossError, OptionError, TransportError
 from aeron_spark.log.epochs import FIRST, epoch_text
 from aeron_spark.node.locks import FileLock, is_locked
@@ -90,9 +91,18 @@ def check_target(folder: Path) -> None:
 
 
 def find_base(folder: Path) -> Base | None:
-    """Return the newest backup beside ``folder``, or None. Damaged ones are ignored."""
-    found = [base for path in folder.parent.iterdir() if path != folder and (base := _read_base(path)) is not None]
+    """Return the newest backup of this user beside ``folder``, or None. Damaged ones are ignored."""
+    paths = (path for path in folder.parent.iterdir() if path != folder and _is_own_folder(path))
+    found = [base for path in paths if (base := _read_base(path)) is not None]
     return max(found, key=lambda base: base.manifest.time_ns, default=None)
+
+
+def _is_own_folder(path: Path) -> bool:
+    """Whether a path is a folder of this user, not a link: another user may have made any other one."""
+    with suppress(OSError):
+        found = os.lstat(path)
+        return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+    return False
 
 
 def _read_base(folder: Path) -> Base | None:
@@ -105,7 +115,7 @@ def read_manifest(folder: Path) -> Manifest:
     """Read the manifest of a backup. Raises DataLossError, DataFormatError; OptionError if the folder has none."""
     path = folder / manifest.FILE_NAME
     try:
-        data = path.read_bytes()
+        data = read_regular(path, manifest.MAX_BYTES)
     except OSError as error:
         raise OptionError(
             f"{folder} is not a backup: {path} cannot be read: {error.strerror}",
@@ -139,7 +149,7 @@ def write_backup(
 def remove_leftovers(parent: Path) -> None:
     """Remove the partial folders of earlier backups in ``parent`` that were killed."""
     for path in parent.iterdir():
-        is_partial = LEFTOVER.fullmatch(path.name) is not None and (path / LOCK).exists()
+        is_partial = LEFTOVER.fullmatch(path.name) is not None and _is_own_folder(path) and (path / LOCK).exists()
         if is_partial and not is_locked(path / LOCK):
             shutil.rmtree(path, ignore_errors=True)
 

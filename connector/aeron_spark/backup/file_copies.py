@@ -81,11 +81,11 @@ def _drop_pages(descriptor: int) -> None:
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def hash_file(path: Path, progress: Callable[[int], object] = ignore_progress) -> tuple[int, str]:
-    """Return the size of a file and its SHA-256. Raises OSError."""
+def hash_file(source: Path | int, progress: Callable[[int], object] = ignore_progress) -> tuple[int, str]:
+    """Return the size of a file, or of an open one, and its SHA-256. Raises OSError."""
     digest = hashlib.sha256()
     size = 0
-    with path.open("rb", buffering=0) as file:
+    with open(source, "rb", buffering=0, closefd=not isinstance(source, int)) as file:
         while block := file.read(BLOCK_BYTES):
             digest.update(block)
             size += len(block)

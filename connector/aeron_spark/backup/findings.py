@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from aeron_spark.text_safety import escape_text
+
 DAMAGE: Final = "damage"
 WARNING: Final = "warning"
+MAX_CHARACTERS: Final = 10_000
 RESTORE: Final = "Restore the store and the archive's folder from copies of one time"
 
 
@@ -33,7 +36,8 @@ class Finding:
         if self.start is not None:
             where += f", position {self.start}" + (f" to {self.end}" if self.end is not None else "")
         parts = [f"{self.level}: {where}: {self.what}", self.lost, self.remedy]
-        return ". ".join(part.rstrip(".") for part in parts if part) + "."
+        text = ". ".join(part.rstrip(".") for part in parts if part) + "."
+        return escape_text(text, MAX_CHARACTERS)  # another person may have chosen names in the folders
 
 
 def stream_damage(stream: str, what: str, remedy: str = "") -> Finding:

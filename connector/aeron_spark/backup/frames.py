@@ -194,8 +194,9 @@ def _check_chunks(data: memoryview, starts: Offsets) -> tuple[int, str] | None:
     short = is_first & (ends - bodies < FIXED_BYTES)
     if short.any():
         return int(bodies[np.argmax(short)]) - FRAME_HEADER_LENGTH, "the message is too short for a chunk"
-    heads = np.frombuffer(data, np.uint64)[bodies // 8]  # the bytes before the checksum; few different ones
-    sums = np.frombuffer(data, "<u4")[(bodies + CRC_BEGIN) // 4]
+    # the bytes before the checksum; few different ones. An empty end of a message has none
+    heads = np.frombuffer(data, np.uint64)[np.where(is_first, bodies, 0) // 8]
+    sums = np.frombuffer(data, "<u4")[(np.where(is_first, bodies, 0) + CRC_BEGIN) // 4]
     crc32, view, known = zlib.crc32, data, _Prefixes()
     begin = expected = value = 0
     frames = zip(

@@ -13,21 +13,46 @@ from __future__ import annotations
 
 import hashlib
 import json
-from pathlib import PurePosixPath
+import re
 from typing import Any, Final
 
 import msgspec
 
-from aeron_spark.errors import DataFormatError, DataLossError
+from aeron_spark.aeron.archive_catalog import FILE_NAME as CATALOG
+from aeron_spark.errors import DataFormatError, DataLossError, OptionError
 from aeron_spark.log.epochs import parse_epoch
-from aeron_spark.streams.definition import check_name
+from aeron_spark.streams.archive_mark import FOLDER as MARKS
+from aeron_spark.streams.definition import FILE_NAME as DEFINITION
+from aeron_spark.streams.definition import MAX_SEGMENT_BYTES, NAME, check_name
+from aeron_spark.streams.journal import FILE_NAME as JOURNAL
+from aeron_spark.streams.journal import MAX_FILE_BYTES
+from aeron_spark.streams.store_folder import LOCK
+from aeron_spark.text_safety import escape_text, quote_text
 
 FILE_NAME: Final = "manifest.json"
 VERSION: Final = 1
+MAX_BYTES: Final = 1 << 28  # of the manifest: a million files
+MAX_NUMBER: Final = 2**63 - 1
 STREAMS: Final = "streams"
 ARCHIVE: Final = "archive"
 CONFIGURATION: Final = "configuration"
+CONFIGURATION_FILES: Final = {
+    "clients_file": "authorized_keys",
+    "config_file": "server.toml",
+    "identity_file": "server",
+}
+"""The files of the folder ``configuration``, by the name of their paths in the server's response."""
+STORE_FILES: Final = ("bans.json",)  # in the folder ``streams``
+_PATH: Final = re.compile(
+    rf"{STREAMS}/(?:(?P<stream>{NAME.pattern})/(?:{re.escape(DEFINITION)}|{JOURNAL})"
+    rf"|{'|'.join(map(re.escape, STORE_FILES))})"
+    rf"|{ARCHIVE}/(?:{re.escape(CATALOG)}|{MARKS}/{NAME.pattern}-[0-9a-f]{{1,16}}\.json"
+    r"|(?P<recording>[0-9]{1,19})-[0-9]{1,19}\.rec)"
+    rf"|{CONFIGURATION}/(?:{'|'.join(map(re.escape, CONFIGURATION_FILES.values()))})",
+    re.ASCII,
+)
 CHECK: Final = "sha256"  # the member with the checksum of the other members
+RESERVED: Final = frozenset({LOCK, *STORE_FILES})
 _DAMAGED_REMEDY: Final = "Use another backup."
 
 
@@ -77,24 +102,53 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return sum(one.bytes for one in self.files)
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a path outside of the backup and for wrong epochs, OptionError for a stream's name."""
-        for file in self.files:
-            path = PurePosixPath(file.path)
-            if path.is_absolute() or ".." in path.parts or len(path.parts) < 2 or str(path) != file.path:
-                raise ValueError(f"{file.path!r} is not the path of a file in the backup")
+        """Raise ValueError for files that no backup has and for wrong numbers, OptionError for a stream's name."""
+        if not 0 <= self.time_ns <= MAX_NUMBER:
+            raise ValueError(f"the time {self.time_ns} cannot be")
         for stream in self.streams:
             check_name(stream.name)  # also the name of its folder
+            if stream.name in RESERVED:
+                raise ValueError(f"a stream cannot have the name {stream.name!r}, which a file of a store has")
             for epoch in (stream.epoch, *(one.epoch for one in stream.partitions)):
                 parse_epoch(epoch)
+        names = {stream.name for stream in self.streams}
+        recordings = {one.recording_id for stream in self.streams for one in stream.partitions}
+        for file in self.files:
+            _check_file(file, names, recordings)
+        if len(names) < len(self.streams) or len({file.path for file in self.files}) < len(self.files):
+            raise ValueError("a stream or a file is there twice")
+
+
+def _check_file(file: FileEntry, streams: set[str], recordings: set[int]) -> None:
+    """Raise ValueError unless ``file`` is one that a backup of these streams and recordings can have."""
+    found = _PATH.fullmatch(file.path)
+    is_segment = found is not None and found["recording"] is not None
+    if (
+        found is None
+        or (found["stream"] is not None and found["stream"] not in streams)
+        or (is_segment and int(found["recording"]) not in recordings)
+    ):
+        raise ValueError(f"{quote_text(file.path)} is not the path of a file in the backup")
+    max_bytes = MAX_SEGMENT_BYTES if is_segment else MAX_FILE_BYTES
+    if not 0 <= file.bytes <= max_bytes or not (
+        file.length == 0 or (is_segment and file.bytes <= file.length <= max_bytes)
+    ):
+        raise ValueError(f"{file.path} cannot have {file.bytes} bytes and the length {file.length}")
 
 
 _DECODER: Final = msgspec.json.Decoder(Manifest)
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """Return the file of a manifest."""
+    """Return the file of a manifest. Raises OptionError if a restore would refuse it, because it is too long."""
     members: dict[str, Any] = msgspec.to_builtins(manifest)
-    return (json.dumps({**members, CHECK: _digest(members)}, indent=1) + "\n").encode()
+    data = (json.dumps({**members, CHECK: _digest(members)}, indent=1) + "\n").encode()
+    if len(data) > MAX_BYTES:
+        raise OptionError(
+            f"the backup has {len(manifest.files)} files, and its manifest {len(data)} bytes, limit {MAX_BYTES} bytes",
+            remedy="Create streams with longer segments, or shorten their retention.",
+        )
+    return data
 
 
 def decode_manifest(data: bytes, name: str) -> Manifest:
@@ -106,8 +160,9 @@ def decode_manifest(data: bytes, name: str) -> Manifest:
     if not isinstance(members, dict) or members.pop(CHECK, None) != _digest(members):
         raise DataLossError(f"the manifest {name} is damaged: its checksum is wrong", remedy=_DAMAGED_REMEDY)
     if members.get("version") != VERSION:
+        version = escape_text(repr(members.get("version")))
         raise DataFormatError(
-            f"the manifest {name} has version {members.get('version')!r}, expected {VERSION}",
+            f"the manifest {name} has version {version}, expected {VERSION}",
             remedy="Use the release of aeron-spark that made the backup, or a newer one.",
         )
     try:

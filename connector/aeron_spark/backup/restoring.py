@@ -5,24 +5,29 @@ begins an epoch that is marked as restored, in its journal and in its mark in th
 stream differs from the one that was copied, also if that one had no further opening: state of clients that is beyond
 the copy has diverged, and neither folder fits the other one's original. Last, the files move to their places, those of
 the archive first. A server does not start while a folder ``.restoring`` exists.
+
+Another person may have made the backup. Only the files that its manifest lists are read, and a manifest can list only
+those of a backup. Each is a regular file of the right size, and no folder on the way to it is a link.
 """
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from itertools import permutations
+from itertools import islice, permutations
 from pathlib import Path, PurePosixPath
+from typing import Final
 
 from aeron_spark.aeron import archive_catalog as catalog
 from aeron_spark.backup import manifest
 from aeron_spark.backup.copying import read_manifest
 from aeron_spark.backup.file_copies import copy_file, hash_file, ignore_progress, sync_tree
 from aeron_spark.backup.manifest import FileEntry, Manifest
-from aeron_spark.disk import NO_SPACE_ERRNOS, sync_folder
+from aeron_spark.disk import NO_SPACE_ERRNOS, NotRegularError, open_regular, sync_folder
 from aeron_spark.errors import DataLossError, InUseError, OptionError, TransportError
 from aeron_spark.log.epochs import RANDOM_BITS
 from aeron_spark.node.locks import FileLock, current_owner_text
@@ -35,15 +40,20 @@ from aeron_spark.streams.ledger import Ledger
 from aeron_spark.streams.store import RESTORING
 from aeron_spark.streams.store_folder import LOCK, lock_store
 
+MAX_UNLISTED: Final = 20  # files that a restore names, of those that it ignores
 Progress = Callable[[int], object]
 
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """A finished restore. ``configuration`` are the files of the backup that the restore leaves there."""
+    """A finished restore. ``configuration`` are the files of the backup that the restore leaves there.
+
+    ``unlisted`` are the first files there that the manifest does not list; they are ignored.
+    """
 
     manifest: Manifest
     configuration: tuple[Path, ...]
+    unlisted: tuple[Path, ...]
 
 
 def restore_backup(
@@ -67,7 +77,7 @@ def restore_backup(
     except OSError as error:
         raise _write_error(error) from error
     files = tuple(folder / one.path for one in found.files if one.path.startswith(manifest.CONFIGURATION))
-    return Restored(found, files)
+    return Restored(found, files, tuple(islice(_unlisted_files(folder, found), MAX_UNLISTED)))
 
 
 class _Restore:
@@ -80,36 +90,59 @@ class _Restore:
 
     def copy_files(self, progress: Progress) -> None:
         """Copy the files of streams and archive, and check these and the others. Raises DataLossError."""
+        for file in self._manifest.files:
+            os.close(self._open(file))  # a wrong size is found before the first copy
         for draft in self.drafts.values():
             draft.mkdir(mode=0o700)
         for file in self._manifest.files:
             source = self._folder / file.path
             top, *rest = PurePosixPath(file.path).parts
+            descriptor = self._open(file)
             try:
                 if top in self.drafts:
                     target = self.drafts[top].joinpath(*rest)
                     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                    found = copy_file(source, target, length=file.length, progress=progress)
+                    _, digest = copy_file(descriptor, target, file.bytes, length=file.length, progress=progress)
                 else:
-                    found = hash_file(source, progress)
-            except FileNotFoundError as error:
-                raise _damage_error(source, "it is missing") from error
-            _compare(source, found, file)
+                    _, digest = hash_file(descriptor, progress)
+            finally:
+                os.close(descriptor)
+            if digest != file.sha256:
+                raise _damage_error(source, "its SHA-256 is wrong")
+
+    def _open(self, file: FileEntry) -> int:
+        """Open a file of the backup, and return its descriptor. Raises DataLossError unless it has its size."""
+        path = self._folder / file.path
+        try:
+            descriptor = open_regular(path, below=self._folder)
+        except FileNotFoundError as error:
+            raise _damage_error(path, "it is missing") from error
+        except NotRegularError as error:
+            raise _damage_error(path, str(error.strerror)) from error
+        size = os.fstat(descriptor).st_size
+        if size != file.bytes:
+            os.close(descriptor)
+            raise _damage_error(path, f"it has {size} bytes, expected {file.bytes}")
+        return descriptor
 
     def begin_epochs(self, now_ns: int, random: Callable[[int], int]) -> None:
         """Begin the epoch of the restore in each journal and each mark."""
         drafts = self.drafts
         for stream in self._manifest.streams:
             stream_folder = drafts[manifest.STREAMS] / stream.name
+            definition = read_definition(stream_folder)
+            if (definition.name, definition.partitions) != (stream.name, len(stream.partitions)):
+                raise _damage_error(stream_folder, "its definition is not that of the stream in the manifest")
             opened, payloads = journal.Journal.open(stream_folder / journal.FILE_NAME)
             try:
-                ledger = Ledger.replay(len(stream.partitions), map(decode_record, payloads))
+                ledger = Ledger.replay(definition.partitions, map(decode_record, payloads))
                 epoch = ledger.prepare_epoch(now_ns, random(RANDOM_BITS), self._manifest.time_ns)
+                ledger.apply(epoch)
                 opened.append(encode_record(epoch))
             finally:
                 opened.close()
             restored = drafts[manifest.STREAMS].parent / stream.name
-            mark = ArchiveMark(str(drafts[manifest.ARCHIVE]), read_definition(stream_folder), restored)
+            mark = ArchiveMark(str(drafts[manifest.ARCHIVE]), definition, restored)
             mark.confirm(epoch.epoch, ledger.transactions)
 
     def move_to_places(self) -> None:
@@ -125,13 +158,14 @@ class _Restore:
             sync_folder(draft.parent)
 
 
-def _compare(source: Path, found: tuple[int, str], file: FileEntry) -> None:
-    """Compare the size and the hash of a file with its entry in the manifest."""
-    size, digest = found
-    if size != file.bytes:
-        raise _damage_error(source, f"it has {size} bytes, expected {file.bytes}")
-    if digest != file.sha256:
-        raise _damage_error(source, "its SHA-256 is wrong")
+def _unlisted_files(folder: Path, found: Manifest) -> Iterator[Path]:
+    """Yield the files and links in a backup that its manifest does not list."""
+    listed = {manifest.FILE_NAME, *(file.path for file in found.files)}
+    for parent, folders, files in os.walk(folder):  # which follows no link
+        for name in [*files, *(one for one in folders if os.path.islink(os.path.join(parent, one)))]:
+            path = Path(parent, name)
+            if str(path.relative_to(folder)) not in listed:
+                yield path
 
 
 def _damage_error(source: Path, why: str) -> DataLossError:

@@ -1,32 +1,63 @@
-"""Reads the segment files of a recording and checks their frames, term by term."""
+"""Reads the segment files of a recording and checks their frames, term by term.
+
+The work depends on the files that exist, not on the positions in journal and catalog, which another person may have
+written.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from aeron_spark.aeron.recording import Recording
 from aeron_spark.backup.frames import Fault, Layout, check_term
+from aeron_spark.disk import open_regular
 from aeron_spark.streams.retention import Layout as Segments
 
 READ_BYTES: Final = 8 << 20  # at a time
+_NAME: Final = re.compile(r"(0|[1-9][0-9]{0,18})-(0|[1-9][0-9]{0,18})\.rec", re.ASCII)
+
+
+def find_segments(archive_dir: Path) -> dict[int, list[int]]:
+    """Return the first positions of the segment files in an archive's folder, ascending, by recording id."""
+    found: dict[int, list[int]] = {}
+    for name in os.listdir(archive_dir):
+        match = _NAME.fullmatch(name)
+        if match is not None:
+            found.setdefault(int(match[1]), []).append(int(match[2]))
+    for positions in found.values():
+        positions.sort()
+    return found
 
 
 def check_segments(
-    archive_dir: Path, recording: Recording, start: int, end: int, content: str, *, is_quick: bool,
-    progress: Callable[[int], object],
+    archive_dir: Path, recording: Recording, start: int, end: int, content: str, positions: Sequence[int], *,
+    is_quick: bool, progress: Callable[[int], object],
 ) -> Iterator[Fault]:  # fmt: skip
-    """Yield the faults of a recording from ``start`` to ``end``; with ``is_quick`` only missing and short files."""
+    """Yield the faults of a recording from ``start`` to ``end``; with ``is_quick`` only missing and short files.
+
+    ``positions`` are those of :func:`find_segments`.
+    """
     layout = Layout(recording.initial_term_id, recording.term_length, recording.mtu, recording.stream_id, content)
     segments = Segments(recording.start_position, recording.term_length, recording.segment_length)
     buffer = bytearray()
-    for base in range(segments.segment_base(start), end, recording.segment_length):
-        first, last = max(start, base), min(end, base + recording.segment_length)
+    expected = range(segments.segment_base(start), end, recording.segment_length)
+    missing = expected.start
+    for base in (*(one for one in positions if one in expected), end):
+        if missing < base:
+            what = f"the segment {archive_dir / f'{recording.id}-{missing}.rec'} is missing"
+            more = len(range(missing, base, recording.segment_length)) - 1
+            yield Fault(max(start, missing), min(end, base), f"{what}, and {more} after it" if more else what)
+        if base == end:
+            return
+        missing = base + recording.segment_length
+        first, last = max(start, base), min(end, missing)
         path = archive_dir / f"{recording.id}-{base}.rec"
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = open_regular(path)
         except OSError as error:
             yield Fault(first, last, f"the segment {path} cannot be read: {error.strerror}")
             continue

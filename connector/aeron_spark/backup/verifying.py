@@ -6,7 +6,7 @@ Changes nothing. Reads the files of the archive directly, without a JVM.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +17,11 @@ from aeron_spark.aeron.archive_catalog import Catalog, CatalogEntry
 from aeron_spark.aeron.recording import Recording
 from aeron_spark.backup.file_copies import ignore_progress
 from aeron_spark.backup.findings import DAMAGE, RESTORE, WARNING, Finding, stream_damage
-from aeron_spark.backup.segments import check_segments
+from aeron_spark.backup.segments import check_segments, find_segments
+from aeron_spark.disk import read_regular
 from aeron_spark.errors import AeronSparkError, DataLossError
 from aeron_spark.log.api import fingerprint
+from aeron_spark.node.archive_repair import FRAME_ALIGNMENT
 from aeron_spark.streams import archive_mark, journal, stage_files, stages
 from aeron_spark.streams.archive_mark import OTHER_TIME, ArchiveMark, Mark
 from aeron_spark.streams.definition import Definition, read_definition
@@ -33,6 +35,7 @@ from aeron_spark.streams.stream import STAGES
 from aeron_spark.transport.channel import ChannelUri
 
 Progress = Callable[[int], object]
+MAX_CATALOG_BYTES: Final = 1 << 30
 REMOVE_STAGE: Final = "Remove the file; the writer stages the rows again"
 
 
@@ -59,7 +62,7 @@ def verify_store(
             "Empty this folder and the archive's folder, and restore again",
         )  # fmt: skip
     try:
-        found = catalog.parse_catalog(path.read_bytes(), str(path))
+        found = catalog.parse_catalog(read_regular(path, MAX_CATALOG_BYTES), str(path))
     except OSError as error:
         if names:
             yield Finding(DAMAGE, "", f"{path} cannot be read: {error.strerror}", "Readers lose all rows", RESTORE)
@@ -68,6 +71,7 @@ def verify_store(
     for fault in () if found is None else found.faults:
         yield Finding(DAMAGE, "", f"the archive's catalog is damaged: {fault}", "", RESTORE)
     known: set[Path] = set()
+    segments = find_segments(archive_dir)
     for name in names:
         check = _StateCheck(streams_dir / name, archive_dir)
         checked.streams += 1
@@ -76,7 +80,7 @@ def verify_store(
             continue
         known.add(ArchiveMark(str(archive_dir), check.definition).path)
         if check.ledger is not None and found is not None:
-            recordings = _RecordingsCheck(check.definition, check.ledger, found, archive_dir, checked)
+            recordings = _RecordingsCheck(check.definition, check.ledger, found, archive_dir, segments, checked)
             yield from recordings.check(is_quick, progress)
     for folder in streams_dir.glob(f"{DELETED}*"):
         with suppress(AeronSparkError):  # without a definition, the start of a server deletes the folder alone
@@ -126,7 +130,7 @@ class _StateCheck:
     def _check_journal(self, definition: Definition, mark: ArchiveMark) -> Iterator[Finding]:
         path = self._folder / journal.FILE_NAME
         try:
-            data = path.read_bytes()
+            data = read_regular(path, journal.MAX_FILE_BYTES)
             payloads, end = journal.read_entries(data, path)
             ledger = Ledger.replay(definition.partitions, map(decode_record, payloads))
             mark.check(ledger.epoch, ledger.transactions)
@@ -186,12 +190,14 @@ class _RecordingsCheck:
     """The check of a stream's recordings and their segments."""
 
     def __init__(
-        self, definition: Definition, ledger: Ledger, found: Catalog, archive_dir: Path, checked: Checked
-    ) -> None:
+        self, definition: Definition, ledger: Ledger, found: Catalog, archive_dir: Path,
+        segments: Mapping[int, Sequence[int]], checked: Checked,
+    ) -> None:  # fmt: skip
         self._definition = definition
         self._ledger = ledger
         self._catalog = found
         self._archive_dir = archive_dir
+        self._segments = segments
         self._checked = checked
 
     def check(self, is_quick: bool, progress: Progress) -> Iterator[Finding]:
@@ -229,10 +235,16 @@ class _RecordingsCheck:
             end = min(end, recording.stop_position)
         if start >= end:
             return
+        if start % FRAME_ALIGNMENT or end % FRAME_ALIGNMENT:
+            yield self._damage(
+                index, start, end, "its rows do not begin and end with frames", "Readers lose these rows"
+            )
+            return
         self._checked.bytes += 0 if is_quick else end - start
         for fault in check_segments(
-            self._archive_dir, recording, start, end, self._ledger.content, is_quick=is_quick, progress=progress
-        ):
+            self._archive_dir, recording, start, end, self._ledger.content, self._segments.get(recording.id, ()),
+            is_quick=is_quick, progress=progress,
+        ):  # fmt: skip
             yield self._damage(index, fault.position, fault.end, fault.what, "Readers lose these rows")
 
     def _damage(self, index: int, start: int, end: int, what: str, lost: str) -> Finding:

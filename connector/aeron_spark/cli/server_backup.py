@@ -12,6 +12,7 @@ from typing import Any, Final
 import click
 
 from aeron_spark.backup.copying import Outcome, Source, check_target, find_base, write_backup
+from aeron_spark.backup.manifest import CONFIGURATION_FILES
 from aeron_spark.cli.admin_client import ask, ask_all
 from aeron_spark.cli.connections import counted
 from aeron_spark.cli.output import format_size, print_json
@@ -25,8 +26,6 @@ RENEW_INTERVAL_S: Final = 5.0
 PROGRESS_INTERVAL_S: Final = 2.0
 NICENESS: Final = 10  # the server goes first
 NS: Final = 1_000_000_000
-CONFIGURATION: Final = {"clients_file": "authorized_keys", "config_file": "server.toml", "identity_file": "server"}
-"""The files of a backup's folder ``configuration``, by the name of their paths in the server's response."""
 
 
 class Ticker:
@@ -91,7 +90,7 @@ def _source(begun: Mapping[str, Any], cuts: list[Mapping[str, Any]], *, with_ide
         raise SetupError("the server's key is in an environment variable, not in a file", remedy="Copy it by hand.")
     files = {
         name: Path(begun[key])
-        for key, name in CONFIGURATION.items()
+        for key, name in CONFIGURATION_FILES.items()
         if begun[key] and (key != "identity_file" or with_identity)
     }
     streams_dir = Path(begun["streams_dir"])

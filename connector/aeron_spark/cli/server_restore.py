@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Final
 
 import click
 
@@ -13,6 +14,9 @@ from aeron_spark.cli.connections import counted
 from aeron_spark.cli.output import format_size, print_json
 from aeron_spark.cli.server_backup import Ticker
 from aeron_spark.cli.signals import catch_termination
+from aeron_spark.text_safety import escape_text
+
+MAX_PATH: Final = 4096
 
 
 def restore(directory: Path, streams_dir: Path, archive_dir: Path, *, as_json: bool) -> int:
@@ -26,12 +30,15 @@ def restore(directory: Path, streams_dir: Path, archive_dir: Path, *, as_json: b
         print_json({
             "directory": str(directory), "time": made.time, "streams": len(made.streams), "bytes": made.bytes,
             "streams_dir": str(streams_dir), "archive_dir": str(archive_dir), "damaged": made.damaged,
-            "configuration": files,
+            "configuration": files, "unlisted": [str(path) for path in restored.unlisted],
         })  # fmt: skip
         return 0
     for name in made.damaged:
-        click.echo(f"not in the backup: stream {name} was damaged", err=True)
-    click.echo(f"restored {counted(len(made.streams), 'stream')} of {made.time}, {format_size(made.bytes)}")
+        click.echo(f"not in the backup: stream {escape_text(name)} was damaged", err=True)
+    for path in restored.unlisted:
+        click.echo(f"ignored, because the manifest does not list it: {escape_text(str(path), MAX_PATH)}", err=True)
+    time_text = escape_text(made.time)  # another person may have made the backup
+    click.echo(f"restored {counted(len(made.streams), 'stream')} of {time_text}, {format_size(made.bytes)}")
     for file in files:
         click.echo(f"copy this file yourself: {file}")
     return 0

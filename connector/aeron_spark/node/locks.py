@@ -7,6 +7,7 @@ the fork, and a lock is released by closing the file, never by LOCK_UN.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import stat
@@ -19,6 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
+from aeron_spark.disk import NotRegularError, open_regular
 from aeron_spark.errors import SetupError, WaitTimeout
 from aeron_spark.processes import exists
 
@@ -113,12 +115,25 @@ class FileLock:
 
     def _open(self) -> int:
         try:
-            return os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except PermissionError as error:
             raise SetupError(
                 f"the lock file {self.path} belongs to another user, or its folder cannot be written",
                 remedy="Set AERON_SPARK_DATA_HOME to a folder of your own.",
             ) from error
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            raise self._refused(str(error.strerror)) from error
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise self._refused("it is not a regular file")
+        return fd
+
+    def _refused(self, cause: str) -> SetupError:
+        return SetupError(
+            f"the lock file {self.path} cannot be used: {cause}", remedy=f"Check its owner: ls -l {self.path}"
+        )
 
     def _is_current(self, fd: int) -> bool:
         """Whether the path still names the open file; always true here, because the file is never removed."""
@@ -180,16 +195,11 @@ class MachineLock(FileLock):
         except FileNotFoundError:
             return False
 
-    def _refused(self, cause: str) -> SetupError:
-        return SetupError(
-            f"the lock file {self.path} cannot be used: {cause}", remedy=f"Check its owner: ls -l {self.path}"
-        )
-
 
 def is_locked(path: Path) -> bool:
     """Whether the file at ``path`` is locked exclusively; false if it does not exist."""
     try:
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
         return False
     try:
@@ -204,9 +214,9 @@ def is_locked(path: Path) -> bool:
 def owner_pid(path: Path) -> int | None:
     """Return the process id of the last owner from the lock file, or None."""
     try:
-        with path.open("rb") as file:
+        with open(open_regular(path), "rb") as file:
             text = file.read(MAX_PID_BYTES)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotRegularError):
         return None
     return int(text) if text.isdigit() else None
 

@@ -19,13 +19,14 @@ from typing import Annotated, Final
 
 import msgspec
 
-from aeron_spark.disk import replace_file, write_failed
+from aeron_spark.disk import read_regular, replace_file, write_failed
 from aeron_spark.errors import DataFormatError, DataLossError
 from aeron_spark.log.epochs import epoch_text
 from aeron_spark.streams.definition import Definition
 
 FOLDER: Final = "aeron-spark-streams"
 VERSION: Final = 1
+MAX_BYTES: Final = 1 << 16
 OTHER_TIME: Final = "other-time"  # reason of the error about a journal and an archive of different times
 LOG: Final = logging.getLogger("aeron_spark.streams")
 
@@ -57,7 +58,7 @@ _DECODER: Final = msgspec.json.Decoder(Mark)
 def read_mark(path: Path) -> Mark | None:
     """Return the mark in a file; None if it is missing or of another version. Raises DataFormatError."""
     try:
-        found = _DECODER.decode(path.read_bytes())
+        found = _DECODER.decode(read_regular(path, MAX_BYTES))
     except FileNotFoundError:
         return None
     except (OSError, msgspec.MsgspecError, ValueError) as error:

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from aeron_spark.disk import replace_file, write_failed
+from aeron_spark.disk import read_regular, replace_file, write_failed
 from aeron_spark.errors import DataFormatError, DataLossError, OptionError, RefusedError, UsageError
 from aeron_spark.streams.damage import FIND_AND_RESTORE
 from aeron_spark.text_safety import nearest
@@ -21,6 +21,7 @@ from aeron_spark.wire.stream_admin_rpc import MAX_PARTITIONS
 FILE_NAME: Final = "definition.json"
 VERSION: Final = 1
 MAX_MESSAGE_BYTES: Final = 16 << 20  # Aeron's limit for any term length
+MAX_FILE_BYTES: Final = 4 << 20  # a definition of 10,000 partitions is much smaller
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)  # also the name of the stream's folder
 
 MIN_SEGMENT_BYTES: Final = 1 << 20
@@ -66,7 +67,8 @@ class Definition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         """Raise OptionError for invalid fields."""
-        check_name(self.name)
+        for name in (self.name, self.original_name, *self.names_before):  # also names of folders and of the mark
+            check_name(name)
         _check_retention(self.name, self.retention_bytes, self.retention_seconds)
         if self.schema_policy not in SCHEMA_POLICIES:
             raise OptionError(
@@ -253,7 +255,7 @@ def read_definition(folder: Path) -> Definition:
     """Read the file of the definition. Raises DataLossError if it is missing, DataFormatError if it is invalid."""
     path = folder / FILE_NAME
     try:
-        data = path.read_bytes()
+        data = read_regular(path, MAX_FILE_BYTES)
     except OSError as error:
         raise DataLossError(
             f"the stream is damaged: {path} cannot be read: {error.strerror or error}",
@@ -264,7 +266,7 @@ def read_definition(folder: Path) -> Definition:
         version = found.get("version") if isinstance(found, dict) else None
         if version != VERSION:
             raise DataFormatError(
-                f"{path} has version {version!r}, expected {VERSION}",
+                f"{path} has version {repr(version)[:80]}, expected {VERSION}",
                 remedy="Start the release of aeron-spark that wrote it, or a newer one.",
             )
         stored = _STORED.decode(data)

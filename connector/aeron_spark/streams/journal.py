@@ -56,6 +56,7 @@ RECORD_HEAD: Final = struct.Struct(
     "I"  # crc
 )
 RECORD_END: Final = b"\xa5\x5a\xa5\x5a"
+MAX_FILE_BYTES: Final = 1 << 30  # of a journal that is read from a backup
 MAX_PAYLOAD_BYTES: Final = (1 << 30) - 1  # a snapshot of 10,000 partitions with their time indexes is much smaller
 MIN_REWRITE_BYTES: Final = 1 << 20  # a shorter journal is read in milliseconds
 

@@ -30,6 +30,7 @@ from typing import Final
 import msgspec
 import pyarrow as pa
 
+from aeron_spark.disk import open_regular
 from aeron_spark.errors import TOO_LONG, DataFormatError, RefusedError, TransportError, UsageError
 from aeron_spark.wire.staged_items import ALIGNMENT, Item, StagedValues, complete_items, read_items
 
@@ -88,7 +89,7 @@ class StageItems:
         self._begin = begin
         self._map: mmap.mmap | None = None
         try:
-            with path.open("rb") as file:
+            with open(open_regular(path), "rb") as file:
                 end = os.fstat(file.fileno()).st_size if size is None else begin + size
                 if end > begin:
                     self._map = mmap.mmap(file.fileno(), end, access=mmap.ACCESS_READ)
@@ -143,12 +144,12 @@ def encode_head(description: Description) -> bytes:
 
 def read_head(path: Path) -> tuple[Description, int] | None:
     """Return the description and the offset of the items, or None if the file is not a stage. Raises OSError."""
-    with path.open("rb") as file:
+    with open(open_regular(path), "rb") as file:
         fixed = file.read(HEAD.size)
         if len(fixed) < HEAD.size:
             return None
         magic, version, length, crc = HEAD.unpack(fixed)
-        data = file.read(length) if length <= path.stat().st_size else b""
+        data = file.read(length) if length <= os.fstat(file.fileno()).st_size else b""
     if magic != MAGIC or version != VERSION or len(data) < length or zlib.crc32(data) != crc:
         return None
     try:

@@ -310,7 +310,7 @@ def test_the_commands_name_their_problem_and_have_its_exit_code(node: NodeHandle
     assert done.code == 1
     finding, summary = done.lines
     assert (finding["stream"], finding["partition"], finding["start"]) == ("coded", 0, 0)
-    assert "cannot be read: No such file" in finding["what"]
+    assert "is missing" in finding["what"]
     assert summary["damages"] == 1
     done = run_program(
         "server", "restore", str(tmp_path / "plain"), "--streams-dir", str(tmp_path / "r1"), "--archive-dir",

@@ -295,11 +295,11 @@ def test_a_restored_store_does_not_fit_the_archive_that_was_copied_nor_the_rever
 
 
 def test_a_manifest_is_refused_if_a_byte_changed_or_it_is_of_another_version() -> None:
-    made = Manifest(1, "1.2.3", "2026-01-01T00:00:00Z", 1, (), (FileEntry("archive/x", 1, "00"),))
+    made = Manifest(1, "1.2.3", "2026-01-01T00:00:00Z", 1, (), (FileEntry("archive/archive.catalog", 1, "00"),))
     data = encode_manifest(made)
     assert decode_manifest(data, "m") == made
     with pytest.raises(DataLossError, match="its checksum is wrong"):
-        decode_manifest(data.replace(b"archive/x", b"archive/y"), "m")
+        decode_manifest(data.replace(b"archive.catalog", b"archive.catalox"), "m")
     with pytest.raises(DataLossError, match="is damaged"):
         decode_manifest(data[:-3], "m")
     members = json.loads(data)
@@ -308,12 +308,6 @@ def test_a_manifest_is_refused_if_a_byte_changed_or_it_is_of_another_version() -
     members["sha256"] = manifest._digest(members)
     with pytest.raises(DataFormatError, match="has version 2, expected 1"):
         decode_manifest(json.dumps(members).encode(), "m")
-
-
-@pytest.mark.parametrize("path", ["../x", "/etc/passwd", "archive/../../x", "x", "archive//x"])
-def test_a_manifest_with_a_path_outside_of_the_backup_is_refused(path: str) -> None:
-    with pytest.raises(ValueError, match="is not the path of a file in the backup"):
-        Manifest(1, "1", "t", 1, (), (FileEntry(path, 1, "00"),))
 
 
 @pytest.mark.parametrize("name", ["../x", "/etc", ".", "a/b", ""])

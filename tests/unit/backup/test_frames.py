@@ -75,6 +75,14 @@ def test_a_message_without_its_end_is_found() -> None:
     assert (fault.position, "not complete after" in fault.what) == (POSITION + 64, True)
 
 
+def test_an_empty_end_of_a_message_at_the_end_of_the_rows_is_checked() -> None:
+    body = bytearray(range(256)) * 8
+    body[8:12] = zlib.crc32(body[12:1376], zlib.crc32(body[:8])).to_bytes(4, "little")
+    data = term(bytes(body[:1376]), b"")
+    data[5], data[1408 + 5] = 0x80, 0x40
+    assert check(data, Layout(7, TERM, 1408, 5, "framed")) is None
+
+
 @pytest.mark.parametrize("length", [1409, TERM])
 def test_a_frame_that_is_too_long_is_found(length: int) -> None:
     data = term(b"a", b"b" * 2_000)

@@ -242,6 +242,16 @@ def test_a_machine_lock_is_free_after_a_kill_of_its_owner(tmp_path: Path) -> Non
     lock.release()
 
 
+def test_a_lock_is_a_regular_file(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "own")
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("link", "pipe"):
+        with pytest.raises(SetupError, match=f"lock file .*/{name} cannot be used"):
+            FileLock(tmp_path / name).try_own()
+        assert owner_pid(tmp_path / name) is None
+    assert not (tmp_path / "own").exists()
+
+
 def test_a_machine_lock_refuses_links_to_other_files(tmp_path: Path) -> None:
     own = tmp_path / "own"
     own.write_text("precious")
