@@ -29,6 +29,7 @@ ACCEPT_RETRY_S: Final = 0.05  # after a failure such as too many open files
 # Clients that the kernel connects before this process accepts them. Beyond them, it drops a client's first packet, and
 # the client repeats that after 1 s: too late for a probe.
 BACKLOG: Final = 4096
+SEND_BUFFER_BYTES: Final = 1 << 18  # of the kernel, for a client that does not read its response
 LOOPBACK: Final = "127.0.0.1"
 
 Response = tuple[int, str, bytes]
@@ -195,6 +196,7 @@ def _listen(address: HostPort) -> socket.socket:
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((address.host, address.port))
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
         listening.listen(BACKLOG)
         listening.setblocking(False)
     except OSError as error:
