@@ -9,6 +9,7 @@ for its client: a slow client delays only itself.
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
@@ -53,7 +54,7 @@ from aeron_spark.wire import stream_rpc as rpc
 TRANSFER_THREADS: Final = 64  # of all clients
 TRANSFER_THREADS_PER_KEY: Final = 16
 MAX_WAIT_S: Final = 20.0  # of one request
-MAX_WAITS: Final = 256  # of a connection, for commits
+MAX_WAITS: Final = 1_024  # of a key, for commits: each commit looks at all waits of its stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,8 @@ class StreamService:
         self.commits = RunningCommits(deadlines, self.check_draining)
         self.is_draining = False
         """Whether transactions, stages and commits that have not begun are refused: the server is about to end."""
+        self._waits_lock = threading.Lock()  # for the following table, which several threads change
+        self._waits: Counter[str] = Counter()  # waits for commits, by key
         self._leased: StreamStore | None = None  # the store, after a client has taken a lease
         # By id of the connection, which has the handler: the two end together.
         self._handlers: WeakValueDictionary[int, StreamRequestHandler] = WeakValueDictionary()
@@ -131,6 +134,26 @@ class StreamService:
             with suppress(EndedError):  # a closed store has no leases
                 for stream in self._leased.all():
                     stream.end_leases(owner)
+
+    def add_wait(self, owner: str, wait: Future[bool]) -> None:
+        """Count a wait of a client's key for commits. Raises RefusedError, and ends the wait, above the limit."""
+        with self._waits_lock:
+            count = self._waits[owner]
+            self._waits[owner] += 1
+        wait.add_done_callback(lambda _: self._forget_wait(owner))
+        if count >= MAX_WAITS:
+            wait.cancel()
+            raise RefusedError(
+                f"{count} requests of your key wait for commits, which is the limit",
+                remedy="Wait for fewer streams at once.",
+                reason="busy",
+            )
+
+    def _forget_wait(self, owner: str) -> None:
+        with self._waits_lock:
+            self._waits[owner] -= 1
+            if not self._waits[owner]:
+                del self._waits[owner]
 
     def check_write(self) -> None:
         """Raise RefusedError if nothing may be written now."""
@@ -303,13 +326,8 @@ class StreamRequestHandler:
 
     def _await_commits(self, request: rpc.AwaitCommits) -> Deferred:
         stream = self._access.stream(request)
-        if len(self._waits) >= MAX_WAITS:
-            raise RefusedError(
-                f"{len(self._waits)} of your requests wait for commits, which is the limit",
-                remedy="Wait for fewer streams over one connection.",
-                reason="busy",
-            )
         beyond = stream.when_beyond(list(request.ends))
+        self._service.add_wait(self._access.owner, beyond)
         with self._lock:
             self._waits[beyond] = request.stream
         beyond.add_done_callback(self._forget_wait)

@@ -21,6 +21,7 @@ from aeron_spark.wire.stream_admin_rpc import MAX_PARTITIONS
 FILE_NAME: Final = "definition.json"
 VERSION: Final = 1
 MAX_MESSAGE_BYTES: Final = 16 << 20  # Aeron's limit for any term length
+MAX_FORMER_NAMES: Final = 64  # older ones are forgotten, so that the file does not grow with each new name
 MAX_FILE_BYTES: Final = 4 << 20  # a definition of 10,000 partitions is much smaller
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)  # also the name of the stream's folder
 
@@ -134,7 +135,7 @@ class Definition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def renamed(self, name: str) -> Definition:
         """Return the definition under another name. Raises OptionError for an invalid name."""
         check_name(name)
-        kept = tuple(one for one in self.former_names if one.name not in (name, self.name))
+        kept = [one for one in self.former_names if one.name not in (name, self.name)][1 - MAX_FORMER_NAMES :]
         return msgspec.structs.replace(
             self, name=name, former_names=(*kept, FormerName(self.name)), recorded_as=self.original_name
         )

@@ -7,7 +7,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pytest
@@ -16,12 +16,13 @@ from aeron_spark.client.client import Client
 from aeron_spark.client.settings import ClientSettings
 from aeron_spark.connection.deadlines import Deadlines
 from aeron_spark.connection.loop import IDLE_WAIT_S
+from aeron_spark.connection.owner import PeerInfo
 from aeron_spark.connection.rpc import Deferred
 from aeron_spark.connection.settings import LinkSettings
-from aeron_spark.errors import AeronSparkError, ConnectError, UsageError
-from aeron_spark.protocol.grants import EVERYTHING, Grant
+from aeron_spark.errors import AeronSparkError, ConnectError, RefusedError, UsageError
+from aeron_spark.protocol.grants import EVERYTHING
+from aeron_spark.server import stream_service
 from aeron_spark.server.message_server import MessageServer
-from aeron_spark.server.observer import ServerObserver
 from aeron_spark.server.settings import ServerSettings
 from aeron_spark.server.stream_service import MAX_WAIT_S, StreamRequestHandler, StreamService
 from aeron_spark.stream_client.session import StreamSession
@@ -58,6 +59,14 @@ class Store:
 # One request, in virtual time
 
 
+@dataclass
+class Connection:
+    """A stand-in for a connection."""
+
+    peer: PeerInfo
+    for_program: object = None
+
+
 class Requests:
     """A handler of requests whose deadlines are in virtual time."""
 
@@ -65,20 +74,15 @@ class Requests:
         self.stream = MemoryStream(64)
         self.clock = Clock()
         self.deadlines = Deadlines(lambda: None, self.clock)
-        service: Any = self
-        self.handler = StreamRequestHandler(service, service)
-        self.label = "the connection of the test"
-        self.for_program = self
-        self.observer = ServerObserver()
+        store: Any = Store(self.stream)
+        links: Any = None
+        self.service = StreamService(lambda: store, links, lambda _: EVERYTHING, self.deadlines)
+        self.handler = self.connected(b"k")
 
-    def grant_of(self, connection: object) -> Grant:
-        return EVERYTHING
-
-    def store(self) -> Store:
-        return Store(self.stream)
-
-    def check_write(self) -> None:
-        pass
+    def connected(self, key: bytes) -> StreamRequestHandler:
+        """Return the handler of another connection of a client with this key."""
+        connection: Any = Connection(PeerInfo(key * 32))
+        return StreamRequestHandler(self.service, connection)
 
     def wait(self, seconds: float, end: int = 64) -> Deferred:
         response = self.handler.handle(encode_request(AwaitCommits(NAME, (end,), seconds)))
@@ -133,6 +137,25 @@ def test_a_stream_that_ends_during_a_wait_is_an_error_of_the_response(requests: 
     with pytest.raises(UsageError, match="stream 'flights' was deleted"):
         seen(response)
     assert (requests.stream.waits, len(requests.deadlines)) == (0, 0)
+
+
+def test_the_waits_of_all_connections_of_a_key_are_limited(requests: Requests, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each commit looks at all waits of its stream."""
+    monkeypatch.setattr(stream_service, "MAX_WAITS", 2)
+    first, same, other = (requests.connected(key) for key in (b"a", b"a", b"b"))
+    request = AwaitCommits(NAME, (64,), 5.0)
+    for handler in (first, same):
+        assert isinstance(handler.handle(encode_request(request)), Deferred)
+    for handler in (first, same):
+        with pytest.raises(RefusedError, match="2 requests of your key wait for commits") as refused:
+            handler.execute(request)
+        assert refused.value.reason == "busy"
+    assert isinstance(other.handle(encode_request(request)), Deferred)
+    assert requests.stream.waits == 3
+    requests.expire_after(5.0)
+    assert isinstance(first.handle(encode_request(request)), Deferred)
+    requests.expire_after(5.0)
+    assert (requests.stream.waits, requests.service._waits) == (0, {})
 
 
 def test_a_cancelled_response_leaves_nothing_behind(requests: Requests) -> None:

@@ -6,11 +6,12 @@ import errno
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from aeron_spark.errors import OptionError, TransportError
 from aeron_spark.streams import renaming
 from aeron_spark.streams.archive_mark import ArchiveMark
-from aeron_spark.streams.definition import Definition, FormerName, read_definition, write_definition
+from aeron_spark.streams.definition import MAX_FORMER_NAMES, Definition, FormerName, read_definition, write_definition
 from aeron_spark.streams.partition import alias_of
 from aeron_spark.streams.renaming import finish_rename, rename_files
 
@@ -107,6 +108,16 @@ def test_recordings_and_the_mark_keep_the_original_name(tmp_path: Path) -> None:
     assert alias_of(twice, 0) == alias_of(OLD, 0) == "aeron-spark:old:0:ff"
     marks = {ArchiveMark(str(tmp_path), one).path for one in (OLD, NEW, twice, twice.renamed("old"))}
     assert len(marks) == 1
+
+
+def test_a_stream_that_is_renamed_often_keeps_its_latest_former_names() -> None:
+    renamed = structs.replace(OLD, name="name-0")
+    for number in range(1, 3 * MAX_FORMER_NAMES):
+        renamed = renamed.renamed(f"name-{number}")
+    assert renamed.names_before == tuple(
+        f"name-{number}" for number in range(2 * MAX_FORMER_NAMES - 1, 3 * MAX_FORMER_NAMES - 1)
+    )
+    assert renamed.original_name == "name-0"
 
 
 def test_former_names_answer_for_the_stream_until_they_are_reused() -> None:
