@@ -184,7 +184,7 @@ class AttackedServer:
     def __init__(self, node: NodeHandle, clients_node: NodeHandle, attackers_node: NodeHandle, folder: Path) -> None:
         attacker = public_text(ensure_identity(folder / "attacker").public)
         with ExitStack() as parts:
-            grants = f"streams={STREAM}:read streams={OWN_STREAM}:write messages=send"
+            grants = f"streams={STREAM}:read streams={OWN_STREAM}*:write,create,purge messages=send"
             self.server = MeasuredServer(node, clients_node, folder, f"{grants} name=attacker {attacker}\n")
             parts.callback(self.server.close)
             with self.server.connect() as client:

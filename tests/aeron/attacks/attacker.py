@@ -165,6 +165,48 @@ def wide_schemas(client: Client) -> Iterator[None]:
         yield
 
 
+def connections(client: Client) -> Iterator[None]:
+    """Connections that are closed at once."""
+    while True:
+        connected(*sys.argv[1:]).close()
+        yield
+
+
+def bulk_links(client: Client) -> Iterator[None]:
+    """Bulk links that are closed at once."""
+    while True:
+        client.bulk_link(CONNECT_S).close()
+        yield
+
+
+def streams(client: Client) -> Iterator[None]:
+    """Streams of a hundred partitions that are deleted at once."""
+    while True:
+        client.create_stream(f"{OWN_STREAM}-more", partitions=100)
+        client.delete_stream(f"{OWN_STREAM}-more")
+        yield
+
+
+def boundaries(client: Client) -> Iterator[None]:
+    """Searches for the end of a range in the longest range that there is."""
+    (partition,) = client.stream(STREAM).partitions
+    request = rpc.FindBoundary(STREAM, 0, partition.start, (1 << 63) - 1, partition.end, None, framed=True)
+    yield from repeated(client, [rpc.encode_request(request)])
+
+
+def stopped_reads(client: Client) -> Iterator[None]:
+    """Reads that begin and stop at once."""
+    (partition,) = client.stream(STREAM).partitions
+    link, number = client.bulk_link(CONNECT_S), 0
+    handle = client.remote(rpc.SERVICE).with_timeout(CONNECT_S)[rpc.METHOD]
+    while True:
+        number += 1
+        read = rpc.StartRead(STREAM, 0, partition.start, partition.end, link.number, number)
+        for request in (read, rpc.StopRead(link.number, number)):
+            handle(rpc.encode_request(request))
+        yield
+
+
 def own_stage(client: Client, **fields: Any) -> rpc.StageOpened:
     """Open a stage of the attacker's stream."""
     request = rpc.OpenStage(**{
@@ -189,7 +231,8 @@ ATTACKS: Final[dict[str, Callable[[Client], Iterator[None]]]] = {
     one.__name__: one
     for one in (
         waits, one_way_calls, large_calls, leases, nested_calls, untaken_reads, colliding_keys, long_texts,
-        similar_names, unfinished_stages, many_stages, wide_schemas,
+        similar_names, unfinished_stages, many_stages, wide_schemas, connections, bulk_links, streams, boundaries,
+        stopped_reads,
     )
 }  # fmt: skip
 
