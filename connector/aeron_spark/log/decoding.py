@@ -17,6 +17,7 @@ from aeron_spark.log.columns import METADATA_PREFIX, MICROSECONDS, ConstantColum
 from aeron_spark.options import TimestampFrom
 from aeron_spark.wire.arrow import decode_batches
 from aeron_spark.wire.chunk import FIXED_BYTES, MAGIC, Content, decode
+from aeron_spark.wire.foreign_arrow import read_schema
 from aeron_spark.wire.groups import Group, Reassembler
 from aeron_spark.wire.values import FIELDS, Rows, ValueDecoder, Values, read_groups
 
@@ -56,6 +57,30 @@ def of_recording(key: str, position: int | None = None) -> Iterator[None]:
     except DataFormatError as error:
         where = f"recording {key}" if position is None else f"recording {key} at position {position}"
         raise DataFormatError(f"{where}: {error.what}", remedy=error.remedy) from error
+
+
+def batches_of_group(found: PlacedGroup, wanted: pa.Schema | None = None) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of an arrow group, with ``wanted`` as :func:`decode_batches` does.
+
+    Raises DataFormatError with the group's position.
+    """
+    with _at_position(found.position):
+        yield from decode_batches(found.group.payload, found.group.header.rows, wanted)
+
+
+def schema_of_group(found: PlacedGroup) -> pa.Schema:
+    """Return the schema of an arrow group. Raises DataFormatError with the group's position."""
+    with _at_position(found.position):
+        return read_schema(found.group.payload)
+
+
+@contextmanager
+def _at_position(position: int) -> Iterator[None]:
+    """Add the position of a group to a DataFormatError of the block."""
+    try:
+        yield
+    except DataFormatError as error:
+        raise DataFormatError(f"the group at position {position}: {error.what}", remedy=error.remedy) from error
 
 
 def read_range(log: Log, wanted: Range, fields: Collection[str] = FIELDS) -> Iterator[SmallValues | PlacedGroup]:
@@ -171,16 +196,11 @@ class RowDecoder:
         if isinstance(found, SmallValues) or found.group.header.content is not Content.ARROW:
             raise _other_content(found, "Arrow batches", "framed")
         first = 0
-        try:
-            for batch in decode_batches(found.group.payload, found.group.header.rows, self._own):
-                if batch.num_rows:
-                    own = dict(zip(self._own.names, batch.columns, strict=True))
-                    yield _batch(self._schema, own, self._of_group(found, first, batch.num_rows))
-                first += batch.num_rows
-        except DataFormatError as error:
-            raise DataFormatError(
-                f"the group at position {found.group.position}: {error.what}", remedy=error.remedy
-            ) from error
+        for batch in batches_of_group(found, self._own):
+            if batch.num_rows:
+                own = dict(zip(self._own.names, batch.columns, strict=True))
+                yield _batch(self._schema, own, self._of_group(found, first, batch.num_rows))
+            first += batch.num_rows
 
     def _of_messages(self, rows: Rows) -> dict[str, Column]:
         return self._of_recording(len(rows)) | {

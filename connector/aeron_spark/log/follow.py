@@ -12,11 +12,18 @@ from aeron_spark.errors import DataFormatError
 from aeron_spark.log import columns
 from aeron_spark.log.api import Range, RecordingState, StreamContent
 from aeron_spark.log.available import state_for
-from aeron_spark.log.decoding import PlacedGroup, RowDecoder, SmallValues, of_recording, read_range, refuse_framed
+from aeron_spark.log.decoding import (
+    PlacedGroup,
+    RowDecoder,
+    SmallValues,
+    of_recording,
+    read_range,
+    refuse_framed,
+    schema_of_group,
+)
 from aeron_spark.log.offsets import Offset
 from aeron_spark.log.query import OpenLog, QueryPlanner
 from aeron_spark.options import ReadOptions
-from aeron_spark.wire.arrow import decode_batches
 
 RAW: Final = pa.schema([field for field in columns.RAW if field.name != "timestamp"])  # a foreign stream has none
 
@@ -119,9 +126,7 @@ class Follower:
             yield self._decoder_of(pa.schema([*columns.VALUE, *metadata]), state).framed(found)
             return
         # Each group has its own schema.
-        for first in decode_batches(found.group.payload):
-            yield from self._decoder_of(pa.schema([*first.schema, *metadata]), state).arrow(found)
-            return
+        yield from self._decoder_of(pa.schema([*schema_of_group(found), *metadata]), state).arrow(found)
 
     def _decoder_of(self, schema: pa.Schema, state: RecordingState) -> RowDecoder:
         if self._decoder is None or self._decoder[0] != (schema, state.key):

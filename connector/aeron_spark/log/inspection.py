@@ -10,8 +10,7 @@ import pyarrow as pa
 
 from aeron_spark.errors import OptionError
 from aeron_spark.log.api import Log, PublishTimes, Range, RecordingState, StreamContent
-from aeron_spark.log.decoding import PlacedGroup, of_recording, read_range
-from aeron_spark.wire.arrow import decode_batches
+from aeron_spark.log.decoding import PlacedGroup, of_recording, read_range, schema_of_group
 from aeron_spark.wire.chunk import Content, decode, is_framed
 from aeron_spark.wire.values import Rows
 
@@ -48,8 +47,7 @@ def _content(log: Log, state: RecordingState) -> StreamContent | None:
     with of_recording(state.key):
         for found in read_range(groups, _range(state, begin, end)) if end > begin else ():
             if isinstance(found, PlacedGroup):
-                for batch in decode_batches(found.group.payload):
-                    return StreamContent("arrow", batch.schema)
+                return StreamContent("arrow", schema_of_group(found))
     return StreamContent("arrow")
 
 

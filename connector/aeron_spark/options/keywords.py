@@ -268,6 +268,11 @@ class ServerOptions(EndpointOptions, total=False):
     the clients file.
     """
 
+    max_columns: int | str | None
+    """Columns of a stream, with all fields in them; 0 means no limit. The schema of a stream that has more already
+    stays, and gets no further columns.
+    """
+
     lease_delay: float | str | None
     """How long the leases of readers may delay the retention of a stream. Later, rows beyond the retention are deleted,
     also if a reader has not read them.

@@ -145,6 +145,13 @@ class ServerOptions(EndpointOptions, where=SERVER):
         example="100",
         high=INT32_MAX,
     )
+    max_columns: int = option(
+        "2000",
+        "Columns of a stream, with all fields in them; 0 means no limit. The schema of a stream that has more already "
+        "stays, and gets no further columns.",
+        example="500",
+        high=INT32_MAX,
+    )
     lease_delay: Seconds = option(
         "1h",
         "How long the leases of readers may delay the retention of a stream. Later, rows beyond the retention are "

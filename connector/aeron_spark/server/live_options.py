@@ -20,6 +20,7 @@ LIVE: Final = frozenset(
         *("allow", "deny", "bytes_in", "bytes_out", "messages_in"),
         *("memory_limit", "max_running", "call_bytes", "workers_per_key", "max_bulk_links"),
         *("stage_bytes", "stage_bytes_per_key", "max_partitions", "max_partitions_per_key", "lease_delay"),
+        "max_columns",
         *("disk_reserve", "drain_timeout", "log_format", "log_level"),
     }
 )

@@ -179,7 +179,9 @@ class ServerParts:
     def _apply_store_limits(self) -> None:
         store, options = self._housekeeper.opened, self._options
         if store is not None:
-            store.set_limits(options.stage_bytes, options.max_partitions, options.lease_delay)
+            store.set_limits(
+                options.stage_bytes, options.max_partitions, options.lease_delay, options.max_columns
+            )  # fmt: skip
 
     def start(self, addresses: Sequence[ServerAddress] = ()) -> None:
         """Start the parts as :meth:`Server.start` does."""

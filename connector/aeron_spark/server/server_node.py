@@ -196,6 +196,7 @@ class ServerNode:
             max_stage_bytes=options.stage_bytes,
             lease_delay_s=options.lease_delay,
             max_partitions=options.max_partitions,
+            max_columns=options.max_columns,
         )
         return StreamStore(
             folder, embedded(handle), settings, lock=lock, is_closing=is_ending, progress=progress,

@@ -15,6 +15,7 @@ from aeron_spark.options import values
 from aeron_spark.stream_client.session import StreamSession
 from aeron_spark.units import INT64_MAX, NANOS
 from aeron_spark.wire import stream_admin_rpc
+from aeron_spark.wire.foreign_arrow import read_schema
 from aeron_spark.wire.stream_admin_rpc import (
     AlterStream,
     CreateStream,
@@ -307,7 +308,7 @@ def _info(found: StreamDescription) -> StreamInfo:
     return StreamInfo(
         name=found.name,
         content=found.content,
-        schema=pa.ipc.read_schema(pa.py_buffer(found.schema)) if found.schema else None,
+        schema=read_schema(found.schema) if found.schema else None,
         partitions=tuple(StreamPartition(part.partition, part.start, part.end) for part in found.partitions),
         retention_bytes=found.retention_bytes,
         retention_seconds=found.retention_seconds,

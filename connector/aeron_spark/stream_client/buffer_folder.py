@@ -46,6 +46,7 @@ from aeron_spark.errors import AeronSparkError, DataFormatError, OptionError, Tr
 from aeron_spark.node.locks import FileLock, current_owner_pid
 from aeron_spark.stream_client.write_batches import BYTES, WriteBatch
 from aeron_spark.wire.arrow import decode_batches, encode_batch
+from aeron_spark.wire.foreign_arrow import read_schema
 
 HEAD: Final = struct.Struct(
     "<"
@@ -425,7 +426,7 @@ class BufferFolder:
             self._late_until = float(settings.get("late_until", 0.0))
             self.lost = [(int(first), int(last)) for first, last in settings.get("lost", ())]
             schema = b64decode(settings.get("schema", ""))
-            self.schema = pa.ipc.read_schema(pa.py_buffer(schema)) if schema else None
+            self.schema = read_schema(schema) if schema else None
         except FileNotFoundError:
             return writer or f"buffer-{uuid.uuid4()}", None, False
         except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:

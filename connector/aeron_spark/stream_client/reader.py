@@ -25,7 +25,14 @@ from aeron_spark.errors import (
 )
 from aeron_spark.log import columns
 from aeron_spark.log.api import Range, RecordingState, StreamContent
-from aeron_spark.log.decoding import PlacedGroup, RowDecoder, of_recording, read_range
+from aeron_spark.log.decoding import (
+    PlacedGroup,
+    RowDecoder,
+    batches_of_group,
+    of_recording,
+    read_range,
+    schema_of_group,
+)
 from aeron_spark.log.epochs import DIVERGED, NoEpochWarning
 from aeron_spark.log.follow import RAW
 from aeron_spark.log.inspection import at_message, damage_before
@@ -36,7 +43,6 @@ from aeron_spark.stream_client.leases import LeasedIterator, ReaderLease
 from aeron_spark.stream_client.positions import Positions, check_epochs, set_position
 from aeron_spark.stream_client.server_log import ServerLog
 from aeron_spark.stream_client.session import StreamSession
-from aeron_spark.wire.arrow import decode_batches
 from aeron_spark.wire.stream_rpc import AwaitCommits
 
 READ_BYTES: Final = 16 << 20  # of the log, read from one partition before the next one has its turn
@@ -239,16 +245,12 @@ class StreamReader:
                     yield found.position, self._decoder(state).framed(found)
 
     def _decode_arrow(self, found: PlacedGroup, state: RecordingState) -> pa.RecordBatch:
-        group = found.group
         if self._given_schema is None and self._content is not None and self._content.schema is not None:
-            names = pa.ipc.read_schema(pa.py_buffer(group.payload)).names
+            names = schema_of_group(found).names
             if not set(self._content.schema.names).issuperset(names):
                 self._set_content(self._log.content([]))  # the stream has new columns
         schema = self._known_columns()
-        if self._metadata:
-            parts = list(self._decoder(state).arrow(found))
-        else:
-            parts = list(decode_batches(group.payload, group.header.rows, schema))
+        parts = list(self._decoder(state).arrow(found) if self._metadata else batches_of_group(found, schema))
         # A group becomes one batch, so that no consumer position lies inside a yielded batch.
         return parts[0] if len(parts) == 1 else pa.Table.from_batches(parts, schema).combine_chunks().to_batches()[0]
 

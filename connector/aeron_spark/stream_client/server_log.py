@@ -7,8 +7,6 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Final
 
-import pyarrow as pa
-
 from aeron_spark.aeron.recording import Recording, UnreadableBytesError
 from aeron_spark.aeron.row_sources import ReceivedRange, drain
 from aeron_spark.connection.bulk_links import BulkLink
@@ -26,6 +24,7 @@ from aeron_spark.log.available import read_available
 from aeron_spark.log.epochs import Epochs
 from aeron_spark.log.source_stream import ServerStream
 from aeron_spark.stream_client.session import StreamSession
+from aeron_spark.wire.foreign_arrow import read_schema
 from aeron_spark.wire.stream_admin_rpc import DescribeStream
 from aeron_spark.wire.stream_rpc import (
     BulkMessageKind,
@@ -132,7 +131,7 @@ class ServerLog:
         found = [session.call(DescribeStream(self.name)) for session in self.sessions.values()]
         for description in found:
             if description.content:
-                schema = pa.ipc.read_schema(pa.py_buffer(description.schema)) if description.schema else None
+                schema = read_schema(description.schema) if description.schema else None
                 return StreamContent(description.content, schema)
         return None
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from aeron_spark.aeron.checksum import crc32
 from aeron_spark.errors import RefusedError
+from aeron_spark.streams.content_checks import check_content
 from aeron_spark.streams.stage_files import Description, count_rows
 from aeron_spark.wire.staged_items import Item, read_items
 
@@ -100,3 +101,4 @@ class InlineRows:
                 f"{rows} rows with the checksum {crc:#010x}, and names {self.rows} rows with {self.crc:#010x}",
                 remedy="Send the rows of the transaction again.",
             )
+        check_content(self.items().from_byte(0), self.description)

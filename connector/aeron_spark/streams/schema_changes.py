@@ -11,16 +11,17 @@ transaction fixes the schema, and only a writer that requests it and has the gra
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from enum import Enum
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
 
 from aeron_spark.errors import DataFormatError, RefusedError
 from aeron_spark.streams.definition import ADDITIVE
-from aeron_spark.wire.arrow import conform
+from aeron_spark.wire.arrow import conform, indented
+from aeron_spark.wire.foreign_arrow import count_fields, read_schema
 
 
 class Evolution(Enum):
@@ -32,13 +33,31 @@ class Evolution(Enum):
     PERMITTED = "permitted"
 
 
+def check_fields(known: bytes | None, new: bytes | None, limit: int) -> None:
+    """Raise RefusedError, reason "limit", if a schema has more than ``limit`` fields and more than the stream has.
+
+    All columns and all fields in them count; a ``limit`` of 0 is none. The caller checks the schema of a request before
+    it takes a lock, because the cost of the other operations rises with the number of fields.
+    """
+    if new is None or new == known or not limit:
+        return
+    count = count_fields(_read(new))
+    if count > limit and (known is None or count > count_fields(_read(known))):
+        raise RefusedError(
+            f"the schema has {count} columns with the fields in them, and the limit is {limit} (maxColumns)",
+            remedy="Use fewer columns, or ask the server's operator to raise the limit.",
+            reason="limit",
+        )
+
+
 def evolve(known: bytes | None, new: bytes, policy: str, evolution: Evolution) -> bytes:
     """Return the schema as :func:`merge`. Raises RefusedError, reason "schema", if the policy refuses new columns."""
     merged = merge(known, new)
     if known is None or merged is known or policy == ADDITIVE or evolution is Evolution.PERMITTED:
         return merged
-    known_schema, new_schema = read_schema(known), read_schema(new)
-    added = [name for name in new_schema.names if name not in known_schema.names]
+    known_schema, new_schema = _read(known), _read(new)
+    known_names = set(known_schema.names)
+    added = [name for name in new_schema.names if name not in known_names]
     is_requested = evolution is Evolution.NOT_PERMITTED
     grant = ", and your key does not have the grant manage, which evolveSchema needs" if is_requested else ""
     raise RefusedError(
@@ -58,20 +77,21 @@ def merge(known: bytes | None, new: bytes) -> bytes:
     """
     if known is not None and new == known:  # as in most transactions: to compare ten columns takes 0.15 ms
         return known
-    new_schema = read_schema(new).remove_metadata()
+    new_schema = _read(new).remove_metadata()
     _check_names(new_schema)
     if known is None:
         _check_case(list(new_schema))
         return serialize(new_schema)
-    known_schema = read_schema(known)
+    known_schema = _read(known)
+    new_fields = {field.name: field for field in new_schema}
     for field in known_schema:
-        if field.name in new_schema.names:
-            _check_column(field, new_schema.field(field.name), known_schema, new_schema)
+        if field.name in new_fields:
+            _check_column(field, new_fields.pop(field.name), known_schema, new_schema)
         elif not field.nullable:
             raise _change_error(
                 known_schema, new_schema, f"the column {field.name!r} is missing in the data and not nullable"
             )
-    added = [field for field in new_schema if field.name not in known_schema.names]
+    added = list(new_fields.values())
     for field in added:
         if not field.nullable:
             raise _change_error(known_schema, new_schema, f"the new column {field.name!r} is not nullable")
@@ -84,24 +104,21 @@ def serialize(schema: pa.Schema) -> bytes:
     return schema.serialize().to_pybytes()
 
 
-def read_schema(data: bytes) -> pa.Schema:
-    """Return the schema of an Arrow IPC message. Raises DataFormatError for other bytes."""
-    try:
-        return pa.ipc.read_schema(pa.py_buffer(data))
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise DataFormatError(
-            f"{len(data)} bytes are not an Arrow IPC schema: {error}",
-            remedy="Use the same release of aeron-spark in client and server.",
-        ) from error
+@lru_cache(maxsize=16)
+def _read(data: bytes) -> pa.Schema:
+    """Return the schema of an Arrow IPC message: a request for one stream needs it several times."""
+    return read_schema(data)
 
 
 def _check_names(schema: pa.Schema) -> None:
-    repeated = sorted(name for name, count in Counter(schema.names).items() if count > 1)
-    if repeated:
-        raise DataFormatError(
-            f"the data has more than one column {repeated[0]!r}:\n{_indented(schema)}\n",
-            remedy="Give each column its own name.",
-        )
+    seen: set[str] = set()
+    for name in schema.names:
+        if name in seen:
+            raise DataFormatError(
+                f"the data has more than one column {name!r}:\n{indented(schema)}\n",
+                remedy="Give each column its own name.",
+            )
+        seen.add(name)
 
 
 def _check_case(added: Sequence[pa.Field[Any]], known: Sequence[pa.Field[Any]] | pa.Schema = ()) -> None:
@@ -144,8 +161,4 @@ def _change_error(known: pa.Schema, new: pa.Schema, why: str) -> DataFormatError
 
 
 def _both_schemas(known: pa.Schema, new: pa.Schema) -> str:
-    return f"\nthe data has:\n{_indented(new)}\nthe stream has:\n{_indented(known)}\n"
-
-
-def _indented(schema: pa.Schema) -> str:
-    return "\n".join(f"    {field}" for field in schema) or "    (no columns)"
+    return f"\nthe data has:\n{indented(new)}\nthe stream has:\n{indented(known)}\n"

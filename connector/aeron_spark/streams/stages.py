@@ -27,6 +27,7 @@ from aeron_spark.errors import (
     TransportError,
     UsageError,
 )
+from aeron_spark.streams.content_checks import check_content
 from aeron_spark.streams.inline_stages import CommittableRows
 from aeron_spark.streams.stage_files import (
     Description,
@@ -87,6 +88,7 @@ class Stage:
             raise UsageError(f"stage {self.id} is not finished", remedy="Finish it before the commit.")
         with self._lock:
             if self._crc is None:
+                self._check_content()  # an earlier release may have finished it, which did not check the rows
                 self._crc = crc_of(self.path, self.begin)
             return StageRef(self.id, self.rows, self.bytes, self._crc)
 
@@ -137,6 +139,7 @@ class Stage:
         try:
             os.ftruncate(self._descriptor, self.begin + self.bytes)  # a reused file may be longer
             self.rows = check_items(path, self.begin, self._owner.max_value_bytes)
+            self._check_content()
             self._owner.finish_file(self._descriptor, path)
         except (DataFormatError, TransportError) as error:
             self.discard(error)
@@ -147,6 +150,11 @@ class Stage:
             raise failed from error
         self.is_finished = True
         self.close()
+
+    def _check_content(self) -> None:
+        """Raise DataFormatError unless the rows are what the description says."""
+        with StageItems(self.path, self.begin) as items:
+            check_content(items, self.description, items.release_memory)
 
     def items(self) -> StageItems:
         """Map the items of the finished stage; the caller closes the result."""

@@ -61,7 +61,7 @@ from aeron_spark.streams.reader_leases import ReaderLeases
 from aeron_spark.streams.recordings import retry_for_slot
 from aeron_spark.streams.renaming import finish_rename, rename_files
 from aeron_spark.streams.retention import AgeClock
-from aeron_spark.streams.schema_changes import merge
+from aeron_spark.streams.schema_changes import check_fields, merge
 from aeron_spark.streams.stage_files import StageSpace
 from aeron_spark.streams.store_folder import StoreFolder, lock_store
 from aeron_spark.streams.stream import Stream
@@ -175,10 +175,11 @@ class StreamStore:
         for the retention. The retention applies to each partition; 0 is no limit. ``created_by`` is the client's key,
         whose streams have at most ``creator_partitions`` partitions; 0 is no limit. With ``schema`` (Arrow IPC), which
         the stream has from the beginning, its rows are Arrow rows. Raises OptionError for the name of an existing
-        stream or an invalid value, DataFormatError for an invalid schema, RefusedError above a limit of partitions,
-        TransportError if the archive or the disk fails.
+        stream or an invalid value, DataFormatError for an invalid schema, RefusedError above a limit of partitions
+        or columns, TransportError if the archive or the disk fails.
         """
         check_name(name)
+        check_fields(None, schema, self._settings.max_columns)
         fixed = None if schema is None else merge(None, schema)
         with self._changing:
             self._refuse_closed()
@@ -336,15 +337,18 @@ class StreamStore:
         except AeronSparkError:
             return None
 
-    def set_limits(self, max_stage_bytes: int, max_partitions: int, lease_delay_s: float) -> None:
-        """Apply other limits to further stages and streams; present ones stay, also above a limit.
+    def set_limits(self, max_stage_bytes: int, max_partitions: int, lease_delay_s: float, max_columns: int) -> None:
+        """Apply other limits to further stages, streams and columns; present ones stay, also above a limit.
 
         The longest delay of the retention by leases, in seconds, applies to all streams from the next ``tick``.
         """
         self._space.limit = max_stage_bytes
         self._settings = replace(
-            self._settings, max_stage_bytes=max_stage_bytes, max_partitions=max_partitions, lease_delay_s=lease_delay_s
-        )
+            self._settings, max_stage_bytes=max_stage_bytes, max_partitions=max_partitions,
+            lease_delay_s=lease_delay_s, max_columns=max_columns,
+        )  # fmt: skip
+        for stream in self._streams.values():
+            stream.max_columns = max_columns
 
     def delete(self, name: str) -> None:
         """Delete a stream with all its rows. Calls fail at once; then its recordings and files are deleted.

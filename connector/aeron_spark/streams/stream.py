@@ -40,7 +40,7 @@ from aeron_spark.streams.observer import CommittedTransaction, StreamObserver, S
 from aeron_spark.streams.reader_leases import ReaderLease, ReaderLeases
 from aeron_spark.streams.recordings import Recordings, free_nothing
 from aeron_spark.streams.retention import AgeClock
-from aeron_spark.streams.schema_changes import Evolution, evolve
+from aeron_spark.streams.schema_changes import Evolution, check_fields, evolve
 from aeron_spark.streams.space import StreamSpace
 from aeron_spark.streams.stage_checks import check_transaction, merge_content
 from aeron_spark.streams.stage_files import StageSpace
@@ -80,6 +80,8 @@ class Stream(LedgerStream):
         self._ages = ages or AgeClock(clock, wall)
         self._observer = observer or StreamObserver()
         self._holds = holds
+        self.max_columns = settings.max_columns
+        """The limit for the columns that a new schema of the stream has, with the fields in them; 0 is no limit."""
         self._writing_timeout_s = settings.writing_timeout_s
         self._publication_idle_s = settings.publication_idle_s
         self._writing = threading.Lock()
@@ -203,6 +205,7 @@ class Stream(LedgerStream):
         schema that does not merge with the stream's.
         """
         self.check_partition(partition)
+        check_fields(self._ledger.schema, schema, self.max_columns)
         with self._state:
             self._refuse_unwritable()
             self._refuse_ended(writer, transaction, producer)
@@ -211,7 +214,8 @@ class Stream(LedgerStream):
             self._ledger.check_open(writer, run, transaction, producer)
             self._ledger.check_content(content, schema)
             if schema is not None:
-                evolve(self._ledger.schema, schema, self.definition.schema_policy, evolution)
+                merged = evolve(self._ledger.schema, schema, self.definition.schema_policy, evolution)
+                check_fields(self._ledger.schema, merged, self.max_columns)
             return self._stages.open(
                 writer, run, transaction, partition, task, content, schema, now=self._clock(), single_use=single_use,
                 share=self._stages.space.share(owner, owner_bytes), evolves=evolution is Evolution.PERMITTED,
@@ -255,6 +259,7 @@ class Stream(LedgerStream):
         inline = [part for part in named if isinstance(part, InlineRows)]
         for part in inline:  # before the wait for other commits, which must not wait for these checks
             self.check_partition(part.description.partition)
+            check_fields(self._ledger.schema, part.description.schema, self.max_columns)
             part.check(self.definition.max_message_bytes)
         opening = opening or Opening()
         share = self._stages.space.share(opening.owner, opening.owner_bytes)
@@ -476,6 +481,7 @@ class Stream(LedgerStream):
             content, schema = merge_content(
                 self._ledger, with_rows, self.definition.schema_policy, may_evolve=may_evolve
             )
+            check_fields(self._ledger.schema, schema, self.max_columns)
             changes_schema = schema != self._ledger.schema
             ends_before = list(self._ledger.ends)
         stages = by_partition(with_rows)

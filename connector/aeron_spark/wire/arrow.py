@@ -9,10 +9,12 @@ from typing import Any, Final
 import pyarrow as pa
 
 from aeron_spark.errors import DataFormatError
+from aeron_spark.wire.foreign_arrow import read_stream
 
 _LISTS = (pa.ListType, pa.LargeListType)
+MAX_SHOWN: Final = 100  # columns in an error
+MAX_SHOWN_WIDTH: Final = 500  # characters of a column in an error
 MAX_GROWTH: Final = 8  # next slice in relation to the last; a slice that is too large is measured in vain
-ALIGNMENT: Final = 8  # bytes; an IPC stream aligns its buffers relative to its start
 
 
 def encoded_size(batch: pa.RecordBatch) -> int:
@@ -87,21 +89,10 @@ def decode_batches(
     DataFormatError for an invalid stream, for another number of rows than ``rows``, and as ``conform`` does.
     """
     count = 0
-    source = buffer if isinstance(buffer, pa.Buffer) else pa.py_buffer(buffer)
-    if source.address % ALIGNMENT:
-        source = pa.py_buffer(source.to_pybytes())  # messages can begin at any address
-    try:
-        all_columns, opened = _open_stream(source, wanted)
-        with opened as stream:
-            for batch in stream:
-                batch.validate()
-                count += batch.num_rows
-                yield batch if wanted is None else _conform(batch, wanted, all_columns)
-    except (pa.ArrowException, OSError) as error:
-        raise DataFormatError(
-            f"the payload of an arrow group is not an Arrow IPC stream: {error}",
-            remedy="The writer published invalid data. Write it again.",
-        ) from error
+    data, batches = read_stream(buffer, None if wanted is None else lambda schema: _columns_of(schema, wanted))
+    for batch in batches:
+        count += batch.num_rows
+        yield batch if wanted is None else _conform(batch, wanted, data)
     if rows is not None and count != rows:
         raise DataFormatError(
             f"an arrow group has {count} rows, but its header announces {rows}",
@@ -109,19 +100,13 @@ def decode_batches(
         )
 
 
-def _open_stream(source: pa.Buffer, wanted: pa.Schema | None) -> tuple[pa.Schema, pa.RecordBatchStreamReader]:
-    """Open an IPC stream, with ``wanted`` for its columns alone. Return the schema of all columns, and the stream."""
-    stream = pa.ipc.open_stream(source)
-    data = stream.schema
-    if wanted is None or data.equals(wanted):
-        return data, stream
+def _columns_of(data: pa.Schema, wanted: pa.Schema) -> list[int] | None:
+    """Return the indices of the columns of ``data`` that ``wanted`` has; None for all."""
+    if data.equals(wanted):
+        return None
     _check_names(data, wanted)
     names = set(wanted.names)
-    chosen = [index for index, name in enumerate(data.names) if name in names]
-    if len(chosen) == len(data):
-        return data, stream
-    # At least one column: an empty list would mean all columns.
-    return data, pa.ipc.open_stream(source, options=pa.ipc.IpcReadOptions(included_fields=chosen or [0]))
+    return [index for index, name in enumerate(data.names) if name in names]
 
 
 def split_rows(batch: pa.RecordBatch, max_bytes: int) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -241,11 +226,14 @@ def _is_binary(kind: pa.DataType) -> bool:
 
 def _schema_error(actual: pa.Schema, wanted: pa.Schema, reason: str) -> DataFormatError:
     return DataFormatError(
-        f"the data's schema is incompatible with the wanted schema: {reason}\nthe data has:\n{_indent(actual)}\n"
-        f"wanted is:\n{_indent(wanted)}\n",
+        f"the data's schema is incompatible with the wanted schema: {reason}\nthe data has:\n{indented(actual)}\n"
+        f"wanted is:\n{indented(wanted)}\n",
         remedy="Pass the schema of the data with .schema(...), or read the stream from a later position.",
     )
 
 
-def _indent(schema: pa.Schema) -> str:
-    return "\n".join(f"    {field}" for field in schema) or "    (no columns)"
+def indented(schema: pa.Schema) -> str:
+    """Return the columns for an error, one a line; not all of a wide schema."""
+    lines = [f"    {str(schema.field(index))[:MAX_SHOWN_WIDTH]}" for index in range(min(len(schema), MAX_SHOWN))]
+    more = [f"    and {len(schema) - MAX_SHOWN} more columns"] if len(schema) > MAX_SHOWN else []
+    return "\n".join([*lines, *more]) or "    (no columns)"

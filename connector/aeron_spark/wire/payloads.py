@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from aeron_spark.errors import DataFormatError
 from aeron_spark.text_safety import nearest
+from aeron_spark.wire.foreign_arrow import read_schema
 
 VALUE: Final = "value"
 _MAX_SHOWN = 10  # columns in an error
@@ -30,7 +31,7 @@ def other_payload(stream: str, held: str, given: str, schema: pa.Schema | bytes 
 
 def _names(schema: pa.Schema | bytes | None) -> list[str]:
     if isinstance(schema, bytes):
-        schema = pa.ipc.read_schema(pa.py_buffer(schema))
+        schema = read_schema(schema)
     return [] if schema is None else [name[:_MAX_NAME] for name in schema.names[:_MAX_COMPARED]]
 
 

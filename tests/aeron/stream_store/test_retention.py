@@ -227,7 +227,7 @@ def test_a_shorter_delay_by_leases_applies_to_open_streams(streams: StreamStore,
     stream.lease("slow", {0: 0}, 300)
     assert streams.tick() == []
     assert (stream.states()[0].start, stream.space.lease_overrides) == (0, 0)
-    streams.set_limits(SETTINGS.max_stage_bytes, SETTINGS.max_partitions, 50.0)
+    streams.set_limits(SETTINGS.max_stage_bytes, SETTINGS.max_partitions, 50.0, SETTINGS.max_columns)
     assert streams.tick() == []
     assert ends(stream)[0] - stream.states()[0].start <= 3 * SEGMENT
     assert stream.space.lease_overrides == 1

@@ -6,8 +6,9 @@ import pyarrow as pa
 import pytest
 
 from aeron_spark.errors import DataFormatError
-from aeron_spark.streams.schema_changes import merge, read_schema, serialize
+from aeron_spark.streams.schema_changes import merge, serialize
 from aeron_spark.wire.arrow import conform
+from aeron_spark.wire.foreign_arrow import read_schema
 
 ID = pa.field("id", pa.int64(), nullable=False)
 NAME = pa.field("name", pa.string())
