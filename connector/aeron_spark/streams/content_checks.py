@@ -34,7 +34,7 @@ def check_content(
             raise DataFormatError(
                 f"rows {first} to {first + item.rows - 1} of task {description.task} of transaction "
                 f"{description.transaction} of writer {description.writer!r} are refused: {error.what}",
-                remedy=error.remedy,
+                remedy="Correct the program that made them, and write them again.",
             ) from error
         first += item.rows
         held += item.payload.size if isinstance(item, StagedGroup) else 0
@@ -46,7 +46,7 @@ def check_content(
 def _check_item(item: Item, content: str, schema: pa.Schema | None) -> None:
     found = ARROW if isinstance(item, StagedGroup) and item.header.content is Content.ARROW else "values"
     if (found == ARROW) != (content == ARROW):
-        raise DataFormatError(f"they are {found}, and the stage is {content}", remedy="Stage the rows of one payload.")
+        raise DataFormatError(f"they are {found}, and the stage is {content}")
     if isinstance(item, StagedGroup) and found == ARROW:
         for batch in decode_batches(item.payload, item.rows):
             if schema is not None:

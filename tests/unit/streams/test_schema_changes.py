@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from functools import partial
+
 import pyarrow as pa
 import pytest
 
-from aeron_spark.errors import DataFormatError
-from aeron_spark.streams.schema_changes import merge, serialize
+from aeron_spark.errors import AeronSparkError, DataFormatError, RefusedError
+from aeron_spark.streams import schema_changes
+from aeron_spark.streams.definition import STRICT
+from aeron_spark.streams.schema_changes import Evolution, check_fields, evolve, merge, serialize
 from aeron_spark.wire.arrow import conform
 from aeron_spark.wire.foreign_arrow import read_schema
 
@@ -138,3 +144,78 @@ def test_accepted_data_can_be_read_with_the_merged_schema() -> None:
                   for field in schema]  # fmt: skip
         row = conform(pa.RecordBatch.from_arrays(arrays, schema=schema), target).to_pylist()[0]
         assert (row["id"], set(row)) == (1, set(target.names))
+
+
+@pytest.mark.parametrize("depth", ["column", "element"])
+def test_two_fields_of_a_struct_with_one_name_are_refused(depth: str) -> None:
+    kind: pa.DataType = pa.struct([("b", pa.int8()), ("b", pa.int8())])
+    field = pa.field("a", kind if depth == "column" else pa.list_(kind))
+    with pytest.raises(DataFormatError, match="a struct has more than one field 'b'"):
+        merge(None, serialize(pa.schema([field])))
+
+
+def wide(count: int, first: int = 0) -> pa.Schema:
+    return pa.schema([(f"column{number}", pa.int8()) for number in range(first, first + count)])
+
+
+def test_the_number_of_columns_is_limited_with_the_fields_in_them() -> None:
+    nested = serialize(pa.schema([("a", pa.struct([("b", pa.int8()), ("c", pa.list_(pa.int8()))]))]))
+    check_fields(None, nested, 4)
+    with pytest.raises(RefusedError, match=r"has 4 columns with the fields in them, and the limit is 3 \(maxColumns\)"):
+        check_fields(None, nested, 3)
+    check_fields(None, nested, 0)
+    check_fields(None, None, 3)
+
+
+def test_a_stream_with_more_columns_than_the_limit_keeps_them_and_gets_no_others() -> None:
+    known = serialize(wide(10))
+    for same in (known, serialize(wide(10).with_metadata({"a": "b"})), serialize(wide(4))):
+        check_fields(known, same, 8)
+    with pytest.raises(RefusedError, match="11 columns") as error:
+        check_fields(known, serialize(wide(11)), 8)
+    assert (error.value.reason, error.value.retriable) == ("limit", False)
+
+
+def renamed(count: int) -> bytes:
+    """A schema whose first and last columns have one name."""
+    return serialize(pa.schema([*wide(count), pa.field("column0", pa.int8())]))
+
+
+def reversed_columns(count: int) -> bytes:
+    return serialize(pa.schema([*wide(count)][::-1]))
+
+
+OPERATIONS: dict[str, Callable[[int], Callable[[], object]]] = {
+    "the first schema": lambda count: partial(merge, None, serialize(wide(count))),
+    "the same columns": lambda count: partial(merge, serialize(wide(count)), reversed_columns(count)),
+    "other columns": lambda count: partial(merge, serialize(wide(count)), serialize(wide(count, count))),
+    "an evolution": lambda count: partial(
+        suppressed, evolve, serialize(wide(count)), serialize(wide(count, 1)), STRICT, Evolution.NOT_REQUESTED
+    ),
+    "one name twice": lambda count: partial(suppressed, merge, None, renamed(count)),
+    "the limit": lambda count: partial(check_fields, None, serialize(wide(count)), count),
+    "a batch": lambda count: partial(
+        conform, pa.RecordBatch.from_pylist([], wide(count)), read_schema(reversed_columns(count))
+    ),
+}  # fmt: skip
+
+
+def suppressed(operation: Callable[..., object], *given: object) -> None:
+    with pytest.raises(AeronSparkError):
+        operation(*given)
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_the_cost_of_an_operation_rises_linearly_with_the_columns(name: str) -> None:
+    def seconds(count: int) -> float:
+        """Return the least processor time of three runs."""
+        times = []
+        for _ in range(3):
+            operation = OPERATIONS[name](count)
+            schema_changes._read.cache_clear()
+            begun = time.thread_time()
+            operation()
+            times.append(time.thread_time() - begun)
+        return min(times)
+
+    assert seconds(4_000) < 24 * seconds(500)  # 8 times, if it is linear; 64 times, if it is quadratic

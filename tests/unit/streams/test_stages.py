@@ -17,11 +17,13 @@ import pyarrow as pa
 import pytest
 
 from aeron_spark.errors import AeronSparkError, DataFormatError, RefusedError, TransportError, UsageError
+from aeron_spark.streams import content_checks
 from aeron_spark.streams import stages as stages_module
-from aeron_spark.streams.stage_files import StageSpace
+from aeron_spark.streams.stage_files import StageItems, StageSpace
 from aeron_spark.streams.stages import FILE_BYTES, Stage, StageRef, Stages, by_partition
 from aeron_spark.wire.chunk import Content, Header
 from aeron_spark.wire.staged_items import StagedGroup, StagedValues, encode_group_item, encode_values_item
+from tests.hostile_arrow import HOSTILE, stream_of
 
 CONNECTOR = Path(stages_module.__file__).resolve().parents[2]
 VALUES = [b"one", b"", b"three"]
@@ -380,3 +382,64 @@ def test_a_folder_that_cannot_be_used_is_an_error(tmp_path: Path) -> None:
     stage.path.unlink()
     with pytest.raises(TransportError, match="cannot be read"):
         stage.items()
+
+
+TEXT = pa.schema([("text", pa.string())])
+
+
+def arrow_items(payload: bytes, rows: int = 4) -> bytes:
+    return b"".join(
+        part.to_pybytes() for part in encode_group_item(Header(Content.ARROW, 0, rows=rows, writer="w"), payload)
+    )
+
+
+def arrow_stage(stages: Stages) -> Stage:
+    return stages.open("writer", "run", 7, 0, 3, "arrow", TEXT.serialize().to_pybytes(), now=0.0)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_arrow_rows_are_refused_when_the_stage_is_finished(
+    stages: Stages, space: StageSpace, name: str
+) -> None:
+    good, (hostile, why) = stream_of(pa.record_batch({"text": ["a", "b"]})), HOSTILE[name]
+    stage = arrow_stage(stages)
+    stage.append(arrow_items(good, 2) + arrow_items(hostile), 0.0)
+    with pytest.raises(DataFormatError, match=f"rows 2 to 5 of task 3 of transaction 7 of writer 'writer' .*{why}"):
+        stage.finish()
+    assert files(stages) == []
+    assert space.reserved == 0
+
+
+def test_a_finished_stage_of_an_earlier_release_is_checked_before_its_commit(
+    stages: Stages, tmp_path: Path, space: StageSpace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as earlier_release:
+        earlier_release.setattr(stages_module, "check_content", lambda *given: None)
+        stage = arrow_stage(stages)
+        stage.append(arrow_items(HOSTILE["offset"][0]), 0.0)
+        ref = stage.finish()
+    stages.close()
+    restarted = Stages(tmp_path / "stages", space, now=0.0)
+    with pytest.raises(DataFormatError, match="rows 0 to 3 of task 3 of transaction 7 of writer 'writer' are refused"):
+        restarted.take(ref, 0.0)
+
+
+def test_rows_of_another_content_than_the_stage_announces_are_refused(stages: Stages) -> None:
+    stage = arrow_stage(stages)
+    stage.append(items_of(b"value"), 0.0)
+    with pytest.raises(DataFormatError, match="they are values, and the stage is arrow"):
+        stage.finish()
+    raw = opened(stages)
+    raw.append(arrow_items(stream_of(pa.record_batch({"text": ["a"]})), 1), 0.0)
+    with pytest.raises(DataFormatError, match="they are arrow, and the stage is raw"):
+        raw.finish()
+
+
+def test_the_memory_of_checked_rows_is_released(stages: Stages, monkeypatch: pytest.MonkeyPatch) -> None:
+    released = []
+    monkeypatch.setattr(StageItems, "release_memory", lambda items: released.append(items))
+    monkeypatch.setattr(content_checks, "RELEASE_BYTES", 1000)
+    stage = arrow_stage(stages)
+    stage.append(arrow_items(stream_of(pa.record_batch({"text": ["a" * 400]})), 1) * 4, 0.0)
+    assert stage.finish().rows == 4
+    assert len(released) == 2
