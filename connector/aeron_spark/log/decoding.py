@@ -14,6 +14,7 @@ from aeron_spark.aeron.framed_values import FramedDecoder
 from aeron_spark.errors import DataFormatError
 from aeron_spark.log.api import Log, Range, RecordingState
 from aeron_spark.log.columns import METADATA_PREFIX, MICROSECONDS, ConstantColumns
+from aeron_spark.log.source_stream import ServerStream
 from aeron_spark.options import TimestampFrom
 from aeron_spark.wire.arrow import decode_batches
 from aeron_spark.wire.chunk import FIXED_BYTES, MAGIC, Content, decode
@@ -38,10 +39,14 @@ class SmallValues:
 
 @dataclass(frozen=True, slots=True)
 class PlacedGroup:
-    """A complete group, with the reserved value of its first message."""
+    """A complete group, with the reserved value of its first message.
+
+    ``is_checked`` is whether its server has checked its Arrow values.
+    """
 
     group: Group
     reserved: int
+    is_checked: bool = False
 
     @property
     def position(self) -> int:
@@ -65,7 +70,7 @@ def batches_of_group(found: PlacedGroup, wanted: pa.Schema | None = None) -> Ite
     Raises DataFormatError with the group's position.
     """
     with _at_position(found.position):
-        yield from decode_batches(found.group.payload, found.group.header.rows, wanted)
+        yield from decode_batches(found.group.payload, found.group.header.rows, wanted, is_checked=found.is_checked)
 
 
 def schema_of_group(found: PlacedGroup) -> pa.Schema:
@@ -90,10 +95,12 @@ def read_range(log: Log, wanted: Range, fields: Collection[str] = FIELDS) -> Ite
     """
     reassembler = Reassembler(wanted.start)
     decoder = FramedDecoder(fields)
+    # Only a server puts groups into its log. On the direct route every publisher may mark its groups as checked.
+    is_of_server = isinstance(log.stream, ServerStream)
     for rows in log.read(wanted):
         if rows.resumed_at is not None:  # the group before them has lost its rest
             reassembler = Reassembler(rows.resumed_at)
-        for found in _groups(reassembler, rows, decoder.decode):
+        for found in _groups(reassembler, rows, decoder.decode, is_of_server=is_of_server):
             inside = _starting_before(found, wanted.end)
             if inside is not None:
                 yield inside
@@ -105,10 +112,13 @@ def read_range(log: Log, wanted: Range, fields: Collection[str] = FIELDS) -> Ite
             return
 
 
-def _groups(reassembler: Reassembler, rows: Rows, decoder: ValueDecoder) -> Iterator[SmallValues | PlacedGroup]:
+def _groups(
+    reassembler: Reassembler, rows: Rows, decoder: ValueDecoder, *, is_of_server: bool
+) -> Iterator[SmallValues | PlacedGroup]:
     for found in read_groups(reassembler, rows.values, rows.positions, decoder):
         if isinstance(found, Group):
-            yield PlacedGroup(found, _reserved_at(rows, found.position))
+            is_checked = is_of_server and found.header.checked
+            yield PlacedGroup(found, _reserved_at(rows, found.position), is_checked)
         else:
             length = len(found)
             yield SmallValues(

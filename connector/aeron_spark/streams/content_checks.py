@@ -19,14 +19,15 @@ RELEASE_BYTES: Final = 16 << 20  # checked bytes after which their memory is rel
 
 
 def check_content(
-    items: Iterable[Item], description: Description, release_memory: Callable[[], object] = lambda: None
-) -> None:
-    """Raise DataFormatError unless all rows have the content of the description, and its schema if they are Arrow rows.
+    items: Iterable[Item], description: Description, first: int = 0, release_memory: Callable[[], object] = lambda: None
+) -> int:
+    """Return the number of rows up to the end of ``items``; ``first`` is the number of rows before them.
 
+    Raises DataFormatError unless they have the content of the description, and its schema if they are Arrow rows.
     ``release_memory`` is called from time to time: it releases the memory of the items that were checked.
     """
     schema = read_schema(description.schema) if description.content == ARROW and description.schema else None
-    first = held = 0
+    held = 0
     for item in items:
         try:
             _check_item(item, description.content, schema)
@@ -41,6 +42,7 @@ def check_content(
         if held >= RELEASE_BYTES:
             release_memory()
             held = 0
+    return first
 
 
 def _check_item(item: Item, content: str, schema: pa.Schema | None) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Container
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
@@ -28,7 +28,7 @@ from aeron_spark.streams.model import Shape
 from aeron_spark.transport.api import OfferResult
 from aeron_spark.transport.channel import ChannelUri
 from aeron_spark.waiting import Deadline, wait_for
-from aeron_spark.wire.chunk import NOT_CONTINUED
+from aeron_spark.wire.chunk import NOT_CONTINUED, Content
 from aeron_spark.wire.groups import split
 from aeron_spark.wire.staged_items import Item, StagedGroup, StagedValues
 
@@ -233,7 +233,9 @@ class Partition:
     def _publish_group(self, item: StagedGroup, between: Callable[[], None]) -> None:
         publication = self._require_publication()
         group_position = NOT_CONTINUED
-        for chunk in split(item.payload, item.header, max_message_bytes=publication.max_message_bytes):
+        # Rows that are published ahead are checked before their commit, and no reader has them earlier.
+        header = replace(item.header, checked=item.header.content is Content.ARROW)
+        for chunk in split(item.payload, header, max_message_bytes=publication.max_message_bytes):
             at = publication.position
             head = pa.py_buffer(chunk.encode_header(group_position, crc32))
             data = chunk.payload

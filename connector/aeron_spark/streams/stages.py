@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import secrets
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -41,12 +41,14 @@ from aeron_spark.streams.stage_files import (
     encode_head,
     read_head,
 )
+from aeron_spark.wire.staged_items import Item
 
 __all__ = ["Description", "Stage", "StageItems", "StageRef", "Stages", "by_partition"]
 
 EXPIRY_S: Final = 3600.0  # time without a write; no task pauses for so long
 FILE_BYTES: Final = 4096  # counted for each file, one block, so that empty stages are limited, too
 ID_BYTES: Final = 16
+CHECK_BYTES: Final = 8 << 20  # new bytes of a growing stage whose content is checked at a time
 GROWING: Final = ".part"
 FINISHED: Final = ".stage"
 ANOTHER_STAGE: Final = "Open another stage for each attempt of a task."
@@ -67,6 +69,9 @@ class Stage:
         self._owner = owner
         self._crc: int | None = 0  # None: computed from the file, which an earlier process wrote
         self._descriptor = -1
+        self._checked = 0  # bytes of the items whose content was checked
+        self._checked_rows = 0
+        self._check_at = CHECK_BYTES  # bytes at which the content of further items is checked
         # Without the lock, a thread could write to a descriptor that another thread has closed, and the system reused.
         self._lock = threading.RLock()
         self._on_removed: Callable[[AeronSparkError], object] | None = None
@@ -95,8 +100,9 @@ class Stage:
     def append(self, data: bytes | bytearray | memoryview | pa.Buffer, now: float) -> None:
         """Append bytes of items, which may end anywhere within an item. ``data`` is not referenced afterwards.
 
-        Raises RefusedError if the space for stages is full, TransportError if the disk is full or fails; both remove
-        the stage. Raises UsageError for a finished stage, EndedError for a removed one.
+        Raises RefusedError if the space for stages is full, TransportError if the disk is full or fails,
+        DataFormatError for an invalid item; each removes the stage. Raises UsageError for a finished stage, EndedError
+        for a removed one.
         """
         with self._lock:
             self._append(memoryview(data).cast("B"), now)
@@ -121,6 +127,12 @@ class Stage:
             raise failed from error
         self._crc = crc32(view, self._crc)
         self.used_at = now
+        if self.bytes >= self._check_at:  # not all at the end, so that a finish takes no longer for a large stage
+            try:
+                self._check_content()
+            except (DataFormatError, TransportError) as error:
+                self.discard(error)
+                raise
 
     def finish(self) -> StageRef:
         """Check all items and finish the stage; return its reference for the commit. May be called again.
@@ -152,9 +164,17 @@ class Stage:
         self.close()
 
     def _check_content(self) -> None:
-        """Raise DataFormatError unless the rows are what the description says."""
-        with StageItems(self.path, self.begin) as items:
-            check_content(items, self.description, items.release_memory)
+        """Check the content of all items that are complete and not checked yet. Raises DataFormatError."""
+        with StageItems(self.path, self.begin, self.bytes) as items:
+            self._checked_rows = check_content(
+                self._unchecked(items), self.description, self._checked_rows, items.release_memory
+            )
+        self._check_at = self.bytes + CHECK_BYTES
+
+    def _unchecked(self, items: StageItems) -> Iterator[Item]:
+        for end, item in items.complete(self._checked):
+            yield item
+            self._checked = end
 
     def items(self) -> StageItems:
         """Map the items of the finished stage; the caller closes the result."""

@@ -81,15 +81,18 @@ class _Parts(io.RawIOBase):
 
 
 def decode_batches(
-    buffer: pa.Buffer | memoryview | bytes, rows: int | None = None, wanted: pa.Schema | None = None
-) -> Iterator[pa.RecordBatch]:
+    buffer: pa.Buffer | memoryview | bytes, rows: int | None = None, wanted: pa.Schema | None = None, *,
+    is_checked: bool = False,
+) -> Iterator[pa.RecordBatch]:  # fmt: skip
     """Yield the batches of an Arrow IPC stream. Their columns are views of ``buffer``, or of an aligned copy of it.
 
-    With ``wanted`` each batch is as :func:`conform` returns it, and its other columns are not decoded. Raises
-    DataFormatError for an invalid stream, for another number of rows than ``rows``, and as ``conform`` does.
+    With ``wanted`` each batch is as :func:`conform` returns it, and its other columns are not decoded. ``is_checked``
+    is that of :func:`read_stream`. Raises DataFormatError for an invalid stream, for another number of rows than
+    ``rows``, and as ``conform`` does.
     """
     count = 0
-    data, batches = read_stream(buffer, None if wanted is None else lambda schema: _columns_of(schema, wanted))
+    select = None if wanted is None else lambda schema: _columns_of(schema, wanted)
+    data, batches = read_stream(buffer, select, is_checked=is_checked)
     for batch in batches:
         count += batch.num_rows
         yield batch if wanted is None else _conform(batch, wanted, data)

@@ -18,7 +18,8 @@ All numbers are little-endian.
     48     8     batch           the writer's batch or transaction; -1: none
     56     8     row             index of the group's first row within its batch and partition
     64     4     partition       -1: none
-    68     4     reserved        0, ignored by readers
+    68     4     marks           bit 0 CHECKED: a server has checked all values of an arrow group before it published
+                                 the group; the others 0, ignored by readers
     72           writer          the id, then zeros up to the payload, which begins at a multiple of 8
 
 The CRC covers every byte of the message except its own four, so any flipped bit is detected.
@@ -44,6 +45,7 @@ MAGIC: Final = b"AsF1"
 VERSION: Final = 1
 FIRST: Final = 1  # bit 0 of the flags
 LAST: Final = 2  # bit 1 of the flags
+CHECKED: Final = 1  # bit 0 of the marks
 NOT_CONTINUED: Final = -1  # group_position of a FIRST chunk
 MAX_WRITER_BYTES: Final = 255  # the length has one byte
 CRC_BEGIN: Final = 8
@@ -65,7 +67,7 @@ LAYOUT: Final = struct.Struct(
     "q"  # batch
     "q"  # row
     "i"  # partition
-    "I"  # reserved
+    "I"  # marks
 )
 FIXED_BYTES: Final = LAYOUT.size
 
@@ -93,6 +95,7 @@ class Header:
     writer: str = ""
     first: bool = True
     last: bool = True
+    checked: bool = False
 
     @property
     def is_whole(self) -> bool:
@@ -157,7 +160,7 @@ def encode_header(header: Header, payload: Payload, crc32: Crc32 = zlib.crc32) -
         header.batch,
         header.row,
         header.partition,
-        0,
+        CHECKED * header.checked,
     )
     tail = head[CRC_END:] + writer.ljust(header_bytes(len(writer)) - FIXED_BYTES, b"\0")
     crc = crc32(payload, zlib.crc32(tail, zlib.crc32(head[:CRC_BEGIN])))
@@ -180,7 +183,7 @@ def decode(message: Payload) -> Frame:
     if len(view) < FIXED_BYTES:
         raise _format_error(f"it has {len(view)} bytes, expected at least {FIXED_BYTES}")
     (magic, version, content, flags, writer_length, crc, rows, group_position, total, offset, published, batch, row,
-     partition, _) = LAYOUT.unpack_from(view)  # fmt: skip
+     partition, marks) = LAYOUT.unpack_from(view)  # fmt: skip
     check_prefix(magic, version)
     begin = header_bytes(writer_length)
     if len(view) < begin:
@@ -204,6 +207,7 @@ def decode(message: Payload) -> Frame:
             writer=_writer(view[FIXED_BYTES : FIXED_BYTES + writer_length]),
             first=bool(flags & FIRST),
             last=bool(flags & LAST),
+            checked=bool(marks & CHECKED),
         ),
         view[begin:],
     )

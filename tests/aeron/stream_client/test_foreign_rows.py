@@ -15,6 +15,7 @@ from aeron_spark.errors import DataFormatError, RefusedError
 from aeron_spark.server.server import Server
 from aeron_spark.stream_client.session import StreamSession
 from aeron_spark.streams import inline_stages
+from aeron_spark.wire import chunk
 from aeron_spark.wire.chunk import Content, Header
 from aeron_spark.wire.staged_items import encode_group_item
 from aeron_spark.wire.stream_admin_rpc import CreateStream
@@ -98,6 +99,7 @@ def test_a_reader_names_hostile_rows_of_an_earlier_release(
 ) -> None:
     with monkeypatch.context() as earlier_release:
         earlier_release.setattr(inline_stages, "check_content", lambda *given: None)
+        earlier_release.setattr(chunk, "CHECKED", 0)
         commit(session, stream, items_of(HOSTILE["offset"][0]))
     later = client.reader(stream, start="latest", metadata=metadata, follow=True, timeout=60.0)
     with client.writer(stream) as out:

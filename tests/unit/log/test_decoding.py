@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 
 from aeron_spark.errors import DataFormatError
 from aeron_spark.log import columns
-from aeron_spark.log.api import RecordingState
+from aeron_spark.log.api import Log, Range, RecordingState
 from aeron_spark.log.columns import METADATA_PREFIX, ConstantColumns
-from aeron_spark.log.decoding import PlacedGroup, RowDecoder, SmallValues
+from aeron_spark.log.decoding import PlacedGroup, RowDecoder, SmallValues, batches_of_group, read_range
+from aeron_spark.log.source_stream import ServerStream, SourceStream, direct_stream
 from aeron_spark.wire.arrow import encode_batch
-from aeron_spark.wire.chunk import Content, Header
+from aeron_spark.wire.chunk import Content, Header, encode
 from aeron_spark.wire.groups import Group
 from aeron_spark.wire.values import FIELDS, Rows, decode_values, encode_values
+from tests.hostile_arrow import HOSTILE
 
 STATE = RecordingState(
     key="archive/7", fingerprint="", start=0, end=10_000, active=True, term_length=1 << 16, stream_id=1001,
@@ -152,3 +155,31 @@ def test_a_constant_column_grows_and_changes_its_value() -> None:
     for number, rows in ((1, 0), (1, 2), (-1, 2)):
         assert constants.column("batch", number, rows).equals(pa.array([number] * rows, pa.int64()))
     assert constants.column("timestamp", 5, 1).type == columns.MICROSECONDS
+
+
+@pytest.mark.parametrize("stream", [ServerStream("s", {}), direct_stream("aeron:ipc", 7)])
+@pytest.mark.parametrize("checked", [False, True])
+def test_only_the_mark_of_a_server_saves_the_check_of_an_arrow_group(stream: SourceStream, checked: bool) -> None:
+    hostile, why = HOSTILE["offset"]
+    message = encode(Header(Content.ARROW, len(hostile), rows=4, checked=checked), hostile)
+    log = OneMessageLog(stream, message)
+    (found,) = read_range(cast("Log", log), Range("r", "f", 0, 1, 1, 65_536))
+    assert isinstance(found, PlacedGroup)
+    assert found.is_checked == (checked and isinstance(stream, ServerStream))
+    if found.is_checked:
+        assert [batch.num_rows for batch in batches_of_group(found)] == [4]
+    else:
+        with pytest.raises(DataFormatError, match=f"the group at position 0: .*{why}"):
+            list(batches_of_group(found))
+
+
+@dataclass
+class OneMessageLog:
+    """A log with one message, at position 0."""
+
+    stream: SourceStream
+    message: bytes
+
+    def read(self, wanted: Range) -> Iterator[Rows]:
+        positions = pa.array([wanted.start], pa.int64())
+        yield Rows(pa.array([self.message], pa.binary()), positions, positions)

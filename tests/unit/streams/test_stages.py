@@ -443,3 +443,30 @@ def test_the_memory_of_checked_rows_is_released(stages: Stages, monkeypatch: pyt
     stage.append(arrow_items(stream_of(pa.record_batch({"text": ["a" * 400]})), 1) * 4, 0.0)
     assert stage.finish().rows == 4
     assert len(released) == 2
+
+
+def test_a_growing_stage_is_checked_item_by_item(
+    stages: Stages, space: StageSpace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stages_module, "CHECK_BYTES", 1000)
+    checked: list[int] = []
+    check_item = content_checks._check_item
+    monkeypatch.setattr(content_checks, "_check_item", lambda item, *more: (check_item(item, *more), checked.append(1)))
+    good = arrow_items(stream_of(pa.record_batch({"text": ["a" * 700]})), 1)
+    stage = arrow_stage(stages)
+    stage.append(good + good[:-8], 0.0)
+    assert len(checked) == 1
+    stage.append(good[-8:], 0.0)
+    assert len(checked) == 1
+    stage.append(good, 0.0)
+    assert len(checked) == 3
+    with pytest.raises(DataFormatError, match="rows 3 to 6 of task 3"):
+        stage.append(arrow_items(HOSTILE["offset"][0]) + good, 0.0)
+    assert files(stages) == []
+    assert space.reserved == 0
+    whole = arrow_stage(stages)
+    whole.append(good * 2, 0.0)
+    whole.append(good[:100], 0.0)
+    whole.append(good[100:], 0.0)
+    assert whole.finish().rows == 3
+    assert len(checked) == 6

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -165,8 +166,14 @@ def test_the_error_names_the_fault_of_a_message(message: bytes, fault: str) -> N
     assert raised.value.remedy
 
 
-def test_reserved_bytes_and_padding_are_ignored() -> None:
-    assert decode(changed(68, b"\x01\x02\x03\x04")) == Frame(LITERAL_HEADER, memoryview(b"hello"))
+def test_the_mark_of_a_checked_group_is_encoded_and_decoded() -> None:
+    header = replace(LITERAL_HEADER, checked=True)
+    assert decode(changed(68, b"\x01")) == Frame(header, memoryview(b"hello"))
+    assert encode(header, b"hello") == changed(68, b"\x01")
+
+
+def test_unknown_marks_and_padding_are_ignored() -> None:
+    assert decode(changed(68, b"\xfe\x02\x03\x04")) == Frame(LITERAL_HEADER, memoryview(b"hello"))
     assert decode(changed(84, b"\xff\xff")) == Frame(LITERAL_HEADER, memoryview(b"hello"))
 
 
