@@ -270,7 +270,12 @@ def _arrow_batches(source: Any) -> Iterator[pa.RecordBatch]:
         if magic == b"ARROW1":
             with pyarrow.ipc.open_file(buffer) as file:
                 for index in range(file.num_record_batches):
-                    yield file.get_batch(index)
+                    yield _validated(file.get_batch(index))
         else:
             with pyarrow.ipc.open_stream(buffer) as stream:
-                yield from stream
+                yield from map(_validated, stream)
+
+
+def _validated(batch: pa.RecordBatch) -> pa.RecordBatch:
+    batch.validate(full=True)  # a wrong offset in the file would end the process when its row is read
+    return batch

@@ -109,7 +109,7 @@ class BufferedRows:
 
     def __iter__(self) -> Iterator[WriteBatch]:
         for payload, partition, body in self._batches:
-            for batch in decode_batches(body):
+            for batch in decode_batches(body, is_checked=True):  # the program's own rows, in its own folder
                 yield WriteBatch(payload, batch, partition)
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
-from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -41,8 +40,8 @@ def check_fields(known: bytes | None, new: bytes | None, limit: int) -> None:
     """
     if new is None or new == known or not limit:
         return
-    count = count_fields(_read(new))
-    if count > limit and (known is None or count > count_fields(_read(known))):
+    count = count_fields(read_schema(new))
+    if count > limit and (known is None or count > count_fields(read_schema(known))):
         raise RefusedError(
             f"the schema has {count} columns with the fields in them, and the limit is {limit} (maxColumns)",
             remedy="Use fewer columns, or ask the server's operator to raise the limit.",
@@ -55,7 +54,7 @@ def evolve(known: bytes | None, new: bytes, policy: str, evolution: Evolution) -
     merged = merge(known, new)
     if known is None or merged is known or policy == ADDITIVE or evolution is Evolution.PERMITTED:
         return merged
-    known_schema, new_schema = _read(known), _read(new)
+    known_schema, new_schema = read_schema(known), read_schema(new)
     known_names = set(known_schema.names)
     added = [name for name in new_schema.names if name not in known_names]
     is_requested = evolution is Evolution.NOT_PERMITTED
@@ -77,12 +76,12 @@ def merge(known: bytes | None, new: bytes) -> bytes:
     """
     if known is not None and new == known:  # as in most transactions: to compare ten columns takes 0.15 ms
         return known
-    new_schema = _read(new).remove_metadata()
+    new_schema = read_schema(new).remove_metadata()
     _check_names(new_schema)
     if known is None:
         _check_case(list(new_schema))
         return serialize(new_schema)
-    known_schema = _read(known)
+    known_schema = read_schema(known)
     new_fields = {field.name: field for field in new_schema}
     for field in known_schema:
         if field.name in new_fields:
@@ -102,12 +101,6 @@ def merge(known: bytes | None, new: bytes) -> bytes:
 def serialize(schema: pa.Schema) -> bytes:
     """Return the schema as an Arrow IPC message."""
     return schema.serialize().to_pybytes()
-
-
-@lru_cache(maxsize=16)
-def _read(data: bytes) -> pa.Schema:
-    """Return the schema of an Arrow IPC message: a request for one stream needs it several times."""
-    return read_schema(data)
 
 
 def _check_names(schema: pa.Schema) -> None:

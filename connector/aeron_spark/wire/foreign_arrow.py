@@ -46,6 +46,7 @@ MAX_DEPTH: Final = 32  # Arrow reads 64 levels
 ALIGNMENT: Final = 8  # bytes; an IPC stream aligns its buffers relative to its start
 MAX_SCALES: Final = {4: 9, 8: 18, 16: 38, 32: 76}  # of decimals, by their bytes; Arrow cannot format larger ones
 MAX_REASON: Final = 500  # characters of Arrow's reason, which may have bytes of the payload
+MAX_KNOWN: Final = 256 << 10  # bytes of a schema that is kept
 MAX_NAME: Final = 64  # characters of a column's name in an error
 
 _UINT16: Final = struct.Struct("<H")
@@ -92,10 +93,13 @@ Select = Callable[[pa.Schema], "Sequence[int] | None"]
 def read_schema(data: pa.Buffer | memoryview | bytes) -> pa.Schema:
     """Return the schema of an Arrow IPC message or stream. Raises DataFormatError for other bytes."""
     source = _aligned(data)
-    with _reading(f"{source.size} bytes are not an Arrow IPC schema", _SAME_RELEASE):
-        schema = pa.ipc.read_schema(source)
-        _check_schema(schema)
-        return schema
+    failure = f"{source.size} bytes are not an Arrow IPC schema"
+    with _reading(failure, _SAME_RELEASE):
+        for message in pa.ipc.MessageReader.open_stream(source):
+            if message.type == "schema":
+                return _checked_schema(message)[0]
+            break
+    raise DataFormatError(failure, remedy=_SAME_RELEASE)
 
 
 def read_stream(
@@ -169,10 +173,17 @@ def _check_schema(schema: pa.Schema) -> bool:
     return any(shares_bytes)
 
 
+def _checked_schema(message: pa.Message) -> tuple[pa.Schema, bool]:
+    """Return the schema in a message, and whether its rows may share bytes. Raises as ``_check_schema``."""
+    metadata = message.metadata.to_pybytes()
+    return (_known_schema if len(metadata) <= MAX_KNOWN else _known_schema.__wrapped__)(metadata)
+
+
 @lru_cache(maxsize=16)
-def _check_schema_message(metadata: bytes) -> bool:
-    """Return the result of ``_check_schema``: most groups of a stream have the same schema."""
-    return _check_schema(pa.ipc.read_schema(pa.py_buffer(_MESSAGE.pack(0xFFFFFFFF, len(metadata)) + metadata)))
+def _known_schema(metadata: bytes) -> tuple[pa.Schema, bool]:
+    """Return the result of ``_checked_schema``: most groups and requests of a stream have the same schema."""
+    schema = pa.ipc.read_schema(pa.py_buffer(_MESSAGE.pack(0xFFFFFFFF, len(metadata)) + metadata))
+    return schema, _check_schema(schema)
 
 
 def _check_field(field: pa.Field[Any], place: str, depth: int) -> bool:
@@ -226,7 +237,7 @@ def _check_messages(source: pa.Buffer, budget: _Budget) -> bool:
     shares_bytes = False
     for message in pa.ipc.MessageReader.open_stream(source):
         if message.type == "schema":
-            shares_bytes = _check_schema_message(message.metadata.to_pybytes())
+            _, shares_bytes = _checked_schema(message)
         elif message.type in ("record batch", "dictionary"):
             metadata = message.metadata
             table = _follow(metadata, _UINT32.unpack_from(metadata)[0], 2)

@@ -15,7 +15,7 @@ from aeron_spark.direct.archives import embedded
 from aeron_spark.errors import OptionError, RefusedError, StillWorking, TransportError
 from aeron_spark.node import NodeHandle
 from aeron_spark.streams import renaming
-from aeron_spark.streams.definition import Definition
+from aeron_spark.streams.definition import ADDITIVE, Definition
 from aeron_spark.streams.schema_changes import serialize
 from aeron_spark.streams.store import StreamStore
 from aeron_spark.streams.stream import Stream
@@ -226,3 +226,23 @@ def test_a_schema_is_fixed_at_the_creation_and_after_a_restart(store: StreamStor
         again.alter("a", lambda definition: definition.altered(schema_policy="additive"))
         again.get("a").open_stage("w", "r", 0, 0, 0, "arrow", wide)
     delete_streams(again, node)
+
+
+def test_another_limit_of_columns_applies_to_open_streams(streams: StreamStore) -> None:
+    stream = streams.create("a", 1, schema_policy=ADDITIVE)
+    two, three = (serialize(pa.schema([(name, pa.int8()) for name in names])) for names in ("ab", "abc"))
+
+    def limit(columns: int) -> None:
+        streams.set_limits(SETTINGS.max_stage_bytes, SETTINGS.max_partitions, SETTINGS.lease_delay_s, columns)
+
+    limit(2)
+    stream.open_stage("w", "r", 0, 0, 0, "arrow", two)
+    for request in (
+        partial(stream.open_stage, "w", "r", 0, 0, 1, "arrow", three),
+        partial(streams.create, "b", 1, schema=three),
+    ):
+        with pytest.raises(RefusedError, match=r"the schema has 3 columns .* the limit is 2 \(maxColumns\)"):
+            request()
+    limit(3)
+    stream.open_stage("w", "r", 0, 0, 2, "arrow", three)
+    streams.create("b", 1, schema=three)

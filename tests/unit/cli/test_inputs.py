@@ -16,6 +16,7 @@ from aeron_spark.cli.inputs import PlainReader, line_blocks, read_input
 from aeron_spark.cli.row_transfer import send_files
 from aeron_spark.cli.signals import StopRequest
 from aeron_spark.errors import TOO_LONG, DataFormatError, RefusedError
+from tests.hostile_arrow import stream_of, texts
 
 
 @pytest.mark.parametrize("form", ["parquet", "arrow", "csv", "json"])
@@ -111,3 +112,13 @@ def test_the_error_of_a_value_that_is_too_long_names_its_line(
     files = [str(tmp_path / "other"), str(path)] if form == "csv" else [str(path)]
     with pytest.raises(RefusedError, match=f"^{place} of {path}: a value is too long. Shorten it."):
         send_files(files, form, PlainReader("raw"), Target(late=late), StopRequest(0.0))
+
+
+def test_a_file_with_invalid_values_is_refused_before_they_are_read(tmp_path: Path) -> None:
+    batch = pa.record_batch({"text": texts(0, 4, 0x7FFFFFF0, 12, 16)})
+    (tmp_path / "stream.arrow").write_bytes(stream_of(batch))
+    with pa.ipc.new_file(str(tmp_path / "file.arrow"), batch.schema) as file:
+        file.write_batch(batch)
+    for name in ("stream.arrow", "file.arrow"):
+        with pytest.raises(DataFormatError, match=f"{name} is not a arrow file: .*offset"):
+            list(read_input(str(tmp_path / name), "arrow", None, lambda: False))
