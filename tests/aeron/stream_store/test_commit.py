@@ -19,7 +19,9 @@ from aeron_spark.node import NodeHandle
 from aeron_spark.streams.ledger import AlreadyCommitted
 from aeron_spark.streams.schema_changes import serialize
 from aeron_spark.streams.store import StreamStore
+from aeron_spark.wire.arrow import encode_batch
 from aeron_spark.wire.chunk import Content, Header
+from aeron_spark.wire.foreign_arrow import read_schema
 from aeron_spark.wire.staged_items import encode_group_item
 from tests.aeron.stream_store.rows import (
     ends,
@@ -234,14 +236,14 @@ def test_the_schemas_of_two_tasks_are_merged(streams: StreamStore) -> None:
     refs = []
     for task, schema in enumerate((narrow, wide)):
         stage = stream.open_stage("w", "r", 0, 0, task, "arrow", schema)
-        for buffer in _group(b"not decoded"):
+        for buffer in _group(encode_batch(pa.RecordBatch.from_pylist([{"a": task}], read_schema(schema)))):
             stage.append(buffer, stage.used_at)
         refs.append(stage.finish())
     stream.commit("w", "r", 0, refs)
     content, schema = stream.content()
     assert content == "arrow"
     assert schema is not None
-    assert pa.ipc.read_schema(pa.py_buffer(schema)).names == ["a", "b"]
+    assert read_schema(schema).names == ["a", "b"]
     other = serialize(pa.schema([pa.field("a", pa.string())]))
     with pytest.raises(DataFormatError, match=r"string[\s\S]*int64"):
         stream.open_stage("w", "r", 1, 0, 0, "arrow", other)
@@ -249,8 +251,8 @@ def test_the_schemas_of_two_tasks_are_merged(streams: StreamStore) -> None:
         stream.open_stage("w", "r", 1, 0, 0, "raw")
 
 
-def _group(payload: bytes) -> list[pa.Buffer]:
-    return encode_group_item(Header(Content.ARROW, total=len(payload), rows=1), payload)
+def _group(payload: pa.Buffer) -> list[pa.Buffer]:
+    return encode_group_item(Header(Content.ARROW, total=payload.size, rows=1), payload)
 
 
 def test_a_commit_that_fails_before_the_journal_has_no_effect_and_can_be_repeated(
