@@ -6,6 +6,7 @@ import re
 import secrets
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -295,9 +296,8 @@ RULES: Final = GuardRules(
     # Each client is a receiver on the control port, twice during its handshake, and for 5 s after its end.
     destinations=10_000,
     destinations_per_source=4_000,
-    # For authenticated clients the limits of Aeron apply, and the server's options.
+    # For authenticated clients the limits of Aeron apply, and the server's options: ``_guarded`` adds the longest term.
     mtu_max=65_504,
-    owned_term_length=1 << 30,
 )
 
 
@@ -328,7 +328,7 @@ class AeronServerTransport:
         if address.media == "ipc":
             ports = [one.data_port for one in self.inbox.listeners.values() if one.media == "udp"]
             self._driver_server = DriverServer(self.client, ports, self._ipc_lock, self._is_locked)
-        channel = _guarded(address, endpoint_channels.handshake_in(address, channel_settings))
+        channel = _guarded(address, endpoint_channels.handshake_in(address, channel_settings), channel_settings)
         if cookie_secret and address.media == "udp":
             self._registrations.append(
                 require_cookies(
@@ -352,9 +352,8 @@ class AeronServerTransport:
         """Open a publication that only the sender of a handshake image receives."""
         token, address = self._find_sender(image)
         session_id = secrets.randbelow(2**31 - 1) + 1
-        channel = _guarded(
-            address, endpoint_channels.response_out(address, image, session_id, self._channel_settings[token])
-        )
+        settings = self._channel_settings[token]
+        channel = _guarded(address, endpoint_channels.response_out(address, image, session_id, settings), settings)
         owners = self._register_owner(image, address, published=(session_id, HANDSHAKE_STREAM_ID))
         return self._publish(channel, endpoint_channels.response_stream(address), session_id).owned(owners)
 
@@ -365,11 +364,13 @@ class AeronServerTransport:
             image, address, received=(ids.session_in, ids.stream_in),
             published=(ids.session_out, ids.stream_out), control_port=ids.mdc_port,
         )  # fmt: skip
-        incoming = _guarded(address, endpoint_channels.link_in(address, ids, channel_settings))
+        incoming = _guarded(address, endpoint_channels.link_in(address, ids, channel_settings), channel_settings)
         token = self.inbox.add(incoming, ids.stream_in, channel_settings.max_message, drop_fragmented=False)
         self.inbox.links[token] = address
         try:
-            channel = _guarded(address, endpoint_channels.link_out(address, ids, image, channel_settings))
+            channel = _guarded(
+                address, endpoint_channels.link_out(address, ids, image, channel_settings), channel_settings
+            )
             publication = self._publish(channel, ids.stream_out, ids.session_out)
         except BaseException:
             self.inbox.close_subscription(token)
@@ -501,5 +502,6 @@ def _cannot_listen(address: ServerAddress, error: TransportError) -> AeronSparkE
     )
 
 
-def _guarded(address: ServerAddress, channel: str) -> str:
-    return channel if address.media == "ipc" else guarded(channel, RULES)
+def _guarded(address: ServerAddress, channel: str, channel_settings: ChannelSettings) -> str:
+    rules = replace(RULES, owned_term_length=channel_settings.longest_peer_term)
+    return channel if address.media == "ipc" else guarded(channel, rules)

@@ -144,8 +144,10 @@ def _open_link(
     mtu_bytes = settings.channel_settings.mtu_bytes
     if path is not None and response.mtu_bytes is not None:
         mtu_bytes = max(MTU_BYTES, min(size, response.mtu_bytes))
+    channel_settings = settings.channel_settings.for_bulk_link(is_ipc=connection.peer.is_ipc)
+    longest_term = content.get("longest_term", channel_settings.term_bytes)  # an older server takes every term
     channel_settings = replace(
-        settings.channel_settings.for_bulk_link(is_ipc=connection.peer.is_ipc), mtu_bytes=mtu_bytes
+        channel_settings, mtu_bytes=mtu_bytes, term_bytes=min(channel_settings.term_bytes, longest_term)
     )
     link = LinkEnds(
         runner.transport.open_link(ids, channel_settings),

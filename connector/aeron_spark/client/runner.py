@@ -329,7 +329,7 @@ class ClientRunner:
             ack.control_port if ack.reply_channel == "mdc" else None,
         )  # fmt: skip
         try:
-            pair = self.transport.open_link(ids, channel_settings)
+            pair = self.transport.open_link(ids, channel_settings.for_link(ack.max_message))
         except Exception as error:
             return e.LinkFailed(effect.link, to_package_error(error))
         max_message = min(channel_settings.max_message, ack.max_message)

@@ -438,6 +438,11 @@ class BulkLinks:
     def __len__(self) -> int:
         return len(self._by_token)
 
+    @property
+    def opening(self) -> int:
+        """The number of bulk links without an image of the peer."""
+        return sum(bulk_link.link.image is None for bulk_link in self._by_token.values())
+
     def add(self, bulk_link: BulkLink) -> None:
         """Add a bulk link whose publication and subscription are opening."""
         with self._lock:

@@ -15,6 +15,9 @@ from aeron_spark.node.settings import MIB, NodeSettings
 CONTROL_BYTES: Final = 48 * MIB  # CnC file (46 MiB: counters, commands, errors) and loss report, at Aeron's defaults
 MIN_LOGS: Final = 4  # a publication and an image in each direction
 TERMS_PER_LOG: Final = 3
+BLOCK_BYTES: Final = 512  # of st_blocks
+RESERVE_BYTES: Final = 256 * MIB
+RESERVE_SHARE: Final = 8  # of a small file system, the reserve is an eighth
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,34 @@ class Space:
     path: str
     free: int
     total: int
+
+
+def driver_space(aeron_dir: Path) -> Space:
+    """Return the space of a driver's file system, without the bytes that the driver's files may still take.
+
+    A driver's log is a sparse file. It takes space page by page, while its stream is written.
+    """
+    space = space_of(aeron_dir)
+    return replace(space, free=space.free - _unwritten_bytes(aeron_dir))
+
+
+def reserve_of(space: Space) -> int:
+    """Return the bytes of a driver's file system that must stay free: with less, the driver's process soon ends."""
+    return min(RESERVE_BYTES, space.total // RESERVE_SHARE)
+
+
+def _unwritten_bytes(folder: Path | str) -> int:
+    """Return how much the files below ``folder`` grow if each page of them is written; 0 without the folder."""
+    size = 0
+    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in entries:
+            with contextlib.suppress(FileNotFoundError):  # the driver deletes logs at any time
+                if entry.is_dir(follow_symlinks=False):
+                    size += _unwritten_bytes(entry.path)
+                else:
+                    status = entry.stat(follow_symlinks=False)
+                    size += max(0, status.st_size - BLOCK_BYTES * status.st_blocks)
+    return size
 
 
 def required_driver_bytes(settings: NodeSettings) -> int:
@@ -84,7 +115,7 @@ def file_bytes(folder: Path) -> int:
     size = 0
     for path in folder.rglob("*"):
         with contextlib.suppress(FileNotFoundError):  # a driver may be starting there
-            size += 512 * os.lstat(path).st_blocks
+            size += BLOCK_BYTES * os.lstat(path).st_blocks
     return size
 
 

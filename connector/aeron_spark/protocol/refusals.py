@@ -84,6 +84,11 @@ def undecided(cause: Exception, text: str = "The server failed before its decisi
     return Refusal("server-error", text, cause)
 
 
+def refusal_of(error: Exception, text: str) -> Refusal:
+    """Return the refusal that a RefusedError names, and for any other error the one of ``undecided``."""
+    return Refusal(error.reason, error.what) if isinstance(error, RefusedError) else undecided(error, text)
+
+
 def may_retry(error: AeronSparkError, *, is_awaited: bool, is_authenticated: bool) -> bool:
     """Return whether the client makes another attempt after one that ended with ``error``.
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal
 
-from aeron_spark.errors import AeronSparkError
+from aeron_spark.errors import AeronSparkError, SessionLost, TransportError
+from aeron_spark.protocol.connection_machine import closed_error
 from aeron_spark.protocol.frame_cipher import FrameDecryptor, FrameEncryptor
 from aeron_spark.protocol.grants import Grant
 from aeron_spark.protocol.handshake_payloads import ClientDone
@@ -35,6 +36,16 @@ class Ending(Enum):
     CLOSED_BY_CLIENT = "the client closed the connection"
     NOT_RESUMED = "the client did not resume the session in time"
     NEVER_CONNECTED = "the client did not send the first frame of its first link"
+
+    def error_of(self, label: str) -> AeronSparkError:
+        """Return the error of the connection with this label, whose session has ended so."""
+        match self:
+            case Ending.CLOSED_BY_CLIENT:
+                return TransportError("the peer closed the connection", remedy="Wait until the client connects again.")
+            case Ending.NOT_RESUMED:
+                return SessionLost(f"{label} was not resumed in time", remedy="Connect again.")
+            case _:
+                return closed_error()
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from aeron_spark.protocol.keypair import KeyPair
 from aeron_spark.protocol.limits import Permit
 from aeron_spark.protocol.message_types import Types
 from aeron_spark.protocol.noise import Entropy
-from aeron_spark.protocol.refusals import Refusal, undecided
+from aeron_spark.protocol.refusals import Refusal, refusal_of, undecided
 from aeron_spark.protocol.server_effects import AuthenticatedClient, Ending, ServerEffect, ServerEffects
 from aeron_spark.protocol.server_events import Decision, ServerEvent
 from aeron_spark.protocol.server_handshake import ServerHandshake
@@ -510,7 +510,7 @@ class ServerMachine:
 
     def _link_failed(self, link: int, error: Exception, now: float) -> None:
         if link in self._opening_links:
-            self._refuse(self._opening_links[link], undecided(error, NO_LINK), now)
+            self._refuse(self._opening_links[link], refusal_of(error, NO_LINK), now)
         elif link in self._awaiting_first_frame:
             self._abandon_link(self._awaiting_first_frame[link], now)
         elif link in self._attached:

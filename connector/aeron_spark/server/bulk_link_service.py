@@ -65,8 +65,8 @@ class BulkLinkHandler:
         """Open a bulk link. Return its ids, the server's part of its keys, its longest message and MTU in bytes.
 
         ``part`` is the client's part of the keys, and ``mtu`` is the Aeron MTU that the client would use. Runs on a
-        worker thread. Raises RefusedError if the connection or the server has no bulk link left, WaitTimeout if the
-        event loop or the media driver does not open it in time.
+        worker thread. Raises RefusedError if the connection or the server has no bulk link left, or its shared memory
+        no room; WaitTimeout if the event loop or the media driver does not open it in time.
         """
         if not isinstance(mtu, int):
             raise DataFormatError(
@@ -112,6 +112,7 @@ class BulkLinkHandler:
             "port": ids.mdc_port or 0,
             "part": server_part,
             "max_message": parameters.channel_settings.max_message,
+            "longest_term": parameters.channel_settings.longest_peer_term,
         }
 
     def _begin(
@@ -126,6 +127,9 @@ class BulkLinkHandler:
                 reason="full",
             )
         image = runner.image_of(connection)
+        refusal = runner.take_log_space(connection.peer.key, parameters.channel_settings)
+        if refusal is not None:
+            raise refusal
         ids = runner.take_bulk_ids(now)
         if isinstance(ids, Refusal):
             raise RefusedError(ids.text_for_client, remedy=ids.advice.remedy, reason=ids.code)

@@ -158,7 +158,7 @@ GROUPS: Final[Mapping[str, tuple[EventType, ...]]] = MappingProxyType(
                 "shm_low",
                 _W,
                 ("free_bytes", "reserve_bytes"),
-                "The media driver's file system has less than 256 MiB free.",
+                "The media driver's file system has less than 256 MiB, or an eighth of its size, for further logs.",
             ),
             EventType("memory_high", _W, ("used_bytes", "limit_bytes"), "Clients use most of `memoryLimit`."),
             EventType(

@@ -9,11 +9,11 @@ from typing import Any, Final, Protocol
 
 from aeron_spark.connection.call_observer import stack_of
 from aeron_spark.errors import AeronSparkError
+from aeron_spark.node.space import Space, reserve_of
 from aeron_spark.protocol import retry_cookies
 from aeron_spark.server.events import ServerEvents
 
 WATCH_INTERVAL_S: Final = 1.0
-SHM_RESERVE_BYTES: Final = 256 * 1024 * 1024  # with less in the file system of the media driver, connections soon fail
 MEMORY_HIGH_SHARE: Final = 0.8  # of the memory limit
 # A server answers a handshake with an error. The client's media driver logs it, and each has another text.
 HINT: Final = f"errorMessage={retry_cookies.PREFIX}"
@@ -61,7 +61,7 @@ class EventWatch:
 
     def __init__(
         self, events: ServerEvents, volumes: Callable[[], Mapping[str, Measured]], reserve_bytes: Callable[[], int],
-        shared_memory: Callable[[], Measured], memory: Callable[[], tuple[int, int]],
+        shared_memory: Callable[[], Space], memory: Callable[[], tuple[int, int]],
         driver_errors: Callable[[], Iterable[DriverError]], check_backups: Callable[[], object],
     ) -> None:  # fmt: skip
         """``memory`` returns the bytes that clients make the server hold, and their limit; 0: no limit.
@@ -116,7 +116,8 @@ class EventWatch:
             )
 
     def _look_at_shared_memory(self) -> None:
-        space, reserve = self._shared_memory(), SHM_RESERVE_BYTES
+        space = self._shared_memory()
+        reserve = reserve_of(space)
         self._low.update("shm_low", "", space.free < reserve, free_bytes=space.free, reserve_bytes=reserve)
 
     def _look_at_memory(self) -> None:

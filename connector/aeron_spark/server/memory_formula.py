@@ -63,6 +63,8 @@ def node_terms(load: Load) -> tuple[Term, ...]:
 def shared_memory_terms(load: Load) -> tuple[Term, ...]:
     """Return the terms of the media driver's files, if every link has sent as much as its logs hold."""
     return (
+        Term("driver", 1, 48 * MIB),
+        Term("reserve", 1, 256 * MIB),  # the server opens no link for which less would remain
         Term("connections and bulk links", load.connections + load.bulk_links,
              LOG_TERMS * DIRECTIONS * load.link_term_bytes),
         Term("written partitions", load.written_partitions, LOG_TERMS * load.stream_term_bytes),

@@ -23,6 +23,7 @@ from aeron_spark.server.ban_file import StoredBans
 from aeron_spark.server.bulk_link_service import BulkLinkHandler
 from aeron_spark.server.event_observer import EventObserver
 from aeron_spark.server.events import ServerEvents
+from aeron_spark.server.log_space import LogSpace
 from aeron_spark.server.observer import ServerObservers
 from aeron_spark.server.runner import ConnectionService, ServerRunner
 from aeron_spark.server.settings import ServerSettings
@@ -58,14 +59,18 @@ class MessageServer(Endpoint):
         bans: StoredBans | None = None,
         name_of: Callable[[bytes], str] = default_name,
         clients_file: Path | None = None,
+        log_space: LogSpace | None = None,
     ) -> None:
-        """``name_of`` returns the name of a client's key for logs. ``clients_file`` has the limits of keys."""
+        """``name_of`` returns the name of a client's key for logs. ``clients_file`` has the limits of keys.
+
+        ``log_space`` has the room of the media driver's logs; None: no limit.
+        """
         self.events: Final = ServerEvents()
         """The events of the server."""
         self._settings = settings or ServerSettings()
         runtime = Runtime("aeron-spark-server", self._settings.link)
         self._runner: Final = ServerRunner(
-            runtime, open_transport, store, self._settings, connection_class, bans or StoredBans()
+            runtime, open_transport, store, self._settings, connection_class, bans or StoredBans(), log_space
         )
         runtime.bind(self._runner)
         runtime.holds.rates_of = self._rates_of

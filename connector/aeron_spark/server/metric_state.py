@@ -12,11 +12,10 @@ from typing import Final
 from aeron_spark.aeron.counters import read_counters
 from aeron_spark.aeron.guard import DROP_LABEL, DROP_TYPE
 from aeron_spark.errors import AeronSparkError
-from aeron_spark.node.space import space_of
+from aeron_spark.node.space import driver_space, reserve_of
 from aeron_spark.protocol.grants import Grant
 from aeron_spark.server.backups import Backups
 from aeron_spark.server.disk_reserve import DiskReserve
-from aeron_spark.server.event_watch import SHM_RESERVE_BYTES
 from aeron_spark.server.message_server import MessageServer
 from aeron_spark.server.metric_counts import SERVICES, Labels, MetricCounts
 from aeron_spark.streams.store import StreamStore
@@ -157,10 +156,10 @@ def driver_state(aeron_dir: str) -> State:
     """Return the values of the media driver and its archive by metric and labels; none if the driver is lost."""
     try:
         counters = read_counters(aeron_dir)
-        free = space_of(Path(aeron_dir)).free
+        space = driver_space(Path(aeron_dir))
     except (AeronSparkError, OSError):
         return {}
-    found: State = {"shm_free_bytes": {(): float(free)}, "shm_reserve_bytes": {(): float(SHM_RESERVE_BYTES)}}
+    found: State = {"shm_free_bytes": {(): float(space.free)}, "shm_reserve_bytes": {(): float(reserve_of(space))}}
     for metric, label in DRIVER_TOTALS.items():
         values = [one.value for one in counters if one.type_id == SYSTEM_COUNTER and one.label.startswith(label)]
         found[metric] = {(): float(sum(values))}

@@ -94,7 +94,7 @@ _ALL: Final = (
     _counter("lease_overrides_total", "leases that retention has overridden"),
     _gauge("disk_free_bytes", "free bytes", "volume"),
     _gauge("disk_reserve_bytes", "the option diskReserve", "volume"),
-    _gauge("shm_free_bytes", "free bytes of the media driver's file system"),
+    _gauge("shm_free_bytes", "free bytes of the media driver's file system that no open log may still take"),
     _gauge("shm_reserve_bytes", "with fewer, the server reports `shm_low`"),
     _gauge("driver_up", "1 if the server uses a media driver, else 0"),
     _gauge("archive_recordings_active", "recordings that are active in the archive"),

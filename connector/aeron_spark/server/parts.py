@@ -15,7 +15,7 @@ from aeron_spark.errors import REFUSALS, RefusedError, SetupError
 from aeron_spark.keys.client_table import ClientsChange, ClientTable
 from aeron_spark.keys.clients_file import key_name
 from aeron_spark.keys.stores import FilePeerStore
-from aeron_spark.node.space import space_of
+from aeron_spark.node.space import Space, driver_space
 from aeron_spark.options import ServerOptions
 from aeron_spark.protocol.access import PeerStore
 from aeron_spark.protocol.admin_messages import SOCKET_NAME
@@ -32,6 +32,7 @@ from aeron_spark.server.events import ServerEvents
 from aeron_spark.server.http import parse_http_address
 from aeron_spark.server.live_options import OptionChanges, compare, with_live
 from aeron_spark.server.log_output import ServerLog
+from aeron_spark.server.log_space import LogSpace
 from aeron_spark.server.message_server import MessageServer
 from aeron_spark.server.metric_counts import MetricCounts
 from aeron_spark.server.metric_state import MetricReader, State
@@ -81,6 +82,7 @@ class ServerParts:
             self.message_server: Final = MessageServer(
                 self._node.open_transport, peers, settings, connection_class, self._bans,
                 name_of=lambda key: name_of(peers, key), clients_file=None if clients is None else clients.path,
+                log_space=LogSpace(self._driver_space),
             )  # fmt: skip
             """The connections of the clients, and their listeners."""
         except BaseException:
@@ -248,9 +250,12 @@ class ServerParts:
         memory = self._runtime.holds.memory
         return EventWatch(
             self.events, lambda: self.disk_reserve.volumes(), lambda: self.disk_reserve.reserve_bytes,
-            lambda: space_of(Path(self.aeron_dir)), lambda: (memory.held, memory.limit),
+            self._driver_space, lambda: (memory.held, memory.limit),
             lambda: read_errors(self.aeron_dir), self.backups.check,
         )  # fmt: skip
+
+    def _driver_space(self) -> Space:
+        return driver_space(Path(self.aeron_dir))
 
     def _backup_files(self) -> dict[str, str]:
         options, paths = self._options, key_paths_of(self._options)

@@ -20,30 +20,16 @@ from aeron_spark.connection.loop import TransportReopening
 from aeron_spark.connection.owner import PeerInfo
 from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.connection.runtime import Runtime
-from aeron_spark.errors import (
-    AeronSparkError,
-    EndedError,
-    InUseError,
-    RefusedError,
-    SessionLost,
-    TransportError,
-    UsageError,
-)
+from aeron_spark.errors import AeronSparkError, EndedError, InUseError, RefusedError, TransportError, UsageError
 from aeron_spark.protocol import server_effects as effects
 from aeron_spark.protocol import server_events as events
 from aeron_spark.protocol.access import Candidate, PeerStore
-from aeron_spark.protocol.connection_machine import PeerClosed, closed_error
+from aeron_spark.protocol.connection_machine import PeerClosed
 from aeron_spark.protocol.grants import Grant, KeyLimits
 from aeron_spark.protocol.pools import PooledIds
 from aeron_spark.protocol.refusals import Refusal
 from aeron_spark.protocol.rpc_messages import FIRST_SERVICE, Target
-from aeron_spark.protocol.server_effects import (
-    AuthenticatedClient,
-    Ending,
-    Notice,
-    ServerEffect,
-    ServerEffects,
-)
+from aeron_spark.protocol.server_effects import AuthenticatedClient, Ending, Notice, ServerEffect, ServerEffects
 from aeron_spark.protocol.server_events import Decision, ServerEvent
 from aeron_spark.protocol.server_handshake import SHUTTING_DOWN
 from aeron_spark.protocol.server_machine import ServerMachine
@@ -53,11 +39,13 @@ from aeron_spark.protocol.transitions import assert_never
 from aeron_spark.server.ban_file import StoredBans
 from aeron_spark.server.client_access import ClientAccess
 from aeron_spark.server.handshake_paths import HandshakePaths
+from aeron_spark.server.log_space import LogSpace, link_bytes
 from aeron_spark.server.observer import ServerObservers
 from aeron_spark.server.settings import ServerSettings, policy_of
 from aeron_spark.transport.api import (
     SEE_DRIVER,
     ChannelPair,
+    ChannelSettings,
     DriverLost,
     ImageAvailable,
     ImageUnavailable,
@@ -72,7 +60,6 @@ from aeron_spark.transport.api import (
 )
 
 NO_KEY_LIMITS: Final = KeyLimits()
-CLOSED_BY_PEER: Final = "the peer closed the connection"
 DRIVER_LOST_WAIT_S: Final = 0.01  # in a turn of the event loop after the loss of the driver, whose inbox does not wait
 
 
@@ -117,9 +104,12 @@ class ServerRunner:
 
     def __init__(
         self, runtime: Runtime, open_transport: Callable[[], ServerTransport], store: PeerStore,
-        settings: ServerSettings, connection_class: type[Connection], bans: StoredBans,
+        settings: ServerSettings, connection_class: type[Connection], bans: StoredBans, log_space: LogSpace | None,
     ) -> None:  # fmt: skip
-        """``listen`` calls ``open_transport``; after a loss of the media driver it runs on the listener pool."""
+        """``log_space`` has the room of the media driver's logs; None: no limit.
+
+        ``listen`` calls ``open_transport``; after a loss of the media driver it runs on the listener pool.
+        """
         keys, types = store.identity(), runtime.types
         self.public_key: Final = keys.public
         self.settings = settings
@@ -133,6 +123,7 @@ class ServerRunner:
         self.access: Final = ClientAccess(
             store, settings.filters, bans, allow_any_key=settings.allow_any_key, threads=settings.deciders
         )
+        self._log_space: Final = log_space
         self._open_transport: Final = open_transport
         self._transport: ServerTransport | None = None
         self._runtime: Final = runtime
@@ -262,6 +253,19 @@ class ServerRunner:
         """Return the ids of a bulk link to the pool."""
         pooled = PooledIds(ids.session_in, ids.stream_in, ids.session_out, ids.stream_out, ids.mdc_port)
         self._machine.resources.release_bulk_ids(pooled, now)
+
+    def take_log_space(self, key: bytes, channel_settings: ChannelSettings) -> RefusedError | None:
+        """Count the logs of another link with a client of this key, or return why it may not be opened."""
+        if self._log_space is None:
+            return None
+        bulk_links = self._runtime.bulk_links
+        own = [one.runner for one in self._verified.values() if one.runner.peer.key == key]
+        by_connection = bulk_links.counts()
+        return self._log_space.take(
+            link_bytes(channel_settings),
+            opening=len(self._opening) + bulk_links.opening + sum(one.image is None for one in self._links.values()),
+            own=len(own) + sum(by_connection[id(one)] for one in own),
+        )
 
     # Events
 
@@ -429,7 +433,7 @@ class ServerRunner:
                 connection = self._connections[session]
                 self._verified.pop(connection.for_program, None)
                 self._endings[session] = connection.close_error or cause
-                connection.end(_error_of(cause, connection))
+                connection.end(cause.error_of(connection.label) if isinstance(cause, Ending) else cause)
             case effects.Notify(session, notice):
                 self._notify(self._connections[session], notice, self._endings.get(session))
             case effects.ForgetConnection(session):
@@ -469,6 +473,10 @@ class ServerRunner:
 
     def _open_link(self, effect: effects.OpenLink, now: float) -> None:
         channel_settings = self.settings.link.channel_settings
+        refusal = self.take_log_space(self._connections[effect.session].peer.key, channel_settings)
+        if refusal is not None:
+            self._feed(events.LinkFailed(effect.link, refusal), now)
+            return
         try:
             pair = self.transport.open_link(effect.image, _link_ids(effect.ids), channel_settings)
         except SenderUnavailable:  # the client gave up: not an error of the server
@@ -585,15 +593,3 @@ def _peer_info(client: AuthenticatedClient) -> PeerInfo:
 
 def _link_ids(ids: PooledIds) -> LinkIds:
     return LinkIds(ids.session_in, ids.stream_in, ids.session_out, ids.stream_out, ids.mdc_port)
-
-
-def _error_of(cause: Ending | AeronSparkError, connection: ConnectionRunner) -> AeronSparkError:
-    match cause:
-        case Ending.CLOSED_BY_SERVER | Ending.NEVER_CONNECTED:
-            return closed_error()
-        case Ending.CLOSED_BY_CLIENT:
-            return TransportError(CLOSED_BY_PEER, remedy="Wait until the client connects again.")
-        case Ending.NOT_RESUMED:
-            return SessionLost(f"{connection.label} was not resumed in time", remedy="Connect again.")
-        case _:
-            return cause

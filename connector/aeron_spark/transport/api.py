@@ -248,6 +248,20 @@ class ChannelSettings:
     finds_mtu: bool = True
     own_socket: bool = False
 
+    @property
+    def longest_peer_term(self) -> int:
+        """Bytes of the longest term that a server takes from the peer of a link with these settings."""
+        return max(self.term_bytes, LINK_TERM_BYTES)
+
+    def for_link(self, max_message: int) -> ChannelSettings:
+        """Return the settings of a client's link with a server that takes messages of ``max_message`` bytes.
+
+        A client does not know the longest term that a server takes from it, except for a bulk link: but the server's
+        terms are long enough for its messages.
+        """
+        message_term = 1 << (MESSAGES_PER_TERM * min(max_message, self.max_message) - 1).bit_length()
+        return replace(self, term_bytes=min(self.term_bytes, max(LINK_TERM_BYTES, message_term)))
+
     def for_bulk_link(self, *, is_ipc: bool) -> ChannelSettings:
         """Return the settings of a bulk link.
 

@@ -19,8 +19,10 @@ from aeron_spark.client.settings import ClientSettings
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.endpoint import Endpoint
 from aeron_spark.keys.stores import MemoryPeerStore
+from aeron_spark.node.space import driver_space
 from aeron_spark.protocol.access import PeerStore, ServerName
 from aeron_spark.protocol.limits import Limits
+from aeron_spark.server.log_space import LogSpace
 from aeron_spark.server.message_server import MessageServer
 from aeron_spark.server.settings import ServerSettings
 from aeron_spark.transport.api import ChannelPair, ClientTransport, ServerAddress
@@ -110,7 +112,10 @@ class World:
     ) -> MessageServer:
         """Return a server that does not listen."""
         listen = AeronServerTransport if tap is None else tap.server_transport
-        server = MessageServer(lambda: listen(self.serving), store or MemoryPeerStore(), replace(settings, **changes))
+        server = MessageServer(
+            lambda: listen(self.serving), store or MemoryPeerStore(), replace(settings, **changes),
+            log_space=LogSpace(lambda: driver_space(Path(self.serving.aeron_dir))),
+        )  # fmt: skip
         self._opened.append(server)
         return server
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from aeron_spark.server.event_watch import SHM_RESERVE_BYTES
+from aeron_spark.node.space import RESERVE_BYTES
 from tests.promql import Scrape, evaluate, parse, references
 from tests.unit.deploy.exposed import EPOCH_S, TARGET, down, exposed, scrape
 
@@ -42,7 +42,7 @@ def healthy(at_s: int, changes: Mapping[str, Any] | None = None) -> Scrape:
         "disk_free_bytes": {("store",): 5 * GIB, ("archive",): 500 * GIB},
         "disk_reserve_bytes": {("store",): 2 * GIB, ("archive",): 2 * GIB},
         "shm_free_bytes": {(): 4 * GIB},
-        "shm_reserve_bytes": {(): float(SHM_RESERVE_BYTES)},
+        "shm_reserve_bytes": {(): float(RESERVE_BYTES)},
         "driver_up": {(): 1.0},
         "queued_bytes": {("received",): 0.1 * GIB, ("sent",): 0.2 * GIB},
         "memory_limit_bytes": {(): 0.5 * GIB},
@@ -72,7 +72,7 @@ TROUBLE: Final[list[tuple[str, dict[str, Any], dict[str, str], float]]] = [
     ("StreamDamaged", {"streams": {("ok",): 2.0, ("damaged",): 1.0}}, {"state": "damaged"}, 1.0),
     ("StreamDamaged", {"streams": {("ok",): 1.0, ("read-only",): 2.0}}, {"state": "read-only"}, 2.0),
     ("DiskLow", {"disk_free_bytes": {("store",): 3 * GIB, ("archive",): 5 * GIB}}, {"volume": "store"}, 3 * GIB),
-    ("ShmLow", {"shm_free_bytes": {(): SHM_RESERVE_BYTES - 1.0}}, {}, SHM_RESERVE_BYTES - 1.0),
+    ("ShmLow", {"shm_free_bytes": {(): RESERVE_BYTES - 1.0}}, {}, RESERVE_BYTES - 1.0),
     ("DriverLost", {"driver_up": {(): 0.0}}, {}, 0.0),
     ("MemoryHigh", {"queued_bytes": {("received",): 0.25 * GIB, ("sent",): 0.25 * GIB}}, {}, 0.5 * GIB),
     ("RefusalsHigh", {"refusals_total": {("rate",): 66.0, ("full",): 65.0}}, {}, 2.0),

@@ -141,13 +141,16 @@ def test_the_server_reads_the_mounted_configuration_and_clients_file() -> None:
 def test_the_shared_memory_has_room_for_all_connections() -> None:
     volume = VOLUMES[MOUNTS["/dev/shm"]["name"]]["emptyDir"]
     assert volume["medium"] == "Memory"
-    assert mebibytes(volume["sizeLimit"]) * MIB == total(shared_memory_terms(LOAD)) == 1_968 * MIB
-    assert "6 x 1 MiB x (100 + 100) + 48 MiB x 16 = 1,968 MiB" in (ROOT / "deploy" / "kubernetes.yaml").read_text()
+    assert mebibytes(volume["sizeLimit"]) * MIB == total(shared_memory_terms(LOAD)) == 2_272 * MIB
+    assert (
+        "304 MiB + 6 x 1 MiB x (100 + 100) + 48 MiB x 16 = 2,272 MiB"
+        in (ROOT / "deploy" / "kubernetes.yaml").read_text()
+    )
 
 
 def test_the_memory_has_room_for_server_node_and_shared_memory() -> None:
     needed = sum(map(total, (server_terms(LOAD), node_terms(LOAD), shared_memory_terms(LOAD)))) / MIB
-    assert round(needed) == 3_150
+    assert round(needed) == 3_454
     assert needed < mebibytes(SERVER["resources"]["limits"]["memory"])
     assert SERVER["resources"]["limits"]["memory"] == SERVER["resources"]["requests"]["memory"]
-    assert "at most 3,150 MiB" in (ROOT / "deploy" / "kubernetes.yaml").read_text()
+    assert "at most 3,454 MiB" in (ROOT / "deploy" / "kubernetes.yaml").read_text()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -91,3 +92,15 @@ def test_the_space_of_a_missing_directory_is_that_of_its_parent(tmp_path: Path) 
     found = space.space_of(tmp_path / "not" / "there" / "yet")
     assert found.free > 0
     assert found.path == str(tmp_path / "not" / "there" / "yet")
+
+
+def test_what_sparse_files_may_still_take_is_not_free(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(space, "space_of", lambda path: space.Space(str(path), 100 * MIB, 200 * MIB))
+    (tmp_path / "images").mkdir()
+    with (tmp_path / "images" / "1.logbuffer").open("wb") as log:
+        log.truncate(6 * MIB)
+        log.write(bytes(MIB))
+        log.flush()
+        os.fsync(log.fileno())
+        assert space.driver_space(tmp_path).free == 95 * MIB
+    assert space.driver_space(tmp_path / "missing").free == 100 * MIB

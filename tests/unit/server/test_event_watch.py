@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from aeron_spark.errors import ConnectError
-from aeron_spark.server.event_watch import SHM_RESERVE_BYTES, EventWatch
+from aeron_spark.node import space
+from aeron_spark.node.space import RESERVE_BYTES
+from aeron_spark.server.event_watch import EventWatch
 from aeron_spark.server.events import ServerEvents
 
 
@@ -24,12 +26,16 @@ class Error:
     observations: int = 1
 
 
+def shared_memory(free: int) -> space.Space:
+    return space.Space("/dev/shm/driver", free, 100 * RESERVE_BYTES)
+
+
 @dataclass
 class World:
     """What the watch sees, and the events that it reports."""
 
     volumes: dict[str, Space] = field(default_factory=lambda: {"store": Space(500)})
-    shared_memory: Space = field(default_factory=lambda: Space(SHM_RESERVE_BYTES))
+    shared_memory: space.Space = field(default_factory=lambda: shared_memory(RESERVE_BYTES))
     memory: tuple[int, int] = (0, 1000)
     errors: list[Error] = field(default_factory=list)
     is_driver_lost: bool = False
@@ -73,11 +79,11 @@ def test_a_disk_below_the_reserve_is_reported_once_until_it_has_room_again(world
 
 def test_low_shared_memory_and_much_memory_of_clients_are_reported_once(world: World) -> None:
     watch = world.watch()
-    world.shared_memory, world.memory = Space(SHM_RESERVE_BYTES - 1), (800, 1000)
+    world.shared_memory, world.memory = shared_memory(RESERVE_BYTES - 1), (800, 1000)
     watch.check()
     watch.check()
     assert world.seen == [
-        ("shm_low", {"free_bytes": SHM_RESERVE_BYTES - 1, "reserve_bytes": SHM_RESERVE_BYTES}),
+        ("shm_low", {"free_bytes": RESERVE_BYTES - 1, "reserve_bytes": RESERVE_BYTES}),
         ("memory_high", {"used_bytes": 800, "limit_bytes": 1000}),
     ]
 

@@ -21,10 +21,11 @@ LOAD = Load(
 def test_the_sums_are_those_of_the_contract() -> None:
     assert total(server_terms(LOAD)) // MIB == 250 + 99 + 16 + 512  # 0.1 MiB is rounded down to bytes
     assert total(node_terms(LOAD)) // MIB == 350 + 399 + 2
-    assert total(shared_memory_terms(LOAD)) // MIB == 6 * 2 * (1000 + 40) + 3 * 16 * 8
+    assert total(shared_memory_terms(LOAD)) // MIB == 48 + 256 + 6 * 2 * (1000 + 40) + 3 * 16 * 8
 
 
 def test_a_text_names_each_term() -> None:
     assert describe(shared_memory_terms(LOAD)) == (
-        "12864 MiB = connections and bulk links 1040 x 12 MiB + written partitions 8 x 48 MiB"
+        "13168 MiB = driver 48 MiB + reserve 256 MiB + connections and bulk links 1040 x 12 MiB"
+        " + written partitions 8 x 48 MiB"
     )
