@@ -52,8 +52,12 @@ class AeronPublication:
     It is lost with the driver of ``inbox``.
     """
 
-    def __init__(self, inbox: AeronInbox, channel: str, stream_id: int, session_id: int) -> None:
+    def __init__(
+        self, inbox: AeronInbox, channel: str, stream_id: int, session_id: int, opened: set[AeronPublication]
+    ) -> None:
+        """The publication is in ``opened`` until it is closed."""
         bind_to_process(self)
+        self._opened = opened
         self.client = inbox.client
         self.inbox = inbox
         self.session_id = session_id
@@ -67,6 +71,7 @@ class AeronPublication:
         with java_errors(f"publishing on {channel} stream {stream_id}"):
             self._registration = int(self.client.aeron.asyncAddExclusivePublication(channel, stream_id))
             inbox.java.expect(self._registration)
+        opened.add(self)
 
     def await_rejection(self, token: int) -> AeronPublication:
         """Let the inbox deliver the first rejection of this publication as an event of the subscription ``token``."""
@@ -144,6 +149,7 @@ class AeronPublication:
         if self._closed:
             return
         self._closed = True
+        self._opened.discard(self)
         self.inbox.java.forget(self._registration)
         if self._awaits_rejection:
             self.client.rejections.forget(self._registration)
@@ -265,11 +271,7 @@ class AeronClientTransport:
         return self._publish(channel, HANDSHAKE_STREAM_ID, session_id).await_rejection(token)
 
     def _publish(self, channel: str, stream_id: int, session_id: int) -> AeronPublication:
-        for closed in [one for one in self._publications if one.closed]:
-            self._publications.discard(closed)
-        publication = AeronPublication(self.inbox, channel, stream_id, session_id)
-        self._publications.add(publication)
-        return publication
+        return AeronPublication(self.inbox, channel, stream_id, session_id, self._publications)
 
 
 BIND_TIMEOUT_S: Final = 10.0
@@ -434,11 +436,7 @@ class AeronServerTransport:
         return owners
 
     def _publish(self, channel: str, stream_id: int, session_id: int) -> AeronPublication:
-        for closed in [one for one in self._publications if one.closed]:
-            self._publications.discard(closed)
-        publication = AeronPublication(self.inbox, channel, stream_id, session_id)
-        self._publications.add(publication)
-        return publication
+        return AeronPublication(self.inbox, channel, stream_id, session_id, self._publications)
 
 
 class _Sender(NamedTuple):

@@ -11,12 +11,18 @@ from aeron_spark.errors import AeronSparkError
 from aeron_spark.protocol.server_events import PathDrained, PathFailed, PathReady, ServerEvent
 from aeron_spark.transport.api import Publication
 
+LOOK_SHARE: Final = 8
+"""A path that is not connected yet is looked at again after this part of its age. A hundred clients that never connect
+theirs would otherwise take a millisecond of each turn of the event loop."""
+
 
 @dataclass(slots=True)
 class _Path:
     """The response publication of a handshake, with the packets that Aeron has not taken yet."""
 
     reply: Publication
+    opened_at: float
+    look_at: float
     unsent: deque[bytes] = field(default_factory=deque)
     is_reported: bool = False  # the machine got PathReady or PathFailed
     is_draining: bool = False
@@ -42,7 +48,7 @@ class HandshakePaths:
     def open(self, number: int, respond: Callable[[], Publication], now: float) -> None:
         """Open a path with the publication that ``respond`` makes."""
         try:
-            self._paths[number] = _Path(respond())
+            self._paths[number] = _Path(respond(), opened_at=now, look_at=now)
         except AeronSparkError:
             self._feed(PathFailed(number), now)
 
@@ -71,9 +77,11 @@ class HandshakePaths:
         return any(is_waiting)
 
     def _work(self, number: int, path: _Path, now: float) -> bool:
-        if not path.is_reported and (path.reply.closed or path.reply.connected):
-            path.is_reported = True
-            self._feed(PathFailed(number) if path.reply.closed else PathReady(number), now)
+        if not path.is_reported and now >= path.look_at:
+            path.look_at = now + (now - path.opened_at) / LOOK_SHARE
+            if path.reply.closed or path.reply.connected:
+                path.is_reported = True
+                self._feed(PathFailed(number) if path.reply.closed else PathReady(number), now)
         path.send()
         if path.is_draining and not path.unsent:
             self._feed(PathDrained(number), now)

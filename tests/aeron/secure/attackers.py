@@ -1,8 +1,9 @@
-"""Floods of a server's data port, until standard input is closed: ``python -m tests.aeron.secure.attackers PORT RATE``.
+"""Floods of a server's data port: ``python -m tests.aeron.secure.attackers PORT RATE HALF_OPEN ADDRESSES``.
 
-One thread sends RATE SETUPs a second with new Aeron session ids. Another one keeps as many handshakes pending as the
-server permits: it returns the cookie of each HELLO, and then sends only heartbeats. Both use 40 addresses. The program
-prints "flooding" after its first second, and at the end the sent and received bytes.
+One thread sends RATE SETUPs a second with new Aeron session ids, from 40 addresses. Another one begins HALF_OPEN
+handshakes a second, and keeps as many of them pending as the server permits: it returns the cookie of each HELLO, and
+then sends only heartbeats, from ADDRESSES addresses. The program prints "flooding" after its first second. It ends when
+its standard input is closed, and prints the sent and received bytes.
 """
 
 from __future__ import annotations
@@ -20,9 +21,8 @@ from tests.aeron.guard.frames import ERR, FrameSender, data, frame_senders, hear
 
 ADDRESSES: Final = 40
 FIRST_SETUP_ADDRESS: Final = 2
-FIRST_HALF_OPEN_ADDRESS: Final = 60
+FIRST_HALF_OPEN_ADDRESS: Final = 42
 BATCHES_PER_SECOND: Final = 50
-HALF_OPEN_PER_SECOND: Final = 40
 PENDING_PER_ADDRESS: Final = 16
 HEARTBEAT_INTERVAL_S: Final = 0.5  # the driver frees a silent image of a handshake after 1 s
 PENDING_S: Final = 10.0  # the server ends a handshake whose client does not respond
@@ -53,13 +53,14 @@ class Flood:
                 due += 1 / BATCHES_PER_SECOND
                 self.ended.wait(max(0.0, due - time.monotonic()))
 
-    def keep_half_open(self) -> None:
+    def keep_half_open(self, per_second: int, addresses: int) -> None:
         """Begin handshakes and keep them pending until the end."""
-        with frame_senders(ADDRESSES, self._port, FIRST_HALF_OPEN_ADDRESS) as senders:
+        with frame_senders(addresses, self._port, FIRST_HALF_OPEN_ADDRESS) as senders:
             pending: dict[FrameSender, list[tuple[int, float]]] = {sender: [] for sender in senders}
-            beaten = time.monotonic()
-            while not self.ended.wait(1 / HALF_OPEN_PER_SECOND):
+            beaten = due = time.monotonic()
+            while not self.ended.wait(max(0.0, due - time.monotonic())):
                 now = time.monotonic()
+                due += 1 / per_second
                 for sender, sessions in pending.items():
                     sessions[:] = [one for one in sessions if now - one[1] < PENDING_S]
                     sessions += [(session, now) for session in self._return_cookies(sender)]
@@ -98,10 +99,11 @@ class Flood:
         self.sent += len(frame)
 
 
-def main(port: int, rate: int) -> None:
+def main(port: int, rate: int, half_open: int, addresses: int) -> None:
     """Flood until standard input is closed."""
     flood = Flood(port, rate, random.Random(port))
-    threads = [threading.Thread(target=one) for one in (flood.send_setups, flood.keep_half_open)]
+    threads = [threading.Thread(target=flood.keep_half_open, args=(half_open, addresses))]
+    threads += [threading.Thread(target=flood.send_setups)] if rate else []
     for thread in threads:
         thread.start()
     time.sleep(1.0)
@@ -114,4 +116,4 @@ def main(port: int, rate: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    main(*map(int, sys.argv[1:]))

@@ -9,16 +9,18 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import psutil
 import pytest
 
 from aeron_spark.aeron.counters import read_driver
+from aeron_spark.aeron.endpoint_transport import AeronPublication, AeronServerTransport
 from aeron_spark.aeron.guard import read_drops
 from aeron_spark.client.client import Client
 from aeron_spark.connection.settings import LinkSettings
@@ -43,6 +45,7 @@ IDLE_SECONDS: Final = 3.0
 SETUPS_PER_SECOND: Final = 2_000
 MAX_CONNECT_S: Final = 3.0  # on an idle machine; the flood itself uses most of a busy one
 SESSION_TIMEOUT_S: Final = 20.0  # much less than TIMEOUT_S, unlike the default
+MAX_LOOKS: Final = 100  # at a path in some seconds, while the event loop turns a hundred times a second or more
 MAX_IDLE_POLLS: Final = 200  # per second; a thread that does not wait polls thousands of times
 
 
@@ -180,10 +183,10 @@ def test_floods_of_setups_and_status_messages_cost_little_and_do_not_disturb_a_c
 
 
 @contextmanager
-def attackers(port: int) -> Iterator[subprocess.Popen[str]]:
+def attackers(port: int, *, setups: int, half_open: int, addresses: int) -> Iterator[subprocess.Popen[str]]:
     """Flood a data port from another process, from its first second on; the yielded process can be asked to end."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.aeron.secure.attackers", str(port), str(SETUPS_PER_SECOND)],
+        [sys.executable, "-m", "tests.aeron.secure.attackers", *map(str, (port, setups, half_open, addresses))],
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "connector"), str(ROOT)])},
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
@@ -208,7 +211,7 @@ def test_new_clients_connect_during_a_flood_of_setups_and_half_open_handshakes(w
     session = replace(LinkSettings().session, retention_seconds=SESSION_TIMEOUT_S, buffer_seconds=SESSION_TIMEOUT_S)
     server = world.server(address, limits=Limits(), link=LinkSettings(times=times, session=session))
     node = psutil.Process(read_driver(world.serving.aeron_dir).pid)
-    with attackers(address.data_port) as flood:
+    with attackers(address.data_port, setups=SETUPS_PER_SECOND, half_open=40, addresses=ADDRESSES) as flood:
         drops = read_drops(world.serving.aeron_dir)["receiving: no-cookie"]
         wait_for(
             lambda: read_drops(world.serving.aeron_dir)["receiving: no-cookie"] - drops > SETUPS_PER_SECOND,
@@ -236,6 +239,43 @@ def test_new_clients_connect_during_a_flood_of_setups_and_half_open_handshakes(w
     assert int(received) < int(sent)
     assert _p99(seconds) <= raised_limit(MAX_CONNECT_S, 0.0, slowness), seconds
     await_nothing_in_use(server)
+
+
+@pytest.mark.sampled
+def test_half_open_handshakes_of_many_addresses_cost_a_server_little(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths: list[AeronPublication] = []
+    looks: Counter[str] = Counter()  # each is a call of Java
+    respond, is_connected, is_closed = AeronServerTransport.respond, AeronPublication.connected, AeronPublication.closed
+
+    def responding(transport: AeronServerTransport, image: int) -> AeronPublication:
+        paths.append(respond(transport, image))
+        return paths[-1]
+
+    def looking(publication: AeronPublication, name: str, property_: Any) -> bool:
+        looks[name] += publication in paths
+        return bool(property_.fget(publication))
+
+    monkeypatch.setattr(AeronServerTransport, "respond", responding)
+    monkeypatch.setattr(AeronPublication, "connected", property(lambda self: looking(self, "connected", is_connected)))
+    monkeypatch.setattr(AeronPublication, "closed", property(lambda self: looking(self, "closed", is_closed)))
+    address = world.free_address()
+    server = world.server(address, limits=Limits())
+    client = world.connected(address)
+    measurement = Measurement(world, client)
+    with attackers(address.data_port, setups=0, half_open=70, addresses=200):
+        wait_for(lambda: server.statistics.get("refused-pending", 0) > 0, TIMEOUT_S, "as many as the server permits")
+        with measurement.during():
+            refused = server.statistics["refused-pending"]
+            wait_for(lambda: server.statistics["refused-pending"] > refused + 100, TIMEOUT_S, "further refusals")
+        pending = server.statistics["pending"]
+    measurement.check("70 half-open handshakes a second from 200 addresses")
+    print(f"{pending} pending, {len(paths)} paths in all, {looks}")
+    assert pending == Limits().pending // 2  # known addresses have the other half
+    assert looks["connected"] < MAX_LOOKS * len(paths)
+    assert looks["closed"] < looks["connected"] + 16 * len(paths)  # a new path does not look at all the others
+    assert echoes(client, "still connected")
 
 
 def _cpu_s(process: psutil.Process) -> float:
