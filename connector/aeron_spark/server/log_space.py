@@ -43,7 +43,11 @@ class LogSpace:
         """
         now = self._clock()
         if now >= self._measured_at + MEASURE_INTERVAL_S:
-            space = self._measure()
+            try:
+                space = self._measure()
+            except OSError as error:  # such as a process without a free descriptor
+                what = f"the server cannot find out how much shared memory is free: {error.strerror}"
+                return RefusedError(what, remedy=REFUSALS["server-error"].remedy, reason="server-error")
             self._measured_at = now
             self._room = space.free - reserve_of(space) - opening * needed
         remaining = self._room - needed

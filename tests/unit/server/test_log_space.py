@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,8 +22,11 @@ class World:
     total: int = 800 * MIB
     now: float = 0.0
     measurements: int = 0
+    error: OSError | None = None
 
     def measure(self) -> Space:
+        if self.error is not None:
+            raise self.error
         self.measurements += 1
         return Space("/dev/shm/driver", self.free, self.total)
 
@@ -55,6 +59,15 @@ def test_links_since_the_measurement_count_until_the_next_one() -> None:
     world.now = MEASURE_INTERVAL_S
     assert reason(space) == ""
     assert world.measurements == 2
+
+
+def test_a_link_is_refused_for_now_if_the_room_cannot_be_measured() -> None:
+    world = World(free=100 * MIB + LINK)
+    space = world.log_space()
+    world.error = OSError(errno.EMFILE, "Too many open files")
+    assert reason(space) == "server-error"
+    world.error = None
+    assert reason(space) == ""
 
 
 def test_a_link_that_opens_counts_with_the_logs_that_the_driver_has_not_made() -> None:
