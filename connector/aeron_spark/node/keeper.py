@@ -59,6 +59,7 @@ class NodeProcess:
         self._archive_lock: locks.FileLock | None = None
         self._driver: aeron.EmbeddedDriver | None = None
         self._archive_id = 0
+        self._last_used = 0.0
 
     def run(self) -> None:
         """Start the node, wait until it must stop, and stop it. Raises AeronSparkError if it cannot start or fails."""
@@ -107,21 +108,39 @@ class NodeProcess:
         )
 
     def _serve(self) -> None:
-        last_used = time.time()
+        self._last_used = time.time()
         free_pages = FreePages()
+        failure = ""
         while not self._stop.wait(POLL_INTERVAL_S):
             free_pages.return_if_due()
-            self._check_health()
-            self._close_ended_clients()
-            if self._update_state():
-                last_used = time.time()
-            elif time.time() - max(last_used, self._node.users_lock.stat().st_mtime) >= self._settings.linger:
-                if self._node.stay.exists() or not self._users.try_acquire():
-                    continue
-                if not self._update_state():  # new users wait for the lock, so the node remains unused
+            try:
+                self._check_health()
+                self._close_ended_clients()
+                if self._is_unused():
                     write_line(f"stopping: unused for {self._settings.linger:g} s")
                     return
+                failure = ""
+            # A full disk, or no free descriptor, must not end the driver: its clients may not need either.
+            except OSError as error:
+                if str(error) != failure:
+                    failure = str(error)
+                    write_line(f"the node goes on, and tries again: {failure}")
+
+    def _is_unused(self) -> bool:
+        """Update the state. Return whether the node was unused for its linger time; new users then wait for its end."""
+        if self._update_state():
+            self._last_used = time.time()
+            return False
+        used_at = max(self._last_used, self._node.users_lock.stat().st_mtime)
+        if time.time() - used_at < self._settings.linger or self._node.stay.exists() or not self._users.try_acquire():
+            return False
+        is_unused = False
+        try:
+            is_unused = not self._update_state()  # new users wait for the lock, so the node remains unused
+        finally:
+            if not is_unused:
                 self._users.release()
+        return is_unused
 
     def _update_state(self) -> bool:
         """Write the numbers of clients and recordings to the state file. Return whether the node is used."""
@@ -181,9 +200,10 @@ class NodeProcess:
     def _end(self) -> None:
         if self._stop.number is not None:
             write_line(f"stopping: {signal.Signals(self._stop.number).name}")
-        for path in (self._node.record, self._node.state, self._node.stay):
-            path.unlink(missing_ok=True)
-        self._write_stage("stopping")
+        with suppress(OSError):  # a failing disk must not prevent the close, which ends recordings in an orderly way
+            for path in (self._node.record, self._node.state, self._node.stay):
+                path.unlink(missing_ok=True)
+            self._write_stage("stopping")
         if self._driver is not None:
             self._driver.close()
         self._node.progress.unlink(missing_ok=True)

@@ -5,6 +5,7 @@ Offsets are those of the archive's SBE schema for its mark file; a test compares
 
 from __future__ import annotations
 
+import errno
 import struct
 import time
 from dataclasses import dataclass
@@ -41,11 +42,16 @@ class Liveness:
 
 
 def driver_liveness(aeron_dir: Path, now: float | None = None) -> Liveness | None:
-    """Return the liveness of the driver in ``aeron_dir``, or None without a complete, readable CnC file."""
+    """Return the liveness of the driver in ``aeron_dir``, or None without a complete, readable CnC file.
+
+    Raises OSError if this process or the system has no free descriptor.
+    """
     try:
         with open_cnc(str(aeron_dir)) as cnc:
             pid, started_ms, heartbeat_ms = cnc.pid, cnc.started_ms, cnc.heartbeat_ms
-    except ConnectError:
+    except ConnectError as error:
+        if isinstance(error.__cause__, OSError) and error.__cause__.errno in (errno.EMFILE, errno.ENFILE):
+            raise error.__cause__ from None
         return None
     age = (time.time() if now is None else now) - heartbeat_ms / 1000 if heartbeat_ms > 0 else float("inf")
     return Liveness(pid, started_ms / 1000, age)

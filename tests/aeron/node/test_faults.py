@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 from pathlib import Path
 
 import pytest
 
 from aeron_spark import node
+from aeron_spark.aeron.client import Client as AeronClient
 from aeron_spark.errors import InUseError, SetupError
+from aeron_spark.waiting import wait_for
 from tests.aeron.node.programs import start_python
+
+TIMEOUT_S = 60.0
+FEW_DESCRIPTORS = 16  # fewer than a node has open
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user or mount a file system")
 
 START_AND_STOP_NODE = """
 import sys
 from aeron_spark import node
+from aeron_spark.aeron.client import Client as AeronClient
 from aeron_spark.errors import AeronSparkError
 try:
     with node.ensure(sys.argv[1]) as handle:
@@ -90,6 +97,20 @@ def test_two_nodes_cannot_share_an_archive(node_dir: Path, aeron_dir: Path, tmp_
         with pytest.raises(InUseError, match=f"is used by the node of process {handle.pid}"):
             node.ensure(other, archive_dir=tmp_path / "archive")
         assert not other.exists()
+
+
+def test_a_node_without_a_free_descriptor_goes_on(node_dir: Path) -> None:
+    with node.ensure(node_dir) as handle:
+        _, hard = resource.prlimit(handle.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(handle.pid, resource.RLIMIT_NOFILE, (FEW_DESCRIPTORS, hard))
+        log = node.local_node_paths(node_dir).log
+        wait_for(lambda: "Too many open files" in log.read_text(), TIMEOUT_S, "a pass without a descriptor")
+        resource.prlimit(handle.pid, resource.RLIMIT_NOFILE, (hard, hard))
+        client = AeronClient(handle.aeron_dir)
+        client.subscription("aeron:ipc", 7).close()
+        client.close()
+        found = node.status(node_dir)
+        assert (found.state, found.pid) == ("running", handle.pid)
 
 
 @needs_root

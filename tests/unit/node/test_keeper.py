@@ -51,6 +51,28 @@ def test_a_node_in_use_returns_free_pages(stopped: keeper.NodeProcess, monkeypat
     assert 1 < len(returned) <= 50
 
 
+def test_a_node_goes_on_when_its_files_cannot_be_written(
+    stopped: keeper.NodeProcess, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outcomes = iter([OSError(28, "No space left on device"), OSError(28, "No space left on device"), True])
+
+    def update_state() -> bool:
+        outcome = next(outcomes, None)
+        if outcome is None:
+            stopped._on_signal(signal.SIGTERM, None)
+        if isinstance(outcome, OSError):
+            raise outcome
+        return True
+
+    monkeypatch.setattr(keeper, "POLL_INTERVAL_S", 0.001)
+    monkeypatch.setattr(stopped, "_check_health", lambda: None)
+    monkeypatch.setattr(stopped, "_close_ended_clients", lambda: None)
+    monkeypatch.setattr(stopped, "_update_state", update_state)
+    stopped._serve()
+    assert stopped._stop.number == signal.SIGTERM
+    assert capsys.readouterr().out.count("the node goes on, and tries again: [Errno 28]") == 1
+
+
 def test_a_ready_node_has_no_stage_of_its_start(stopped: keeper.NodeProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     """Regression: the record was written first, and a process that found it still saw the last stage."""
     paths = stopped._node
