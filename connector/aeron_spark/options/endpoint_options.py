@@ -91,7 +91,7 @@ class TransportOptions(OptionSet, where=ENDPOINT):
     term_length: Bytes = option(
         LINK_TERM_BYTES,
         "Bytes of a term buffer of a link, a power of two. Each direction has three buffers, allocated when they are "
-        "used. At most half a buffer is in flight.",
+        "used. At most half a buffer is in flight. A client uses no longer ones than the server, or 2 MiB.",
         example="4MiB",
         low=TERM_MIN_BYTES,
         high=TERM_MAX_BYTES,

@@ -50,7 +50,7 @@ class EndpointOptions(TypedDict, total=False):
 
     term_length: int | str | None
     """Bytes of a term buffer of a link, a power of two. Each direction has three buffers, allocated when they are used.
-    At most half a buffer is in flight.
+    At most half a buffer is in flight. A client uses no longer ones than the server, or 2 MiB.
     """
 
     max_message: int | str | None
