@@ -337,6 +337,10 @@ def decode_error(data: bytes | memoryview) -> AeronSparkError:
         raise _not_encoded(f"expected an object with {', '.join(_FIELDS)}")
     if not all(isinstance(value, str) for value in fields.values()):
         raise _not_encoded("a field is not a string")
+    try:
+        "".join(fields.values()).encode()
+    except UnicodeEncodeError:  # the error could not be logged or printed
+        raise _not_encoded("a field has half of a surrogate pair") from None
     cls = ERROR_CLASSES.get(fields["code"], AeronSparkError)
     return cls(fields["what"], remedy=fields["remedy"], reason=fields["reason"])
 

@@ -33,7 +33,7 @@ LAYERS: Final = (
     {
         *("waiting", "process_cache", "process_bound", "process_end", "processes", "disk", "freed_memory"),
         "reused_threads",
-        *("units", "text_safety", "toml_file", "unix_sockets"),
+        *("units", "text_safety", "strict_json", "toml_file", "unix_sockets"),
     },
     {"rows", "wire", "protocol", "transport", "sbe"},
     {"options", "keys", "aeron"},

@@ -149,6 +149,7 @@ def test_an_encoded_error_is_shortened_to_the_limit_and_can_be_decoded(
     [
         *(b"", b"\xff", b"[]", b"null", b"{}", b"[" * 100_000),
         *(b'{"code":"OptionError","what":"x","remedy":""}', b'{"code":"OptionError","what":1,"remedy":"","reason":""}'),
+        b'{"code":"OptionError","what":"\\ud800","remedy":"","reason":""}',  # it could not be printed or logged
     ],
 )
 def test_other_bytes_are_not_an_encoded_error(data: bytes) -> None:

@@ -205,7 +205,7 @@ def _refuse(constant: str) -> object:
 
 
 def _position(name: str, value: object) -> int | Edge:
-    if not re.fullmatch(r"(?:.+/)?\d{1,19}", name, re.ASCII):
+    if not re.fullmatch(r"(?:[^\ud800-\udfff\n]+/)?\d{1,19}", name, re.ASCII):  # no half of a surrogate pair
         raise ValueError(f"JSON whose names are recordings, archive/id or only the id, not {name!r}")
     if value == "earliest":
         return "earliest"

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from aeron_spark.errors import AeronSparkError, DataFormatError, decode_error, encode_error
+from aeron_spark.strict_json import parse_json
 
 VERSION: Final = 1
 MAX_REQUEST_BYTES: Final = 64 << 10
@@ -85,8 +86,8 @@ def _line(fields: Mapping[str, Any]) -> bytes:
 
 def _fields(line: bytes) -> dict[str, Any]:
     try:
-        fields = json.loads(line.decode())
-    except (ValueError, RecursionError) as error:
+        fields = parse_json(line.decode())
+    except ValueError as error:
         raise DataFormatError(f"a line is not JSON: {error}", remedy=_SAME_RELEASE) from None
     if not isinstance(fields, dict):
         raise DataFormatError("a line is not a JSON object", remedy=_SAME_RELEASE)

@@ -21,6 +21,7 @@ from aeron_spark.protocol.keypair import parse_public, public_text
 from aeron_spark.protocol.refusals import Refusal
 from aeron_spark.protocol.sources import IpAddress, Network
 from aeron_spark.server.bans import MAX_TIME_S, Ban, BanTable, Subject
+from aeron_spark.strict_json import parse_json
 
 FILE_NAME: Final = "bans.json"
 VERSION: Final = 1
@@ -131,7 +132,7 @@ def _encode(bans: Iterable[Ban]) -> bytes:
 def _decode(content: bytes) -> list[Ban]:
     if len(content) > MAX_FILE_BYTES:
         raise ValueError(f"the file has more than {MAX_FILE_BYTES} bytes")
-    document = json.loads(content.decode())
+    document = parse_json(content.decode())
     if not isinstance(document, dict) or not isinstance(document.get("bans"), list):
         raise ValueError("expected an object with the list 'bans'")
     if document.get("version") != VERSION:

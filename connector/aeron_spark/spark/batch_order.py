@@ -16,6 +16,7 @@ from typing import Final
 
 from aeron_spark.errors import DataFormatError, RefusedError
 from aeron_spark.log.epochs import DIVERGED
+from aeron_spark.strict_json import parse_json
 
 NONE: Final = -1  # for a server without a micro-batch of the query
 TAG_CHARACTERS: Final = 6  # 36 bits: the tags of a query's servers differ
@@ -39,7 +40,7 @@ class Progress:
         if last == NONE or not token:
             return cls(last)
         try:
-            found = json.loads(token)
+            found = parse_json(token)
             return cls(last, str(found["run"]), _parse_servers(last, found["servers"]))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise DataFormatError(
@@ -66,6 +67,8 @@ def tag_of(server: str) -> str:
 
 def _parse_servers(batch: int, listed: str) -> dict[str, int]:
     entries = [(one[:TAG_CHARACTERS], one[TAG_CHARACTERS:]) for one in listed.split(",")]
+    if not all(before.isascii() and (before.isdecimal() or not before) for _, before in entries):
+        raise ValueError(f"{listed!r} are not servers with numbers")
     return {tag: batch - int(before) if before else NONE for tag, before in entries}
 
 

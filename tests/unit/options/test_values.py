@@ -197,6 +197,7 @@ def test_offsets(text: str, expected: WantedOffsets) -> None:
         ("[" * 100_000, "earliest, latest, or JSON"),
         ('{"7": 32, "7": 64}', "names each recording once, not '7' twice"),
         ('{"seven": 32}', "not 'seven'"),
+        ('{"\\ud800/7": 32}', r"not '\ud800/7'"),
         ('{"7": -32}', "the value of '7' is -32"),
         ('{"7": true}', "the value of '7' is True"),
         ('{"7": 32.0}', "the value of '7' is 32.0"),

@@ -122,7 +122,12 @@ def test_a_request_that_is_too_long_or_of_another_version_is_refused(admin: Open
     path = admin().path
     with pytest.raises(DataFormatError, match="a request is longer than 65536 bytes"):
         ask(path, "echo", {"text": "x" * (MAX_REQUEST_BYTES - 40)})
-    for line, text in ((b'{"version": 2, "command": "echo"}\n', "has version 2, expected 1"), (b"{\n", "is not JSON")):
+    for line, text in (
+        (b'{"version": 2, "command": "echo"}\n', "has version 2, expected 1"),
+        (b"{\n", "is not JSON"),
+        (b'{"version": 1, "command": "\\ud800"}\n', "half of a surrogate pair"),
+        (b'{"version": 1, "command": "echo", "arguments": {"a": NaN}}\n', "is not JSON"),
+    ):
         with unix_sockets.connect(path, TIMEOUT_S) as connected, connected.makefile("rb") as file:
             connected.sendall(line)
             error = decode_response(file.readline()).error

@@ -170,7 +170,10 @@ def test_the_token_of_a_query_with_a_hundred_servers_is_short_enough_for_each_se
 
 @pytest.mark.parametrize(
     "token",
-    ["x", "[]", "{}", '{"run":"r","servers":{"a":1}}', '{"servers":"abcdef1"}', '{"run":"r","servers":"abcdefx"}'],
+    [
+        *("x", "[]", "{}", '{"run":"r","servers":{"a":1}}', '{"servers":"abcdef1"}', '{"run":"r","servers":"abcdefx"}'),
+        *("[" * 100_000, '{"run":"\\ud800","servers":""}', '{"run":"r","servers":"abcdef-7"}'),
+    ],
 )
 def test_an_invalid_token_is_an_error(token: str) -> None:
     with pytest.raises(DataFormatError, match="the token of micro-batch 3 was not written by a sink"):
