@@ -26,6 +26,7 @@ from aeron_spark.streams.definition import FILE_NAME as DEFINITION
 from aeron_spark.streams.definition import MAX_SEGMENT_BYTES, NAME, check_name
 from aeron_spark.streams.journal import FILE_NAME as JOURNAL
 from aeron_spark.streams.journal import MAX_FILE_BYTES
+from aeron_spark.streams.journal_records import Count, Position, Time
 from aeron_spark.streams.store_folder import LOCK
 from aeron_spark.text_safety import escape_text, quote_text
 
@@ -60,18 +61,18 @@ class FileEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     """A file of the backup. ``path`` is relative; ``length`` is that of a restored segment, 0 for ``bytes``."""
 
     path: str
-    bytes: int
+    bytes: Count
     sha256: str
-    length: int = 0
+    length: Count = 0
 
 
 class PartitionEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The committed range of a partition. ``epoch`` is that of the byte before ``end``; see ``log.epochs``."""
 
-    recording_id: int
+    recording_id: Count
     fingerprint: str
-    start: int
-    end: int
+    start: Position
+    end: Position
     epoch: str
 
 
@@ -79,9 +80,9 @@ class StreamEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A stream at the time of the backup, with its newest epoch."""
 
     name: str
-    created_ns: int
+    created_ns: Time
     epoch: str
-    transactions: int
+    transactions: Count
     partitions: tuple[PartitionEntry, ...]
 
 
@@ -91,7 +92,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     version: int
     release: str
     time: str
-    time_ns: int
+    time_ns: Time
     streams: tuple[StreamEntry, ...]
     files: tuple[FileEntry, ...]
     damaged: dict[str, str] = {}

@@ -7,6 +7,7 @@ at a multiple of the term length, and always with a new message.
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -37,6 +38,9 @@ FRAME_ALIGNMENT: Final = 32  # bytes; Aeron's alignment of frames
 EMBEDDED: Final = "embedded"  # the archive's name in keys, for this machine's node
 
 
+_RECORDING_ID: Final = re.compile("0|[1-9][0-9]{0,18}")
+
+
 def recording_key(archive: str, recording_id: int) -> str:
     """Return the key of a recording in offsets: ``<archive>/<recording id>``."""
     return f"{archive}/{recording_id}"
@@ -45,7 +49,7 @@ def recording_key(archive: str, recording_id: int) -> str:
 def split_key(key: str) -> tuple[str, int]:
     """Split a recording's key into archive and id; an archive's name may have slashes. Raises ValueError."""
     archive, slash, number = key.rpartition("/")
-    if not slash or not archive or not (number.isascii() and number.isdecimal()) or str(int(number)) != number:
+    if not slash or not archive or not _RECORDING_ID.fullmatch(number) or int(number) >= 1 << 63:
         raise ValueError(f"{key!r} is not '<archive>/<recording id>'")
     return archive, int(number)
 

@@ -61,9 +61,9 @@ def parse_epoch(text: object) -> int:
 
 
 def parse_number(digits: str) -> int:
-    """Parse a hexadecimal number of at most 16 digits. Raises ValueError for other texts."""
-    if not digits or len(digits) > _HEX_DIGITS or set(digits) - _DIGITS:
-        raise ValueError(f"{digits!r} is not a hexadecimal number")
+    """Parse a hexadecimal number of at most 63 bits. Raises ValueError for other texts."""
+    if not digits or len(digits) > _HEX_DIGITS or set(digits) - _DIGITS or int(digits, 16) >= 1 << 63:
+        raise ValueError(f"{digits!r} is not a hexadecimal number of at most 63 bits")
     return int(digits, 16)
 
 
@@ -202,7 +202,11 @@ class Epochs:
         """Parse the bytes of :meth:`to_bytes`. Raises ValueError for other bytes."""
         if not data or len(data) % _PAIR.size:
             raise ValueError(f"{len(data)} bytes are not epochs")
-        return cls(tuple(_PAIR.iter_unpack(data)))
+        pairs = tuple(_PAIR.iter_unpack(data))
+        begins = [begin for _, begin in pairs]
+        if begins[0] < 0 or begins != sorted(begins):
+            raise ValueError("epochs do not have rising first positions")
+        return cls(pairs)
 
 
 def diverged_sentence(

@@ -56,4 +56,4 @@ def _encode(mark: Mark) -> bytes:
 
 
 def _decode(reader: ByteReader) -> Mark:
-    return Mark(reader.varint() * FRAME_ALIGNMENT, int.from_bytes(reader.bytes(_CHECKSUM_BYTES), "big"))
+    return Mark(reader.length(), int.from_bytes(reader.bytes(_CHECKSUM_BYTES), "big"))

@@ -45,8 +45,9 @@ from aeron_spark.errors import DataFormatError
 from aeron_spark.log.api import FRAME_ALIGNMENT, Mark, RecordingState, split_key
 from aeron_spark.log.epochs import Epochs
 from aeron_spark.log.marks import pack_marks, unpack_marks
-from aeron_spark.log.packing import ByteReader, pack_values, unpack_values, varint
+from aeron_spark.log.packing import MAX_NUMBER, ByteReader, pack_values, unpack_values, varint
 from aeron_spark.log.source_stream import SourceStream, joined_stream, parse_stream
+from aeron_spark.strict_json import check_json
 
 VERSION: Final = 1
 
@@ -96,6 +97,10 @@ class Offset:
 
         Raises DataFormatError for another version, another source's offset, or a damaged one.
         """
+        try:
+            check_json(value)
+        except ValueError as error:
+            raise _damaged(str(error)) from None
         if not isinstance(value, Mapping) or "v" not in value:
             raise _foreign(value)
         version = value["v"]
@@ -332,7 +337,7 @@ def _ordered(values: Mapping[str, object]) -> dict[str, object]:
 def _positions(name: str, value: object) -> dict[str, int]:
     found: dict[str, int] = {}
     for key, position in _recordings(name, value).items():
-        if isinstance(position, bool) or not isinstance(position, int) or position < 0:
+        if isinstance(position, bool) or not isinstance(position, int) or not 0 <= position <= MAX_NUMBER:
             raise _damaged(f"the position {_short(position)} of {key} in '{name}' is not a position")
         found[key] = position
     return found
@@ -452,5 +457,5 @@ def _encode(one: Finished) -> bytes:
 
 
 def _decode(reader: ByteReader) -> Finished:
-    position, tail = reader.varint() * FRAME_ALIGNMENT, reader.varint() * FRAME_ALIGNMENT
+    position, tail = reader.length(), reader.length()
     return Finished(position, tail, reader.bytes(_FINGERPRINT_BYTES).hex())

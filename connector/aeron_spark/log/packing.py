@@ -8,10 +8,12 @@ from collections.abc import Callable, Mapping
 from itertools import groupby
 from typing import Final, TypeVar
 
-from aeron_spark.log.api import recording_key, split_key
+from aeron_spark.log.api import FRAME_ALIGNMENT, recording_key, split_key
 
 Value = TypeVar("Value")
 _MAX_VARINT_BITS: Final = 63
+MAX_NAME_BYTES: Final = 1_024  # of an archive, which is in the key of each of its recordings
+MAX_NUMBER: Final = (1 << 63) - 1  # of a position, and of a recording's id
 
 
 def pack_values(values: Mapping[str, Value], encode: Callable[[Value], bytes]) -> str:
@@ -40,10 +42,15 @@ def unpack_values(
     reader = ByteReader(data)
     values: dict[str, Value] = {}
     while reader.remaining:
-        archive = reader.bytes(reader.varint()).decode("utf-8")
+        length = reader.varint()
+        if length > MAX_NAME_BYTES:
+            raise ValueError(f"not valid: an archive's name has {length} bytes")
+        archive = reader.bytes(length).decode("utf-8")
         number = 0
         for _ in range(reader.varint()):
             number += reader.varint()
+            if number > MAX_NUMBER:
+                raise ValueError("not valid: a recording's id is too large")
             values[recording_key(archive, number)] = decode(reader)
     # Equal values must have only one text, because offsets are compared as texts.
     if pack_values(values, encode) != text:
@@ -81,6 +88,13 @@ class ByteReader:
             raise ValueError("truncated")
         self._at += count
         return self._data[self._at - count : self._at]
+
+    def length(self) -> int:
+        """Return the length or position that comes next as a multiple of ``FRAME_ALIGNMENT``."""
+        number = self.varint() * FRAME_ALIGNMENT
+        if number > MAX_NUMBER:
+            raise ValueError("not valid: a position is too large")
+        return number
 
     def varint(self) -> int:
         """Return the number that comes next."""

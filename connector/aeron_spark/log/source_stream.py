@@ -94,7 +94,8 @@ def parse_stream(value: object) -> SourceStream:
     """Parse a value of ``to_dict`` that was converted to JSON and back. Raises ValueError for other values."""
     if isinstance(value, Mapping) and value.keys() == {"channel", "id"}:
         channel, stream_id = value["channel"], value["id"]
-        if isinstance(channel, str) and isinstance(stream_id, int) and not isinstance(stream_id, bool):
+        is_id = isinstance(stream_id, int) and not isinstance(stream_id, bool) and -(2**31) <= stream_id < 2**31
+        if isinstance(channel, str) and is_id:
             try:
                 canonical_channel(channel)
             except OptionError as error:

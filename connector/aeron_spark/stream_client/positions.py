@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
 from aeron_spark.errors import DataLossError, OptionError
 from aeron_spark.log.api import RecordingState
 from aeron_spark.log.epochs import DIVERGED, Epochs, diverged_sentence
+from aeron_spark.strict_json import parse_json
 
 VERSION: Final = 1
 REPLACED: Final = "replaced"  # the reason of an error about positions of a partition that does not exist any more
 KEYS: Final = frozenset({"epochs", "positions", "v"})  # of the JSON; later releases added "fingerprints"
 REMEDY: Final = "Give positions as reader.positions has them, or its to_json()."
+
+
+_PARTITION: Final = re.compile("[0-9]{1,10}")
 
 
 class Positions(dict[int, int]):
@@ -48,8 +53,8 @@ class Positions(dict[int, int]):
     def from_json(cls, text: str) -> Positions:
         """Return the positions that :meth:`to_json` wrote. Raises OptionError for any other text."""
         try:
-            found = json.loads(text)
-        except (ValueError, RecursionError):
+            found = parse_json(text)
+        except ValueError:
             raise OptionError(f"{text[:80]!r} is not the JSON of positions", remedy=REMEDY) from None
         return cls.of(found)
 
@@ -64,14 +69,14 @@ class Positions(dict[int, int]):
         if not isinstance(value, Mapping):
             raise OptionError(f"positions cannot be {value!r}", remedy=REMEDY)
         if "v" not in value:
-            return cls(_by_partition(value))
+            return cls(_numbers(value))
         if value["v"] != VERSION or set(value) - {"fingerprints"} != KEYS:
             raise OptionError(
                 f"positions have version {value['v']!r} and the keys {', '.join(map(str, value))}; this release reads "
                 f"version {VERSION}",
                 remedy=REMEDY,
             )
-        positions = _by_partition(value["positions"])
+        positions = _numbers(value["positions"])
         try:
             epochs = {partition: Epochs.parse(text) for partition, text in _by_partition(value["epochs"]).items()}
         except ValueError as error:
@@ -152,13 +157,21 @@ def _move(positions: Positions, state: RecordingState, position: int) -> None:
     set_position(positions, state, position)
 
 
+def _numbers(value: object) -> dict[int, int]:
+    found = _by_partition(value)
+    for partition, position in found.items():
+        if isinstance(position, bool) or not isinstance(position, int) or not 0 <= position < 1 << 63:
+            raise OptionError(f"{position!r} is not a position of partition {partition}", remedy=REMEDY)
+    return found
+
+
 def _by_partition(value: object) -> dict[int, Any]:
     if not isinstance(value, Mapping):
         raise OptionError(f"positions cannot be {value!r}", remedy=REMEDY)
     found: dict[int, Any] = {}
     for key, item in value.items():
         text = str(key)
-        if not (text.isascii() and text.isdecimal()):
+        if not _PARTITION.fullmatch(text):
             raise OptionError(f"{key!r} is not the number of a partition", remedy=REMEDY)
         found[int(text)] = item
     return found

@@ -300,6 +300,13 @@ class _RangeRead:
 
 
 def _state(server: str, stream: str, found: CommittedPartition) -> RecordingState:
+    try:
+        epochs = Epochs.from_bytes(found.epochs)
+    except ValueError as error:
+        raise DataFormatError(
+            f"the server described partition {found.partition} of stream {stream!r} in an unknown way: {error}",
+            remedy="Use the same release of aeron-spark in the client and the server.",
+        ) from None
     return RecordingState(
         key=recording_key(server, found.partition),
         fingerprint=found.fingerprint,
@@ -313,7 +320,7 @@ def _state(server: str, stream: str, found: CommittedPartition) -> RecordingStat
         session_id=found.session_id,
         channel=stream,
         source_identity=server,
-        epochs=Epochs.from_bytes(found.epochs),
+        epochs=epochs,
     )
 
 

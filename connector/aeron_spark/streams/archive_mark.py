@@ -21,7 +21,7 @@ import msgspec
 
 from aeron_spark.disk import read_regular, replace_file, write_failed
 from aeron_spark.errors import DataFormatError, DataLossError
-from aeron_spark.log.epochs import epoch_text
+from aeron_spark.log.epochs import UNKNOWN, epoch_text
 from aeron_spark.streams.definition import Definition
 
 FOLDER: Final = "aeron-spark-streams"
@@ -30,7 +30,8 @@ MAX_BYTES: Final = 1 << 16
 OTHER_TIME: Final = "other-time"  # reason of the error about a journal and an archive of different times
 LOG: Final = logging.getLogger("aeron_spark.streams")
 
-_Number = Annotated[int, msgspec.Meta(ge=0)]
+_Number = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+_Epoch = Annotated[int, msgspec.Meta(ge=0)]  # below 2**64, which msgspec cannot express
 
 
 class Mark(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -42,13 +43,18 @@ class Mark(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     """
 
     v: int
-    epoch: _Number
-    before: _Number
+    epoch: _Epoch
+    before: _Epoch
     begun: bool
     transactions: _Number
     journal_bytes: _Number = 0
     journal_crc: _Number = 0
     folder: str = ""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a number that is no epoch."""
+        if max(self.epoch, self.before) > UNKNOWN:
+            raise ValueError(f"the epochs {self.epoch} and {self.before} have more than 64 bits")
 
 
 # Built at import, by one thread: decoders of msgspec that threads build concurrently can crash the process.

@@ -12,17 +12,18 @@ import msgspec
 
 from aeron_spark.errors import DataFormatError
 from aeron_spark.streams.definition import Definition
+from aeron_spark.streams.journal_records import Count, EpochNumber, Position
 
 
 class PartitionCut(msgspec.Struct, frozen=True, array_like=True):
     """The committed range of a partition, with its recording. Positions and lengths are in bytes."""
 
-    recording_id: int
+    recording_id: Count
     fingerprint: str
-    start: int
-    end: int
-    term_length: int
-    segment_length: int
+    start: Position
+    end: Position
+    term_length: Count
+    segment_length: Count
 
 
 class StreamCut(msgspec.Struct, frozen=True):
@@ -30,10 +31,15 @@ class StreamCut(msgspec.Struct, frozen=True):
 
     definition: Definition
     journal_inode: int
-    journal_bytes: int
-    epoch: int
-    transactions: int
+    journal_bytes: Count
+    epoch: EpochNumber
+    transactions: Count
     partitions: tuple[PartitionCut, ...]
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for numbers of more than 64 bits, which JSON has and no file or epoch."""
+        if max(abs(self.journal_inode), self.epoch) >= 1 << 64:
+            raise ValueError(f"the inode {self.journal_inode} or the epoch {self.epoch} has more than 64 bits")
 
     def to_json(self) -> dict[str, Any]:
         """Return an object of JSON."""

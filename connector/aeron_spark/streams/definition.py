@@ -8,13 +8,14 @@ import zlib
 from collections.abc import Iterable
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
 from aeron_spark.disk import read_regular, replace_file, write_failed
 from aeron_spark.errors import DataFormatError, DataLossError, OptionError, RefusedError, UsageError
 from aeron_spark.streams.damage import FIND_AND_RESTORE
+from aeron_spark.streams.journal_records import Time
 from aeron_spark.text_safety import nearest
 from aeron_spark.wire.stream_admin_rpc import MAX_PARTITIONS
 
@@ -36,6 +37,8 @@ SCHEMA_POLICIES: Final = (STRICT, ADDITIVE)
 MAX_RETENTION_BYTES: Final = 2**63 - 1
 MAX_RETENTION_SECONDS: Final = float(2**63 // 10**9)  # times are nanoseconds of 64 bits
 
+_StreamId = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+
 
 class FormerName(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A name that a stream had before it was renamed. ``is_reused``: another stream has had this name since."""
@@ -55,14 +58,14 @@ class Definition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     name: str
     partitions: int
-    stream_ids: tuple[int, ...]
+    stream_ids: tuple[_StreamId, ...]
     term_bytes: int
     retention_bytes: int = 0
     retention_seconds: float = 0.0
-    created_ns: int = 0  # since 1970, UTC
+    created_ns: Time = 0  # since 1970, UTC
     created_by: str = ""  # fingerprint of the client's key; "" for the server's own program
     schema_policy: str = ADDITIVE  # that of definitions of earlier releases, which do not have the field
-    ended_ns: int = 0
+    ended_ns: Time = 0
     former_names: tuple[FormerName, ...] = ()  # the latest one is last
     recorded_as: str = ""
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from aeron_spark.backup.last_backup import FILE_NAME
-from aeron_spark.errors import DataLossError, EndedError, OptionError, RefusedError
+from aeron_spark.errors import DataFormatError, DataLossError, EndedError, OptionError, RefusedError
 from aeron_spark.processes import pid_namespace
 from aeron_spark.server.backups import LEASE_S, Backups
 from aeron_spark.streams.cut import StreamCut
@@ -60,6 +60,9 @@ def test_a_backup_begins_with_the_cut_of_all_streams_and_holds_back_deletions_un
     assert (begun["streams"], begun["lease_s"], begun["time"]) == (2, LEASE_S, 1_100.0)
     assert begun["archive_dir"] == "/archive"
     assert [StreamCut.from_json(cut) for cut in cuts] == [one.cut() for one in world.files.streams.values()]
+    for name, wrong in (("journal_bytes", -1), ("epoch", 1 << 64), ("transactions", 1 << 63)):
+        with pytest.raises(DataFormatError, match="in an unknown way"):
+            StreamCut.from_json({**cuts[0], name: wrong})
     assert world.holds.holder == "backup"
     world.now += LEASE_S - 1
     world.backups.renew({"id": begun["id"]})

@@ -73,6 +73,18 @@ def test_wrong_fingerprints_are_refused(wrong: object) -> None:
         Positions.from_json(text)
 
 
+@pytest.mark.parametrize("wrong", ["1e999", "NaN", "-1", "9223372036854775808", "1.5", "true", '"1"', "[]"])
+def test_a_position_that_is_no_position_is_refused(wrong: str) -> None:
+    for text in (f'{{"0": {wrong}}}', f'{{"epochs": {{}}, "positions": {{"0": {wrong}}}, "v": 1}}'):
+        with pytest.raises(OptionError):
+            Positions.from_json(text)
+
+
+def test_a_text_that_cannot_be_encoded_is_refused() -> None:
+    with pytest.raises(OptionError):
+        Positions.from_json('{"epochs": {}, "fingerprints": {"0": "\\ud800"}, "positions": {"0": 0}, "v": 1}')
+
+
 def test_the_error_of_positions_of_another_stream_has_the_epochs_of_this_one() -> None:
     """All streams of a store have the same epochs, with other first positions."""
     now = state(0, "cccccccc")

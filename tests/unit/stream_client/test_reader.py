@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
-from aeron_spark.errors import ConnectError
+from aeron_spark.errors import ConnectError, DataFormatError
 from aeron_spark.stream_client.reader import StreamReader
 from aeron_spark.stream_client.session import StreamSession
 from aeron_spark.stream_client.writer import StreamWriter
-from aeron_spark.wire.stream_rpc import AwaitCommits
+from aeron_spark.wire.stream_rpc import AwaitCommits, CommittedPartitions
 from tests.unit.stream_client.joined import World
 
 
@@ -42,6 +43,23 @@ def test_a_reader_that_sees_the_first_rows_knows_their_payload(
     assert any(readers[-1].positions.values())
     for reader in readers:
         assert reader.payload == "raw" or not any(reader.positions.values())
+
+
+def test_wrong_epochs_of_a_server_are_an_error_of_this_package(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: the reader raised ValueError."""
+    session = world.stream_session()
+    call = session.call
+
+    def answer_wrongly(request: Any, **named: Any) -> Any:
+        found = call(request, **named)
+        if not isinstance(found, CommittedPartitions):
+            return found
+        wrong = tuple(msgspec.structs.replace(one, epochs=b"x") for one in found.partitions)
+        return msgspec.structs.replace(found, partitions=wrong)
+
+    monkeypatch.setattr(session, "call", answer_wrongly)
+    with pytest.raises(DataFormatError, match="the server described partition 0 of stream 's' in an unknown way"):
+        StreamReader(session, "s")
 
 
 def test_a_stopped_reader_ends_if_its_connection_is_closed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,7 +84,14 @@ def test_an_update_writes_the_file_only_if_the_number_changed(tmp_path: Path) ->
     assert not archive_mark.path.exists()
 
 
-@pytest.mark.parametrize("text", [b"", b"{}", b'{"v":1,"epoch":-1}', b"\xff"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(b"", b"{}", b'{"v":1,"epoch":-1}', b"\xff"),
+        b'{"v":1,"epoch":18446744073709551616,"before":0,"begun":true,"transactions":0}',
+        b'{"v":1,"epoch":1,"before":0,"begun":true,"transactions":9223372036854775808}',
+    ],
+)
 def test_an_unreadable_mark_is_logged_and_ignored(
     tmp_path: Path, text: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:

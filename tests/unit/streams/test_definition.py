@@ -122,6 +122,8 @@ def test_invalid_files_of_definitions_are_refused(tmp_path: Path) -> None:
         (whole.replace("retention_bytes", "later_field"), "unknown field"),
         (whole.replace(": 1073741824", ": -1"), "cannot have a retention of -1 bytes"),
         ("[" * 100_000, "does not define a stream"),
+        (whole.replace('"ended_ns": 0', f'"ended_ns": {1 << 63}'), "does not define a stream"),
+        (whole.replace('"stream_ids": [', f'"stream_ids": [{1 << 31},'), "does not define a stream"),
     ):
         path.write_text(text)
         with pytest.raises(DataFormatError, match=why) as raised:

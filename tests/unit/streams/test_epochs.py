@@ -128,10 +128,19 @@ def test_saved_epochs_are_those_before_the_position_and_are_encoded_as_text() ->
         f"{one}-9 {one}-8",
         f"{one}-0 ?-8",
         f"{one}-0  {one}-8",
+        f"{one}-8000000000000000",  # positions have 63 bits
         7,
     ):
         with pytest.raises(ValueError, match=r"not an epoch|not a hexadecimal number|not epochs with rising"):
             Epochs.parse(wrong)
+
+
+def test_encoded_epochs_have_rising_first_positions() -> None:
+    epochs = Epochs(((10, 64), (20, 128)))
+    assert Epochs.from_bytes(epochs.to_bytes()) == epochs
+    for wrong in (b"", b"\0", Epochs(((10, 64), (20, 32))).to_bytes(), Epochs(((10, -1),)).to_bytes()):
+        with pytest.raises(ValueError, match="epochs"):
+            Epochs.from_bytes(wrong)
 
 
 def test_a_hundred_short_epochs_do_not_displace_the_long_one_before_them() -> None:
