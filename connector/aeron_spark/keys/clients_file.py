@@ -35,6 +35,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timezone
 from functools import reduce
+from itertools import islice
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -55,6 +56,10 @@ OPTIONS: Final = (
 )  # fmt: skip
 ALL: Final = "all"
 MAX_NAME: Final = 64
+MAX_LINE: Final = 16 << 10  # characters; each option of a line copies those before it
+MAX_DEPTH: Final = 16  # roles of roles
+MAX_WRONG: Final = 20  # lines; the lines after them are not read
+MAX_NEAREST: Final = 500  # names that are compared with a wrong one
 
 _NAME: Final = re.compile(rf"[A-Za-z0-9._@-]{{1,{MAX_NAME}}}", re.ASCII)
 _DAY: Final = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
@@ -114,6 +119,8 @@ def parse_clients(text: str) -> ClientsFile:
     for number, line in enumerate(text.split("\n"), 1):  # some editors do not show other line separators
         if line.strip() and not line.lstrip().startswith("#"):
             parser.add(number, line.strip())
+        if parser.has_enough_errors:
+            break
     return parser.parsed()
 
 
@@ -137,10 +144,20 @@ class _Parser:
     def __init__(self) -> None:
         self._roles: dict[str, _Line] = {}
         self._keys: dict[bytes, _Line] = {}
-        self._wrong: list[WrongLine] = []
+        self._wrong: dict[int, WrongLine] = {}  # by number
+        self._resolved: dict[str, dict[str, Grant]] = {}  # by role: its grant, and those of its roles
+        self._depths: dict[str, int] = {}  # by role
+
+    @property
+    def has_enough_errors(self) -> bool:
+        return len(self._wrong) >= MAX_WRONG
 
     def add(self, number: int, line: str) -> None:
         with self._errors_of(number):
+            if len(line) > MAX_LINE:
+                raise DataFormatError(
+                    f"it has {len(line)} characters, the limit is {MAX_LINE}", remedy="Divide it among several roles."
+                )
             first, rest = _split_word(line)
             if first == ROLE:
                 self._add_role(number, rest)
@@ -151,6 +168,8 @@ class _Parser:
         names = dict[str, int]()
         entries = []
         for key, line in self._keys.items():
+            if self.has_enough_errors:
+                break
             with self._errors_of(line.number):
                 entries.append(self._entry(key, line))
                 name = entries[-1].grant.name
@@ -159,10 +178,12 @@ class _Parser:
                         f"the name {name!r} is also that of the key on line {names[name]}",
                         remedy="Give each key a different name.",
                     )
-        for role in self._roles.values():
+        for name, role in self._roles.items():
+            if self.has_enough_errors:
+                break
             with self._errors_of(role.number):  # also of roles that no key has
-                self._resolve(role.roles, ())
-        return ClientsFile(entries, sorted(self._wrong, key=lambda one: one.number))
+                self._resolve([name], ())
+        return ClientsFile(entries, sorted(self._wrong.values(), key=lambda one: one.number))
 
     def _add_role(self, number: int, text: str) -> None:
         name, rest = _split_word(text)
@@ -210,8 +231,15 @@ class _Parser:
             if name in inside:
                 circle = " -> ".join((*inside[inside.index(name) :], name))
                 raise DataFormatError(f"the roles {circle} form a circle", remedy="Remove one 'role='.")
-            found[name] = role.grant
-            found |= self._resolve(role.roles, (*inside, name))
+            if name not in self._resolved:  # each role once, whatever number of roles has it
+                if len(inside) >= MAX_DEPTH:
+                    raise _too_deep(inside[0])
+                grants = {name: role.grant, **self._resolve(role.roles, (*inside, name))}
+                depth = self._depths[name] = 1 + max((self._depths[one] for one in role.roles), default=0)
+                if depth > MAX_DEPTH:
+                    raise _too_deep(name)
+                self._resolved[name] = grants
+            found |= self._resolved[name]
         return found
 
     @contextmanager
@@ -219,8 +247,7 @@ class _Parser:
         try:
             yield
         except AeronSparkError as error:
-            if all(one.number != number for one in self._wrong):  # the first error of a line can cause others
-                self._wrong.append(WrongLine(number, error.what, error.remedy))
+            self._wrong.setdefault(number, WrongLine(number, error.what, error.remedy))  # it can cause others
 
 
 class _Line:
@@ -374,9 +401,16 @@ def _unknown(word: str, name: str) -> DataFormatError:
     )
 
 
+def _too_deep(role: str) -> DataFormatError:
+    return DataFormatError(
+        f"the role {role!r} has roles of roles more than {MAX_DEPTH} deep", remedy="Write fewer 'role=' in roles."
+    )
+
+
 def _nearest(word: str, choices: Iterable[str], otherwise: str = "") -> str:
-    near = difflib.get_close_matches(word, list(choices), n=1)
-    return f"Did you mean {near[0]!r}?" if near else otherwise or f"Choose from {', '.join(choices)}."
+    compared = list(islice(choices, MAX_NEAREST))
+    near = difflib.get_close_matches(word, compared, n=1)
+    return f"Did you mean {near[0]!r}?" if near else otherwise or f"Choose from {', '.join(compared)}."
 
 
 def _split_word(text: str) -> tuple[str, str]:

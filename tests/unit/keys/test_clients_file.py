@@ -209,6 +209,24 @@ def test_all_wrong_lines_are_found_and_the_first_is_named_when_the_file_is_used(
         parse_clients("\n".join(lines)).grants("/etc/keys")
 
 
+def test_a_role_of_many_roles_is_resolved_once() -> None:
+    """Regression: each role in a role was resolved again, so sixteen lines took 65,000 steps."""
+    chain = [f"role r{number} role={','.join([f'r{number + 1}'] * 8)}" for number in range(15)]
+    lines = [*chain, "role r15 streams=prices:read", f"role=r0 {KEY_TEXT}"]
+    assert grant_of(*lines).may_use("prices", "read")
+    for order in (lines, lines[::-1]):
+        deeper = ["role s role=r0", *order]
+        assert {text.partition(".")[0] for _, text in errors_of(*deeper)} == {
+            "the role 's' has roles of roles more than 16 deep"
+        }
+
+
+def test_a_line_and_the_number_of_wrong_lines_have_limits() -> None:
+    [(number, error)] = errors_of(KEY_TEXT, "tag=a " * 3_000 + OTHER_TEXTS[0])
+    assert (number, error.partition(".")[0]) == (2, "it has 18055 characters, the limit is 16384")
+    assert [number for number, _ in errors_of(*["a"] * 1_000)] == [*range(1, 21)]
+
+
 def test_only_a_line_feed_ends_a_comment() -> None:
     """Some editors show no line break for other separators, which could hide a key from a reader of the file."""
     parsed = parse_clients(f"{KEY_TEXT} comment\u2028{OTHER_TEXTS[0]}\x0b{OTHER_TEXTS[1]}")
