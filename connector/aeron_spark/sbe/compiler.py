@@ -27,7 +27,18 @@ from aeron_spark.sbe.model import (
     TimeAttributes,
     UnknownParts,
 )
-from aeron_spark.sbe.types import MAX_BLOCK, Types, counts_of, integer_of, number_of, offset_of, presence_of, time_of
+from aeron_spark.sbe.types import (
+    MAX_BLOCK,
+    MAX_PARTS,
+    Types,
+    counts_of,
+    integer_of,
+    number_of,
+    offset_of,
+    parts_of,
+    presence_of,
+    time_of,
+)
 
 _BYTE_ORDERS = {"": False, "littleEndian": False, "bigEndian": True}
 _DIMENSIONS = "groupSizeEncoding"  # the name that a group without dimensionType means
@@ -126,6 +137,7 @@ class _Messages:
     def __init__(self, types: Types) -> None:
         self._types = types
         self._seen: dict[str | int, Element] = {}
+        self._parts = 0  # values of all fields so far
         self._dimensions: set[Dimensions] = set()
         self._data_headers: set[DataHeader] = set()
 
@@ -153,6 +165,7 @@ class _Messages:
         fields: list[Field] = []
         groups: list[Group] = []
         data: list[Data] = []
+        names: set[str] = set()
         end = 0
         for child in element.children:
             match child.name:
@@ -166,10 +179,13 @@ class _Messages:
                 case "field" | "group":
                     raise child.error("comes too late", "Write fields first, then groups, then data.")
                 case "annotation" | "description":
-                    pass
+                    continue
                 case _:
                     raise child.error("is not a part of a message", "Use <field>, <group> and <data>.")
-            _check_name(child, [*fields, *groups, *data])
+            name = child.required("name")
+            if name in names:
+                raise child.error("has the same name as a part before it", "Rename one of them.")
+            names.add(name)
         length = element.number("blockLength", 0, MAX_BLOCK)
         if length and length < end:
             raise element.error(f"has blockLength={length}, but its fields take {end} bytes")
@@ -180,6 +196,9 @@ class _Messages:
     def _field(self, element: Element, end: int) -> Field:
         name = element.required("name")
         kind = self._types.named(element.required("type"), element)
+        self._parts += parts_of(kind)
+        if self._parts > MAX_PARTS:
+            raise element.error(f"is too much: the limit of a schema is {MAX_PARTS} values in its fields")
         presence = presence_of(element)
         optional = presence == "optional" or (not presence and isinstance(kind, EncodedType) and kind.optional)
         own = time_of(element)
@@ -275,8 +294,3 @@ def _unsigned(integer: Integer, user: Element) -> Integer:
     if integer.primitive.is_signed or integer.primitive is Primitive.CHAR or integer.constant is not None:
         raise user.error("has a length or counter that is not an unsigned integer")
     return integer
-
-
-def _check_name(element: Element, parts: list[Field | Group | Data]) -> None:
-    if parts and sum(one.name == parts[-1].name for one in parts) > 1:
-        raise element.error("has the same name as a part before it", "Rename one of them.")

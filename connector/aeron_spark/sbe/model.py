@@ -155,11 +155,12 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class CompositeType:
-    """A sequence of members."""
+    """A sequence of members. ``parts`` is the number of values in it, with those of its composites."""
 
     name: str
     members: tuple[Member, ...]
     size: int
+    parts: int
     since: int = 0
     time: TimeAttributes = TimeAttributes()
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from typing import Final
 
-from aeron_spark.sbe.elements import Element
+from aeron_spark.sbe.elements import MAX_DEPTH, MAX_ELEMENTS, Element
 from aeron_spark.sbe.model import (
     PRIMITIVES,
     CompositeType,
@@ -24,6 +24,7 @@ from aeron_spark.sbe.model import (
 
 MAX_LENGTH: Final = 1 << 20  # values of an array
 MAX_BLOCK: Final = 1 << 24  # bytes of a block; Aeron's longest message has as many
+MAX_PARTS: Final = MAX_ELEMENTS  # values of a schema: composites in composites double them with each line
 
 PRESENCES: Final = ("required", "optional", "constant")
 TIME_UNITS: Final = {"second": 0, "millisecond": 3, "microsecond": 6, "nanosecond": 9}
@@ -42,6 +43,7 @@ class Types:
             self._elements[name] = element
         self._compiled: dict[str, Type] = {}
         self._in_progress: list[str] = []
+        self._values: dict[str, dict[str, NamedValue]] = {}  # by the name of their enum
 
     def named(self, name: str, user: Element) -> Type:
         """Return the type of this name, also a primitive one. Raises DataFormatError that names the ``user``."""
@@ -54,6 +56,10 @@ class Types:
             raise user.error(f"uses the type {name!r}, which is not defined", f"Define {name!r} in <types>.")
         if name in self._in_progress:
             raise user.error(f"uses the type {name!r}, which contains it", "Remove the cycle.")
+        if len(self._in_progress) >= MAX_DEPTH:
+            raise user.error(
+                f"uses types in types, more than {MAX_DEPTH} deep", "Write fewer composites in composites."
+            )
         self._in_progress.append(name)
         try:
             self._compiled[name] = compiled = self.compile(element)
@@ -78,9 +84,11 @@ class Types:
         kind = self.named(enum_name, user) if point else None
         if not isinstance(kind, EnumType):
             raise user.error(f"has valueRef={reference!r}, expected 'Enum.VALUE' with a defined enum")
-        for value in kind.values:
-            if value.name == value_name:
-                return kind, value
+        if enum_name not in self._values:
+            self._values[enum_name] = {value.name: value for value in reversed(kind.values)}  # the first of a name
+        value = self._values[enum_name].get(value_name)
+        if value is not None:
+            return kind, value
         raise user.error(f"has valueRef={reference!r}, but the enum {enum_name!r} has no such value")
 
     def compile(self, element: Element) -> Type:
@@ -166,21 +174,30 @@ class Types:
         )
 
     def _composite(self, element: Element) -> CompositeType:
-        members: list[Member] = []
-        end = 0
+        members: dict[str, Member] = {}
+        end = parts = 0
         for child in element.children:
             if child.name in ("annotation", "description"):
                 continue
             kind = self.named(child.required("type"), child) if child.name == "ref" else self.compile(child)
             name = child.required("name")
-            if any(one.name == name for one in members):
+            if name in members:
                 raise child.error(f"is the second member {name!r} of its composite", "Rename one of them.")
             offset = offset_of(child, end)
-            members.append(Member(name, kind, offset, max(kind.since, _since(child))))
+            members[name] = Member(name, kind, offset, max(kind.since, _since(child)))
             end = offset + kind.size
+            parts += parts_of(kind)
+            if parts > MAX_PARTS:
+                raise child.error(f"is too much: the limit of a composite is {MAX_PARTS} values")
         if end > MAX_BLOCK:
             raise element.error(f"has {end} bytes, the limit is {MAX_BLOCK}")
-        return CompositeType(element.attributes.get("name", ""), tuple(members), end, _since(element), time_of(element))
+        name = element.attributes.get("name", "")
+        return CompositeType(name, tuple(members.values()), end, parts, _since(element), time_of(element))
+
+
+def parts_of(kind: Type) -> int:
+    """Return the number of values of a type: those of a composite, or one."""
+    return max(1, kind.parts) if isinstance(kind, CompositeType) else 1
 
 
 def _since(element: Element) -> int:

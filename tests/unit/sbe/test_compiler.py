@@ -28,6 +28,9 @@ def fields_of(types: str, body: str) -> dict[str, Field]:
     return {field.name: field for field in message.block.fields}
 
 
+TWICE = '<composite name="c{}"><ref name="a" type="c{}"/><ref name="b" type="c{}"/></composite>'
+
+
 def test_fields_are_packed_and_an_offset_leaves_a_gap() -> None:
     (message,) = schema_of(
         "", '<field name="a" id="1" type="uint8"/><field name="b" id="2" type="int32"/>'
@@ -237,6 +240,21 @@ def test_headers_of_unknown_parts_are_those_that_all_parts_have() -> None:
             '<type name="t" primitiveType="int8" presence="constant" valueRef="E.X"/>',
             '<field name="a" id="1" type="t"/>',
             "uses the type 'E', which is not defined",
+        ),
+        (
+            "".join(f'<composite name="c{one}"><ref name="a" type="c{one + 1}"/></composite>' for one in range(2_000)),
+            '<field name="a" id="1" type="c0"/>',
+            "uses types in types, more than 64 deep",
+        ),
+        (
+            '<composite name="c0"/>' + "".join(map(TWICE.format, range(1, 60), range(59), range(59))),
+            '<field name="a" id="1" type="c59"/>',
+            "is too much: the limit of a composite is 200000 values",
+        ),
+        (
+            '<composite name="c0"/>' + "".join(map(TWICE.format, range(1, 17), range(16), range(16))),
+            "".join(f'<field name="f{one}" id="1" type="c16"/>' for one in range(4)),
+            "<field> 'f3' is too much: the limit of a schema is 200000 values in its fields",
         ),
     ],
 )  # fmt: skip
