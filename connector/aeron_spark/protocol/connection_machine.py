@@ -21,7 +21,15 @@ from aeron_spark.errors import (
     decode_error,
     encode_error,
 )
-from aeron_spark.protocol.frames import Buffer, Frame, OutgoingRecord, Record, RecordKind
+from aeron_spark.protocol.frames import (
+    FRAME_HEAD,
+    RECORD_HEAD,
+    Buffer,
+    Frame,
+    OutgoingRecord,
+    Record,
+    RecordKind,
+)
 from aeron_spark.protocol.liveness import (
     FIRST_MEASUREMENT,
     Answers,
@@ -37,7 +45,7 @@ from aeron_spark.protocol.transfers import decode_failed
 
 NUMBER_BYTES: Final = 8  # of a ping, and of a message whose delivery is confirmed
 MAX_UNSEQUENCED: Final = 4_096  # waiting records; a peer that sends more pings does not read the pongs
-MAX_UNSEQUENCED_PER_FRAME: Final = 128  # records; they must fit into the smallest frame of 8 KiB
+MAX_UNSEQUENCED_PER_FRAME: Final = 128  # records; more wait for the next frame
 KEEP_SESSION: Final = 1  # first byte of CLOSE
 CLOSE_ALL: Final = 0
 
@@ -302,16 +310,29 @@ class ConnectionMachine:
         The records count as sent: the caller must offer the frame until Aeron accepts it, or detach the link. Raises
         OptionError if ``room`` is too small for the next record.
         """
-        session, waiting = self.session, self._unsequenced
+        session = self.session
         if not session.attached:
             return None
-        unsequenced: Sequence[OutgoingRecord] = _NO_RECORDS
-        if waiting:
-            unsequenced = [waiting.popleft() for _ in range(min(len(waiting), MAX_UNSEQUENCED_PER_FRAME))]
+        unsequenced = self._take_unsequenced(room) if self._unsequenced else _NO_RECORDS
         plaintext = session.take(room, now, unsequenced, is_held=is_held)
         if plaintext is not None:
             self._keep_alive.sent(now)
         return plaintext
+
+    def _take_unsequenced(self, room: int) -> Sequence[OutgoingRecord]:
+        """Remove and return the waiting unsequenced records that fit into a frame: the peer chose its size."""
+        waiting, taken = self._unsequenced, list[OutgoingRecord]()
+        left = room - FRAME_HEAD.size
+        while waiting and len(taken) < MAX_UNSEQUENCED_PER_FRAME:
+            kind, flags, payload = waiting[0]
+            if not taken and len(payload) > left - RECORD_HEAD.size and kind == RecordKind.CLOSE:
+                payload = payload[:1]  # without its error
+            left -= RECORD_HEAD.size + len(payload)
+            if taken and left < 0:
+                break
+            waiting.popleft()
+            taken.append((kind, flags, payload))
+        return taken
 
     def receive(self, frame: Frame, now: float) -> Received:
         """Process a frame of the peer.

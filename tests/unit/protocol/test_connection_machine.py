@@ -25,6 +25,7 @@ from aeron_spark.protocol.connection_machine import (
     TakeResponse,
     TakeTransferRecord,
     TransferRefused,
+    close_payload,
     closed_error,
 )
 from aeron_spark.protocol.frames import RecordKind, decode
@@ -199,6 +200,23 @@ def test_the_queue_of_unsequenced_records_is_bounded_but_accepts_a_close() -> No
         assert len(records) <= MAX_UNSEQUENCED_PER_FRAME
         sent += [kind for kind, _, _ in records]
     assert sent == [RecordKind.PONG] * MAX_UNSEQUENCED + [RecordKind.CLOSE]
+
+
+def test_pongs_and_a_close_fit_into_the_frames_that_the_peer_takes() -> None:
+    """Regression: after 128 pings of a peer that takes small frames, the sender raised OptionError."""
+    one, other = machine(), machine()
+    for number in range(MAX_UNSEQUENCED_PER_FRAME):
+        one.push_unsequenced(RecordKind.PING, number.to_bytes(8, "big"))
+    transmit(one, other)
+    error = RefusedError("x" * 2_000, reason="banned")
+    other.push_unsequenced(RecordKind.CLOSE, close_payload(False, error))
+    frames = []
+    while (plaintext := other.take(992, 0.0)) is not None:
+        frames.append(decode(b"".join(plaintext)))
+    *pongs, close = [record for frame in frames for record in frame.records]
+    assert [int.from_bytes(payload, "big") for _, _, payload in pongs] == [*range(MAX_UNSEQUENCED_PER_FRAME)]
+    assert [len(frame.records) for frame in frames] == [69, 59, 1]
+    assert close == (RecordKind.CLOSE, 0, b"\0")
 
 
 def test_a_held_machine_sends_pongs_and_acknowledgements_but_no_sequenced_record() -> None:
