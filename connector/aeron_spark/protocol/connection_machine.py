@@ -363,6 +363,7 @@ class ConnectionMachine:
         self.session.detach(now)
         self._refusal = None
         repeated = self.session.attach(peer_received, now)
+        self.session.check_length(max((len(payload) for _, payload in self._deferred), default=0))
         self._unsequenced.clear()
         self._keep_alive = KeepAlive(self._times.keep_alive_seconds, now)
         self._expiry = Expiry(self._times.setup_seconds, self._times.expiry_seconds, now)

@@ -285,7 +285,8 @@ class Session:
     def attach(self, peer_received: int, now: float) -> int:
         """Attach a new link whose peer has all records below ``peer_received``. Returns the number to send again.
 
-        Raises SessionLost, and loses the session, if ``peer_received`` contradicts it; UsageError while attached.
+        Raises SessionLost, and loses the session, if ``peer_received`` contradicts it, or if a kept record is longer
+        than the limit, which the new link may have lowered; UsageError while attached.
         """
         self.check(now)
         if self._attached:
@@ -295,10 +296,19 @@ class Session:
                 f"the peer claims {peer_received} received records, but {self.acknowledged} were acknowledged and"
                 f" {self._sent_count} sent"
             )
+        self._release(peer_received)
+        self.check_length(max((len(payload) for _, _, payload in self._waiting), default=0))
         self._attached = True
         self._buffering_since = None
-        self._release(peer_received)
         return self._sent_count - self.acknowledged
+
+    def check_length(self, length: int) -> None:
+        """Raise SessionLost, and lose the session, if an accepted record of this length is longer than the limit."""
+        if length > self.limits.max_record_bytes:
+            raise self.lose(
+                f"a record of {length} bytes waits for the peer, whose new link takes records of "
+                f"{self.limits.max_record_bytes} bytes"
+            )
 
     def detach(self, now: float) -> None:
         """Detach the link. The records that it carried unacknowledged wait to be sent again. Idempotent."""

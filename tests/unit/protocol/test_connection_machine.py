@@ -256,6 +256,23 @@ def test_a_link_whose_peer_claims_unsent_records_loses_the_session() -> None:
         one.attach(3, 1.0)
 
 
+@pytest.mark.parametrize("is_response", [False, True])
+def test_a_link_whose_peer_takes_only_shorter_records_loses_the_session(*, is_response: bool) -> None:
+    """Regression: the thread that sends raised OptionError at each attempt, and a response waited for ever."""
+    one = machine()
+    one.push(RecordKind.MESSAGE, b"a" * 500, 0.0)
+    if is_response:
+        one.push(RecordKind.MESSAGE, b"b" * 500, 0.0)
+        one.reply(RecordKind.RETURN, b"c" * 800, 0.0)
+        assert one.deferred_bytes
+    one.detach(1.0)
+    one.limit_record(500 if is_response else 499)
+    with pytest.raises(SessionLost, match=r"a record of [58]00 bytes waits for the peer, whose new link takes records"):
+        one.attach(0, 1.0)
+    with pytest.raises(SessionLost):
+        one.attach(0, 2.0)
+
+
 def test_a_session_that_waits_too_long_for_a_link_ends_the_connection() -> None:
     one = machine()
     one.detach(1.0)
