@@ -17,6 +17,11 @@ Position = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Partition = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Time = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]  # ns since 1970, UTC
+MAX_PARTITIONS: Final = 10_000  # of a stream; responses about positions have a number for each partition
+# Chosen numbers as keys make a dict quadratic, so their number is checked before they are decoded.
+_MAX_PARTITIONS: Final = msgspec.Meta(max_length=MAX_PARTITIONS)
+PartitionPositions = Annotated[dict[Partition, Position], _MAX_PARTITIONS]
+PartitionCounts = Annotated[dict[Partition, Count], _MAX_PARTITIONS]
 EpochNumber = Annotated[int, msgspec.Meta(ge=0)]  # below 2**64, see log.epochs
 
 
@@ -53,8 +58,8 @@ class Committed(msgspec.Struct, frozen=True, tag="committed", forbid_unknown_fie
     run: str
     transaction: Transaction
     time_ns: Time
-    ends: dict[Partition, Position] = {}
-    rows: dict[Partition, Count] = {}
+    ends: PartitionPositions = {}
+    rows: PartitionCounts = {}
     content: str = ""
     schema: bytes | None = None
     single_use: bool = msgspec.field(default=False, name="once")
@@ -75,8 +80,8 @@ class Purged(msgspec.Struct, frozen=True, tag="retained", forbid_unknown_fields=
     ``pending`` are positions to which a purge is to raise the starts when leases allow it.
     """
 
-    starts: dict[Partition, Position]
-    pending: dict[Partition, Position] = {}
+    starts: PartitionPositions
+    pending: PartitionPositions = {}
 
 
 class Epoch(msgspec.Struct, frozen=True, tag="epoch", forbid_unknown_fields=True, omit_defaults=True):
@@ -161,7 +166,7 @@ class Snapshot(msgspec.Struct, frozen=True, tag="snapshot", forbid_unknown_field
     transactions: Count
     content: str
     schema: bytes | None
-    recordings: dict[Partition, RecordingOf]
+    recordings: Annotated[dict[Partition, RecordingOf], _MAX_PARTITIONS]
     starts: list[Position]
     ends: list[Position]
     rows: list[Count]
@@ -172,7 +177,7 @@ class Snapshot(msgspec.Struct, frozen=True, tag="snapshot", forbid_unknown_field
     committed_in: dict[str, tuple[CommittedIn, ...]] = {}
     owned: tuple[WriterOwned, ...] = ()
     joined: list[bytes] = []
-    pending: dict[Partition, Position] = {}
+    pending: PartitionPositions = {}
 
 
 Record = Recorded | ContentFixed | RunStarted | WriterOwned | WriterReleased | Committed | Purged | Epoch | Snapshot

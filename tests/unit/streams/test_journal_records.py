@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from aeron_spark.errors import DataFormatError
 from aeron_spark.streams.journal_records import (
+    MAX_PARTITIONS,
     Committed,
     ContentFixed,
     Purged,
@@ -72,7 +73,10 @@ def test_a_commit_of_one_partition_is_small_in_a_stream_of_many() -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"type": "later"}, {"more": 1}, {"transaction": -1}, {"ends": {0: -1}}, {"ends": {-1: 1}}, {"time_ns": "x"}],
+    [
+        *({"type": "later"}, {"more": 1}, {"transaction": -1}, {"ends": {0: -1}}, {"ends": {-1: 1}}, {"time_ns": "x"}),
+        {"rows": dict.fromkeys(range(MAX_PARTITIONS + 1), 0)},  # chosen numbers make a dict of this size slow
+    ],
 )
 def test_unknown_records_and_fields_are_refused(change: dict[str, object]) -> None:
     text = {"type": "committed", "writer": "w", "run": "r", "transaction": 7, "time_ns": 9}
