@@ -80,6 +80,12 @@ def test_a_position_that_is_no_position_is_refused(wrong: str) -> None:
             Positions.from_json(text)
 
 
+def test_more_positions_than_a_stream_has_partitions_are_refused() -> None:
+    """Regression: a program that chooses 90,000 numbers made the dict of them take 8 s."""
+    with pytest.raises(OptionError, match="positions have 10001 partitions, the limit is 10000"):
+        Positions.from_json(json.dumps({str(number): 0 for number in range(10_001)}))
+
+
 def test_a_text_that_cannot_be_encoded_is_refused() -> None:
     with pytest.raises(OptionError):
         Positions.from_json('{"epochs": {}, "fingerprints": {"0": "\\ud800"}, "positions": {"0": 0}, "v": 1}')
