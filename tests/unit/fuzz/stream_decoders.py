@@ -1,4 +1,4 @@
-"""The decoders of requests, rows and positions: the stream service, the wire format, offsets and checkpoints."""
+"""The decoders of rows and positions: messages of bulk links, the wire format, offsets and checkpoints."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ import json
 import zlib
 from collections.abc import Callable
 from random import Random
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 import pyarrow as pa
-from msgspec import inspect
 
-from aeron_spark.errors import AeronSparkError, DataFormatError, OptionError, encode_error
+from aeron_spark.errors import AeronSparkError, DataFormatError, OptionError
 from aeron_spark.log.api import Mark
 from aeron_spark.log.epochs import Epochs
 from aeron_spark.log.offsets import Finished, Offset
@@ -26,70 +25,13 @@ from aeron_spark.wire import chunk, stream_rpc
 from aeron_spark.wire.groups import Group, Reassembler, split
 from aeron_spark.wire.staged_items import StagedGroup, encode_group_item, encode_values_item, read_items
 from aeron_spark.wire.values import Values, read_groups
-from tests.unit.fuzz.forms import BYTES, JSON, WORDS, colliding_numbers, messagepack
+from tests.unit.fuzz.forms import BYTES, JSON, WORDS, colliding_numbers
 from tests.unit.fuzz.fuzzing import Decoder
-from tests.unit.fuzz.values import random_value
-
-_REQUESTS: Final = tuple(inspect.type_info(kind) for kind in get_args(stream_rpc.AnyRequest))
-_RESPONSES: Final = tuple(inspect.type_info(kind) for kind in get_args(stream_rpc.AnyResponse))
 
 
-def _epochs(source: Random) -> Epochs:
+def random_epochs(source: Random) -> Epochs:
     begins = sorted(source.sample(range(0, 6_400, 32), source.randrange(1, 4)))
     return Epochs(tuple((source.randrange(1, 2**63), begin) for begin in begins))
-
-
-_GIVEN: Final[dict[str, Callable[[Random], Any]]] = {
-    "epochs": lambda source: _epochs(source).to_bytes(),
-    "error": lambda source: encode_error(OptionError("wrong", remedy="right")),
-}
-
-
-def _request(source: Random) -> bytes:
-    request: Any = random_value(source.choice(_REQUESTS), source, _GIVEN)
-    return stream_rpc.encode_request(request)
-
-
-def _response(source: Random) -> bytes:
-    response: Any = random_value(source.choice(_RESPONSES), source, _GIVEN)
-    return stream_rpc.encode_response(response)
-
-
-def _requests_by_tag() -> dict[bytes, Any]:
-    """Return a request for each response, by the tag of the response."""
-    source = Random(1)
-    found: dict[bytes, Any] = {}
-    for kind in _REQUESTS:
-        request: Any = random_value(kind, source, _GIVEN)
-        tag = stream_rpc.RESPONSES[type(request)].__struct_config__.tag
-        found[str(tag).encode()] = request
-    return found
-
-
-_BY_TAG: Final = _requests_by_tag()
-
-
-def _decode_response(data: bytes) -> Any:
-    request = _BY_TAG.get(data[7 : 7 + (data[6] & 31)] if len(data) > 6 else b"", _BY_TAG[b"done"])
-    return stream_rpc.decode_response(request, data)
-
-
-def _long_requests(size: int) -> dict[str, bytes]:
-    keys = dict.fromkeys(colliding_numbers(size // 6), 0)
-    return {
-        "partitions": stream_rpc.encode_request(stream_rpc.MeasureLags("", keys)),
-        "many numbers": stream_rpc.encode_request(stream_rpc.AwaitCommits("", (0,) * size, 1.0)),
-        "many parts": stream_rpc.encode_request(
-            stream_rpc.CommitTransaction(
-                "", "", "", 0, "", (stream_rpc.StagedPart("", 0, 0, 0),) * (size // 28), 0, 1.0
-            )
-        ),
-    }
-
-
-def _long_responses(size: int) -> dict[str, bytes]:
-    keys = dict.fromkeys(colliding_numbers(size // 6), 0)
-    return {"partitions": stream_rpc.encode_response(stream_rpc.ReaderLags(keys))}
 
 
 def _bulk(source: Random) -> bytes:
@@ -207,7 +149,7 @@ def _offset(source: Random) -> bytes:
         if source.random() < 0.4:
             marks[key] = Mark(source.randrange(1, 40) * 32, source.randrange(2**32))
         if source.random() < 0.4:
-            epochs[key] = _epochs(source)
+            epochs[key] = random_epochs(source)
     streams = (None, direct_stream("aeron:udp?endpoint=10.0.0.7:40123", 7), ServerStream("prices", {"a:20121": "key"}))
     offset = Offset(
         recordings, prints, done, source.choice((None, dict(recordings))), source.random() < 0.3, dict(recordings),
@@ -290,9 +232,17 @@ def _use_text_epochs(epochs: Epochs) -> None:
 
 def _positions(source: Random) -> bytes:
     partitions = source.sample(range(8), source.randrange(4))
-    epochs = {one: _epochs(source) for one in partitions if source.random() < 0.5}
+    epochs = {one: random_epochs(source) for one in partitions if source.random() < 0.5}
     prints = {one: "0a0b0c0d" for one in partitions if source.random() < 0.5}
     return Positions({one: source.randrange(99) * 32 for one in partitions}, epochs, prints).to_json().encode()
+
+
+def _long_positions(size: int) -> dict[str, bytes]:
+    positions = {str(number): 0 for number in colliding_numbers(size // 12)}
+    return {
+        "partitions": json.dumps(positions).encode(),
+        "partitions with epochs": json.dumps({"epochs": {}, "positions": positions, "v": 1}).encode(),
+    }
 
 
 def _stamp(source: Random) -> bytes:
@@ -316,23 +266,6 @@ def _text(data: bytes) -> str:
 
 
 STREAM: Final = (
-    Decoder(
-        "stream request",
-        stream_rpc.decode_request,
-        _request,
-        messagepack(),
-        use=stream_rpc.encode_request,
-        long_samples=_long_requests,
-    ),
-    Decoder(
-        "stream response",
-        _decode_response,
-        _response,
-        messagepack(),
-        (AeronSparkError,),
-        use=stream_rpc.encode_response,
-        long_samples=_long_responses,
-    ),
     Decoder("bulk message", lambda data: stream_rpc.decode_bulk_message(memoryview(data)), _bulk, BYTES),
     Decoder("chunk", chunk.decode, lambda source: source.choice(_messages(source)), BYTES, seal=_sealed_chunk),
     Decoder(
@@ -349,11 +282,11 @@ STREAM: Final = (
         "stage", lambda data: list(read_items(data)), _stage, BYTES, use=_use_items, long_samples=_long_stage, share=4
     ),
     Decoder("offset", _parse_offset, _offset, JSON, use=_use_offset, long_samples=_long_offsets, share=4),
-    Decoder("epochs as bytes", _epochs_of, lambda source: _epochs(source).to_bytes(), BYTES, use=_use_epochs),
+    Decoder("epochs as bytes", _epochs_of, lambda source: random_epochs(source).to_bytes(), BYTES, use=_use_epochs),
     Decoder(
         "epochs as text",
         _as_error(Epochs.parse),
-        lambda source: _epochs(source).to_text().encode(),
+        lambda source: random_epochs(source).to_text().encode(),
         WORDS,
         use=_use_text_epochs,
     ),
@@ -364,6 +297,7 @@ STREAM: Final = (
         JSON,
         (OptionError,),
         use=Positions.to_json,
+        long_samples=_long_positions,
     ),
     Decoder("stamp", _as_error(parse_stamp), _stamp, WORDS, use=stamp_text),
     Decoder("wanted offsets", _as_error(lambda text: parse_offsets(text, "earliest")), _wanted, JSON),
