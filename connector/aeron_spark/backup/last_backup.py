@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from aeron_spark.disk import replace_file
+from aeron_spark.streams.journal_records import Count
 
 FILE_NAME: Final = "backup.json"
 
@@ -17,7 +18,7 @@ class LastBackup(msgspec.Struct, frozen=True):
 
     time: float
     directory: str
-    bytes: int
+    bytes: Count
     seconds: float
 
 
@@ -28,7 +29,7 @@ def read_last_backup(store: Path) -> LastBackup | None:
     """Return the last backup of the store; None if there was none, or if the file is damaged."""
     try:
         return _DECODER.decode((store / FILE_NAME).read_bytes())
-    except (OSError, msgspec.MsgspecError, ValueError):
+    except (OSError, msgspec.MsgspecError, ValueError, RecursionError):
         return None
 
 

@@ -156,9 +156,10 @@ def decode_manifest(data: bytes, name: str) -> Manifest:
     """Decode the file ``name``. Raises DataLossError if it is damaged, DataFormatError for one of another release."""
     try:
         members = json.loads(data)
+        is_right = isinstance(members, dict) and members.pop(CHECK, None) == _digest(members)
     except (ValueError, RecursionError) as error:
         raise DataLossError(f"the manifest {name} is damaged: {error}", remedy=_DAMAGED_REMEDY) from error
-    if not isinstance(members, dict) or members.pop(CHECK, None) != _digest(members):
+    if not is_right:
         raise DataLossError(f"the manifest {name} is damaged: its checksum is wrong", remedy=_DAMAGED_REMEDY)
     if members.get("version") != VERSION:
         version = escape_text(repr(members.get("version")))
@@ -168,7 +169,7 @@ def decode_manifest(data: bytes, name: str) -> Manifest:
         )
     try:
         return _DECODER.decode(json.dumps(members))
-    except (msgspec.MsgspecError, ValueError) as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise DataFormatError(
             f"{name} is not the manifest of a backup: {error}", remedy="Name the folder of a backup."
         ) from error

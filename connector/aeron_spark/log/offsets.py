@@ -415,7 +415,10 @@ def _damaged(cause: str) -> DataFormatError:
 
 
 def _short(value: object) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, default=repr)
+    try:
+        text = value if isinstance(value, str) else json.dumps(value, default=repr)
+    except RecursionError:  # the stack is longer here than where the value was parsed
+        text = f"a nested {type(value).__name__}"
     return text if len(text) <= 80 else text[:77] + "..."
 
 

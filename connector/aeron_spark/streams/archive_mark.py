@@ -67,7 +67,7 @@ def read_mark(path: Path) -> Mark | None:
         found = _DECODER.decode(read_regular(path, MAX_BYTES))
     except FileNotFoundError:
         return None
-    except (OSError, msgspec.MsgspecError, ValueError) as error:
+    except (OSError, msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise DataFormatError(
             f"the mark {path} cannot be read: {error}",
             remedy="Restore the file, or remove it: the server writes another one at the stream's next change.",

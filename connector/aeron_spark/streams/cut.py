@@ -6,13 +6,15 @@ The files change while they are copied. The cut says which of their bytes belong
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
 from aeron_spark.errors import DataFormatError
 from aeron_spark.streams.definition import Definition
-from aeron_spark.streams.journal_records import Count, EpochNumber, Position
+from aeron_spark.streams.journal_records import Count, Position
+
+_Number = Annotated[int, msgspec.Meta(ge=0)]  # below 2**64, which msgspec cannot express
 
 
 class PartitionCut(msgspec.Struct, frozen=True, array_like=True):
@@ -30,15 +32,15 @@ class StreamCut(msgspec.Struct, frozen=True):
     """A stream at the moment of the cut. ``journal_inode`` is the inode of the journal's file."""
 
     definition: Definition
-    journal_inode: int
+    journal_inode: _Number
     journal_bytes: Count
-    epoch: EpochNumber
+    epoch: _Number
     transactions: Count
     partitions: tuple[PartitionCut, ...]
 
     def __post_init__(self) -> None:
         """Raise ValueError for numbers of more than 64 bits, which JSON has and no file or epoch."""
-        if max(abs(self.journal_inode), self.epoch) >= 1 << 64:
+        if max(self.journal_inode, self.epoch) >= 1 << 64:
             raise ValueError(f"the inode {self.journal_inode} or the epoch {self.epoch} has more than 64 bits")
 
     def to_json(self) -> dict[str, Any]:
@@ -51,7 +53,7 @@ class StreamCut(msgspec.Struct, frozen=True):
         """Return the cut of an object of :meth:`to_json`. Raises DataFormatError."""
         try:
             return _DECODER.decode(msgspec.json.encode(value))
-        except (msgspec.MsgspecError, ValueError) as error:
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise DataFormatError(
                 f"the server described a stream in an unknown way: {error}",
                 remedy="Use the aeron-spark command of the server's release.",

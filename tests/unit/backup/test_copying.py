@@ -310,6 +310,13 @@ def test_a_manifest_is_refused_if_a_byte_changed_or_it_is_of_another_version() -
         decode_manifest(json.dumps(members).encode(), "m")
 
 
+def test_a_manifest_of_any_depth_is_damaged() -> None:
+    """Regression: of a depth that could just be parsed, the checksum could not be computed."""
+    for depth in range(700, 1_000):
+        with pytest.raises(DataLossError, match="is damaged"):
+            decode_manifest(b'{"a": ' + b"[" * depth + b"]" * depth + b"}", "m")
+
+
 @pytest.mark.parametrize("name", ["../x", "/etc", ".", "a/b", ""])
 def test_a_manifest_with_a_stream_outside_of_the_backup_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="invalid stream name"):

@@ -154,6 +154,19 @@ def test_a_damaged_or_foreign_checkpoint_is_refused(value: object, sentence: str
     assert "checkpoint" in caught.value.remedy
 
 
+def test_an_offset_of_any_depth_is_damaged() -> None:
+    """Regression: of a depth that could just be parsed, the error's text could not be made."""
+    for depth in range(700, 1_000):
+        text = json.dumps({**GOOD, "epochs": None}).replace("null", "[" * depth + "]" * depth)
+        try:
+            value = json.loads(text)
+        except RecursionError:  # Spark's parser refuses deeper ones
+            break
+        with pytest.raises(DataFormatError):
+            Offset.parse(value)
+    assert depth > 700
+
+
 # advance: from batch to batch
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from aeron_spark.backup.last_backup import FILE_NAME
+from aeron_spark.backup.last_backup import FILE_NAME, LastBackup, read_last_backup, write_last_backup
 from aeron_spark.errors import DataFormatError, DataLossError, EndedError, OptionError, RefusedError
 from aeron_spark.processes import pid_namespace
 from aeron_spark.server.backups import LEASE_S, Backups
@@ -55,12 +55,24 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path)
 
 
+@pytest.mark.parametrize("wrong", ["", "{}", "[" * 100_000, '{"a":' * 100_000, '{"bytes": 18446744073709551616}'])
+def test_a_damaged_file_of_the_last_backup_counts_as_none(tmp_path: Path, wrong: str) -> None:
+    write_last_backup(tmp_path, LastBackup(1.0, "/b", 7, 2.0))
+    assert read_last_backup(tmp_path) == LastBackup(1.0, "/b", 7, 2.0)
+    path = tmp_path / "backup.json"
+    path.write_text(path.read_text().replace('"bytes":7', wrong[1:-1]) if "bytes" in wrong else wrong)
+    assert read_last_backup(tmp_path) is None
+
+
 def test_a_backup_begins_with_the_cut_of_all_streams_and_holds_back_deletions_until_its_end(world: World) -> None:
     begun, *cuts = world.begin()
     assert (begun["streams"], begun["lease_s"], begun["time"]) == (2, LEASE_S, 1_100.0)
     assert begun["archive_dir"] == "/archive"
     assert [StreamCut.from_json(cut) for cut in cuts] == [one.cut() for one in world.files.streams.values()]
-    for name, wrong in (("journal_bytes", -1), ("epoch", 1 << 64), ("transactions", 1 << 63)):
+    for name, wrong in (
+        *(("journal_bytes", -1), ("epoch", 1 << 64), ("transactions", 1 << 63)),
+        *(("journal_inode", -1), ("journal_inode", 1 << 64)),
+    ):
         with pytest.raises(DataFormatError, match="in an unknown way"):
             StreamCut.from_json({**cuts[0], name: wrong})
     assert world.holds.holder == "backup"
