@@ -5,6 +5,7 @@ It never crashes, and never reads outside a message.
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import subprocess
@@ -20,6 +21,7 @@ from aeron_spark.sbe.compiler import load_schema
 from aeron_spark.sbe.settings import Mode, SbeSettings, Times
 from aeron_spark.sbe.table import MessageColumns
 from tests.aeron.sbe.decoding import decode_rows
+from tests.conftest import SEED
 from tests.sbe_random import RandomSchema, mutations
 from tests.sbe_reference import Malformed, Other, Reference
 from tests.sbe_vectors import FOLDER, MISSING, as_row, read_set, same, set_names
@@ -109,6 +111,16 @@ def _flipped(data: bytes, bit: int) -> bytes:
 @settings(max_examples=60, deadline=None)
 def test_random_messages_of_random_schemas_decode_as_the_reference_decodes_them(seed: int) -> None:
     check_random_schema(seed)
+
+
+@pytest.mark.soak
+def test_a_million_messages_of_random_schemas_decode_as_the_reference_decodes_them_soak() -> None:
+    first = int(os.environ.get(SEED, "1")) * 100_000
+    for seed in range(first, first + 22_000):  # 45 messages of each
+        try:
+            check_random_schema(seed)
+        except Exception as error:
+            raise AssertionError(f"check_random_schema({seed}) failed") from error
 
 
 def check_random_schema(seed: int, *, alone: bool = False) -> None:
