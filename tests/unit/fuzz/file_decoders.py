@@ -18,6 +18,7 @@ from msgspec import inspect
 from aeron_spark.aeron import archive_catalog as catalog
 from aeron_spark.backup import manifest
 from aeron_spark.backup.frames import Layout, check_term
+from aeron_spark.backup.last_backup import LastBackup, read_last_backup
 from aeron_spark.errors import DataFormatError, DataLossError
 from aeron_spark.keys.clients_file import ClientsFile, parse_clients
 from aeron_spark.keys.known_servers import KnownServers
@@ -208,6 +209,10 @@ def _use_manifest(found: manifest.Manifest) -> None:
 def _mark(source: Random) -> bytes:
     found: Any = random_value(inspect.type_info(Mark), source, {"v": lambda source: MARK_VERSION})
     return msgspec.json.encode(found)
+
+
+def _last_backup(source: Random) -> bytes:
+    return msgspec.json.encode(LastBackup(source.choice((0.5, 1.7e9)), "/backup", 7, 3.5))
 
 
 def _definition(source: Random) -> bytes:
@@ -457,6 +462,7 @@ FILES: Final = (
         seal=_sealed_definition,
         share=4,
     ),
+    Decoder("last backup", lambda data: read_last_backup(file_of(data)), _last_backup, JSON, (), use=repr),
     Decoder("cut", _decode_cut, _cut, JSON, use=StreamCut.to_json, share=4),
     Decoder("term", _check_terms, _term, BYTES, (), use=_use_terms, long_samples=_long_terms, share=8),
     Decoder(

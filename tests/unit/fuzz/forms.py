@@ -197,6 +197,7 @@ def _short_messagepack() -> Iterator[bytes]:
     yield from map(msgpack.encode, [msgpack.Ext(code, data) for code in range(-2, 8) for data in _EXTENSION_BYTES])
     yield from (b"\xdd\xff\xff\xff\xff", b"\xdf\xff\xff\xff\xff", b"\xdb\xff\xff\xff\xff", b"\xc6\x7f\xff\xff\xff")
     yield from (b"\xc9\xff\xff\xff\xff\x01", b"\xc1", b"\xa1\xff", b"\x91" * 100 + b"\xc0", b"\x91" * 20 + b"\xc0")
+    yield from (b"\x91" * depth + b"\xc0" for depth in (300, 480, 600, 900, 985))
     yield from (
         b"\x81\xc0\xc0",
         b"\x82\xa0\0\xa0\0",
@@ -236,12 +237,17 @@ def _json_parts(data: bytes) -> list[Part]:
     return found
 
 
+_NESTED_JSON: Final = tuple(  # below and at the depth of Python's stack
+    first * depth + b"0" + last * depth
+    for depth in (50, 300, 480, 600, 900, 985)
+    for first, last in ((b"[", b"]"), (b'{"a":', b"}"))
+)
 _JSON_VALUES: Final = (
     b"null", b"true", b"false", b"0", b"-0", b"1", b"-1", b"1.0", b"0.5", b"1e3", b"1e999", b"-1e999", b"1e-999",
     b"NaN", b"Infinity", b"-Infinity", b"9223372036854775807", b"9223372036854775808", b"18446744073709551615",
     b"18446744073709551616", b"-9223372036854775809", b"9" * 4_299, b"9" * 5_000, b"-" + b"9" * 5_000, b"01", b"1e",
     b'""', b'"a"', b'"\\ud800"', b'"\\udc00x"', b'"\\ud83d\\ude00"', b'"\\u0000"', b'"\\n"', b'"\xff"', b'"', b"[]",
-    b"{}", b"[[]]", b"[0]", b'{"a":1}', b'{"a":1,"a":2}', b'{"":{}}', b"[" * 50 + b"]" * 50, b"[null,1]",
+    b"{}", b"[[]]", b"[0]", b'{"a":1}', b'{"a":1,"a":2}', b'{"":{}}', *_NESTED_JSON, b"[null,1]",
     b'"' + b"x" * 300 + b'"', b"'a'", b'"aeron:udp?endpoint=a:1"', b'"archive/1"', b'"a/00"', b'"/1"', b'"1"', b'"-1"',
     b'"0000000000000000"', b'"1e999"', b'"2030-01-01"', b'"AAAA"', b'"gICAgICAgICA"', b'"////////////////"', b"'",
     b"\\", b",", b":", b"\xef\xbb\xbf", b"/**/1",

@@ -16,11 +16,12 @@ from aeron_spark.log.api import Mark
 from aeron_spark.log.epochs import Epochs
 from aeron_spark.log.offsets import Finished, Offset
 from aeron_spark.log.packing import varint
-from aeron_spark.log.source_stream import ServerStream, direct_stream
+from aeron_spark.log.source_stream import ServerStream, canonical_channel, direct_stream
 from aeron_spark.options.values import parse_offsets
 from aeron_spark.spark.batch_order import Progress, token_of
 from aeron_spark.stream_client.positions import Positions
 from aeron_spark.streams.writer_histories import Acknowledged, parse_stamp, stamp_text
+from aeron_spark.transport.channel import ChannelUri
 from aeron_spark.wire import chunk, stream_rpc
 from aeron_spark.wire.groups import Group, Reassembler, split
 from aeron_spark.wire.staged_items import StagedGroup, encode_group_item, encode_values_item, read_items
@@ -265,7 +266,20 @@ def _text(data: bytes) -> str:
     return data.decode("utf-8", "replace")
 
 
+def _channel(source: Random) -> bytes:
+    return source.choice((
+        b"aeron:ipc", b"aeron:udp?endpoint=10.0.0.1:40123|interface=lo", b"aeron-spy:aeron:udp?endpoint=[::1]:1|mtu=8k",
+        b"aeron:udp?control=h:1|control-mode=dynamic|alias=a", b"aeron:ipc?term-length=64k|sparse=true",
+    ))  # fmt: skip
+
+
+def _parse_channel(data: bytes) -> tuple[str, str]:
+    text = data.decode("latin-1")
+    return canonical_channel(text), str(ChannelUri.parse(text, foreign=True))
+
+
 STREAM: Final = (
+    Decoder("channel", _parse_channel, _channel, WORDS, (OptionError,)),
     Decoder("bulk message", lambda data: stream_rpc.decode_bulk_message(memoryview(data)), _bulk, BYTES),
     Decoder("chunk", chunk.decode, lambda source: source.choice(_messages(source)), BYTES, seal=_sealed_chunk),
     Decoder(
