@@ -1,0 +1,93 @@
+"""The decoders of requests to the stream service, and of its responses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any, Final, get_args
+
+from msgspec import inspect
+
+from aeron_spark.errors import AeronSparkError, OptionError, encode_error
+from aeron_spark.wire import stream_rpc
+from tests.unit.fuzz.forms import colliding_numbers, messagepack
+from tests.unit.fuzz.fuzzing import Decoder
+from tests.unit.fuzz.stream_decoders import random_epochs
+from tests.unit.fuzz.values import random_value
+
+_REQUESTS: Final = tuple(inspect.type_info(kind) for kind in get_args(stream_rpc.AnyRequest))
+_RESPONSES: Final = tuple(inspect.type_info(kind) for kind in get_args(stream_rpc.AnyResponse))
+
+
+_GIVEN: Final[dict[str, Callable[[Random], Any]]] = {
+    "epochs": lambda source: random_epochs(source).to_bytes(),
+    "error": lambda source: encode_error(OptionError("wrong", remedy="right")),
+}
+
+
+def _request(source: Random) -> bytes:
+    request: Any = random_value(source.choice(_REQUESTS), source, _GIVEN)
+    return stream_rpc.encode_request(request)
+
+
+def _response(source: Random) -> bytes:
+    response: Any = random_value(source.choice(_RESPONSES), source, _GIVEN)
+    return stream_rpc.encode_response(response)
+
+
+def _requests_by_tag() -> dict[bytes, Any]:
+    """Return a request for each response, by the tag of the response."""
+    source = Random(1)
+    found: dict[bytes, Any] = {}
+    for kind in _REQUESTS:
+        request: Any = random_value(kind, source, _GIVEN)
+        tag = stream_rpc.RESPONSES[type(request)].__struct_config__.tag
+        found[str(tag).encode()] = request
+    return found
+
+
+_BY_TAG: Final = _requests_by_tag()
+
+
+def _decode_response(data: bytes) -> Any:
+    request = _BY_TAG.get(data[7 : 7 + (data[6] & 31)] if len(data) > 6 else b"", _BY_TAG[b"done"])
+    return stream_rpc.decode_response(request, data)
+
+
+def _long_requests(size: int) -> dict[str, bytes]:
+    keys = dict.fromkeys(colliding_numbers(size // 6), 0)
+    return {
+        "partitions": stream_rpc.encode_request(stream_rpc.MeasureLags("", keys)),
+        "many numbers": stream_rpc.encode_request(stream_rpc.AwaitCommits("", (0,) * size, 1.0)),
+        "many parts": stream_rpc.encode_request(
+            stream_rpc.CommitTransaction(
+                "", "", "", 0, "", (stream_rpc.StagedPart("", 0, 0, 0),) * (size // 28), 0, 1.0
+            )
+        ),
+    }
+
+
+def _long_responses(size: int) -> dict[str, bytes]:
+    keys = dict.fromkeys(colliding_numbers(size // 6), 0)
+    return {"partitions": stream_rpc.encode_response(stream_rpc.ReaderLags(keys))}
+
+
+SERVICE: Final = (
+    Decoder(
+        "stream request",
+        stream_rpc.decode_request,
+        _request,
+        messagepack(),
+        use=stream_rpc.encode_request,
+        long_samples=_long_requests,
+    ),
+    Decoder(
+        "stream response",
+        _decode_response,
+        _response,
+        messagepack(),
+        (AeronSparkError,),
+        use=stream_rpc.encode_response,
+        long_samples=_long_responses,
+    ),
+)
