@@ -11,11 +11,11 @@ from aeron_spark.errors import DataLossError, OptionError
 from aeron_spark.log.api import RecordingState
 from aeron_spark.log.epochs import DIVERGED, Epochs, diverged_sentence
 from aeron_spark.strict_json import parse_json
+from aeron_spark.wire.stream_admin_rpc import MAX_PARTITIONS
 
 VERSION: Final = 1
 REPLACED: Final = "replaced"  # the reason of an error about positions of a partition that does not exist any more
 KEYS: Final = frozenset({"epochs", "positions", "v"})  # of the JSON; later releases added "fingerprints"
-MAX_PARTITIONS: Final = 10_000  # of a stream; more chosen numbers would make a dict of them slow
 REMEDY: Final = "Give positions as reader.positions has them, or its to_json()."
 
 
@@ -169,7 +169,7 @@ def _numbers(value: object) -> dict[int, int]:
 def _by_partition(value: object) -> dict[int, Any]:
     if not isinstance(value, Mapping):
         raise OptionError(f"positions cannot be {value!r}", remedy=REMEDY)
-    if len(value) > MAX_PARTITIONS:
+    if len(value) > MAX_PARTITIONS:  # of chosen numbers a dict becomes quadratic
         raise OptionError(f"positions have {len(value)} partitions, the limit is {MAX_PARTITIONS}", remedy=REMEDY)
     found: dict[int, Any] = {}
     for key, item in value.items():

@@ -11,13 +11,13 @@ from typing import Annotated, Final
 import msgspec
 
 from aeron_spark.errors import DataFormatError
+from aeron_spark.wire.stream_admin_rpc import MAX_PARTITIONS
 
 Transaction = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Position = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Partition = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Time = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]  # ns since 1970, UTC
-MAX_PARTITIONS: Final = 10_000  # of a stream; responses about positions have a number for each partition
 # Chosen numbers as keys make a dict quadratic, so their number is checked before they are decoded.
 _MAX_PARTITIONS: Final = msgspec.Meta(max_length=MAX_PARTITIONS)
 PartitionPositions = Annotated[dict[Partition, Position], _MAX_PARTITIONS]

@@ -6,7 +6,7 @@ from typing import Annotated, Final, Generic, TypeVar
 
 import msgspec
 
-MAX_PARTITIONS: Final = 10_000  # of a stream
+MAX_PARTITIONS: Final = 10_000  # of a stream: responses about positions have a number for each
 MAX_SCHEMA_BYTES: Final = 4 << 20  # of Arrow IPC
 
 # Each text, number and list of a request has one of these bounds, which the decoder checks: a client must not make the
