@@ -18,6 +18,7 @@ from msgspec import inspect
 from aeron_spark.aeron import archive_catalog as catalog
 from aeron_spark.backup import manifest
 from aeron_spark.backup.frames import Layout, check_term
+from aeron_spark.backup.last_backup import FILE_NAME as LAST_BACKUP
 from aeron_spark.backup.last_backup import LastBackup, read_last_backup
 from aeron_spark.errors import DataFormatError, DataLossError
 from aeron_spark.keys.clients_file import ClientsFile, parse_clients
@@ -54,23 +55,14 @@ _PARTITIONS: Final = 2
 _PATH: Final = Path("stream/journal")
 
 
-class _File:
-    def __init__(self, content: bytes) -> None:
-        self._content = content
-
-    def read_bytes(self) -> bytes:
-        return self._content
-
-    def __truediv__(self, name: str) -> _File:
-        return self
-
-    def __str__(self) -> str:
-        return "a file"
+_FOLDER: Final = tempfile.TemporaryDirectory(prefix="aeron-spark-fuzz-")  # until the process ends
 
 
-def file_of(content: bytes) -> Any:
-    """Return a file with this content, for functions that read a path."""
-    return _File(content)
+def folder_with(name: str, content: bytes) -> Path:
+    """Return a folder with a file of this name and content, which the next call replaces."""
+    folder = Path(_FOLDER.name)
+    (folder / name).write_bytes(content)
+    return folder
 
 
 _RECORDS: Final = tuple(inspect.type_info(kind) for kind in get_args(Record))
@@ -170,18 +162,23 @@ def _use_index(index: TimeIndex) -> None:
     TimeIndex.from_bytes(*index.to_bytes())
 
 
-_MANIFEST: Final = inspect.type_info(manifest.Manifest)
-_NAMES: Final[dict[str, Callable[[Random], Any]]] = {
-    "name": lambda source: source.choice(("prices", "orders.eu")),
-    "path": lambda source: source.choice(("streams/prices/journal", "archive/1-0.rec", "configuration/clients")),
-    "epoch": lambda source: f"{source.randrange(2**64):016x}",
-    "version": lambda source: manifest.VERSION,
-}
+_FILES: Final = (
+    manifest.FileEntry("streams/prices/journal", 700, "a0"),
+    manifest.FileEntry("streams/prices/definition.json", 300, "b1"),
+    manifest.FileEntry("archive/1-0.rec", 64, "c2", 4_096),
+    manifest.FileEntry("archive/1-4096.rec", 32, "d3"),
+)
 
 
 def _manifest(source: Random) -> bytes:
-    found: Any = random_value(_MANIFEST, source, _NAMES)
-    return manifest.encode_manifest(found)
+    epoch = f"{source.randrange(2**64):016x}"
+    partition = manifest.PartitionEntry(1, "f", 0, source.randrange(4_096), epoch)
+    stream = manifest.StreamEntry("prices", 1, epoch, source.randrange(9), (partition,))
+    files = tuple(source.sample(_FILES, source.randrange(len(_FILES) + 1)))
+    damaged = {"orders": "its journal is damaged"} if source.random() < 0.5 else {}
+    return manifest.encode_manifest(
+        manifest.Manifest(manifest.VERSION, "1.0", "2026-01-01T00:00:00Z", 1, (stream,), files, damaged)
+    )
 
 
 def _sealed_manifest(data: bytes) -> bytes:
@@ -196,14 +193,24 @@ def _sealed_manifest(data: bytes) -> bytes:
 
 
 def _long_manifests(size: int) -> dict[str, bytes]:
-    files = [manifest.FileEntry(f"archive/{number}.rec", 1, "") for number in range(size // 80)]
-    found = manifest.Manifest(manifest.VERSION, "", "", 0, (), tuple(files))
+    partition = manifest.PartitionEntry(1, "", 0, 0, "0" * 16)
+    stream = manifest.StreamEntry("prices", 0, "0" * 16, 0, (partition,))
+    files = [manifest.FileEntry(f"archive/1-{number}.rec", 1, "") for number in range(size // 80)]
+    found = manifest.Manifest(manifest.VERSION, "", "", 0, (stream,), tuple(files))
     return {"files": manifest.encode_manifest(found)}
 
 
 def _use_manifest(found: manifest.Manifest) -> None:
     assert found.bytes >= 0
     manifest.decode_manifest(manifest.encode_manifest(found), "manifest.json")
+
+
+def _read_mark(data: bytes) -> Mark | None:
+    return read_mark(folder_with("mark", data) / "mark")
+
+
+def _read_last_backup(data: bytes) -> LastBackup | None:
+    return read_last_backup(folder_with(LAST_BACKUP, data))
 
 
 def _mark(source: Random) -> bytes:
@@ -452,17 +459,21 @@ FILES: Final = (
         long_samples=_long_manifests,
         share=4,
     ),
-    Decoder("archive mark", lambda data: read_mark(file_of(data)), _mark, JSON, use=msgspec.json.encode),
+    Decoder(
+        "archive mark", lambda data: read_mark(folder_with("mark", data) / "mark"), _mark, JSON, use=msgspec.json.encode
+    ),
     Decoder(
         "definition",
-        lambda data: read_definition(file_of(data)),
+        lambda data: read_definition(folder_with("definition.json", data)),
         _definition,
         JSON,
         use=_use_definition,
         seal=_sealed_definition,
         share=4,
     ),
-    Decoder("last backup", lambda data: read_last_backup(file_of(data)), _last_backup, JSON, (), use=repr),
+    Decoder(
+        "last backup", lambda data: read_last_backup(folder_with(LAST_BACKUP, data)), _last_backup, JSON, (), use=repr
+    ),
     Decoder("cut", _decode_cut, _cut, JSON, use=StreamCut.to_json, share=4),
     Decoder("term", _check_terms, _term, BYTES, (), use=_use_terms, long_samples=_long_terms, share=8),
     Decoder(

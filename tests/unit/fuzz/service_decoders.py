@@ -6,6 +6,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Final, get_args
 
+import msgspec
 from msgspec import inspect
 
 from aeron_spark.errors import AeronSparkError, OptionError, encode_error
@@ -55,21 +56,20 @@ def _decode_response(data: bytes) -> Any:
 
 
 def _long_requests(size: int) -> dict[str, bytes]:
-    keys = dict.fromkeys(colliding_numbers(size // 6), 0)
-    return {
-        "partitions": stream_rpc.encode_request(stream_rpc.MeasureLags("", keys)),
-        "many numbers": stream_rpc.encode_request(stream_rpc.AwaitCommits("", (0,) * size, 1.0)),
-        "many parts": stream_rpc.encode_request(
-            stream_rpc.CommitTransaction(
-                "", "", "", 0, "", (stream_rpc.StagedPart("", 0, 0, 0),) * (size // 28), 0, 1.0
-            )
-        ),
+    keys = colliding_numbers(size // 6)
+    part = stream_rpc.StagedPart("", 0, 0, 0)
+    requests: dict[str, Any] = {
+        "partitions": stream_rpc.MeasureLags("", tuple((key, 0) for key in keys)),
+        "a map": {"type": "measure-lags", "stream": "", "positions": dict.fromkeys(keys, 0)},
+        "many numbers": stream_rpc.AwaitCommits("", (0,) * size, 1.0),
+        "many parts": stream_rpc.CommitTransaction("", "", "", 0, "", (part,) * (size // 28), 0, 1.0),
     }
+    return {name: msgspec.msgpack.encode(request) for name, request in requests.items()}
 
 
 def _long_responses(size: int) -> dict[str, bytes]:
-    keys = dict.fromkeys(colliding_numbers(size // 6), 0)
-    return {"partitions": stream_rpc.encode_response(stream_rpc.ReaderLags(keys))}
+    lags = tuple((key, 0) for key in colliding_numbers(size // 6))
+    return {"partitions": stream_rpc.encode_response(stream_rpc.ReaderLags(lags))}
 
 
 SERVICE: Final = (
