@@ -17,11 +17,12 @@ from random import Random
 from typing import Any, Final, NamedTuple
 
 from aeron_spark.errors import AeronSparkError, DataFormatError
+from tests.budget import slowness
 from tests.unit.fuzz.forms import EXTREMES, Form, Part
 from tests.unit.fuzz.values import find_fault
 
 SAMPLES: Final = 100  # valid inputs of a run, from which the damaged ones are made
-LIMIT_S: Final = 0.1  # processor time of the thread for one input
+LIMIT_S: Final = 0.1  # processor time of the thread for one input, on the machine of tests/budget.py
 LIMITED_BYTES: Final = 64 << 10  # the longest input for which the limit holds
 LARGE_BYTES: Final = 1 << 20
 MAX_GROWTH: Final = 2.5  # of the time, in relation to the length
@@ -125,13 +126,18 @@ def run(decoder: Decoder, seed: int, count: int) -> Outcome:
         outcome.accepted += is_accepted
         if seconds > outcome.slowest_s and (seconds := _least_time(decoder, data, seconds)) > outcome.slowest_s:
             outcome.slowest_s, outcome.slowest, outcome.slowest_name = seconds, data, str(number)
-        if what is None and seconds > LIMIT_S:
+        if what is None and _is_too_long(seconds):
             what = f"takes {seconds:.2f} s"
         if what is not None and (kind := _kind(what)) not in seen:
             seen.add(kind)
             short = data if kind == "takes " else shrunk(decoder, data, kind)
             outcome.faults.append(Fault(decoder.name, seed, number, check(decoder, short).fault or what, short))
     return outcome
+
+
+def _is_too_long(seconds: float) -> bool:
+    """Whether a decoder took longer than its limit, which rises with the slowness of the machine."""
+    return seconds > LIMIT_S and seconds > LIMIT_S * max(slowness() for _ in range(3))
 
 
 def _kind(what: str) -> str:
@@ -235,7 +241,7 @@ def run_long(decoder: Decoder, seed: int, *, places: int = 4) -> Outcome:
             seconds = _least_time(decoder, data, seconds)
         if seconds > outcome.slowest_s:
             outcome.slowest_s, outcome.slowest, outcome.slowest_name = seconds, data, name
-        if what is None and seconds > LIMIT_S:
+        if what is None and _is_too_long(seconds):
             what = f"takes {seconds:.2f} s for {len(data)} bytes"
         what = what or memory_fault(decoder, data)
         if what is not None:
