@@ -48,6 +48,8 @@ LAST: Final = 2  # bit 1 of the flags
 CHECKED: Final = 1  # bit 0 of the marks
 NOT_CONTINUED: Final = -1  # group_position of a FIRST chunk
 MAX_WRITER_BYTES: Final = 255  # the length has one byte
+CONTENT_AT: Final = 5  # offset of the byte with the content
+MARKS_AT: Final = 68  # offset of the byte with the known marks
 CRC_BEGIN: Final = 8
 CRC_END: Final = 12
 

@@ -43,7 +43,17 @@ import numpy as np
 import pyarrow as pa
 
 from aeron_spark.errors import DataFormatError, OptionError
-from aeron_spark.wire.chunk import Content, Header, Payload, writer_bytes
+from aeron_spark.wire.chunk import (
+    CHECKED,
+    CONTENT_AT,
+    FIXED_BYTES,
+    MAGIC,
+    MARKS_AT,
+    Content,
+    Header,
+    Payload,
+    writer_bytes,
+)
 
 ALIGNMENT: Final = 8  # bytes
 MAX_ITEM_BYTES: Final = 2**31 - 1  # bytes of the values of one item, whose offsets are int32
@@ -98,6 +108,16 @@ class StagedValues:
         """Bytes of the longest value; 0 if there are no values."""
         offsets = _offsets(self.values)
         return int(np.diff(offsets).max()) if len(offsets) > 1 else 0
+
+    @property
+    def is_marked(self) -> bool:
+        """Whether a value is a chunk with Arrow rows and the mark that only a server sets."""
+        offsets = _offsets(self.values)
+        data = np.frombuffer(memoryview(self.values.buffers()[2] or b""), np.uint8)
+        found = offsets[:-1][np.diff(offsets) >= FIXED_BYTES]
+        found = found[data[found + CONTENT_AT] == Content.ARROW]  # few of them, so that the rest is cheap
+        found = found[data[found + MARKS_AT] & CHECKED > 0]
+        return any(bytes(data[begin : begin + len(MAGIC)]) == MAGIC for begin in found)
 
 
 @dataclass(frozen=True, slots=True)
