@@ -16,7 +16,8 @@ StreamName = Annotated[str, msgspec.Meta(max_length=128)]
 Id = Annotated[str, msgspec.Meta(max_length=255)]  # of a writer, run, producer, reader or stage
 Word = Annotated[str, msgspec.Meta(max_length=32)]  # one of a few
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-Seconds = Annotated[float, msgspec.Meta(ge=0)]
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+Finite = Annotated[float, msgspec.Meta(ge=-1e300, le=1e300)]
 Schema = Annotated[bytes, msgspec.Meta(max_length=MAX_SCHEMA_BYTES)]
 Positions = Annotated[tuple[tuple[Int64, Int64], ...], msgspec.Meta(max_length=MAX_PARTITIONS)]
 """Pairs of a partition and a position in it."""
@@ -60,7 +61,7 @@ class StreamDescription(Response, frozen=True, tag="stream"):
     schema: bytes
     created_ns: int
     retention_bytes: int
-    retention_seconds: float
+    retention_seconds: Finite
     segment_bytes: int
     file_bytes: int
     partitions: tuple[PartitionRange, ...]
@@ -80,7 +81,7 @@ class StreamProperties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The properties of a stream that AlterStream changes."""
 
     retention_bytes: int
-    retention_seconds: float
+    retention_seconds: Finite
     schema_policy: str
 
 
@@ -116,7 +117,7 @@ class LeaseEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reader: str
     owner: str
     positions: Positions
-    seconds: float
+    seconds: Finite
 
 
 class LeaseList(Response, frozen=True, tag="lease-list"):
@@ -146,7 +147,7 @@ class CreateStream(Request[StreamDescription], frozen=True, tag="create"):
     stream: StreamName
     partitions: Int64
     retention_bytes: Int64
-    retention_seconds: float
+    retention_seconds: Finite
     segment_bytes: Int64
     schema_policy: Word = "strict"
     schema: Schema = b""
@@ -160,7 +161,7 @@ class AlterStream(Request[StreamAltered], frozen=True, tag="alter"):
 
     stream: StreamName
     retention_bytes: Int64 | None = None
-    retention_seconds: float | None = None
+    retention_seconds: Finite | None = None
     schema_policy: Word | None = None
     dry_run: bool = False
 

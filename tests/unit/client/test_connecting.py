@@ -178,8 +178,12 @@ def test_row_43_two_servers_of_one_host_do_not_collide_in_the_store(world: World
 
 
 def hellos_and_publications(world: World, client: Client, refuse: str = "") -> list[str]:
-    """Connect; return the order of HELLOs and further publications. ``refuse`` is a hint that rejects the first one."""
+    """Connect; return the order of HELLOs and further publications. ``refuse`` is a hint that rejects the first one.
+
+    The server gets the first HELLO only after the rejection was sent, so that its cookie comes later.
+    """
     order: list[str] = []
+    held: list[tuple[MemoryPublication, bytes]] = []
     transport = client._runner.transport
     reopen_path = transport.reopen_path
 
@@ -190,11 +194,15 @@ def hellos_and_publications(world: World, client: Client, refuse: str = "") -> l
             way = next(one for one in world.network.subscriptions if one.token == opened.token)
             with world.network.lock:
                 world.network._send(way, PublicationRejected(opened.token, opened.publication.session_id, refuse))
+            held[0][0].offer(held[0][1])
         return opened
 
-    def record(publication: MemoryPublication, message: bytes) -> tuple[bytes]:
-        if message[:2] == b"AS" and message[3] == 1:
+    def record(publication: MemoryPublication, message: bytes) -> tuple[bytes, ...]:
+        if message[:2] == b"AS" and message[3] == 1 and (publication, message) not in held:
             order.append("HELLO")
+            if refuse and not held:
+                held.append((publication, message))
+                return ()
         return (message,)
 
     transport.reopen_path = open_subscription  # type: ignore[method-assign]

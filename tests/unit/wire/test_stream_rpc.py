@@ -64,6 +64,8 @@ def values_of(kind: Any) -> st.SearchStrategy[Any]:
     origin, inner = get_origin(kind), get_args(kind)
     if origin is Annotated:
         bounds = inner[1]
+        if inner[0] is float:
+            return st.floats(bounds.ge, bounds.le)
         return st.integers(bounds.ge, bounds.le or 2**64 - 1) if inner[0] is int else values_of(inner[0])
     if origin in (Union, UnionType):
         return st.one_of(*map(values_of, inner))
