@@ -24,7 +24,6 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become 
 START_AND_STOP_NODE = """
 import sys
 from aeron_spark import node
-from aeron_spark.aeron.client import Client as AeronClient
 from aeron_spark.errors import AeronSparkError
 try:
     with node.ensure(sys.argv[1]) as handle:

@@ -167,7 +167,7 @@ def test_a_retention_that_is_no_size_or_time_is_refused(client: Client, value: o
 def test_the_server_refuses_retentions_that_another_client_might_send(session: StreamSession, name: str) -> None:
     for size, seconds in ((-1, 0.0), (0, float("nan")), (0, float("inf")), (0, -1.0)):
         for request in (CreateStream("never", 1, size, seconds, 0), AlterStream(name, size, seconds)):
-            with pytest.raises(OptionError, match="cannot have a retention of"):
+            with pytest.raises(OptionError, match=r"cannot have a retention of|its retention_seconds is"):
                 session.call(request)
     with pytest.raises(DataFormatError, match="these bytes are not a request"):
         session.call(CreateStream("never", 1, True, 0.0, 0))
