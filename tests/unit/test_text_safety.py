@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import sys
 import unicodedata
+from collections.abc import Collection
 from typing import Final
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aeron_spark.text_safety import MAX_TEXT_CHARACTERS, escape_text, quote_text
+from aeron_spark.text_safety import MAX_TEXT_CHARACTERS, escape_text, nearest, quote_text
 
 FORGED: Final = "desk\n2026-11-23T18:30:00.123Z INFO connected name=root"
 BIDIRECTIONAL_CONTROLS: Final = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
@@ -73,3 +75,25 @@ def test_a_long_text_is_cut_between_two_characters() -> None:
     assert escape_text("x" * MAX_TEXT_CHARACTERS) == "x" * MAX_TEXT_CHARACTERS
     assert escape_text("x" * (MAX_TEXT_CHARACTERS + 1)) == "x" * (MAX_TEXT_CHARACTERS - 1) + "…"
     assert escape_text("\n" * 1_000_000, 14) == "\\u000a\\u000a…"
+
+
+def test_the_nearest_name_has_a_typing_mistake_less() -> None:
+    names = ["prices.eu", "prices.us", "orders", "o" * 100]
+    assert [nearest(wrong, names) for wrong in ("price.eu", "rpices.us", "order", "o" * 99)] == [
+        "prices.eu", "prices.us", "orders", "o" * 100,
+    ]  # fmt: skip
+    assert nearest("flights", names) == nearest("", names) == nearest("prices.eu", []) == ""
+
+
+def test_the_cost_of_the_nearest_name_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A comparison of two names is quadratic in their lengths, and a peer chooses one of them."""
+    compared: list[int] = []
+
+    def count(word: str, possibilities: Collection[str], n: int) -> list[str]:
+        compared.extend(len(word) * len(one) for one in possibilities)
+        return []
+
+    monkeypatch.setattr(difflib, "get_close_matches", count)
+    assert nearest("ab" * 1_000, [f"{number:04}{'ba' * 60}" for number in range(10_000)]) == ""
+    assert len(compared) <= 32
+    assert max(compared) <= 64 * 64
