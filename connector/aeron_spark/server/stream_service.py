@@ -1,9 +1,8 @@
 """The stream service of a server: executes clients' requests to the store, and transfers rows over bulk links.
 
-A worker thread executes each request. A wait for a client or for a commit has no thread: its response is a future.
-Transfers, which send
-the rows of reads and receive those of stages, take turns on threads that the clients' keys share. A turn does not wait
-for its client: a slow client delays only itself.
+A worker thread executes each request. A wait for a client or for a commit has no thread: its response is deferred.
+Transfers, which send the rows of reads and receive those of stages, take turns on threads that the clients' keys share.
+A turn does not wait for its client: a slow client delays only itself.
 """
 
 from __future__ import annotations
