@@ -261,7 +261,8 @@ def test_half_open_handshakes_of_many_addresses_cost_a_server_little(
     monkeypatch.setattr(AeronPublication, "connected", property(lambda self: looking(self, "connected", is_connected)))
     monkeypatch.setattr(AeronPublication, "closed", property(lambda self: looking(self, "closed", is_closed)))
     address = world.free_address()
-    server = world.server(address, limits=Limits())
+    limits = Limits(pending=40)  # the default is 128: on a busy machine so many come only while others expire
+    server = world.server(address, limits=limits)
     client = world.connected(address)
     measurement = Measurement(world, client)
     with attackers(address.data_port, setups=0, half_open=70, addresses=200):
@@ -272,9 +273,9 @@ def test_half_open_handshakes_of_many_addresses_cost_a_server_little(
         pending = server.statistics["pending"]
     measurement.check("70 half-open handshakes a second from 200 addresses")
     print(f"{pending} pending, {len(paths)} paths in all, {looks}")
-    assert pending == Limits().pending // 2  # known addresses have the other half
+    assert pending == limits.pending // 2  # known addresses have the other half
     assert looks["connected"] < MAX_LOOKS * len(paths)
-    assert looks["closed"] < looks["connected"] + 16 * len(paths)  # a new path does not look at all the others
+    assert looks["closed"] < looks["connected"] + 8 * len(paths)  # a new path does not look at all the others
     assert echoes(client, "still connected")
 
 
