@@ -27,7 +27,6 @@ largest applies.
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -44,6 +43,7 @@ from aeron_spark.keys import key_files
 from aeron_spark.protocol.grants import MESSAGE_DIRECTIONS, STREAM_ACTIONS, Grant, KeyLimits, StreamGrant
 from aeron_spark.protocol.keypair import PREFIX, parse_public
 from aeron_spark.protocol.sources import Network
+from aeron_spark.text_safety import nearest
 from aeron_spark.units import INT64_MAX, parse_size, parse_whole
 
 ROLE: Final = "role"  # the first word of a line that defines a role
@@ -59,7 +59,7 @@ MAX_NAME: Final = 64
 MAX_LINE: Final = 16 << 10  # characters; each option of a line copies those before it
 MAX_DEPTH: Final = 16  # roles of roles
 MAX_WRONG: Final = 20  # lines; the lines after them are not read
-MAX_NEAREST: Final = 500  # names that are compared with a wrong one
+MAX_SHOWN: Final = 500  # names in an error
 
 _NAME: Final = re.compile(rf"[A-Za-z0-9._@-]{{1,{MAX_NAME}}}", re.ASCII)
 _DAY: Final = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
@@ -408,9 +408,8 @@ def _too_deep(role: str) -> DataFormatError:
 
 
 def _nearest(word: str, choices: Iterable[str], otherwise: str = "") -> str:
-    compared = list(islice(choices, MAX_NEAREST))
-    near = difflib.get_close_matches(word, compared, n=1)
-    return f"Did you mean {near[0]!r}?" if near else otherwise or f"Choose from {', '.join(compared)}."
+    near = nearest(word, choices)
+    return f"Did you mean {near!r}?" if near else otherwise or f"Choose from {', '.join(islice(choices, MAX_SHOWN))}."
 
 
 def _split_word(text: str) -> tuple[str, str]:
