@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
 from aeron_spark.errors import RefusedError, Retry
+from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.protocol.frames import RecordKind
 from aeron_spark.protocol.rpc_dispatch import Dispatcher
 from aeron_spark.protocol.rpc_messages import Call
@@ -34,6 +36,39 @@ def test_calls_with_futures_count_for_the_limit_of_running_calls(world: World) -
             future.set_result(None)
         assert [call.result(TIMEOUT_S) for call in calls] == [None, None]
     assert proxy.now() == "now"
+
+
+class Gate:
+    """An object whose method waits until the test lets it continue."""
+
+    def __init__(self) -> None:
+        self.running = threading.Semaphore(0)
+        self.open = threading.Event()
+
+    def wait(self) -> None:
+        self.running.release()
+        assert self.open.wait(TIMEOUT_S)
+
+    def answer(self) -> str:
+        return "here"
+
+
+def test_the_connections_of_a_key_share_its_workers_and_other_keys_have_theirs(world: World) -> None:
+    gate, same_key = Gate(), MemoryPeerStore()
+    server = world.server(ServerSettings(link=link(workers=4, workers_per_key=1), limits=NO_LIMITS))
+    server.register("gate", gate, ["wait", "answer"])
+    first, second, other = world.client(store=same_key), world.client(store=same_key), world.client()
+    with ThreadPoolExecutor(2) as pool:
+        waiting = pool.submit(first.remote("gate").with_timeout(TIMEOUT_S).wait)
+        try:
+            assert gate.running.acquire(timeout=TIMEOUT_S)
+            queued = pool.submit(second.remote("gate").with_timeout(TIMEOUT_S).answer)
+            wait_for(lambda: server.statistics["running"] == 2, "the call of the second connection")
+            assert other.remote("gate").with_timeout(TIMEOUT_S).answer() == "here"
+            assert not queued.done()
+        finally:
+            gate.open.set()
+        assert (waiting.result(TIMEOUT_S), queued.result(TIMEOUT_S)) == (None, "here")
 
 
 def test_changed_limits_of_calls_apply_to_connected_and_further_clients(world: World) -> None:

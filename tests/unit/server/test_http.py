@@ -137,6 +137,19 @@ def test_a_probe_is_answered_beside_many_slow_clients(server: HttpServer, sent: 
 
 
 @pytest.mark.slow  # its attacker takes what processor time it gets
+def test_the_oldest_of_too_many_clients_is_disconnected() -> None:
+    one = HttpServer(HostPort("127.0.0.1", 0), {"/": lambda: (200, "text/plain", b"")}, timeout_s=60.0)
+    try:
+        with ExitStack() as clients:
+            found = [clients.enter_context(connect(one)) for _ in range(MAX_CLIENTS + 3)]
+            for client in found[:3]:
+                with suppress(ConnectionResetError):
+                    assert client.recv(1) == b""
+            assert not select.select(found[3:], [], [], 0)[0]
+    finally:
+        one.close()
+
+
 def test_a_probe_is_answered_beside_clients_that_send_byte_by_byte_and_others_that_connect_without_end(
     server: HttpServer,
 ) -> None:

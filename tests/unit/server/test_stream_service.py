@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import combinations
+from pathlib import Path
 from typing import Any, Final, NoReturn
 
 import msgspec
@@ -54,6 +55,7 @@ from aeron_spark.wire.stream_rpc import (
     decode_response,
     encode_request,
 )
+from tests.unit.stream_client.joined import world_with_stream
 
 READ, WRITE, CREATE, MANAGE, PURGE = "read", "write", "create", "manage", "purge"
 ALL_ACTIONS: Final = frozenset(STREAM_ACTIONS)
@@ -285,3 +287,17 @@ def test_a_list_has_only_streams_on_which_the_key_has_an_action(granted: str) ->
     ):  # fmt: skip
         listed = decode_response(ListStreams(), handler(grant).handle(listing))
         assert [one.name for one in listed.streams] == names
+
+
+@pytest.mark.parametrize(
+    ("positions", "reason"),
+    [(((2, 0),), "has no partition 2"), (((-1, 0),), "has no partition -1"), (((0, 1), (0, 2)), "a partition twice")],
+)
+def test_positions_of_a_request_name_each_partition_of_the_stream_at_most_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, positions: Any, reason: str
+) -> None:
+    with world_with_stream(tmp_path / "streams", monkeypatch, 2) as world:
+        world.connect(1.0)
+        for request_ in (MeasureLags("s", positions), RenewLease("s", "reader", positions, 60.0)):
+            with pytest.raises(OptionError, match=reason):
+                decode_response(request_, world.call(encode_request(request_), 1.0))
