@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections import Counter, deque
@@ -12,6 +13,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 GROW_S: Final = 0.005
+RECENT_S: Final = 1.0
+COMPUTES: Final = 0.25  # processor seconds a second; with less, the work of a share mostly waits
+COMPUTING_THREADS: Final = max(1, (os.cpu_count() or 1) // 4)  # work that leaves the interpreter can use more than one
 LOG: Final = logging.getLogger("aeron_spark.endpoint")
 
 Work = Callable[[], object]  # the result is dropped
@@ -19,13 +23,33 @@ Work = Callable[[], object]  # the result is dropped
 
 @dataclass(slots=True)
 class _Share:
-    """The waiting work of the owners of one share, how much of its work runs, and when the last piece of it began."""
+    """The waiting work of the owners of one share, how much of its work runs, and when the last piece of it began.
 
+    ``clocks`` are those of the processor time of its threads, with the time that is counted in ``computed_s``, the
+    processor seconds since about ``counted_from``.
+    """
+
+    counted_from: float
     waiting: dict[Hashable, deque[tuple[int, Hashable, Work]]] = field(default_factory=dict)
     """By owner, in the order of their turns: the work with its number and kind."""
     running: int = 0
     began_at: float = 0.0
+    computed_s: float = 0.0
+    clocks: dict[int, float] = field(default_factory=dict)
     is_ready: bool = False  # it is in the row of shares that wait for a thread
+
+    def computes(self, now: float) -> bool:
+        """Whether its work uses the processor for much of the time. What was long ago counts little."""
+        for clock, counted in self.clocks.items():
+            used = time.clock_gettime(clock)
+            self.computed_s += used - counted
+            self.clocks[clock] = used
+        elapsed = now - self.counted_from
+        computes = self.computed_s >= COMPUTES * elapsed
+        if elapsed > RECENT_S:
+            self.computed_s /= 2
+            self.counted_from += elapsed / 2
+        return computes
 
     def take(self) -> tuple[int, Hashable, Work]:
         """Take the next work of the owner whose turn it is. There must be one."""
@@ -43,7 +67,8 @@ class FairPool:
     The owners of work, such as connections, belong to shares, such as the keys of their clients. A free thread takes
     work of the share that has waited longest since its last turn, and of its owners that of the one that has. A share
     gets another thread when its last work has run for GROW_S: pieces of short work gain nothing from several threads,
-    of which Python runs one at a time, and delay all other threads. Call ``tick`` from time to time while work waits.
+    of which Python runs one at a time, and delay all other threads. For the same reason a share whose work computes
+    gets no more than COMPUTING_THREADS while other shares have work. Call ``tick`` from time to time while work waits.
 
     ``clock`` is in seconds, monotonic.
     """
@@ -62,6 +87,8 @@ class FairPool:
         self._next_number = 0
         self._unfinished: Final[set[int]] = set()  # numbers of the work that waits or runs
         self._is_shut_down = False
+        self._last_share: Hashable = None  # that submitted work
+        self._alternated_at = -RECENT_S  # when another share than before did
 
     def submit(self, share: Hashable, work: Work, *, owner: Hashable = None, kind: Hashable = None) -> None:
         """Run ``work`` when it is the turn of the share, and in it of the owner. Raises RuntimeError after shutdown.
@@ -71,7 +98,12 @@ class FairPool:
         with self._lock:
             if self._is_shut_down:
                 raise RuntimeError("the pool was shut down")
-            found = self._shares.setdefault(share, _Share())
+            now = self._clock()
+            found = self._shares.get(share)
+            if found is None:
+                found = self._shares[share] = _Share(now)
+            if share != self._last_share:
+                self._last_share, self._alternated_at = share, now
             found.waiting.setdefault(owner, deque()).append((self._next_number, kind, work))
             self._waiting[kind] += 1
             self._unfinished.add(self._next_number)
@@ -125,9 +157,10 @@ class FairPool:
 
     def _run(self) -> None:
         """Run work as long as a share is ready. There is a loop for each share that is ready."""
+        clock = _clock_of_this_thread()
         while True:
             with self._lock:
-                taken = self._take()
+                taken = self._take(clock)
             if taken is None:
                 return
             share, found, number, work = taken
@@ -137,6 +170,8 @@ class FairPool:
                 LOG.exception("work on a thread of the pool failed")
             with self._lock:
                 found.running -= 1
+                if clock is not None:
+                    found.computed_s += time.clock_gettime(clock) - found.clocks.pop(clock)
                 self._unfinished.discard(number)
                 self._make_ready(share, found)
                 self._forget_idle(share, found)
@@ -151,7 +186,7 @@ class FairPool:
         self._forget_idle(share, found)
         return len(queue)
 
-    def _take(self) -> tuple[Hashable, _Share, int, Work] | None:
+    def _take(self, clock: int | None) -> tuple[Hashable, _Share, int, Work] | None:
         if not self._ready:
             return None
         share = self._ready.popleft()
@@ -161,18 +196,32 @@ class FairPool:
         self._waiting[kind] -= 1
         found.running += 1
         found.began_at = self._clock()
+        if clock is not None:
+            found.clocks[clock] = time.clock_gettime(clock)
         return share, found, number, work
 
     def _make_ready(self, share: Hashable, found: _Share) -> bool:
         """Put a share into the row of those that wait for a thread, if it may have one; return whether it was."""
         if not found.waiting or found.is_ready or found.running >= self.threads_per_share or self._is_shut_down:
             return False
-        if found.running and self._clock() - found.began_at < GROW_S:
+        if found.running and not self._may_grow(found, self._clock()):
             return False
         found.is_ready = True
         self._ready.append(share)
         return True
 
+    def _may_grow(self, found: _Share, now: float) -> bool:
+        if now - found.began_at < GROW_S:
+            return False
+        is_alone = now - self._alternated_at >= RECENT_S
+        return is_alone or found.running < COMPUTING_THREADS or not found.computes(now)
+
     def _forget_idle(self, share: Hashable, found: _Share) -> None:
         if not found.waiting and not found.running and self._shares.get(share) is found:
             del self._shares[share]
+
+
+def _clock_of_this_thread() -> int | None:
+    """Return the clock of this thread's processor time, which other threads can read; None where there is none."""
+    clock_of = getattr(time, "pthread_getcpuclockid", None)
+    return None if clock_of is None else clock_of(threading.get_ident())

@@ -20,7 +20,7 @@ import pyarrow as pa
 from aeron_spark.errors import DataFormatError, RefusedError
 from aeron_spark.streams.definition import ADDITIVE
 from aeron_spark.wire.arrow import conform, indented
-from aeron_spark.wire.foreign_arrow import count_fields, read_schema
+from aeron_spark.wire.foreign_arrow import count_fields, has_more_fields, read_schema
 
 
 class Evolution(Enum):
@@ -40,10 +40,11 @@ def check_fields(known: bytes | None, new: bytes | None, limit: int) -> None:
     """
     if new is None or new == known or not limit:
         return
-    count = count_fields(read_schema(new))
-    if count > limit and (known is None or count > count_fields(read_schema(known))):
+    if not has_more_fields(new, limit):
+        return
+    if known is None or has_more_fields(new, count_fields(read_schema(known))):
         raise RefusedError(
-            f"the schema has {count} columns with the fields in them, and the limit is {limit} (maxColumns)",
+            f"the schema has more columns, with the fields in them, than the limit of {limit} (maxColumns)",
             remedy="Use fewer columns, or ask the server's operator to raise the limit.",
             reason="limit",
         )

@@ -165,6 +165,22 @@ def wide_schemas(client: Client) -> Iterator[None]:
         yield
 
 
+def computations(client: Client) -> Iterator[None]:
+    """One-way calls of which each takes much processor time: stages with schemas that the server does not keep."""
+    requests = [
+        rpc.encode_request(stage_request(
+            task=number, content="arrow", items=b"?",
+            schema=pa.schema([(f"c{number}-{column}", pa.int64()) for column in range(600)]).serialize().to_pybytes(),
+        ))
+        for number in range(40)
+    ]  # fmt: skip
+    proxy = client.remote(rpc.SERVICE).oneway
+    while True:
+        for request in requests:
+            proxy[rpc.METHOD](request)
+            yield
+
+
 def connections(client: Client) -> Iterator[None]:
     """Connections that are closed at once."""
     while True:
@@ -209,13 +225,18 @@ def stopped_reads(client: Client) -> Iterator[None]:
 
 def own_stage(client: Client, **fields: Any) -> rpc.StageOpened:
     """Open a stage of the attacker's stream."""
-    request = rpc.OpenStage(**{
+    request = stage_request(**fields)
+    response = client.remote(rpc.SERVICE).with_timeout(CONNECT_S)[rpc.METHOD](rpc.encode_request(request))
+    return rpc.decode_response(request, response)
+
+
+def stage_request(**fields: Any) -> rpc.OpenStage:
+    """Return the request for a stage of the attacker's stream."""
+    return rpc.OpenStage(**{
         "stream": OWN_STREAM, "writer": "w", "run": "r", "transaction": 0, "single_use": False, "producer": "",
         "partition": 0, "content": "raw", "schema": b"", "link": 0, "request": 0, **fields,
         "rows": 1 if "items" in fields else 0, "crc": crc32(fields.get("items", b"")),
     })  # fmt: skip
-    response = client.remote(rpc.SERVICE).with_timeout(CONNECT_S)[rpc.METHOD](rpc.encode_request(request))
-    return rpc.decode_response(request, response)
 
 
 def repeated(client: Client, requests: Sequence[bytes]) -> Iterator[None]:
@@ -231,8 +252,8 @@ ATTACKS: Final[dict[str, Callable[[Client], Iterator[None]]]] = {
     one.__name__: one
     for one in (
         waits, one_way_calls, large_calls, leases, nested_calls, untaken_reads, colliding_keys, long_texts,
-        similar_names, unfinished_stages, many_stages, wide_schemas, connections, bulk_links, streams, boundaries,
-        stopped_reads,
+        similar_names, unfinished_stages, many_stages, wide_schemas, computations, connections, bulk_links, streams,
+        boundaries, stopped_reads,
     )
 }  # fmt: skip
 

@@ -241,7 +241,7 @@ def test_another_limit_of_columns_applies_to_open_streams(streams: StreamStore) 
         partial(stream.open_stage, "w", "r", 0, 0, 1, "arrow", three),
         partial(streams.create, "b", 1, schema=three),
     ):
-        with pytest.raises(RefusedError, match=r"the schema has 3 columns .* the limit is 2 \(maxColumns\)"):
+        with pytest.raises(RefusedError, match=r"the schema has more columns.* limit of 2 \(maxColumns\)"):
             request()
     limit(3)
     stream.open_stage("w", "r", 0, 0, 2, "arrow", three)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
 
-from aeron_spark.connection.fair_pool import GROW_S, FairPool
+from aeron_spark.connection.fair_pool import GROW_S, RECENT_S, FairPool
 from tests.ending import LONG_TIMEOUT_S
 from tests.remains import remains_in
 from tests.unit.connection.endpoints import wait_for
@@ -19,6 +20,7 @@ class Gate:
     def __init__(self) -> None:
         self.running = 0
         self.most = 0
+        self.used_s = 0.0
         self._lock = threading.Lock()
         self._open = threading.Semaphore(0)
 
@@ -93,6 +95,63 @@ def test_short_work_of_a_share_has_one_thread_and_long_work_gets_more() -> None:
     gate.let(4)
     wait_for(lambda: not pool.has_waiting and gate.running == 0)
     assert gate.most == 2
+    pool.shutdown()
+
+
+class Computation(Gate):
+    """Work that uses the processor until a test lets it continue."""
+
+    def __call__(self) -> None:
+        with self._lock:
+            self.running += 1
+        while not self._open.acquire(blocking=False):
+            self.used_s = time.thread_time()
+        with self._lock:
+            self.running -= 1
+
+
+def test_a_share_that_computes_has_one_thread_while_another_share_has_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aeron_spark.connection.fair_pool.COMPUTING_THREADS", 1)
+    now, computation, waiting, other = [0.0], Computation(), Gate(), Gate()
+    pool = FairPool(9, 3, "aeron-spark-test-computing", clock=lambda: now[0])
+    for share, work in (("computes", computation), ("other", other), ("waits", waiting)):
+        for _ in range(3):
+            pool.submit(share, work)
+    wait_for(lambda: (computation.running, other.running, waiting.running) == (1, 1, 1))
+    begin = computation.used_s
+    wait_for(lambda: computation.used_s > begin + 2 * GROW_S)
+    now[0] = GROW_S
+    pool.tick()
+    wait_for(lambda: (other.running, waiting.running) == (2, 2))
+    assert (computation.running, pool.waiting()) == (1, {None: 4})
+    now[0] += RECENT_S  # no other share has submitted work for so long
+    pool.tick()
+    wait_for(lambda: computation.running == 2)
+    for gate in (computation, waiting, other):
+        gate.let(3)
+    wait_for(lambda: not pool._shares)
+    pool.shutdown()
+
+
+def test_a_share_that_computed_and_waits_now_gets_more_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aeron_spark.connection.fair_pool.COMPUTING_THREADS", 1)
+    now, computation, waiting = [0.0], Computation(), Gate()
+    pool = FairPool(9, 3, "aeron-spark-test-computed", clock=lambda: now[0])
+    pool.submit("key", computation)
+    for _ in range(3):
+        pool.submit("key", waiting)
+    wait_for(lambda: computation.running == 1)
+    begin = computation.used_s
+    wait_for(lambda: computation.used_s > begin + 2 * GROW_S)
+    computation.let(1)
+    wait_for(lambda: waiting.running == 1)
+    for _ in range(50):  # of a second each, in which another share has short work
+        now[0] += RECENT_S
+        pool.submit("other", lambda: None)
+        pool.tick()
+    wait_for(lambda: waiting.running == 3)
+    waiting.let(3)
+    wait_for(lambda: not pool._shares)
     pool.shutdown()
 
 

@@ -161,7 +161,7 @@ def wide(count: int, first: int = 0) -> pa.Schema:
 def test_the_number_of_columns_is_limited_with_the_fields_in_them() -> None:
     nested = serialize(pa.schema([("a", pa.struct([("b", pa.int8()), ("c", pa.list_(pa.int8()))]))]))
     check_fields(None, nested, 4)
-    with pytest.raises(RefusedError, match=r"has 4 columns with the fields in them, and the limit is 3 \(maxColumns\)"):
+    with pytest.raises(RefusedError, match=r"more columns, with the fields in them, than the limit of 3 \(max"):
         check_fields(None, nested, 3)
     check_fields(None, nested, 0)
     check_fields(None, None, 3)
@@ -171,7 +171,7 @@ def test_a_stream_with_more_columns_than_the_limit_keeps_them_and_gets_no_others
     known = serialize(wide(10))
     for same in (known, serialize(wide(10).with_metadata({"a": "b"})), serialize(wide(4))):
         check_fields(known, same, 8)
-    with pytest.raises(RefusedError, match="11 columns") as error:
+    with pytest.raises(RefusedError, match="than the limit of 8 ") as error:
         check_fields(known, serialize(wide(11)), 8)
     assert (error.value.reason, error.value.retriable) == ("limit", False)
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from aeron_spark.errors import DataFormatError
-from aeron_spark.wire.foreign_arrow import MAX_DEPTH, count_fields, read_schema, read_stream
+from aeron_spark.wire.foreign_arrow import MAX_DEPTH, count_fields, has_more_fields, read_schema, read_stream
 
 
 def stream_of(*columns: pa.Array[Any], compression: str | None = None, names: Sequence[str] = ()) -> bytes:
@@ -228,6 +228,18 @@ def test_fields_are_counted_at_any_depth() -> None:
     assert count_fields(pa.schema([])) == 0
     assert count_fields(pa.schema([("a", pa.int8()), ("b", pa.list_(pa.int8()))])) == 3
     assert count_fields(pa.schema([("a", pa.struct([("b", pa.map_(pa.string(), pa.int8()))]))])) == 5
+
+
+def test_a_schema_with_too_many_fields_is_found_before_its_names_are_checked() -> None:
+    nested = pa.struct([(f"c{number}", pa.int8()) for number in range(9)])
+    for schema in (pa.schema([("a", pa.int8())] * 10), pa.schema([("a", nested)])):
+        data = schema.serialize().to_pybytes().replace(b"c8", b"\xff8")
+        assert has_more_fields(data, 9)
+        assert not has_more_fields(data, 10)
+    with pytest.raises(DataFormatError, match="not UTF-8"):
+        read_schema(data)
+    with pytest.raises(DataFormatError, match="3 bytes are not an Arrow IPC schema"):
+        has_more_fields(b"abc", 9)
 
 
 @pytest.mark.parametrize("data", [b"", b"no schema", bytes(64), b"\xff" * 64])
