@@ -79,7 +79,13 @@ class JsonOutput:
 
     def write(self, payload: str, batch: pa.RecordBatch) -> None:
         lines = []
-        for row in _with_times_as_text(batch).to_pylist():
+        try:
+            rows = _with_times_as_text(batch).to_pylist()
+        except LookupError as error:  # of a nested time: Arrow takes any name, and Python does not
+            raise DataFormatError(
+                f"JSON cannot represent these rows: unknown time zone {error}", remedy="Write Parquet or Arrow."
+            ) from error
+        for row in rows:
             lines.append(json.dumps(_message_fields(row) if payload != "arrow" else _to_json(row), ensure_ascii=False))
         self._file.write("".join(f"{line}\n" for line in lines).encode())
         self._file.flush()

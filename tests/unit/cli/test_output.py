@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -17,6 +18,7 @@ from aeron_spark.cli import output
 from aeron_spark.cli.driver_stats import Sample, _print_lines, rates_between
 from aeron_spark.cli.main import cli
 from aeron_spark.cli.outputs import CsvOutput, JsonOutput
+from aeron_spark.errors import DataFormatError
 from aeron_spark.keys import parse_server, read_identity
 from aeron_spark.keys.clients_file import read_clients
 from aeron_spark.protocol.keypair import public_text
@@ -137,6 +139,13 @@ def test_times_in_json_rows_are_iso_with_t_and_z() -> None:
         "local": "2026-11-23T18:30:00",
         "list": ["2026-11-23T18:30:00Z"],
     }
+
+
+def test_a_time_zone_that_python_does_not_know_is_named() -> None:
+    for name in ("Mars/Base", "+99:99"):
+        times = pa.array([[0]], pa.list_(pa.timestamp("us", name)))
+        with pytest.raises(DataFormatError, match=f"unknown time zone '{re.escape(name)}'. Write Parquet or Arrow."):
+            JsonOutput(io.BytesIO()).write("arrow", pa.record_batch({"times": times}))
 
 
 AFTER_US = 1_763_600_000_000_000_000  # nanoseconds of 2025 that were taken for microseconds
