@@ -137,6 +137,19 @@ def _requests(measured: Measured, *, quick: bool) -> dict[str, Callable[[], Any]
             rows=len(values), crc=crc32(items),
         )  # fmt: skip
 
+    def columns(count: int) -> Callable[[], rpc.OpenStage]:
+        """Return a maker of stages whose schemas are not equal, and whose rows are invalid."""
+
+        def make() -> rpc.OpenStage:
+            number = measured.number()
+            schema = pa.schema([(f"column-{number}-{column:06}", pa.int64()) for column in range(count)])
+            return rpc.OpenStage(
+                stream, writer, run, 1 << 40, False, "p", 0, number, "arrow", schema.serialize().to_pybytes(), 0, 0,
+                items=b"?", rows=1, crc=crc32(b"?"),
+            )  # fmt: skip
+
+        return make
+
     def commit() -> rpc.CommitTransaction:
         return rpc.CommitTransaction(
             stream, "writer", run, measured.number(), "p", (part,), len(values), 20.0, token="t" * 1_024
@@ -154,6 +167,8 @@ def _requests(measured: Measured, *, quick: bool) -> dict[str, Callable[[], Any]
         "wait for commits": lambda: rpc.AwaitCommits(stream, (1 << 62,) * PARTITIONS, 0.0),
         "begin of a transaction": lambda: rpc.BeginTransaction(stream, writer, run, None, False, "p"),
         "stage with 8 MiB of rows": stage,
+        "stage with a schema of 2,000 columns": columns(2_000),
+        "refused stage with a schema of 14,000 columns": columns(14_000),
         "commit with 8 MiB of rows": commit,
         "commit without rows": lambda: rpc.CommitEmptyTransaction(stream, "empty", run, measured.number(), "p", 20.0),
     }
