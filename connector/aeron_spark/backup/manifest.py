@@ -104,7 +104,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         """Raise ValueError for files that no backup has and for wrong numbers, OptionError for a stream's name."""
-        if not 0 <= self.time_ns <= MAX_NUMBER:
+        if not 0 < self.time_ns <= MAX_NUMBER:  # the epoch of a restore is recognized by this time
             raise ValueError(f"the time {self.time_ns} cannot be")
         for stream in self.streams:
             check_name(stream.name)  # also the name of its folder

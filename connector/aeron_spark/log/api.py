@@ -82,6 +82,7 @@ class RecordingState:
     start_timestamp: int = 0  # milliseconds since 1970, by the archive's clock
     stop_timestamp: int | None = None  # of a stopped recording
     epochs: Epochs | None = None  # of a server's partition; None on the direct route
+    checked_from: int | None = None  # as in streams.model.PartitionState; None on the direct route
     committed: int | None = None  # of a cluster's log: no reader reads beyond it; None if all is committed
 
     @property

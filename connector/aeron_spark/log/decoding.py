@@ -41,7 +41,7 @@ class SmallValues:
 class PlacedGroup:
     """A complete group, with the reserved value of its first message.
 
-    ``is_checked`` is whether its server has checked its Arrow values.
+    ``is_checked`` is whether the server from which it comes has checked its Arrow values.
     """
 
     group: Group
@@ -95,12 +95,14 @@ def read_range(log: Log, wanted: Range, fields: Collection[str] = FIELDS) -> Ite
     """
     reassembler = Reassembler(wanted.start)
     decoder = FramedDecoder(fields)
-    # Only a server puts groups into its log. On the direct route every publisher may mark its groups as checked.
+    # Only a server puts groups into its log. On the direct route every publisher may mark its groups as checked, and
+    # another server has marked those before ``checked_from``, which came with a restore.
     is_of_server = isinstance(log.stream, ServerStream)
     for rows in log.read(wanted):
+        checked_from = log.state(wanted.key).checked_from if is_of_server else None  # the state is known by now
         if rows.resumed_at is not None:  # the group before them has lost its rest
             reassembler = Reassembler(rows.resumed_at)
-        for found in _groups(reassembler, rows, decoder.decode, is_of_server=is_of_server):
+        for found in _groups(reassembler, rows, decoder.decode, checked_from):
             inside = _starting_before(found, wanted.end)
             if inside is not None:
                 yield inside
@@ -113,11 +115,11 @@ def read_range(log: Log, wanted: Range, fields: Collection[str] = FIELDS) -> Ite
 
 
 def _groups(
-    reassembler: Reassembler, rows: Rows, decoder: ValueDecoder, *, is_of_server: bool
+    reassembler: Reassembler, rows: Rows, decoder: ValueDecoder, checked_from: int | None
 ) -> Iterator[SmallValues | PlacedGroup]:
     for found in read_groups(reassembler, rows.values, rows.positions, decoder):
         if isinstance(found, Group):
-            is_checked = is_of_server and found.header.checked
+            is_checked = found.header.checked and checked_from is not None and found.position >= checked_from
             yield PlacedGroup(found, _reserved_at(rows, found.position), is_checked)
         else:
             length = len(found)

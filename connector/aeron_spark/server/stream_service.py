@@ -310,6 +310,7 @@ class StreamRequestHandler:
                     partition=one.partition, recording_id=one.recording_id, fingerprint=one.fingerprint,
                     start=one.start, end=one.end, term_length=one.term_length, initial_term_id=one.initial_term_id,
                     mtu=one.mtu, stream_id=one.stream_id, session_id=one.session_id, epochs=one.epochs.to_bytes(),
+                    checked_from=one.checked_from,
                 )
                 for one in stream.states()
             ),

@@ -321,6 +321,7 @@ def _state(server: str, stream: str, found: CommittedPartition) -> RecordingStat
         channel=stream,
         source_identity=server,
         epochs=epochs,
+        checked_from=found.checked_from,
     )
 
 

@@ -159,7 +159,8 @@ class Snapshot(msgspec.Struct, frozen=True, tag="snapshot", forbid_unknown_field
 
     ``epochs`` are the remembered epochs, oldest first. ``committed_in`` has, by writer, the epochs in which the writer
     committed. ``owned`` has the owners of writer ids. ``joined`` marks the entries of the time index that are several
-    transactions. ``pending`` is as in Purged. Snapshots of earlier releases do not have these five.
+    transactions. ``pending`` is as in Purged. ``checked_from`` is as in Ledger, and empty if it is 0 in all partitions.
+    Snapshots of earlier releases do not have these six.
     """
 
     time_ns: Time
@@ -178,6 +179,7 @@ class Snapshot(msgspec.Struct, frozen=True, tag="snapshot", forbid_unknown_field
     owned: tuple[WriterOwned, ...] = ()
     joined: list[bytes] = []
     pending: PartitionPositions = {}
+    checked_from: list[Position] = []
 
 
 Record = Recorded | ContentFixed | RunStarted | WriterOwned | WriterReleased | Committed | Purged | Epoch | Snapshot

@@ -82,6 +82,7 @@ class Ledger:
         self.starts = [0] * partitions  # position of the first byte that is not purged
         self.ends = [0] * partitions  # position after the last committed byte
         self.rows = [0] * partitions  # number of committed rows
+        self.checked_from = [0] * partitions  # position from which this server has checked the rows that have the mark
         self.recordings: dict[int, RecordingOf] = {}
         self.pending: dict[int, int] = {}  # by partition: the start that a purge requested, and a lease prevents
         self.owners = WriterOwners()
@@ -348,14 +349,9 @@ class Ledger:
         """Return the whole state as one record, which can replace all records so far."""
         indexes = [index.to_bytes() for index in self.times]
         return Snapshot(
-            self.time_ns,
-            self.transactions,
-            self.content,
-            self.schema,
+            self.time_ns, self.transactions, self.content, self.schema,
             dict(self.recordings),
-            list(self.starts),
-            list(self.ends),
-            list(self.rows),
+            list(self.starts), list(self.ends), list(self.rows),
             [times for times, _, _ in indexes],
             [begins for _, begins, _ in indexes],
             dict(self._writers),
@@ -364,7 +360,8 @@ class Ledger:
             self.owners.records(),
             [joined for _, _, joined in indexes] if any(joined for _, _, joined in indexes) else [],
             dict(self.pending),
-        )
+            list(self.checked_from) if any(self.checked_from) else [],
+        )  # fmt: skip
 
     # Changes
 
@@ -427,6 +424,8 @@ class Ledger:
         if len(before) > 1 and (newest.ends, newest.transactions) == (record.ends, record.transactions):
             before.pop()  # no transaction was committed in it, so no reader or writer knows it
         self._keep_epochs([*before, record])
+        if record.copied_ns:  # all rows came with the backup, in which another server may have set the marks
+            self.checked_from = list(record.ends)
 
     def _keep_epochs(self, epochs: Iterable[Epoch]) -> None:
         """Set the epochs to the newest of these."""
@@ -525,7 +524,7 @@ class Ledger:
 
     def _apply_snapshot(self, record: Snapshot) -> None:
         parts = (record.starts, record.ends, record.rows, record.times, record.begins, record.joined or record.times)
-        lengths = {len(part) for part in parts}
+        lengths = {len(part) for part in (*parts, record.checked_from or record.times)}
         if lengths != {self.partitions}:
             raise _contradiction(f"a snapshot has {sorted(lengths)} partitions, the stream has {self.partitions}")
         if any(len(one.ends) != self.partitions for one in record.epochs):
@@ -540,6 +539,7 @@ class Ledger:
         self.starts, self.ends, self.rows = list(record.starts), list(record.ends), list(record.rows)
         self.recordings, self._writers, self.times = dict(record.recordings), dict(record.writers), times
         self.pending = dict(record.pending)
+        self.checked_from = list(record.checked_from) or [0] * self.partitions
 
     def _check_not_fenced(self, writer: str, run: str) -> None:
         known = self._writers.get(writer)

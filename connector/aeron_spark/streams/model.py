@@ -29,6 +29,7 @@ class PartitionState:
     segment_length: int
     start_position: int  # the position at which the recording began; its segments are counted from there
     epochs: Epochs
+    checked_from: int  # the position from which this server has checked the rows that have the mark
 
 
 @dataclass(frozen=True, slots=True)

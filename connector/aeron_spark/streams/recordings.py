@@ -24,7 +24,7 @@ from aeron_spark.waiting import Deadline
 
 T = TypeVar("T")
 
-_Facts = tuple[Shape, int, RecordingOf, int, int, Epochs]  # the arguments of ``_state`` after the index
+_Facts = tuple[Shape, int, RecordingOf, int, int, Epochs, int]  # the arguments of ``_state`` after the index
 
 MAX_AHEAD_BYTES: Final = 8 << 20  # published ahead of a commit at a time; other commits run in between
 RELEASE_INTERVAL_BYTES: Final = 32 << 20  # after publishing so much of a mapped stage, its memory is released
@@ -343,7 +343,7 @@ class Recordings:
         for index, partition in enumerate(self.partitions):
             facts = (
                 partition.shape, partition.session_id, ledger.recordings[index], ledger.starts[index],
-                ledger.ends[index], ledger.epochs(index),
+                ledger.ends[index], ledger.epochs(index), ledger.checked_from[index],
             )  # fmt: skip
             known = self._states[index]
             if known is None or known[0] != facts:
@@ -353,7 +353,8 @@ class Recordings:
 
 
 def _state(
-    index: int, shape: Shape, session_id: int, recording: RecordingOf, start: int, end: int, epochs: Epochs
+    index: int, shape: Shape, session_id: int, recording: RecordingOf, start: int, end: int, epochs: Epochs,
+    checked_from: int,
 ) -> PartitionState:  # fmt: skip
     return PartitionState(
         partition=index,
@@ -369,6 +370,7 @@ def _state(
         segment_length=shape.segment_length,
         start_position=recording.start,
         epochs=epochs,
+        checked_from=checked_from,
     )
 
 

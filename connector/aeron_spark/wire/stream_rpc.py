@@ -98,7 +98,7 @@ CommitPart = StagedPart | InlinePart
 
 
 class CommittedPartition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The state of a partition for readers; see ``streams.view.PartitionState``. ``epochs``: ``Epochs.to_bytes``."""
+    """The state of a partition for readers; see ``streams.model.PartitionState``. ``epochs``: ``Epochs.to_bytes``."""
 
     partition: int
     recording_id: int
@@ -111,6 +111,7 @@ class CommittedPartition(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     stream_id: int
     session_id: int
     epochs: bytes
+    checked_from: int
 
 
 class Failure(Response, frozen=True, tag="failure"):

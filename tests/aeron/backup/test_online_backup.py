@@ -12,24 +12,36 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow as pa
 import pytest
 
+import aeron_spark
 from aeron_spark import node as nodes
+from aeron_spark.aeron.checksum import crc32
 from aeron_spark.backup.copying import Source, write_backup
 from aeron_spark.backup.findings import DAMAGE
 from aeron_spark.backup.verifying import Checked, verify_store
 from aeron_spark.direct.archives import embedded
-from aeron_spark.errors import DataLossError, SetupError
+from aeron_spark.errors import DataFormatError, DataLossError, SetupError
+from aeron_spark.keys.stores import MemoryPeerStore
+from aeron_spark.log.api import Range
+from aeron_spark.log.decoding import PlacedGroup, batches_of_group, read_range
 from aeron_spark.node import NodeHandle
 from aeron_spark.server.server import Server
+from aeron_spark.stream_client.server_log import ServerLog
+from aeron_spark.streams import inline_stages
 from aeron_spark.streams.archive_mark import OTHER_TIME
 from aeron_spark.streams.store import OK, RESTORING, StreamStore
 from aeron_spark.streams.stream import Stream
 from aeron_spark.waiting import wait_for
+from aeron_spark.wire.chunk import Content, Header
+from aeron_spark.wire.staged_items import encode_group_item
+from aeron_spark.wire.stream_rpc import CommitTransaction, InlinePart
 from tests.aeron.backup.conftest import SETTINGS as NODE_SETTINGS
 from tests.aeron.server_parts import parts_of
 from tests.aeron.stream_store.rows import SETTINGS, read_values, remove_marks, write
 from tests.cli.conftest import run_program
+from tests.hostile_arrow import HOSTILE
 from tests.ports import free_ports
 
 TERM: Final = 1 << 20
@@ -43,11 +55,11 @@ BUSY_CUT_S: Final = 10.0  # of a busy machine
 
 
 @contextmanager
-def serving(node: NodeHandle, folder: Path) -> Iterator[Server]:
+def serving(node: NodeHandle, folder: Path, streams: str = "streams") -> Iterator[Server]:
     data, control = free_ports()
     with Server(
         f"127.0.0.1:{data}:{control}", aeron_dir=node.aeron_dir, identity=str(folder / "server.key"),
-        allow_any_key=True, streams_dir=str(folder / "streams"),
+        allow_any_key=True, streams_dir=str(folder / streams),
     ) as server:  # fmt: skip
         _ = server.streams
         yield server
@@ -245,6 +257,55 @@ def cut_of(value: object) -> Any:
     from aeron_spark.streams.cut import StreamCut
 
     return StreamCut.from_json(value)
+
+
+def commit_arrow(client: aeron_spark.Client, stream: str, payload: bytes) -> None:
+    """Commit a group of four rows, which the client does not check."""
+    items = b"".join(bytes(part) for part in encode_group_item(Header(Content.ARROW, 0, rows=4), payload))
+    schema = pa.schema([("text", pa.string())]).serialize().to_pybytes()
+    part = InlinePart(0, 0, "arrow", schema, 4, items, crc32(items))
+    client._stream_session().call(CommitTransaction(stream, "hostile", "r", 7, "", (part,), 4, TIMEOUT_S))
+
+
+def connected(server: Server, node: NodeHandle) -> aeron_spark.Client:
+    return aeron_spark.connect(
+        server.addresses[0], aeron_dir=node.aeron_dir, ipc="never", store=MemoryPeerStore(), timeout=TIMEOUT_S
+    )
+
+
+def test_rows_of_a_restore_are_checked_although_another_server_has_marked_them(
+    node: NodeHandle, tmp_path: Path, another_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    payload, why = HOSTILE["offset"]
+    with serving(node, tmp_path) as server, connected(server, node) as client:
+        server.streams.create("marked", 1, term_bytes=TERM)
+        with monkeypatch.context() as hostile_server:
+            hostile_server.setattr(inline_stages, "check_content", lambda *given: None)
+            commit_arrow(client, "marked", payload)
+        with client.writer("marked") as out:
+            out.write({"text": "good"})
+        back_up(tmp_path, "marked")
+        server.streams.delete("marked")
+    restore(tmp_path, "marked", nodes.local_node_paths(another_dir).archive_dir)
+    with (
+        nodes.ensure(another_dir, **NODE_SETTINGS) as handle,
+        serving(handle, tmp_path, "restored marked") as server,
+        connected(server, handle) as client,
+    ):
+        (restored,) = server.streams.get("marked").states()
+        with client.writer("marked") as out:
+            out.write({"text": "later"})
+        log = ServerLog({"s": client._stream_session()}, "marked", framed=True)
+        (state,) = log.states()
+        assert state.checked_from == restored.end < state.end
+        whole = Range(state.key, state.fingerprint, 0, state.end, state.end, state.term_length)
+        groups = [one for one in read_range(log, whole) if isinstance(one, PlacedGroup)]
+        marks = [(one.group.header.checked, one.is_checked) for one in groups]
+        assert marks == [(True, False), (True, False), (True, True)]
+        with pytest.raises(DataFormatError, match=f"marked.* the group at position 0: .*{why}"):
+            list(client.reader("marked"))
+        rows = [batch.to_pylist() for one in groups[1:] for batch in batches_of_group(one)]
+        assert rows == [[{"text": "good"}], [{"text": "later"}]]
 
 
 def test_half_of_a_restored_copy_is_refused_by_name(node: NodeHandle, tmp_path: Path, another_dir: Path) -> None:

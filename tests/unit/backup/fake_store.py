@@ -82,7 +82,7 @@ class FakeStream:
         return PartitionState(
             index, recording.recording_id, recording.fingerprint, self.ledger.starts[index], self.ledger.ends[index],
             TERM_BYTES, INITIAL_TERM, MTU, self.definition.stream_ids[index], 0, SEGMENT_BYTES, 0,
-            self.ledger.epochs(index),
+            self.ledger.epochs(index), self.ledger.checked_from[index],
         )  # fmt: skip
 
 

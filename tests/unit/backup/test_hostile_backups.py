@@ -180,6 +180,7 @@ def test_a_manifest_with_a_path_outside_of_the_backup_is_refused(backup: Path, p
     "change",
     [
         lambda members: members.update(time_ns=-1),
+        lambda members: members.update(time_ns=0),  # the epoch would be that of an opening, and its rows checked
         lambda members: members.update(time_ns=2**70),
         lambda members: members["files"].append(members["files"][0]),
         lambda members: members["streams"].append(members["streams"][0]),

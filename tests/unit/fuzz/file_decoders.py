@@ -83,6 +83,7 @@ _SNAPSHOT: Final = {
     "times": lambda source: [_INDEX, b""],
     "begins": lambda source: [bytes(8), b""],
     "joined": lambda source: source.choice(([], [b"\1", b""])),
+    "checked_from": lambda source: source.choice(([], [64, 0])),
 }
 
 
@@ -196,7 +197,7 @@ def _long_manifests(size: int) -> dict[str, bytes]:
     partition = manifest.PartitionEntry(1, "", 0, 0, "0" * 16)
     stream = manifest.StreamEntry("prices", 0, "0" * 16, 0, (partition,))
     files = [manifest.FileEntry(f"archive/1-{number}.rec", 1, "") for number in range(size // 80)]
-    found = manifest.Manifest(manifest.VERSION, "", "", 0, (stream,), tuple(files))
+    found = manifest.Manifest(manifest.VERSION, "", "", 1, (stream,), tuple(files))
     return {"files": manifest.encode_manifest(found)}
 
 

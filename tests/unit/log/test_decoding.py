@@ -162,7 +162,7 @@ def test_a_constant_column_grows_and_changes_its_value() -> None:
 def test_only_the_mark_of_a_server_saves_the_check_of_an_arrow_group(stream: SourceStream, checked: bool) -> None:
     hostile, why = HOSTILE["offset"]
     message = encode(Header(Content.ARROW, len(hostile), rows=4, checked=checked), hostile)
-    log = OneMessageLog(stream, message)
+    log = OneMessageLog(stream, message, checked_from=0)
     (found,) = read_range(cast("Log", log), Range("r", "f", 0, 1, 1, 65_536))
     assert isinstance(found, PlacedGroup)
     assert found.is_checked == (checked and isinstance(stream, ServerStream))
@@ -173,12 +173,34 @@ def test_only_the_mark_of_a_server_saves_the_check_of_an_arrow_group(stream: Sou
             list(batches_of_group(found))
 
 
+@pytest.mark.parametrize(
+    ("position", "checked_from", "is_checked"),
+    [(0, 0, True), (0, 32, False), (32, 32, True), (64, 32, True), (96, 128, False), (0, None, False)],
+)
+def test_the_mark_of_a_group_that_came_with_a_restore_does_not_save_its_check(
+    position: int, checked_from: int | None, is_checked: bool
+) -> None:
+    hostile, why = HOSTILE["offset"]
+    message = encode(Header(Content.ARROW, len(hostile), rows=4, checked=True), hostile)
+    log = OneMessageLog(ServerStream("s", {}), message, checked_from)
+    (found,) = read_range(cast("Log", log), Range("r", "f", position, position + 1, position + 1, 65_536))
+    assert isinstance(found, PlacedGroup)
+    assert found.is_checked == is_checked
+    if not is_checked:
+        with pytest.raises(DataFormatError, match=f"the group at position {position}: .*{why}"):
+            list(batches_of_group(found))
+
+
 @dataclass
 class OneMessageLog:
-    """A log with one message, at position 0."""
+    """A log with one message, where the range begins."""
 
     stream: SourceStream
     message: bytes
+    checked_from: int | None
+
+    def state(self, key: str) -> RecordingState:
+        return replace(STATE, checked_from=self.checked_from)
 
     def read(self, wanted: Range) -> Iterator[Rows]:
         positions = pa.array([wanted.start], pa.int64())

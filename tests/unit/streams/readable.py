@@ -19,7 +19,7 @@ def view(*ends: int) -> StreamView:
         PartitionState(
             partition=index, recording_id=index, fingerprint="f", start=0, end=end, term_length=1 << 16,
             initial_term_id=0, mtu=1408, stream_id=index + 1, session_id=0, segment_length=1 << 16, start_position=0,
-            epochs=Epochs(),
+            epochs=Epochs(), checked_from=0,
         )
         for index, end in enumerate(ends)
     )  # fmt: skip

@@ -27,9 +27,9 @@ MS = 1_000_000  # ns
 NOW = 1_700_000_000_000 * MS
 
 
-def begin_epoch(ledger: Ledger, time_ns: int, random: int = 7) -> int:
-    """Begin an epoch, and return it."""
-    record = ledger.prepare_epoch(time_ns, random)
+def begin_epoch(ledger: Ledger, time_ns: int, random: int = 7, copied_ns: int = 0) -> int:
+    """Begin an epoch, that of a restore with ``copied_ns``, and return it."""
+    record = ledger.prepare_epoch(time_ns, random, copied_ns)
     ledger.apply(decode_record(encode_record(record)))
     return record.epoch
 
@@ -280,6 +280,39 @@ def test_an_epoch_that_contradicts_the_journal_is_refused() -> None:
         with pytest.raises(DataFormatError, match="contradict"):
             ledger.apply(wrong)
     assert ledger.epoch == first
+
+
+def test_rows_that_came_with_the_latest_restore_were_checked_by_another_server() -> None:
+    ledger = Ledger(2)
+    begin_epoch(ledger, NOW)
+    commit(ledger, {0: 64})
+    begin_epoch(ledger, NOW + MS)
+    assert ledger.checked_from == [0, 0]
+    begin_epoch(ledger, NOW + 2 * MS, copied_ns=NOW)
+    begin_epoch(ledger, NOW + 3 * MS)  # the opening after the restore, which replaces its epoch
+    commit(ledger, {0: 96, 1: 32})
+    again = Ledger.replay(2, [decode_record(encode_record(ledger.snapshot()))])
+    for one in (ledger, again):
+        assert one.checked_from == [64, 0]
+        begin_epoch(one, NOW + 4 * MS, copied_ns=NOW)
+        assert one.checked_from == [96, 32]
+
+
+@pytest.mark.parametrize("checked_from", [[], [0, 0], [32, 0], [2**62, 2**62]])
+def test_no_snapshot_of_a_backup_makes_its_rows_checked(checked_from: list[int]) -> None:
+    ledger = Ledger(2)
+    commit(ledger, {0: 64, 1: 32})
+    snapshot = msgspec.structs.replace(ledger.snapshot(), checked_from=checked_from)
+    restored = Ledger.replay(2, [decode_record(encode_record(snapshot))])
+    assert restored.checked_from == (checked_from or [0, 0])
+    begin_epoch(restored, NOW, copied_ns=1)
+    assert restored.checked_from == [64, 32]
+
+
+def test_a_snapshot_with_checked_rows_of_another_number_of_partitions_is_refused() -> None:
+    snapshot = msgspec.structs.replace(Ledger(2).snapshot(), checked_from=[32])
+    with pytest.raises(DataFormatError, match="contradict"):
+        Ledger(2).apply(snapshot)
 
 
 def restored() -> tuple[Ledger, str]:
