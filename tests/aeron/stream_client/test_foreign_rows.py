@@ -12,7 +12,10 @@ import pytest
 import aeron_spark
 from aeron_spark.aeron.checksum import crc32
 from aeron_spark.errors import DataFormatError, RefusedError
+from aeron_spark.log.api import Range
+from aeron_spark.log.decoding import PlacedGroup, read_range
 from aeron_spark.server.server import Server
+from aeron_spark.stream_client.server_log import ServerLog
 from aeron_spark.stream_client.session import StreamSession
 from aeron_spark.streams import inline_stages
 from aeron_spark.wire import chunk
@@ -91,6 +94,28 @@ def test_hostile_rows_are_refused_and_a_reader_reads_on(
             out.commit()
             assert next(found).to_pylist() == [{"text": f"good {number}"}]
     assert client.stream(stream).schema == SCHEMA
+
+
+def test_a_server_marks_the_arrow_rows_that_it_has_checked(
+    client: aeron_spark.Client, session: StreamSession, stream: str
+) -> None:
+    for size in (1, 400_000):  # one chunk, and several
+        with client.writer(stream) as out:
+            out.write({"text": "x" * size})
+    log = ServerLog({"s": session}, stream, framed=True)
+    (state,) = log.states()
+    assert state.checked_from == 0
+    whole = Range(state.key, state.fingerprint, state.start, state.end, state.end, state.term_length)
+    for found in groups_of(log, whole):
+        assert found.group.header.checked
+        assert found.is_checked
+
+
+def groups_of(log: ServerLog, wanted: Range) -> list[PlacedGroup]:
+    """Return the two groups of a range."""
+    found = [one for one in read_range(log, wanted) if isinstance(one, PlacedGroup)]
+    assert len(found) == 2
+    return found
 
 
 @pytest.mark.parametrize("metadata", [False, True])
