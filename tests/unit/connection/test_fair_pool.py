@@ -145,11 +145,14 @@ def test_a_share_that_computed_and_waits_now_gets_more_threads(monkeypatch: pyte
     wait_for(lambda: computation.used_s > begin + 2 * GROW_S)
     computation.let(1)
     wait_for(lambda: waiting.running == 1)
-    for _ in range(50):  # of a second each, in which another share has short work
+
+    def has_grown_beside_another_share() -> bool:
         now[0] += RECENT_S
         pool.submit("other", lambda: None)
         pool.tick()
-    wait_for(lambda: waiting.running == 3)
+        return waiting.running == 3
+
+    wait_for(has_grown_beside_another_share)
     waiting.let(3)
     wait_for(lambda: not pool._shares)
     pool.shutdown()
