@@ -47,8 +47,8 @@ class _Share:
         elapsed = now - self.counted_from
         computes = self.computed_s >= COMPUTES * elapsed
         if elapsed > RECENT_S:
-            self.computed_s /= 2
-            self.counted_from += elapsed / 2
+            self.computed_s *= RECENT_S / elapsed
+            self.counted_from = now - RECENT_S
         return computes
 
     def take(self) -> tuple[int, Hashable, Work]:

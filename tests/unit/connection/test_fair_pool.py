@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from aeron_spark.connection.fair_pool import GROW_S, RECENT_S, FairPool
+from aeron_spark.connection.fair_pool import GROW_S, FairPool
 from tests.ending import LONG_TIMEOUT_S
 from tests.remains import remains_in
 from tests.unit.connection.endpoints import wait_for
@@ -110,8 +110,18 @@ class Computation(Gate):
             self.running -= 1
 
 
-def test_a_share_that_computes_has_one_thread_while_another_share_has_work(monkeypatch: pytest.MonkeyPatch) -> None:
+SOON_S = 2 * GROW_S
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shorten the time that is recent: the work of a test computes for some milliseconds, on any machine."""
+    monkeypatch.setattr("aeron_spark.connection.fair_pool.RECENT_S", SOON_S)
     monkeypatch.setattr("aeron_spark.connection.fair_pool.COMPUTING_THREADS", 1)
+
+
+@pytest.mark.usefixtures("soon")
+def test_a_share_that_computes_has_one_thread_while_another_share_has_work() -> None:
     now, computation, waiting, other = [0.0], Computation(), Gate(), Gate()
     pool = FairPool(9, 3, "aeron-spark-test-computing", clock=lambda: now[0])
     for share, work in (("computes", computation), ("other", other), ("waits", waiting)):
@@ -124,7 +134,7 @@ def test_a_share_that_computes_has_one_thread_while_another_share_has_work(monke
     pool.tick()
     wait_for(lambda: (other.running, waiting.running) == (2, 2))
     assert (computation.running, pool.waiting()) == (1, {None: 4})
-    now[0] += RECENT_S  # no other share has submitted work for so long
+    now[0] += SOON_S  # no other share has submitted work for so long
     pool.tick()
     wait_for(lambda: computation.running == 2)
     for gate in (computation, waiting, other):
@@ -133,21 +143,28 @@ def test_a_share_that_computes_has_one_thread_while_another_share_has_work(monke
     pool.shutdown()
 
 
-def test_a_share_that_computed_and_waits_now_gets_more_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("aeron_spark.connection.fair_pool.COMPUTING_THREADS", 1)
-    now, computation, waiting = [0.0], Computation(), Gate()
-    pool = FairPool(9, 3, "aeron-spark-test-computed", clock=lambda: now[0])
-    pool.submit("key", computation)
-    for _ in range(3):
-        pool.submit("key", waiting)
+@pytest.mark.usefixtures("soon")
+def test_a_share_that_waited_for_long_and_computes_now_gets_no_more_threads_and_the_reverse() -> None:
+    now, computation, waiting, done = [0.0], Computation(), Gate(), threading.Event()
+    pool = FairPool(9, 9, "aeron-spark-test-computing-now", clock=lambda: now[0])
+    pool.submit("key", waiting)
+    wait_for(lambda: waiting.running == 1)
+    now[0] = 1_000.0
+    pool.submit("other", lambda: None)
+    for work in (computation, waiting, waiting):
+        pool.submit("key", work)
     wait_for(lambda: computation.running == 1)
     begin = computation.used_s
     wait_for(lambda: computation.used_s > begin + 2 * GROW_S)
+    now[0] += GROW_S
+    pool.tick()
+    pool.submit("other", done.set)
+    assert done.wait(LONG_TIMEOUT_S)
+    assert pool.waiting() == {None: 2}
     computation.let(1)
-    wait_for(lambda: waiting.running == 1)
 
     def has_grown_beside_another_share() -> bool:
-        now[0] += RECENT_S
+        now[0] += SOON_S
         pool.submit("other", lambda: None)
         pool.tick()
         return waiting.running == 3
