@@ -18,6 +18,7 @@ from aeron_spark.errors import ConnectError, SetupError
 from aeron_spark.node import NodeHandle
 from aeron_spark.node.liveness import driver_liveness
 from aeron_spark.node.locks import is_locked
+from aeron_spark.node.space import space_of
 from aeron_spark.options import ServerOptions
 from aeron_spark.processes import has_ended
 from aeron_spark.server.locks import ServerLocks, address_lock_path, check_ports_free
@@ -197,6 +198,7 @@ class ServerNode:
             lease_delay_s=options.lease_delay,
             max_partitions=options.max_partitions,
             max_columns=options.max_columns,
+            log_bytes=space_of(Path(handle.aeron_dir)).total // 2,  # the rest is for the links of clients
         )
         return StreamStore(
             folder, embedded(handle), settings, lock=lock, is_closing=is_ending, progress=progress,

@@ -124,6 +124,7 @@ class StreamSettings:
     lease_delay_s: float = 3600.0  # leases delay retention for so long at most
     max_partitions: int = 4_000  # of all streams; 0: no limit
     max_columns: int = 2_000  # of a stream, with the fields in its columns; 0: no limit
+    log_bytes: int = 0  # of the logs of all open publications, once they are full; 0: no limit
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ a partition: the one that holds the stream's ``_writing`` lock.
 from __future__ import annotations
 
 import secrets
+import threading
 from collections.abc import Callable, Container
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -22,6 +23,7 @@ from aeron_spark.aeron.exceptions import archive_error_code, java_errors
 from aeron_spark.aeron.publication import BatchPublication
 from aeron_spark.aeron.recording import ArchiveAddress, Recording
 from aeron_spark.errors import TOO_LONG, AeronSparkError, DataFormatError, DataLossError, TransportError
+from aeron_spark.node.space import TERMS_PER_LOG
 from aeron_spark.streams.damage import FIND_AND_RESTORE
 from aeron_spark.streams.definition import Definition
 from aeron_spark.streams.model import Shape
@@ -40,11 +42,41 @@ POLL_INTERVAL_S: Final = 0.2  # between two checks of a waiting thread whether t
 
 
 class NoRoomToRecord(TransportError):
-    """The archive has no free recording slot: it records its maximum number of publications."""
+    """No further publication can be recorded, unless another one is closed."""
 
 
 class NoSpaceToRecord(TransportError):
     """The archive begins and continues no recording, because its disk has too few free bytes."""
+
+
+class LogRoom:
+    """The room that the logs of all open publications share, at most ``limit`` bytes; 0: no limit. Thread-safe.
+
+    A log counts with all its terms, before they are written: a full file system ends the media driver's process. A log
+    is deleted soon after its publication was closed.
+    """
+
+    def __init__(self, limit: int = 0) -> None:
+        self._limit: Final = limit
+        self._used = 0
+        self._lock: Final = threading.Lock()  # commits of several streams open publications at the same time
+
+    def take(self, size: int) -> None:
+        """Count a log of ``size`` bytes. The first one has always room. Raises NoRoomToRecord."""
+        with self._lock:
+            if self._limit and self._used and self._used + size > self._limit:
+                raise NoRoomToRecord(
+                    f"the logs of the partitions that are written now may grow to {self._used >> 20} MiB, and the limit "
+                    f"is {self._limit >> 20} MiB, half of the media driver's file system",
+                    remedy="Try again. If this repeats, enlarge /dev/shm, or create streams with shorter segments "
+                    "(--segment).",
+                )
+            self._used += size
+
+    def give_back(self, size: int) -> None:
+        """Subtract a log whose publication was closed."""
+        with self._lock:
+            self._used -= size
 
 
 def create_recording(address: ArchiveAddress, alias: str, stream_id: int, term_length: int, mtu: int) -> Shape:
@@ -94,6 +126,7 @@ class Partition:
         *,
         on_stopped: Callable[[int, AeronSparkError], object],
         timeout_s: float = RECORDING_TIMEOUT_S,
+        log_room: LogRoom | None = None,
     ) -> None:
         self.shape = shape
         self.first_position = 0
@@ -105,6 +138,7 @@ class Partition:
         self._timeout_s = timeout_s
         self._on_stopped = on_stopped
         self._is_stop_reported = False
+        self._log_room = log_room or LogRoom()
         self._publication: BatchPublication | None = None
         self._has_uncommitted = False
         self._ahead: PublishedAhead | None = None
@@ -303,6 +337,7 @@ class Partition:
         if publication is not None:
             with suppress(TransportError), java_errors(f"closing the publication of {self.name}"):
                 publication.close()
+            self._log_room.give_back(self._log_bytes)
 
     def await_recording_ended(self) -> None:
         """Wait until the recording of a closed publication has stopped, which frees its slot in the archive.
@@ -330,11 +365,20 @@ class Partition:
             term_offset=offset,
         )
 
+    @property
+    def _log_bytes(self) -> int:
+        return TERMS_PER_LOG * self.shape.term_length
+
     def _extend(self, end: int) -> None:
         archive = archive_of(self._address)
-        self._publication, _ = _open_recorded(
-            archive, self._channel(end), self.shape.stream_id, self.shape.recording_id
-        )
+        self._log_room.take(self._log_bytes)
+        try:
+            self._publication, _ = _open_recorded(
+                archive, self._channel(end), self.shape.stream_id, self.shape.recording_id
+            )
+        except BaseException:
+            self._log_room.give_back(self._log_bytes)
+            raise
         self._is_stop_reported = False
         if self._publication.position != end:
             raise TransportError(

@@ -339,6 +339,24 @@ def test_streams_take_turns_with_the_recording_slots(streams: StreamStore) -> No
     write(pair_streams[0], 4, {0: [b"3"], 1: [b"3"]})
 
 
+def test_the_logs_of_all_streams_share_a_limit(node: NodeHandle, tmp_path: Path) -> None:
+    """Regression: a key that wrote to many partitions took all shared memory, and the server refused new clients."""
+    settings = replace(SETTINGS, log_bytes=2 * 3 * TERM)
+    with StreamStore(tmp_path / "limited", embedded(node), settings) as store:
+        first, second = (store.create(name, 5, term_bytes=TERM) for name in ("first", "second"))
+        for transaction in range(2):
+            for stream in (first, second):
+                write(stream, transaction, {partition: [b"%d" % transaction] for partition in range(5)})
+                active = [one for one in archive_of(embedded(node)).recordings() if one.stop_position is None]
+                assert 1 <= len(active) <= 2
+        assert [read_values(stream, 4) for stream in (first, second)] == [[b"0", b"1"]] * 2
+        write(second, 2, {0: [b"2"], 1: [b"2"]})
+        with second._lock_writing(), pytest.raises(NoRoomToRecord, match="half of the media driver's file system"):
+            write(first, 2, {0: [b"2"]})  # the other stream commits, so its logs stay
+        write(first, 3, {0: [b"3"]})
+    delete_streams(store, node)
+
+
 def test_recording_slots_are_free_when_their_release_returns(streams: StreamStore, node: NodeHandle) -> None:
     stream = streams.create("a", 3)
     archive = archive_of(embedded(node))
