@@ -22,11 +22,11 @@ _SET_BY_PROGRAMS: Final = """
     ServerRunner.addresses ServerRunner.services StreamObservers._observers Types._classes Types._ids
 """
 # Entries that outlast the end of a client within a bound: waits of ids, rates, used cookies, totals, subjects of log
-# limits
+# limits, logs that the media driver deletes
 _OF_THE_SERVER: Final = """
     ConnectionHolds._charged Cookies._spent Deadlines._heap EndpointTraffic._closed HandshakeRate._buckets
     Histogram._counts IdAllocator._delayed IdAllocator._reusable_at KnownAddresses._connected_at LogLimiter._subjects
-    LogLimiter._suppressed MetricCounts._counters MetricCounts._histograms PortAllocator._free RateLimits._buckets
+    LogLimiter._suppressed LogRoom._closed MetricCounts._counters MetricCounts._histograms PortAllocator._free RateLimits._buckets
     ServerResources.refused
 """
 # For late records and repeated requests of the peer, within a bound, as long as the connection's object exists

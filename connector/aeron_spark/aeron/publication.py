@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -26,6 +27,9 @@ class BatchPublication:
         self.publication = client.exclusive_publication(channel, stream_id)
         self._helper = jclass("io.aeronspark.writing.BatchOffer")(self.publication)
         self.session_id = int(self.publication.sessionId())
+        self.term_length = int(self.publication.termBufferLength())
+        self.log_file = Path(client.aeron_dir, "publications", f"{int(self.publication.registrationId())}.logbuffer")
+        """The driver deletes it some time after the publication was closed."""
         self.max_message_bytes = int(self.publication.maxMessageLength())
 
     @property

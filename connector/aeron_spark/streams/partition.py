@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Container
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
@@ -52,45 +53,65 @@ class NoSpaceToRecord(TransportError):
 class LogRoom:
     """The room that the logs of all open publications share, at most ``limit`` bytes; 0: no limit. Thread-safe.
 
-    A log counts with all its terms, before they are written: a full file system ends the media driver's process. A log
-    is deleted soon after its publication was closed.
+    A log counts with all its terms, before they are written: a full file system ends the media driver's process. It
+    counts until the driver has deleted it, some tenths of a second after its publication was closed.
     """
 
     def __init__(self, limit: int = 0) -> None:
         self._limit: Final = limit
         self._used = 0
+        self._closed: list[tuple[int, Path]] = []  # logs that the driver deletes
         self._lock: Final = threading.Lock()  # commits of several streams open publications at the same time
 
     def take(self, size: int) -> None:
         """Count a log of ``size`` bytes. The first one has always room. Raises NoRoomToRecord."""
         with self._lock:
+            self._forget_deleted()
             if self._limit and self._used and self._used + size > self._limit:
                 raise NoRoomToRecord(
-                    f"the logs of the partitions that are written now may grow to {self._used >> 20} MiB, and the limit "
-                    f"is {self._limit >> 20} MiB, half of the media driver's file system",
+                    f"the logs of the partitions that are written now may grow to {self._used >> 20} MiB, and the "
+                    f"limit is {self._limit >> 20} MiB, half of the media driver's file system",
                     remedy="Try again. If this repeats, enlarge /dev/shm, or create streams with shorter segments "
                     "(--segment).",
                 )
             self._used += size
 
-    def give_back(self, size: int) -> None:
-        """Subtract a log whose publication was closed."""
+    def give_back(self, size: int, log_file: Path) -> None:
+        """Subtract a log whose publication was closed, once its file is deleted."""
+        with self._lock:
+            self._closed.append((size, log_file))
+            self._forget_deleted()
+
+    def give_up(self, size: int) -> None:
+        """Subtract a log that was not made."""
         with self._lock:
             self._used -= size
 
+    def _forget_deleted(self) -> None:
+        kept = [one for one in self._closed if one[1].exists()]
+        self._used -= sum(size for size, _ in self._closed) - sum(size for size, _ in kept)
+        self._closed = kept
 
-def create_recording(address: ArchiveAddress, alias: str, stream_id: int, term_length: int, mtu: int) -> Shape:
-    """Create the recording of a new partition, at position 0; return its shape. Raises TransportError."""
+
+def create_recording(
+    address: ArchiveAddress, log_room: LogRoom, alias: str, stream_id: int, term_length: int, mtu: int
+) -> Shape:
+    """Create the recording of a new partition, at position 0; return its shape.
+
+    Raises NoRoomToRecord, TransportError.
+    """
     channel = ChannelUri("ipc").with_params(alias=alias, term_length=term_length, mtu=mtu, sparse=True)
-    return Shape.of(_create_recorded(address, channel, stream_id))
+    return Shape.of(_create_recorded(address, log_room, channel, stream_id))
 
 
-def _create_recorded(address: ArchiveAddress, channel: ChannelUri, stream_id: int) -> Recording:
-    """Create an empty recording by a publication that is closed at once; return it. Raises TransportError."""
+def _create_recorded(address: ArchiveAddress, log_room: LogRoom, channel: ChannelUri, stream_id: int) -> Recording:
+    """Create an empty recording by a publication that is closed at once; return it.
+
+    Raises NoRoomToRecord, TransportError.
+    """
     archive = archive_of(address)
-    publication, recording_id = _open_recorded(archive, channel, stream_id, None)
-    with java_errors(f"closing the first publication of {channel}"):
-        publication.close()
+    publication, recording_id = _open_recorded(archive, log_room, channel, stream_id, None)
+    _close(publication, log_room, f"closing the first publication of {channel}")
     found = archive.recording(recording_id)
     if found is None:
         raise TransportError(
@@ -322,7 +343,7 @@ class Partition:
         Raises NoRoomToRecord, TransportError.
         """
         self.close_publication()
-        return _create_recorded(self._address, self._channel(end), self.shape.stream_id)
+        return _create_recorded(self._address, self._log_room, self._channel(end), self.shape.stream_id)
 
     def move_to(self, successor: Recording) -> None:
         """Continue in another recording, which :meth:`create_successor` made."""
@@ -335,9 +356,8 @@ class Partition:
         publication, self._publication = self._publication, None
         self._ahead = None  # the next extension truncates these bytes
         if publication is not None:
-            with suppress(TransportError), java_errors(f"closing the publication of {self.name}"):
-                publication.close()
-            self._log_room.give_back(self._log_bytes)
+            with suppress(TransportError):
+                _close(publication, self._log_room, f"closing the publication of {self.name}")
 
     def await_recording_ended(self) -> None:
         """Wait until the recording of a closed publication has stopped, which frees its slot in the archive.
@@ -365,20 +385,11 @@ class Partition:
             term_offset=offset,
         )
 
-    @property
-    def _log_bytes(self) -> int:
-        return TERMS_PER_LOG * self.shape.term_length
-
     def _extend(self, end: int) -> None:
         archive = archive_of(self._address)
-        self._log_room.take(self._log_bytes)
-        try:
-            self._publication, _ = _open_recorded(
-                archive, self._channel(end), self.shape.stream_id, self.shape.recording_id
-            )
-        except BaseException:
-            self._log_room.give_back(self._log_bytes)
-            raise
+        self._publication, _ = _open_recorded(
+            archive, self._log_room, self._channel(end), self.shape.stream_id, self.shape.recording_id
+        )
         self._is_stop_reported = False
         if self._publication.position != end:
             raise TransportError(
@@ -478,9 +489,33 @@ def delete_recording(archive: Archive, recording_id: int, timeout_s: float = REC
 
 
 def _open_recorded(
+    archive: Archive, log_room: LogRoom, channel: ChannelUri, stream_id: int, recording_id: int | None
+) -> tuple[BatchPublication, int]:
+    """Open a publication with a new session id and record it, or extend ``recording_id``; return it and the id.
+
+    Raises NoRoomToRecord, NoSpaceToRecord, TransportError.
+    """
+    size = TERMS_PER_LOG * int(channel.get("term-length") or 0)
+    log_room.take(size)
+    try:
+        return _open_in_room(archive, channel, stream_id, recording_id)
+    except BaseException:
+        log_room.give_up(size)
+        raise
+
+
+def _close(publication: BatchPublication, log_room: LogRoom, action: str) -> None:
+    """Close a publication that was opened in the room. Raises TransportError with the name of the ``action``."""
+    try:
+        with java_errors(action):
+            publication.close()
+    finally:
+        log_room.give_back(TERMS_PER_LOG * publication.term_length, publication.log_file)
+
+
+def _open_in_room(
     archive: Archive, channel: ChannelUri, stream_id: int, recording_id: int | None
 ) -> tuple[BatchPublication, int]:
-    """Open a publication with a new session id and record it, or extend ``recording_id``; return it and the id."""
     session_id = FIRST_SESSION + secrets.randbelow(LAST_SESSION - FIRST_SESSION)
     recorded = str(ChannelUri("ipc").with_params(alias=channel.get("alias") or "", session_id=session_id))
     try:

@@ -554,8 +554,8 @@ class StreamStore:
             sync_folder(self.folder)
             for index, stream_id in enumerate(definition.stream_ids):
                 begin = partial(
-                    create_recording, self._address, alias_of(definition, index), stream_id, definition.term_bytes,
-                    self._settings.mtu,
+                    create_recording, self._address, self._log_room, alias_of(definition, index), stream_id,
+                    definition.term_bytes, self._settings.mtu,
                 )  # fmt: skip
                 shapes.append(retry_for_slot(begin, self._free_slots))
             create_ledger(draft, shapes, schema)
