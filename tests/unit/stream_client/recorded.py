@@ -9,6 +9,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -118,7 +119,7 @@ class MemoryArchive:
         self.end_publications()
 
     def opened(self, channel: ChannelUri, stream_id: int, recording_id: int | None) -> tuple[Offers, int]:
-        """Stand in for ``partition._open_recorded``."""
+        """Stand in for ``partition._open_in_room``."""
         self._check("opened")
         terms = int(channel.get("term-id") or 0) - int(channel.get("init-term-id") or 0)
         begin = terms * int(channel.get("term-length") or 0) + int(channel.get("term-offset") or 0)
@@ -153,6 +154,8 @@ class Offers:
 
     max_message_bytes = 1 << 13
     session_id = 7
+    term_length = 1 << 16
+    log_file = Path("deleted.logbuffer")
 
     def __init__(self, archive: MemoryArchive, kept: Kept) -> None:
         self.client = archive.client
@@ -196,7 +199,7 @@ def stand_in(archive: MemoryArchive, patched: pytest.MonkeyPatch) -> None:
 
     for module in (partition, recordings, store, store_folder, leftovers, reads):
         patched.setattr(module, "archive_of", lambda address: archive)
-    patched.setattr(partition, "_open_recorded", opened)
+    patched.setattr(partition, "_open_in_room", opened)
     patched.setattr(partition, "recent_archive_error", lambda folder: "")
 
 
