@@ -12,7 +12,7 @@ from aeron_spark.streams.stage_files import Description
 from aeron_spark.wire.arrow import conform, decode_batches
 from aeron_spark.wire.chunk import Content
 from aeron_spark.wire.foreign_arrow import read_schema
-from aeron_spark.wire.staged_items import Item, StagedGroup, StagedValues
+from aeron_spark.wire.staged_items import Item, StagedGroup
 
 ARROW: Final = "arrow"
 RELEASE_BYTES: Final = 16 << 20  # checked bytes after which their memory is released
@@ -49,8 +49,6 @@ def _check_item(item: Item, content: str, schema: pa.Schema | None) -> None:
     found = ARROW if isinstance(item, StagedGroup) and item.header.content is Content.ARROW else "values"
     if (found == ARROW) != (content == ARROW):
         raise DataFormatError(f"they are {found}, and the stage is {content}")
-    if isinstance(item, StagedValues) and item.is_marked:  # readers would not check it
-        raise DataFormatError("one of them is a message with the mark of rows that a server has checked")
     if isinstance(item, StagedGroup) and found == ARROW:
         for batch in decode_batches(item.payload, item.rows):
             if schema is not None:

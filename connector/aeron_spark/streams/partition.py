@@ -257,7 +257,7 @@ class Partition:
         """Publish a staged item: each value as one message, a group as its chunks.
 
         Calls ``between`` after each part of a large item. Raises DataFormatError for a value that is longer than a
-        message may be, TransportError, WaitTimeout.
+        message may be, or that readers would take for checked rows, TransportError, WaitTimeout.
         """
         if isinstance(item, StagedGroup):
             self._publish_group(item, between)
@@ -266,6 +266,12 @@ class Partition:
 
     def _publish_values(self, item: StagedValues, between: Callable[[], None]) -> None:
         publication = self._require_publication()
+        if item.is_marked:  # here and not when they are staged: this is the first time that all values are read
+            raise DataFormatError(
+                f"a value for {self.name} is a message with the mark of rows that a server has checked, and readers "
+                "would not check it",
+                remedy="Write the rows themselves, or read the messages with payload=arrow.",
+            )
         if item.longest > publication.max_message_bytes:
             raise DataFormatError(
                 f"a value of {item.longest} bytes is too long for a message of {self.name}, limit "

@@ -21,7 +21,7 @@ from aeron_spark.streams import content_checks
 from aeron_spark.streams import stages as stages_module
 from aeron_spark.streams.stage_files import StageItems, StageSpace
 from aeron_spark.streams.stages import FILE_BYTES, Stage, StageRef, Stages, by_partition
-from aeron_spark.wire.chunk import Content, Header, encode
+from aeron_spark.wire.chunk import Content, Header
 from aeron_spark.wire.staged_items import StagedGroup, StagedValues, encode_group_item, encode_values_item
 from tests.hostile_arrow import HOSTILE, stream_of
 
@@ -470,16 +470,3 @@ def test_a_growing_stage_is_checked_item_by_item(
     whole.append(good[100:], 0.0)
     assert whole.finish().rows == 3
     assert len(checked) == 6
-
-
-@pytest.mark.parametrize("last", [False, True])
-def test_a_value_that_pretends_to_be_checked_arrow_rows_is_refused(stages: Stages, last: bool) -> None:
-    hostile = HOSTILE["offset"][0]
-    header = Header(Content.ARROW, len(hostile) + (not last), rows=4, last=last)
-    raw = opened(stages)
-    raw.append(items_of(b"", b"x" * 100, encode(header, hostile)), 0.0)  # a copy of a message of another program
-    assert raw.finish().rows == 3
-    marked = opened(stages)
-    marked.append(items_of(b"", encode(replace(header, checked=True), hostile), b"x" * 100), 0.0)
-    with pytest.raises(DataFormatError, match=r"rows 0 to 2 .* the mark of rows that a server has checked"):
-        marked.finish()

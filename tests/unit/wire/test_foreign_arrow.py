@@ -230,6 +230,62 @@ def test_fields_are_counted_at_any_depth() -> None:
     assert count_fields(pa.schema([("a", pa.struct([("b", pa.map_(pa.string(), pa.int8()))]))])) == 5
 
 
+TEXTS = {
+    "ascii": ["a", "", "bc" * 100],
+    "none": [],
+    "empty": ["", ""],
+    "other letters": ["a", "ü", "b"],
+    "nulls": ["a", None, "b"],
+}
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()], ids=str)
+@pytest.mark.parametrize("name", TEXTS)
+def test_valid_texts_are_read(name: str, kind: pa.DataType) -> None:
+    column = pa.array(TEXTS[name], kind)
+    for one in (column, column.slice(1)):
+        (found,) = read_stream(stream_of(one))[1]
+        assert found.column(0).equals(one)
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()], ids=str)
+@pytest.mark.parametrize(
+    "offsets", [(0, 2, 1, 3), (-1, 1, 2, 3), (0, 1, 2, 4), (0, 1, 1 << 30, 3), (3, 2, 1, 0), (0, -1, 2, 3)], ids=str
+)
+def test_texts_that_are_ascii_with_wrong_offsets_are_refused(offsets: tuple[int, ...], kind: pa.DataType) -> None:
+    right = pa.array(["a", "b", "c"], kind)
+    width = "<i4" if kind == pa.string() else "<i8"
+    data = stream_of(right)
+    good, bad = np.array((0, 1, 2, 3), width).tobytes(), np.array(offsets, width).tobytes()
+    assert data.count(good) == 1
+    with pytest.raises(DataFormatError, match="not an Arrow IPC stream"):
+        list(read_stream(data.replace(good, bad))[1])
+
+
+def test_a_wrong_number_of_nulls_in_ascii_texts_is_refused() -> None:
+    data = stream_of(pa.array(["a", None, "b"]))
+    good, bad = struct.pack("<qq", 3, 1), struct.pack("<qq", 3, 2)
+    assert data.count(good) == 1
+    with pytest.raises(DataFormatError, match="not an Arrow IPC stream"):
+        list(read_stream(data.replace(good, bad))[1])
+
+
+def test_no_texts_have_no_offsets() -> None:
+    empty: pa.Array[Any] = pa.Array.from_buffers(pa.string(), 0, [None, pa.py_buffer(b""), pa.py_buffer(b"")])
+    (found,) = read_stream(stream_of(empty))[1]
+    assert found.num_rows == 0
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()], ids=str)
+def test_a_character_that_two_texts_share_is_refused(kind: pa.DataType) -> None:
+    data = stream_of(pa.array(["abü", "c"], kind))
+    width = "<i4" if kind == pa.string() else "<i8"
+    good, bad = np.array((0, 4, 5), width).tobytes(), np.array((0, 3, 5), width).tobytes()
+    assert data.count(good) == 1
+    with pytest.raises(DataFormatError, match="not an Arrow IPC stream"):
+        list(read_stream(data.replace(good, bad))[1])
+
+
 def test_a_schema_with_too_many_fields_is_found_before_its_names_are_checked() -> None:
     nested = pa.struct([(f"c{number}", pa.int8()) for number in range(9)])
     for schema in (pa.schema([("a", pa.int8())] * 10), pa.schema([("a", nested)])):
