@@ -270,7 +270,7 @@ class Partition:
             raise DataFormatError(
                 f"a value for {self.name} is a message with the mark of rows that a server has checked, and readers "
                 "would not check it",
-                remedy="Write the rows themselves, or read the messages with payload=arrow.",
+                remedy="If you copy another stream, read it with payload=arrow, and write its rows.",
             )
         if item.longest > publication.max_message_bytes:
             raise DataFormatError(

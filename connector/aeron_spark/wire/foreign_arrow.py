@@ -177,7 +177,10 @@ def _is_ascii(column: pa.Array[Any]) -> bool:
 
 
 def count_fields(schema: pa.Schema, limit: int = sys.maxsize) -> int:
-    """Return the number of columns and of the fields in them, at any depth; above ``limit``, a number that is too."""
+    """Return the number of columns and of the fields in them, at any depth.
+
+    If that exceeds ``limit``, the result is some number above ``limit``.
+    """
     count = len(schema)
     kinds = schema.types if count <= limit else []
     while kinds and count <= limit:
