@@ -350,7 +350,12 @@ def test_the_logs_of_all_streams_share_a_limit(node: NodeHandle, tmp_path: Path)
                 active = [one for one in archive_of(embedded(node)).recordings() if one.stop_position is None]
                 assert 1 <= len(active) <= 2
         assert [read_values(stream, 4) for stream in (first, second)] == [[b"0", b"1"]] * 2
-        write(second, 2, {0: [b"2"], 1: [b"2"]})
+
+        def has_both_logs() -> bool:  # not while the driver deletes the logs of others
+            write(second, second.last_transaction("w") + 1, {0: [b"2"], 1: [b"2"]})
+            return sum(partition.is_open for partition in second._recordings.partitions) == 2
+
+        wait_for(has_both_logs, TIMEOUT_S, "both logs to be those of one stream")
         with second._lock_writing(), pytest.raises(NoRoomToRecord, match="half of the media driver's file system"):
             write(first, 2, {0: [b"2"]})  # the other stream commits, so its logs stay
         write(first, 3, {0: [b"3"]})
