@@ -43,7 +43,12 @@ POLL_INTERVAL_S: Final = 0.2  # between two checks of a waiting thread whether t
 
 
 class NoRoomToRecord(TransportError):
-    """No further publication can be recorded, unless another one is closed."""
+    """No further publication can be recorded, unless another one is closed.
+
+    With ``is_being_freed`` enough others were closed, and the driver will delete their logs.
+    """
+
+    is_being_freed = False
 
 
 class NoSpaceToRecord(TransportError):
@@ -68,12 +73,15 @@ class LogRoom:
         with self._lock:
             self._forget_deleted()
             if self._limit and self._used and self._used + size > self._limit:
-                raise NoRoomToRecord(
+                error = NoRoomToRecord(
                     f"the logs of the partitions that are written now may grow to {self._used >> 20} MiB, and the "
                     f"limit is {self._limit >> 20} MiB, half of the media driver's file system",
                     remedy="Try again. If this repeats, enlarge /dev/shm, or create streams with shorter segments "
                     "(--segment).",
                 )
+                remaining = self._used - sum(closed for closed, _ in self._closed)
+                error.is_being_freed = not remaining or remaining + size <= self._limit
+                raise error
             self._used += size
 
     def give_back(self, size: int, log_file: Path) -> None:

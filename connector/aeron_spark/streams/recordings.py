@@ -41,8 +41,9 @@ def retry_for_slot(attempt: Callable[[], T], free_slots: Callable[[], bool]) -> 
     while True:
         try:
             return attempt()
-        except NoRoomToRecord:
-            if free_slots():
+        except NoRoomToRecord as error:
+            # To close further publications while logs are deleted would free more than is needed, again and again.
+            if not error.is_being_freed and free_slots():
                 deadline.progress()
             elif not deadline.remaining():
                 raise

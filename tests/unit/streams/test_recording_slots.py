@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
 
 from aeron_spark.streams import recordings
-from aeron_spark.streams.partition import NoRoomToRecord
+from aeron_spark.streams.partition import LogRoom, NoRoomToRecord
 from aeron_spark.streams.recordings import retry_for_slot
 
 
@@ -18,11 +19,14 @@ class FullArchive:
         self.tries = tries
         self.can_free = can_free
         self.freed = 0
+        self.is_being_freed = False
 
     def attempt(self) -> str:
         self.tries -= 1
         if self.tries >= 0:
-            raise NoRoomToRecord("max_recordings")
+            error = NoRoomToRecord("max_recordings")
+            error.is_being_freed = self.is_being_freed
+            raise error
         return "recorded"
 
     def free_slots(self) -> bool:
@@ -39,6 +43,33 @@ def test_an_attempt_is_repeated_until_a_slot_is_free(can_free: bool, freed: int)
     archive = FullArchive(tries=20, can_free=can_free)
     assert retry_for_slot(archive.attempt, archive.free_slots) == "recorded"
     assert archive.freed == freed
+
+
+def test_no_further_slots_are_freed_while_the_driver_deletes_logs() -> None:
+    archive = FullArchive(tries=20, can_free=True)
+    archive.is_being_freed = True
+    assert retry_for_slot(archive.attempt, archive.free_slots) == "recorded"
+    assert archive.freed == 0
+
+
+def test_logs_count_until_the_driver_has_deleted_them(tmp_path: Path) -> None:
+    room, log = LogRoom(100), tmp_path / "1.logbuffer"
+    room.take(60)
+    with pytest.raises(NoRoomToRecord) as error:
+        room.take(50)
+    assert not error.value.is_being_freed
+    log.touch()
+    room.give_back(60, log)
+    with pytest.raises(NoRoomToRecord) as error:
+        room.take(50)
+    assert error.value.is_being_freed
+    log.unlink()
+    room.take(50)
+    room.give_up(50)
+    room.take(1_000)  # the first one has always room
+    with pytest.raises(NoRoomToRecord):
+        room.take(1)
+    LogRoom().take(1 << 60)
 
 
 def test_a_slot_that_took_long_to_free_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
