@@ -116,12 +116,10 @@ def _check_names(schema: pa.Schema) -> None:
 
 
 def _check_case(added: Sequence[pa.Field[Any]], known: Sequence[pa.Field[Any]] | pa.Schema = ()) -> None:
-    """Raise DataFormatError if an added field has the name of another one, also in other letters, at any depth."""
+    """Raise DataFormatError if an added field has the name of another one in other letters, at any depth."""
     taken = {field.name.lower(): field.name for field in known}
     for field in added:
         other = taken.get(field.name.lower())
-        if other == field.name:
-            raise DataFormatError(f"a struct has more than one field {other!r}", remedy="Rename one of them.")
         if other is not None:
             raise DataFormatError(
                 f"the columns {other!r} and {field.name!r} differ only in upper and lower case, and Spark and Delta "

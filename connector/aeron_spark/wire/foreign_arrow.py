@@ -88,6 +88,7 @@ _LIST_VIEWS: Final = frozenset((pa.list_view(pa.null()).id, pa.large_list_view(p
 _TEXTS: Final = frozenset((pa.string().id, pa.large_string().id, pa.binary().id, pa.large_binary().id))
 _UTF8: Final = (pa.string().id, pa.large_string().id)
 _DICTIONARY: Final = pa.dictionary(pa.int8(), pa.null()).id
+_STRUCT: Final = pa.struct([]).id
 _SHARED: Final = _VIEWS | _LIST_VIEWS | {_DICTIONARY}
 
 Select = Callable[[pa.Schema], "Sequence[int] | None"]
@@ -250,6 +251,8 @@ def _check_field(field: pa.Field[Any], place: str, depth: int) -> bool:
     children = [
         _check_field(child, f"field {index} of {name}", depth + 1) for index, child in enumerate(_children(kind))
     ]
+    if kind.id == _STRUCT and len({child.name for child in _children(kind)}) < kind.num_fields:
+        raise _refused(f"{place}, {name}, is a struct with two fields of one name", "Rename one of them.")
     return kind.id in _SHARED or any(children)
 
 

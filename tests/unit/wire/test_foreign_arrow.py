@@ -270,6 +270,14 @@ def test_a_wrong_number_of_nulls_in_ascii_texts_is_refused() -> None:
         list(read_stream(data.replace(good, bad))[1])
 
 
+def test_two_fields_of_one_name_in_a_struct_are_refused() -> None:
+    one = pa.array([1])
+    pair = pa.StructArray.from_arrays([one, one], ["a", "a"])
+    for column in (pair, pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), pair)):
+        with pytest.raises(DataFormatError, match="a struct with two fields of one name"):
+            rows_of(stream_of(column))
+
+
 def test_no_texts_have_no_offsets() -> None:
     empty: pa.Array[Any] = pa.Array.from_buffers(pa.string(), 0, [None, pa.py_buffer(b""), pa.py_buffer(b"")])
     (found,) = read_stream(stream_of(empty))[1]
