@@ -26,7 +26,7 @@ _SET_BY_PROGRAMS: Final = """
 _OF_THE_SERVER: Final = """
     ConnectionHolds._charged Cookies._spent Deadlines._heap EndpointTraffic._closed HandshakeRate._buckets
     Histogram._counts IdAllocator._delayed IdAllocator._reusable_at KnownAddresses._connected_at LogLimiter._subjects
-    LogLimiter._suppressed LogRoom._closed MetricCounts._counters MetricCounts._histograms PortAllocator._free
+    LogLimiter._suppressed RecordedLogs._closed MetricCounts._counters MetricCounts._histograms PortAllocator._free
     RateLimits._buckets ServerResources.refused
 """
 # For late records and repeated requests of the peer, within a bound, as long as the connection's object exists

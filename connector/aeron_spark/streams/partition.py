@@ -55,8 +55,8 @@ class NoSpaceToRecord(TransportError):
     """The archive begins and continues no recording, because its disk has too few free bytes."""
 
 
-class LogRoom:
-    """The room that the logs of all open publications share, at most ``limit`` bytes; 0: no limit. Thread-safe.
+class RecordedLogs:
+    """Counts the bytes of the logs of all open publications, at most ``limit``; 0: no limit. Thread-safe.
 
     A log counts with all its terms, before they are written: a full file system ends the media driver's process. It
     counts until the driver has deleted it, some tenths of a second after its publication was closed.
@@ -68,8 +68,8 @@ class LogRoom:
         self._closed: list[tuple[int, Path]] = []  # logs that the driver deletes
         self._lock: Final = threading.Lock()  # commits of several streams open publications at the same time
 
-    def take(self, size: int) -> None:
-        """Count a log of ``size`` bytes. The first one has always room. Raises NoRoomToRecord."""
+    def add(self, size: int) -> None:
+        """Count a log of ``size`` bytes. The first one exceeds no limit. Raises NoRoomToRecord."""
         with self._lock:
             self._forget_deleted()
             if self._limit and self._used and self._used + size > self._limit:
@@ -84,16 +84,13 @@ class LogRoom:
                 raise error
             self._used += size
 
-    def give_back(self, size: int, log_file: Path) -> None:
-        """Subtract a log whose publication was closed, once its file is deleted."""
+    def remove(self, size: int, log_file: Path | None = None) -> None:
+        """Subtract a log that was not made, or the one in ``log_file`` once this file is deleted."""
         with self._lock:
-            self._closed.append((size, log_file))
-            self._forget_deleted()
-
-    def give_up(self, size: int) -> None:
-        """Subtract a log that was not made."""
-        with self._lock:
-            self._used -= size
+            if log_file is None:
+                self._used -= size
+            else:
+                self._closed.append((size, log_file))
 
     def _forget_deleted(self) -> None:
         kept = [one for one in self._closed if one[1].exists()]
@@ -102,24 +99,26 @@ class LogRoom:
 
 
 def create_recording(
-    address: ArchiveAddress, log_room: LogRoom, alias: str, stream_id: int, term_length: int, mtu: int
+    address: ArchiveAddress, recorded_logs: RecordedLogs, alias: str, stream_id: int, term_length: int, mtu: int
 ) -> Shape:
     """Create the recording of a new partition, at position 0; return its shape.
 
     Raises NoRoomToRecord, TransportError.
     """
     channel = ChannelUri("ipc").with_params(alias=alias, term_length=term_length, mtu=mtu, sparse=True)
-    return Shape.of(_create_recorded(address, log_room, channel, stream_id))
+    return Shape.of(_create_recorded(address, recorded_logs, channel, stream_id))
 
 
-def _create_recorded(address: ArchiveAddress, log_room: LogRoom, channel: ChannelUri, stream_id: int) -> Recording:
+def _create_recorded(
+    address: ArchiveAddress, recorded_logs: RecordedLogs, channel: ChannelUri, stream_id: int
+) -> Recording:
     """Create an empty recording by a publication that is closed at once; return it.
 
     Raises NoRoomToRecord, TransportError.
     """
     archive = archive_of(address)
-    publication, recording_id = _open_recorded(archive, log_room, channel, stream_id, None)
-    _close(publication, log_room, f"closing the first publication of {channel}")
+    publication, recording_id = _open_recorded(archive, recorded_logs, channel, stream_id, None)
+    _close(publication, recorded_logs, f"closing the first publication of {channel}")
     found = archive.recording(recording_id)
     if found is None:
         raise TransportError(
@@ -155,7 +154,7 @@ class Partition:
         *,
         on_stopped: Callable[[int, AeronSparkError], object],
         timeout_s: float = RECORDING_TIMEOUT_S,
-        log_room: LogRoom | None = None,
+        recorded_logs: RecordedLogs | None = None,
     ) -> None:
         self.shape = shape
         self.first_position = 0
@@ -167,7 +166,7 @@ class Partition:
         self._timeout_s = timeout_s
         self._on_stopped = on_stopped
         self._is_stop_reported = False
-        self._log_room = log_room or LogRoom()
+        self._recorded_logs = recorded_logs or RecordedLogs()
         self._publication: BatchPublication | None = None
         self._has_uncommitted = False
         self._ahead: PublishedAhead | None = None
@@ -357,7 +356,7 @@ class Partition:
         Raises NoRoomToRecord, TransportError.
         """
         self.close_publication()
-        return _create_recorded(self._address, self._log_room, self._channel(end), self.shape.stream_id)
+        return _create_recorded(self._address, self._recorded_logs, self._channel(end), self.shape.stream_id)
 
     def move_to(self, successor: Recording) -> None:
         """Continue in another recording, which :meth:`create_successor` made."""
@@ -371,7 +370,7 @@ class Partition:
         self._ahead = None  # the next extension truncates these bytes
         if publication is not None:
             with suppress(TransportError):
-                _close(publication, self._log_room, f"closing the publication of {self.name}")
+                _close(publication, self._recorded_logs, f"closing the publication of {self.name}")
 
     def await_recording_ended(self) -> None:
         """Wait until the recording of a closed publication has stopped, which frees its slot in the archive.
@@ -402,7 +401,7 @@ class Partition:
     def _extend(self, end: int) -> None:
         archive = archive_of(self._address)
         self._publication, _ = _open_recorded(
-            archive, self._log_room, self._channel(end), self.shape.stream_id, self.shape.recording_id
+            archive, self._recorded_logs, self._channel(end), self.shape.stream_id, self.shape.recording_id
         )
         self._is_stop_reported = False
         if self._publication.position != end:
@@ -503,31 +502,31 @@ def delete_recording(archive: Archive, recording_id: int, timeout_s: float = REC
 
 
 def _open_recorded(
-    archive: Archive, log_room: LogRoom, channel: ChannelUri, stream_id: int, recording_id: int | None
+    archive: Archive, recorded_logs: RecordedLogs, channel: ChannelUri, stream_id: int, recording_id: int | None
 ) -> tuple[BatchPublication, int]:
     """Open a publication with a new session id and record it, or extend ``recording_id``; return it and the id.
 
     Raises NoRoomToRecord, NoSpaceToRecord, TransportError.
     """
     size = TERMS_PER_LOG * int(channel.get("term-length") or 0)
-    log_room.take(size)
+    recorded_logs.add(size)
     try:
-        return _open_in_room(archive, channel, stream_id, recording_id)
+        return _open_publication(archive, channel, stream_id, recording_id)
     except BaseException:
-        log_room.give_up(size)
+        recorded_logs.remove(size)
         raise
 
 
-def _close(publication: BatchPublication, log_room: LogRoom, action: str) -> None:
-    """Close a publication that was opened in the room. Raises TransportError with the name of the ``action``."""
+def _close(publication: BatchPublication, recorded_logs: RecordedLogs, action: str) -> None:
+    """Close a publication of :func:`_open_recorded`. Raises TransportError with the name of the ``action``."""
     try:
         with java_errors(action):
             publication.close()
     finally:
-        log_room.give_back(TERMS_PER_LOG * publication.term_length, publication.log_file)
+        recorded_logs.remove(TERMS_PER_LOG * publication.term_length, publication.log_file)
 
 
-def _open_in_room(
+def _open_publication(
     archive: Archive, channel: ChannelUri, stream_id: int, recording_id: int | None
 ) -> tuple[BatchPublication, int]:
     session_id = FIRST_SESSION + secrets.randbelow(LAST_SESSION - FIRST_SESSION)

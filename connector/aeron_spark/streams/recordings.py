@@ -17,7 +17,7 @@ from aeron_spark.streams.journal_records import RecordingOf
 from aeron_spark.streams.ledger import Ledger
 from aeron_spark.streams.model import PartitionState, Shape, StreamSettings, StreamView
 from aeron_spark.streams.observer import StreamObserver
-from aeron_spark.streams.partition import LogRoom, NoRoomToRecord, Partition, delete_recording, has_alias
+from aeron_spark.streams.partition import NoRoomToRecord, Partition, RecordedLogs, delete_recording, has_alias
 from aeron_spark.streams.retention import Layout
 from aeron_spark.streams.stages import Stage
 from aeron_spark.waiting import Deadline
@@ -65,9 +65,8 @@ def free_nothing() -> bool:
 class Recordings:
     """The recordings of a stream, for one thread at a time.
 
-    ``free_slots`` closes publications of another stream, which frees recording slots and the room of their logs; it
-    returns whether one was open.
-    ``assigned`` has the recording of each partition, from the journal.
+    ``free_slots`` closes publications of another stream, which frees recording slots and ``recorded_logs``; it returns
+    whether one was open. ``assigned`` has the recording of each partition, from the journal.
     """
 
     def __init__(
@@ -80,7 +79,7 @@ class Recordings:
         *,
         clock: Callable[[], float],
         free_slots: Callable[[], bool],
-        log_room: LogRoom | None = None,
+        recorded_logs: RecordedLogs | None = None,
     ) -> None:
         missing = [index for index in range(definition.partitions) if index not in assigned]
         if missing:
@@ -114,7 +113,7 @@ class Recordings:
                 address,
                 on_stopped=partial(observer.recording_stopped, definition.name, index),
                 timeout_s=settings.timeout_s,
-                log_room=log_room,
+                recorded_logs=recorded_logs,
             )
             for index, stream_id in enumerate(definition.stream_ids)
         ]

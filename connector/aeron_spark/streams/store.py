@@ -53,7 +53,7 @@ from aeron_spark.streams.journal import StoreOpening, create_ledger
 from aeron_spark.streams.leftovers import CREATING, DELETED, Leftovers
 from aeron_spark.streams.model import Shape, StreamSettings
 from aeron_spark.streams.observer import StreamObserver
-from aeron_spark.streams.partition import LogRoom, alias_of, create_recording
+from aeron_spark.streams.partition import RecordedLogs, alias_of, create_recording
 from aeron_spark.streams.reader_leases import ReaderLeases
 from aeron_spark.streams.recordings import retry_for_slot
 from aeron_spark.streams.renaming import finish_rename, rename_files
@@ -131,7 +131,7 @@ class StreamStore:
         self._address = address
         self._settings = settings or StreamSettings()
         self._space = StageSpace(self._settings.max_stage_bytes)
-        self._log_room = LogRoom(self._settings.log_bytes)
+        self._recorded_logs = RecordedLogs(self._settings.log_bytes)
         self.holds = DeletionHolds(clock)
         """Holds on the deletion of recordings and segments, of all streams."""
         self._leftovers = Leftovers(folder, address, self.holds, observer or StreamObserver(), clock)
@@ -531,8 +531,8 @@ class StreamStore:
         opening = StoreOpening(self._opened_ns, self._random(RANDOM_BITS))
         stream = Stream(
             folder, definition, self._address, self._settings, self._space, opening, self.holds,
-            clock=self._clock, wall=self._wall, ages=self._ages, free_slots=self._free_slots, log_room=self._log_room,
-            observer=self._observer, leases=leases,
+            clock=self._clock, wall=self._wall, ages=self._ages, free_slots=self._free_slots,
+            recorded_logs=self._recorded_logs, observer=self._observer, leases=leases,
         )  # fmt: skip
         try:
             stream.recover(recordings)
@@ -554,7 +554,7 @@ class StreamStore:
             sync_folder(self.folder)
             for index, stream_id in enumerate(definition.stream_ids):
                 begin = partial(
-                    create_recording, self._address, self._log_room, alias_of(definition, index), stream_id,
+                    create_recording, self._address, self._recorded_logs, alias_of(definition, index), stream_id,
                     definition.term_bytes, self._settings.mtu,
                 )  # fmt: skip
                 shapes.append(retry_for_slot(begin, self._free_slots))

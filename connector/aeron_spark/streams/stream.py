@@ -37,7 +37,7 @@ from aeron_spark.streams.ledger import NO_TRANSACTION, BeginOutcome
 from aeron_spark.streams.ledger_stream import LedgerStream
 from aeron_spark.streams.model import CommitOutcome, Opening, PurgedPartition, StreamSettings
 from aeron_spark.streams.observer import CommittedTransaction, StreamObserver, StreamRecovery
-from aeron_spark.streams.partition import LogRoom
+from aeron_spark.streams.partition import RecordedLogs
 from aeron_spark.streams.reader_leases import ReaderLease, ReaderLeases
 from aeron_spark.streams.recordings import Recordings, free_nothing
 from aeron_spark.streams.retention import AgeClock
@@ -74,7 +74,7 @@ class Stream(LedgerStream):
         wall: Callable[[], int] = time.time_ns,
         ages: AgeClock | None = None,
         free_slots: Callable[[], bool] = free_nothing,
-        log_room: LogRoom | None = None,
+        recorded_logs: RecordedLogs | None = None,
         observer: StreamObserver | None = None,
         leases: ReaderLeases | None = None,
     ) -> None:
@@ -96,7 +96,7 @@ class Stream(LedgerStream):
         try:
             self._recordings = Recordings(
                 definition, address, settings, journal.ledger.recordings, self._observer, clock=clock,
-                free_slots=free_slots, log_room=log_room,
+                free_slots=free_slots, recorded_logs=recorded_logs,
             )  # fmt: skip
             self._stages = Stages(
                 folder / STAGES,

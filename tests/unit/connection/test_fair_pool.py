@@ -144,7 +144,7 @@ def test_a_share_that_computes_has_one_thread_while_another_share_has_work() -> 
 
 
 @pytest.mark.usefixtures("soon")
-def test_a_share_that_waited_for_long_and_computes_now_gets_no_more_threads_and_the_reverse() -> None:
+def test_the_past_of_a_share_counts_little() -> None:
     now, computation, waiting, done = [0.0], Computation(), Gate(), threading.Event()
     pool = FairPool(9, 9, "aeron-spark-test-computing-now", clock=lambda: now[0])
     pool.submit("key", waiting)

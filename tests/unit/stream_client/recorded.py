@@ -119,7 +119,7 @@ class MemoryArchive:
         self.end_publications()
 
     def opened(self, channel: ChannelUri, stream_id: int, recording_id: int | None) -> tuple[Offers, int]:
-        """Stand in for ``partition._open_in_room``."""
+        """Stand in for ``partition._open_publication``."""
         self._check("opened")
         terms = int(channel.get("term-id") or 0) - int(channel.get("init-term-id") or 0)
         begin = terms * int(channel.get("term-length") or 0) + int(channel.get("term-offset") or 0)
@@ -199,7 +199,7 @@ def stand_in(archive: MemoryArchive, patched: pytest.MonkeyPatch) -> None:
 
     for module in (partition, recordings, store, store_folder, leftovers, reads):
         patched.setattr(module, "archive_of", lambda address: archive)
-    patched.setattr(partition, "_open_in_room", opened)
+    patched.setattr(partition, "_open_publication", opened)
     patched.setattr(partition, "recent_archive_error", lambda folder: "")
 
 

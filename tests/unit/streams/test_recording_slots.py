@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from aeron_spark.streams import recordings
-from aeron_spark.streams.partition import LogRoom, NoRoomToRecord
+from aeron_spark.streams.partition import NoRoomToRecord, RecordedLogs
 from aeron_spark.streams.recordings import retry_for_slot
 
 
@@ -53,23 +53,23 @@ def test_no_further_slots_are_freed_while_the_driver_deletes_logs() -> None:
 
 
 def test_logs_count_until_the_driver_has_deleted_them(tmp_path: Path) -> None:
-    room, log = LogRoom(100), tmp_path / "1.logbuffer"
-    room.take(60)
+    logs, log = RecordedLogs(100), tmp_path / "1.logbuffer"
+    logs.add(60)
     with pytest.raises(NoRoomToRecord) as error:
-        room.take(50)
+        logs.add(50)
     assert not error.value.is_being_freed
     log.touch()
-    room.give_back(60, log)
+    logs.remove(60, log)
     with pytest.raises(NoRoomToRecord) as error:
-        room.take(50)
+        logs.add(50)
     assert error.value.is_being_freed
     log.unlink()
-    room.take(50)
-    room.give_up(50)
-    room.take(1_000)  # the first one has always room
+    logs.add(50)
+    logs.remove(50)
+    logs.add(1_000)  # the first one exceeds no limit
     with pytest.raises(NoRoomToRecord):
-        room.take(1)
-    LogRoom().take(1 << 60)
+        logs.add(1)
+    RecordedLogs().add(1 << 60)
 
 
 def test_a_slot_that_took_long_to_free_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
