@@ -356,8 +356,10 @@ def test_the_logs_of_all_streams_share_a_limit(node: NodeHandle, tmp_path: Path)
             return sum(partition.is_open for partition in second._recordings.partitions) == 2
 
         wait_for(has_both_logs, TIMEOUT_S, "both logs to be those of one stream")
-        with second._lock_writing(), pytest.raises(NoRoomToRecord, match="half of the media driver's file system"):
-            write(first, 2, {0: [b"2"]})  # the other stream commits, so its logs stay
+        with second._lock_writing():  # the other stream commits, so its logs stay
+            for use in (lambda: write(first, 2, {0: [b"2"]}), lambda: store.create("third", 1, term_bytes=TERM)):
+                with pytest.raises(NoRoomToRecord, match="half of the media driver's file system"):
+                    use()
         write(first, 3, {0: [b"3"]})
     delete_streams(store, node)
 

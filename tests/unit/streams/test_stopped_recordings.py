@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from aeron_spark.errors import AeronSparkError
+from aeron_spark.errors import AeronSparkError, TransportError
 from aeron_spark.streams.definition import Definition
 from aeron_spark.streams.model import Shape
-from aeron_spark.streams.partition import Partition
+from aeron_spark.streams.partition import Partition, RecordedLogs
 from aeron_spark.transport.channel import ChannelUri
 from tests.unit.stream_client.recorded import ADDRESS, MemoryArchive, stand_in
 
@@ -43,3 +43,19 @@ def test_a_stopped_recording_is_reported_once_and_continued(archive: MemoryArchi
     partition.close_publication()  # by the store itself
     partition.prepare(0, "")
     assert len(stopped) == 1
+
+
+def test_a_publication_that_was_not_opened_takes_nothing_of_the_limit_of_logs(archive: MemoryArchive) -> None:
+    _, recording_id = archive.opened(ChannelUri("ipc"), 7, None)
+    archive.stop(recording_id)
+    found = archive.recording(recording_id)
+    assert found is not None
+    partition = Partition(
+        Definition("prices", 1, (7,), TERM_BYTES), 0, Shape.of(found), ADDRESS,
+        on_stopped=lambda *_: None, recorded_logs=RecordedLogs(3 * TERM_BYTES),
+    )  # fmt: skip
+    archive.fails.add("opened")
+    with pytest.raises(TransportError, match="does not opened"):
+        partition.prepare(0, "")
+    archive.fails.clear()
+    assert partition.prepare(0, "") == 0
