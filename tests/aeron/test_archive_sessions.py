@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 import time
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -15,6 +18,10 @@ from aeron_spark.direct.archives import embedded
 from aeron_spark.direct.session_recordings import SessionRecordings
 from aeron_spark.errors import ConnectError, TransportError
 from aeron_spark.node import NodeHandle
+from tests.waiting import poll_until
+
+LOOK_UPS: Final = 500
+TIMEOUT_S: Final = 10.0
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +50,31 @@ def test_a_keep_alive_prevents_a_session_in_use_from_becoming_dormant(address: A
     archive.keep_alive()
     assert not archive.dormant
     assert archive_of(address) is archive
+
+
+def test_look_ups_leave_no_objects(address: ArchiveAddress) -> None:
+    """Regression: JPype keeps each number that Java passes to a Python function; a look-up left nine."""
+    archive = archive_of(address)
+    channel, stream_id = "aeron:ipc?alias=look-ups", 1_790
+    subscription = archive.start_recording(channel, stream_id)
+    assert subscription is not None
+    publication = archive.client.exclusive_publication(channel, stream_id)
+    try:
+        session_id = int(publication.sessionId())
+        found = poll_until(
+            lambda: archive.recording_of_session(session_id, stream_id), TIMEOUT_S, "the recording to begin"
+        )
+        assert archive.recording(found) is not None
+        gc.collect()
+        before = sys.getallocatedblocks()
+        for _ in range(LOOK_UPS):
+            archive.recording(found)
+            archive.subscriptions(stream_id)
+        gc.collect()
+        assert sys.getallocatedblocks() - before < 2 * LOOK_UPS  # other threads of the process make objects, too
+    finally:
+        publication.close()
+        archive.stop_subscription(subscription)
 
 
 def test_a_listing_uses_a_new_session_if_the_old_one_was_lost(address: ArchiveAddress) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import jpype
 
@@ -20,6 +20,8 @@ from aeron_spark.errors import ConnectError, RefusedError, SetupError, Transport
 from aeron_spark.process_cache import ProcessCache
 from aeron_spark.transport.recording_start import without_start
 from aeron_spark.waiting import MAX_SLEEP_S, Deadline, wait_for
+
+T = TypeVar("T")
 
 NULL_POSITION: Final = -1
 LIST_ALL: Final = 2**31 - 1
@@ -119,26 +121,22 @@ class Archive:
 
     def recordings(self, stream_id: int | None = None, from_id: int = 0) -> list[Recording]:
         """Return the recordings of ``stream_id``, or of all streams, with ids from ``from_id``, ordered by id."""
-        found: list[Recording] = []
-        consumer = _consumer(
-            "RecordingDescriptorConsumer", "onRecordingDescriptor", lambda *row: found.append(_recording(row))
-        )
-        with java_errors("listing the archive's recordings"):
+
+        def request(listing: Any) -> None:
             if stream_id is None:
-                self.java.listRecordings(from_id, LIST_ALL, consumer)
+                self.java.listRecordings(from_id, LIST_ALL, listing)
             else:
-                self.java.listRecordingsForUri(from_id, LIST_ALL, "", stream_id, consumer)
+                self.java.listRecordingsForUri(from_id, LIST_ALL, "", stream_id, listing)
+
+        with java_errors("listing the archive's recordings"):
+            found = _listed(request, _recording)
         self.used_at = time.monotonic()
         return found
 
     def recording(self, recording_id: int) -> Recording | None:
         """Return one recording, or None if the archive has no recording with that id."""
-        found: list[Recording] = []
-        consumer = _consumer(
-            "RecordingDescriptorConsumer", "onRecordingDescriptor", lambda *row: found.append(_recording(row))
-        )
         with java_errors(f"looking up recording {recording_id}"):
-            self.java.listRecording(recording_id, consumer)
+            found = _listed(partial(self.java.listRecording, recording_id), _recording)
         return found[0] if found else None
 
     def _counters(self, action: str) -> Any:
@@ -184,16 +182,10 @@ class Archive:
 
     def subscriptions(self, stream_id: int | None = None) -> list[RecordingSubscription]:
         """Return the subscriptions with which the archive records ``stream_id``, or every Aeron stream."""
-        found: list[RecordingSubscription] = []
-        consumer = _consumer(
-            "RecordingSubscriptionDescriptorConsumer",
-            "onSubscriptionDescriptor",
-            # controlSessionId and correlationId come first
-            lambda *row: found.append(RecordingSubscription(int(row[2]), str(row[4]), int(row[3]))),
-        )
         one_stream = stream_id is not None
         with java_errors("listing the archive's recording subscriptions"):
-            self.java.listRecordingSubscriptions(0, LIST_ALL, "", stream_id or 0, one_stream, consumer)
+            request = partial(self.java.listRecordingSubscriptions, 0, LIST_ALL, "", stream_id or 0, one_stream)
+            found = _listed(request, _subscription)
         self.used_at = time.monotonic()
         return found
 
@@ -316,30 +308,37 @@ def _require_archive(client: Client) -> None:
         ) from None
 
 
-def _recording(row: tuple[Any, ...]) -> Recording:
-    # controlSessionId and correlationId come first; see RecordingDescriptorConsumer
-    (_, _, recording_id, started, stopped, start, stop, initial, segment, term, mtu, session, stream, *texts) = row
+def _recording(numbers: Any, texts: Any) -> Recording:
+    (recording_id, started, stopped, start, stop, initial, segment, term, mtu, session, stream) = map(int, numbers)
+    channel, original_channel, source = map(str, texts)
     return Recording(
-        id=int(recording_id),
-        start_timestamp=int(started),
-        stop_timestamp=None if int(stopped) == NULL_POSITION else int(stopped),
-        start_position=int(start),
-        stop_position=None if int(stop) == NULL_POSITION else int(stop),
-        initial_term_id=int(initial),
-        segment_length=int(segment),
-        term_length=int(term),
-        mtu=int(mtu),
-        session_id=int(session),
-        stream_id=int(stream),
-        channel=str(texts[0]),
-        original_channel=str(texts[1]),
-        source=str(texts[2]),
+        id=recording_id,
+        start_timestamp=started,
+        stop_timestamp=None if stopped == NULL_POSITION else stopped,
+        start_position=start,
+        stop_position=None if stop == NULL_POSITION else stop,
+        initial_term_id=initial,
+        segment_length=segment,
+        term_length=term,
+        mtu=mtu,
+        session_id=session,
+        stream_id=stream,
+        channel=channel,
+        original_channel=original_channel,
+        source=source,
     )
 
 
-def _consumer(interface: str, method: str, call: Callable[..., None]) -> Any:
-    # Java calls this on the listing thread, once per recording; never on the data path.
-    return jpype.JProxy(f"io.aeron.archive.client.{interface}", dict={method: call})
+def _subscription(numbers: Any, texts: Any) -> RecordingSubscription:
+    subscription_id, stream_id = map(int, numbers)
+    return RecordingSubscription(subscription_id, str(texts[0]), stream_id)
+
+
+def _listed(request: Callable[[Any], object], parse: Callable[[Any, Any], T]) -> list[T]:
+    """Return the entries that the archive lists during ``request(listing)``, each as ``parse(numbers, texts)``."""
+    listing = jclass("io.aeronspark.client.ArchiveListing")()
+    request(listing)
+    return [parse(listing.numbers(entry), listing.texts(entry)) for entry in range(int(listing.size()))]
 
 
 def _credentials(path: str) -> Any:

@@ -1,12 +1,7 @@
-"""Polls single messages as bytes from Python, image by image, for protocols of a few messages a second.
-
-This module assembles fragments itself. Aeron's assembler allocates memory for messages of any length up to 16 MiB; here
-the receiver sets a limit.
-"""
+"""Polls single messages as bytes from Python, image by image, for protocols of a few messages a second."""
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Any, Final
 
 import jpype
@@ -18,8 +13,6 @@ from aeron_spark.aeron.jvm import jclass
 from aeron_spark.errors import TransportError
 from aeron_spark.transport.api import OfferResult
 
-BEGIN: Final = 0x80  # flags of a fragment
-END: Final = 0x40
 CHANNEL_ERRORED: Final = -1
 MAX_REASON_BYTES: Final = 1_000  # Aeron's limit is 1023
 
@@ -32,43 +25,18 @@ class PolledImage:
         self.session_id = int(image.sessionId())
         self.source = _bracketed(str(image.sourceIdentity()))
         self._image = image
-        self._limit = limit
-        self._messages: deque[bytes | None] = deque()
-        self._parts: list[bytes] = []
-        self._length = 0
-        self._has_begin = False  # whether the first fragment of the current message was received
-        self._handler = jpype.JProxy("io.aeron.logbuffer.FragmentHandler", dict={"onFragment": self._on_fragment})
+        self._reader = jclass("io.aeronspark.client.ImageReader")(image, limit)
 
     def poll(self, fragments: int) -> list[bytes | None]:
         """Return the messages that up to ``fragments`` fragments complete; None for a message above the limit."""
         enter_java()
-        self._image.poll(self._handler, fragments)
-        found = list(self._messages)
-        self._messages.clear()
-        return found
+        return [None if message is None else bytes(memoryview(message)) for message in self._reader.poll(fragments)]
 
     def reject(self, reason: str) -> None:
         """Reject this image; its sender gets the reason. Does nothing if the image is closed."""
         if not self._image.isClosed():
             with java_errors(f"rejecting the image from {self.source}"):
                 self._image.reject(reason[:MAX_REASON_BYTES])
-
-    def _on_fragment(self, buffer: Any, offset: int, length: int, header: Any) -> None:
-        flags = int(header.flags()) & 0xFF
-        if flags & BEGIN:
-            self._has_begin, self._parts, self._length = True, [], 0
-        elif not self._has_begin:
-            return  # the image became available in the middle of this message
-        self._length += length
-        if self._length <= self._limit:
-            copy = jpype.JArray(jpype.JByte)(int(length))
-            buffer.getBytes(offset, copy)
-            self._parts.append(bytes(memoryview(copy)))
-        else:
-            self._parts = []
-        if flags & END:
-            self._messages.append(b"".join(self._parts) if self._length <= self._limit else None)
-            self._has_begin, self._parts, self._length = False, [], 0
 
 
 class PolledSubscription:

@@ -1,5 +1,5 @@
 /**
- * Settings of the Aeron clients in a Python process: threads, an error handler, and a shutdown that lets the driver free
- * their resources at once.
+ * Settings and handlers of the Aeron clients in a Python process: threads, errors, listings of an archive, single
+ * messages, and a shutdown that lets the driver free their resources at once.
  */
 package io.aeronspark.client;
