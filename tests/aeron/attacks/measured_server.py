@@ -23,7 +23,11 @@ from tests.leaks import SHARED_MEMORY
 from tests.ports import free_ports
 
 ROOT: Final = Path(__file__).resolve().parents[3]
-ENVIRON: Final = {**os.environ, "PYTHONPATH": f"{ROOT / 'connector'}{os.pathsep}{ROOT}"}
+ENVIRON: Final = {
+    **os.environ,
+    "PYTHONPATH": f"{ROOT / 'connector'}{os.pathsep}{ROOT}",
+    "JAVA_TOOL_OPTIONS": "-XX:+AlwaysPreTouch",  # Java's heap, which has a bound, is resident from the start
+}
 TIMEOUT_S: Final = 60.0
 
 

@@ -16,13 +16,16 @@ import pytest
 from tests.aeron.attacks.attacked import MIB, AttackedServer, Timings
 from tests.aeron.attacks.attacker import ATTACKS
 from tests.aeron.attacks.measured_server import separate_nodes
+from tests.waiting import poll_until
 
 SHORT_S: Final = 1.5
 LONG_S: Final = 30.0
 SHORT_EXCESS_S: Final = 5.0  # calls that waited for an attacker's calls timed out after 30 s; less is a busy machine
 RECOVERY_S: Final = 5.0
+RETURNED_S: Final = 75.0  # the server returns the free pages of its heaps once a minute
 MEMORY_BOUND: Final = {"large_calls": 40 * MIB}  # of one attacker; of the other attacks, DEFAULT_BOUND
 DEFAULT_BOUND: Final = 64 * MIB
+LASTING: Final = 10 * MIB  # what may be left of it: a process does not return each page that it had
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +42,7 @@ def attacked(run_name: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 @pytest.mark.parametrize("attack", sorted(ATTACKS))
 def test_an_attack_does_not_stop_another_client(attacked: AttackedServer, attack: str) -> None:
     alone, during, _ = measured(attacked, attack, SHORT_S)
+    measure(attacked, "after", SHORT_S)
     for name in alone.seconds:
         assert during.p99(name) <= 3 * alone.p99(name) + SHORT_EXCESS_S, name
 
@@ -46,27 +50,38 @@ def test_an_attack_does_not_stop_another_client(attacked: AttackedServer, attack
 @pytest.mark.soak
 @pytest.mark.parametrize("attack", sorted(ATTACKS))
 def test_another_client_keeps_its_times_during_a_long_attack(attacked: AttackedServer, attack: str) -> None:
-    alone, during, after = measured(attacked, attack, LONG_S)
+    alone, during, before = measured(attacked, attack, LONG_S)
+    time.sleep(RECOVERY_S)
+    # The medians of two half minutes without an attack differ by up to a half on one machine; a lasting loss stays.
+    for _ in range(3):
+        after = measure(attacked, "after", LONG_S)
+        slower = [name for name in alone.seconds if after.median(name) > 1.2 * alone.median(name) + 0.005]
+        if not slower:
+            break
+    assert slower == []
+    poll_until(
+        lambda: attacked.server.memory() <= before + LASTING, RETURNED_S, "the server to return its memory",
+        state=lambda: f"{before / MIB:.0f} MiB before, {attacked.server.memory() / MIB:.0f} now", interval_s=1.0,
+    )  # fmt: skip
     for name in alone.seconds:
         assert during.slow(name) <= 3 * alone.slow(name) + 0.005, name
-        # Not slow(): without an attack it differs by a factor of two between half minutes of one machine.
-        assert after.median(name) <= 1.2 * alone.median(name) + 0.005, name
 
 
-def measured(attacked: AttackedServer, attack: str, seconds: float) -> tuple[Timings, Timings, Timings]:
-    """Measure the good client alone, during the attack and after it; check its errors and the server's memory."""
-    alone, before = attacked.good.measure(seconds), attacked.server.memory()
+def measured(attacked: AttackedServer, attack: str, seconds: float) -> tuple[Timings, Timings, int]:
+    """Measure the good client alone and during the attack; return also the server's memory before the attack."""
+    print(f"\n{attack}")
+    alone, before = measure(attacked, "alone", seconds), attacked.server.memory()
     with attacked.attacked_by(attack) as report:
-        during, largest = attacked.good.measure(seconds), attacked.server.memory()
-    time.sleep(RECOVERY_S if seconds > SHORT_S else 0)
-    after = attacked.good.measure(seconds)
-    print(
-        f"\n{attack}: {report}\n  alone  {alone}\n  during {during}\n  after  {after}\n"
-        f"  memory {before / MIB:.0f} {largest / MIB:.0f} {attacked.server.memory() / MIB:.0f} MiB"
-    )
+        during, largest = measure(attacked, "during", seconds), attacked.server.memory()
+    print(f"  {report}")
     assert report["sent"] > 0
-    assert [str(error) for timings in (alone, during, after) for error in timings.errors] == []
     assert largest - before <= MEMORY_BOUND.get(attack, DEFAULT_BOUND)
-    if seconds > SHORT_S:
-        assert attacked.server.memory() <= 1.1 * before
-    return alone, during, after
+    return alone, during, before
+
+
+def measure(attacked: AttackedServer, phase: str, seconds: float) -> Timings:
+    """Measure the good client, which has no error."""
+    timings = attacked.good.measure(seconds)
+    print(f"  {phase:6} {timings} {attacked.server.memory() / MIB:.0f} MiB")
+    assert [str(error) for error in timings.errors] == []
+    return timings
