@@ -41,6 +41,7 @@ from typing import Annotated, Any, Final, NamedTuple, cast, get_args
 import msgspec
 
 from aeron_spark.errors import AeronSparkError, DataFormatError, OptionError, decode_error, encode_error
+from aeron_spark.wire.field_bounds import bounds_of, longest_encoding
 from aeron_spark.wire.stream_admin_rpc import (
     MAX_PARTITIONS,
     AdminRequest,
@@ -417,15 +418,17 @@ _ENCODER: Final = msgspec.msgpack.Encoder()
 
 
 class _Head(msgspec.Struct):
-    """The part of a request that is decoded first; the decoder skips all other fields."""
+    """The part of a request that is decoded first, as views of its bytes; the decoder skips all other fields."""
 
-    type: Word
-    stream: StreamName = ""
+    type: msgspec.Raw
+    stream: msgspec.Raw = msgspec.Raw(_ENCODER.encode(""))
 
 
 # The decoders are made during the import, by one thread: msgspec collects the fields of a class at its first use, and a
 # second thread that uses the class at that moment crashes the process.
 _HEAD_DECODER: Final = msgspec.msgpack.Decoder(_Head)
+_WORD_DECODER: Final = msgspec.msgpack.Decoder(Word)
+_NAME_DECODER: Final = msgspec.msgpack.Decoder(StreamName)
 _REQUEST_DECODERS: Final = {
     request.__struct_config__.tag: (request, msgspec.msgpack.Decoder(request)) for request in get_args(AnyRequest)
 }
@@ -460,20 +463,9 @@ def _not_sent(request: Request[Any], reason: str) -> OptionError:
     )
 
 
-def _bounds_of(request: type[Request[Any]]) -> tuple[tuple[str, Any, Any, int | None], ...]:
-    """Return the fields of a request that have bounds: the name, the lowest, the highest and the longest value."""
-    info = msgspec.inspect.type_info(request)
-    assert isinstance(info, msgspec.inspect.StructType)
-    found = []
-    for field in info.fields:
-        for kind in field.type.types if isinstance(field.type, msgspec.inspect.UnionType) else (field.type,):
-            high, longest = getattr(kind, "le", None), getattr(kind, "max_length", None)
-            if high is not None or longest is not None:
-                found.append((field.name, getattr(kind, "ge", None), high, longest))
-    return tuple(found)
-
-
-_BOUNDS: Final = {request: _bounds_of(request) for request in get_args(AnyRequest)}
+_BOUNDS: Final = {request: bounds_of(request) for request in get_args(AnyRequest)}
+MAX_REQUEST_BYTES: Final = {request: longest_encoding(request) for request in get_args(AnyRequest)}
+_MAX_HEAD_BYTES: Final = 1_024  # of a text in _Head, encoded; more than the longest stream name has
 
 
 class EncodedRequest(NamedTuple):
@@ -485,6 +477,10 @@ class EncodedRequest(NamedTuple):
 
     def decode(self) -> AnyRequest:
         """Decode the whole request. Raises DataFormatError for bytes that are not a request."""
+        # The decoder copies a text before it checks its length; 15 MB stop all other Python threads for 6 to 25 ms.
+        longest = MAX_REQUEST_BYTES[self.kind]
+        if len(self.data) > longest:
+            raise _not_a_request(f"{len(self.data)} bytes, {self.kind.__name__} has at most {longest}")
         request: AnyRequest = _decoded(_REQUEST_DECODERS[self.kind.__struct_config__.tag][1], self.data, _A_REQUEST)
         return request
 
@@ -495,12 +491,21 @@ def decode_head(data: bytes) -> EncodedRequest:
     Raises DataFormatError for bytes that are not a request.
     """
     head = _decoded(_HEAD_DECODER, data, _A_REQUEST)
-    known = _REQUEST_DECODERS.get(head.type)
+    word = _text(_WORD_DECODER, head.type, "type")
+    known = _REQUEST_DECODERS.get(word)
     if known is None:
-        raise DataFormatError(
-            f"these bytes are not {_A_REQUEST}: Invalid value {head.type!r} - at `$.type`", remedy=_SAME_RELEASE
-        )
-    return EncodedRequest(data, known[0], head.stream)
+        raise _not_a_request(f"Invalid value {word!r} - at `$.type`")
+    return EncodedRequest(data, known[0], _text(_NAME_DECODER, head.stream, "stream"))
+
+
+def _text(decoder: msgspec.msgpack.Decoder[str], value: msgspec.Raw, name: str) -> str:
+    if len(value) > _MAX_HEAD_BYTES:
+        raise _not_a_request(f"{len(value)} bytes - at `$.{name}`")
+    return cast(str, _decoded(decoder, value, _A_REQUEST))
+
+
+def _not_a_request(reason: str) -> DataFormatError:
+    return DataFormatError(f"these bytes are not {_A_REQUEST}: {reason}", remedy=_SAME_RELEASE)
 
 
 def decode_request(data: bytes) -> AnyRequest:
@@ -538,7 +543,7 @@ def decode_response(request: Request[ResponseT], data: bytes, call: str = "") ->
     return cast(ResponseT, response)
 
 
-def _decoded(decoder: msgspec.msgpack.Decoder[Any], data: bytes, expected: str) -> Any:
+def _decoded(decoder: msgspec.msgpack.Decoder[Any], data: bytes | msgspec.Raw, expected: str) -> Any:
     try:
         return decoder.decode(data)
     except (msgspec.MsgspecError, TypeError, UnicodeDecodeError, RecursionError) as error:
