@@ -92,9 +92,8 @@ def inject(faults: Faults) -> None:
         self: Stream, writer: str, run: str, transaction: int, parts: Iterable[StageRef | InlineRows], **more: Any
     ) -> CommitOutcome:
         committing.stream = self.definition.name
-        with faults.counting_commit(self.definition.name):
-            faults.die(STAGED, self.definition.name)
-            return stream_commit(self, writer, run, transaction, parts, **more)
+        faults.die(STAGED, self.definition.name)
+        return stream_commit(self, writer, run, transaction, parts, **more)
 
     def publish_rows(
         self: Recordings, stages: Mapping[int, Sequence[CommittableRows]], ends: Sequence[int]
@@ -118,8 +117,12 @@ def inject(faults: Faults) -> None:
             faults.die(JOURNALLED, name)
 
     def handle_and_respond(self: StreamRequestHandler, data: bytes) -> bytes | Future[bytes]:
-        request, response = decode_request(data), handle(self, data)
-        if isinstance(request, CommitTransaction):
+        request = decode_request(data)
+        if not isinstance(request, CommitTransaction):
+            return handle(self, data)
+        # Counted here: a commit with inline rows waits for the one that publishes before it reaches Stream.commit.
+        with faults.counting_commit(request.stream):
+            response = handle(self, data)
             faults.die(RESPONDED, request.stream)
             if faults.hit(DROPPED, request.stream):
                 self._connection.close(keep_session=False)
