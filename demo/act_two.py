@@ -28,7 +28,7 @@ LISTEN_TIMEOUT_S: Final = 60.0  # for the server to start listening
 CONNECT_TIMEOUT: Final = "60s"  # long, because the machine is busy with starting processes
 FINISH_TIMEOUT_S: Final = 180.0  # for the queries to reach the end of the committed rows
 READ_TIMEOUT_S: Final = 180.0  # for reading a stream back
-CONNECT_EVENT: Final = re.compile(r"^connect .*tag=sender .*remote_address=(\S+) remote_port=(\d+)")
+CONNECT_EVENT: Final = re.compile(r"INFO connected .*\bname=sender .*\baddress=(\S+) port=(\d+)")
 
 
 class SecureSetup:
@@ -45,8 +45,8 @@ class SecureSetup:
         self._server_key = keys["server"]
         clients = self._folder / "clients"
         clients.write_text(
-            f"all {keys['sender']} the sender\n"
-            f"streams={FLIGHTS}:read streams={COPIES},{DAYS}:read,write {keys['spark']} Spark\n"
+            f"all name=sender {keys['sender']}\n"
+            f"streams={FLIGHTS}:read streams={COPIES},{DAYS}:read,write name=spark {keys['spark']}\n"
         )
         self._server = self._start_server(clients)
 
@@ -71,9 +71,14 @@ class SecureSetup:
         return self._stage.start(lambda: Process("the sender", command, self._folder / "sender.out"))
 
     def sender_address(self) -> str:
-        """Return the sender's address and port as the server sees them, after NAT."""
-        found = [match for line in self._server.lines() if (match := CONNECT_EVENT.match(line))]
-        return ":".join(found[-1].groups()) if found else "an unknown address"
+        """Return the sender's address and port as the server sees them, after NAT. Call it when rows were sent.
+
+        Raises DemoError if the server's log has no event of the sender's connection.
+        """
+        found = [match for line in self._server.lines() if (match := CONNECT_EVENT.search(line))]
+        if not found:
+            raise DemoError("the server's log has no event 'connected' of the sender, although the sender sent rows")
+        return ":".join(found[-1].groups())
 
     def read_back(self, *streams: str) -> list[pa.Table]:
         """Read streams completely with ``aeron-spark receive`` on the client's side of the NAT."""
