@@ -15,7 +15,7 @@ from aeron_spark.aeron.client import Client, client_of, require_open
 from aeron_spark.aeron.exceptions import CORRECT_CHANNEL, archive_error_code, java_errors
 from aeron_spark.aeron.interruptible import Interruptible, interruptible
 from aeron_spark.aeron.jvm import jclass
-from aeron_spark.aeron.recording import ArchiveAddress, Recording
+from aeron_spark.aeron.recording import NULL_POSITION, ArchiveAddress, Recording, recording_of
 from aeron_spark.errors import ConnectError, RefusedError, SetupError, TransportError, WaitTimeout
 from aeron_spark.process_cache import ProcessCache
 from aeron_spark.transport.recording_start import without_start
@@ -23,7 +23,6 @@ from aeron_spark.waiting import MAX_SLEEP_S, Deadline, wait_for
 
 T = TypeVar("T")
 
-NULL_POSITION: Final = -1
 LIST_ALL: Final = 2**31 - 1
 ARCHIVE_START_TIMEOUT_S: Final = 2.0  # an archive starts after its driver
 # An archive drops a session, with its replays, if the client has not polled the responses for some minutes.
@@ -309,24 +308,7 @@ def _require_archive(client: Client) -> None:
 
 
 def _recording(numbers: Any, texts: Any) -> Recording:
-    (recording_id, started, stopped, start, stop, initial, segment, term, mtu, session, stream) = map(int, numbers)
-    channel, original_channel, source = map(str, texts)
-    return Recording(
-        id=recording_id,
-        start_timestamp=started,
-        stop_timestamp=None if stopped == NULL_POSITION else stopped,
-        start_position=start,
-        stop_position=None if stop == NULL_POSITION else stop,
-        initial_term_id=initial,
-        segment_length=segment,
-        term_length=term,
-        mtu=mtu,
-        session_id=session,
-        stream_id=stream,
-        channel=channel,
-        original_channel=original_channel,
-        source=source,
-    )
+    return recording_of(map(int, numbers), map(str, texts))
 
 
 def _subscription(numbers: Any, texts: Any) -> RecordingSubscription:

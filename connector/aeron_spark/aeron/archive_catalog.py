@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from aeron_spark.aeron.recording import Recording
+from aeron_spark.aeron.recording import Recording, recording_of
 from aeron_spark.errors import DataLossError
 
 FILE_NAME: Final = "archive.catalog"
@@ -50,7 +50,6 @@ STOP_TIMESTAMP_OFFSET: Final = 32
 START_POSITION_OFFSET: Final = 40
 STOP_POSITION_OFFSET: Final = 48
 STREAM_ID_OFFSET: Final = 76
-NULL_POSITION: Final = -1
 CHECKSUM_OFFSET: Final = 8  # in the header of an entry
 TEXTS: Final = 3  # channel, channel as it was given, source
 _RECORDING_ID: Final = struct.Struct("<q")
@@ -144,9 +143,7 @@ def _ids(data: bytes, at: int, length: int) -> tuple[int, int] | None:
 
 
 def _parse_descriptor(data: bytes) -> Recording | None:
-    (_, _, recording_id, started, stopped, start, stop, initial, segment, term, mtu, session_id, stream_id) = (
-        NUMBERS.unpack_from(data)
-    )
+    _, _, *numbers = NUMBERS.unpack_from(data)
     texts = []
     at = NUMBERS.size
     for _ in range(TEXTS):
@@ -157,22 +154,7 @@ def _parse_descriptor(data: bytes) -> Recording | None:
         if at > len(data):
             return None
         texts.append(data[at - length : at].decode("latin-1"))
-    return Recording(
-        id=recording_id,
-        start_timestamp=started,
-        stop_timestamp=None if stopped == NULL_POSITION else stopped,
-        start_position=start,
-        stop_position=None if stop == NULL_POSITION else stop,
-        initial_term_id=initial,
-        segment_length=segment,
-        term_length=term,
-        mtu=mtu,
-        session_id=session_id,
-        stream_id=stream_id,
-        channel=texts[0],
-        original_channel=texts[1],
-        source=texts[2],
-    )
+    return recording_of(numbers, texts)
 
 
 def encode_catalog(source: Catalog, ranges: Mapping[int, tuple[int, int]], stopped_ms: int) -> bytes:

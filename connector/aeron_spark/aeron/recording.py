@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from aeron_spark.errors import AeronSparkError
+
+NULL_POSITION: Final = -1  # and the archive's time for "none"
+STOP_TIMESTAMP, STOP_POSITION = 2, 4  # among the fields of Recording
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +49,15 @@ class Recording:
     channel: str
     original_channel: str
     source: str
+
+
+def recording_of(numbers: Iterable[int], texts: Iterable[str]) -> Recording:
+    """Return the recording of a descriptor, whose values have the order of Recording's fields."""
+    values: list[int | None] = list(numbers)
+    for optional in (STOP_TIMESTAMP, STOP_POSITION):
+        if values[optional] == NULL_POSITION:
+            values[optional] = None
+    return Recording(*values, *texts)  # type: ignore[arg-type]
 
 
 class UnreadableBytesError(Exception):

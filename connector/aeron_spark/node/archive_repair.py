@@ -26,11 +26,11 @@ from aeron_spark.aeron.archive_catalog import (
     ENTRY_HEADER,
     ENTRY_HEADER_LENGTH,
     FILE_NAME,
-    NULL_POSITION,
     STOP_POSITION_OFFSET,
     STOP_TIMESTAMP_OFFSET,
     VALID,
 )
+from aeron_spark.aeron.recording import NULL_POSITION
 from aeron_spark.node.liveness import DRIVER_TIMEOUT_S, archive_mark_age
 
 DESCRIPTOR: Final = struct.Struct(
