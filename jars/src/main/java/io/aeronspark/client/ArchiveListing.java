@@ -6,8 +6,8 @@ import java.util.ArrayList;
 import java.util.List;
 
 /**
- * Collects the recordings, or the recording subscriptions, that an archive lists. In Java, because JPype 1.7.1 keeps
- * each number that Java passes to a Python function for ever. It does not keep a number that a Java method returns.
+ * Collects the recordings, or the recording subscriptions, that an archive lists;
+ * docs/threads.md says why this is not in Python.
  * <p>
  * Filled on the thread that lists; read by that thread after the list has ended.
  */

@@ -13,15 +13,13 @@ import org.agrona.ExpandableArrayBuffer;
 
 /**
  * Reads the messages of one image, for protocols of a few messages a second. Aeron's assembler allocates memory for
- * messages of any length up to 16 MiB; here the receiver sets a limit. In Java, because JPype 1.7.1 keeps each number
- * that Java passes to a Python function for ever.
+ * messages of any length up to 16 MiB; here the receiver sets a limit; docs/threads.md says why this is not
+ * in Python.
  * <p>
  * Used by one thread.
  */
 public final class ImageReader implements FragmentHandler
 {
-    private static final byte[] TOO_LONG = null;
-
     private final Image image;
     private final int limit;
     private final List<byte[]> messages = new ArrayList<>();
@@ -42,9 +40,10 @@ public final class ImageReader implements FragmentHandler
     /** The messages that up to {@code fragments} fragments complete; null for a message above the limit. */
     public byte[][] poll(final int fragments)
     {
-        messages.clear();
         image.poll(this, fragments);
-        return messages.toArray(new byte[0][]);
+        final byte[][] received = messages.toArray(new byte[0][]);
+        messages.clear();
+        return received;
     }
 
     @Override
@@ -67,7 +66,7 @@ public final class ImageReader implements FragmentHandler
         length += partLength;
         if ((flags & END_FRAG_FLAG) != 0)
         {
-            messages.add(length <= limit ? message() : TOO_LONG);
+            messages.add(length <= limit ? message() : null);
             hasBegin = false;
         }
     }
