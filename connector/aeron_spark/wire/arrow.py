@@ -140,8 +140,9 @@ def conform(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
     that is missing in ``target`` is dropped, if it is nullable in the batch. Types must be equal, except for the zone
     of a timestamp, the width of offsets, and dictionary encoding. Raises DataFormatError with both schemas.
     """
-    if not batch.schema.equals(target):
-        _check_names(batch.schema, target)
+    if batch.schema.equals(target):
+        return batch
+    _check_names(batch.schema, target)
     return _conform(batch, target, batch.schema)
 
 

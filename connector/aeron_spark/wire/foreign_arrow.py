@@ -45,6 +45,7 @@ EXPANSION: Final = 256
 FREE_BYTES: Final = 16 << 20
 CELL_BYTES: Final = 8
 ASCII_END: Final = 128
+SHORT_STREAM: Final = 64 << 10  # bytes; for a shorter one Arrow's validation takes less time than ``_is_ascii``
 MAX_DEPTH: Final = 32  # Arrow reads 64 levels
 ALIGNMENT: Final = 8  # bytes; an IPC stream aligns its buffers relative to its start
 MAX_SCALES: Final = {4: 9, 8: 18, 16: 38, 32: 76}  # of decimals, by their bytes; Arrow cannot format larger ones
@@ -98,7 +99,13 @@ Select = Callable[[pa.Schema], "Sequence[int] | None"]
 def read_schema(data: pa.Buffer | memoryview | bytes) -> pa.Schema:
     """Return the schema of an Arrow IPC message or stream. Raises DataFormatError for other bytes."""
     with _reading(_not_a_schema(data), _SAME_RELEASE):
-        return _checked_schema(_schema_message(data))[0]
+        return _schema_of(data) if isinstance(data, bytes) and len(data) <= MAX_KNOWN else _schema_of.__wrapped__(data)
+
+
+@lru_cache(maxsize=16)
+def _schema_of(data: pa.Buffer | memoryview | bytes) -> pa.Schema:
+    """Return the result of ``read_schema``: most requests for a stream have the same bytes."""
+    return _checked_schema(_schema_message(data))[0]
 
 
 def has_more_fields(data: pa.Buffer | memoryview | bytes, limit: int) -> bool:
@@ -144,16 +151,17 @@ def read_stream(
             # At least one column: an empty list would mean all columns.
             options = pa.ipc.IpcReadOptions(included_fields=list(chosen) or [0])
             stream = pa.ipc.open_stream(source, options=options)
-    return schema, _batches(stream, budget, is_checked=is_checked, shares_bytes=shares_bytes)
+    is_short = source.size < SHORT_STREAM
+    return schema, _batches(stream, budget, is_checked=is_checked, is_short=is_short, shares_bytes=shares_bytes)
 
 
 def _batches(
-    stream: pa.RecordBatchStreamReader, budget: _Budget, *, is_checked: bool, shares_bytes: bool
+    stream: pa.RecordBatchStreamReader, budget: _Budget, *, is_checked: bool, is_short: bool, shares_bytes: bool
 ) -> Iterator[pa.RecordBatch]:
     with _reading(_NOT_A_STREAM), stream:
         for batch in stream:
-            batch.validate()
-            for column in () if is_checked else batch.columns:
+            batch.validate(full=is_short and not is_checked)
+            for column in () if is_short or is_checked else batch.columns:
                 if not _is_ascii(column):
                     column.validate(full=True)
             for column in batch.columns if shares_bytes else ():

@@ -13,7 +13,14 @@ import pyarrow as pa
 import pytest
 
 from aeron_spark.errors import DataFormatError
-from aeron_spark.wire.foreign_arrow import MAX_DEPTH, count_fields, has_more_fields, read_schema, read_stream
+from aeron_spark.wire.foreign_arrow import (
+    MAX_DEPTH,
+    SHORT_STREAM,
+    count_fields,
+    has_more_fields,
+    read_schema,
+    read_stream,
+)
 
 
 def stream_of(*columns: pa.Array[Any], compression: str | None = None, names: Sequence[str] = ()) -> bytes:
@@ -23,6 +30,11 @@ def stream_of(*columns: pa.Array[Any], compression: str | None = None, names: Se
     with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as stream:
         stream.write_batch(batch)
     return sink.getvalue().to_pybytes()
+
+
+def padded(column: pa.Array[Any], size: int) -> bytes:
+    """Return an IPC stream of the column and of one with values that have ``size`` bytes together."""
+    return stream_of(column, pa.array([bytes(-(-size // max(1, len(column))))] * len(column)))
 
 
 def rows_of(data: bytes) -> list[dict[str, Any]]:
@@ -239,31 +251,36 @@ TEXTS = {
 }
 
 
+@pytest.mark.parametrize("padding", [0, SHORT_STREAM], ids=["short", "long"])
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string()], ids=str)
 @pytest.mark.parametrize("name", TEXTS)
-def test_valid_texts_are_read(name: str, kind: pa.DataType) -> None:
+def test_valid_texts_are_read(name: str, kind: pa.DataType, padding: int) -> None:
     column = pa.array(TEXTS[name], kind)
     for one in (column, column.slice(1)):
-        (found,) = read_stream(stream_of(one))[1]
+        (found,) = read_stream(padded(one, padding))[1]
         assert found.column(0).equals(one)
 
 
+@pytest.mark.parametrize("padding", [0, SHORT_STREAM], ids=["short", "long"])
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string()], ids=str)
 @pytest.mark.parametrize(
     "offsets", [(0, 2, 1, 3), (-1, 1, 2, 3), (0, 1, 2, 4), (0, 1, 1 << 30, 3), (3, 2, 1, 0), (0, -1, 2, 3)], ids=str
 )
-def test_texts_that_are_ascii_with_wrong_offsets_are_refused(offsets: tuple[int, ...], kind: pa.DataType) -> None:
+def test_texts_that_are_ascii_with_wrong_offsets_are_refused(
+    offsets: tuple[int, ...], kind: pa.DataType, padding: int
+) -> None:
     right = pa.array(["a", "b", "c"], kind)
     width = "<i4" if kind == pa.string() else "<i8"
-    data = stream_of(right)
+    data = padded(right, padding)
     good, bad = np.array((0, 1, 2, 3), width).tobytes(), np.array(offsets, width).tobytes()
     assert data.count(good) == 1
     with pytest.raises(DataFormatError, match="not an Arrow IPC stream"):
         list(read_stream(data.replace(good, bad))[1])
 
 
-def test_a_wrong_number_of_nulls_in_ascii_texts_is_refused() -> None:
-    data = stream_of(pa.array(["a", None, "b"]))
+@pytest.mark.parametrize("padding", [0, SHORT_STREAM], ids=["short", "long"])
+def test_a_wrong_number_of_nulls_in_ascii_texts_is_refused(padding: int) -> None:
+    data = padded(pa.array(["a", None, "b"]), padding)
     good, bad = struct.pack("<qq", 3, 1), struct.pack("<qq", 3, 2)
     assert data.count(good) == 1
     with pytest.raises(DataFormatError, match="not an Arrow IPC stream"):
@@ -284,9 +301,10 @@ def test_an_empty_column_may_lack_its_offsets() -> None:
     assert found.num_rows == 0
 
 
+@pytest.mark.parametrize("padding", [0, SHORT_STREAM], ids=["short", "long"])
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string()], ids=str)
-def test_a_character_that_two_texts_share_is_refused(kind: pa.DataType) -> None:
-    data = stream_of(pa.array(["abü", "c"], kind))
+def test_a_character_that_two_texts_share_is_refused(kind: pa.DataType, padding: int) -> None:
+    data = padded(pa.array(["abü", "c"], kind), padding)
     width = "<i4" if kind == pa.string() else "<i8"
     good, bad = np.array((0, 4, 5), width).tobytes(), np.array((0, 3, 5), width).tobytes()
     assert data.count(good) == 1
