@@ -16,6 +16,7 @@ _STATE: Final = 0
 _FLAGS: Final = 6
 _THREADS: Final = 17
 _KERNEL_THREAD: Final = 0x00200000  # PF_KTHREAD: such a thread never has memory
+_MAX_STAT_BYTES: Final = 4_096
 _ENDED: Final = ("Z", "X")  # the parent has not reaped it
 
 
@@ -58,7 +59,12 @@ def has_ended(pid: int) -> bool:
 
 
 def _fields(pid: int) -> list[str]:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    # Not with Path and a text file, which take 28 us and not 6: a commit asks four times for the media driver.
+    descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, _MAX_STAT_BYTES).rpartition(b")")[2].decode().split()
+    finally:
+        os.close(descriptor)
 
 
 def exists(pid: int) -> bool:
