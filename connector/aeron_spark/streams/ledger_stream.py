@@ -65,9 +65,9 @@ class LedgerStream(ReadableStream):
         Raises RefusedError if it belongs to another key, unless it ``is_granted`` to this one by name.
         """
         with self._state:
-            self._refuse_unwritable()
             record = self._ledger.owners.prepare(writer, owner, max(self._wall(), 0), is_granted=is_granted)
             if record is not None:
+                self._refuse_unwritable()
                 self._journal.write(record)
 
     def last_transaction(self, writer: str, producer: str = "") -> int:

@@ -11,7 +11,7 @@ import secrets
 import threading
 from collections.abc import Callable, Container
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -302,8 +302,9 @@ class Partition:
         publication = self._require_publication()
         group_position = NOT_CONTINUED
         # Rows that are published ahead are checked before their commit, and no reader has them earlier.
-        header = replace(item.header, checked=item.header.content is Content.ARROW)
-        for chunk in split(item.payload, header, max_message_bytes=publication.max_message_bytes):
+        checked = item.header.content is Content.ARROW
+        limit = publication.max_message_bytes
+        for chunk in split(item.payload, item.header, max_message_bytes=limit, checked=checked):
             at = publication.position
             head = pa.py_buffer(chunk.encode_header(group_position, crc32))
             data = chunk.payload

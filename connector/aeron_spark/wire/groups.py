@@ -39,18 +39,20 @@ class Chunk:
         return encode_header(replace(self.header, group_position=group_position), self.payload, crc32)
 
 
-def split(payload: Payload | Sequence[pa.Buffer], header: Header, *, max_message_bytes: int) -> Iterator[Chunk]:
+def split(
+    payload: Payload | Sequence[pa.Buffer], header: Header, *, max_message_bytes: int, checked: bool = False
+) -> Iterator[Chunk]:
     """Split a group's payload into chunks whose messages have at most ``max_message_bytes``.
 
     Copies only a chunk that spans two buffers of the payload. ``header`` describes the group; this function sets its
-    total, offset, group_position, first and last. An empty payload is one chunk. A publisher that begins a new
-    publication within a group must publish the group again from its first chunk, because a group cannot continue in
+    total, offset, group_position, first, last and ``checked``. An empty payload is one chunk. A publisher that begins a
+    new publication within a group must publish the group again from its first chunk, because a group cannot continue in
     another recording. Raises OptionError if a message has no room for payload.
     """
     limit = payload_limit(max_message_bytes, header.writer)
     if isinstance(payload, (bytes, bytearray, memoryview)):
         payload = pa.py_buffer(payload)
-    return _chunks(_JoinedBuffers([payload] if isinstance(payload, pa.Buffer) else payload), header, limit)
+    return _chunks(_JoinedBuffers([payload] if isinstance(payload, pa.Buffer) else payload), header, limit, checked)
 
 
 class _JoinedBuffers:
@@ -73,7 +75,7 @@ class _JoinedBuffers:
         return parts[0] if len(parts) == 1 else pa.py_buffer(b"".join(parts))
 
 
-def _chunks(payload: _JoinedBuffers, header: Header, limit: int) -> Iterator[Chunk]:
+def _chunks(payload: _JoinedBuffers, header: Header, limit: int, checked: bool) -> Iterator[Chunk]:
     for offset in range(0, max(1, payload.size), limit):
         part = payload.slice(offset, min(limit, payload.size - offset))
         yield Chunk(
@@ -84,6 +86,7 @@ def _chunks(payload: _JoinedBuffers, header: Header, limit: int) -> Iterator[Chu
                 group_position=NOT_CONTINUED,
                 first=offset == 0,
                 last=offset + part.size == payload.size,
+                checked=checked,
             ),
             part,
         )
