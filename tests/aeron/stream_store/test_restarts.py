@@ -292,6 +292,7 @@ def test_a_stream_whose_recording_lost_committed_rows_is_read_only(streams: Stre
         ):
             stream = store.get(name)
             for attempt in (
+                lambda s=stream: s.claim_writer("another", "alice"),
                 lambda s=stream: s.begin("w", "r", 2),
                 lambda s=stream: s.open_stage("w", "r", 2, 0, 0, "raw"),
                 lambda s=stream: s.commit("w", "r", 2, []),
