@@ -59,7 +59,7 @@ def has_ended(pid: int) -> bool:
 
 
 def _fields(pid: int) -> list[str]:
-    # Not with Path and a text file, which take 28 us and not 6: a commit asks four times for the media driver.
+    # Path and a text file take 28 us, this 6 us: each commit asks four times whether the media driver has ended.
     descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
     try:
         return os.read(descriptor, _MAX_STAT_BYTES).rpartition(b")")[2].decode().split()

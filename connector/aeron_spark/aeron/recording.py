@@ -10,7 +10,7 @@ from typing import Final
 
 from aeron_spark.errors import AeronSparkError
 
-NULL_POSITION: Final = -1  # and the archive's time for "none"
+NULL_POSITION: Final = -1  # no position; the archive also writes it in place of a time that there is not
 STOP_TIMESTAMP, STOP_POSITION = 2, 4  # among the fields of Recording
 
 

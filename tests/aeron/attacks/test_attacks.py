@@ -23,7 +23,7 @@ LONG_S: Final = 30.0
 SHORT_EXCESS_S: Final = 5.0  # calls that waited for an attacker's calls timed out after 30 s; less is a busy machine
 RECOVERY_S: Final = 5.0
 RETURNED_S: Final = 75.0  # the server returns the free pages of its heaps once a minute
-# Of one attacker. Three copies of a call of 15 MB: its parts, the message and its argument; of others, DEFAULT_BOUND.
+# Of one attacker; DEFAULT_BOUND for the others. A call of 15 MB has three copies: its parts, the message, its argument.
 MEMORY_BOUND: Final = {"large_calls": 48 * MIB}
 DEFAULT_BOUND: Final = 64 * MIB
 LASTING: Final = 10 * MIB  # what may be left of it: a process does not return each page that it had

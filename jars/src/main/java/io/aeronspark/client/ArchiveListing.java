@@ -6,8 +6,8 @@ import java.util.ArrayList;
 import java.util.List;
 
 /**
- * Collects the recordings, or the recording subscriptions, that an archive lists;
- * docs/threads.md says why this is not in Python.
+ * Collects the recordings, or the recording subscriptions, that an archive lists. docs/threads.md says why this is not
+ * in Python.
  * <p>
  * Filled on the thread that lists; read by that thread after the list has ended.
  */

@@ -13,7 +13,7 @@ import org.agrona.ExpandableArrayBuffer;
 
 /**
  * Reads the messages of one image, for protocols of a few messages a second. Aeron's assembler allocates memory for
- * messages of any length up to 16 MiB; here the receiver sets a limit; docs/threads.md says why this is not
+ * messages of any length up to 16 MiB; here the receiver sets a limit. docs/threads.md says why this is not
  * in Python.
  * <p>
  * Used by one thread.
