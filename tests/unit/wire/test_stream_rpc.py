@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -42,6 +43,7 @@ from aeron_spark.wire.stream_rpc import (
     encode_response,
     failure_of,
 )
+from tests.unit.wire import stream_vectors
 
 REQUESTS: Final[tuple[type[Request[Any]], ...]] = get_args(AnyRequest)
 RESPONSE_CLASSES: Final[tuple[type[Response], ...]] = get_args(AnyResponse)
@@ -281,6 +283,21 @@ COMMITTED: Final = bytes.fromhex(
     " a4656e6473 920040"  # ends: 0, 64
     " a57374616d70 a0"  # stamp: ""
 )
+
+
+def test_the_vectors_have_an_example_of_each_class_without_a_default() -> None:
+    examples = (*stream_vectors.REQUESTS, *stream_vectors.RESPONSES)
+    assert {type(one) for one in examples} == {*REQUESTS, *RESPONSE_CLASSES}
+    for one in examples:
+        for field in msgspec.structs.fields(one):
+            assert getattr(one, field.name) != field.default, (type(one), field.name)
+
+
+def test_the_examples_have_the_bytes_of_the_vectors() -> None:
+    found = json.loads(stream_vectors.FILE.read_text())
+    assert stream_vectors.vectors() == found
+    for request in stream_vectors.REQUESTS:
+        assert decode_request(bytes.fromhex(found["requests"][stream_vectors.tag_of(request)])) == request
 
 
 def test_the_bytes_of_a_request_and_of_a_response() -> None:
