@@ -4,7 +4,7 @@ Rules:
 * The machine has no thread, no lock and no clock. One thread calls it; any thread may call ``statistics``.
 * A call changes the whole state and returns effects. The runner executes the effects in order, and passes their results
   as further events. It never calls the machine while it executes an effect.
-* Every permit, id, ticket, path and link has exactly one owner at any time (``check_invariants``):
+* Every permit, id, ticket, path and link has exactly one owner at any time (``tests.invariants``):
 
       PendingHandshake     its path, and a permit of the pending handshakes
       AcceptedHandshake    a link with its ids, a ticket, and a new permit for a session that has released its own
@@ -216,32 +216,6 @@ class ServerMachine:
     def statistics(self) -> dict[str, int]:
         """Return counts of used resources, and of refusals by code. Thread-safe."""
         return {"sessions": len(self._sessions), "handshakes": len(self._handshakes), **self.resources.statistics()}
-
-    def check_invariants(self) -> None:
-        """Raise AssertionError unless each resource has one owner, and states fit their resources. For tests."""
-        begun = [one.accepted for one in self._handshakes.values() if one.accepted is not None]
-        begun += [one.accepted for one in self._awaiting_first_frame.values()]
-        sessions = list(self._sessions.values())
-        for one in begun:
-            number = one.session.number
-            assert self._sessions.get(number) is one.session, f"session {number} of a handshake is not registered"
-        self.resources.check_owners(
-            pending=[one.permit for one in self._handshakes.values() if one.permit is not None],
-            connected=[
-                *(one.permit for one in sessions),
-                *(one.permit for one in begun if one.permit is not None),
-            ],
-            ids=[*(one.link.ids for one in begun), *(one.link.ids for one in sessions if one.link is not None)],
-            sessions=sessions,
-        )
-        waiting = [*self._awaiting_connection.values(), *self._opening_links.values()]
-        assert sorted(one.path for one in waiting) == sorted(
-            one.path for one in self._handshakes.values() if one.accepted is not None
-        )
-        assert sorted(one.path for one in self._by_image.values()) == sorted(self._handshakes)
-        assert self._attached == {one.link.number: one for one in sessions if one.link is not None}
-        for session in sessions:
-            session.check(attempts=sum(one.session is session for one in begun))
 
     def _emit(self, *emitted: ServerEffect) -> None:
         self._emitted += emitted

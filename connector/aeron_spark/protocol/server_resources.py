@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from typing import Final
 
-from aeron_spark.protocol.limits import Admission, Permit
+from aeron_spark.protocol.limits import Admission
 from aeron_spark.protocol.noise import Entropy
 from aeron_spark.protocol.pools import PooledIds, Pools
 from aeron_spark.protocol.refusals import Refusal
@@ -51,21 +50,3 @@ class ServerResources:
             **self.pools.in_use,
             **{f"refused-{code}": number for code, number in dict(self.refused).items()},
         }
-
-    def check_owners(
-        self, *, pending: Iterable[Permit], connected: Iterable[Permit], ids: Iterable[PooledIds],
-        sessions: Iterable[ServerSession],
-    ) -> None:  # fmt: skip
-        """Raise AssertionError unless each taken resource has exactly one of these owners. For tests."""
-        for counted, permits in ((self.admission.pending, pending), (self.admission.connections, connected)):
-            taken = [permit for permit in permits if permit.is_taken]
-            assert len({id(permit) for permit in taken}) == len(taken) == counted, (counted, taken)
-        owned = [*ids, *self._bulk]
-        expected = {
-            "session_ids": sorted([n for one in owned for n in (one.session_in, one.session_out)]),
-            "stream_ids": sorted([n for one in owned for n in (one.stream_in, one.stream_out)]),
-            "ports": sorted([one.mdc_port for one in owned if one.mdc_port is not None]),
-        }
-        assert {name: list(taken) for name, taken in self.pools.taken().items()} == expected
-        found = sorted(session.number for session in self.tickets.sessions())
-        assert found == sorted(session.number for session in sessions), found

@@ -117,25 +117,6 @@ class ServerSession:
             return self.closing.deadline
         return None if self.detached_at is None else self.detached_at + expiry_seconds
 
-    def check(self, attempts: int) -> None:
-        """Raise AssertionError unless the state fits the session's resources and its number of unfinished links."""
-        match self.state:
-            case SessionState.ACCEPTED | SessionState.AWAITING_FIRST_FRAME:
-                assert self.link is None
-                assert self.permit.is_taken
-                assert attempts == 1
-                assert self.last_notice is None
-            case SessionState.CONNECTED:
-                assert self.link is not None
-                assert self.permit.is_taken
-                assert self.detached_at is None
-            case SessionState.DETACHED:
-                assert self.link is None
-                assert self.closing is None
-                assert self.permit.is_taken == (self.detached_at is not None)
-            case SessionState.ENDED:
-                raise AssertionError(f"session {self.number} has ended, and is still registered")
-
 
 @dataclass(frozen=True, slots=True)
 class AcceptedHandshake:

@@ -23,6 +23,7 @@ from aeron_spark.protocol.keypair import KeyPair
 from aeron_spark.protocol.message_types import Types
 from aeron_spark.protocol.server_machine import ServerMachine
 from aeron_spark.protocol.server_sessions import ServerPolicy
+from tests.invariants import check_invariants
 from tests.unit.protocol.handshakes import NOW, SERVER_KEYS, agree
 
 FIRST_FRAME: Final = b"first frame"
@@ -83,7 +84,7 @@ class SimulatedServer:
 
     def execute(self, returned: effects.ServerEffects) -> effects.ServerEffects:
         """Check the machine's invariants, and execute the effects of a call."""
-        self.machine.check_invariants()
+        check_invariants(self.machine)
         for effect in returned:
             self._execute(effect)
         return returned

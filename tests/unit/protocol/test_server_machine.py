@@ -22,6 +22,7 @@ from aeron_spark.protocol.server_handshake import ServerTiming
 from aeron_spark.protocol.server_machine import DRAIN_SECONDS
 from aeron_spark.protocol.server_sessions import ServerPolicy
 from aeron_spark.protocol.sources import parse_source
+from tests.invariants import check_invariants
 from tests.unit.protocol.handshakes import NOW
 from tests.unit.protocol.simulated_server import SimulatedClient, SimulatedServer
 
@@ -323,7 +324,7 @@ def test_the_session_of_a_handshake_must_be_registered() -> None:
     sessions = server.machine._sessions
     sessions[session] = replace(sessions[session])
     with pytest.raises(AssertionError, match=f"session {session} of a handshake is not registered"):
-        server.machine.check_invariants()
+        check_invariants(server.machine)
 
 
 def test_a_refused_key_gets_a_failed_packet_and_is_counted() -> None:
@@ -544,7 +545,7 @@ def test_ids_of_bulk_links_come_from_the_same_pools_and_are_released_once() -> N
     refused = resources.take_bulk_ids(NOW)
     assert isinstance(refused, Refusal)
     assert refused.code == "ids"
-    server.machine.check_invariants()
+    check_invariants(server.machine)
     resources.release_bulk_ids(first, NOW)
     with pytest.raises(KeyError):
         resources.release_bulk_ids(first, NOW)

@@ -21,6 +21,7 @@ from aeron_spark.protocol.limits import Limits
 from aeron_spark.protocol.liveness import Times
 from aeron_spark.protocol.pools import PooledIds
 from aeron_spark.protocol.server_sessions import ServerPolicy
+from tests.invariants import check_invariants
 from tests.unit.protocol.simulated_server import SimulatedClient, SimulatedServer, broken
 
 POLICY: Final = ServerPolicy(
@@ -268,7 +269,7 @@ class ServerAndClients(RuleBasedStateMachine):
 
     @invariant()
     def everything_has_one_owner(self) -> None:
-        self.server.machine.check_invariants()
+        check_invariants(self.server.machine)
 
     @invariant()
     def limits_are_kept(self) -> None:
