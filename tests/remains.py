@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 _TABLES: Final = (dict, list, set, deque)
+_FOLLOWED: Final = ("aeron_spark.", "tests.memory_transport")  # modules whose objects are looked into
 
 # Settings of the program, and parts of the endpoint or connection itself
 _SET_BY_PROGRAMS: Final = """
@@ -60,7 +61,8 @@ COUNTS: Final = frozenset(
 def remains_in(*roots: object) -> dict[str, int]:
     """Return the sizes of all tables that should be empty, and the counts that should be 0, without those that are.
 
-    Follows the attributes of objects of the package, and what their tables and bound methods refer to.
+    Follows the attributes of objects of the package and of the tests' transport, and what their tables and bound
+    methods refer to.
     """
     found: dict[str, int] = {}
     seen: set[int] = set()
@@ -80,13 +82,13 @@ def remains_in(*roots: object) -> dict[str, int]:
                 items = [value, getattr(value, "__self__", None)]
             if size:
                 found[name] = found.get(name, 0) + size
-            waiting += [item for item in items if type(item).__module__.startswith("aeron_spark.")]
+            waiting += [item for item in items if type(item).__module__.startswith(_FOLLOWED)]
     return found
 
 
 def _class_name(one: object) -> str:
     """Return the name of the object's class, or of the class of the package that it is derived from."""
-    return next((kind.__name__ for kind in type(one).__mro__ if kind.__module__.startswith("aeron_spark.")), "")
+    return next((kind.__name__ for kind in type(one).__mro__ if kind.__module__.startswith(_FOLLOWED)), "")
 
 
 def _attributes(one: object) -> Iterator[tuple[str, Any]]:

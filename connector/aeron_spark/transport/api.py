@@ -1,8 +1,8 @@
 """The interface between the secure endpoint and a message transport: inbox, publications, client and server transport.
 
 No call waits for the peer or for a driver: a new publication or subscription is returned immediately, and becomes
-``ready`` or fails later. The runtimes of client and server use these protocols; ``transport.memory`` and ``aeron``
-implement them.
+``ready`` or fails later. The runtimes of client and server use these protocols; the ``aeron`` package
+implements them.
 
 A *token* identifies a subscription, an *image* one of its senders. An inbox never reuses either number.
 """

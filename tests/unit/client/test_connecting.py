@@ -33,9 +33,9 @@ from aeron_spark.protocol.keypair import keypair_from
 from aeron_spark.protocol.refusals import Refusal
 from aeron_spark.protocol.retry_cookies import RefusalHint, encode_hint
 from aeron_spark.transport.api import ChannelPair, PublicationRejected, ServerAddress
-from aeron_spark.transport.memory import MemoryClientTransport, MemoryNetwork, MemoryPublication
 from aeron_spark.waiting import result_within
 from tests.ending import LONG_TIMEOUT_S, call_in_time
+from tests.memory_transport import MemoryClientTransport, MemoryNetwork, MemoryPublication
 from tests.unit.connection.endpoints import ADDRESS, LINK, TIMEOUT_S, World, link, wait_for
 
 

@@ -11,7 +11,7 @@ from aeron_spark.client.client import Client
 from aeron_spark.connection.bulk_links import BulkLink
 from aeron_spark.errors import TransportError
 from aeron_spark.transport.api import ChannelPair, ChannelSettings, LinkIds
-from aeron_spark.transport.memory import MemoryClientTransport
+from tests.memory_transport import MemoryClientTransport
 from tests.unit.connection.endpoints import ADDRESS, TIMEOUT_S, World, wait_for
 
 POINTS: Final = ("dial", "dialled", "path", "path opened", "reopened", "link", "link opened", "connected")

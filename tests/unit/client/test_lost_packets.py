@@ -20,7 +20,7 @@ from aeron_spark.protocol.limits import Limits
 from aeron_spark.server.message_server import MessageServer
 from aeron_spark.server.settings import ServerSettings
 from aeron_spark.transport.api import HANDSHAKE_STREAM_ID, ChannelPair, ChannelSettings, LinkIds, SenderUnavailable
-from aeron_spark.transport.memory import MemoryClientTransport, MemoryPublication
+from tests.memory_transport import MemoryClientTransport, MemoryPublication
 from tests.unit.connection.endpoints import ADDRESS, LINK, NO_LIMITS, TIMEOUT_S, World, kept_for, link, wait_for
 
 ONE = Limits(connections=1, handshakes_per_second=0, pending_per_address=0)

@@ -20,8 +20,8 @@ from aeron_spark.protocol.sources import Network
 from aeron_spark.server.message_server import MessageServer
 from aeron_spark.server.settings import ServerSettings
 from aeron_spark.transport.api import PublicationRejected
-from aeron_spark.transport.memory import MemoryPublication
 from tests.ending import LONG_TIMEOUT_S, call_in_time
+from tests.memory_transport import MemoryPublication
 from tests.unit.connection.endpoints import LINK, NO_LIMITS, TIMEOUT_S, World, link, wait_for
 
 

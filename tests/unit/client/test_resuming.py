@@ -16,8 +16,8 @@ from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.protocol.keypair import keypair_from
 from aeron_spark.server.settings import ServerSettings
 from aeron_spark.transport.api import HANDSHAKE_STREAM_ID
-from aeron_spark.transport.memory import MemoryClientTransport
 from tests.internals import runner_of
+from tests.memory_transport import MemoryClientTransport
 from tests.unit.connection.endpoints import ADDRESS, LINK, NO_LIMITS, TIMEOUT_S, World, flood, kept_for, wait_for
 
 

@@ -26,7 +26,7 @@ from aeron_spark.server.ban_file import StoredBans
 from aeron_spark.server.message_server import MessageServer
 from aeron_spark.server.settings import ServerSettings
 from aeron_spark.transport.api import ServerAddress
-from aeron_spark.transport.memory import MemoryClientTransport, MemoryNetwork, MemoryServerTransport
+from tests.memory_transport import MemoryClientTransport, MemoryNetwork, MemoryServerTransport
 from tests.remains import remains_in
 
 TIMEOUT_S: Final = 20.0  # of waits that take milliseconds on an idle machine

@@ -20,9 +20,9 @@ from aeron_spark.protocol.liveness import Times
 from aeron_spark.protocol.rpc_messages import FIRST_SERVICE
 from aeron_spark.server import bulk_link_service
 from aeron_spark.transport.api import MTU_BYTES, ChannelPair, ChannelSettings, LinkIds
-from aeron_spark.transport.memory import MemoryPublication
 from aeron_spark.transport.packet_sizes import NetworkPath, PacketSizes
 from tests.internals import runner_of
+from tests.memory_transport import MemoryPublication
 from tests.unit.connection.endpoints import World, wait_for
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from aeron_spark.connection.loop import BUSY_WAIT_S, IDLE_AFTER_S, IDLE_WAIT_S, WAIT_S, EventLoop
 from aeron_spark.transport.api import ImageUnavailable, TransportEvent
-from aeron_spark.transport.memory import MemoryInbox, MemoryNetwork
 from aeron_spark.waiting import wait_for
+from tests.memory_transport import MemoryInbox, MemoryNetwork
 
 TIMEOUT_S = 20.0
 

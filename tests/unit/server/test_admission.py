@@ -22,8 +22,8 @@ from aeron_spark.protocol.server_handshake import ServerTiming
 from aeron_spark.server.message_server import MessageServer
 from aeron_spark.server.settings import ServerSettings
 from aeron_spark.transport.api import ChannelPair, PublicationRejected
-from aeron_spark.transport.memory import MemoryClientTransport
 from tests.ending import LONG_TIMEOUT_S, call_in_time
+from tests.memory_transport import MemoryClientTransport
 from tests.unit.connection.endpoints import ADDRESS, LINK, NO_LIMITS, TIMEOUT_S, World, link, wait_for
 from tests.unit.protocol.handshakes import make_client, one
 

@@ -16,7 +16,7 @@ from aeron_spark.transport.api import (
     ServerTransport,
     SubscriptionFailed,
 )
-from aeron_spark.transport.memory import MemoryClientTransport, MemoryNetwork, MemoryServerTransport
+from tests.memory_transport import MemoryClientTransport, MemoryNetwork, MemoryServerTransport
 from tests.transport_contract import Open, Reading, TransportContract, send, until
 
 
