@@ -156,15 +156,15 @@ bench: setup $(PEERS_READY)  ## the benchmarks, against real peers in one run; O
 
 docs: $(PYTHON_READY)  ## write what docs/ has of the code's own tables: options, commands, events, the endpoint, promises; and the list of long tests
 	@mkdir -p docs
-	$(BIN)/python -m aeron_spark.options > docs/options.md.new
+	$(BIN)/python -m tools.options_page > docs/options.md.new
 	@mv docs/options.md.new docs/options.md
-	$(BIN)/python -m aeron_spark.options keywords > keywords.py.new
+	$(BIN)/python -m tools.keyword_source > keywords.py.new
 	@mv keywords.py.new connector/aeron_spark/options/keywords.py
-	$(BIN)/python -m aeron_spark.cli.document > docs/command-line.md.new
+	$(BIN)/python -m tools.command_page > docs/command-line.md.new
 	@mv docs/command-line.md.new docs/command-line.md
-	$(BIN)/python -m aeron_spark.server > docs/events.md.new
+	$(BIN)/python -m tools.event_page > docs/events.md.new
 	@mv docs/events.md.new docs/events.md
-	$(BIN)/python -m aeron_spark.protocol < docs/endpoint-protocol.md > docs/endpoint-protocol.md.new
+	$(BIN)/python -m tools.protocol_page < docs/endpoint-protocol.md > docs/endpoint-protocol.md.new
 	@mv docs/endpoint-protocol.md.new docs/endpoint-protocol.md
 	$(BIN)/python -m tests.promises > docs/promises.md.new
 	@mv docs/promises.md.new docs/promises.md

@@ -103,9 +103,10 @@ def _with_importers(paths: set[str], sources: Mapping[str, Source]) -> set[str]:
 
 
 def read_sources(root: Path = ROOT) -> dict[str, Source]:
-    """Read the modules of the connector, of the tests without a JVM, and of those that tests share."""
+    """Read the modules of the connector and the tools, of the tests without a JVM, and of those that tests share."""
     tests = root / "tests"
-    files = [*(root / "connector").rglob("*.py"), *tests.glob("*.py"), *(root / UNIT).rglob("*.py")]
+    folders = [(root / "connector").rglob, (root / "tools").glob, tests.glob, (root / UNIT).rglob]
+    files = [path for paths_in in folders for path in paths_in("*.py")]
     names = {_module_name(path.relative_to(root)): path.relative_to(root).as_posix() for path in files}
     found = {}
     for name, path in names.items():

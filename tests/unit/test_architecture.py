@@ -21,7 +21,7 @@ from tests.import_graph import modules_imported, named_by
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 CONNECTOR: Final = ROOT / "connector"
-MEASURED: Final = ("connector", "spark_jobs", "demo", "benchmarks", "tests")
+MEASURED: Final = ("connector", "spark_jobs", "demo", "benchmarks", "tools", "tests")
 
 MODULE_LINES: Final = 600
 FUNCTION_LINES: Final = 60

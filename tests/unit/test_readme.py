@@ -10,8 +10,8 @@ from typing import Final
 
 import pytest
 
-from aeron_spark.options.declaration import markdown
 from tests.pages import sections
+from tools.options_page import options_page
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 README: Final = (ROOT / "README.md").read_text()
@@ -61,5 +61,5 @@ def test_the_examples_wait_for_their_queries() -> None:
 
 def test_the_readme_and_the_options_say_when_timestamp_is_null() -> None:
     """Regression: ``timestamp`` is NULL for raw streams without publish times, which was not documented."""
-    for text in (README, markdown()):
+    for text in (README, options_page()):
         assert re.search(r"`timestamp` [^.]*NULL", text)

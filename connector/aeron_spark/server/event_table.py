@@ -372,27 +372,3 @@ GROUPS: Final[Mapping[str, tuple[EventType, ...]]] = MappingProxyType(
 EVENTS: Final[Mapping[str, EventType]] = MappingProxyType(
     {event.name: event for events in GROUPS.values() for event in events}
 )
-
-
-def document() -> str:
-    """Return docs/events.md."""
-    lines = [_HEAD]
-    for group, events in GROUPS.items():
-        lines += [f"## Events: {group}", "", "| event | level | fields | meaning |", "|---|---|---|---|"]
-        for event in events:
-            fields = ", ".join(f"`{field}`" for field in event.fields)
-            lines.append(f"| `{event.name}` | {event.level.name.lower()} | {fields} | {event.meaning} |")
-        lines.append("")
-    lines += ["## Fields", "", "| field | meaning |", "|---|---|"]
-    lines += [f"| `{name}` | {field.meaning} |" for name, field in FIELDS.items()]
-    return "\n".join(lines) + "\n"
-
-
-_HEAD: Final = """\
-# Events
-
-This page answers: which log lines does a server write, and what do their fields mean?
-
-It is made from the declarations in `server/event_table.py`. [operations.md](operations.md) describes the formats of a
-line. A line leaves out a field without a value.
-"""

@@ -6,19 +6,19 @@ from pathlib import Path
 
 import click
 
-from aeron_spark.cli.document import markdown
 from aeron_spark.cli.main import COMMANDS, cli
+from tools.command_page import commands_page
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "command-line.md"
 
 
 def test_the_page_in_the_repository_is_up_to_date() -> None:
     """``make docs`` writes it."""
-    assert PAGE.read_text(encoding="utf-8") == markdown()
+    assert PAGE.read_text(encoding="utf-8") == commands_page()
 
 
 def test_the_page_has_every_command_and_option() -> None:
-    page = markdown()
+    page = commands_page()
     context = click.Context(cli, info_name="aeron-spark")
     for name in COMMANDS:
         command = cli.get_command(context, name)

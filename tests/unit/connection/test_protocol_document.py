@@ -10,7 +10,6 @@ from aeron_spark.connection.link import MIN_MESSAGE_BYTES, OPEN
 from aeron_spark.connection.settings import LinkSettings
 from aeron_spark.protocol.client_handshake import MAX_RETRIES
 from aeron_spark.protocol.connection_machine import CLOSE_ALL, KEEP_SESSION
-from aeron_spark.protocol.document import RECORDS
 from aeron_spark.protocol.frames import MAX_RECORDS, MIN_BATCH_RECORDS, RecordKind
 from aeron_spark.protocol.handshake_payloads import MAX_TYPES
 from aeron_spark.protocol.ids import FIRST_SESSION_ID, FIRST_STREAM_ID, LAST_SESSION_ID, REUSE_DELAY_S
@@ -28,6 +27,7 @@ from aeron_spark.protocol.transfers import (
     MAX_TRANSFERS,
     MEMORY_LIMIT,
 )
+from tools.protocol_page import RECORDS
 
 ROOT = Path(__file__).parents[3]
 PAGE = " ".join((ROOT / "docs" / "endpoint-protocol.md").read_text().split())

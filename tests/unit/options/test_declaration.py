@@ -19,7 +19,6 @@ from aeron_spark.options.declaration import (
     Option,
     Where,
     all_options,
-    markdown,
     options_named,
 )
 from aeron_spark.options.endpoint_options import flags_of
@@ -27,6 +26,7 @@ from aeron_spark.options.reader import OptionReader, example
 from aeron_spark.options.routes import DirectRoute, ServerRoute
 from aeron_spark.protocol.ids import FIRST_SESSION_ID, LAST_SESSION_ID
 from aeron_spark.protocol.tickets import MAX_SESSIONS
+from tools.options_page import options_page
 
 ROOT = Path(__file__).parents[3]
 
@@ -170,18 +170,16 @@ def test_the_error_for_a_wrong_value_has_a_remedy(option: Option, where: Where) 
 
 def test_the_document_is_the_one_in_the_repository() -> None:
     """``make docs`` writes it."""
-    assert (ROOT / "docs" / "options.md").read_text(encoding="utf-8") == markdown()
+    assert (ROOT / "docs" / "options.md").read_text(encoding="utf-8") == options_page()
 
 
-def test_the_document_is_printed_by_the_package(capsys: pytest.CaptureFixture[str]) -> None:
-    runpy.run_module("aeron_spark.options", run_name="__main__")
-    assert capsys.readouterr().out == markdown()
-    runpy.run_module("aeron_spark.options.__main__", run_name="imported")
-    assert capsys.readouterr().out == ""
+def test_the_document_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(ROOT / "tools" / "options_page.py"), run_name="__main__")
+    assert capsys.readouterr().out == options_page()
 
 
 def test_the_document_has_every_option_in_its_section() -> None:
-    shared, reading, sbe, sbe_reading, writing, endpoint = markdown().split("\n## ")[1:]
+    shared, reading, sbe, sbe_reading, writing, endpoint = options_page().split("\n## ")[1:]
     both, server, client = endpoint.split("\n### ")[1:]
     for option in all_options():
         in_reading, in_writing = bool(option.where & READING), bool(option.where & WRITING)
@@ -196,7 +194,7 @@ def test_the_document_has_every_option_in_its_section() -> None:
     assert "| `startingOffsets` | `latest` (stream), `earliest` (batch) |" in reading
     assert "interface=localhost" in shared
     # an unescaped bar inside a cell would begin a new cell
-    assert all(line.replace("\\|", "").count("|") == 5 for line in markdown().splitlines() if line.startswith("|"))
+    assert all(line.replace("\\|", "").count("|") == 5 for line in options_page().splitlines() if line.startswith("|"))
 
 
 def test_an_option_set_has_its_own_options_and_those_of_its_bases() -> None:

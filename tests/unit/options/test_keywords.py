@@ -10,8 +10,8 @@ import pytest
 from aeron_spark.errors import OptionError
 from aeron_spark.options import ClientOptions, ServerOptions, keywords
 from aeron_spark.options.declaration import Option, Where
-from aeron_spark.options.keyword_source import keyword_source
 from aeron_spark.options.reader import OptionReader
+from tools.keyword_source import keyword_source
 
 ENDPOINTS: Final = {
     Where.CLIENT: (ClientOptions, keywords.ClientOptions),

@@ -11,7 +11,6 @@ import pytest
 
 from aeron_spark.errors import DataFormatError
 from aeron_spark.protocol import client_handshake, server_handshake
-from aeron_spark.protocol.document import MEANINGS, PARTS, fill_page
 from aeron_spark.protocol.handshake_packets import DONE_PAYLOAD_BYTES, PACKET_BYTES
 from aeron_spark.protocol.handshake_payloads import (
     CODES,
@@ -24,6 +23,8 @@ from aeron_spark.protocol.handshake_payloads import (
     ServerHello,
 )
 from aeron_spark.protocol.retry_cookies import COOKIE_BYTES, PERIOD_S
+from tools import protocol_page
+from tools.protocol_page import MEANINGS, PARTS, fill_page
 
 PAGE = Path(__file__).parents[3] / "docs" / "endpoint-protocol.md"
 
@@ -39,7 +40,7 @@ def test_the_command_fills_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO(broken))
     written = io.StringIO()
     monkeypatch.setattr(sys, "stdout", written)
-    runpy.run_module("aeron_spark.protocol", run_name="__main__")
+    runpy.run_path(protocol_page.__file__, run_name="__main__")
     assert written.getvalue() == page
 
 

@@ -13,9 +13,10 @@ from typing import Any, Final
 import pytest
 
 from aeron_spark.connection.call_observer import stack_of
-from aeron_spark.server.event_table import EVENTS, FIELDS, GROUPS, Level, document
+from aeron_spark.server.event_table import EVENTS, FIELDS, GROUPS, Level
 from aeron_spark.server.events import SUPPRESSED_INTERVAL_S, ServerEvents
 from aeron_spark.server.log_format import LineFormatter, LogFormat
+from tools.event_page import events_page
 
 ROOT: Final = Path(__file__).resolve().parents[3]
 FORGED_TAGS: Final = (
@@ -96,7 +97,7 @@ def test_every_declared_field_is_filled_by_a_report_of_its_event() -> None:
 
 
 def test_the_document_of_the_events_is_the_one_of_the_table() -> None:
-    assert (ROOT / "docs" / "events.md").read_text() == document()
+    assert (ROOT / "docs" / "events.md").read_text() == events_page()
 
 
 def test_an_event_becomes_one_line_of_text(log: logging.Logger) -> None:

@@ -1,8 +1,9 @@
-"""Writes ``docs/command-line.md`` from the help of the commands: ``python -m aeron_spark.cli.document``."""
+"""Prints ``docs/command-line.md`` from the help of the commands."""
 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from typing import Final
 
@@ -90,8 +91,8 @@ start none and need no Java: `--help`, `--version`, completion, `bans`, `clients
 """
 
 
-def markdown() -> str:
-    """Return the page: introduction, then the help of each command."""
+def commands_page() -> str:
+    """Return the text of ``docs/command-line.md``: an introduction, then the help of each command."""
     return "\n".join([INTRODUCTION, *_sections(cli, None)])
 
 
@@ -112,4 +113,4 @@ def _sections(command: click.Command, parent: click.Context | None) -> Iterator[
 
 
 if __name__ == "__main__":
-    print(markdown(), end="")
+    sys.stdout.write(commands_page())

@@ -1,4 +1,4 @@
-"""Generates parts of ``docs/endpoint-protocol.md`` from the code's tables.
+"""Writes the generated parts of ``docs/endpoint-protocol.md``: ``python -m tools.protocol_page < page > page.new``.
 
 A generated part is between ``<!-- generated: NAME -->`` and ``<!-- end -->``.
 """
@@ -6,6 +6,7 @@ A generated part is between ``<!-- generated: NAME -->`` and ``<!-- end -->``.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, Final, get_args
@@ -126,3 +127,7 @@ def fill_page(page: str) -> str:
             remedy="Put each between its marks, once.",
         )
     return _PART.sub(lambda part: f"{part[1]}{PARTS[part['name']]()}{part[3]}", page)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(fill_page(sys.stdin.read()))

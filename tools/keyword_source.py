@@ -1,7 +1,8 @@
-"""Writes ``keywords.py``: the types of the options that ``connect``, ``Client.to`` and ``Server`` take as keywords."""
+"""Prints ``options/keywords.py``: the types of the options that ``connect``, ``Client.to`` and ``Server`` take."""
 
 from __future__ import annotations
 
+import sys
 import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -80,3 +81,7 @@ def _docstring(meaning: str) -> str:
         return f'    """{lines[0]}"""\n'
     lines = textwrap.wrap(text, WIDTH - len('    """'), break_long_words=False, break_on_hyphens=False)
     return '    """' + "\n    ".join(lines) + '\n    """\n'
+
+
+if __name__ == "__main__":
+    sys.stdout.write(keyword_source())
