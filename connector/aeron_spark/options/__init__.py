@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aeron_spark.options.endpoint_options import ClientOptions, EndpointOptions
+from aeron_spark.options.live_options import LiveOptions, OptionChanges
 from aeron_spark.options.reader import has_batch_only_options
 from aeron_spark.options.routes import DirectRoute, ServerEntry, ServerRoute, direct_route, parse_servers_file
 from aeron_spark.options.sbe_options import SbeFormatOptions, SbeOptions
@@ -17,7 +18,9 @@ __all__ = [
     "Edge",
     "EndpointOptions",
     "Limits",
+    "LiveOptions",
     "Moment",
+    "OptionChanges",
     "ReadOptions",
     "SbeFormatOptions",
     "SbeOptions",

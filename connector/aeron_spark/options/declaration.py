@@ -43,6 +43,23 @@ class Route(Enum):
     SERVER = "server"
 
 
+class Restart(Enum):
+    """Why a server applies the change of an option at its next start only."""
+
+    OPENED = "The server opens and locks its addresses, ports and folders at its start, before it serves a client."
+    NODE = "The node keeps its settings until it stops."
+    VERIFIED = (
+        "The clients that are connected have verified the key and the secret, and resume their sessions with them."
+    )
+    KEYS = "These say where the keys are. A change in the clients file itself applies without a restart."
+    CHANNELS = (
+        "A link's channels and buffers are made with these sizes, some of which both ends agree in the handshake."
+    )
+    SESSION = "A handshake and its session keep these times and limits to their end, also over several links."
+    THREADS = "The event loop and the pools of threads are made at the start."
+    METRICS = "A collector of metrics expects the same series from a process."
+
+
 READING: Final = frozenset({Where.READ_STREAM, Where.READ_BATCH})
 WRITING: Final = frozenset({Where.WRITE_STREAM, Where.WRITE_BATCH})
 STREAMING_WRITE: Final = frozenset({Where.WRITE_STREAM})
@@ -63,7 +80,8 @@ class Option:
     """A declared option. ``default`` is the text that is parsed if the option is not given, or None.
 
     ``ignored`` has the places where it is accepted and checked without effect, as in Spark's Kafka source. ``route`` is
-    the only route of the option; None means both.
+    the only route of the option; None means both. An option of a server is ``live``, which applies to a running server,
+    or has a reason for a ``restart``.
     """
 
     name: str  # in Spark, TOML files and documents: ``maxConnections``
@@ -80,6 +98,8 @@ class Option:
     shown_default: str | None  # for documents, if the default is not a text
     route: Route | None
     required: bool
+    live: bool
+    restart: Restart | None
 
     @property
     def flag(self) -> str:
@@ -111,6 +131,8 @@ class _Declaration:
     ignored: frozenset[Where]
     shown: str | None
     secret: bool
+    live: bool
+    restart: Restart | None
     option: Option | None = None
 
     def bind(self, name: str, kind: OptionType, where: frozenset[Where]) -> Option:
@@ -132,6 +154,8 @@ class _Declaration:
                 shown_default=self.shown,
                 route=next((one for one in self.only if isinstance(one, Route)), None),
                 required=self.default is REQUIRED,
+                live=self.live,
+                restart=self.restart,
             )
             _OPTIONS.append(self.option)
         return self.option
@@ -147,16 +171,19 @@ class _Declaration:
 def option(
     default: object, meaning: str, *, example: str, only: frozenset[Where] | Route | tuple[Any, ...] = (),
     batch_default: str | None = None, low: int = 0, high: int = INT64_MAX, ignored: frozenset[Where] = frozenset(),
-    shown: str | None = None, secret: bool = False,
+    shown: str | None = None, secret: bool = False, live: bool = False, restart: Restart | None = None,
 ) -> Any:  # fmt: skip
     """Declare an option as a field of an OptionSet.
 
     ``default`` is a text, or a value such as a constant of another package. None means no default; ``shown`` describes
     it in documents. ``only`` restricts the places of the option, or names its route. ``batch_default`` applies to batch
-    reads. ``low`` and ``high`` limit numbers, sizes and ranges. A ``secret`` does not appear in ``repr``.
+    reads. ``low`` and ``high`` limit numbers, sizes and ranges. A ``secret`` does not appear in ``repr``. Of a server's
+    option, ``live`` or ``restart`` says when a change applies.
     """
     narrowed = only if isinstance(only, tuple) else (only,)
-    return _Declaration(default, meaning, example, narrowed, batch_default, low, high, ignored, shown, secret)
+    return _Declaration(
+        default, meaning, example, narrowed, batch_default, low, high, ignored, shown, secret, live, restart
+    )
 
 
 class OptionSet:

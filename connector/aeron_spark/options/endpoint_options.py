@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from aeron_spark.errors import OptionError
-from aeron_spark.options.declaration import CLIENT, ENDPOINT, Option, OptionSet, Where, option
+from aeron_spark.options.declaration import CLIENT, ENDPOINT, Option, OptionSet, Restart, Where, option
 from aeron_spark.options.reader import OptionReader
 from aeron_spark.options.values import (
     INT32_MAX,
@@ -49,12 +49,14 @@ class TransportOptions(OptionSet, where=ENDPOINT):
         "creates others.",
         example="me.key",
         shown="`identity` (a client) or `server` (a server) in `$XDG_CONFIG_HOME/aeron-spark`",
+        restart=Restart.VERIFIED,
     )
     shared_secret_file: PathText | None = option(
         None,
         "File with a secret that both endpoints know: at least 16 bytes, readable only by this user; a final line "
         "break is ignored. A peer that does not know the secret is refused, even with an authorised key.",
         example="/etc/aeron-spark/shared.secret",
+        restart=Restart.VERIFIED,
     )
     aeron_dir: PathText | None = option(
         None,
@@ -63,6 +65,7 @@ class TransportOptions(OptionSet, where=ENDPOINT):
         "which you run.",
         example="/dev/shm/aeron-desk",
         shown="`/dev/shm/aeron-spark-<user>`",
+        restart=Restart.OPENED,
     )
     idle: Literal["busy-spin", "yielding", "backoff", "sleeping"] = option(
         "backoff",
@@ -71,12 +74,14 @@ class TransportOptions(OptionSet, where=ENDPOINT):
         "without messages, the last two wait for a shared thread of the process that wakes them within 1 ms of a "
         "message.",
         example="sleeping",
+        restart=Restart.THREADS,
     )
     reliable: bool = option(
         True,
         "`false`: Aeron does not request lost packets again. Frames are decrypted in strict order, so each loss then "
         "breaks the link; the client resumes, and unacknowledged messages are sent again.",
         example="false",
+        restart=Restart.CHANNELS,
     )
     mtu: BytesOrAuto | None = option(
         None,
@@ -87,6 +92,7 @@ class TransportOptions(OptionSet, where=ENDPOINT):
         shown="`auto`",
         low=MIN_MTU_BYTES,
         high=MTU_MAX_BYTES,
+        restart=Restart.CHANNELS,
     )
     term_length: Bytes = option(
         LINK_TERM_BYTES,
@@ -95,6 +101,7 @@ class TransportOptions(OptionSet, where=ENDPOINT):
         example="4MiB",
         low=TERM_MIN_BYTES,
         high=TERM_MAX_BYTES,
+        restart=Restart.CHANNELS,
     )
     max_message: Bytes = option(
         MAX_MESSAGE_BYTES,
@@ -103,6 +110,7 @@ class TransportOptions(OptionSet, where=ENDPOINT):
         example="512KiB",
         low=MIN_MESSAGE_BYTES,
         high=MAX_AERON_MESSAGE_BYTES,
+        restart=Restart.CHANNELS,
     )
 
 
@@ -115,38 +123,55 @@ class ConnectionOptions(OptionSet, where=ENDPOINT):
         "A link is lost this long after Aeron has reported that the peer is absent. Aeron itself reports it after 5 "
         "to 10 s.",
         example="10s",
+        restart=Restart.SESSION,
     )
     linger: SecondsOrZero = option(
-        liveness.LINGER_SECONDS, "How long an ended connection may still deliver its last frames.", example="1s"
+        liveness.LINGER_SECONDS,
+        "How long an ended connection may still deliver its last frames.",
+        example="1s",
+        restart=Restart.SESSION,
     )
     session_timeout: Seconds = option(
         liveness.RETENTION_SECONDS,
         "How long the session of a disconnected client is kept, so that the client can resume it; at least 60 s, and "
         "more than `expiry` and `linger` together.",
         example="10min",
+        restart=Restart.SESSION,
     )
     setup_timeout: Seconds = option(
-        liveness.SETUP_SECONDS, "Longest time to open a link after its handshake.", example="30s"
+        liveness.SETUP_SECONDS,
+        "Longest time to open a link after its handshake.",
+        example="30s",
+        restart=Restart.SESSION,
     )
     step_timeout: Seconds = option(
         "10s",
         "Longest time for each step of the handshake; on a server, half of it for the steps before HELLO_ACK.",
         example="30s",
+        restart=Restart.SESSION,
     )
     keep_alive: Seconds = option(
         liveness.KEEP_ALIVE_SECONDS,
         "A ping is sent after this time without a frame in either direction, so that NATs keep their mappings. After "
         "twice this time without a frame of the peer, another link replaces the link.",
         example="20s",
+        restart=Restart.SESSION,
     )
-    ping_timeout: Seconds = option(liveness.PING_SECONDS, "Longest wait for the response to a ping.", example="5s")
+    ping_timeout: Seconds = option(
+        liveness.PING_SECONDS, "Longest wait for the response to a ping.", example="5s", restart=Restart.SESSION
+    )
     # as Spark's sinks wait for room (offerTimeout)
-    send_timeout: Seconds = option("30s", "Longest wait of a message for room; then sending it fails.", example="5s")
-    close_timeout: Seconds = option("2s", "Longest wait of closing until accepted messages are sent.", example="10s")
+    send_timeout: Seconds = option(
+        "30s", "Longest wait of a message for room; then sending it fails.", example="5s", restart=Restart.SESSION
+    )
+    close_timeout: Seconds = option(
+        "2s", "Longest wait of closing until accepted messages are sent.", example="10s", restart=Restart.SESSION
+    )
     buffering: bool = option(
         True,
         "`false`: no new messages are accepted while the peer is disconnected. Messages accepted before are kept.",
         example="false",
+        restart=Restart.SESSION,
     )
     buffer_bytes: Bytes = option(
         BUFFER_BYTES,
@@ -154,18 +179,21 @@ class ConnectionOptions(OptionSet, where=ENDPOINT):
         "the sender waits.",
         example="64MiB",
         low=MIN_BUFFER_BYTES,
+        restart=Restart.SESSION,
     )
     buffer_time: Seconds | None = option(
         None,
         "How long messages wait while the peer is disconnected, before the session is lost.",
         example="30s",
         shown="`sessionTimeout`",
+        restart=Restart.SESSION,
     )
     queue_bytes: Bytes = option(
         "4MiB",
         "Limit for received messages that listeners have not handled; at the limit, the peer's sending must wait.",
         example="16MiB",
         low=1,
+        restart=Restart.SESSION,
     )
     max_transfers: int = option(
         MAX_TRANSFERS,
@@ -173,24 +201,33 @@ class ConnectionOptions(OptionSet, where=ENDPOINT):
         example="8",
         low=1,
         high=INT32_MAX,
+        restart=Restart.SESSION,
     )
     transfer_memory: Bytes = option(
-        MEMORY_LIMIT, "A transfer larger than this is written to a file while it arrives.", example="1MiB"
+        MEMORY_LIMIT,
+        "A transfer larger than this is written to a file while it arrives.",
+        example="1MiB",
+        restart=Restart.SESSION,
     )
     transfer_memory_total: Bytes = option(
         MAX_MEMORY_BYTES,
         "Limit for the announced sizes of a connection's transfers in memory; transfers beyond it are written to "
         "files.",
         example="16MiB",
+        restart=Restart.SESSION,
     )
     transfer_disk_total: Bytes = option(
-        MAX_SPILLED_BYTES, "Limit for the announced sizes of a connection's transfers in files.", example="1GiB"
+        MAX_SPILLED_BYTES,
+        "Limit for the announced sizes of a connection's transfers in files.",
+        example="1GiB",
+        restart=Restart.SESSION,
     )
     spill_dir: PathText | None = option(
         None,
         "Folder for the files of transfers.",
         example="/var/tmp",
         shown="the system's folder for temporary files",
+        restart=Restart.SESSION,
     )
     max_calls: int = option(
         MAX_IN_FLIGHT,
@@ -198,6 +235,7 @@ class ConnectionOptions(OptionSet, where=ENDPOINT):
         example="1000",
         low=1,
         high=INT32_MAX,
+        restart=Restart.SESSION,
     )
     max_running: int = option(
         MAX_RUNNING,
@@ -205,6 +243,7 @@ class ConnectionOptions(OptionSet, where=ENDPOINT):
         example="100",
         low=1,
         high=INT32_MAX,
+        live=True,
     )
     call_bytes: Bytes = option(
         CALL_BYTES,
@@ -212,9 +251,15 @@ class ConnectionOptions(OptionSet, where=ENDPOINT):
         "reason `busy`.",
         example="4MiB",
         low=64 * 1024,
+        live=True,
     )
     max_objects: int = option(
-        MAX_OBJECTS, "Remote objects that a connection may have.", example="100", low=1, high=INT32_MAX
+        MAX_OBJECTS,
+        "Remote objects that a connection may have.",
+        example="100",
+        low=1,
+        high=INT32_MAX,
+        restart=Restart.SESSION,
     )
     workers: int = option(
         "64",
@@ -222,6 +267,7 @@ class ConnectionOptions(OptionSet, where=ENDPOINT):
         example="8",
         low=1,
         high=4096,
+        restart=Restart.THREADS,
     )
     max_tampered: int = option(
         "5",
@@ -230,8 +276,11 @@ class ConnectionOptions(OptionSet, where=ENDPOINT):
         example="1",
         low=1,
         high=INT32_MAX,
+        restart=Restart.SESSION,
     )
-    tampered_time: Seconds = option("1min", "Period in which `maxTampered` counts frames.", example="10min")
+    tampered_time: Seconds = option(
+        "1min", "Period in which `maxTampered` counts frames.", example="10min", restart=Restart.SESSION
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

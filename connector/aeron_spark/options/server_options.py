@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, cast
 
 from aeron_spark.errors import OptionError
-from aeron_spark.options.declaration import SERVER, Where, option
+from aeron_spark.options.declaration import SERVER, Restart, Where, option
 from aeron_spark.options.endpoint_options import SHARED_MEMORY, EndpointOptions
 from aeron_spark.options.reader import OptionReader
 from aeron_spark.options.values import (
@@ -46,26 +46,35 @@ class ServerOptions(EndpointOptions, where=SERVER):
         "Addresses to listen on, separated by commas: `host:port`, `host:port:control` (by default, the control port "
         "is the next port), `[::1]:20121`, `ipc:`; the host `*` means all IPv4 and IPv6 addresses of this machine.",
         example="10.0.0.7:20121,[::1]:20121",
+        restart=Restart.OPENED,
     )
     ports: PortPair = option(
         "20121,20122",
         "Data port, or data port and control port, for the addresses in `bind` without a port.",
         example="30121,30122",
+        restart=Restart.OPENED,
     )
     ipc: Literal["auto", "always", "never"] = option(
         "auto",
         "Use of shared memory, for clients on the same media driver: `auto` also listens there, unless another server "
         "of this media driver does; `always` ends the start with an error then; `never` listens at `bind` only.",
         example="never",
+        restart=Restart.OPENED,
     )
     reply_channel: Literal["response", "mdc"] = option(
         "response",
         "How the server sends to a client: `response` uses its control port, `mdc` a port of `mdcPorts` for each "
         "client. With both, only that client gets the messages.",
         example="mdc",
+        restart=Restart.OPENED,
     )
     mdc_ports: PortRange | None = option(
-        None, "Ports for `replyChannel=mdc`, one for each connection.", example="20200-20299", low=1, high=65535
+        None,
+        "Ports for `replyChannel=mdc`, one for each connection.",
+        example="20200-20299",
+        low=1,
+        high=65535,
+        restart=Restart.OPENED,
     )
     session_id_range: NumberRange = option(
         (FIRST_SESSION_ID, LAST_SESSION_ID),
@@ -74,6 +83,7 @@ class ServerOptions(EndpointOptions, where=SERVER):
         example="1000-1999",
         low=1,
         high=INT32_MAX,
+        restart=Restart.OPENED,
     )
     authorized_keys: PathText | None = option(
         None,
@@ -81,17 +91,20 @@ class ServerOptions(EndpointOptions, where=SERVER):
         "within two seconds, also to clients that are connected.",
         example="/etc/aeron-spark/authorized_keys",
         shown="`authorized_keys` in `$XDG_CONFIG_HOME/aeron-spark`",
+        restart=Restart.KEYS,
     )
     allow_any_key: bool = option(
         False,
         "`true`: admit every client key, with every grant, in place of a clients file. For tests and private networks.",
         example="true",
+        restart=Restart.KEYS,
     )
     streams_dir: PathText | None = option(
         None,
         "Folder for the journals and stages of streams; their rows are in the archive.",
         example="/srv/aeron-spark/streams",
         shown="the archive's folder with the suffix `.streams`",
+        restart=Restart.OPENED,
     )
     sync_level: int | None = option(
         None,
@@ -102,6 +115,7 @@ class ServerOptions(EndpointOptions, where=SERVER):
         low=0,
         high=2,
         shown="0, or the level of the node that runs",
+        restart=Restart.NODE,
     )
     admin_socket: PathText | None = option(
         None,
@@ -109,6 +123,7 @@ class ServerOptions(EndpointOptions, where=SERVER):
         "the server's user and root may use it.",
         example="/run/aeron-spark/admin.sock",
         shown="`admin.sock` in `streamsDir`",
+        restart=Restart.OPENED,
     )
     allow: Rules | None = option(
         None,
@@ -116,9 +131,13 @@ class ServerOptions(EndpointOptions, where=SERVER):
         "`0.0.0.0/0` means all IPv4 and no IPv6 addresses. In Python, functions of a candidate are also allowed. "
         "Networks do not apply to clients over shared memory.",
         example="10.0.0.0/8,2001:db8::/32",
+        live=True,
     )
     deny: Rules | None = option(
-        None, "Networks or addresses that the server refuses, even if `allow` has them.", example="10.66.0.0/16"
+        None,
+        "Networks or addresses that the server refuses, even if `allow` has them.",
+        example="10.66.0.0/16",
+        live=True,
     )
     max_bulk_links: int = option(
         "256",
@@ -126,9 +145,10 @@ class ServerOptions(EndpointOptions, where=SERVER):
         example="64",
         low=1,
         high=INT32_MAX,
+        live=True,
     )
     stage_bytes: Bytes = option(
-        "64GiB", "Limit for the staged and uncommitted bytes of all writers.", example="8GiB", low=1
+        "64GiB", "Limit for the staged and uncommitted bytes of all writers.", example="8GiB", low=1, live=True
     )
     stage_bytes_per_key: Bytes = option(
         "16GiB",
@@ -136,14 +156,18 @@ class ServerOptions(EndpointOptions, where=SERVER):
         "clients file.",
         example="1GiB",
         low=1,
+        live=True,
     )
-    max_partitions: int = option("4000", "Partitions of all streams; 0 means no limit.", example="1000", high=INT32_MAX)
+    max_partitions: int = option(
+        "4000", "Partitions of all streams; 0 means no limit.", example="1000", high=INT32_MAX, live=True
+    )
     max_partitions_per_key: int = option(
         "1000",
         "Partitions of the streams that one client key created; 0 means no limit. A key's own limit is `partitions=` "
         "in the clients file.",
         example="100",
         high=INT32_MAX,
+        live=True,
     )
     max_columns: int = option(
         "2000",
@@ -151,26 +175,30 @@ class ServerOptions(EndpointOptions, where=SERVER):
         "stays, and gets no further columns.",
         example="500",
         high=INT32_MAX,
+        live=True,
     )
     lease_delay: Seconds = option(
         "1h",
         "How long the leases of readers may delay the retention of a stream. Later, rows beyond the retention are "
         "deleted, also if a reader has not read them.",
         example="10min",
+        live=True,
     )
     drain_timeout: SecondsOrZero = option(
         "20s",
         "How long a server that is asked to end (SIGTERM, SIGINT) lets the running commits and calls finish.",
         example="1min",
+        live=True,
     )
     disk_reserve: Bytes = option(
         "2GiB",
         "Bytes that stay free on the disks of `streamsDir` and of the archive. With fewer the server is not ready; 0 "
         "means no reserve.",
         example="20GiB",
+        live=True,
     )
     max_connections: int = option(
-        limits.MAX_CONNECTIONS, "Connections in total; 0 means no limit.", example="100", high=INT32_MAX
+        limits.MAX_CONNECTIONS, "Connections in total; 0 means no limit.", example="100", high=INT32_MAX, live=True
     )
     max_connections_per_address: int = option(
         limits.MAX_CONNECTIONS_PER_ADDRESS,
@@ -178,6 +206,7 @@ class ServerOptions(EndpointOptions, where=SERVER):
         "address.",
         example="8",
         high=INT32_MAX,
+        live=True,
     )
     max_pending: int = option(
         limits.MAX_PENDING,
@@ -185,6 +214,7 @@ class ServerOptions(EndpointOptions, where=SERVER):
         "the last day.",
         example="64",
         high=INT32_MAX,
+        live=True,
     )
     max_pending_per_address: int = option(
         limits.MAX_PENDING_PER_ADDRESS,
@@ -192,12 +222,14 @@ class ServerOptions(EndpointOptions, where=SERVER):
         "addresses the limit is lower, down to 1.",
         example="4",
         high=INT32_MAX,
+        live=True,
     )
     handshakes_per_second: float = option(
         limits.HANDSHAKES_PER_SECOND,
         "Handshakes per second from one IPv4 address or IPv6 /64, after a burst of `handshakeBurst`; 0 means no limit.",
         example="0.5",
         high=1000000,
+        live=True,
     )
     handshake_burst: int = option(
         limits.HANDSHAKE_BURST,
@@ -205,9 +237,13 @@ class ServerOptions(EndpointOptions, where=SERVER):
         example="10",
         low=1,
         high=INT32_MAX,
+        live=True,
     )
     exempt_loopback: bool = option(
-        False, "`true`: limits for each address ignore clients on this machine; total limits do not.", example="true"
+        False,
+        "`true`: limits for each address ignore clients on this machine; total limits do not.",
+        example="true",
+        live=True,
     )
     max_sessions: int = option(
         MAX_SESSIONS,
@@ -215,6 +251,7 @@ class ServerOptions(EndpointOptions, where=SERVER):
         example="100",
         low=1,
         high=INT32_MAX,
+        live=True,
     )
     max_connections_per_key: int = option(
         MAX_CONNECTIONS_PER_KEY,
@@ -223,6 +260,7 @@ class ServerOptions(EndpointOptions, where=SERVER):
         example="16",
         low=1,
         high=INT32_MAX,
+        live=True,
     )
     workers_per_key: int = option(
         "16",
@@ -231,6 +269,7 @@ class ServerOptions(EndpointOptions, where=SERVER):
         example="4",
         low=1,
         high=4096,
+        live=True,
     )
     memory_limit: Bytes = option(
         "512MiB",
@@ -241,6 +280,7 @@ class ServerOptions(EndpointOptions, where=SERVER):
         "this quarter together; others are refused with the reason `busy`. 256 KiB are assured to each connection; 0 "
         "means no limit.",
         example="1GiB",
+        live=True,
     )
     bytes_in: Bytes | None = option(
         None,
@@ -248,6 +288,7 @@ class ServerOptions(EndpointOptions, where=SERVER):
         "key's own limit is `bytes-in=` in the clients file.",
         example="50MiB",
         low=1,
+        live=True,
     )
     bytes_out: Bytes | None = option(
         None,
@@ -255,6 +296,7 @@ class ServerOptions(EndpointOptions, where=SERVER):
         "key's own limit is `bytes-out=` in the clients file.",
         example="50MiB",
         low=1,
+        live=True,
     )
     messages_in: int | None = option(
         None,
@@ -263,14 +305,23 @@ class ServerOptions(EndpointOptions, where=SERVER):
         example="1000",
         low=1,
         high=INT32_MAX,
+        live=True,
     )
-    deciders: int = option("8", "Threads that check keys and filters during handshakes.", example="2", low=1, high=1024)
+    deciders: int = option(
+        "8",
+        "Threads that check keys and filters during handshakes.",
+        example="2",
+        low=1,
+        high=1024,
+        restart=Restart.THREADS,
+    )
 
     http: str | None = option(
         None,
         "Serve `/metrics`, `/healthz` and `/readyz` on this `HOST:PORT`, without authentication; `:9464` means "
         "127.0.0.1. It needs the extra `server`: `pip install aeron-spark[server]`.",
         example=":9464",
+        restart=Restart.OPENED,
     )
     metrics_streams: int = option(
         "200",
@@ -278,6 +329,7 @@ class ServerOptions(EndpointOptions, where=SERVER):
         example="50",
         low=0,
         high=100_000,
+        restart=Restart.METRICS,
     )
     log_format: Literal["text", "json"] | None = option(
         None,
@@ -285,9 +337,10 @@ class ServerOptions(EndpointOptions, where=SERVER):
         "Without it, a Python program configures the module `logging` itself.",
         example="json",
         shown="`text` for the command `server`",
+        live=True,
     )
     log_level: Literal["debug", "info", "warning", "error"] = option(
-        "info", "The least level of the lines in the log of `logFormat`.", example="warning"
+        "info", "The least level of the lines in the log of `logFormat`.", example="warning", live=True
     )
 
     def __post_init__(self) -> None:

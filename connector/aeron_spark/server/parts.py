@@ -16,7 +16,7 @@ from aeron_spark.keys.client_table import ClientsChange, ClientTable
 from aeron_spark.keys.clients_file import key_name
 from aeron_spark.keys.stores import FilePeerStore
 from aeron_spark.node.space import Space, driver_space
-from aeron_spark.options import ServerOptions
+from aeron_spark.options import LiveOptions, OptionChanges, ServerOptions
 from aeron_spark.protocol.access import PeerStore
 from aeron_spark.protocol.admin_messages import SOCKET_NAME
 from aeron_spark.protocol.keypair import fingerprint
@@ -30,7 +30,6 @@ from aeron_spark.server.disk_reserve import DiskReserve
 from aeron_spark.server.event_watch import EventWatch
 from aeron_spark.server.events import ServerEvents
 from aeron_spark.server.http import parse_http_address
-from aeron_spark.server.live_options import OptionChanges, compare, with_live
 from aeron_spark.server.log_output import ServerLog
 from aeron_spark.server.log_space import LogSpace
 from aeron_spark.server.message_server import MessageServer
@@ -70,7 +69,7 @@ class ServerParts:
         parsed = ServerOptions.parse(address, options)
         settings = ServerSettings.of(parsed)
         peers = store or peer_store_of(parsed)
-        self._options = parsed
+        self._live: Final = LiveOptions(parsed)
         self._addresses: Final = parsed.addresses
         self._http_address: Final = _http_address(parsed)
         self._log: Final = ServerLog(parsed.log_format, parsed.log_level)
@@ -106,7 +105,7 @@ class ServerParts:
         self._clients_watcher: Final = ClientsWatcher(clients, self.message_server.apply_grants, self._runtime.report)
         self._clients_watcher.observe = self.message_server.event_observer.clients_changed
         self.state: Final = ServerState(
-            self.message_server, self._housekeeper, self.disk_reserve, lambda: self._options, lambda: self.aeron_dir,
+            self.message_server, self._housekeeper, self.disk_reserve, self._live, lambda: self.aeron_dir,
             clients, self.backups, self._node.storage_problem,
         )  # fmt: skip
         """Whether the server starts, is ready or drains."""
@@ -120,6 +119,10 @@ class ServerParts:
             **self._operator_commands(peers),
         }
         self._admin_socket: AdminSocket | None = None
+
+    @property
+    def _options(self) -> ServerOptions:
+        return self._live.value
 
     @property
     def aeron_dir(self) -> str:
@@ -157,25 +160,23 @@ class ServerParts:
 
     def preview_options(self, configured: ServerOptions) -> OptionChanges:
         """Return what ``apply_options`` would return. Raises OptionError or SetupError for options that it refuses."""
-        ServerSettings.of(with_live(self._options, configured))
-        return compare(self._options, configured)
+        ServerSettings.of(self._options)
+        return self._live.compare(configured)
 
     def apply_options(self, configured: ServerOptions) -> OptionChanges:
-        """Apply the live options (server.live_options) of another configuration, and return what differs.
+        """Apply the live options of another configuration, and return what differs.
 
         Limits of clients, streams and stages apply to further ones, all others also to present ones. Raises
         OptionError or SetupError for options that a server cannot have; then nothing changes.
         """
-        changes = compare(self._options, configured)
-        options = with_live(self._options, configured)
+        changes = self._live.replace(configured)
+        options = self._options
         self.message_server.apply_limits(ServerSettings.of(options))
-        self._options = options
         self._stream_service.limits = StreamLimits.of(options)
         self._node.apply_options(options)
         self._apply_store_limits()
         self.disk_reserve.reserve_bytes = options.disk_reserve
         self._log.change(options.log_format, options.log_level)
-        self.state.restart_needed = changes.restart_needed
         return changes
 
     def _apply_store_limits(self) -> None:

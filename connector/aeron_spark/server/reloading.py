@@ -8,12 +8,11 @@ from typing import Any, Final, Protocol
 
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.keys.client_table import ClientsChange
-from aeron_spark.options import ServerOptions
+from aeron_spark.options import OptionChanges, ServerOptions
 from aeron_spark.server.clients_watcher import CLIENTS
 from aeron_spark.server.events import ServerEvents
-from aeron_spark.server.live_options import OptionChanges
 
-NO_CHANGES: Final = OptionChanges((), ())
+NO_CHANGES: Final = OptionChanges()
 CONFIGURATION: Final = "configuration"
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from aeron_spark.keys.client_table import ClientTable
-from aeron_spark.options import ServerOptions
+from aeron_spark.options import LiveOptions
 from aeron_spark.protocol.keypair import fingerprint
 from aeron_spark.server.backups import Backups
 from aeron_spark.server.disk_reserve import DiskReserve
@@ -23,7 +23,7 @@ from aeron_spark.version import package_version
 
 
 class ServerState:
-    """Derives the state of a server from its parts. Thread-safe; ``options`` returns the present options, ``aeron_dir``
+    """Derives the state of a server from its parts. Thread-safe; ``aeron_dir`` returns
     the media driver's directory, ``storage_problem`` why the node cannot store streams, or "". ``clients`` is None
     without a clients file.
 
@@ -32,13 +32,11 @@ class ServerState:
 
     def __init__(
         self, server: MessageServer, housekeeper: StoreHousekeeper, disk_reserve: DiskReserve,
-        options: Callable[[], ServerOptions], aeron_dir: Callable[[], str], clients: ClientTable | None,
+        options: LiveOptions, aeron_dir: Callable[[], str], clients: ClientTable | None,
         backups: Backups, storage_problem: Callable[[], str],
     ) -> None:  # fmt: skip
         self.is_recovered = False
         self.is_draining = False
-        self.restart_needed: tuple[str, ...] = ()
-        """The options that were changed and need a restart."""
         self.readiness: Final = Readiness(
             {
                 "listening": self._listening_problem,
@@ -88,7 +86,7 @@ class ServerState:
             "clients_read_at": None if self._clients is None else self._clients.read_at,
             "last_backup": None if last_backup is None else last_backup.time,
             "last_backup_directory": None if last_backup is None else last_backup.directory,
-            "restart_needed": list(self.restart_needed),
+            "restart_needed": list(self._options.restart_needed),
             "limits": self.limits(),
             "streams": self._streams_by_state(),
             "memory": self._memory(),
@@ -100,7 +98,7 @@ class ServerState:
 
     def limits(self) -> dict[str, dict[str, int]]:
         """Return the use and the limit of each limited resource, by option; a limit of 0 is none."""
-        used, options = self._server.statistics, self._options()
+        used, options = self._server.statistics, self._options.value
         store = self._store
         counts = {
             "maxConnections": (used["connections"], options.max_connections),
@@ -118,7 +116,7 @@ class ServerState:
 
     def _memory(self) -> dict[str, Any]:
         """Return the formulas of the memory that the present load may need, each with its sum and terms in bytes."""
-        options, partitions = self._options(), self._partitions()
+        options, partitions = self._options.value, self._partitions()
         load = Load(
             connections=len(self._server.connections), bulk_links=self._server.statistics["bulk_links"],
             partitions=partitions, written_partitions=partitions, memory_limit=options.memory_limit,

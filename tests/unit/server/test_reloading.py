@@ -11,10 +11,10 @@ import pytest
 
 from aeron_spark.errors import DataFormatError, OptionError, RefusedError, SetupError
 from aeron_spark.keys.client_table import ClientsChange
-from aeron_spark.options import ServerOptions
+from aeron_spark.options import LiveOptions, OptionChanges, ServerOptions
+from aeron_spark.options.live_options import restart_table
 from aeron_spark.protocol.access import Filters
 from aeron_spark.protocol.limits import Limits
-from aeron_spark.server.live_options import LIVE, RESTART_REASONS, OptionChanges, compare, restart_table, with_live
 from aeron_spark.server.reloading import Reloader
 from aeron_spark.server.settings import ServerSettings
 from tests.unit.connection.endpoints import LINK, NO_LIMITS, World, wait_for
@@ -24,7 +24,7 @@ class Reloadable:
     """A server that records what a reload does."""
 
     def __init__(self) -> None:
-        self.options = ServerOptions.parse("127.0.0.1:1")
+        self.options = LiveOptions(ServerOptions.parse("127.0.0.1:1"))
         self.is_clients_file_read = False
         self.refusal: SetupError | None = None
         self.clients: ClientsChange | Exception | None = None
@@ -43,12 +43,10 @@ class Reloadable:
     def preview_options(self, configured: ServerOptions) -> OptionChanges:
         if self.refusal is not None:
             raise self.refusal
-        return compare(self.options, configured)
+        return self.options.compare(configured)
 
     def apply_options(self, configured: ServerOptions) -> OptionChanges:
-        changes = compare(self.options, configured)
-        self.options = with_live(self.options, configured)
-        return changes
+        return self.options.replace(configured)
 
 
 def parsed(**options: Any) -> ServerOptions:
@@ -56,26 +54,26 @@ def parsed(**options: Any) -> ServerOptions:
 
 
 def test_live_options_apply_and_the_others_stay_listed_until_a_restart() -> None:
-    running = parsed(max_connections=10, workers=8)
+    live = LiveOptions(parsed(max_connections=10, workers=8))
+    running, addresses = live.value, live.value.addresses
     configured = ServerOptions.parse("127.0.0.1:2", {"max_connections": 20, "workers": 9, "deny": "10.0.0.0/8"})
-    assert compare(running, configured) == OptionChanges(("deny", "maxConnections"), ("bind", "workers"))
-    applied = with_live(running, configured)
-    assert (applied.max_connections, applied.workers, applied.addresses) == (20, 8, running.addresses)
-    assert compare(applied, configured) == OptionChanges((), ("bind", "workers"))
-    assert compare(running, running) == OptionChanges((), ())
+    expected = OptionChanges(("deny", "maxConnections"), ("bind", "workers"))
+    assert live.compare(configured) == expected
+    assert (live.value, live.restart_needed) == (running, ())
+    assert live.replace(configured) == expected
+    assert (live.value.max_connections, live.value.workers, live.value.addresses) == (20, 8, addresses)
+    assert live.compare(configured) == OptionChanges((), ("bind", "workers"))
+    assert live.restart_needed == ("bind", "workers")
+    assert live.compare(live.value) == OptionChanges((), ())
 
 
-def test_each_live_option_is_an_option_of_a_server() -> None:
-    assert set(ServerOptions.options()) >= LIVE
-
-
-def test_each_other_option_has_one_reason_why_it_needs_a_restart_and_the_document_names_it() -> None:
-    restarting = [field for fields in RESTART_REASONS.values() for field in fields]
-    assert sorted([*restarting, *LIVE]) == sorted(ServerOptions.options())
+def test_an_option_is_live_or_has_a_reason_why_it_needs_a_restart_and_the_document_names_it() -> None:
+    options = ServerOptions.options().values()
+    assert [option.name for option in options if option.live == (option.restart is not None)] == []
     page = (Path(__file__).resolve().parents[3] / "docs" / "operations.md").read_text()
     assert restart_table() in page
     said = page.partition("These options apply at once:")[2].partition(". ")[0]
-    assert set(re.findall(r"`(\w+)`", said)) == {ServerOptions.options()[field].name for field in LIVE}
+    assert set(re.findall(r"`(\w+)`", said)) == {option.name for option in options if option.live}
 
 
 def test_a_reload_reports_and_returns_what_changed() -> None:
@@ -98,13 +96,14 @@ def test_a_reload_reports_and_returns_what_changed() -> None:
 
 
 def test_a_wrong_option_or_clients_file_changes_nothing_and_is_reported() -> None:
-    server, before = Reloadable(), Reloadable().options
+    server = Reloadable()
+    before = server.options.value
     with pytest.raises(OptionError, match="max_conections"):
         Reloader(server, lambda: parsed(max_conections=5)).run({})
     server.clients = DataFormatError("line 3 is wrong", remedy="Correct it.")
     with pytest.raises(DataFormatError, match="line 3 is wrong"):
         Reloader(server, lambda: parsed(max_connections=5)).run({})
-    assert server.options == before
+    assert server.options.value == before
     assert [event for event, _ in server.reported] == ["reload_failed", "reload_failed"]
     assert server.reported[0][1]["files"] == ("configuration",)
     assert server.reported[1][1] == {
@@ -122,12 +121,13 @@ def test_a_wrong_clients_file_with_an_unchanged_configuration_leaves_only_the_cl
 
 
 def test_options_that_cannot_apply_leave_the_clients_file_as_it_was() -> None:
-    server, before = Reloadable(), Reloadable().options
+    server = Reloadable()
+    before = server.options.value
     server.refusal = SetupError("the file of the shared secret is gone", remedy="Restore it.")
     with pytest.raises(SetupError, match="shared secret"):
         Reloader(server, lambda: parsed(max_connections=5)).run({})
     assert not server.is_clients_file_read
-    assert server.options == before
+    assert server.options.value == before
     assert [event for event, _ in server.reported] == ["reload_failed"]
 
 

@@ -12,7 +12,7 @@ from aeron_spark.cli import server as command
 from aeron_spark.cli.main import main
 from aeron_spark.errors import DataFormatError
 from aeron_spark.keys.client_table import ClientTable
-from aeron_spark.options import ServerOptions
+from aeron_spark.options import LiveOptions, ServerOptions
 from aeron_spark.protocol.keypair import public_text
 from aeron_spark.server.server_state import ServerState
 from tests.unit.connection.endpoints import World
@@ -26,7 +26,7 @@ def state_of(
     options = ServerOptions.parse("127.0.0.1:1")
     backups: Any = SimpleNamespace(last=None)
     return ServerState(
-        world.server(), housekeeper, disk, lambda: options, lambda: "/dev/shm/x", clients, backups,
+        world.server(), housekeeper, disk, LiveOptions(options), lambda: "/dev/shm/x", clients, backups,
         lambda: storage_problem,
     )  # fmt: skip
 
