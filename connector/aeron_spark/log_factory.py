@@ -1,4 +1,4 @@
-"""Opens the log of a route, to read or to write: the only module that knows the log classes of both routes."""
+"""Opens the log or the streams of a route: the only module that knows the classes of both routes."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from aeron_spark.options import DirectRoute, ReadOptions, ServerRoute, WriteOpti
 from aeron_spark.pool import POOL
 
 if TYPE_CHECKING:
+    from aeron_spark.client.named_streams import ServerStreams
+    from aeron_spark.direct.catalog import DirectStreams
+    from aeron_spark.log.facade import Running
     from aeron_spark.stream_client.session import StreamSession
 
 
@@ -74,3 +77,14 @@ def open_writer(
         yield ServerWriter(
             sessions, route.stream, max_message_bytes=options.max_message_bytes, evolve_schema=options.evolve_schema
         )
+
+
+def streams_of(options: Mapping[str, str], running: Running) -> DirectStreams | ServerStreams:
+    """Return the streams of the route that a command's options choose. Starts and connects nothing."""
+    if "server" in options:
+        from aeron_spark.client.named_streams import ServerStreams
+
+        return ServerStreams(options, running)
+    from aeron_spark.direct.catalog import DirectStreams
+
+    return DirectStreams(options, running)

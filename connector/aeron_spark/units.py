@@ -1,4 +1,4 @@
-"""Texts of whole numbers, sizes in bytes, and durations, as users write them in options and files.
+"""Texts of whole numbers, sizes, durations and times, as users write them in options, and as commands show them.
 
 A parser raises ``ValueError`` with the expected value.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import datetime, timezone
 from fractions import Fraction
 from typing import Final
 
@@ -77,6 +78,22 @@ def format_size(number: int) -> str:
     """Format a number of bytes in the largest unit that divides it: ``1184``, ``128KiB``."""
     unit = next((unit for unit in ("t", "g", "m", "k") if number and number % _SIZE_UNITS[unit] == 0), "")
     return f"{number // _SIZE_UNITS[unit]}{unit and unit.upper() + 'iB'}"
+
+
+def rounded_size(count: int) -> str:
+    """Return a number of bytes with a binary unit and one digit, such as ``1.5 MiB``."""
+    amount = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if amount < 1024:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} TiB"
+
+
+def format_time(seconds: float) -> str:
+    """Return a time in seconds since 1970 as ISO text in UTC, such as ``2026-03-01T09:30:00.000Z``."""
+    moment = datetime.fromtimestamp(seconds, tz=timezone.utc)
+    return moment.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
 
 
 def format_seconds(seconds: float) -> str:

@@ -11,6 +11,7 @@ import click
 
 from aeron_spark.cli.output import aeron_dir_option
 from aeron_spark.errors import DataFormatError, OptionError, SetupError
+from aeron_spark.log.facade import check_stream_name
 from aeron_spark.options import ClientOptions, ServerOptions
 from aeron_spark.options.endpoint_options import flags_of
 from aeron_spark.options.values import FLAG
@@ -18,8 +19,6 @@ from aeron_spark.toml_file import read_toml
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
-DIRECT_ROUTE_OPTIONS: Final = ("channel", "streamId", "archive", "cluster")
-DIRECT_WRITE_OPTIONS: Final = ("ack", "record")
 STREAM_OPTIONS: Final = ("payload", "writerId", "evolveSchema")  # of a reader or writer, not of its connection
 
 
@@ -248,36 +247,12 @@ def sbe_flags(flags: Mapping[str, str | None]) -> dict[str, str | None]:
     return {"sbeSchema": flags["sbe_schema"], "sbeMessage": flags["sbe_message"]}
 
 
-def split_server(options: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
-    """Return the server's address and the other options. Raises OptionError for an option of the direct route."""
-    for name in DIRECT_WRITE_OPTIONS:
-        if name in options:
-            raise OptionError(f"option {name!r} is for the direct route, without a server", remedy="Leave it out.")
-    others: dict[str, Any] = dict(options)
-    address = others.pop("server")
-    for name in DIRECT_ROUTE_OPTIONS:
-        if name in others:
-            raise OptionError(
-                f"a server and option {name!r} exclude each other: {name!r} is for the direct route",
-                remedy="Leave one of them out.",
-            )
-    return address, others
-
-
 def split_server_and_stream(options: Mapping[str, str]) -> tuple[str, str, dict[str, Any]]:
     """Return the server's address, the stream's name and the other options. Raises OptionError for a wrong name."""
+    from aeron_spark.client.named_streams import split_server
+
     address, others = split_server(options)
     return address, check_stream_name(others.pop("stream")), others
-
-
-def check_stream_name(name: str) -> str:
-    """Return ``name``. Raises OptionError if a stream of a server cannot have it."""
-    from aeron_spark.options import values
-
-    try:
-        return values.parse_stream_name(name)
-    except ValueError as error:
-        raise OptionError(f"{name[:160]!r} is not a stream name", remedy=f"Give {error}.") from None
 
 
 def parse_flag_option(options: Mapping[str, str], name: str) -> bool:
@@ -293,31 +268,10 @@ def parse_flag_option(options: Mapping[str, str], name: str) -> bool:
 
 def check_connection_options(options: Mapping[str, str]) -> None:
     """Raise OptionError for a wrong option of a connection to a server, before the command starts anything."""
-    from aeron_spark.client.settings import ClientSettings
-    from aeron_spark.options import ClientOptions
+    from aeron_spark.client.named_streams import check_connection, split_server
 
     if "stream" not in options:
-        ClientSettings.of(ClientOptions.parse(*split_server(options)))
+        check_connection(*split_server(options))
         return
     address, _, others = split_server_and_stream(options)
-    connection_options = {name: text for name, text in others.items() if name not in STREAM_OPTIONS}
-    ClientSettings.of(ClientOptions.parse(address, connection_options))
-
-
-def refuse_stream_options(**flags: object) -> None:
-    """Raise OptionError for a flag that only a named stream of a server has, on a command line without one."""
-    for name, value in flags.items():
-        if value is not None:
-            raise OptionError(
-                f"--{name.replace('_', '-')} is for a named stream of a server",
-                remedy="Add --server HOST:PORT --stream NAME.",
-            )
-
-
-def require_stream(options: Mapping[str, str]) -> None:
-    """Raise OptionError if --channel or --stream-id is missing on the direct route, and no cluster's log is named."""
-    if "cluster" in options:
-        return
-    for name, option, example in (("channel", "--channel", "aeron:ipc"), ("streamId", "--stream-id", "1001")):
-        if name not in options:
-            raise OptionError(f"{option} is required", remedy=f"For example {option} {example}.")
+    check_connection(address, {name: text for name, text in others.items() if name not in STREAM_OPTIONS})

@@ -12,10 +12,11 @@ from aeron_spark.cli.admin_client import admin_options, ask, socket_path
 from aeron_spark.cli.connections import counted
 from aeron_spark.cli.durations import duration_seconds
 from aeron_spark.cli.main import SuggestingGroup
-from aeron_spark.cli.output import format_time, json_option, print_json, print_table, time_cell
+from aeron_spark.cli.output import json_option, print_json, print_table, time_cell
 from aeron_spark.errors import OptionError
 from aeron_spark.protocol.sources import Network
 from aeron_spark.text_safety import escape_text
+from aeron_spark.units import format_time
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 

@@ -14,7 +14,7 @@ import click
 
 from aeron_spark.aeron import jvm
 from aeron_spark.cli.main import FAILED
-from aeron_spark.cli.output import aeron_dir_option, format_size, json_option, print_json, print_table
+from aeron_spark.cli.output import aeron_dir_option, json_option, print_json, print_table
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.node import NodePaths, local_node_paths, paths, space, status
 from aeron_spark.node.liveness import driver_liveness
@@ -23,6 +23,7 @@ from aeron_spark.node.settings import RECEIVE_BUFFER, granted_buffer, machine_co
 from aeron_spark.transport.api import MTU_BYTES
 from aeron_spark.transport.network_paths import device_mtus, may_be_fragmented
 from aeron_spark.transport.packet_sizes import packet_bytes
+from aeron_spark.units import rounded_size
 
 OPEN_FILES: Final = 4096  # each publication, image and segment needs one
 SEND_BUFFER: Final = 128 * 1024  # bytes that Aeron requests for a socket by default
@@ -98,8 +99,8 @@ def _jars() -> Finding:
 def _space(node_paths: NodePaths) -> Iterator[Finding]:
     running = status(node_paths.aeron_dir)
     if running.runs:
-        yield Finding("shared memory", "ok", f"{format_size(running.aeron_space.free)} free in {running.aeron_dir}")
-        yield Finding("disk", "ok", f"{format_size(running.archive_space.free)} free in {running.archive_dir}")
+        yield Finding("shared memory", "ok", f"{rounded_size(running.aeron_space.free)} free in {running.aeron_dir}")
+        yield Finding("disk", "ok", f"{rounded_size(running.archive_space.free)} free in {running.archive_dir}")
         return
     settings = parse_settings({}, machine_cores())
     try:
@@ -108,13 +109,13 @@ def _space(node_paths: NodePaths) -> Iterator[Finding]:
         )
         verdict: Verdict = "warning" if warning else "ok"
         yield Finding(
-            "shared memory", verdict, warning or f"{format_size(space.space_of(chosen).free)} free for {chosen}"
+            "shared memory", verdict, warning or f"{rounded_size(space.space_of(chosen).free)} free for {chosen}"
         )
     except AeronSparkError as error:
         yield _broken("shared memory", error)
     try:
         warning = space.check_archive_space(node_paths.archive_dir, settings)
-        free = format_size(space.space_of(node_paths.archive_dir).free)
+        free = rounded_size(space.space_of(node_paths.archive_dir).free)
         yield Finding("disk", "warning" if warning else "ok", warning or f"{free} free for {node_paths.archive_dir}")
     except AeronSparkError as error:
         yield _broken("disk", error)
@@ -230,9 +231,11 @@ def _socket_buffers() -> Iterator[Finding]:
         granted = granted_buffer(option, wanted)
         is_enough = granted == wanted
         remedy = "" if is_enough else f"sysctl -w net.core.{limit}={wanted}"
-        what = f"a socket's {name} buffer gets {format_size(granted)} of the {format_size(wanted)} that a node requests"
+        what = (
+            f"a socket's {name} buffer gets {rounded_size(granted)} of the {rounded_size(wanted)} that a node requests"
+        )
         if option == socket.SO_RCVBUF:
-            what += f"; each sender may be {format_size(receive_window(granted))} ahead"
+            what += f"; each sender may be {rounded_size(receive_window(granted))} ahead"
         yield Finding("limits", "ok" if is_enough else "warning", what, remedy)
 
 

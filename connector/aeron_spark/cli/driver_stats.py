@@ -18,8 +18,6 @@ from aeron_spark.cli.admin_client import admin_options, socket_path
 from aeron_spark.cli.live import compare_samples, show_views
 from aeron_spark.cli.output import (
     aeron_dir_option,
-    format_size,
-    format_time,
     json_option,
     make_table,
     print_json,
@@ -30,6 +28,7 @@ from aeron_spark.cli.output import (
 from aeron_spark.cli.server_top import show_server
 from aeron_spark.errors import OptionError
 from aeron_spark.node import status
+from aeron_spark.units import format_time, rounded_size
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
@@ -340,7 +339,7 @@ def render_view(view: View, lines: int | None = None) -> Group:
             _bytes(stream.received),
             _bytes(stream.received_per_second),
             stream.subscribers,
-            format_size(stream.behind),
+            rounded_size(stream.behind),
         )
         for stream in view.streams
     ]
@@ -355,4 +354,4 @@ def render_view(view: View, lines: int | None = None) -> Group:
 
 
 def _bytes(count: float | None) -> str:
-    return "-" if count is None else format_size(int(count))
+    return "-" if count is None else rounded_size(int(count))

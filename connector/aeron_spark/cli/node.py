@@ -9,16 +9,9 @@ import click
 
 from aeron_spark import node as nodes
 from aeron_spark.cli.main import SuggestingGroup
-from aeron_spark.cli.output import (
-    aeron_dir_option,
-    format_size,
-    format_time,
-    json_option,
-    print_json,
-    print_table,
-    time_cell,
-)
+from aeron_spark.cli.output import aeron_dir_option, json_option, print_json, print_table, time_cell
 from aeron_spark.errors import OptionError
+from aeron_spark.units import format_time, rounded_size
 
 
 @click.group(cls=SuggestingGroup)
@@ -159,8 +152,8 @@ def _print_status(found: nodes.NodeStatus, as_json: bool) -> None:
         ("since", time_cell(found.started)),
         ("heartbeat", age),
         ("version", f"aeron-spark {found.version}, Aeron {found.aeron_version}" if found.version else None),
-        ("aeron directory", f"{found.aeron_dir} ({format_size(found.aeron_space.free)} free)"),
-        ("archive directory", f"{found.archive_dir} ({format_size(found.archive_space.free)} free)"),
+        ("aeron directory", f"{found.aeron_dir} ({rounded_size(found.aeron_space.free)} free)"),
+        ("archive directory", f"{found.archive_dir} ({rounded_size(found.archive_space.free)} free)"),
         ("archive id", None if found.archive_id is None else str(found.archive_id)),
         ("clients", found.clients),
         ("recordings", found.recordings),

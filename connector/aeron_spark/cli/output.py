@@ -10,12 +10,12 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from aeron_spark.errors import OptionError
+from aeron_spark.units import format_time
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -150,22 +150,6 @@ def time_cell(seconds: float | None) -> str:
     if seconds is None:
         return "-"
     return format_time(seconds)
-
-
-def format_time(seconds: float) -> str:
-    """Return a time in seconds since 1970 as ISO text in UTC, such as ``2026-03-01T09:30:00.000Z``."""
-    moment = datetime.fromtimestamp(seconds, tz=timezone.utc)
-    return moment.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
-
-
-def format_size(count: int) -> str:
-    """Return a number of bytes with a binary unit, such as ``1.5 MiB``."""
-    amount = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if amount < 1024:
-            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
-        amount /= 1024
-    return f"{amount:.1f} TiB"
 
 
 def _plain(value: Any) -> Any:

@@ -10,8 +10,6 @@ import click
 from aeron_spark.cli.arguments import (
     check_connection_options,
     read_route_flags,
-    refuse_stream_options,
-    require_stream,
     route_options,
     sbe_flags,
     sbe_schema_option,
@@ -23,6 +21,7 @@ from aeron_spark.cli.main import INTERRUPTED
 from aeron_spark.cli.output import json_option, print_warnings
 from aeron_spark.cli.signals import catch_sigint, catch_stop_signals, operation
 from aeron_spark.errors import OptionError, WaitTimeout
+from aeron_spark.log.facade import refuse_stream_flags, require_channel
 from aeron_spark.options import ReadOptions, SbeOptions, values
 from aeron_spark.options.declaration import Where
 from aeron_spark.options.sbe_options import split_sbe_options
@@ -130,7 +129,7 @@ def receive(
         output_format = _output_format(as_json, output, form)
         _receive_from_stream(ctx, options, start, follow, count, timeout, metadata, output, output_format)
         return
-    refuse_stream_options(stream=options.get("stream"))
+    refuse_stream_flags(stream=options.get("stream"))
     if "server" in options:
         reason = "without --stream, receive prints the messages that clients send from now on"
         _refuse_flags(reason, payload=payload, start=start, output=output, format=form, metadata=metadata or None)
@@ -175,7 +174,7 @@ def _receive_recordings(
     ctx: click.Context, options: dict[str, str], start: str | None, follow: bool, count: int | None,
     timeout: float | None, metadata: bool, output: str | None, form: str,
 ) -> None:  # fmt: skip
-    require_stream(options)
+    require_channel(options)
     position, start_options = _start_in_recordings(start, follow)
     metadata_options = {"includeMetadata": "true"} if metadata else {}
     read_options = ReadOptions.parse(options | start_options | metadata_options, streaming=follow)

@@ -12,8 +12,6 @@ from aeron_spark.cli.arguments import connector_options, route_options, yes_opti
 from aeron_spark.cli.main import SuggestingGroup
 from aeron_spark.cli.output import (
     confirm,
-    format_size,
-    format_time,
     json_option,
     print_json,
     print_table,
@@ -23,6 +21,7 @@ from aeron_spark.cli.output import (
 )
 from aeron_spark.cli.signals import catch_sigint, operation
 from aeron_spark.errors import OptionError
+from aeron_spark.units import format_time, rounded_size
 
 if TYPE_CHECKING:
     from aeron_spark.aeron.recording import ArchiveAddress
@@ -180,7 +179,7 @@ def _single_archive(archives: tuple[ArchiveAddress, ...], ids: tuple[int, ...]) 
 
 
 def _label_and_size(recording: ListedRecording) -> str:
-    return f"{recording.label} ({format_size((recording.end or 0) - (recording.start or 0))})"
+    return f"{recording.label} ({rounded_size((recording.end or 0) - (recording.start or 0))})"
 
 
 def _state(recording: ListedRecording) -> str:

@@ -10,8 +10,6 @@ from aeron_spark.cli.arguments import (
     check_connection_options,
     parse_flag_option,
     read_route_flags,
-    refuse_stream_options,
-    require_stream,
     route_options,
     sbe_flags,
     sbe_schema_option,
@@ -22,6 +20,7 @@ from aeron_spark.cli.formats import FORMATS, STANDARD_INPUT, check_file, check_r
 from aeron_spark.cli.main import INTERRUPTED
 from aeron_spark.cli.output import json_option, print_json, print_warnings
 from aeron_spark.cli.signals import catch_sigint, catch_stop_signals, operation
+from aeron_spark.log.facade import refuse_stream_flags, require_channel
 from aeron_spark.options import SbeFormatOptions, WriteOptions
 from aeron_spark.options.declaration import Where
 from aeron_spark.options.sbe_options import split_sbe_options
@@ -115,14 +114,14 @@ def send(
     if "server" in options and "stream" in options:
         _send_to_stream(ctx, options, files, form, commit_rows, as_json)
         return
-    refuse_stream_options(
+    refuse_stream_flags(
         stream=options.get("stream"), commit_rows=commit_rows, evolve_schema=options.get("evolveSchema")
     )
     if "server" in options:
-        refuse_stream_options(writer_id=options.get("writerId"), payload=options.get("payload"))
+        refuse_stream_flags(writer_id=options.get("writerId"), payload=options.get("payload"))
         _relay_messages(ctx, options, files, form, as_json)
         return
-    require_stream(options)
+    require_channel(options)
     write_options = WriteOptions.parse(options, streaming=False)
     with catch_sigint() as stopped, print_warnings(), operation():
         from aeron_spark.cli.direct_send import send_directly

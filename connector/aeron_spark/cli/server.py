@@ -10,9 +10,10 @@ import click
 
 from aeron_spark.cli.admin_client import admin_options, ask, socket_path
 from aeron_spark.cli.main import FAILED, SuggestingGroup
-from aeron_spark.cli.output import format_size, format_time, json_option, print_json, print_table
+from aeron_spark.cli.output import json_option, print_json, print_table
 from aeron_spark.cli.signals import OperationError
 from aeron_spark.errors import ConnectError, OptionError
+from aeron_spark.units import format_time, rounded_size
 
 RUN: Final = "run"  # the command of a line without the name of one; no line can name it
 RELOAD_TIMEOUT_S: Final = 60.0  # a large clients file takes a second
@@ -197,15 +198,15 @@ def _rows(found: dict[str, Any]) -> list[tuple[str, object]]:
     rows: list[tuple[str, object]] = [(name, _cell(name, value)) for name, value in found.items() if name not in groups]
     rows += [(name, _use(name, one["used"], one["limit"])) for name, one in found["limits"].items()]
     for name, formula in found["memory"].items():
-        terms = " + ".join(f"{term} {format_size(count)}" for term, count in formula["terms"].items())
-        rows.append((f"memory, {name.replace('_', ' ')}", f"at most {format_size(formula['bytes'])} = {terms}"))
-    rows += [(f"disk, {name}", f"{format_size(one['free_bytes'])} free") for name, one in found["disk"].items()]
+        terms = " + ".join(f"{term} {rounded_size(count)}" for term, count in formula["terms"].items())
+        rows.append((f"memory, {name.replace('_', ' ')}", f"at most {rounded_size(formula['bytes'])} = {terms}"))
+    rows += [(f"disk, {name}", f"{rounded_size(one['free_bytes'])} free") for name, one in found["disk"].items()]
     return rows
 
 
 def _use(name: str, used: int, limit: int) -> str:
     """Return the text of a limit and its use: in binary units if the option is a size."""
-    show = format_size if name.endswith("Bytes") else str
+    show = rounded_size if name.endswith("Bytes") else str
     return f"{show(used)} of {show(limit) if limit else 'any'}"
 
 

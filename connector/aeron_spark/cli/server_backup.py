@@ -15,11 +15,12 @@ from aeron_spark.backup.copying import Outcome, Source, check_target, find_base,
 from aeron_spark.backup.manifest import CONFIGURATION_FILES
 from aeron_spark.cli.admin_client import ask, ask_all
 from aeron_spark.cli.connections import counted
-from aeron_spark.cli.output import format_size, print_json
+from aeron_spark.cli.output import print_json
 from aeron_spark.cli.signals import catch_termination
 from aeron_spark.errors import AeronSparkError, SetupError
 from aeron_spark.processes import pid_namespace
 from aeron_spark.streams.cut import StreamCut
+from aeron_spark.units import rounded_size
 
 CUT_TIMEOUT_S: Final = 60.0  # a stream waits for an fsync of its journal
 RENEW_INTERVAL_S: Final = 5.0
@@ -44,7 +45,7 @@ class Ticker:
         now = time.monotonic()
         if now - self._shown_at >= PROGRESS_INTERVAL_S:
             self._shown_at = now
-            click.echo(f"{self._verb} {format_size(self._done)} of about {format_size(self._total)}", err=True)
+            click.echo(f"{self._verb} {rounded_size(self._done)} of about {rounded_size(self._total)}", err=True)
         if self._renew is not None and now - self._renewed_at >= RENEW_INTERVAL_S:
             self._renewed_at = now
             self._renew()
@@ -123,8 +124,8 @@ def _print(directory: Path, begun: Mapping[str, Any], outcome: Outcome, seconds:
         return
     for name in made.damaged:
         click.echo(f"not in the backup: stream {name} is damaged", err=True)
-    linked = f", {format_size(outcome.linked_bytes)} of them linked" if outcome.linked_bytes else ""
+    linked = f", {rounded_size(outcome.linked_bytes)} of them linked" if outcome.linked_bytes else ""
     click.echo(
         f"{directory}: {counted(len(made.streams), 'stream')} of {made.time}, {len(made.files)} files with "
-        f"{format_size(made.bytes)}{linked}"
+        f"{rounded_size(made.bytes)}{linked}"
     )

@@ -12,11 +12,11 @@ from typing import Final
 
 import click
 
-from aeron_spark.cli.arguments import split_server
 from aeron_spark.cli.formats import format_of
 from aeron_spark.cli.inputs import read_input
 from aeron_spark.cli.output import print_json, progress
 from aeron_spark.cli.signals import StopRequest
+from aeron_spark.client.named_streams import split_server
 from aeron_spark.errors import AeronSparkError, DataFormatError, WaitTimeout
 
 POLL_INTERVAL_S: Final = 0.1  # interval at which a wait checks for a signal

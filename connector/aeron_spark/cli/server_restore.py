@@ -11,10 +11,11 @@ import click
 from aeron_spark.backup.copying import read_manifest
 from aeron_spark.backup.restoring import restore_backup
 from aeron_spark.cli.connections import counted
-from aeron_spark.cli.output import format_size, print_json
+from aeron_spark.cli.output import print_json
 from aeron_spark.cli.server_backup import Ticker
 from aeron_spark.cli.signals import catch_termination
 from aeron_spark.text_safety import escape_text
+from aeron_spark.units import rounded_size
 
 MAX_PATH: Final = 4096
 
@@ -38,7 +39,7 @@ def restore(directory: Path, streams_dir: Path, archive_dir: Path, *, as_json: b
     for path in restored.unlisted:
         click.echo(f"ignored, because the manifest does not list it: {escape_text(str(path), MAX_PATH)}", err=True)
     time_text = escape_text(made.time)  # another person may have made the backup
-    click.echo(f"restored {counted(len(made.streams), 'stream')} of {time_text}, {format_size(made.bytes)}")
+    click.echo(f"restored {counted(len(made.streams), 'stream')} of {time_text}, {rounded_size(made.bytes)}")
     for file in files:
         click.echo(f"copy this file yourself: {file}")
     return 0

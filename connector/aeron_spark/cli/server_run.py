@@ -22,11 +22,12 @@ from aeron_spark.cli.arguments import (
     merged_server_options,
 )
 from aeron_spark.cli.main import FAILED
-from aeron_spark.cli.output import format_time, json_option, print_json
+from aeron_spark.cli.output import json_option, print_json
 from aeron_spark.cli.signals import StopRequest, catch_stop_signals
 from aeron_spark.errors import AeronSparkError, OptionError, RefusedError
 from aeron_spark.freed_memory import FreePages, return_large_buffers
 from aeron_spark.options import ServerOptions
+from aeron_spark.units import format_time
 
 if TYPE_CHECKING:
     from aeron_spark.server.parts import ServerParts

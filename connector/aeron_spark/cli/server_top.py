@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 from aeron_spark.cli.admin_client import ask
 from aeron_spark.cli.connections import address_text, printed, streams_text
 from aeron_spark.cli.live import compare_samples, show_views
-from aeron_spark.cli.output import format_size, format_time, make_table, print_json, print_lines
+from aeron_spark.cli.output import make_table, print_json, print_lines
 from aeron_spark.text_safety import escape_text
+from aeron_spark.units import format_time, rounded_size
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
@@ -142,14 +143,14 @@ def _connection_cells(one: Report) -> tuple[object, ...]:
     return (
         one["id"], one["name"], address_text(one), one["state"], f"{one['idle_seconds']:.1f}",
         _milliseconds(one["round_trip_seconds"]), one["calls"],
-        format_size(one["waiting_bytes"] + one["unacknowledged_bytes"]), _size(one["received_per_second"]),
+        rounded_size(one["waiting_bytes"] + one["unacknowledged_bytes"]), _size(one["received_per_second"]),
         _size(one["sent_per_second"]), streams_text(one["streams"]),
     )  # fmt: skip
 
 
 def _stream_cells(one: Report) -> tuple[object, ...]:
     return (
-        escape_text(one["name"]), one["state"], one["partitions"], format_size(one["kept_bytes"]),
+        escape_text(one["name"]), one["state"], one["partitions"], rounded_size(one["kept_bytes"]),
         _size(one["committed_per_second"]),
     )  # fmt: skip
 
@@ -169,4 +170,4 @@ def _rounded(rate: float | None) -> int | None:
 
 
 def _size(rate: float | None) -> str:
-    return "-" if rate is None else format_size(round(rate))
+    return "-" if rate is None else rounded_size(round(rate))

@@ -16,13 +16,14 @@ from aeron_spark.backup.verifying import Checked, verify_store
 from aeron_spark.cli.admin_client import read_admin_options
 from aeron_spark.cli.connections import counted
 from aeron_spark.cli.main import FAILED
-from aeron_spark.cli.output import format_size, print_json
+from aeron_spark.cli.output import print_json
 from aeron_spark.cli.server_backup import PROGRESS_INTERVAL_S
 from aeron_spark.errors import InUseError, OptionError
 from aeron_spark.node.locks import FileLock, current_owner_text
 from aeron_spark.node.paths import ARCHIVE_LOCK
 from aeron_spark.node.starting import local_node_paths
 from aeron_spark.streams.store_folder import LOCK
+from aeron_spark.units import rounded_size
 
 
 def verify(
@@ -46,7 +47,7 @@ def verify(
         print_json({"level": "summary", **asdict(checked), "damages": damages, "seconds": seconds})
     else:
         result = counted(damages, "damage") if damages else "no damage"
-        speed = "" if quick else f", {format_size(checked.bytes)} in {seconds:.1f} s"
+        speed = "" if quick else f", {rounded_size(checked.bytes)} in {seconds:.1f} s"
         click.echo(
             f"{result} in {counted(checked.streams, 'stream')}, {counted(checked.partitions, 'partition')}{speed}"
         )
@@ -64,7 +65,7 @@ class _Progress:
         self._done += size
         if time.monotonic() - self._shown_at >= PROGRESS_INTERVAL_S:
             self._shown_at = time.monotonic()
-            click.echo(f"checked {format_size(self._done)}", err=True)
+            click.echo(f"checked {rounded_size(self._done)}", err=True)
 
 
 def _folders(config: Path | None, streams_dir: Path | None, archive_dir: Path | None) -> tuple[Path, Path]:

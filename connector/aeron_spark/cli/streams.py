@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from aeron_spark import units
-from aeron_spark.cli import server_purge, server_streams, stream_changes
-from aeron_spark.cli.arguments import (
-    refuse_stream_options,
-    require_stream,
-    route_options,
-    server_options,
-    yes_option,
-)
+from aeron_spark.cli.arguments import route_options, server_options, yes_option
+from aeron_spark.cli.formats import check_file, format_of
 from aeron_spark.cli.main import SuggestingGroup
-from aeron_spark.cli.output import confirm, json_option, require_terminal
-from aeron_spark.cli.server_streams import options_with_server, require_name
+from aeron_spark.cli.output import json_option
+from aeron_spark.cli.stream_output import Prompt, print_summary, streams_of_flags
 from aeron_spark.errors import OptionError
 from aeron_spark.options import values
 
-PREVIEW_HINT: Final = "'aeron-spark streams describe' shows the stream without deleting it."
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+policy_option = click.option(
+    "--schema-policy", type=click.Choice(["strict", "additive"]),
+    help="strict: the first transaction fixes the columns, and only writers with evolveSchema=true and the grant "
+    "manage add nullable ones. additive: each writer may add nullable columns.",
+)  # fmt: skip
 
 recording_option = click.option(
     "--recording", "recordings", type=int, multiple=True, metavar="ID",
@@ -52,12 +53,7 @@ def list_streams(as_json: bool, **route_flags: Any) -> None:
 
     --channel and --stream-id restrict the list to streams with that channel or stream id.
     """
-    if (options := options_with_server(route_flags)) is not None:
-        server_streams.list_all(options, as_json)
-        return
-    from aeron_spark.cli import direct_streams
-
-    direct_streams.list_all(route_flags, as_json)
+    print_summary(streams_of_flags(route_flags).list(), as_json)
 
 
 @streams.command()
@@ -71,13 +67,7 @@ def describe(name: str | None, as_json: bool, **route_flags: Any) -> None:
     NAME is the stream's name on a server, or on the direct route the alias of its channel. A stream without an alias is
     named by --channel and --stream-id.
     """
-    if (options := options_with_server(route_flags)) is not None:
-        server_streams.describe(options, require_name(name), as_json)
-        return
-    _require_stream(route_flags, name)
-    from aeron_spark.cli import direct_streams
-
-    direct_streams.describe(route_flags, name, as_json)
+    print_summary(streams_of_flags(route_flags).describe(name), as_json)
 
 
 @streams.command()
@@ -129,26 +119,11 @@ def purge(
     """
     if (before is None) == (keep is None):
         raise OptionError("one of --before and --keep is required", remedy="For example --before -7d, or --keep 10GiB.")
-    position, before_ns = _parse_before(before)
-    keep_bytes = _parse_keep(keep)
-    if (options := options_with_server(route_flags)) is not None:
-        _refuse_with_server(recording=recordings, dry_run=dry_run)
-        name = require_name(name)
-        confirm(f"Purge stream {name} of {options['server']}?", yes, PREVIEW_HINT)
-        server_purge.purge(
-            options, name, before if position is None else position, keep_bytes, partition, _parse_wait(wait_text),
-            as_json,
-        )  # fmt: skip
-        return
-    refuse_stream_options(partition=partition, wait=wait_text)
-    _require_stream(route_flags, name)
-    if not dry_run:
-        require_terminal(yes, "--dry-run shows what would be deleted.")
-    from aeron_spark.cli import direct_streams
+    position, time_ns = _parse_before(before)
+    from aeron_spark.log.facade import Purge
 
-    direct_streams.purge(
-        route_flags, name, position, keep_bytes, recordings, dry_run, yes, as_json, before_ns=before_ns
-    )  # fmt: skip
+    wanted = Purge(before, position, time_ns, _parse_keep(keep), recordings, partition, wait_text, dry_run)
+    print_summary(streams_of_flags(route_flags).purge(name, wanted, Prompt(yes)), as_json)
 
 
 @streams.command()
@@ -163,17 +138,7 @@ def delete(name: str | None, recordings: tuple[int, ...], yes: bool, as_json: bo
 
     On the direct route, the stream's stopped recordings and their files are deleted; an active one is refused.
     """
-    if (options := options_with_server(route_flags)) is not None:
-        _refuse_with_server(recording=recordings)
-        name = require_name(name)
-        confirm(f"Delete stream {name} of {options['server']}, with all its rows?", yes, PREVIEW_HINT)
-        server_streams.delete(options, name, as_json)
-        return
-    _require_stream(route_flags, name)
-    require_terminal(yes, PREVIEW_HINT)
-    from aeron_spark.cli import direct_streams
-
-    direct_streams.delete(route_flags, name, recordings, yes, as_json)
+    print_summary(streams_of_flags(route_flags).delete(name, recordings, Prompt(yes)), as_json)
 
 
 @streams.command()
@@ -194,7 +159,7 @@ def delete(name: str | None, recordings: tuple[int, ...], yes: bool, as_json: bo
     help="Size of the files in which space is freed: a power of two from 1MiB to 1GiB. A raw value has at most an "
     "eighth of it.  [default: an eighth of the retention by size, from 1MiB to 16MiB; 16MiB without one]",
 )  # fmt: skip
-@stream_changes.policy_option
+@policy_option
 @click.option(
     "--schema", "schema_file", metavar="FILE",
     help="Give the stream the columns of this Parquet or Arrow file.  [default: those of the first transaction]",
@@ -211,38 +176,126 @@ def create(
     For example:
       aeron-spark streams create flights --partitions 4 --retention 7d --server feeds.example:20121
     """
-    options = options_with_server(route_flags)
-    if options is None:
+    from aeron_spark.log.facade import NewStream
+
+    wanted = NewStream(
+        partitions, retention, segment, schema_policy or "strict",
+        lambda: None if schema_file is None else _read_schema(schema_file), if_not_exists,
+    )  # fmt: skip
+    print_summary(streams_of_flags(route_flags).create(name, wanted), as_json)
+
+
+@streams.command()
+@click.argument("name")
+@route_options
+@server_options
+@click.option(
+    "--retention", metavar="SIZE|TIME|none",
+    help="Keep this size (10GiB) of each partition, or rows of this age (7d), or both (10GiB,7d); none: all rows.",
+)  # fmt: skip
+@policy_option
+@click.option("--dry-run", is_flag=True, help="Change nothing; only show the change and the rows that it would remove.")
+@json_option
+def alter(
+    name: str, retention: str | None, schema_policy: str | None, dry_run: bool, as_json: bool, **flags: Any
+) -> None:
+    """Change the retention or the schema policy of the stream NAME; needs --server and the grant 'manage'.
+
+    The server applies a new retention within some seconds. --dry-run shows first how many bytes become unreadable.
+
+    \b
+    For example:
+      aeron-spark streams alter flights --retention 7d --dry-run --server feeds.example:20121
+    """
+    found = streams_of_flags(flags).named(name).alter(name, retention, schema_policy, dry_run=dry_run)
+    print_summary(found, as_json)
+
+
+@streams.command()
+@click.argument("name")
+@click.argument("new_name")
+@route_options
+@server_options
+@json_option
+def rename(name: str, new_name: str, as_json: bool, **flags: Any) -> None:
+    """Rename the stream NAME to NEW_NAME; needs --server, the grant 'manage' on NAME and 'create' on NEW_NAME.
+
+    Running readers, writers and queries fail with the new name in their errors; started again with it, they continue
+    where they were. The old name gives this error until another stream gets it.
+    """
+    print_summary(streams_of_flags(flags).named(name).rename(name, new_name), as_json)
+
+
+@streams.command()
+@click.argument("name")
+@route_options
+@server_options
+@json_option
+def end(name: str, as_json: bool, **flags: Any) -> None:
+    """End the stream NAME: it takes no more rows; needs --server and the grant 'manage'.
+
+    Its rows stay readable. Readers that follow it end after its last row, and Spark queries wait. 'streams reopen'
+    undoes it.
+    """
+    print_summary(streams_of_flags(flags).named(name).end(name), as_json)
+
+
+@streams.command()
+@click.argument("name")
+@route_options
+@server_options
+@json_option
+def reopen(name: str, as_json: bool, **flags: Any) -> None:
+    """Let the stream NAME take rows again, after 'streams end'; needs --server and the grant 'manage'."""
+    print_summary(streams_of_flags(flags).named(name).reopen(name), as_json)
+
+
+@streams.command()
+@click.argument("name")
+@click.argument("action", required=False, type=click.Choice(["release"]), metavar="[release")
+@click.argument("writer_id", required=False, metavar="ID]")
+@route_options
+@server_options
+@json_option
+def writers(name: str, action: str | None, writer_id: str | None, as_json: bool, **flags: Any) -> None:
+    """List the writer ids of the stream NAME, or release ID from its key; needs --server and the grant 'manage'.
+
+    An id belongs to the first key that writes under it. After 'release', the next key that writes under it owns it,
+    and continues its transaction numbers.
+    """
+    server = streams_of_flags(flags).named(name)
+    if action is None:
+        print_summary(server.writers(name), as_json)
+    else:
+        print_summary(server.release_writer(name, _require_id(writer_id, "writers", "desk-7")), as_json)
+
+
+@streams.command()
+@click.argument("name")
+@click.argument("action", required=False, type=click.Choice(["release"]), metavar="[release")
+@click.argument("reader", required=False, metavar="READER]")
+@route_options
+@server_options
+@json_option
+def leases(name: str, action: str | None, reader: str | None, as_json: bool, **flags: Any) -> None:
+    """List the leases of the readers of the stream NAME, or end those of READER; needs --server and the grant 'manage'.
+
+    A lease delays the deletion of rows that its reader has not read. A reader that still runs takes another lease
+    within 15 s.
+    """
+    server = streams_of_flags(flags).named(name)
+    if action is None:
+        print_summary(server.leases(name), as_json)
+    else:
+        print_summary(server.release_lease(name, _require_id(reader, "leases", "3f0c9a")), as_json)
+
+
+def _require_id(value: str | None, command: str, example: str) -> str:
+    if value is None:
         raise OptionError(
-            f"stream {name!r} cannot be created without a server: only servers have named streams",
-            remedy="Add --server HOST:PORT. On the direct route, 'aeron-spark send --record --channel aeron:ipc "
-            "--stream-id 1001' starts a stream.",
+            "the id to release is missing", remedy=f"For example 'streams {command} NAME release {example}'."
         )
-    server_streams.create(
-        options, name, partitions, retention, segment, schema_policy or "strict", schema_file, if_not_exists, as_json
-    )
-
-
-for command in (
-    stream_changes.alter, stream_changes.rename, stream_changes.end, stream_changes.reopen, stream_changes.writers,
-    stream_changes.leases,
-):  # fmt: skip
-    streams.add_command(command)
-
-
-def _require_stream(route_flags: dict[str, Any], name: str | None) -> None:
-    if name is None:
-        stream = {"channel": route_flags["channel"], "streamId": route_flags["stream_id"]}
-        require_stream({option: text for option, text in stream.items() if text is not None})
-
-
-def _refuse_with_server(**flags: object) -> None:
-    for name, value in flags.items():
-        if value:
-            raise OptionError(
-                f"--{name.replace('_', '-')} is for the direct route, without a server",
-                remedy="Leave out this option or --server.",
-            )
+    return value
 
 
 def _parse_before(text: str | None) -> tuple[int | None, int | None]:
@@ -259,17 +312,36 @@ def _parse_before(text: str | None) -> tuple[int | None, int | None]:
         ) from None
 
 
-def _parse_wait(text: str | None) -> float:
-    """Parse --wait. Return seconds; 0 without the option."""
-    try:
-        return 0.0 if text is None else units.parse_duration_ns(text) / units.NANOS
-    except ValueError as error:
-        raise OptionError(f"--wait is {text!r}, expected {error}", remedy="Give a duration such as 2min.") from None
-
-
 def _parse_keep(text: str | None) -> int | None:
     """Parse --keep. Return bytes."""
     try:
         return None if text is None else units.parse_size(text, 0, units.INT64_MAX)
     except ValueError as error:
         raise OptionError(f"--keep is {text!r}, expected {error}", remedy="Give a size such as 10GiB.") from None
+
+
+def _read_schema(name: str) -> pa.Schema:
+    """Return the schema of a Parquet or Arrow file. Raises OptionError for another file."""
+    check_file(name)
+    form = format_of(name, None)
+    if form not in ("parquet", "arrow"):
+        raise OptionError(
+            f"--schema {name} is not a Parquet or Arrow file by its suffix",
+            remedy="Give a file such as flights.parquet or flights.arrow; only its columns are used, not its rows.",
+        )
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    try:
+        if form == "parquet":
+            return pyarrow.parquet.read_schema(name)
+        try:
+            with pa.ipc.open_file(name) as file:
+                return file.schema
+        except pa.ArrowInvalid:  # the other form of an Arrow file
+            with open(name, "rb") as data, pa.ipc.open_stream(data) as stream:
+                return stream.schema
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise OptionError(
+            f"--schema {name} is not a complete {form} file: {error}", remedy="Give a Parquet or Arrow file."
+        ) from None

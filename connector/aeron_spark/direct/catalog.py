@@ -1,23 +1,48 @@
-"""Lists the recordings of archives by stream, reads their content, and purges and deletes them."""
+"""Streams of the direct route for commands: the recordings of archives by stream, their content, purge and deletion."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import difflib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any, Final, NoReturn
 
 from aeron_spark.aeron.archive import archive_of
 from aeron_spark.aeron.recording import ArchiveAddress
 from aeron_spark.direct.archive_log import ArchiveLog
 from aeron_spark.direct.archive_recordings import CataloguedRecording, segment_base
-from aeron_spark.direct.archives import StreamAddress
+from aeron_spark.direct.archives import StreamAddress, archives_of
 from aeron_spark.direct.session_recordings import with_end
 from aeron_spark.errors import OptionError, RefusedError
 from aeron_spark.log.api import StreamContent
+from aeron_spark.log.facade import (
+    PREVIEW,
+    Cells,
+    Confirmation,
+    NewStream,
+    Purge,
+    Running,
+    Summary,
+    Table,
+    cells_of,
+    check_stream_name,
+    column_cells,
+    columns_of,
+    properties,
+    refuse_stream_flags,
+    require_channel,
+)
 from aeron_spark.log.inspection import content_of, framed_times, messages_between, position_at
 from aeron_spark.log.overlaps import Overlaps
 from aeron_spark.log.overlaps import repeated_bytes as count_repeated
+from aeron_spark.options import ReadOptions, direct_route
 from aeron_spark.transport.channel import ChannelUri, same_stream
 from aeron_spark.transport.recording_start import without_start
+from aeron_spark.units import format_time, rounded_size
+
+# Read options need a stream; the archives, which are all that is read here, do not depend on it.
+ANY_STREAM: Final = {"channel": "aeron:ipc", "streamId": "0"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +75,11 @@ class CataloguedStream:
         stops = [one.recording.stop_timestamp for one in self.recordings]
         return None if None in stops else max(stop for stop in stops if stop is not None)
 
+    @property
+    def label(self) -> str:
+        """The stream in sentences."""
+        return f"stream {self.stream_id} of {self.channel}"
+
     def named(self, name: str) -> bool:
         """Whether a recording has this ``alias`` in its channel."""
         return any(alias_of(one.recording.original_channel) == name for one in self.recordings)
@@ -68,6 +98,143 @@ class PurgeRange:
     def length(self) -> int:
         """Deleted bytes of the log."""
         return self.new_start - self.start
+
+
+class DirectStreams:
+    """The streams that the archives of ``options`` have, those with its ``channel`` and ``streamId`` if it has them."""
+
+    def __init__(self, options: Mapping[str, str], running: Running) -> None:
+        self._options = options
+        self._running = running
+
+    def list(self) -> Summary:
+        """Return a row for each stream."""
+        with self._found() as (streams, _):
+            rows = [_row(stream) for stream in streams]
+            return Summary([_json(stream) for stream in streams], [Table("streams", rows, empty="no streams")])
+
+    def describe(self, name: str | None) -> Summary:
+        """Return the properties, columns and recordings of one stream, by its alias or channel and stream id."""
+        self._check_named(name)
+        with self._found_one(name) as (stream, idle_timeout):
+            content = content_of_stream(stream, idle_timeout)
+            repeated = repeated_bytes(stream, idle_timeout)
+        payload, schema = (None, None) if content is None else (content.payload, content.schema)
+        table = properties(
+            stream.label,
+            ("archive", stream.archive.name),
+            ("channel", stream.channel),
+            ("stream id", str(stream.stream_id)),
+            ("payload", payload),
+            *column_cells(schema),
+            ("bytes", f"{stream.length:,} ({rounded_size(stream.length)})"),
+            *([("in two recordings", f"{repeated:,} bytes, which are read once")] if repeated else []),
+            ("retention", "until purged ('aeron-spark streams purge')"),
+        )
+        more = {
+            "payload": payload, "schema": columns_of(schema), "repeated_bytes": repeated, "retention": None,
+            "details": [_recording_json(one) for one in stream.recordings],
+        }  # fmt: skip
+        recordings = Table("recordings", [_recording_row(one) for one in stream.recordings], "recording")
+        return Summary([_json(stream) | more], [table, recordings])
+
+    def create(self, name: str, wanted: NewStream) -> NoReturn:
+        """Raise OptionError: a stream of this route begins with its recording."""
+        raise OptionError(
+            f"stream {name!r} cannot be created without a server: only servers have named streams",
+            remedy="Add --server HOST:PORT. On the direct route, 'aeron-spark send --record --channel aeron:ipc "
+            "--stream-id 1001' starts a stream.",
+        )
+
+    def named(self, name: str) -> NoReturn:
+        """Raise OptionError: streams of this route cannot be changed."""
+        check_stream_name(name)
+        raise OptionError(
+            f"stream {name!r} cannot be changed without a server: only servers have named streams",
+            remedy="Add --server HOST:PORT.",
+        )
+
+    def purge(self, name: str | None, wanted: Purge, confirmation: Confirmation) -> Summary:
+        """Delete whole segments at the beginning of a stream's recordings, or with ``dry_run`` say which."""
+        refuse_stream_flags(partition=wanted.partition, wait=wanted.wait)
+        self._check_named(name)
+        if not wanted.dry_run:
+            confirmation.check("--dry-run shows what would be deleted.")
+        with self._found_one(name) as (stream, idle_timeout):
+            chosen = only(stream, wanted.recordings)
+            ranges = [
+                purge_range_before(one, _position_limit(chosen, one, wanted, idle_timeout)) for one in chosen.recordings
+            ]
+            size = sum(one.length for one in ranges)
+            if not wanted.dry_run and size:
+                confirmation.ask(f"Purge {rounded_size(size)} of {stream.label}?")
+                purge(chosen, ranges)
+        objects = [_range_json(one) | {"purged": not wanted.dry_run and one.segments > 0} for one in ranges]
+        title = "would be purged" if wanted.dry_run else "purged"
+        return Summary(objects, [Table(title, [_range_row(one) for one in ranges])])
+
+    def delete(self, name: str | None, recordings: Sequence[int], confirmation: Confirmation) -> Summary:
+        """Delete the stopped recordings of a stream, or those with the ids ``recordings``."""
+        self._check_named(name)
+        confirmation.check(PREVIEW)
+        with self._found_one(name) as (stream, _):
+            chosen = only(stream, recordings)
+            refuse_active(chosen)
+            count = len(chosen.recordings)
+            counted = "1 recording" if count == 1 else f"{count} recordings"
+            confirmation.ask(f"Delete {counted} ({rounded_size(chosen.length)}) of {stream.label}?")
+            delete(chosen)
+        objects = [{"recording": one.recording.id, "bytes": one.length, "deleted": True} for one in chosen.recordings]
+        return Summary(objects, sentences=[f"deleted {counted} of {stream.label}"])
+
+    @contextmanager
+    def _found(self) -> Iterator[tuple[Sequence[CataloguedStream], float]]:
+        """Yield the streams, and how long a read of one may wait for data, in seconds."""
+        options = ReadOptions.parse(ANY_STREAM | dict(self._options), streaming=False)
+        with self._running():
+            route = direct_route(options.route)
+            yield (
+                catalogued_streams(
+                    archives_of(route).archives,
+                    self._options.get("channel"),
+                    route.stream_id if "streamId" in self._options else None,
+                ),
+                options.idle_timeout,
+            )
+
+    @contextmanager
+    def _found_one(self, name: str | None) -> Iterator[tuple[CataloguedStream, float]]:
+        """Yield the only matching stream, and the timeout. Raises OptionError if none or several match."""
+        with self._found() as (found, idle_timeout):
+            streams = [stream for stream in found if name is None or stream.named(name)]
+            if not streams:
+                raise self._unknown(name, found)
+            if len(streams) > 1:
+                matches = "; ".join(f"{one.channel} stream {one.stream_id} in {one.archive.name}" for one in streams)
+                raise OptionError(
+                    f"{len(streams)} streams match: {matches}",
+                    remedy="Name one of them with --channel, --stream-id and --archive.",
+                )
+            yield streams[0], idle_timeout
+
+    def _check_named(self, name: str | None) -> None:
+        if name is None:
+            require_channel(self._options)
+
+    def _unknown(self, name: str | None, found: Sequence[CataloguedStream]) -> OptionError:
+        if name is None:
+            return OptionError(
+                f"stream {self._options['streamId']} of {self._options['channel']} has no recording",
+                remedy="'aeron-spark streams list' shows the recorded streams.",
+            )
+        aliases = {alias_of(one.recording.original_channel) for stream in found for one in stream.recordings}
+        nearest = difflib.get_close_matches(name, [alias for alias in aliases if alias], n=1)
+        remedy = (
+            f"Did you mean {nearest[0]!r}?"
+            if nearest
+            else "Name the stream by --channel and --stream-id, as 'aeron-spark streams list' shows them."
+        )
+        return OptionError(f"no recorded channel has the alias {name!r}", remedy=remedy)
 
 
 def catalogued_streams(
@@ -164,7 +331,7 @@ def refuse_active(stream: CataloguedStream) -> None:
     active = [str(one.recording.id) for one in stream.recordings if one.active]
     if active:
         raise RefusedError(
-            f"recording {', '.join(active)} of stream {stream.stream_id} of {stream.channel} is still being recorded",
+            f"recording {', '.join(active)} of {stream.label} is still being recorded",
             remedy="Stop its publisher first, or choose stopped recordings with --recording.",
         )
 
@@ -183,7 +350,7 @@ def only(stream: CataloguedStream, recording_ids: Sequence[int]) -> CataloguedSt
     for recording_id in recording_ids:
         if recording_id not in known:
             raise OptionError(
-                f"stream {stream.stream_id} of {stream.channel} has no recording {recording_id}",
+                f"{stream.label} has no recording {recording_id}",
                 remedy=f"Choose from {', '.join(str(one) for one in sorted(known))}.",
             )
     if not recording_ids:
@@ -197,3 +364,83 @@ def _address(stream: CataloguedStream, idle_timeout: float) -> StreamAddress:
 
 def _log(stream: CataloguedStream, idle_timeout: float) -> ArchiveLog:
     return ArchiveLog(_address(stream, idle_timeout))
+
+
+def _position_limit(
+    stream: CataloguedStream, recording: CataloguedRecording, wanted: Purge, idle_timeout: float
+) -> int:
+    if wanted.time_ns is not None:
+        return position_before_time(stream, recording, wanted.time_ns, idle_timeout)
+    return wanted.position if wanted.position is not None else recording.end - (wanted.keep or 0)
+
+
+def _row(stream: CataloguedStream) -> Cells:
+    found = _json(stream)
+    return {
+        **cells_of(found, "archive", "channel"),
+        "stream": str(stream.stream_id),
+        **cells_of(found, "recordings#", "active#", "bytes#", "oldest"),
+        "newest": found["newest"] or "now",
+    }
+
+
+def _json(stream: CataloguedStream) -> dict[str, Any]:
+    return {
+        "archive": stream.archive.name,
+        "channel": stream.channel,
+        "stream_id": stream.stream_id,
+        "recordings": len(stream.recordings),
+        "active": stream.active,
+        "bytes": stream.length,
+        "oldest": _time(stream.oldest),
+        "newest": _time(stream.newest),
+    }
+
+
+def _recording_row(one: CataloguedRecording) -> Cells:
+    found = _recording_json(one)
+    return {
+        "id#": str(one.recording.id),
+        "session#": str(one.recording.session_id),
+        **cells_of(found, "start#", "end#"),
+        "state": "active" if one.active else "stopped",
+        **cells_of(found, "segments#", "segment length#", "began", "ended", "source"),
+    }
+
+
+def _recording_json(one: CataloguedRecording) -> dict[str, Any]:
+    recording = one.recording
+    return {
+        "id": recording.id,
+        "session_id": recording.session_id,
+        "channel": without_start(recording.original_channel),
+        "source": recording.source,
+        "start": recording.start_position,
+        "end": one.end,
+        "active": one.active,
+        "segments": one.segments,
+        "segment_length": recording.segment_length,
+        "term_length": recording.term_length,
+        "mtu": recording.mtu,
+        "began": _time(recording.start_timestamp),
+        "ended": _time(recording.stop_timestamp),
+    }
+
+
+def _range_row(one: PurgeRange) -> Cells:
+    found = _range_json(one)
+    return {"recording#": str(one.recording_id), **cells_of(found, "start#", "new start#", "segments#", "bytes#")}
+
+
+def _range_json(one: PurgeRange) -> dict[str, Any]:
+    return {
+        "recording": one.recording_id,
+        "start": one.start,
+        "new_start": one.new_start,
+        "segments": one.segments,
+        "bytes": one.length,
+    }
+
+
+def _time(milliseconds: int | None) -> str | None:
+    return None if milliseconds is None else format_time(milliseconds / 1000)

@@ -6,7 +6,7 @@ from datetime import datetime, timezone
 
 import pytest
 
-from aeron_spark.cli import server_streams
+from aeron_spark.client import named_streams
 from aeron_spark.stream_client.admin import StreamInfo
 
 CREATED = datetime(2026, 3, 1, tzinfo=timezone.utc)
@@ -25,4 +25,4 @@ CREATED = datetime(2026, 3, 1, tzinfo=timezone.utc)
 )
 def test_longer_files_of_the_node_are_named(files: int, text: str) -> None:
     stream = StreamInfo("s", "", None, (), 0, 0.0, CREATED, segment_bytes=1 << 20, file_bytes=files)
-    assert server_streams._segment_text(stream) == text
+    assert named_streams._segment(stream) == text

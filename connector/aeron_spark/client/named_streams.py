@@ -1,0 +1,465 @@
+"""The named streams of a server, for commands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, Final
+
+from aeron_spark import units
+from aeron_spark.client import opening
+from aeron_spark.client.client import Client
+from aeron_spark.client.settings import ClientSettings
+from aeron_spark.errors import DataLossError, OptionError
+from aeron_spark.log.facade import (
+    PREVIEW,
+    Cells,
+    Confirmation,
+    NewStream,
+    Purge,
+    Running,
+    Summary,
+    Table,
+    cells_of,
+    check_stream_name,
+    column_cells,
+    columns_of,
+    count_text,
+    properties,
+)
+from aeron_spark.options import ClientOptions
+from aeron_spark.stream_client.admin import (
+    StreamAlteration,
+    StreamInfo,
+    StreamLease,
+    StreamProperties,
+    StreamWriterId,
+    parse_new_retention,
+    parse_retention,
+)
+from aeron_spark.stream_client.purging import HeldBytes, PurgedPartition
+from aeron_spark.units import format_time, rounded_size
+
+DIRECT_ROUTE_OPTIONS: Final = ("channel", "streamId", "archive", "cluster")
+DIRECT_WRITE_OPTIONS: Final = ("ack", "record")
+
+
+def split_server(options: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
+    """Return the server's address and the other options. Raises OptionError for an option of the direct route."""
+    for name in DIRECT_WRITE_OPTIONS:
+        if name in options:
+            raise OptionError(f"option {name!r} is for the direct route, without a server", remedy="Leave it out.")
+    others: dict[str, Any] = dict(options)
+    address = others.pop("server")
+    for name in DIRECT_ROUTE_OPTIONS:
+        if name in others:
+            raise OptionError(
+                f"a server and option {name!r} exclude each other: {name!r} is for the direct route",
+                remedy="Leave one of them out.",
+            )
+    return address, others
+
+
+def check_connection(address: str, options: Mapping[str, Any]) -> None:
+    """Raise OptionError for a wrong option of a connection to a server, before the command starts anything."""
+    ClientSettings.of(ClientOptions.parse(address, options))
+
+
+class ServerStreams:
+    """The named streams of the server of ``options``. Each method connects for itself."""
+
+    def __init__(self, options: Mapping[str, str], running: Running) -> None:
+        self._address, self._options = split_server(options)
+        check_connection(self._address, self._options)
+        self._running = running
+
+    def list(self) -> Summary:
+        """Return a row for each stream."""
+        with self._connected() as client:
+            found = client.streams()
+        notes = [f"stream {one.name} is {one.state}: {one.problem}" for one in found if one.problem]
+        table = Table("streams", [_row(one) for one in found], empty="no streams")
+        return Summary([_json(one) for one in found], [table], notes=notes)
+
+    def describe(self, name: str | None) -> Summary:
+        """Return the properties, columns and partitions of one stream."""
+        name = _required(name)
+        with self._connected() as client:
+            stream = client.stream(name)
+        table = properties(
+            f"stream {name}",
+            ("name", stream.name),
+            ("state", stream.state),
+            *([("problem", stream.problem)] if stream.problem else []),
+            ("payload", stream.content or "nothing yet"),
+            *column_cells(stream.schema),
+            ("bytes", f"{stream.bytes:,} ({rounded_size(stream.bytes)})"),
+            ("retention", _retention(stream)),
+            *([("segment", _segment(stream))] if stream.file_bytes else []),
+            ("schema policy", stream.schema_policy),
+            ("created", _time(stream.created)),
+            *([("ended", _time(stream.ended))] if stream.ended else []),
+            *([("former names", ", ".join(stream.former_names))] if stream.former_names else []),
+        )
+        rows: list[Cells] = [
+            {"partition#": str(one.number), "start#": one.start, "end#": one.end} for one in stream.partitions
+        ]
+        details = [{"partition": one.number, "start": one.start, "end": one.end} for one in stream.partitions]
+        return Summary([_json(stream) | {"details": details}], [table, Table("partitions", rows, "partition")])
+
+    def create(self, name: str, wanted: NewStream) -> Summary:
+        """Create a stream. Checks the name, the sizes and the schema before it connects."""
+        from aeron_spark.streams.definition import check_name
+
+        check_name(name)
+        parse_retention(wanted.retention)
+        segment_bytes = 0 if wanted.segment is None else _parse_segment(name, wanted.segment)
+        schema = wanted.schema()
+        with self._connected() as client:
+            stream = client.create_stream(
+                name, wanted.partitions, retention=wanted.retention, segment_bytes=segment_bytes,
+                schema_policy=wanted.schema_policy, schema=schema, exist_ok=wanted.exist_ok,
+            )  # fmt: skip
+        begin = f"stream {name} exists" if wanted.exist_ok else f"created stream {name}"
+        sentence = (
+            f"{begin} with {count_text(len(stream.partitions), 'partition')}, retention: {_retention(stream)}, "
+            f"segment: {_segment(stream)}, schema policy: {stream.schema_policy}"
+        )
+        return Summary([_json(stream)], sentences=[sentence])
+
+    def purge(self, name: str | None, wanted: Purge, confirmation: Confirmation) -> Summary:
+        """Purge partitions, and say what this freed.
+
+        Raises OptionError for an unknown partition, DataLossError for a stream whose state is not known, and
+        WaitTimeout if not everything was freed after ``wait``, unless that is None.
+        """
+        _refuse_direct_flags(recording=wanted.recordings, dry_run=wanted.dry_run)
+        name = _required(name)
+        confirmation.check(PREVIEW)
+        confirmation.ask(f"Purge stream {name} of {self._address}?")
+        wait_s = _parse_wait(wanted.wait)
+        with self._connected() as client:
+            stream = client.stream(name)
+            purged = _purged(client, stream, wanted, wait_s)
+        objects = [_purged_json(one) for one in purged]
+        if any(one.has_changed for one in purged):
+            return Summary(objects, [Table("purged", [_purged_row(one) for one in purged])])
+        return Summary(objects, sentences=[f"nothing to purge: {_why_nothing(stream, purged, wanted)}"])
+
+    def delete(self, name: str | None, recordings: Sequence[int], confirmation: Confirmation) -> Summary:
+        """Delete a stream with all its rows."""
+        _refuse_direct_flags(recording=recordings)
+        name = _required(name)
+        confirmation.check(PREVIEW)
+        confirmation.ask(f"Delete stream {name} of {self._address}, with all its rows?")
+        with self._connected() as client:
+            size_bytes = client.stream(name).bytes
+            client.delete_stream(name)
+        sentence = f"deleted stream {name} ({rounded_size(size_bytes)})"
+        return Summary([{"name": name, "bytes": size_bytes, "deleted": True}], sentences=[sentence])
+
+    def named(self, name: str) -> ServerStreams:
+        """Return the streams for a command that changes the one with this name. Raises OptionError for a wrong name."""
+        check_stream_name(name)
+        return self
+
+    def alter(self, name: str, retention: str | None, schema_policy: str | None, *, dry_run: bool) -> Summary:
+        """Change the retention or the schema policy of a stream, or with ``dry_run`` say what that would do."""
+        if retention is None and schema_policy is None:
+            raise OptionError("nothing to change", remedy="Give --retention, --schema-policy, or both.")
+        parse_new_retention(retention)
+        with self._connected() as client:
+            found = client.alter_stream(name, retention=retention, schema_policy=schema_policy, dry_run=dry_run)
+        return _alteration(name, found, dry_run=dry_run)
+
+    def rename(self, name: str, new_name: str) -> Summary:
+        """Rename a stream."""
+        check_stream_name(new_name)
+        with self._connected() as client:
+            client.rename_stream(name, new_name)
+        return Summary([{"name": new_name, "former_name": name}], sentences=[f"renamed stream {name} to {new_name}"])
+
+    def end(self, name: str) -> Summary:
+        """End a stream: it takes no more rows."""
+        with self._connected() as client:
+            ended = client.end_stream(name).ended
+        at = None if ended is None else _time(ended)
+        return Summary([{"name": name, "state": "ended", "ended": at}], sentences=[f"stream {name} has ended at {at}"])
+
+    def reopen(self, name: str) -> Summary:
+        """Let an ended stream take rows again."""
+        with self._connected() as client:
+            state = client.reopen_stream(name).state
+        return Summary([{"name": name, "state": state}], sentences=[f"stream {name} takes rows"])
+
+    def writers(self, name: str) -> Summary:
+        """Return the writer ids of a stream."""
+        with self._connected() as client:
+            found = client.stream_writers(name)
+        rows = [_writer_row(one) for one in found]
+        return Summary([_writer_json(one) for one in found], [Table(f"writers of {name}", rows, empty="no writers")])
+
+    def release_writer(self, name: str, writer: str) -> Summary:
+        """Release a writer id from its key."""
+        with self._connected() as client:
+            client.release_writer(name, writer)
+        return _released(name, "writer", writer)
+
+    def leases(self, name: str) -> Summary:
+        """Return the leases of a stream's readers."""
+        with self._connected() as client:
+            found = client.stream_leases(name)
+        rows = [_lease_row(one) for one in found]
+        return Summary([_lease_json(one) for one in found], [Table(f"leases of {name}", rows, empty="no leases")])
+
+    def release_lease(self, name: str, reader: str) -> Summary:
+        """End the leases of a reader."""
+        with self._connected() as client:
+            client.release_lease(name, reader)
+        return _released(name, "reader", reader)
+
+    @contextmanager
+    def _connected(self) -> Iterator[Client]:
+        with self._running(), opening.connect(self._address, **self._options) as client:
+            yield client
+
+
+def _required(name: str | None) -> str:
+    if name is None:
+        raise OptionError(
+            "the name of the server's stream is missing",
+            remedy="Give it after the command, such as 'aeron-spark streams describe flights --server HOST:PORT'.",
+        )
+    return check_stream_name(name)
+
+
+def _refuse_direct_flags(**flags: object) -> None:
+    for name, value in flags.items():
+        if value:
+            raise OptionError(
+                f"--{name.replace('_', '-')} is for the direct route, without a server",
+                remedy="Leave out this option or --server.",
+            )
+
+
+def _parse_segment(name: str, text: str) -> int:
+    """Return the bytes of a segment. Raises OptionError."""
+    from aeron_spark.streams.definition import MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES, check_segment_bytes
+
+    try:
+        size = units.parse_size(text, MIN_SEGMENT_BYTES, MAX_SEGMENT_BYTES)
+    except ValueError as error:
+        raise OptionError(
+            f"--segment is {text!r}, expected {error}", remedy="Give a power of two from 1MiB to 1GiB."
+        ) from None
+    check_segment_bytes(name, size)
+    return size
+
+
+def _parse_wait(text: str | None) -> float:
+    """Parse --wait. Return seconds; 0 without the option."""
+    try:
+        return 0.0 if text is None else units.parse_duration_ns(text) / units.NANOS
+    except ValueError as error:
+        raise OptionError(f"--wait is {text!r}, expected {error}", remedy="Give a duration such as 2min.") from None
+
+
+def _purged(client: Client, stream: StreamInfo, wanted: Purge, wait_s: float) -> Sequence[PurgedPartition]:
+    if stream.state in ("damaged", "recovering"):
+        raise DataLossError(
+            f"stream {stream.name!r} is {stream.state}: {stream.problem}",
+            remedy="See 'Damage' in docs/streams.md for what to do about this state.",
+        )
+    parts = [part for part in stream.partitions if wanted.partition in (None, part.number)]
+    if not parts:
+        raise OptionError(
+            f"stream {stream.name!r} has no partition {wanted.partition}",
+            remedy=f"Give one of 0 to {len(stream.partitions) - 1}.",
+            reason="no-partition",
+        )
+    if wanted.keep is None:
+        before = wanted.before if wanted.position is None else wanted.position
+        assert before is not None
+        return client.purge_stream(stream.name, before, partition=wanted.partition, wait=wait_s)
+    return [
+        one
+        for part in parts
+        for one in client.purge_stream(
+            stream.name, max(0, part.end - wanted.keep), partition=part.number, wait=wait_s
+        )
+    ]  # fmt: skip
+
+
+def _why_nothing(stream: StreamInfo, purged: Sequence[PurgedPartition], wanted: Purge) -> str:
+    leases = sorted({held.sentence for one in purged for held in one.held if held.why == "lease"})
+    if leases:
+        return f"rows before it are under the {', '.join(leases)}"
+    ends = {part.number: part.end for part in stream.partitions}
+    if all(one.start == ends[one.number] for one in purged):
+        return "no partition has rows"
+    if wanted.keep is not None:
+        return f"no partition has a transaction before its last {wanted.keep:,} bytes"
+    if wanted.position is not None:
+        return f"no transaction ends before position {wanted.position:,}"
+    return f"no transaction was committed before {wanted.before}"
+
+
+def _purged_row(one: PurgedPartition) -> Cells:
+    return {
+        "partition#": str(one.number),
+        "earliest before#": one.before,
+        "earliest now#": one.start,
+        "unreadable now#": one.unreadable_bytes,
+        "freed now#": one.freed_bytes,
+        "freed later#": sum(held.bytes for held in one.held),
+        "why": ", ".join(f"{held.bytes:,} {held.sentence}" for held in one.held),
+    }
+
+
+def _purged_json(one: PurgedPartition) -> dict[str, Any]:
+    return {
+        "partition": one.number,
+        "start": one.before,
+        "new_start": one.start,
+        "bytes": one.unreadable_bytes,
+        "freed": one.freed_bytes,
+        "held": [_held_json(held) for held in one.held],
+    }
+
+
+def _held_json(held: HeldBytes) -> dict[str, Any]:
+    return {
+        "bytes": held.bytes,
+        "why": held.why,
+        "holder": held.holder or None,
+        "reader": held.reader or None,
+        "until": None if held.until is None else _time(held.until),
+    }
+
+
+def _row(stream: StreamInfo) -> Cells:
+    found = _json(stream)
+    return {
+        **cells_of(found, "name", "state"),
+        "payload": stream.content or "nothing yet",
+        **cells_of(found, "partitions#", "bytes#"),
+        "retention": _retention(stream),
+        "created": found["created"],
+    }
+
+
+def _json(stream: StreamInfo) -> dict[str, Any]:
+    return {
+        "name": stream.name,
+        "state": stream.state,
+        "problem": stream.problem or None,
+        "payload": stream.content or None,
+        "schema": columns_of(stream.schema),
+        "partitions": len(stream.partitions),
+        "bytes": stream.bytes,
+        "retention_bytes": stream.retention_bytes or None,
+        "retention_seconds": stream.retention_seconds or None,
+        "segment_bytes": stream.segment_bytes or None,
+        "file_bytes": stream.file_bytes or None,
+        "schema_policy": stream.schema_policy or None,
+        "created": _time(stream.created),
+        "ended": None if stream.ended is None else _time(stream.ended),
+        "former_names": list(stream.former_names),
+    }
+
+
+def _alteration(name: str, found: StreamAlteration, *, dry_run: bool) -> Summary:
+    before, after = found.before, found.after
+    verb = "would be" if dry_run else "become"
+    size = rounded_size(sum(found.unreadable_bytes))
+    sentences = [
+        f"stream {name}{' (dry run, nothing is changed)' if dry_run else ''}",
+        f"retention: {' → '.join(dict.fromkeys((_retention(before), _retention(after))))}",
+        f"schema policy: {' → '.join(dict.fromkeys((before.schema_policy, after.schema_policy)))}",
+        f"rows that {verb} unreadable now: {size} of {len(found.unreadable_bytes)} partitions",
+        *(f"  partition {number}: {size:,} bytes" for number, size in enumerate(found.unreadable_bytes) if size),
+    ]
+    changed = {
+        "name": name, "dry_run": dry_run, "before": _properties_json(before), "after": _properties_json(after),
+        "unreadable_bytes": list(found.unreadable_bytes),
+    }  # fmt: skip
+    return Summary([changed], sentences=sentences)
+
+
+def _properties_json(found: StreamProperties) -> dict[str, Any]:
+    return {
+        "retention_bytes": found.retention_bytes or None, "retention_seconds": found.retention_seconds or None,
+        "schema_policy": found.schema_policy,
+    }  # fmt: skip
+
+
+def _writer_row(one: StreamWriterId) -> Cells:
+    return {
+        "writer": one.id,
+        "last transaction#": one.last if one.last >= 0 else "none",
+        "changed": _time(one.changed),
+        "owner": one.owner or "no key",
+        "single use": "yes" if one.single_use else "no",
+    }
+
+
+def _writer_json(one: StreamWriterId) -> dict[str, Any]:
+    return {
+        "writer": one.id, "last": one.last, "changed": _time(one.changed), "owner": one.owner or None,
+        "single_use": one.single_use,
+    }  # fmt: skip
+
+
+def _lease_row(one: StreamLease) -> Cells:
+    return {
+        "reader": one.reader,
+        "owner": one.owner or "the server",
+        "expires in s#": round(one.seconds),
+        "positions": ", ".join(f"{partition}: {position}" for partition, position in sorted(one.positions.items())),
+    }
+
+
+def _lease_json(one: StreamLease) -> dict[str, Any]:
+    return {
+        "reader": one.reader, "owner": one.owner, "positions": one.positions, "seconds": round(one.seconds, 1),
+    }  # fmt: skip
+
+
+def _released(name: str, kind: str, released: str) -> Summary:
+    return Summary(
+        [{"name": name, kind: released, "released": True}], sentences=[f"released {kind} {released} of stream {name}"]
+    )
+
+
+def _retention(stream: StreamInfo | StreamProperties) -> str:
+    """Return a retention in words."""
+    limits = []
+    if stream.retention_bytes:
+        limits.append(f"{rounded_size(stream.retention_bytes)} of each partition")
+    if stream.retention_seconds:
+        limits.append(_duration(stream.retention_seconds))
+    return " and ".join(limits) or "everything"
+
+
+def _duration(seconds: float) -> str:
+    for unit, length in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds % length == 0:
+            return f"{seconds / length:g} {unit}"
+    return f"{seconds:g} s"
+
+
+def _segment(stream: StreamInfo) -> str:
+    """Return the size of the segments, and the bytes that a partition holds in excess if its files are longer."""
+    size = rounded_size(stream.segment_bytes)
+    if stream.file_bytes <= stream.segment_bytes:
+        return size
+    longer = rounded_size(stream.file_bytes)
+    return (
+        f"{size} ({longer} in fact: the archive of the node has longer segments, so a partition holds at most {longer} "
+        "besides its readable rows)"
+    )
+
+
+def _time(moment: datetime) -> str:
+    return format_time(moment.timestamp())
