@@ -20,7 +20,7 @@ _SET_BY_PROGRAMS: Final = """
     GlobalObjects._names GlobalObjects._objects Listeners._by_class Listeners._found _Found._by_class
     MemoryPeerStore._authorized MemoryPeerStore._known MessageServer._observers Readiness._conditions Runtime.pools
     ServerEvents._observers ServerMetrics._families ServerObservers._observers ServerParts._admin_commands
-    ServerRunner.addresses ServerRunner.services StreamObservers._observers Types._classes Types._ids
+    ServerRunner.addresses ServerRunner.services Bus._subscribers Types._classes Types._ids
 """
 # Entries that outlast the end of a client within a bound: waits of ids, rates, used cookies, totals, subjects of log
 # limits, logs that the media driver deletes

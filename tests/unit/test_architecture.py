@@ -32,6 +32,7 @@ LAYERS: Final = (
     {"errors", "version"},
     {
         *("waiting", "process_cache", "process_bound", "process_end", "processes", "disk", "freed_memory"),
+        "facts",
         "reused_threads",
         *("units", "text_safety", "strict_json", "toml_file", "unix_sockets"),
     },
@@ -70,7 +71,7 @@ PURE: Final = {
     *("log.packing", "log.planning"),
     *("streams.journal_records", "streams.ledger", "streams.model", "streams.reader_leases"),
     *("streams.retention", "streams.schema_changes", "streams.writer_owners"),
-    *("streams.time_index", "streams.writer_histories", "text_safety"),
+    *("facts", "streams.time_index", "streams.writer_histories", "text_safety"),
     *("server.bans", "server.connection_filter", "server.event_table", "server.log_limiter"),
 }
 IMPURE_MODULES: Final = {"asyncio", "os", "random", "secrets", "socket", "subprocess", "threading", "time"}

@@ -6,7 +6,7 @@ import threading
 import time
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from aeron_spark.connection import bulk_links
@@ -14,13 +14,20 @@ from aeron_spark.connection.call_observer import ServedCall
 from aeron_spark.connection.rpc import PROGRAM, service_of
 from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.errors import REFUSALS, AeronSparkError
+from aeron_spark.facts import Bus
 from aeron_spark.protocol.rpc_messages import FIRST_SERVICE
 from aeron_spark.protocol.server_effects import Ending, HandshakeEnded, Notice
 from aeron_spark.server.clients_watcher import CLIENTS
 from aeron_spark.server.event_observer import DETACHED, ENDINGS, reason_of
 from aeron_spark.server.metric_table import BUCKETS_S, METRICS, OTHER_STREAMS
 from aeron_spark.server.observer import ServerObserver
-from aeron_spark.streams.observer import CommittedTransaction, StreamObserver
+from aeron_spark.streams.model import (
+    AbortedTransaction,
+    CommittedTransaction,
+    LeaseOverridden,
+    StreamTrimmed,
+    WriterFenced,
+)
 from aeron_spark.wire import stream_rpc
 
 Labels = tuple[str, ...]
@@ -70,10 +77,10 @@ class Histogram:
         return found
 
 
-class MetricCounts(ServerObserver, StreamObserver):
+class MetricCounts(ServerObserver):
     """The counters and histograms of one server, by metric and labels. Thread-safe."""
 
-    def __init__(self, wall: Callable[[], float] = time.time) -> None:
+    def __init__(self, facts: Bus, wall: Callable[[], float] = time.time) -> None:
         self._wall: Final = wall
         self._lock: Final = threading.Lock()
         counters = {name: labels for name, labels in INITIAL.items() if METRICS[name].type == "counter"}
@@ -89,6 +96,11 @@ class MetricCounts(ServerObserver, StreamObserver):
         self.reloaded_at = wall()
         """When the configuration in use was read."""
         self._unused_files: Final[set[str]] = set()  # those whose last reload failed
+        facts.on(CommittedTransaction, self._on_commit)
+        facts.on(AbortedTransaction, lambda _: self.add("transactions_aborted_total"))
+        facts.on(WriterFenced, lambda _: self.add("writers_fenced_total"))
+        facts.on(StreamTrimmed, lambda fact: self.add("stream_trimmed_bytes_total", (fact.stream,), fact.size))
+        facts.on(LeaseOverridden, lambda fact: self.add("lease_overrides_total", (), len(fact.readers)))
 
     @property
     def is_reload_successful(self) -> bool:
@@ -181,8 +193,7 @@ class MetricCounts(ServerObserver, StreamObserver):
         self.add("calls_total", (service, result))
         self.observe("call_duration_seconds", (service,), ended.seconds)
 
-    def committed(self, transaction: CommittedTransaction) -> None:
-        """Count a transaction and the phases of its commit."""
+    def _on_commit(self, transaction: CommittedTransaction) -> None:
         labels = (transaction.stream,)
         with self._lock:
             self._last_commits[transaction.stream] = self._wall()
@@ -198,19 +209,3 @@ class MetricCounts(ServerObserver, StreamObserver):
     def read(self, stream: str, size: int) -> None:
         """Count bytes that a reader receives."""
         self.add("stream_read_bytes_total", (stream,), size)
-
-    def aborted(self, stream: str) -> None:
-        """Count an aborted transaction."""
-        self.add("transactions_aborted_total")
-
-    def fenced(self, stream: str, writer: str) -> None:
-        """Count a fenced run."""
-        self.add("writers_fenced_total")
-
-    def trimmed(self, stream: str, size: int) -> None:
-        """Count removed bytes."""
-        self.add("stream_trimmed_bytes_total", (stream,), size)
-
-    def lease_overridden(self, stream: str, readers: Sequence[str]) -> None:
-        """Count overridden leases."""
-        self.add("lease_overrides_total", (), len(readers))

@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from aeron_spark.facts import Bus
 from aeron_spark.server.http import HttpServer, json_page
 from aeron_spark.server.message_server import MessageServer
 from aeron_spark.server.metric_counts import MetricCounts
 from aeron_spark.server.metric_state import State
 from aeron_spark.server.metrics import ServerMetrics
 from aeron_spark.server.readiness import Readiness
-from aeron_spark.server.stream_events import StreamObservers
 from aeron_spark.transport.addresses import HostPort
 
 LOOP_TIMEOUT_S: Final = 10.0  # without a turn of the event loop, until the server is not healthy
@@ -22,18 +22,17 @@ class Monitoring:
     """Counts what a server does, from its construction on, and serves ``/metrics``, ``/healthz`` and ``/readyz``."""
 
     def __init__(
-        self, server: MessageServer, streams: StreamObservers, readiness: Readiness, max_streams: int,
+        self, server: MessageServer, facts: Bus, readiness: Readiness, max_streams: int,
         read_state: Callable[[MetricCounts], State],
     ) -> None:  # fmt: skip
         """``read_state`` reads the gauges of the server. Raises OptionError without the package prometheus_client."""
         self._loop: Final = server.runtime.loop
         self._readiness: Final = readiness
         self._http: HttpServer | None = None
-        counts = MetricCounts()
+        counts = MetricCounts(facts)
         self._metrics: Final = ServerMetrics(counts, lambda: read_state(counts), max_streams)
         server.facts.add(counts)
         server.events.observe(counts.on_event)
-        streams.add(counts)
         self._loop.on_turn = counts.event_loop.add
 
     @property

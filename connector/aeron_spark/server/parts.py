@@ -12,6 +12,7 @@ from aeron_spark.aeron.counters import read_errors
 from aeron_spark.aeron.driver import aeron_version
 from aeron_spark.connection.connection import Connection
 from aeron_spark.errors import REFUSALS, RefusedError, SetupError
+from aeron_spark.facts import Bus
 from aeron_spark.keys.client_table import ClientsChange, ClientTable
 from aeron_spark.keys.clients_file import key_name
 from aeron_spark.keys.stores import FilePeerStore
@@ -27,6 +28,7 @@ from aeron_spark.server.ban_file import StoredBans
 from aeron_spark.server.clients_watcher import ClientsWatcher
 from aeron_spark.server.connection_report import ConnectionReporter
 from aeron_spark.server.disk_reserve import DiskReserve
+from aeron_spark.server.event_log import EventLog
 from aeron_spark.server.event_watch import EventWatch
 from aeron_spark.server.events import ServerEvents
 from aeron_spark.server.http import parse_http_address
@@ -43,7 +45,6 @@ from aeron_spark.server.server_node import ServerNode
 from aeron_spark.server.server_state import ServerState
 from aeron_spark.server.settings import ServerSettings
 from aeron_spark.server.store_housekeeper import StoreHousekeeper
-from aeron_spark.server.stream_events import StreamEvents
 from aeron_spark.server.stream_report import StreamCommands
 from aeron_spark.server.stream_service import StreamLimits, StreamService
 from aeron_spark.streams.store import StreamStore
@@ -74,7 +75,8 @@ class ServerParts:
         self._http_address: Final = _http_address(parsed)
         self._log: Final = ServerLog(parsed.log_format, parsed.log_level)
         self._started_at: float | None = None
-        self._node: Final = ServerNode(parsed, _max_message_bytes(settings, parsed))
+        self._facts: Final = Bus()
+        self._node: Final = ServerNode(parsed, _max_message_bytes(settings, parsed), self._facts)
         clients = peers.clients if isinstance(peers, FilePeerStore) else None
         try:
             self._bans: Final = StoredBans()
@@ -88,7 +90,7 @@ class ServerParts:
             self._node.close()
             raise
         self._runtime: Final = self.message_server.runtime
-        self._node.observers.add(StreamEvents(self.events))
+        EventLog(self.events, self._facts)
         self._housekeeper: Final = StoreHousekeeper(self._node.open_streams, self._runtime.report)
         self.backups: Final = Backups(lambda: self._housekeeper.opened, self._backup_files, self.events)
         """The backups of the streams."""
@@ -277,7 +279,7 @@ class ServerParts:
                 (package_version(), aeron_version()), self.backups,
             ).read()  # fmt: skip
 
-        return Monitoring(self.message_server, self._node.observers, self.state.readiness, max_streams, read_state)
+        return Monitoring(self.message_server, self._facts, self.state.readiness, max_streams, read_state)
 
     def _open_pages(self) -> None:
         """Serve the HTTP pages if an option says so; a second start, after a failed one, keeps them."""

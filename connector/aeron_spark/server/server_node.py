@@ -15,6 +15,7 @@ from aeron_spark.aeron.endpoint_transport import AeronServerTransport
 from aeron_spark.aeron.guard import has_guard
 from aeron_spark.direct.archives import embedded
 from aeron_spark.errors import ConnectError, SetupError
+from aeron_spark.facts import Bus
 from aeron_spark.node import NodeHandle
 from aeron_spark.node.liveness import driver_liveness
 from aeron_spark.node.locks import is_locked
@@ -22,7 +23,6 @@ from aeron_spark.node.space import space_of
 from aeron_spark.options import ServerOptions
 from aeron_spark.processes import has_ended
 from aeron_spark.server.locks import ServerLocks, address_lock_path, check_ports_free
-from aeron_spark.server.stream_events import StreamObservers
 from aeron_spark.streams.model import StreamSettings
 from aeron_spark.streams.store import StreamStore, ignore_progress
 from aeron_spark.streams.store_folder import has_streams
@@ -50,12 +50,11 @@ class ServerNode:
 
     The constructor only locks, and raises InUseError if another process uses a port or the store: such a refusal comes
     before a media driver or a JVM starts. The first use of the transport or the store starts the node. ``max_message``
-    is the longest message of any link or bulk link, in bytes.
+    is the longest message of any link or bulk link, in bytes. The store emits its facts on ``facts``.
     """
 
-    def __init__(self, options: ServerOptions, max_message: int) -> None:
-        self.observers: Final = StreamObservers()
-        """Learn the facts of the store."""
+    def __init__(self, options: ServerOptions, max_message: int, facts: Bus) -> None:
+        self._facts: Final = facts
         self._options = options
         self._max_message: Final = max_message
         self._locks: Final = ServerLocks()
@@ -202,7 +201,7 @@ class ServerNode:
         )
         return StreamStore(
             folder, embedded(handle), settings, lock=lock, is_closing=is_ending, progress=progress,
-            observer=self.observers,
+            facts=self._facts,
         )  # fmt: skip
 
     def storage_problem(self) -> str:

@@ -10,10 +10,11 @@ from typing import Final
 from aeron_spark.aeron.archive import archive_of
 from aeron_spark.aeron.recording import ArchiveAddress
 from aeron_spark.errors import AeronSparkError
+from aeron_spark.facts import Bus
 from aeron_spark.streams.archive_mark import ArchiveMark
 from aeron_spark.streams.definition import read_definition
 from aeron_spark.streams.deletion_holds import DeletionHolds
-from aeron_spark.streams.observer import StreamObserver
+from aeron_spark.streams.model import DeletePending
 from aeron_spark.streams.partition import RECORDING_TIMEOUT_S, alias_of, delete_recording, has_alias
 
 CREATING: Final = ".creating-"
@@ -25,13 +26,13 @@ class Leftovers:
     """The leftovers in the folder of a store. For one thread at a time. ``clock`` returns seconds, monotonic."""
 
     def __init__(
-        self, folder: Path, address: ArchiveAddress, holds: DeletionHolds, observer: StreamObserver,
+        self, folder: Path, address: ArchiveAddress, holds: DeletionHolds, facts: Bus,
         clock: Callable[[], float],
     ) -> None:  # fmt: skip
         self._folder = folder
         self._address = address
         self._holds = holds
-        self._observer = observer
+        self._facts = facts
         self._clock = clock
         self._since: dict[Path, float] = {}  # folders that are not removed yet
         self._reported: set[Path] = set()
@@ -56,7 +57,7 @@ class Leftovers:
                 _, _, name = folder.name.removeprefix(DELETED).partition("-")
                 holder = self._holds.holder
                 why = f"its files are in use for a {holder}" if holder else f"{folder} cannot be removed"
-                self._observer.delete_pending(name, errors[0].what if errors else why)
+                self._facts.emit(DeletePending(name, errors[0].what if errors else why))
 
     def found(self) -> list[Path]:
         """Return the leftovers."""

@@ -1,13 +1,16 @@
 """Values of a stream: its view for readers, its settings, the outcome of a commit, the shape of a recording. Pure.
 
-A commit replaces the view as a whole, so a reader sees all of a transaction or nothing.
+A commit replaces the view as a whole, so a reader sees all of a transaction or nothing. At the end of the module are
+the facts of a store, which a server's log and metrics show. A store emits some of them while it holds a stream's lock.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from aeron_spark.aeron.recording import Recording
+from aeron_spark.errors import AeronSparkError
 from aeron_spark.log.api import fingerprint
 from aeron_spark.log.epochs import Epochs
 
@@ -157,3 +160,119 @@ class Shape:
             mtu=recording.mtu,
             segment_length=recording.segment_length,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRecovery:
+    """The recovery of a stream after a start.
+
+    ``torn_bytes`` is the incomplete record at the end of the journal, which was removed. ``truncated`` has by partition
+    the end of the recording before, and the committed end at which it was truncated. ``loss`` is why the stream is
+    read-only, or None. ``restored_from_ns`` is the time of the backup from which the stream was restored, in ns since
+    1970, if nothing was changed since; else 0.
+    """
+
+    stream: str
+    partitions: int
+    torn_bytes: int
+    truncated: Mapping[int, tuple[int, int]]
+    loss: AeronSparkError | None
+    seconds: float
+    restored_from_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedTransaction:
+    """A committed transaction, and the seconds of each phase of its commit.
+
+    ``stage_s``: finding and checking the stages; ``publish_s``: publishing their rows; ``record_s``: waiting until the
+    archive had recorded them; ``journal_s``: writing the journal.
+    """
+
+    stream: str
+    writer: str
+    transaction: int
+    rows: int
+    bytes: int
+    stage_s: float
+    publish_s: float
+    record_s: float
+    journal_s: float
+
+    @property
+    def seconds(self) -> float:
+        """The duration of the commit."""
+        return self.stage_s + self.publish_s + self.record_s + self.journal_s
+
+
+@dataclass(frozen=True, slots=True)
+class StreamNotOpened:
+    """A stream could not be opened; if ``error`` is not retriable, it is damaged. Repeated for another error."""
+
+    stream: str
+    error: AeronSparkError
+
+
+@dataclass(frozen=True, slots=True)
+class StreamReadOnly:
+    """A commit found that a stream has lost rows, or its journal takes no more records."""
+
+    stream: str
+    error: AeronSparkError
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingStopped:
+    """The archive has stopped recording a partition to which the store publishes. The next commit continues it."""
+
+    stream: str
+    partition: int
+    recording_id: int
+    error: AeronSparkError
+
+
+@dataclass(frozen=True, slots=True)
+class AbortedTransaction:
+    """A transaction was aborted."""
+
+    stream: str
+
+
+@dataclass(frozen=True, slots=True)
+class WriterFenced:
+    """A run of a writer has fenced the run before it."""
+
+    stream: str
+    writer: str
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaChanged:
+    """A transaction has changed the schema of a stream."""
+
+    stream: str
+    writer: str
+
+
+@dataclass(frozen=True, slots=True)
+class StreamTrimmed:
+    """Retention or a purge has removed the first bytes of a stream."""
+
+    stream: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeletePending:
+    """Recordings and files of a deleted stream still exist a minute after its deletion."""
+
+    stream: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseOverridden:
+    """Retention has removed rows that these readers had leased for too long."""
+
+    stream: str
+    readers: Sequence[str]

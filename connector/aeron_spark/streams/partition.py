@@ -24,10 +24,11 @@ from aeron_spark.aeron.exceptions import archive_error_code, java_errors
 from aeron_spark.aeron.publication import BatchPublication
 from aeron_spark.aeron.recording import ArchiveAddress, Recording
 from aeron_spark.errors import TOO_LONG, AeronSparkError, DataFormatError, DataLossError, TransportError
+from aeron_spark.facts import Bus
 from aeron_spark.node.space import TERMS_PER_LOG
 from aeron_spark.streams.damage import FIND_AND_RESTORE
 from aeron_spark.streams.definition import Definition
-from aeron_spark.streams.model import Shape
+from aeron_spark.streams.model import RecordingStopped, Shape
 from aeron_spark.transport.api import OfferResult
 from aeron_spark.transport.channel import ChannelUri
 from aeron_spark.waiting import Deadline, wait_for
@@ -141,8 +142,7 @@ class PublishedAhead:
 class Partition:
     """The recording of partition ``index`` of a stream, for writing. ``timeout_s`` limits each wait for progress.
 
-    ``on_stopped`` is called with the recording's id and the error if the archive has stopped recording the open
-    publication, once for each publication.
+    It emits ``RecordingStopped`` if the archive has stopped recording the open publication, once for each publication.
     """
 
     def __init__(
@@ -151,8 +151,8 @@ class Partition:
         index: int,
         shape: Shape,
         address: ArchiveAddress,
+        facts: Bus,
         *,
-        on_stopped: Callable[[int, AeronSparkError], object],
         timeout_s: float = RECORDING_TIMEOUT_S,
         recorded_logs: RecordedLogs | None = None,
     ) -> None:
@@ -164,7 +164,9 @@ class Partition:
         self.alias = alias_of(stream, index)
         self._address = address
         self._timeout_s = timeout_s
-        self._on_stopped = on_stopped
+        self._facts = facts
+        self._stream = stream.name
+        self._index = index
         self._is_stop_reported = False
         self._recorded_logs = recorded_logs or RecordedLogs()
         self._publication: BatchPublication | None = None
@@ -460,7 +462,7 @@ class Partition:
     def _report_stop(self, error: TransportError) -> None:
         if not self._is_stop_reported:
             self._is_stop_reported = True
-            self._on_stopped(self.shape.recording_id, error)
+            self._facts.emit(RecordingStopped(self._stream, self._index, self.shape.recording_id, error))
 
     def _check_identity(self, found: Recording | None, end: int) -> None:
         if found is None:

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple, TypeVar
 from aeron_spark.aeron.archive import archive_of
 from aeron_spark.aeron.recording import ArchiveAddress, Recording
 from aeron_spark.errors import AeronSparkError, ConnectError, DataLossError, TransportError, WaitTimeout
+from aeron_spark.facts import Bus
 from aeron_spark.log.epochs import Epochs
 from aeron_spark.streams.damage import FIND_AND_RESTORE
 from aeron_spark.streams.definition import Definition
@@ -16,7 +17,6 @@ from aeron_spark.streams.inline_stages import CommittableRows, RowItems
 from aeron_spark.streams.journal_records import RecordingOf
 from aeron_spark.streams.ledger import Ledger
 from aeron_spark.streams.model import PartitionState, Shape, StreamSettings, StreamView
-from aeron_spark.streams.observer import StreamObserver
 from aeron_spark.streams.partition import NoRoomToRecord, Partition, RecordedLogs, delete_recording, has_alias
 from aeron_spark.streams.retention import Layout
 from aeron_spark.streams.stages import Stage
@@ -75,7 +75,7 @@ class Recordings:
         address: ArchiveAddress,
         settings: StreamSettings,
         assigned: Mapping[int, RecordingOf],
-        observer: StreamObserver,
+        facts: Bus,
         *,
         clock: Callable[[], float],
         free_slots: Callable[[], bool],
@@ -111,7 +111,7 @@ class Recordings:
                     segment_length=definition.term_bytes,
                 ),
                 address,
-                on_stopped=partial(observer.recording_stopped, definition.name, index),
+                facts,
                 timeout_s=settings.timeout_s,
                 recorded_logs=recorded_logs,
             )

@@ -21,12 +21,12 @@ from contextlib import suppress
 from typing import Final
 
 from aeron_spark.errors import AeronSparkError
+from aeron_spark.facts import Bus
 from aeron_spark.streams.definition import Definition
 from aeron_spark.streams.deletion_holds import DeletionHolds
 from aeron_spark.streams.journal import JournaledLedger
 from aeron_spark.streams.journal_records import Recorded
-from aeron_spark.streams.model import HeldBytes, PurgedPartition, Shape
-from aeron_spark.streams.observer import StreamObserver
+from aeron_spark.streams.model import HeldBytes, LeaseOverridden, PurgedPartition, Shape, StreamTrimmed
 from aeron_spark.streams.partition import NoRoomToRecord, NoSpaceToRecord
 from aeron_spark.streams.reader_leases import ReaderLease, ReaderLeases
 from aeron_spark.streams.recordings import Recordings
@@ -51,7 +51,7 @@ class StreamSpace:
         definition: Definition,
         journal: JournaledLedger,
         recordings: Recordings,
-        observer: StreamObserver,
+        facts: Bus,
         holds: DeletionHolds,
         state: threading.Lock,
         renew_view: Callable[[], object],
@@ -66,7 +66,7 @@ class StreamSpace:
         self._journal = journal
         self._ledger = journal.ledger
         self._recordings = recordings
-        self._observer = observer
+        self._facts = facts
         self._holds = holds
         self._state = state
         self._renew_view = renew_view
@@ -217,9 +217,9 @@ class StreamSpace:
         trimmed = sum(start - ledger.starts[index] for index, start in record.starts.items())
         self._journal.write(record)
         if trimmed:
-            self._observer.trimmed(self.definition.name, trimmed)
+            self._facts.emit(StreamTrimmed(self.definition.name, trimmed))
         if overridden:
-            self._observer.lease_overridden(self.definition.name, overridden)
+            self._facts.emit(LeaseOverridden(self.definition.name, overridden))
         self._renew_view()
         self._recordings.schedule_purge(record.starts, ledger.ends)
 

@@ -34,6 +34,7 @@ from aeron_spark.errors import (
     SetupError,
     StillWorking,
 )
+from aeron_spark.facts import Bus
 from aeron_spark.log.epochs import FIRST, RANDOM_BITS
 from aeron_spark.node.locks import FileLock
 from aeron_spark.streams.archive_mark import OTHER_TIME
@@ -51,8 +52,7 @@ from aeron_spark.streams.definition import (
 from aeron_spark.streams.deletion_holds import DeletionHolds
 from aeron_spark.streams.journal import StoreOpening, create_ledger
 from aeron_spark.streams.leftovers import CREATING, DELETED, Leftovers
-from aeron_spark.streams.model import Shape, StreamSettings
-from aeron_spark.streams.observer import StreamObserver
+from aeron_spark.streams.model import Shape, StreamNotOpened, StreamSettings
 from aeron_spark.streams.partition import RecordedLogs, alias_of, create_recording
 from aeron_spark.streams.reader_leases import ReaderLeases
 from aeron_spark.streams.recordings import retry_for_slot
@@ -117,7 +117,7 @@ class StreamStore:
         wall: Callable[[], int] = time.time_ns,
         random: Callable[[int], int] = secrets.randbits,
         is_closing: Callable[[], bool] = never_closing,
-        observer: StreamObserver | None = None,
+        facts: Bus | None = None,
         progress: Callable[[int, int], object] = ignore_progress,
     ) -> None:
         if not address.archive_dir:
@@ -134,9 +134,9 @@ class StreamStore:
         self._recorded_logs = RecordedLogs(self._settings.log_bytes)
         self.holds = DeletionHolds(clock)
         """Holds on the deletion of recordings and segments, of all streams."""
-        self._leftovers = Leftovers(folder, address, self.holds, observer or StreamObserver(), clock)
+        self._facts = facts or Bus()
+        self._leftovers = Leftovers(folder, address, self.holds, self._facts, clock)
         self._clock = clock
-        self._observer = observer or StreamObserver()
         self._wall = wall
         self._ages = AgeClock(clock, wall)
         self._random = random
@@ -518,7 +518,7 @@ class StreamStore:
     def _note_failed(self, name: str, error: AeronSparkError) -> None:
         before = self.failed.get(name)
         if before is None or str(before) != str(error):  # the same error of each retry is logged once
-            self._observer.not_opened(name, error)
+            self._facts.emit(StreamNotOpened(name, error))
         self.failed[name] = error
 
     def _load(self, folder: Path, recordings: dict[int, Recording] | None, leases: ReaderLeases | None) -> Stream:
@@ -532,7 +532,7 @@ class StreamStore:
         stream = Stream(
             folder, definition, self._address, self._settings, self._space, opening, self.holds,
             clock=self._clock, wall=self._wall, ages=self._ages, free_slots=self._free_slots,
-            recorded_logs=self._recorded_logs, observer=self._observer, leases=leases,
+            recorded_logs=self._recorded_logs, facts=self._facts, leases=leases,
         )  # fmt: skip
         try:
             stream.recover(recordings)

@@ -17,14 +17,8 @@ from pathlib import Path
 from typing import Final
 
 from aeron_spark.aeron.recording import ArchiveAddress, Recording
-from aeron_spark.errors import (
-    AeronSparkError,
-    DataFormatError,
-    DataLossError,
-    RefusedError,
-    StillWorking,
-    UsageError,
-)
+from aeron_spark.errors import AeronSparkError, DataFormatError, DataLossError, RefusedError, StillWorking, UsageError
+from aeron_spark.facts import Bus
 from aeron_spark.streams.archive_mark import ArchiveMark
 from aeron_spark.streams.commit_checks import check_rows_named
 from aeron_spark.streams.cut import StreamCut
@@ -35,8 +29,18 @@ from aeron_spark.streams.inline_stages import CommittableRows, InlineRows
 from aeron_spark.streams.journal import JournaledLedger, StoreOpening
 from aeron_spark.streams.ledger import NO_TRANSACTION, BeginOutcome
 from aeron_spark.streams.ledger_stream import LedgerStream
-from aeron_spark.streams.model import CommitOutcome, Opening, PurgedPartition, StreamSettings
-from aeron_spark.streams.observer import CommittedTransaction, StreamObserver, StreamRecovery
+from aeron_spark.streams.model import (
+    AbortedTransaction,
+    CommitOutcome,
+    CommittedTransaction,
+    Opening,
+    PurgedPartition,
+    SchemaChanged,
+    StreamReadOnly,
+    StreamRecovery,
+    StreamSettings,
+    WriterFenced,
+)
 from aeron_spark.streams.partition import RecordedLogs
 from aeron_spark.streams.reader_leases import ReaderLease, ReaderLeases
 from aeron_spark.streams.recordings import Recordings, free_nothing
@@ -75,12 +79,12 @@ class Stream(LedgerStream):
         ages: AgeClock | None = None,
         free_slots: Callable[[], bool] = free_nothing,
         recorded_logs: RecordedLogs | None = None,
-        observer: StreamObserver | None = None,
+        facts: Bus | None = None,
         leases: ReaderLeases | None = None,
     ) -> None:
         self._folder = folder
         self._ages = ages or AgeClock(clock, wall)
-        self._observer = observer or StreamObserver()
+        self._facts = facts or Bus()
         self._holds = holds
         self.max_columns = settings.max_columns
         """The limit for the columns that a new schema of the stream has, with the fields in them; 0 is no limit."""
@@ -95,7 +99,7 @@ class Stream(LedgerStream):
         journal = JournaledLedger(folder, definition.partitions, opening, mark)
         try:
             self._recordings = Recordings(
-                definition, address, settings, journal.ledger.recordings, self._observer, clock=clock,
+                definition, address, settings, journal.ledger.recordings, self._facts, clock=clock,
                 free_slots=free_slots, recorded_logs=recorded_logs,
             )  # fmt: skip
             self._stages = Stages(
@@ -111,7 +115,7 @@ class Stream(LedgerStream):
             raise
         super().__init__(definition, address, settings, self._recordings.view(journal.ledger), journal, clock, wall)
         self.space = StreamSpace(
-            definition, journal, self._recordings, self._observer, holds, self._state, self._renew_view, clock=clock,
+            definition, journal, self._recordings, self._facts, holds, self._state, self._renew_view, clock=clock,
             ages=self._ages, leases=leases,
         )  # fmt: skip
 
@@ -332,7 +336,7 @@ class Stream(LedgerStream):
             for stage in self._stages.of(writer, transaction):
                 if stage.description.run == run:
                     stage.discard()
-        self._observer.aborted(self.definition.name)
+        self._facts.emit(AbortedTransaction(self.definition.name))
 
     # For the operator and the server
 
@@ -382,7 +386,7 @@ class Stream(LedgerStream):
             recovered = self._recordings.recover(recordings, self._ledger.starts, self._ledger.ends)
             self._recovery_loss = recovered.loss
             self._renew_view()
-        self._observer.recovered(
+        self._facts.emit(
             StreamRecovery(
                 self.definition.name, self.definition.partitions, self._journal.torn_bytes, recovered.truncated,
                 recovered.loss, self._clock() - begun, self._ledger.restored_from_ns,
@@ -465,7 +469,7 @@ class Stream(LedgerStream):
         """Report once that the journal takes no more records."""
         failure = self._journal.failure
         if failure is not None and str(failure) != self._reported_failure:
-            self._observer.read_only(self.definition.name, failure)
+            self._facts.emit(StreamReadOnly(self.definition.name, failure))
         self._reported_failure = "" if failure is None else str(failure)
 
     def _update_mark(self) -> None:
@@ -492,7 +496,7 @@ class Stream(LedgerStream):
             ends = self._recordings.publish(stages, self._ledger.ends)
         except DataLossError as error:
             if self._commit_loss is None:
-                self._observer.read_only(self.definition.name, error)
+                self._facts.emit(StreamReadOnly(self.definition.name, error))
             self._commit_loss = error
             raise
         self._commit_loss = None
@@ -519,7 +523,7 @@ class Stream(LedgerStream):
             self._recordings.mark_uncommitted(stages)
             raise
         record_s = self._recordings.awaited_s
-        self._observer.committed(
+        self._facts.emit(
             CommittedTransaction(
                 self.definition.name, writer, transaction, sum(stage.rows for stage in named),
                 sum(end - ends_before[index] for index, end in ends.items()),
@@ -528,7 +532,7 @@ class Stream(LedgerStream):
             )
         )  # fmt: skip
         if changes_schema:
-            self._observer.schema_changed(self.definition.name, writer)
+            self._facts.emit(SchemaChanged(self.definition.name, writer))
 
     def _named_rows(
         self, writer: str, run: str, transaction: int, named: Sequence[StageRef | InlineRows]
@@ -571,7 +575,7 @@ class Stream(LedgerStream):
             else:
                 self._journal.write(started)
             if fences:
-                self._observer.fenced(self.definition.name, writer)
+                self._facts.emit(WriterFenced(self.definition.name, writer))
 
     @contextmanager
     def _lock_writing(self, seconds: float | None = None) -> Iterator[None]:

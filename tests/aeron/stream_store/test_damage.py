@@ -8,28 +8,30 @@ import pytest
 
 from aeron_spark.aeron.archive import archive_of
 from aeron_spark.direct.archives import embedded
-from aeron_spark.errors import AeronSparkError, DataLossError
+from aeron_spark.errors import DataLossError
+from aeron_spark.facts import Bus
 from aeron_spark.log.epochs import Divergence, Epochs
 from aeron_spark.node import NodeHandle
 from aeron_spark.streams import archive_mark
 from aeron_spark.streams.journal import RECORD_END, RECORD_HEAD, read_entries
-from aeron_spark.streams.observer import StreamObserver, StreamRecovery
+from aeron_spark.streams.model import StreamNotOpened, StreamReadOnly, StreamRecovery
 from aeron_spark.streams.store import DAMAGED, OK, READ_ONLY, StreamStore
 from tests.aeron.stream_store.rows import SETTINGS, delete_streams, ends, read_values, remove_marks, write
 
 
-class Facts(StreamObserver):
+class Facts:
     """Keeps the recoveries and problems of a store."""
 
     def __init__(self) -> None:
+        self.bus = Bus()
         self.recoveries: list[StreamRecovery] = []
         self.problems: list[tuple[str, str]] = []
+        self.bus.on(StreamRecovery, self.recoveries.append)
+        self.bus.on(StreamNotOpened, self._add_problem)
+        self.bus.on(StreamReadOnly, self._add_problem)
 
-    def recovered(self, recovery: StreamRecovery) -> None:
-        self.recoveries.append(recovery)
-
-    def not_opened(self, stream: str, error: AeronSparkError) -> None:
-        self.problems.append((stream, str(error)))
+    def _add_problem(self, fact: StreamNotOpened | StreamReadOnly) -> None:
+        self.problems.append((fact.stream, str(fact.error)))
 
 
 def journal_path(folder: Path, name: str) -> Path:
@@ -53,7 +55,7 @@ def test_a_damaged_journal_is_reported_and_other_streams_are_served(node: NodeHa
     intact_bytes = path.read_bytes()
     path.write_bytes(intact_bytes[:40] + bytes([intact_bytes[40] ^ 0xFF]) + intact_bytes[41:])
     facts = Facts()
-    store = StreamStore(tmp_path / "s", embedded(node), SETTINGS, observer=facts)
+    store = StreamStore(tmp_path / "s", embedded(node), SETTINGS, facts=facts.bus)
     with store:
         assert [one.definition.name for one in store.all()] == ["intact"]
         state, problem = store.condition("damaged")
@@ -93,7 +95,7 @@ def test_rows_without_journal_records_are_truncated_reported_and_refused_to_thei
         assert "the archive has at least 3 transactions and epoch" in problem
     remove_marks(node.archive_dir)
     facts = Facts()
-    store = StreamStore(tmp_path / "s", embedded(node), SETTINGS, observer=facts)
+    store = StreamStore(tmp_path / "s", embedded(node), SETTINGS, facts=facts.bus)
     with store:
         stream = store.get("x")
         assert ends(stream) == committed_ends
@@ -138,24 +140,23 @@ def test_a_journal_of_an_older_copy_is_refused_and_no_recording_is_truncated(nod
     assert set(marks.glob("*")) == marks_of_others
 
 
-def test_damage_that_a_commit_finds_is_reported_once(
-    streams: StreamStore, node: NodeHandle, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_damage_that_a_commit_finds_is_reported_once(node: NodeHandle, tmp_path: Path) -> None:
     """Regression: each commit failed, but the state of the stream was still "ok"."""
-    stream = streams.create("x", 1)
-    write(stream, 0, {0: [b"a"]})
-    stream.release_slots()  # closes the publication, so the next commit checks the recording
-    (recording,) = (state.recording_id for state in stream.states())
-    archive_of(embedded(node)).truncate(recording, 0)
-    found: list[tuple[str, str]] = []
-    monkeypatch.setattr(StreamObserver, "read_only", lambda _, name, error: found.append((name, str(error))))
-    for _ in range(2):
-        with pytest.raises(DataLossError):
-            write(stream, 1, {0: [b"b"]})
-    state, problem = streams.condition("x")
-    assert state == READ_ONLY
-    assert "recording" in problem
-    assert found == [("x", problem)]  # reported once
+    facts = Facts()
+    with StreamStore(tmp_path / "s", embedded(node), SETTINGS, facts=facts.bus) as store:
+        stream = store.create("x", 1)
+        write(stream, 0, {0: [b"a"]})
+        stream.release_slots()  # closes the publication, so the next commit checks the recording
+        (recording,) = (state.recording_id for state in stream.states())
+        archive_of(embedded(node)).truncate(recording, 0)
+        for _ in range(2):
+            with pytest.raises(DataLossError):
+                write(stream, 1, {0: [b"b"]})
+        state, problem = store.condition("x")
+        assert state == READ_ONLY
+        assert "recording" in problem
+        assert facts.problems == [("x", problem)]  # reported once
+    delete_streams(store, node)
 
 
 def test_an_incomplete_journal_record_is_removed_and_reported(node: NodeHandle, tmp_path: Path) -> None:
@@ -166,7 +167,7 @@ def test_an_incomplete_journal_record_is_removed_and_reported(node: NodeHandle, 
     with path.open("ab") as file:
         file.write(b"\x07")
     facts = Facts()
-    store = StreamStore(tmp_path / "s", embedded(node), SETTINGS, observer=facts)
+    store = StreamStore(tmp_path / "s", embedded(node), SETTINGS, facts=facts.bus)
     with store:
         assert read_values(store.get("x"), 0) == [b"a"]
     assert [(one.stream, one.torn_bytes, one.truncated) for one in facts.recoveries] == [("x", 1, {})]

@@ -20,9 +20,10 @@ from aeron_spark import node as nodes
 from aeron_spark.aeron.archive import archive_of
 from aeron_spark.direct.archives import embedded
 from aeron_spark.errors import AeronSparkError, DataLossError
+from aeron_spark.facts import Bus
 from aeron_spark.node import NodeHandle
 from aeron_spark.node.locks import is_locked
-from aeron_spark.streams.observer import StreamObserver
+from aeron_spark.streams.model import RecordingStopped
 from aeron_spark.streams.store import StreamStore
 from aeron_spark.streams.stream import Stream
 from aeron_spark.waiting import wait_for
@@ -309,17 +310,9 @@ def test_a_stream_whose_recording_lost_committed_rows_is_read_only(streams: Stre
 def test_a_recording_that_another_program_stopped_is_reported_once_and_extended(
     tmp_path: Path, node: NodeHandle
 ) -> None:
-    class Stopped(StreamObserver):
-        def __init__(self) -> None:
-            self.recordings: list[tuple[str, int, int]] = []
-            self.texts: list[str] = []
-
-        def recording_stopped(self, stream: str, partition: int, recording_id: int, error: AeronSparkError) -> None:
-            self.recordings.append((stream, partition, recording_id))
-            self.texts.append(error.what)
-
-    stopped = Stopped()
-    with StreamStore(tmp_path / "observed", embedded(node), SETTINGS, observer=stopped) as store:
+    facts, stopped = Bus(), list[RecordingStopped]()
+    facts.on(RecordingStopped, stopped.append)
+    with StreamStore(tmp_path / "observed", embedded(node), SETTINGS, facts=facts) as store:
         stream = store.create("a", 2)
         write(stream, 0, rows_of_both_partitions(0))
         recording_id = stream.states()[0].recording_id
@@ -327,8 +320,8 @@ def test_a_recording_that_another_program_stopped_is_reported_once_and_extended(
         for transaction in (1, 2):
             commit_until_successful(stream, transaction)
         check_transactions(stream, 2)
-    assert stopped.recordings == [("a", 0, recording_id)]
-    assert "partition 0 of stream 'a'" in stopped.texts[0]
+    assert [(fact.stream, fact.partition, fact.recording_id) for fact in stopped] == [("a", 0, recording_id)]
+    assert "partition 0 of stream 'a'" in stopped[0].error.what
     delete_streams(store, node)
 
 

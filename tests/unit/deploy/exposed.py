@@ -7,6 +7,7 @@ from typing import Final
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from aeron_spark.facts import Bus
 from aeron_spark.server.metric_counts import MetricCounts
 from aeron_spark.server.metric_state import State
 from aeron_spark.server.metric_table import METRICS, PREFIX, PROCESS_METRICS
@@ -39,7 +40,7 @@ def scrape(at_s: float, state: State, turns: Durations, commits: Mapping[str, Du
     ``turns`` are those of its event loop, ``commits`` those of its streams, by phase. The streams of ``stream_bytes``
     have series of their own.
     """
-    counts = MetricCounts()
+    counts = MetricCounts(Bus())
     for seconds, times in turns.items():
         for _ in range(times):
             counts.event_loop.add(seconds)

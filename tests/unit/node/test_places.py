@@ -14,6 +14,7 @@ import aeron_spark
 from aeron_spark import node
 from aeron_spark.cli.main import main
 from aeron_spark.errors import ConnectError, SetupError
+from aeron_spark.facts import Bus
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.node import starting
 from aeron_spark.node.liveness import Liveness
@@ -108,7 +109,7 @@ def test_a_node_is_started_where_one_was_started_by_name_until_a_driver_of_the_u
 def test_a_server_starts_no_node_in_place_of_the_driver_that_it_used(user: User, tmp_path: Path) -> None:
     """Its first start names the directory; later ones replace a lost driver."""
     options = {"aeronDir": str(user.aeron_dir), "streamsDir": str(tmp_path / "streams")}
-    server = ServerNode(ServerOptions.parse(f"127.0.0.1:{free_ports()[0]}", options), 1 << 16)
+    server = ServerNode(ServerOptions.parse(f"127.0.0.1:{free_ports()[0]}", options), 1 << 16, Bus())
     with closing(server):
         with pytest.raises(StartedNodeError):
             assert server.store_folder

@@ -10,6 +10,7 @@ import pytest
 
 from aeron_spark.connection.rpc import PROGRAM
 from aeron_spark.connection.traffic import EndpointTraffic
+from aeron_spark.facts import Bus
 from aeron_spark.protocol.grants import Grant
 from aeron_spark.server.metric_counts import MetricCounts
 from aeron_spark.server.metric_state import MetricReader
@@ -51,7 +52,7 @@ def reader() -> MetricReader:
     backups: Any = SimpleNamespace(last=SimpleNamespace(time=17.0))
     return MetricReader(
         server,
-        MetricCounts(),
+        MetricCounts(Bus()),
         lambda: None,
         reserve,
         lambda: "/no/such/driver",
@@ -90,7 +91,7 @@ def test_without_a_media_driver_the_other_metrics_are_there(reader: MetricReader
 
 
 def test_a_scrape_with_a_thousand_connections_is_short(reader: MetricReader) -> None:
-    metrics = ServerMetrics(MetricCounts(), reader.read, 200)
+    metrics = ServerMetrics(MetricCounts(Bus()), reader.read, 200)
     metrics.exposition()
     begun = time.thread_time()
     metrics.exposition()

@@ -12,6 +12,7 @@ import pytest
 
 from aeron_spark.connection.call_observer import ServedCall
 from aeron_spark.errors import OptionError, RefusedError
+from aeron_spark.facts import Bus
 from aeron_spark.protocol.refusals import Refusal
 from aeron_spark.protocol.server_effects import Ending, HandshakeEnded
 from aeron_spark.protocol.sources import parse_source
@@ -19,7 +20,7 @@ from aeron_spark.server.metric_counts import Histogram, MetricCounts
 from aeron_spark.server.metric_state import State
 from aeron_spark.server.metric_table import BUCKETS_S, METRICS, PREFIX, PROCESS_METRICS, markdown
 from aeron_spark.server.metrics import ServerMetrics, StreamLabels
-from aeron_spark.streams.observer import CommittedTransaction
+from aeron_spark.streams.model import CommittedTransaction, StreamTrimmed
 from aeron_spark.wire import stream_rpc
 
 SOURCE: Final = parse_source("192.0.2.7:4000")
@@ -43,7 +44,7 @@ def transaction(stream: str, rows: int = 10, size: int = 4096) -> CommittedTrans
 
 
 def test_each_metric_of_the_table_is_exposed_with_its_type_and_prefix() -> None:
-    text = ServerMetrics(MetricCounts(), dict, 200).exposition().decode()
+    text = ServerMetrics(MetricCounts(Bus()), dict, 200).exposition().decode()
     types = dict(re.findall(r"# TYPE (\S+) (\S+)", text))
     for metric in METRICS.values():
         if metric.type != "histogram" or metric.name == "event_loop_turn_seconds":
@@ -52,7 +53,8 @@ def test_each_metric_of_the_table_is_exposed_with_its_type_and_prefix() -> None:
 
 def test_counters_exist_with_0_before_their_first_event() -> None:
     """Regression: Prometheus saw no increase to the first value of a counter that had no series before."""
-    counts = MetricCounts()
+    facts = Bus()
+    counts = MetricCounts(facts)
     counts.keep_streams(["prices"])
     found = scraped(counts, {"stream_bytes": {("prices",): 0.0}})
     for name, labels in (
@@ -66,14 +68,14 @@ def test_counters_exist_with_0_before_their_first_event() -> None:
         ("log_events_dropped_total", ""),
     ):
         assert found[PREFIX + name, labels] == 0, name
-    counts.committed(transaction("prices"))
+    facts.emit(transaction("prices"))
     counts.keep_streams(["prices"])
     found = scraped(counts, {"stream_bytes": {("prices",): 0.0}})
     assert found["aeron_spark_stream_committed_rows_total", 'stream="prices"'] == 10
 
 
 def test_the_metrics_of_the_process_have_the_usual_names() -> None:
-    found = scraped(MetricCounts())
+    found = scraped(MetricCounts(Bus()))
     assert {name for name, _ in found if name.startswith("process_")} == {name for name, *_ in PROCESS_METRICS}
     assert found["process_resident_memory_bytes", ""] > 1 << 20
     assert found["process_open_fds", ""] <= found["process_max_fds", ""]
@@ -81,9 +83,10 @@ def test_the_metrics_of_the_process_have_the_usual_names() -> None:
 
 
 def test_a_commit_counts_for_its_stream_and_each_phase() -> None:
-    counts = MetricCounts(lambda: 1_700_000_000.0)
-    counts.committed(transaction("prices"))
-    counts.committed(transaction("prices", rows=5))
+    facts = Bus()
+    counts = MetricCounts(facts, lambda: 1_700_000_000.0)
+    facts.emit(transaction("prices"))
+    facts.emit(transaction("prices", rows=5))
     found = scraped(counts, {"stream_bytes": {("prices",): 8192.0}})
     assert found["aeron_spark_stream_committed_transactions_total", 'stream="prices"'] == 2
     assert found["aeron_spark_stream_committed_rows_total", 'stream="prices"'] == 15
@@ -96,15 +99,16 @@ def test_a_commit_counts_for_its_stream_and_each_phase() -> None:
 
 
 def test_a_first_commit_of_a_stream_does_not_disturb_a_scrape_that_runs() -> None:
-    counts = MetricCounts(lambda: 5.0)
-    counts.committed(transaction("prices"))
+    facts = Bus()
+    counts = MetricCounts(facts, lambda: 5.0)
+    facts.emit(transaction("prices"))
     read = iter(counts.last_commits().items())
-    counts.committed(transaction("orders"))
+    facts.emit(transaction("orders"))
     assert list(read) == [("prices", 5.0)]
 
 
 def test_handshakes_refusals_and_disconnections_are_counted_by_reason() -> None:
-    counts, connection = MetricCounts(), object()
+    counts, connection = MetricCounts(Bus()), object()
     counts.handshake_ended(HandshakeEnded("accepted", SOURCE, None, bytes(32), "t", 0.02))
     counts.handshake_ended(HandshakeEnded("refused", SOURCE, Refusal("rate", "slower"), None, "", 0.0))
     any_connection: Any = connection
@@ -129,7 +133,7 @@ def test_handshakes_refusals_and_disconnections_are_counted_by_reason() -> None:
     ],
 )
 def test_calls_are_counted_by_service_and_result(target: Any, error: BaseException | None, labels: str) -> None:
-    counts: Any = MetricCounts()
+    counts: Any = MetricCounts(Bus())
     counts.call_ended(object(), ServedCall("7-1", "a call", target, False, 0.5, error))
     found = {
         name: value
@@ -141,7 +145,7 @@ def test_calls_are_counted_by_service_and_result(target: Any, error: BaseExcepti
 
 def test_a_failed_reload_is_visible_until_the_next_good_one() -> None:
     now = 100.0
-    counts = MetricCounts(lambda: now)
+    counts = MetricCounts(Bus(), lambda: now)
     counts.on_event("reload_failed", {"files": ("clients",)})
     assert not counts.is_reload_successful
     now = 200.0
@@ -150,7 +154,7 @@ def test_a_failed_reload_is_visible_until_the_next_good_one() -> None:
 
 
 def test_a_good_clients_file_does_not_hide_a_wrong_configuration() -> None:
-    counts = MetricCounts()
+    counts = MetricCounts(Bus())
     counts.on_event("reload_failed", {"files": ("configuration",)})
     counts.on_event("clients_changed", {})
     assert not counts.is_reload_successful
@@ -161,12 +165,13 @@ def test_a_good_clients_file_does_not_hide_a_wrong_configuration() -> None:
 
 @pytest.mark.slow
 def test_ten_thousand_streams_make_less_than_four_thousand_series() -> None:
-    counts = MetricCounts()
+    facts = Bus()
+    counts = MetricCounts(facts)
     names = [f"stream-{number}" for number in range(10_000)]
     for number, name in enumerate(names):
-        counts.committed(transaction(name, size=number))
+        facts.emit(transaction(name, size=number))
         counts.read(name, 10)
-        counts.trimmed(name, 10)
+        facts.emit(StreamTrimmed(name, 10))
     for service in ("streams", "bulk-links", "relay", "program"):
         for result in ("ok", "error", "failed"):
             counts.add("calls_total", (service, result))
@@ -196,8 +201,9 @@ def test_a_stream_keeps_its_series_when_another_one_becomes_larger() -> None:
 
 
 def test_the_counts_of_deleted_streams_stay_in_the_sum_of_the_others() -> None:
-    counts = MetricCounts()
-    counts.committed(transaction("old", rows=3))
+    facts = Bus()
+    counts = MetricCounts(facts)
+    facts.emit(transaction("old", rows=3))
     counts.keep_streams(["new"])
     assert counts.counters()["stream_committed_rows_total"] == {("_other",): 3, ("new",): 0}
     assert counts.last_commits() == {}
@@ -214,27 +220,29 @@ def test_histograms_go_from_one_millisecond_to_ten_seconds() -> None:
 
 def test_a_name_of_a_stream_cannot_forge_a_sample() -> None:
     name = 'x"} 1\naeron_spark_ready 1\n#'
-    text = ServerMetrics(MetricCounts(), lambda: {"stream_bytes": {(name,): 5.0}}, 200).exposition().decode()
+    text = ServerMetrics(MetricCounts(Bus()), lambda: {"stream_bytes": {(name,): 5.0}}, 200).exposition().decode()
     assert len([line for line in text.splitlines() if line.startswith("aeron_spark_ready")]) == 1
 
 
 def test_without_the_package_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     with pytest.raises(OptionError, match=r"prometheus_client.*pip install 'aeron-spark\[server\]'"):
-        ServerMetrics(MetricCounts(), dict, 200)
+        ServerMetrics(MetricCounts(Bus()), dict, 200)
 
 
 def test_counts_need_no_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    counts = MetricCounts()
-    counts.committed(transaction("prices"))
+    facts = Bus()
+    counts = MetricCounts(facts)
+    facts.emit(transaction("prices"))
     assert counts.counters()["stream_committed_rows_total"] == {("prices",): 10}
 
 
 def test_a_scrape_with_four_thousand_series_is_short() -> None:
-    counts = MetricCounts()
+    facts = Bus()
+    counts = MetricCounts(facts)
     for number in range(200):
-        counts.committed(transaction(f"s{number}"))
+        facts.emit(transaction(f"s{number}"))
     state: State = {"stream_bytes": {(f"s{number}",): 1.0 for number in range(200)}}
     metrics = ServerMetrics(counts, lambda: state, 200)
     metrics.exposition()

@@ -16,9 +16,8 @@ import pyarrow as pa
 import pytest
 
 from aeron_spark.aeron.recording import ArchiveAddress, Recording
-from aeron_spark.errors import AeronSparkError
-from aeron_spark.streams.model import StreamSettings
-from aeron_spark.streams.observer import StreamObserver
+from aeron_spark.facts import Bus
+from aeron_spark.streams.model import DeletePending, StreamNotOpened, StreamReadOnly, StreamSettings
 from aeron_spark.streams.retention import Layout
 from aeron_spark.streams.store import StreamStore
 from aeron_spark.streams.stream import Stream
@@ -96,21 +95,19 @@ class Committed:
     values: tuple[bytes, ...]
 
 
-class Pending(StreamObserver):
+class Problems:
     """Remembers the deleted streams whose files are not deleted, and the damaged and read-only streams."""
 
     def __init__(self) -> None:
-        self.reports: list[tuple[str, str]] = []
+        self.facts = Bus()
+        self.pending: list[tuple[str, str]] = []
         self.damaged: list[tuple[str, str]] = []
+        self.facts.on(StreamNotOpened, self._add_damaged)
+        self.facts.on(StreamReadOnly, self._add_damaged)
+        self.facts.on(DeletePending, lambda fact: self.pending.append((fact.stream, fact.why)))
 
-    def not_opened(self, stream: str, error: AeronSparkError) -> None:
-        self.damaged.append((stream, error.what))
-
-    def read_only(self, stream: str, error: AeronSparkError) -> None:
-        self.damaged.append((stream, error.what))
-
-    def delete_pending(self, stream: str, why: str) -> None:
-        self.reports.append((stream, why))
+    def _add_damaged(self, fact: StreamNotOpened | StreamReadOnly) -> None:
+        self.damaged.append((fact.stream, fact.error.what))
 
 
 @dataclass
@@ -122,7 +119,7 @@ class Site:
     partitions: int = PARTITIONS
     clock: Clock = field(default_factory=Clock)
     archive: DeadlyArchive = field(default_factory=DeadlyArchive)
-    observer: Pending = field(default_factory=Pending)
+    problems: Problems = field(default_factory=Problems)
     address: ArchiveAddress = ADDRESS
 
     def __post_init__(self) -> None:
@@ -140,7 +137,7 @@ class Site:
     def open(self) -> None:
         settings = StreamSettings(timeout_s=1.0, writing_timeout_s=1.0, lease_delay_s=LEASE_DELAY_S)
         self.store = StreamStore(
-            self.folder, self.address, settings, clock=self.clock, wall=self.clock.wall_ns, observer=self.observer
+            self.folder, self.address, settings, clock=self.clock, wall=self.clock.wall_ns, facts=self.problems.facts
         )
 
     @property

@@ -49,7 +49,7 @@ def test_a_stream_whose_folder_is_gone_at_the_start_is_damaged(site: Site, archi
     assert site.store.names == ["s"]
     assert state(site) == DAMAGED
     assert site.store.condition("s").problem.startswith(problem)
-    assert site.observer.damaged == [("s", problem)]
+    assert site.problems.damaged == [("s", problem)]
     assert site.store.problem == "the folder of stream 's' is gone"
     with pytest.raises(DataLossError, match="Mount or restore the folder of the streams, then restart the server"):
         site.store.get("s")
@@ -128,7 +128,7 @@ def test_a_folder_that_is_removed_under_a_running_server_makes_the_stream_read_o
         site.commit({0: [10]})
     site.tick()
     site.tick()
-    assert [(stream, what.startswith(problem)) for stream, what in site.observer.damaged] == [("s", True)]
+    assert [(stream, what.startswith(problem)) for stream, what in site.problems.damaged] == [("s", True)]
     assert [len(site.readable(index)) for index in range(PARTITIONS)] == [1, 1]
     away.rename(site.folder / "s")
     assert state(site) == OK

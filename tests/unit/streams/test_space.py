@@ -53,15 +53,15 @@ def test_a_deleted_stream_whose_files_stay_for_a_minute_is_reported_once(site: S
     with pytest.raises(OptionError):
         site.store.get("s")
     site.pass_time(60)
-    assert site.observer.reports == []
+    assert site.problems.pending == []
     site.pass_time(60)
-    assert site.observer.reports == [("s", "its files are in use for a backup")]
+    assert site.problems.pending == [("s", "its files are in use for a backup")]
     hold.release()
     site.archive.fails = {"delete"}
     for _ in range(70):
         site.clock.now += 1
         assert len(site.store.tick()) == 1
-    assert len(site.observer.reports) == 1
+    assert len(site.problems.pending) == 1
     site.archive.fails = set()
     site.tick()
     assert (site.archive.kept, sorted(path.name for path in site.folder.iterdir())) == ({}, ["lock"])

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from aeron_spark.errors import AeronSparkError, TransportError
+from aeron_spark.errors import TransportError
+from aeron_spark.facts import Bus
 from aeron_spark.streams.definition import Definition
-from aeron_spark.streams.model import Shape
+from aeron_spark.streams.model import RecordingStopped, Shape
 from aeron_spark.streams.partition import Partition, RecordedLogs
 from aeron_spark.transport.channel import ChannelUri
 from tests.unit.stream_client.recorded import ADDRESS, MemoryArchive, stand_in
@@ -26,19 +27,18 @@ def test_a_stopped_recording_is_reported_once_and_continued(archive: MemoryArchi
     archive.stop(recording_id)
     found = archive.recording(recording_id)
     assert found is not None
-    stopped: list[tuple[int, AeronSparkError]] = []
-    partition = Partition(
-        Definition("prices", 1, (7,), TERM_BYTES), 0, Shape.of(found), ADDRESS,
-        on_stopped=lambda *fact: stopped.append(fact),
-    )  # fmt: skip
+    facts, stopped = Bus(), list[RecordingStopped]()
+    facts.on(RecordingStopped, stopped.append)
+    partition = Partition(Definition("prices", 1, (7,), TERM_BYTES), 0, Shape.of(found), ADDRESS, facts)
     partition.prepare(0, "")
     partition.prepare(0, "")
     assert stopped == []
     archive.stop(recording_id)
     for _ in range(2):
         partition.prepare(0, "")
-    [(stopped_id, error)] = stopped
-    assert (stopped_id, error.what) == (recording_id, f"recording {recording_id} of {partition.name} stopped")
+    [fact] = stopped
+    assert (fact.stream, fact.partition, fact.recording_id) == ("prices", 0, recording_id)
+    assert fact.error.what == f"recording {recording_id} of {partition.name} stopped"
     assert archive.find_stop_position(recording_id) is None
     partition.close_publication()  # by the store itself
     partition.prepare(0, "")
@@ -51,8 +51,8 @@ def test_a_publication_that_was_not_opened_takes_nothing_of_the_limit_of_logs(ar
     found = archive.recording(recording_id)
     assert found is not None
     partition = Partition(
-        Definition("prices", 1, (7,), TERM_BYTES), 0, Shape.of(found), ADDRESS,
-        on_stopped=lambda *_: None, recorded_logs=RecordedLogs(3 * TERM_BYTES),
+        Definition("prices", 1, (7,), TERM_BYTES), 0, Shape.of(found), ADDRESS, Bus(),
+        recorded_logs=RecordedLogs(3 * TERM_BYTES),
     )  # fmt: skip
     archive.fails.add("opened")
     with pytest.raises(TransportError, match="does not opened"):
