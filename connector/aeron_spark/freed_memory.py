@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import Final
 
 LARGE_BYTES: Final = 1 << 20
-RETURN_INTERVAL_S: Final = 60.0
+RETURN_INTERVAL_S: Final = 60.0  # a return walks all heaps, and freed pages are used again soon
 M_MMAP_THRESHOLD: Final = -3  # of malloc.h
 VARIABLE: Final = "MALLOC_MMAP_THRESHOLD_"  # with which a user sets it in glibc
 

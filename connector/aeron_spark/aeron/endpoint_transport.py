@@ -274,7 +274,7 @@ class AeronClientTransport:
         return AeronPublication(self.inbox, channel, stream_id, session_id, self._publications)
 
 
-BIND_TIMEOUT_S: Final = 10.0
+BIND_TIMEOUT_S: Final = 10.0  # a driver's conductor that maps large files answers after seconds
 
 _BIND_ERROR: Final = re.compile(r"channel error - (.+?) \(at ")  # the system's error text in the driver's error
 

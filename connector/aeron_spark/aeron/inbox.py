@@ -45,7 +45,7 @@ MESSAGE, IMAGE_AVAILABLE, IMAGE_UNAVAILABLE, PUBLICATION_REJECTED, SUBSCRIPTION_
 # Bytes for further messages and events, besides the longest message.
 SERVER_EVENT_BYTES: Final = 1 << 20
 CLIENT_EVENT_BYTES: Final = 1 << 18  # a process may have hundreds of clients
-DRIVER_CHECK_INTERVAL_S: Final = 0.25
+DRIVER_CHECK_INTERVAL_S: Final = 0.25  # a look reads mapped memory; a lost driver is noticed within this time
 CLIENT_ENDING: Final = (
     "Aeron client is terminating"  # text of ClientConductor's errors just before the client is closed
 )

@@ -23,8 +23,8 @@ from aeron_spark.streams.cut import StreamCut
 from aeron_spark.units import rounded_size
 
 CUT_TIMEOUT_S: Final = 60.0  # a stream waits for an fsync of its journal
-RENEW_INTERVAL_S: Final = 5.0
-PROGRESS_INTERVAL_S: Final = 2.0
+RENEW_INTERVAL_S: Final = 5.0  # the server ends a backup that is not renewed for a minute
+PROGRESS_INTERVAL_S: Final = 2.0  # fast enough to see a change, few enough lines for a log
 NICENESS: Final = 10  # the server goes first
 NS: Final = 1_000_000_000
 

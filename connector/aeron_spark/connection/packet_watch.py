@@ -24,7 +24,7 @@ ALIVE_SECONDS: Final = 1.0  # between two frames of an idle bulk link
 SILENCE_S: Final = 10.0  # after this time, Aeron itself gives up a peer, too
 FIRST_SECONDS: Final = 1.0  # a report about the first packets arrives within a round trip
 FIRST_INTERVAL_S: Final = 0.02  # between two looks at the MTU in the first seconds, and afterwards
-INTERVAL_S: Final = 1.0
+INTERVAL_S: Final = 1.0  # an MTU changes when a route does, so rarely; a look is a system call
 MAX_RECENT: Final = 1_000  # hosts whose MTU is kept
 REMEDY: Final = "The next bulk link uses smaller packets. Set 'mtu' at both ends to a size that always passes."
 

@@ -25,7 +25,7 @@ from aeron_spark.errors import ConnectError, DataLossError
 from aeron_spark.log.api import Boundary
 from aeron_spark.node.liveness import DRIVER_TIMEOUT_S, driver_liveness, read_archive_mark
 
-ATTEMPTS: Final = 20
+ATTEMPTS: Final = 20  # 0.1 s in all; after it a session answers, which takes a few milliseconds
 PAUSE_S: Final = 0.005  # between two attempts; the archive waits for its driver between an entry and its counter
 
 

@@ -19,7 +19,7 @@ from aeron_spark.protocol.noise import derive_psk
 
 MAX_FILE_BYTES: Final = 4 << 20  # tens of thousands of keys
 LOCK_TIMEOUT_S: Final = 10.0  # a writer needs the lock for milliseconds
-LOCK_RETRY_INTERVAL_S: Final = 0.002
+LOCK_RETRY_INTERVAL_S: Final = 0.002  # another writer holds the lock for about so long
 PRIVATE_MODE: Final = 0o600
 OTHERS_ANY: Final = 0o077  # permissions of other users that a secret file must not have
 OTHERS_WRITE: Final = 0o022

@@ -34,7 +34,7 @@ from aeron_spark.node.start_progress import STALL_TIMEOUT_S, StallWatch, process
 # recordings. A start that is stuck is killed after STALL_TIMEOUT_S.
 START_TIMEOUT: Final = 600.0
 MAX_LOG_BYTES: Final = 8 * 1024 * 1024  # then the next start begins a new log, and keeps the old one
-POLL_INTERVAL_S: Final = 0.005
+POLL_INTERVAL_S: Final = 0.005  # much less than a start, so that no process waits noticeably longer than it
 DRIVER_POLL_INTERVAL_S: Final = 0.05  # for a media driver of another program
 PACKAGE_ROOT: Final = Path(__file__).resolve().parents[2]
 

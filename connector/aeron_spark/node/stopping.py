@@ -20,7 +20,7 @@ STOP_TIMEOUT: Final = 30.0  # seconds
 MIN_STOP_TIMEOUT_S: Final = 10.0  # for the node's end after the signal, even if the caller's timeout is over
 FORCED_STOP_TIMEOUT_S: Final = 1.0  # for the node's end after the signal, before the kill
 KILL_TIMEOUT_S: Final = 10.0  # for the end of a killed process
-POLL_INTERVAL_S: Final = 0.01
+POLL_INTERVAL_S: Final = 0.01  # much less than the end of a node takes
 KEEPER_MODULE: Final = b"aeron_spark.node.keeper"
 
 

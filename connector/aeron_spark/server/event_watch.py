@@ -13,7 +13,7 @@ from aeron_spark.node.space import Space, reserve_of
 from aeron_spark.protocol import retry_cookies
 from aeron_spark.server.events import ServerEvents
 
-WATCH_INTERVAL_S: Final = 1.0
+WATCH_INTERVAL_S: Final = 1.0  # a disk fills, and memory grows, within seconds
 MEMORY_HIGH_SHARE: Final = 0.8  # of the memory limit
 # A server answers a handshake with an error. The client's media driver logs it, and each has another text.
 HINT: Final = f"errorMessage={retry_cookies.PREFIX}"

@@ -17,7 +17,7 @@ from aeron_spark.wire import stream_rpc as rpc
 SEND_TIMEOUT_S: Final = 600.0  # a reader that takes no message for so long is abandoned
 ROOM_TIMEOUT_S: Final = 0.02  # a turn that has sent a message waits so long for room for the next one
 MIN_PAUSE_S: Final = 0.005  # before the next turn, if there was no room; doubled while there is none
-MAX_PAUSE_S: Final = 0.2
+MAX_PAUSE_S: Final = 0.2  # a reader that takes messages again waits so long for the next one
 
 
 class OutgoingRead:

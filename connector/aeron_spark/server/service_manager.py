@@ -12,8 +12,8 @@ from typing import Final, Protocol
 
 from aeron_spark.server.readiness import Readiness
 
-STEP_INTERVAL_S: Final = 0.25
-SEND_TIMEOUT_S: Final = 1.0
+STEP_INTERVAL_S: Final = 0.25  # a manager notices a step of the recovery so late
+SEND_TIMEOUT_S: Final = 1.0  # the manager's socket is local: its buffer has room, or the manager hangs
 RECOVERY_EXTENSION_S: Final = 60  # for the recovery of the next stream
 # With a full disk a server serves reads and purges. A service manager that waits for the disk would end it.
 NOT_NEEDED_TO_START: Final = frozenset({"disk", "store"})

@@ -29,7 +29,7 @@ PROBE: Final = (
     f"print(json.dumps([sys.version_info[:2], [n for n in {NEEDED!r} if u.find_spec(n) is None]]))"
 )
 LOCAL: Final = re.compile(r"local(\[|$)")  # a master whose workers run on this machine
-PROBE_TIMEOUT_S: Final = 60.0
+PROBE_TIMEOUT_S: Final = 60.0  # a Python on a network drive starts slowly
 
 
 def context_of(spark: SparkSession) -> SparkContext | None:

@@ -66,8 +66,8 @@ SPACE_TIMEOUT_S: Final = 60.0  # of a wait for space in the folder, and of flush
 CLOSE_TIMEOUT_S: Final = 5.0  # for unsent transactions when the writer closes and the server can be reached
 FENCED: Final = "fenced"  # reason of the server: another run has taken the writer id over
 SENDER_END_TIMEOUT_S: Final = 1.0  # for the sender's thread to end; a request without a response keeps it for longer
-MAX_PAUSE_S: Final = 5.0
-CONNECTION_POLL_INTERVAL_S: Final = 0.1
+MAX_PAUSE_S: Final = 5.0  # an outage may last for hours, and its end is noticed so late
+CONNECTION_POLL_INTERVAL_S: Final = 0.1  # a new connection is used so late, and a look costs nothing
 FORMER_POLL_INTERVAL_S: Final = 0.05  # between two checks whether the folder's former sender has ended
 CONNECTION_GRACE_S: Final = 1.0  # a shorter time without a connection is not reported in ``trouble``
 

@@ -46,7 +46,7 @@ from aeron_spark.wire.tokens import check_token
 MEMORY_BYTES: Final = 64 << 20  # of a transaction's rows; a larger transaction fails if an outage destroys its stages
 OUTAGE_TIMEOUT_S: Final = 60.0  # long enough for a restart of the server
 FIRST_PAUSE_S: Final = 0.05  # between two attempts; each pause is twice as long as the one before
-MAX_PAUSE_S: Final = 2.0
+MAX_PAUSE_S: Final = 2.0  # a program waits in commit() for the end of an outage
 ABORT_TIMEOUT_S: Final = 5.0  # for the server to confirm an abort; later it discards the stages by itself
 COMMITTED: Final = "committed"  # the reason of abort(), for a transaction that is in the stream
 REPEAT_COMMIT: Final = "Call commit() again, or abort()."
