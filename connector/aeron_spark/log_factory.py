@@ -87,4 +87,4 @@ def streams_of(options: Mapping[str, str], running: Running) -> DirectStreams | 
         return ServerStreams(options, running)
     from aeron_spark.direct.catalog import DirectStreams
 
-    return DirectStreams(options, running)
+    return DirectStreams(options, running, log_of)

@@ -15,8 +15,10 @@ import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from aeron_spark import node as nodes
-from aeron_spark.cli.direct_receive import receive_directly
+from aeron_spark.cli.rows import receive_rows
 from aeron_spark.cli.signals import StopRequest
+from aeron_spark.direct.command_rows import DirectSource
+from aeron_spark.log_factory import log_of
 from aeron_spark.node import NodeHandle
 from aeron_spark.options import ReadOptions
 from tests.aeron.streams import Stream, close_everything, number, numbered, own_node
@@ -95,11 +97,9 @@ def test_receive_waits_out_a_restart_of_the_archive(run_name: str, node: NodeHan
     start = {"startingOffsets": "earliest", "maxRowsPerTrigger": "10"}
     with recorded(run_name, node, control) as (handle, options), ExitStack() as stack:
         out = KillingOutput(handle, control, stack)
-        received = receive_directly(
-            ReadOptions.parse({**options, **start}, streaming=True), out, follow=True, count=20, timeout=None,
-            position=None, stopped=StopRequest(0.0),
-        )  # fmt: skip
-        assert (out.numbers, received.rows, received.interrupted) == (list(range(20)), 20, False)
+        source = DirectSource(ReadOptions.parse({**options, **start}, streaming=True), log_of, follow=True)
+        assert receive_rows(source, out, 20, StopRequest(0.0)) == (20, False)
+        assert out.numbers == list(range(20))
 
 
 @dataclass(frozen=True)

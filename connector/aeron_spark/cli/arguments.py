@@ -5,21 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from aeron_spark.cli.output import aeron_dir_option
 from aeron_spark.errors import DataFormatError, OptionError, SetupError
-from aeron_spark.log.facade import check_stream_name
 from aeron_spark.options import ClientOptions, ServerOptions
 from aeron_spark.options.endpoint_options import flags_of
 from aeron_spark.options.values import FLAG
 from aeron_spark.toml_file import read_toml
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-
-STREAM_OPTIONS: Final = ("payload", "writerId", "evolveSchema")  # of a reader or writer, not of its connection
 
 
 def endpoint_flags(
@@ -245,33 +242,3 @@ def read_route_flags(route_flags: Mapping[str, Any], **named: str | None) -> dic
 def sbe_flags(flags: Mapping[str, str | None]) -> dict[str, str | None]:
     """Return the options that the flags of SBE messages give."""
     return {"sbeSchema": flags["sbe_schema"], "sbeMessage": flags["sbe_message"]}
-
-
-def split_server_and_stream(options: Mapping[str, str]) -> tuple[str, str, dict[str, Any]]:
-    """Return the server's address, the stream's name and the other options. Raises OptionError for a wrong name."""
-    from aeron_spark.client.named_streams import split_server
-
-    address, others = split_server(options)
-    return address, check_stream_name(others.pop("stream")), others
-
-
-def parse_flag_option(options: Mapping[str, str], name: str) -> bool:
-    """Return an option that is true or false, by default false. Raises OptionError for another text."""
-    from aeron_spark.options import values
-
-    text = options.get(name, "false")
-    try:
-        return values.parse_flag(text)
-    except ValueError as error:
-        raise OptionError(f"option {name!r} must be {error}, not {text!r}", remedy="Correct it.") from None
-
-
-def check_connection_options(options: Mapping[str, str]) -> None:
-    """Raise OptionError for a wrong option of a connection to a server, before the command starts anything."""
-    from aeron_spark.client.named_streams import check_connection, split_server
-
-    if "stream" not in options:
-        check_connection(*split_server(options))
-        return
-    address, _, others = split_server_and_stream(options)
-    check_connection(address, {name: text for name, text in others.items() if name not in STREAM_OPTIONS})

@@ -33,7 +33,6 @@ _JSON_TYPES: Final[dict[str, pa.DataType]] = {
     "reservedValue": pa.int64(),
 }
 JSON_VALUE_COLUMNS: Final = pa.schema(_JSON_TYPES)
-VALUE_COLUMNS: Final = {"value", "reservedValue"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +89,6 @@ def line_blocks(name: str, stopped: Callable[[], bool]) -> Iterator[Iterator[byt
         yield _line_blocks(file, stopped)
     finally:
         os.close(file)
-
-
-def are_values(schema: pa.Schema) -> bool:
-    """Whether rows are messages: ``value`` of bytes or text, perhaps ``reservedValue``, and no other column."""
-    if "value" not in schema.names or not set(schema.names) <= VALUE_COLUMNS:
-        return False
-    value_type = schema.field("value").type
-    return any(matches(value_type) for matches in (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_string))
 
 
 def _line_blocks(file: int, stopped: Callable[[], bool]) -> Iterator[bytes]:

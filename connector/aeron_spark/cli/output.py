@@ -227,20 +227,23 @@ def print_warnings() -> Iterator[None]:
         yield
 
 
-def confirm(question: str, yes: bool, preview_hint: str = "") -> None:
-    """Ask ``question`` on the terminal unless ``yes``; raise click.Abort (exit code 1) if the user does not confirm."""
-    require_terminal(yes, preview_hint)
-    if not yes:
-        click.confirm(question, abort=True, err=True)
+class Prompt:
+    """Asks the user on the terminal, unless ``yes``, before something is deleted."""
 
+    def __init__(self, yes: bool) -> None:
+        self._yes = yes
 
-def require_terminal(yes: bool, preview_hint: str) -> None:
-    """Raise OptionError if confirmation is needed and standard input is not a terminal.
+    def check(self, preview: str) -> None:
+        """Raise OptionError if the user has to be asked and standard input is not a terminal.
 
-    ``preview_hint`` is a sentence that names a command or option that shows what would be deleted.
-    """
-    if not yes and not sys.stdin.isatty():
-        raise OptionError(
-            "confirmation is needed, but standard input is not a terminal",
-            remedy=f"Add --yes. {preview_hint}".rstrip(),
-        )
+        ``preview`` is a sentence that names a command or option that shows what would be deleted.
+        """
+        if not self._yes and not sys.stdin.isatty():
+            raise OptionError(
+                "confirmation is needed, but standard input is not a terminal", remedy=f"Add --yes. {preview}"
+            )
+
+    def ask(self, question: str) -> None:
+        """Raise click.Abort (exit code 1) if the user does not say yes."""
+        if not self._yes:
+            click.confirm(question, abort=True, err=True)

@@ -10,7 +10,6 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -30,14 +29,6 @@ VALUE: Final = "value"
 LAST_SECOND: Final = 971_890_963_199  # of the year 32767, since 1970
 _UNITS_PER_SECOND: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _NOT_FINITE: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
-
-
-@dataclass(frozen=True, slots=True)
-class ReceivedRows:
-    """The number of rows that ``receive`` wrote, and whether a signal ended it."""
-
-    rows: int
-    interrupted: bool
 
 
 class Output(Protocol):

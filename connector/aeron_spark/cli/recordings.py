@@ -11,12 +11,11 @@ import click
 from aeron_spark.cli.arguments import connector_options, route_options, yes_option
 from aeron_spark.cli.main import SuggestingGroup
 from aeron_spark.cli.output import (
-    confirm,
+    Prompt,
     json_option,
     print_json,
     print_table,
     print_warnings,
-    require_terminal,
     time_cell,
 )
 from aeron_spark.cli.signals import catch_sigint, operation
@@ -132,14 +131,15 @@ def delete(ids: tuple[int, ...], yes: bool, as_json: bool, **route_flags: Any) -
         raise OptionError(
             "recordings to delete are not named", remedy="Give IDs; 'aeron-spark recordings list' shows them."
         )
-    require_terminal(yes, "'aeron-spark recordings list' shows the recordings.")
+    prompt = Prompt(yes)
+    prompt.check("'aeron-spark recordings list' shows the recordings.")
     with _archives(route_flags) as (archives, _, _):
         from aeron_spark.direct.recordings import delete_recordings, list_recordings
 
         archives = _single_archive(archives, ids)
         known = [recording for recording in list_recordings(archives) if recording.id in ids]
         if known:
-            confirm(f"Delete {', '.join(_label_and_size(recording) for recording in known)}?", yes)
+            prompt.ask(f"Delete {', '.join(_label_and_size(recording) for recording in known)}?")
         for recording in delete_recordings(archives, ids):
             if as_json:
                 print_json(_summary(recording) | {"deleted": True})

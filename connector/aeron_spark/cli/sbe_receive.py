@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pyarrow as pa
 
@@ -13,13 +12,6 @@ from aeron_spark.log.sbe_rows import SbeBatches
 from aeron_spark.options import ReadOptions, SbeOptions
 from aeron_spark.sbe.compiler import load_schema
 from aeron_spark.sbe.table import MessageColumns
-
-
-def values_options(options: ReadOptions) -> ReadOptions:
-    """Return the options with which to read the values that SBE messages are, as the stream has them."""
-    if options.payload != "sbe":
-        return options
-    return replace(options, payload="auto", given_sbe=(), cluster_events=False)
 
 
 class SbeReceiver:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from aeron_spark.cli.arguments import read_route_flags
-from aeron_spark.cli.output import confirm, print_json, print_table, print_warnings, require_terminal
+from aeron_spark.cli.output import print_json, print_table, print_warnings
 from aeron_spark.cli.signals import StopRequest, catch_sigint, catch_stop_signals, operation
 
 if TYPE_CHECKING:
@@ -21,9 +21,13 @@ if TYPE_CHECKING:
 
 def streams_of_flags(route_flags: Mapping[str, Any]) -> DirectStreams | ServerStreams:
     """Return the streams of the route that the flags of a command choose."""
+    return streams_of_options(read_route_flags(route_flags))
+
+
+def streams_of_options(options: Mapping[str, str]) -> DirectStreams | ServerStreams:
+    """Return the streams of the route that the options choose."""
     from aeron_spark.log_factory import streams_of
 
-    options = read_route_flags(route_flags)
     return streams_of(options, partial(running, options))
 
 
@@ -39,21 +43,6 @@ def running(options: Mapping[str, str]) -> Iterator[StopRequest]:
     else:
         with catch_sigint() as stopped, print_warnings(), operation():
             yield stopped
-
-
-class Prompt:
-    """Asks the user on the terminal, unless ``yes``; see :class:`aeron_spark.log.facade.Confirmation`."""
-
-    def __init__(self, yes: bool) -> None:
-        self._yes = yes
-
-    def check(self, preview: str) -> None:
-        """Raise OptionError if the question is needed and standard input is not a terminal."""
-        require_terminal(self._yes, preview)
-
-    def ask(self, question: str) -> None:
-        """Raise click.Abort (exit code 1) if the user does not say yes."""
-        confirm(question, self._yes)
 
 
 def print_summary(summary: Summary, as_json: bool) -> None:

@@ -11,8 +11,8 @@ from aeron_spark import units
 from aeron_spark.cli.arguments import route_options, server_options, yes_option
 from aeron_spark.cli.formats import check_file, format_of
 from aeron_spark.cli.main import SuggestingGroup
-from aeron_spark.cli.output import json_option
-from aeron_spark.cli.stream_output import Prompt, print_summary, streams_of_flags
+from aeron_spark.cli.output import Prompt, json_option
+from aeron_spark.cli.stream_output import print_summary, streams_of_flags
 from aeron_spark.errors import OptionError
 from aeron_spark.options import values
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from aeron_spark import units
 from aeron_spark.client import opening
@@ -18,6 +18,7 @@ from aeron_spark.log.facade import (
     Confirmation,
     NewStream,
     Purge,
+    Reading,
     Running,
     Summary,
     Table,
@@ -28,7 +29,9 @@ from aeron_spark.log.facade import (
     count_text,
     properties,
 )
-from aeron_spark.options import ClientOptions
+from aeron_spark.options import ClientOptions, SbeFormatOptions, SbeOptions
+from aeron_spark.options.declaration import Where
+from aeron_spark.options.sbe_options import split_sbe_options
 from aeron_spark.stream_client.admin import (
     StreamAlteration,
     StreamInfo,
@@ -41,8 +44,12 @@ from aeron_spark.stream_client.admin import (
 from aeron_spark.stream_client.purging import HeldBytes, PurgedPartition
 from aeron_spark.units import format_time, rounded_size
 
+if TYPE_CHECKING:
+    from aeron_spark.client.command_rows import ServerSource, ServerTarget
+
 DIRECT_ROUTE_OPTIONS: Final = ("channel", "streamId", "archive", "cluster")
 DIRECT_WRITE_OPTIONS: Final = ("ack", "record")
+STREAM_OPTIONS: Final = ("payload", "writerId", "evolveSchema")  # of a reader or writer, not of its connection
 
 
 def split_server(options: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
@@ -70,9 +77,17 @@ class ServerStreams:
     """The named streams of the server of ``options``. Each method connects for itself."""
 
     def __init__(self, options: Mapping[str, str], running: Running) -> None:
-        self._address, self._options = split_server(options)
-        check_connection(self._address, self._options)
         self._running = running
+        self._sbe: dict[str, str] | None = None  # the options of payload=sbe
+        given = dict(options)
+        if "stream" in given and given.get("payload") == "sbe":
+            given, self._sbe = split_sbe_options(given)
+        self._address, self._options = split_server(given)
+        self._given: dict[str, str] = {}  # the options of a reader or writer
+        if "stream" in given:
+            self._stream = check_stream_name(self._options.pop("stream"))
+            self._given = {name: self._options.pop(name) for name in STREAM_OPTIONS if name in self._options}
+        check_connection(self._address, self._options)
 
     def list(self) -> Summary:
         """Return a row for each stream."""
@@ -218,6 +233,24 @@ class ServerStreams:
         with self._connected() as client:
             client.release_lease(name, reader)
         return _released(name, "reader", reader)
+
+    def writer(self, commit_rows: int | None) -> ServerTarget:
+        """Return what writes to the stream of the options; commits after ``commit_rows`` rows and after each file."""
+        from aeron_spark.client.command_rows import ServerTarget  # the commands about streams do not load it
+
+        sbe = None if self._sbe is None else SbeFormatOptions.parse_alone(self._sbe, Where.WRITE_BATCH)
+        return ServerTarget((self._address, self._options), self._stream, self._given, commit_rows, sbe)
+
+    def reader(self, wanted: Reading) -> ServerSource:
+        """Return what receives the stream of the options."""
+        from aeron_spark.client.command_rows import ServerSource
+
+        if "payload" in self._given:
+            raise OptionError(
+                "--payload cannot be used here: the server knows the payload of its stream", remedy="Leave it out."
+            )
+        sbe = None if self._sbe is None else SbeOptions.parse_alone(self._sbe, Where.READ_BATCH)
+        return ServerSource((self._address, self._options), self._stream, wanted, sbe)
 
     @contextmanager
     def _connected(self) -> Iterator[Client]:

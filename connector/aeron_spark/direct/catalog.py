@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from aeron_spark.aeron.archive import archive_of
 from aeron_spark.aeron.recording import ArchiveAddress
@@ -22,6 +22,7 @@ from aeron_spark.log.facade import (
     Confirmation,
     NewStream,
     Purge,
+    Reading,
     Running,
     Summary,
     Table,
@@ -36,10 +37,14 @@ from aeron_spark.log.facade import (
 from aeron_spark.log.inspection import content_of, framed_times, messages_between, position_at
 from aeron_spark.log.overlaps import Overlaps
 from aeron_spark.log.overlaps import repeated_bytes as count_repeated
-from aeron_spark.options import ReadOptions, direct_route
+from aeron_spark.options import ReadOptions, WriteOptions, direct_route
 from aeron_spark.transport.channel import ChannelUri, same_stream
 from aeron_spark.transport.recording_start import without_start
 from aeron_spark.units import format_time, rounded_size
+
+if TYPE_CHECKING:
+    from aeron_spark.direct.command_rows import DirectSource, DirectTarget
+    from aeron_spark.log.query import OpenLog
 
 # Read options need a stream; the archives, which are all that is read here, do not depend on it.
 ANY_STREAM: Final = {"channel": "aeron:ipc", "streamId": "0"}
@@ -82,7 +87,7 @@ class CataloguedStream:
 
     def named(self, name: str) -> bool:
         """Whether a recording has this ``alias`` in its channel."""
-        return any(alias_of(one.recording.original_channel) == name for one in self.recordings)
+        return any(_alias_of(one.recording.original_channel) == name for one in self.recordings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +108,10 @@ class PurgeRange:
 class DirectStreams:
     """The streams that the archives of ``options`` have, those with its ``channel`` and ``streamId`` if it has them."""
 
-    def __init__(self, options: Mapping[str, str], running: Running) -> None:
+    def __init__(self, options: Mapping[str, str], running: Running, open_log: OpenLog) -> None:
         self._options = options
         self._running = running
+        self._open_log = open_log
 
     def list(self) -> Summary:
         """Return a row for each stream."""
@@ -117,7 +123,7 @@ class DirectStreams:
         """Return the properties, columns and recordings of one stream, by its alias or channel and stream id."""
         self._check_named(name)
         with self._found_one(name) as (stream, idle_timeout):
-            content = content_of_stream(stream, idle_timeout)
+            content = _content_of_stream(stream, idle_timeout)
             repeated = repeated_bytes(stream, idle_timeout)
         payload, schema = (None, None) if content is None else (content.payload, content.schema)
         table = properties(
@@ -161,14 +167,18 @@ class DirectStreams:
         if not wanted.dry_run:
             confirmation.check("--dry-run shows what would be deleted.")
         with self._found_one(name) as (stream, idle_timeout):
-            chosen = only(stream, wanted.recordings)
+            chosen = _only(stream, wanted.recordings)
             ranges = [
-                purge_range_before(one, _position_limit(chosen, one, wanted, idle_timeout)) for one in chosen.recordings
+                _purge_range_before(one, _position_limit(chosen, one, wanted, idle_timeout))
+                for one in chosen.recordings
             ]
             size = sum(one.length for one in ranges)
             if not wanted.dry_run and size:
                 confirmation.ask(f"Purge {rounded_size(size)} of {stream.label}?")
-                purge(chosen, ranges)
+                archive = archive_of(stream.archive)
+                for one in ranges:
+                    if one.segments:  # the archive refuses to delete a segment that a replay reads
+                        archive.purge_segments(one.recording_id, one.new_start)
         objects = [_range_json(one) | {"purged": not wanted.dry_run and one.segments > 0} for one in ranges]
         title = "would be purged" if wanted.dry_run else "purged"
         return Summary(objects, [Table(title, [_range_row(one) for one in ranges])])
@@ -178,14 +188,33 @@ class DirectStreams:
         self._check_named(name)
         confirmation.check(PREVIEW)
         with self._found_one(name) as (stream, _):
-            chosen = only(stream, recordings)
-            refuse_active(chosen)
+            chosen = _only(stream, recordings)
+            _refuse_active(chosen)
             count = len(chosen.recordings)
             counted = "1 recording" if count == 1 else f"{count} recordings"
             confirmation.ask(f"Delete {counted} ({rounded_size(chosen.length)}) of {stream.label}?")
-            delete(chosen)
+            archive = archive_of(stream.archive)
+            for one in chosen.recordings:
+                archive.delete(one.recording.id)
         objects = [{"recording": one.recording.id, "bytes": one.length, "deleted": True} for one in chosen.recordings]
         return Summary(objects, sentences=[f"deleted {counted} of {stream.label}"])
+
+    def writer(self, commit_rows: int | None) -> DirectTarget:
+        """Return what publishes to the stream of the options. Rows are visible at once: ``commit_rows`` is refused."""
+        from aeron_spark.direct.command_rows import DirectTarget  # the commands about streams do not load it
+
+        given = self._options.get
+        refuse_stream_flags(stream=given("stream"), commit_rows=commit_rows, evolve_schema=given("evolveSchema"))
+        require_channel(self._options)
+        return DirectTarget(WriteOptions.parse(self._options, streaming=False))
+
+    def reader(self, wanted: Reading) -> DirectSource:
+        """Return what receives the stream of the options."""
+        from aeron_spark.direct.command_rows import source_of
+
+        refuse_stream_flags(stream=self._options.get("stream"))
+        require_channel(self._options)
+        return source_of(self._options, wanted, self._open_log)
 
     @contextmanager
     def _found(self) -> Iterator[tuple[Sequence[CataloguedStream], float]]:
@@ -227,7 +256,7 @@ class DirectStreams:
                 f"stream {self._options['streamId']} of {self._options['channel']} has no recording",
                 remedy="'aeron-spark streams list' shows the recorded streams.",
             )
-        aliases = {alias_of(one.recording.original_channel) for stream in found for one in stream.recordings}
+        aliases = {_alias_of(one.recording.original_channel) for stream in found for one in stream.recordings}
         nearest = difflib.get_close_matches(name, [alias for alias in aliases if alias], n=1)
         remedy = (
             f"Did you mean {nearest[0]!r}?"
@@ -261,12 +290,12 @@ def catalogued_streams(
     return sorted(found, key=lambda stream: (stream.archive.name, stream.channel, stream.stream_id))
 
 
-def alias_of(channel: str) -> str | None:
+def _alias_of(channel: str) -> str | None:
     """Return the alias of a channel, or None."""
     return ChannelUri.parse(without_start(channel), foreign=True).get("alias")
 
 
-def content_of_stream(stream: CataloguedStream, idle_timeout: float) -> StreamContent | None:
+def _content_of_stream(stream: CataloguedStream, idle_timeout: float) -> StreamContent | None:
     """Return the content of a stream, or None without messages."""
     log = _log(stream, idle_timeout)
     return content_of(log, log.states())
@@ -281,7 +310,7 @@ def repeated_bytes(stream: CataloguedStream, idle_timeout: float) -> int:
     )
 
 
-def purge_range_before(entry: CataloguedRecording, position: int) -> PurgeRange:
+def _purge_range_before(entry: CataloguedRecording, position: int) -> PurgeRange:
     """Return the range that a purge before ``position`` deletes: complete segments, and never the last one."""
     recording = entry.recording
     base = segment_base(recording, max(recording.start_position, min(position, entry.end)))
@@ -293,7 +322,7 @@ def purge_range_before(entry: CataloguedRecording, position: int) -> PurgeRange:
     return PurgeRange(recording.id, recording.start_position, base, (base - first) // recording.segment_length)
 
 
-def position_before_time(
+def _position_before_time(
     stream: CataloguedStream, entry: CataloguedRecording, time_ns: int, idle_timeout: float
 ) -> int:
     """Return the position up to which all messages of a recording were published before ``time_ns``.
@@ -305,7 +334,7 @@ def position_before_time(
         return entry.end
     if entry.recording.start_timestamp * 1_000_000 >= time_ns:
         return entry.recording.start_position
-    content = content_of_stream(stream, idle_timeout)
+    content = _content_of_stream(stream, idle_timeout)
     if content is None:
         return entry.recording.start_position
     if content.payload == "raw":
@@ -318,15 +347,7 @@ def position_before_time(
     return position_at(log, state, time_ns, framed_times)
 
 
-def purge(stream: CataloguedStream, ranges: Sequence[PurgeRange]) -> None:
-    """Delete the segments of ``ranges``. The archive refuses to delete a segment that a replay reads."""
-    archive = archive_of(stream.archive)
-    for one in ranges:
-        if one.segments:
-            archive.purge_segments(one.recording_id, one.new_start)
-
-
-def refuse_active(stream: CataloguedStream) -> None:
+def _refuse_active(stream: CataloguedStream) -> None:
     """Raise RefusedError if a recording of ``stream`` is active, which an archive cannot delete."""
     active = [str(one.recording.id) for one in stream.recordings if one.active]
     if active:
@@ -336,15 +357,7 @@ def refuse_active(stream: CataloguedStream) -> None:
         )
 
 
-def delete(stream: CataloguedStream) -> None:
-    """Delete the recordings of ``stream`` and their files. Raises RefusedError if one is active."""
-    refuse_active(stream)
-    archive = archive_of(stream.archive)
-    for one in stream.recordings:
-        archive.delete(one.recording.id)
-
-
-def only(stream: CataloguedStream, recording_ids: Sequence[int]) -> CataloguedStream:
+def _only(stream: CataloguedStream, recording_ids: Sequence[int]) -> CataloguedStream:
     """Return ``stream`` with only these recordings. Raises OptionError for a recording that it does not have."""
     known = {one.recording.id for one in stream.recordings}
     for recording_id in recording_ids:
@@ -370,7 +383,7 @@ def _position_limit(
     stream: CataloguedStream, recording: CataloguedRecording, wanted: Purge, idle_timeout: float
 ) -> int:
     if wanted.time_ns is not None:
-        return position_before_time(stream, recording, wanted.time_ns, idle_timeout)
+        return _position_before_time(stream, recording, wanted.time_ns, idle_timeout)
     return wanted.position if wanted.position is not None else recording.end - (wanted.keep or 0)
 
 

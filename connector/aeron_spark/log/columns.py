@@ -57,3 +57,11 @@ class ConstantColumns:
             array = repeated(value, _TYPES[name], max(rows, 2 * len(array)))
         self._arrays[name] = value, array
         return array.slice(0, rows)
+
+
+def are_values(schema: pa.Schema) -> bool:
+    """Whether rows are messages: ``value`` of bytes or text, perhaps ``reservedValue``, and no other column."""
+    if "value" not in schema.names or not {*schema.names} <= {"value", "reservedValue"}:
+        return False
+    value_type = schema.field("value").type
+    return any(matches(value_type) for matches in (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_string))

@@ -15,6 +15,7 @@ from aeron_spark.options import values
 if TYPE_CHECKING:
     import pyarrow as pa
 
+EDGES: Final = ("earliest", "latest")
 PREVIEW: Final = "'aeron-spark streams describe' shows the stream without deleting it."
 
 Cells = Mapping[str, str | int | None]
@@ -90,6 +91,25 @@ class NewStream(NamedTuple):
     exist_ok: bool
 
 
+class Reading(NamedTuple):
+    """What to receive: the start as it was given, and whether to wait for further rows, at most ``timeout`` seconds."""
+
+    start: str | None
+    follow: bool
+    timeout: float | None
+    metadata: bool
+
+    @property
+    def position(self) -> int | None:
+        """The start, if it is a position in bytes."""
+        return int(self.start) if self.start and self.start.isascii() and self.start.isdecimal() else None
+
+    @property
+    def is_edge(self) -> bool:
+        """Whether the start is one of ``EDGES``."""
+        return self.start is not None and self.start.lower() in EDGES
+
+
 def properties(title: str, *cells: tuple[str, str | None]) -> Table:
     """Return the table of one stream's properties, each with its name and its value."""
     return Table(title, [{"property": name, "value": value} for name, value in cells], kind="stream")
@@ -142,3 +162,14 @@ def require_channel(options: Mapping[str, str]) -> None:
     for name, option, example in (("channel", "--channel", "aeron:ipc"), ("streamId", "--stream-id", "1001")):
         if name not in options:
             raise OptionError(f"{option} is required", remedy=f"For example {option} {example}.")
+
+
+def check_start_time(text: str) -> None:
+    """Raise OptionError if a start is not a time either."""
+    try:
+        values.parse_moment(text)
+    except ValueError as error:
+        raise OptionError(
+            f"--start is {text!r}, expected earliest, latest, a position or {error}",
+            remedy="'aeron-spark receive --help' has examples.",
+        ) from None

@@ -13,7 +13,7 @@ import pytest
 
 from aeron_spark.cli import inputs
 from aeron_spark.cli.inputs import PlainReader, line_blocks, read_input
-from aeron_spark.cli.row_transfer import send_files
+from aeron_spark.cli.rows import send_files
 from aeron_spark.cli.signals import StopRequest
 from aeron_spark.errors import TOO_LONG, DataFormatError, RefusedError
 from tests.hostile_arrow import stream_of, texts

@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from aeron_spark.cli import direct_receive
-from aeron_spark.cli.direct_receive import receive_directly
+from aeron_spark.cli.rows import receive_rows
 from aeron_spark.cli.signals import StopRequest
+from aeron_spark.direct.command_rows import DirectSource
 from aeron_spark.errors import ConnectError, TransportError
 from aeron_spark.log.api import RecordingState, StreamContent
 from aeron_spark.options import ReadOptions
@@ -55,33 +55,30 @@ class Archive(FakeLog):
         pass
 
 
-def receive(archive: Archive, stopped: StopRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(direct_receive, "log_of", lambda *_: archive)
+def receive(archive: Archive, stopped: StopRequest) -> Any:
     given = {
         "channel": "aeron:ipc", "streamId": "1", "payload": "raw", "startingOffsets": "earliest",
         "archiveTimeout": "300ms",
     }  # fmt: skip
     options = ReadOptions.parse(given, streaming=True)
-    return receive_directly(
-        options, archive, follow=True, count=None, timeout=None, position=None, stopped=stopped
-    )  # fmt: skip
+    return receive_rows(DirectSource(options, lambda *_: archive, follow=True), archive, None, stopped)
 
 
-def test_a_signal_ends_receive_while_the_archive_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_signal_ends_receive_while_the_archive_is_away() -> None:
     stopped = StopRequest(60.0)
     archive = Archive(stopped)
-    received = receive(archive, stopped, monkeypatch)
-    assert (archive.values, received.rows, received.interrupted) == ([KEY.encode()], 1, True)
+    assert receive(archive, stopped) == (1, True)
+    assert archive.values == [KEY.encode()]
 
 
-def test_receive_fails_after_the_timeout_with_the_archive_and_the_option(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_receive_fails_after_the_timeout_with_the_archive_and_the_option() -> None:
     with pytest.raises(ConnectError, match=r"the archive embedded of stream 1 .* was away for 0\.3 s") as error:
-        receive(Archive(), StopRequest(60.0), monkeypatch)
+        receive(Archive(), StopRequest(60.0))
     assert "option 'archiveTimeout'" in error.value.remedy
 
 
-def test_an_archive_that_has_not_answered_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_archive_that_has_not_answered_is_not_waited_for() -> None:
     archive = Archive()
     archive.is_away = True
     with pytest.raises(TransportError, match="the archive's session is closed"):
-        receive(archive, StopRequest(60.0), monkeypatch)
+        receive(archive, StopRequest(60.0))

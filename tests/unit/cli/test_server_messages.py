@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from aeron_spark.cli import server_messages
+from aeron_spark.cli import rows
 from aeron_spark.cli.signals import StopRequest
 
 SENT = 20  # messages, more than the queue of receive has room for
@@ -55,14 +55,14 @@ class FakeClient:
 def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeClient]:
     client = FakeClient()
     monkeypatch.setattr("aeron_spark.client.opening.connect", lambda address, **options: client)
-    monkeypatch.setattr(server_messages, "QUEUE_LIMIT", 2)
+    monkeypatch.setattr(rows, "QUEUE_LIMIT", 2)
     yield client
     assert client.closed
 
 
 def receive(count: int | None, stopped: StopRequest | None = None) -> int:
     options, stopped = {"server": "host:1"}, stopped or StopRequest(0.0)
-    return server_messages.receive_through(options, count=count, timeout=None, as_json=False, stopped=stopped)
+    return rows.receive_messages(options, count=count, timeout=None, as_json=False, stopped=stopped)
 
 
 def test_no_thread_waits_in_the_listener_after_count_messages(
@@ -82,7 +82,7 @@ def test_no_thread_waits_in_the_listener_after_a_failed_write(
     def write(message: bytes, as_json: bool) -> None:
         raise BrokenPipeError
 
-    monkeypatch.setattr(server_messages, "_write", write)
+    monkeypatch.setattr(rows, "_write", write)
     with pytest.raises(BrokenPipeError):
         receive(None)
     assert fake.has_ended()

@@ -5,11 +5,15 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from aeron_spark.cli.server_rows import CommittedRows, _RowSender
+from aeron_spark.cli.signals import StopRequest
+from aeron_spark.client import opening
+from aeron_spark.client.command_rows import ServerTarget
 from aeron_spark.errors import RefusedError, UsageError, WaitTimeout
 from aeron_spark.stream_client.writer import StreamWriter
 from aeron_spark.streams.ledger import SINGLE_USE_EXPIRY_NS
+from aeron_spark.wire.stream_admin_rpc import ListStreams
 from aeron_spark.wire.stream_rpc import BeginTransaction, CommitTransaction
+from tests.unit.cli.transcripts import StoreClient
 from tests.unit.stream_client.faults import Done, Outage
 from tests.unit.stream_client.joined import World
 
@@ -173,20 +177,26 @@ def test_a_block_that_raises_drops_its_rows_and_closes(world: World) -> None:
     ids=["done", "not done", "not known"],
 )
 def test_send_reports_how_many_rows_are_committed(
-    world: World, done: Done, more: str, message: str, capsys: pytest.CaptureFixture[str]
+    world: World, done: Done, more: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Regression: the command printed "2 rows were committed before this", and the stream had 3."""
-    committed = CommittedRows(rows=2, transactions=1)
-    sender = _RowSender(None, "s", "raw", "w", False, None, committed)  # type: ignore[arg-type]
-    sender._writer = writer(world)
-    sender.write(pa.record_batch({"value": [b"three"]}))
-    world.downtime_s = 60.0
-    world.outage = Outage(CommitTransaction, done)
-    with pytest.raises(WaitTimeout) as failed:
-        sender.end_file()
-    if not more:
-        world.end_faults()
-    sender.print_committed()
-    sender.close()
-    assert message in capsys.readouterr().err
-    assert failed.value.what
+    monkeypatch.setattr(opening, "connect", lambda address: StoreClient(world))
+    world.stream_session().call(ListStreams())  # connects
+    target = ServerTarget(("feeds.example:20121", {}), "s", {"writerId": "w"}, None, None)
+    notes: list[str] = []
+
+    def send() -> None:
+        target.write(pa.record_batch({"value": [b"one", b"two"]}))
+        target.end_file()
+        target.write(pa.record_batch({"value": [b"three"]}))
+        world.downtime_s = 600.0
+        world.outage = Outage(CommitTransaction, done)
+        try:
+            target.end_file()
+        finally:
+            if not more:
+                world.end_faults()
+
+    with pytest.raises(WaitTimeout), target.opened("raw", StopRequest(0.0), notes.append):
+        send()
+    assert message in "\n".join(notes)
