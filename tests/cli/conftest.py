@@ -129,11 +129,11 @@ def run_program(*arguments: str, **environ: str) -> Result:
     return Result(done.returncode, done.stdout, done.stderr)
 
 
-def begin(*arguments: str) -> subprocess.Popen[bytes]:
+def begin(*arguments: str, **environ: str) -> subprocess.Popen[bytes]:
     """Start ``aeron-spark`` with pipes for its input, output and errors."""
     return subprocess.Popen(
         [sys.executable, "-W", "error", "-m", "aeron_spark", *arguments],
-        env={**os.environ, "PYTHONPATH": str(CONNECTOR)},
+        env={**os.environ, "PYTHONPATH": str(CONNECTOR), **environ},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

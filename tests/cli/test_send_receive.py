@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import io
 import json
 import os
@@ -13,12 +12,8 @@ import sys
 import time
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.feather
-import pyarrow.parquet
 import pytest
 
-from aeron_spark.cli import main as entry
 from aeron_spark.cli import output
 from aeron_spark.direct.appender import CONFIRM_INTERVAL_S
 from tests.aeron.streams import own_node
@@ -49,15 +44,6 @@ def read_line(process: subprocess.Popen[bytes]) -> bytes:
     return process.stdout.readline()
 
 
-def test_lines_are_received_byte_for_byte(shared: Path, rng: random.Random) -> None:
-    lines = [b"one", b"", "zwölf".encode(), bytes(range(128, 256)), b"\r", rng.randbytes(500).replace(b"\n", b".")]
-    text = b"\n".join(lines)
-    sent = send(text, 1001, shared, "--json")
-    assert sent.lines == [{"channel": "aeron:ipc", "stream_id": 1001, "rows": 6, "dropped": 0}]
-    assert receive(1001, shared).out == text + b"\n"
-    assert receive(1001, shared, "--count", "2").out == b"one\n\n"
-
-
 def test_received_json_has_any_bytes_and_can_be_sent_again(shared: Path) -> None:
     text = b"plain\n" + bytes([0, 255, 254]) + b"\n\n"
     send(text, 1002, shared)
@@ -70,47 +56,6 @@ def test_received_json_has_any_bytes_and_can_be_sent_again(shared: Path) -> None
     assert receive(1003, shared).out == text
     at = receive(1002, shared, "--start", "64", "--json")
     assert [one["position"] for one in at.lines] == [64, 128]
-
-
-def test_rows_of_json_are_received_unchanged(shared: Path) -> None:
-    rows = [
-        {"id": 1, "name": "ä", "list": [1, 2], "deep": {"x": 0.5}, "flag": True, "gone": None},
-        {"id": 2**53 + 1, "name": None, "list": [], "deep": {"x": -1.0}, "flag": False, "gone": None},
-    ]
-    send("".join(json.dumps(row) + "\n" for row in rows).encode(), 1004, shared, "--format", "json")
-    assert receive(1004, shared).lines == rows
-    with_metadata = receive(1004, shared, "--metadata").lines
-    assert [row["_aeron_row"] for row in with_metadata] == [0, 1]
-    assert with_metadata[0]["_aeron_writer"].startswith("send-")
-    assert with_metadata[0]["_aeron_timestamp"].endswith("Z")
-
-
-@pytest.mark.parametrize("ending", ["parquet", "arrow"])
-def test_a_file_of_rows_is_received_equal(ending: str, shared: Path, tmp_path: Path, rng: random.Random) -> None:
-    count = 5_000
-    table = pa.table(
-        {
-            "id": pa.array(range(count), pa.int64()),
-            "name": pa.array([None if i % 7 == 0 else f"name {i}" for i in range(count)]),
-            "at": pa.array([datetime.datetime(2026, 3, 1) + datetime.timedelta(microseconds=i) for i in range(count)]),
-            "price": pa.array([rng.random() for _ in range(count)], pa.float64()),
-            "bytes": pa.array([rng.randbytes(i % 40) for i in range(count)], pa.binary()),
-            "tags": pa.array([["a", None][: i % 3] for i in range(count)], pa.list_(pa.string())),
-        }
-    )
-    given, got = tmp_path / f"given.{ending}", tmp_path / f"got.{ending}"
-    write, read = (
-        (pyarrow.parquet.write_table, pyarrow.parquet.read_table)
-        if ending == "parquet"
-        else (pyarrow.feather.write_feather, pyarrow.feather.read_table)
-    )
-    write(table, str(given))
-    stream_id = 1005 if ending == "parquet" else 1006
-    sent = send(b"", stream_id, shared, str(given), "--json")
-    assert sent.lines[0]["rows"] == count
-    receive(stream_id, shared, "--output", str(got))
-    assert read(str(got)).equals(table)
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([given.name, got.name])
 
 
 def test_a_stream_that_was_never_recorded_is_an_error_and_leaves_no_file(shared: Path, tmp_path: Path) -> None:
@@ -147,15 +92,6 @@ def test_an_unknown_host_in_the_channel_is_an_error_with_a_remedy(record: list[s
     assert "Correct 'channel'" in done.err
 
 
-def test_follow_receives_new_messages_and_ends_at_its_count(shared: Path) -> None:
-    send(b"old\n", 1010, shared)
-    with begin("receive", *to(1010, shared, "--follow", "--start", "earliest", "--count", "3")) as follower:
-        assert read_line(follower) == b"old\n"
-        send(b"new 1\nnew 2\nnew 3\n", 1010, shared)
-        out, err = follower.communicate(timeout=TIMEOUT_S)
-    assert (follower.returncode, out, err) == (0, b"new 1\nnew 2\n", b"")
-
-
 def test_follow_without_a_start_skips_earlier_messages(shared: Path) -> None:
     send(b"old\n", 1011, shared)
     with begin("receive", *to(1011, shared, "-f", "--option", "payload=raw", "-n", "1")) as follower:
@@ -170,37 +106,6 @@ def test_follow_without_a_start_skips_earlier_messages(shared: Path) -> None:
             sender.communicate(timeout=TIMEOUT_S)
         out, err = follower.communicate(timeout=TIMEOUT_S)
     assert (follower.returncode, out, err) == (0, b"new\n", b"")
-
-
-def test_follow_fails_if_its_count_is_not_reached(shared: Path) -> None:
-    send(b"one\n", 1012, shared)
-    done = pipe(b"", "receive", *to(1012, shared, "-f", "--start", "earliest", "-n", "2", "--timeout", "0.5"))
-    assert done.code == 1
-    assert done.out == b"one\n"
-    assert "received 1 of 2 rows, then no further row within 0.5 s. Check that a program publishes" in done.err
-    without = pipe(b"", "receive", *to(1012, shared, "-f", "--start", "earliest", "--timeout", "0.5"))
-    assert (without.code, without.out, without.err) == (0, b"one\n", "")
-
-
-@pytest.mark.parametrize("output", [None, "got.parquet"])
-def test_sigint_ends_follow_after_writing_all_received_rows(output: str | None, shared: Path, tmp_path: Path) -> None:
-    stream_id = 1013 if output is None else 1014
-    send(b"a\nb\n", stream_id, shared)
-    file = [] if output is None else ["--output", str(tmp_path / output)]
-    with begin("receive", *to(stream_id, shared, "-f", "--start", "earliest", *file)) as follower:
-        if output is None:
-            assert [read_line(follower), read_line(follower)] == [b"a\n", b"b\n"]
-        else:
-            deadline = time.monotonic() + TIMEOUT_S
-            while not any(path.stat().st_size for path in tmp_path.iterdir()):  # the temporary file, when it has a row
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
-        follower.send_signal(signal.SIGINT)
-        out, err = follower.communicate(timeout=TIMEOUT_S)
-    assert (follower.returncode, out, err) == (0, b"", b"")
-    if output is not None:
-        assert pyarrow.parquet.read_table(tmp_path / output).column("value").to_pylist() == [b"a", b"b"]
-        assert [path.name for path in tmp_path.iterdir()] == [output]
 
 
 def test_sigint_ends_send_when_its_read_rows_are_recorded(shared: Path) -> None:
@@ -281,54 +186,6 @@ def test_a_missing_subscriber_is_an_error_after_connect_timeout(shared: Path) ->
         b"x\ny\n", "send", *to(1018, shared, "--ack", "driver", "--option", "whenUnconnected=drop", "--json")
     )
     assert (dropped.code, dropped.lines[0]["dropped"]) == (0, 2)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["recieve"], "Unknown command 'recieve'. Did you mean 'receive'?"),
-        (["sned"], "Unknown command 'sned'. Did you mean 'send'?"),
-        (["send", "--chanel", "aeron:ipc"], "--channel"),
-        (["receive", "--chanel", "aeron:ipc"], "--channel"),
-        (["receive", "--stream-id", "1"], "--channel is required. For example --channel aeron:ipc."),
-        (["send", "--channel", "aeron:ipc"], "--stream-id is required. For example --stream-id 1001."),
-        (["send", *to(1, Path("/x")), "--payload", "row"], "'row' is not one of 'auto', 'raw', 'framed', 'arrow'"),
-        (
-            ["send", *to(1, Path("/x")), "--option", "offerTimout=3s"],
-            "unknown option 'offerTimout'. Did you mean 'offerTim",
-        ),
-        (["receive", *to(1, Path("/x")), "--option", "idelTimeout=3s"], "Did you mean 'idleTimeout'?"),
-        (["receive", *to(1, Path("/x")), "--option", "idleTimeout"], "--option 'idleTimeout' has no '='."),
-        (["receive", *to(1, Path("/x")), "--option", "STREAMID=3"], "option 'streamId' is given twice. Give it once."),
-        (["receive", *to(1, Path("/x")), "--option", "ack=driver"], "option 'ack' is only for writing"),
-        (["receive", "--channel", "aeron:icp", "--stream-id", "1"], "Did you mean 'aeron:ipc'?"),
-        (["receive", *to(10, Path("/x"))], "stream 10 of aeron:ipc is a control stream of an Aeron Archive"),
-        (["receive", *to(1, Path("/x")), "--start", "latest"], "receives nothing. Add --follow."),
-        (
-            ["receive", *to(1, Path("/x")), "--start", "sometime"],
-            "expected earliest, latest, a position or an ISO time",
-        ),
-        (["receive", *to(1, Path("/x")), "--timeout", "3"], "--timeout needs --follow"),
-        (["receive", *to(1, Path("/x")), "--count", "0"], "0 is not in the range x>=1"),
-        (
-            ["receive", *to(1, Path("/x")), "--format", "parquet"],
-            "format parquet needs a file. Name one",
-        ),
-        (
-            ["receive", *to(1, Path("/x")), "--json", "--format", "text"],
-            "--json and --format text contradict each other",
-        ),
-        (["send", *to(1, Path("/x")), "/nowhere/at.all"], "/nowhere/at.all cannot be read (No such file or directory)"),
-        (["send", *to(1, Path("/x")), "/"], "/ cannot be read (Is a directory)"),
-    ],
-)
-def test_a_wrong_command_line_ends_with_2(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert entry.main(arguments) == entry.WRONG_COMMAND_LINE
-    output_text = capsys.readouterr()
-    assert message in output_text.err
-    assert output_text.out == ""
 
 
 class _Terminal(io.StringIO):

@@ -243,27 +243,3 @@ def test_changes_need_their_grants(manager: ServerCommands, limited: ServerComma
     ):  # fmt: skip
         refused = limited("streams", *command)
         assert (refused.code, "your key may not manage stream 'granted'" in refused.err) == (1, True), refused.err
-
-
-def test_typing_mistakes_end_with_2_and_change_nothing(manager: ServerCommands) -> None:
-    manager.done("streams", "create", "mistaken")
-    for wrong, text in (
-        (("alter", "mistaken"), "nothing to change"),
-        (("alter", "mistaken", "--retention", "64m"), "Write 64MiB or 64min"),
-        (("alter", "mistaken", "--schema-policy", "loose"), "'loose' is not one of"),
-        (("rename", "mistaken", "no/name"), "'no/name' is not a stream name"),
-        (("writers", "mistaken", "release"), "the id to release is missing"),
-        (("writers", "mistaken", "free", "w"), "'free' is not"),
-        (("create", "another", "--retention", "-1"), "retention"),
-        (("create", "another", "--retention", "nan"), "is not a retention"),
-        (("edn", "mistaken"), "Did you mean 'end'?"),
-    ):
-        refused = manager("streams", *wrong)
-        assert refused.code == 2, (wrong, refused.out, refused.err)
-        assert text in refused.err
-    wrong_flag = manager.piped(b"x", "send", "--stream", "mistaken", "--option", "evolveSchema=maybe")
-    assert (wrong_flag.code, "must be true or false, not 'maybe'" in wrong_flag.err) == (2, True)
-    missing = manager("streams", "end", "mistakne")
-    assert (missing.code, "Did you mean 'mistaken'?" in missing.err) == (1, True)
-    alone = run("streams", "end", "mistaken", **manager.environ)
-    assert (alone.code, "Add --server HOST:PORT" in alone.err) == (2, True)

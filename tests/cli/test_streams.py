@@ -8,9 +8,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from aeron_spark.cli import main as entry
 from tests.cli.conftest import BytesResult, begin, pipe, run
 
 SEGMENT = 65536  # bytes, a setting of the module's node
@@ -206,40 +203,6 @@ def test_all_or_some_stopped_recordings_are_deleted(shared: Path) -> None:
     assert pipe(b"", "receive", *to(1213, shared)).out == b"second\n"
     assert streams("delete", *to(1213, shared, "--yes")).out == b"deleted 1 recording of stream 1213 of aeron:ipc\n"
     assert streams("describe", *to(1213, shared)).code == 1
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["streems"], "Unknown command 'streems'. Did you mean 'streams'?"),
-        (["streams", "lits"], "Unknown command 'lits'. Did you mean 'list'?"),
-        (["streams", "describe", "--chanel", "x"], "--channel"),
-        (["streams", "describe"], "--channel is required"),
-        (["streams", "purge", "--before", "1"], "--channel is required"),
-        (["streams", "purge", *to(1, Path("/x"))], "one of --before and --keep is required"),
-        (
-            ["streams", "purge", *to(1, Path("/x")), "--keep", "much"],
-            "--keep is 'much', expected a size in bytes such as",
-        ),
-        (
-            ["streams", "purge", *to(1, Path("/x")), "--before", "noon"],
-            "--before is 'noon', expected a position, an ISO time",
-        ),
-        (["streams", "list", "--stream-id", "one"], "option 'streamId' must be a whole number"),
-        (["streams", "list", "--option", "archvie=x"], "unknown option 'archvie'. Did you mean 'archive'?"),
-        (
-            ["streams", "create", "flights", "--partitions", "4", "--retention", "10g"],
-            "stream 'flights' cannot be created without a server: only servers have named streams",
-        ),
-    ],
-)
-def test_a_wrong_command_line_ends_with_2(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert entry.main(arguments) == entry.WRONG_COMMAND_LINE
-    output = capsys.readouterr()
-    assert message in output.err
-    assert output.out == ""
 
 
 def test_json_output_has_one_object_per_line(shared: Path) -> None:

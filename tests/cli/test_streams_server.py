@@ -1,25 +1,28 @@
-"""A server's named streams on the command line: create, list, send from files, receive into files, delete."""
+"""A server's named streams on the command line, and rows that 'send' and 'receive' carry on both routes."""
 
 from __future__ import annotations
 
+import datetime
+import itertools
 import json
-import os
+import random
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv
+import pyarrow.feather
 import pyarrow.parquet
 import pytest
 
-from aeron_spark.waiting import wait_for
-from tests.cli.conftest import CONNECTOR, BytesResult, Result, pipe, run
+from tests.cli.conftest import BytesResult, Result, begin, pipe, run
 from tests.cli.test_server_cli import TIMEOUT_S, ServerProcess, running_server
 from tests.ports import free_ports
+from tests.waiting import poll_until
 
 ROWS = pa.table({"city": ["Oslo", "Bergen", None], "n": [1, 2, 3], "x": [0.5, 1.5, -2.0]})
 
@@ -44,11 +47,7 @@ class ServerCommands:
         return pipe(given, *arguments, "--server", self.address, **self.environ)
 
     def begin(self, *arguments: str) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            [sys.executable, "-W", "error", "-m", "aeron_spark", *arguments, "--server", self.address],
-            env={**os.environ, "PYTHONPATH": str(CONNECTOR), **self.environ}, stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
+        return begin(*arguments, "--server", self.address, **self.environ)
 
 
 @pytest.fixture(scope="module")
@@ -85,20 +84,103 @@ def test_streams_are_created_listed_described_and_deleted(on_server: ServerComma
     assert "made" not in [one["name"] for one in on_server.done("streams", "list")]
 
 
-@pytest.mark.parametrize("form", ["parquet", "arrow", "csv", "jsonl"])
-def test_a_received_file_has_the_rows_of_the_sent_files(on_server: ServerCommands, tmp_path: Path, form: str) -> None:
-    stream = f"files-{form}"
+def test_commit_rows_makes_several_transactions(on_server: ServerCommands) -> None:
+    on_server.done("streams", "create", "lines")
+    lines = b"".join(b"line %d\n" % number for number in range(11))
+    sent = on_server.piped(lines, "send", "--stream", "lines", "--commit-rows", "4", "--writer-id", "w", "--json")
+    assert sent.code == 0, sent.err
+    assert (sent.lines[0]["rows"], sent.lines[0]["transactions"]) == (11, 3)
+    assert on_server.piped(b"", "receive", "--stream", "lines").out == lines
+    later = on_server.piped(b"", "receive", "--stream", "lines", "--start", "-1h", "--metadata", "--json", "-n", "1")
+    assert later.lines[0]["_aeron_writer"] == "w"
+
+
+@dataclass(frozen=True)
+class Route:
+    """A stream of one route, and the commands for it. ``writer`` is how the name of a writer without a name begins."""
+
+    flags: list[str]
+    describing: list[str]
+    writer: str
+
+    def send(self, given: bytes, *more: str) -> BytesResult:
+        done = pipe(given, "send", *self.flags, *(["--record", "--ack", "archive"] if self.writer else []), *more)
+        assert done.code == 0, done.err
+        return done
+
+    def receive(self, *more: str) -> BytesResult:
+        return pipe(b"", "receive", *self.flags, *more)
+
+    def follow(self, *more: str) -> subprocess.Popen[bytes]:
+        return begin("receive", "--follow", "--start", "earliest", *self.flags, *more)
+
+
+ROUTES = itertools.count(1)
+
+
+@pytest.fixture(params=["direct", "server"])
+def route(request: pytest.FixtureRequest, on_server: ServerCommands, monkeypatch: pytest.MonkeyPatch) -> Route:
+    """An empty stream of each route."""
+    number = next(ROUTES)
+    for name, value in on_server.environ.items():
+        monkeypatch.setenv(name, value)
+    if request.param == "direct":
+        flags = ["--channel", "aeron:ipc", "--stream-id", str(4000 + number)]
+        return Route(flags, flags, "send-")
+    stream, server = f"rows-{number}", ["--server", on_server.address]
     on_server.done("streams", "create", stream)
-    given, copy = tmp_path / f"given.{form}", tmp_path / f"copy.{form}"
-    write(ROWS, given)
-    (sent,) = on_server.done("send", str(given), str(given), "--stream", stream)
-    assert (sent["rows"], sent["transactions"]) == (6, 2)
-    assert on_server("receive", "--stream", stream, "--output", str(copy)).code == 0
-    assert read(copy) == ROWS.to_pylist() * 2
-    if form == "parquet":
-        (described,) = on_server.done("streams", "describe", stream)
-        assert described["payload"] == "arrow"
-        assert [column["name"] for column in described["schema"]] == ROWS.schema.names
+    return Route([*server, "--stream", stream], [stream, *server], "")
+
+
+def test_lines_are_received_byte_for_byte(route: Route, rng: random.Random) -> None:
+    lines = [b"one", b"", "zwölf".encode(), bytes(range(128, 256)), b"\r", rng.randbytes(500).replace(b"\n", b".")]
+    text = b"\n".join(lines)
+    assert route.send(text, "--json").lines[0]["rows"] == 6
+    assert route.receive().out == text + b"\n"
+    assert route.receive("--count", "2").out == b"one\n\n"
+    assert [one["value"] for one in route.receive("--count", "2", "--json").lines] == ["one", ""]
+
+
+def test_rows_of_json_are_received_unchanged(route: Route) -> None:
+    rows = [
+        {"id": 1, "name": "ä", "list": [1, 2], "deep": {"x": 0.5}, "flag": True, "gone": None},
+        {"id": 2**53 + 1, "name": None, "list": [], "deep": {"x": -1.0}, "flag": False, "gone": None},
+    ]
+    route.send("".join(json.dumps(row) + "\n" for row in rows).encode(), "--format", "json")
+    assert route.receive().lines == rows
+    with_metadata = route.receive("--metadata").lines
+    assert [row["_aeron_row"] for row in with_metadata] == [0, 1]
+    assert with_metadata[0]["_aeron_writer"].startswith(route.writer)
+    assert with_metadata[0]["_aeron_timestamp"].endswith("Z")
+
+
+@pytest.mark.parametrize("form", ["parquet", "arrow", "csv", "jsonl"])
+def test_a_file_of_rows_is_received_equal(form: str, route: Route, tmp_path: Path, rng: random.Random) -> None:
+    table = many_rows(rng) if form in ("parquet", "arrow") else ROWS
+    given, got = tmp_path / f"given.{form}", tmp_path / f"got.{form}"
+    write(table, given)
+    (sent,) = route.send(b"", str(given), str(given), "--json").lines
+    assert (sent["rows"], sent.get("transactions", 2)) == (2 * len(table), 2)
+    assert route.receive("--output", str(got)).code == 0
+    assert read(got).equals(pa.concat_tables([table, table]))
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([given.name, got.name])
+    (described,) = pipe(b"", "streams", "describe", *route.describing, "--json").lines
+    assert described["payload"] == "arrow"
+    assert [column["name"] for column in described["schema"]] == table.schema.names
+
+
+def many_rows(rng: random.Random) -> pa.Table:
+    count = 5_000
+    return pa.table(
+        {
+            "id": pa.array(range(count), pa.int64()),
+            "name": pa.array([None if i % 7 == 0 else f"name {i}" for i in range(count)]),
+            "at": pa.array([datetime.datetime(2026, 3, 1) + datetime.timedelta(microseconds=i) for i in range(count)]),
+            "price": pa.array([rng.random() for _ in range(count)], pa.float64()),
+            "bytes": pa.array([rng.randbytes(i % 40) for i in range(count)], pa.binary()),
+            "tags": pa.array([["a", None][: i % 3] for i in range(count)], pa.list_(pa.string())),
+        }
+    )
 
 
 def write(table: pa.Table, path: Path) -> None:
@@ -108,53 +190,69 @@ def write(table: pa.Table, path: Path) -> None:
         case ".csv":
             pyarrow.csv.write_csv(table, path)
         case ".arrow":
-            with pa.ipc.new_file(str(path), table.schema) as file:
-                file.write_table(table)
+            pyarrow.feather.write_feather(table, str(path))
         case _:
             path.write_text("".join(f"{json.dumps(row)}\n" for row in table.to_pylist()))
 
 
-def read(path: Path) -> list[Any]:
+def read(path: Path) -> pa.Table:
     match path.suffix:
         case ".parquet":
-            return pyarrow.parquet.read_table(path).to_pylist()
+            return pyarrow.parquet.read_table(path)
         case ".csv":
             options = pyarrow.csv.ConvertOptions(strings_can_be_null=True)
-            return pyarrow.csv.read_csv(path, convert_options=options).to_pylist()
+            return pyarrow.csv.read_csv(path, convert_options=options)
         case ".arrow":
-            with pa.ipc.open_file(str(path)) as file:
-                return file.read_all().to_pylist()
+            return pyarrow.feather.read_table(str(path))
         case _:
-            return [json.loads(line) for line in path.read_text().splitlines()]
+            return pa.Table.from_pylist([json.loads(line) for line in path.read_text().splitlines()])
 
 
-def test_lines_are_messages_and_commit_rows_makes_several_transactions(on_server: ServerCommands) -> None:
-    on_server.done("streams", "create", "lines")
-    lines = b"".join(b"line %d\n" % number for number in range(10)) + b"\xff\xfe\n"
-    sent = on_server.piped(lines, "send", "--stream", "lines", "--commit-rows", "4", "--writer-id", "w", "--json")
-    assert sent.code == 0, sent.err
-    assert (sent.lines[0]["rows"], sent.lines[0]["transactions"]) == (11, 3)
-    received = on_server.piped(b"", "receive", "--stream", "lines")
-    assert received.out == lines
-    few = on_server.piped(b"", "receive", "--stream", "lines", "-n", "2", "--json")
-    assert few.lines == [{"value": "line 0"}, {"value": "line 1"}]
-    later = on_server.piped(b"", "receive", "--stream", "lines", "--start", "-1h", "--metadata", "--json", "-n", "1")
-    assert later.lines[0]["_aeron_writer"] == "w"
+def read_line(process: subprocess.Popen[bytes]) -> bytes:
+    assert process.stdout is not None
+    return process.stdout.readline()
 
 
-def test_follow_receives_new_rows_and_ends_at_a_signal(on_server: ServerCommands) -> None:
-    on_server.done("streams", "create", "followed")
-    with on_server.begin("receive", "--stream", "followed", "--follow", "--start", "earliest", "--json") as following:
-        assert following.stdout is not None
-        for text in (b"one", b"two"):
-            assert on_server.piped(text, "send", "--stream", "followed").code == 0
-            assert json.loads(following.stdout.readline()) == {"value": text.decode()}
-        following.send_signal(signal.SIGINT)
-        assert wait_for(lambda: following.poll() is not None, TIMEOUT_S, "the end of receive")
-        assert following.returncode == 0, following.stderr.read() if following.stderr else ""
-    early = on_server("receive", "--stream", "followed", "--follow", "-n", "1", "--timeout", "0.5")
-    assert early.code == 1
-    assert "received 0 of 1 rows" in early.err
+def test_follow_receives_new_messages_and_ends_at_its_count(route: Route) -> None:
+    route.send(b"old\n")
+    with route.follow("--count", "3") as follower:
+        assert read_line(follower) == b"old\n"
+        route.send(b"new 1\nnew 2\nnew 3\n")
+        out, err = follower.communicate(timeout=TIMEOUT_S)
+    assert (follower.returncode, out, err) == (0, b"new 1\nnew 2\n", b"")
+
+
+def test_follow_fails_if_its_count_is_not_reached(route: Route) -> None:
+    route.send(b"one\n")
+    follow = ("-f", "--start", "earliest", "--timeout", "0.5")
+    done = route.receive(*follow, "-n", "2")
+    assert (done.code, done.out) == (1, b"one\n")
+    assert "received 1 of 2 rows, then no further row within 0.5 s. Check that a program publishes" in done.err
+    from_now = route.receive("-f", "--timeout", "0.5", "-n", "1")
+    assert (from_now.code, from_now.out) == (1, b"")
+    assert "received 0 of 1 rows" in from_now.err
+    without = route.receive(*follow)
+    assert (without.code, without.out, without.err) == (0, b"one\n", "")
+
+
+@pytest.mark.parametrize("output", [None, "got.parquet"])
+def test_sigint_ends_follow_after_writing_all_received_rows(output: str | None, route: Route, tmp_path: Path) -> None:
+    route.send(b"a\n")
+    with route.follow(*(["--json"] if output is None else ["--output", str(tmp_path / output)])) as follower:
+        if output is None:
+            assert json.loads(read_line(follower))["value"] == "a"
+            route.send(b"b\n")
+            assert json.loads(read_line(follower))["value"] == "b"
+        else:
+            route.send(b"b\n")
+            # the temporary file, when it has a row
+            poll_until(lambda: any(path.stat().st_size for path in tmp_path.iterdir()), TIMEOUT_S, "a row in the file")
+        follower.send_signal(signal.SIGINT)
+        out, err = follower.communicate(timeout=TIMEOUT_S)
+    assert (follower.returncode, out, err) == (0, b"", b"")
+    if output is not None:
+        assert pyarrow.parquet.read_table(tmp_path / output).column("value").to_pylist() == [b"a", b"b"]
+        assert [path.name for path in tmp_path.iterdir()] == [output]
 
 
 def test_the_segments_of_a_stream_are_chosen_by_an_option_or_its_retention(on_server: ServerCommands) -> None:
@@ -193,38 +291,3 @@ def test_a_purge_says_what_it_freed_and_why_the_rest_stays(on_server: ServerComm
     lost = on_server("receive", "--stream", "purged", "--start", "0")
     assert lost.code == 1
     assert "was purged" in lost.err
-
-
-def test_wrong_command_lines_end_with_2(on_server: ServerCommands, tmp_path: Path) -> None:
-    on_server.done("streams", "create", "wrong")
-    given = tmp_path / "given.csv"
-    given.write_text("a,b\n1,2\n")
-    for wrong, text in (
-        (["send", str(given), "--stream", "wrong", "--ack", "archive"], "direct route"),
-        (["send", str(given), "--commit-rows", "3"], "--stream"),
-        (["send", str(tmp_path / "none.csv"), "--stream", "wrong"], "cannot be read"),
-        (["receive", "--stream", "wrong", "--payload", "raw"], "--payload"),
-        (["receive", "--stream", "wrong", "--start", "latest"], "--follow"),
-        (
-            ["receive", "--stream", "wrong", "--start", "yesterday"],
-            "expected earliest, latest, a position or an ISO time",
-        ),
-        (["receive", "--stream", "wrong", "--timeout", "3"], "--follow"),
-        (["receive", "--stream", "wrong", "--channel", "aeron:ipc"], "exclude each other"),
-        (["streams", "create", "x", "--retention", "64m"], "may be a size or a time"),
-        (["streams", "create", "no/name"], "invalid stream name"),
-        (["streams", "describe"], "name of the server's stream is missing"),
-        (["streams", "purge", "wrong", "--keep", "x", "--yes"], "--keep"),
-        (["streams", "purge", "wrong", "--keep", "1m", "--wait", "soon", "--yes"], "--wait"),
-        (["streams", "create", "wrong2", "--segment", "3MiB"], "Choose a power of two from 1MiB to 1GiB"),
-        (["streams", "create", "wrong2", "--segment", "64KiB"], "--segment"),
-        (["streams", "creat", "x"], "Did you mean 'create'?"),
-    ):
-        refused = on_server(*wrong)
-        assert refused.code == 2, (wrong, refused.out, refused.err)
-        assert text in refused.err
-    missing = on_server("send", str(given), "--stream", "nowhere")
-    assert (missing.code, "unknown stream 'nowhere'" in missing.err) == (1, True)
-    alone = run("send", str(given), "--stream", "wrong", **on_server.environ)
-    assert alone.code == 2
-    assert "--server" in alone.err

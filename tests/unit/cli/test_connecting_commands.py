@@ -87,11 +87,6 @@ def test_a_missing_and_a_forbidden_stream_both_end_with_1(
     assert output.out == ""
 
 
-def test_creating_an_existing_stream_ends_with_1(monkeypatch: pytest.MonkeyPatch) -> None:
-    respond_with(monkeypatch, OptionError("there is a stream 'flights' already", remedy="Choose another name."))
-    assert main(f"streams create flights --server {SERVER}".split()) == 1
-
-
 @pytest.mark.parametrize(
     ("error", "code"),
     [
@@ -175,31 +170,6 @@ def test_the_options_of_a_connection_reach_the_connection(line: str, monkeypatch
     assert options["identity"] == "me.key"
     assert options["serverKey"] == KEY
     assert {name.lower(): value for name, value in options.items()}["tag"] == "desk-7"
-
-
-@pytest.mark.parametrize("flags", ["--identity me.key", f"--server-key {KEY}", "--option identity=me.key"])
-def test_keys_without_a_server_are_refused(flags: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["receive", "--channel", "aeron:ipc", "--stream-id", "1", *flags.split()]) == 2
-    assert "needs a connection to a server. Add --server HOST:PORT." in capsys.readouterr().err
-
-
-def test_start_accepts_a_time_without_t(monkeypatch: pytest.MonkeyPatch) -> None:
-    """``2026-11-23 18:30`` is a time, too."""
-    starts: list[Any] = []
-
-    class Reader(FailingClient):
-        def reader(self, stream: str, *, start: Any, **named: object) -> None:
-            starts.append(start)
-            raise RefusedError("enough")
-
-    @contextmanager
-    def connect(address: str, **options: Any) -> Iterator[Reader]:
-        yield Reader(RefusedError("no"))
-
-    monkeypatch.setattr(opening, "connect", connect)
-    for start in ("2026-11-23 18:30", "-10min", "earliest", "96", '{"0": 96}'):
-        assert main(["receive", "--stream", "flights", "--server", SERVER, "--start", start]) == 1
-    assert starts == ["2026-11-23 18:30", "-10min", "earliest", {0: 96}, {"0": 96}]
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from tests.unit.stream_client.joined import World
 
 __all__ = ["transcript", "world"]
 
+KEY = "aeron-spark:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8"
 HELP = ("send", "receive", "streams")
 
 
@@ -28,16 +29,20 @@ def subcommands(command: click.Command) -> list[str]:
     return command.list_commands(click.Context(command)) if isinstance(command, click.Group) else []
 
 
-def test_the_help_of_the_commands(transcript: Transcript, tmp_path: Path) -> None:
+def test_the_helps_are_the_same(transcript: Transcript, tmp_path: Path) -> None:
     for name in HELP:
         command = cli.get_command(click.Context(cli), name)
         assert command is not None
         for line in (name, *(f"{name} {one}" for one in subcommands(command))):
             transcript.run(f"{line} --help")
+    for wrong in ("streems", "recieve", "sned"):
+        transcript.run(wrong)
     transcript.check("help.txt", tmp_path)
 
 
-def test_streams_on_the_direct_route(transcript: Transcript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_streams_on_the_direct_route_print_the_same(
+    transcript: Transcript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     archive = catalogue(monkeypatch)
     one = "--channel aeron:ipc --stream-id 1001"
     for line in ("list", "list --json", f"list {one}", "list --stream-id 40 --json", "list --stream-id 9"):
@@ -59,7 +64,8 @@ def test_streams_on_the_direct_route(transcript: Transcript, tmp_path: Path, mon
     for line in (
         "describe", "describe --channel aeron:ipc", "describe --channel aeron:ipc --stream-id 9", "describe prises",
         "describe other", "describe --option archvie=x --channel aeron:ipc --stream-id 9", "list --stream-id one",
-        "create flights", "alter flights --retention 7d", "rename flights a", "end flights", "reopen flights",
+        "lits", "describe --chanel x", "delete --channel aeron:ipc --stream-id 1", "create flights",
+        "alter flights --retention 7d", "rename flights a", "end flights", "reopen flights",
         "writers flights", "leases flights", "rename a/b c", "describe prices --identity me.key", "list extra",
         "list --archive embedded,aeron:ipc?stream-id=7 --channel aeron:icp",
     ):  # fmt: skip
@@ -88,7 +94,7 @@ def test_streams_on_the_direct_route(transcript: Transcript, tmp_path: Path, mon
     transcript.check("streams-direct.txt", tmp_path)
 
 
-def test_streams_through_a_server(
+def test_streams_through_a_server_print_the_same(
     transcript: Transcript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, world: World
 ) -> None:
     serve(world, monkeypatch)
@@ -103,6 +109,7 @@ def test_streams_through_a_server(
         "list", "create flights", "create flights", "create flights --if-not-exists",
         "create quotes --partitions 3 --retention 1g,7d --segment 2MiB --schema-policy additive --json",
         "create typed --schema rows.parquet --retention 36h --json", "create a/b", "create x --retention 64m",
+        "create x --retention -1", "create x --retention nan", "creat x",
         "create x --segment 3MiB", "create x --segment 64KiB", "create x --schema lines.txt",
         "create x --schema none.parquet", "list", "list --json",
     )  # fmt: skip
@@ -115,6 +122,8 @@ def test_streams_through_a_server(
         "describe", "describe flihgts", "describe a/b", "describe flights --option taag=x",
         "describe flights --channel aeron:ipc", "list --option payload=raw", "list --option ack=driver",
         "purge flights", "purge flights --keep x", "purge flights --before 1 --wait soon",
+        "purge flights --before 1 --wait soon --yes",
+        "purge flights --before soon --yes",
         "purge flights --before 1 --recording 3", "purge flights --before 1 --dry-run", "purge --before 1 --yes",
         "purge flights --before 1", "purge flights --before 1 --partition 7 --yes", "purge nowhere --keep 0 --yes",
         "purge typed --before -1h --yes", "purge s --keep 0 --yes", "purge flights --before 32 --yes",
@@ -127,7 +136,8 @@ def test_streams_through_a_server(
     run("purge flights --keep 211200 --yes --json", "purge typed --keep 0 --wait --yes")
     run("purge quotes --keep 0 --yes", on_terminal=True)
     run(
-        "alter quotes", "alter quotes --retention 64m", "alter quotes --retention none --dry-run",
+        "alter quotes", "alter quotes --retention 64m", "alter quotes --schema-policy loose", "edn quotes", "end quots",
+        "writers quotes free w", "alter quotes --retention none --dry-run",
         "alter quotes --retention 2g --schema-policy strict --json", "end quotes", "end quotes --json",
         "describe quotes", "list", "reopen quotes", "reopen quotes --json", "rename quotes a/b", "rename quotes prices",
         "rename prices quotes --json", "describe quotes", "describe prices", "writers quotes", "writers quotes --json",
@@ -159,12 +169,14 @@ def files(folder: Path) -> None:
 
 
 WRONG_SENDS = (
-    "none.txt", "lines.txt --payload row", "lines.txt --payload sbe", "lines.txt --option offerTimout=3s",
+    "none.txt", "/", "lines.txt --payload row", "lines.txt --payload sbe", "lines.txt --option offerTimout=3s",
     "rows.parquet --payload sbe --sbe-schema none.xml", "lines.txt --identity me.key",
 )  # fmt: skip
 
 
-def test_send_on_the_direct_route(transcript: Transcript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_send_on_the_direct_route_prints_the_same(
+    transcript: Transcript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     published = publish(monkeypatch)
     files(tmp_path)
     one = "--channel aeron:ipc --stream-id 1001"
@@ -176,6 +188,9 @@ def test_send_on_the_direct_route(transcript: Transcript, tmp_path: Path, monkey
         transcript.run(f"send {line} {one}")
     transcript.run("send lines.txt --channel aeron:ipc")
     transcript.run("send lines.txt")
+    transcript.run("send lines.txt --chanel aeron:ipc")
+    transcript.run("send lines.txt --channel aeron:icp --stream-id 1")
+    transcript.run("send lines.txt --channel aeron:ipc --stream-id one")
     published.dropped = 2
     transcript.run(f"send lines.txt {one}")
     transcript.run(f"send lines.txt {one} --json")
@@ -186,7 +201,7 @@ def test_send_on_the_direct_route(transcript: Transcript, tmp_path: Path, monkey
     transcript.check("send-direct.txt", tmp_path)
 
 
-def test_send_through_a_server(
+def test_send_through_a_server_prints_the_same(
     transcript: Transcript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, world: World
 ) -> None:
     serve(world, monkeypatch)
@@ -201,7 +216,7 @@ def test_send_through_a_server(
         transcript.run(f"send {line} --stream s --server {SERVER}")
     for line in (
         "--stream a/b", "--stream nowhere", "--commit-rows 3", "--evolve-schema", "--writer-id w", "--payload raw",
-        "--ack driver", "--option tagg=x", "--cluster log", "", "--json", "rows.parquet",
+        "--ack driver", "--option tagg=x", "--cluster log", "", "--json", "--record", "rows.parquet",
     ):  # fmt: skip
         transcript.run(f"send lines.txt {line} --server {SERVER}")
     transcript.check("send-server.txt", tmp_path)
@@ -210,28 +225,34 @@ def test_send_through_a_server(
 WRONG_RECEIVES = (
     "--start yesterday", "--start latest", "--timeout 3", "--json --format csv", "--format parquet",
     "--output no/such/folder/file", "--identity me.key", "--payload sbe", "--payload sbe --sbe-schema none.xml",
-    "--count 0",
+    "--count 0", "--json --format text", "--option idleTimeout",
 )  # fmt: skip
 
 
-def test_receive_on_the_direct_route(transcript: Transcript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_receive_on_the_direct_route_prints_the_same(
+    transcript: Transcript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     record(monkeypatch, "one", "two", "three")
     one = "--channel aeron:ipc --stream-id 1001"
     for line in (
         "", "--json", "--count 2", "--start 64 --json", "--start earliest", "--format csv", "--output rows.jsonl",
         "--follow --start earliest --timeout 0.01", "--follow --start earliest --timeout 0.01 --count 4",
         "--follow --start 128 --count 1 --json", "--payload raw", *WRONG_RECEIVES, "--stream flights",
-        "--option idelTimeout=3s", "--cluster log",
+        "--option idelTimeout=3s", "--cluster log", "--option STREAMID=3", "--option ack=driver", f"--server-key {KEY}",
+        "--option identity=me.key",
     ):  # fmt: skip
         transcript.run(f"receive {line} {one}")
     transcript.run("receive --stream-id 1")
     transcript.run("receive --channel aeron:ipc")
+    transcript.run("receive --chanel aeron:ipc")
+    transcript.run("receive --channel aeron:icp --stream-id 1")
+    transcript.run("receive --channel aeron:ipc --stream-id 10")
     transcript.run(f"receive {one}", "--start", '{"0": ')
     transcript.text += (tmp_path / "rows.jsonl").read_text()
     transcript.check("receive-direct.txt", tmp_path)
 
 
-def test_receive_through_a_server(
+def test_receive_through_a_server_prints_the_same(
     transcript: Transcript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, world: World
 ) -> None:
     asked = serve(world, monkeypatch)
@@ -245,6 +266,9 @@ def test_receive_through_a_server(
     ):  # fmt: skip
         transcript.run(f"receive {line} --stream s --server {SERVER}")
     transcript.run(f"receive --stream s --server {SERVER}", "--start", '{"0": 96}')
+    transcript.run(f"receive --stream s --server {SERVER}", "--start", "2026-11-23 18:30")
+    transcript.run(f"receive --stream s --server {SERVER} --server-key abc")
+    transcript.run("receive --stream s --server feeds.example")
     transcript.run(f"receive --stream s --server {SERVER}", "--start", '{"0": ')
     for line in (
         "--stream a/b", "--stream nowhere", "--payload raw", "--start earliest", "--output rows", "--format json",

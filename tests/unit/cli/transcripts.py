@@ -22,7 +22,7 @@ from aeron_spark import log_factory
 from aeron_spark.aeron import jvm
 from aeron_spark.aeron.recording import ArchiveAddress, Recording
 from aeron_spark.cli import output
-from aeron_spark.cli.main import main
+from aeron_spark.cli.main import WRONG_COMMAND_LINE, main
 from aeron_spark.client import opening
 from aeron_spark.client.client import Client
 from aeron_spark.direct import appender, archives, catalog
@@ -36,6 +36,8 @@ FOLDER = Path(__file__).parents[2] / "golden" / "cli"
 SERVER = "feeds.example:20121"
 SEGMENT = 65_536
 HOUR_MS = 3_600_000
+# Times by the real clock, and those by the virtual one, which counts requests; not those of texts and of the archive.
+TIMES = re.compile(r"(?:1970|20(?!26-03-01|00-01-01)\d\d)-\d\d-\d\dT[0-9:.]+Z|(?<=until )[0-9:]+Z")
 BEGUN_MS = 1_772_355_600_000  # 2026-03-01 09:00 UTC
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
 
@@ -45,11 +47,20 @@ class Transcript:
 
     def __init__(self, patched: pytest.MonkeyPatch, captured: pytest.CaptureFixture[str]) -> None:
         self.text = ""
+        self._jvm_starts = 0
+        patched.setattr(jvm, "start", self._count_start)
         self._patched = patched
         self._captured = captured
 
+    def _count_start(self, *_: object) -> None:
+        self._jvm_starts += 1
+
     def run(self, line: str, *arguments: str, on_terminal: bool = False, answer: str | None = None) -> None:
-        """Run a command line; ``arguments`` are further ones, with spaces. ``answer`` is that of the user."""
+        """Run a command line; ``arguments`` are further ones, with spaces. ``answer`` is that of the user.
+
+        A wrong command line is refused by one line with its remedy, before a JVM starts.
+        """
+        starts = self._jvm_starts
 
         def respond(_: object, prompt: str, err: bool) -> str:
             assert answer is not None, prompt
@@ -63,12 +74,15 @@ class Transcript:
             patched.setattr("click.termui._readline_prompt", respond)
             code = main([*line.split(), *arguments])
         found = self._captured.readouterr()
+        if code == WRONG_COMMAND_LINE:
+            assert (found.out, self._jvm_starts) == ("", starts)
+            assert found.err.count("\n") == 1 or found.err.startswith("Usage: ")
         shown = " ".join([line, *(repr(one) for one in arguments)])
         self.text += f"$ aeron-spark {shown}{' (terminal)' if on_terminal else ''}\n"
         self.text += "".join(f"{one}\n" for one in found.out.splitlines())
         self.text += "".join(f"! {one}\n" for one in found.err.splitlines())
         self.text += f"= {code}\n"
-        self.text = re.sub(r"20(?!26-03-01|00-01-01)\d\d-[0-9T:.-]+Z", "(now)", self.text)  # times by the real clock
+        self.text = TIMES.sub(lambda found: re.sub(r"\d", "0", found[0]), self.text)
 
     def check(self, name: str, folder: Path) -> None:
         """Compare all of it with the file ``name``. If it differs, ``folder`` gets a file to review and to copy."""
@@ -129,8 +143,7 @@ class ReadingClient(StoreClient):
 
 @pytest.fixture
 def transcript(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Transcript:
-    """A transcript of commands whose user has no files yet, and which start no JVM."""
-    monkeypatch.setattr(jvm, "start", lambda *arguments: None)
+    """A transcript of commands whose user has no files yet."""
     for name in ("CONFIG", "DATA"):
         monkeypatch.setenv(f"AERON_SPARK_{name}_HOME", str(tmp_path / name.lower()))
     monkeypatch.setenv("AERON_SPARK_AERON_DIR", "/dev/shm/aeron-desk")
