@@ -15,12 +15,12 @@ _FOLLOWED: Final = ("aeron_spark.", "tests.memory_transport")  # modules whose o
 
 # Settings of the program, and parts of the endpoint or connection itself
 _SET_BY_PROGRAMS: Final = """
-    AdminSocket._commands ClientTable._grants Connection.data ConnectionHolds.observers
+    AdminSocket._commands Bus._subscribers ClientTable._grants Connection.data
     ConnectionRunner.disconnect_listeners EndpointListeners._by_event ErrorCodes._codes GlobalObjects._factories
     GlobalObjects._names GlobalObjects._objects Listeners._by_class Listeners._found _Found._by_class
-    MemoryPeerStore._authorized MemoryPeerStore._known MessageServer._observers Readiness._conditions Runtime.pools
-    ServerEvents._observers ServerMetrics._families ServerObservers._observers ServerParts._admin_commands
-    ServerRunner.addresses ServerRunner.services Bus._subscribers Types._classes Types._ids
+    MemoryPeerStore._authorized MemoryPeerStore._known Readiness._conditions Runtime.pools
+    ServerMetrics._families ServerParts._admin_commands ServerRunner.addresses ServerRunner.services
+    Types._classes Types._ids
 """
 # Entries that outlast the end of a client within a bound: waits of ids, rates, used cookies, totals, subjects of log
 # limits, logs that the media driver deletes

@@ -21,6 +21,10 @@ class Bus:
         """
         self._subscribers.setdefault(kind, []).append(subscriber)
 
+    def has(self, kind: type) -> bool:
+        """Whether a fact of this class has a subscriber."""
+        return kind in self._subscribers
+
     def emit(self, fact: object) -> None:
         """Call the subscribers of the fact's class, in the order in which they have subscribed."""
         for subscriber in self._subscribers.get(type(fact), ()):

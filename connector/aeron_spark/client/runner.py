@@ -18,10 +18,11 @@ from aeron_spark.client.handshake_path import HandshakePath, not_opened, to_pack
 from aeron_spark.client.settings import ClientSettings
 from aeron_spark.client.state_listeners import StateListeners
 from aeron_spark.connection.connection import Connection
+from aeron_spark.connection.endpoint_listeners import log_failed_call
 from aeron_spark.connection.link import LinkEnds
 from aeron_spark.connection.loop import IDLE_WAIT_S
 from aeron_spark.connection.owner import PeerInfo
-from aeron_spark.connection.runner import ConnectionRunner
+from aeron_spark.connection.runner import CallEnded, ConnectionRunner
 from aeron_spark.connection.runtime import Job, Runtime
 from aeron_spark.errors import (
     AeronSparkError,
@@ -33,6 +34,7 @@ from aeron_spark.errors import (
     UsageError,
     WaitTimeout,
 )
+from aeron_spark.facts import Bus
 from aeron_spark.protocol import client_events as e
 from aeron_spark.protocol.access import PeerStore, ServerName
 from aeron_spark.protocol.client_events import ClientEffect, ClientEvent, ClientState, Effects
@@ -91,7 +93,9 @@ class ClientRunner:
         transport.
         """
         self.settings: Final = settings or ClientSettings()
-        self.runtime: Final = Runtime(NAME, self.settings.link)
+        facts = Bus()
+        facts.on(CallEnded, log_failed_call)
+        self.runtime: Final = Runtime(NAME, self.settings.link, facts)
         self.server: Final = server
         self.store: Final = store
         self.machine: Final = ClientMachine(server, self.settings.policy(), store.identity(), secrets.token_bytes)

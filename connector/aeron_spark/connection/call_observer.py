@@ -1,19 +1,15 @@
-"""The facts about a call that has ended, and the log of an endpoint that has no other observer of them."""
+"""A call of the peer that has ended, what its thread has noted of it, and the functions that ran at its error."""
 
 from __future__ import annotations
 
-import logging
 import threading
 import traceback
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.protocol.rpc_messages import Target
-from aeron_spark.text_safety import escape_text
 
-LOG: Final = logging.getLogger("aeron_spark.endpoint")
-MAX_LOGGED_CHARACTERS: Final = 1024  # of an error's text
 MAX_STACK_FUNCTIONS: Final = 12
 
 
@@ -58,26 +54,6 @@ def take_answered_call() -> str:
     answered: str = getattr(_RUNNING, "answered", "")
     _RUNNING.answered = ""
     return answered
-
-
-class Labelled(Protocol):
-    """A connection."""
-
-    @property
-    def label(self) -> str:
-        """Its name in the logs of both ends."""
-
-
-def log_failed_call(connection: Labelled, ended: ServedCall) -> None:
-    """Log a call that failed, on one line. A one-way call is reported to the error listeners instead."""
-    if ended.error is None or ended.is_one_way:
-        return
-    error = escape_text(str(ended.error), MAX_LOGGED_CHARACTERS)
-    head = f"call {ended.call} of {escape_text(connection.label)} failed: {escape_text(ended.description)}"
-    if isinstance(ended.error, AeronSparkError):  # its caller gets the error with its remedy
-        LOG.info("%s: %s", head, error)
-    else:
-        LOG.warning("%s: %s: %s (%s)", head, type(ended.error).__name__, error, stack_of(ended.error))
 
 
 def stack_of(error: BaseException) -> str:

@@ -1,34 +1,59 @@
-"""The listeners of an endpoint, and the report of errors to them."""
+"""The listeners of an endpoint, the report of errors to them, and what an endpoint logs that has none."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Literal, TypeVar
 
-from aeron_spark.connection.call_observer import MAX_LOGGED_CHARACTERS
+from aeron_spark.connection.call_observer import stack_of
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.listeners import Listeners
-from aeron_spark.connection.runner import ConnectionRunner
+from aeron_spark.connection.runner import CallEnded, ConnectionRunner
+from aeron_spark.errors import AeronSparkError
+from aeron_spark.facts import Bus
+from aeron_spark.protocol.server_effects import Ending, Notice
 from aeron_spark.text_safety import escape_text
 
 LOG: Final = logging.getLogger("aeron_spark.endpoint")
+MAX_LOGGED_CHARACTERS: Final = 1024  # of an error's text
 
 F = TypeVar("F", bound=Callable[..., object])
 ListenerEvent = Literal["init", "connect", "resume", "disconnect", "error", "reconnect", "lost", "stopped"]
 
 
+@dataclass(frozen=True, slots=True)
+class ErrorReported:
+    """An error is reported to the error listeners. With a subscriber, an error without a listener is not logged."""
+
+    connection: ConnectionRunner | None
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionChanged:
+    """The listeners of a connection are called next. Emitted on a thread of the listeners.
+
+    ``cause`` is why a connection has ended; None if its session continues, and the client may resume it.
+    """
+
+    connection: ConnectionRunner
+    notice: Notice
+    cause: Ending | AeronSparkError | None
+
+
 class EndpointListeners:
     """Listeners of one endpoint, called on the caller's thread. A listener's exception is reported as an error.
 
-    The listeners of a program get the object that the program sees; ``observe_error`` gets the runner.
+    They get the object that the program sees. ``facts`` gets ``ErrorReported`` before the error listeners are called.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, facts: Bus) -> None:
+        self._facts: Final = facts
         self._by_event: dict[str, list[Callable[..., object]]] = {}
         self._messages: Listeners[Callable[[Connection, Any], object]] = Listeners()
-        self.observe_error: Callable[[ConnectionRunner | None, BaseException], object] | None = None
-        """Called with each error, before the error listeners. Without it, an error without a listener is logged."""
 
     def add(self, event: ListenerEvent, listener: F) -> F:
         """Add a listener of an event, and return it."""
@@ -59,17 +84,29 @@ class EndpointListeners:
     def report(self, connection: ConnectionRunner | None, error: BaseException) -> None:
         """Call the error listeners, or log the error if there is none. Exceptions of error listeners are logged."""
         listeners = self._by_event.get("error", ())
-        if self.observe_error is None and not listeners:
+        if not listeners and not self._facts.has(ErrorReported):
             source = connection.label if connection is not None else "endpoint"
             LOG.warning("%s: %s", escape_text(source), escape_text(str(error), MAX_LOGGED_CHARACTERS))
-        if self.observe_error is not None:
-            _call_with_error(self.observe_error, connection, error)
+        _isolated(lambda: self._facts.emit(ErrorReported(connection, error)))
         for listener in listeners:
-            _call_with_error(listener, None if connection is None else connection.for_program, error)
+            _isolated(partial(listener, None if connection is None else connection.for_program, error))
 
 
-def _call_with_error(listener: Callable[..., object], connection: object, error: BaseException) -> None:
+def _isolated(call: Callable[[], object]) -> None:
     try:
-        listener(connection, error)
+        call()
     except Exception:
         LOG.exception("an error listener failed")
+
+
+def log_failed_call(ended: CallEnded) -> None:
+    """Log a call that failed, on one line. A one-way call is reported to the error listeners instead."""
+    call, error = ended.call, ended.call.error
+    if error is None or call.is_one_way:
+        return
+    text = escape_text(str(error), MAX_LOGGED_CHARACTERS)
+    head = f"call {call.call} of {escape_text(ended.connection.label)} failed: {escape_text(call.description)}"
+    if isinstance(error, AeronSparkError):  # its caller gets the error with its remedy
+        LOG.info("%s: %s", head, text)
+    else:
+        LOG.warning("%s: %s: %s (%s)", head, type(error).__name__, text, stack_of(error))

@@ -7,24 +7,28 @@ peer waits. At the memory limit, the connection that holds the most memory is cl
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Final, Literal, Protocol
+from dataclasses import dataclass
+from typing import Final, Literal
 
 from aeron_spark.connection.bulk_links import BulkLinks
 from aeron_spark.connection.memory_account import MemoryAccount
 from aeron_spark.connection.rate_limits import RateLimits, Rates, Used
 from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.errors import REFUSALS, RefusedError
+from aeron_spark.facts import Bus
 
 Reason = Literal["memory", "rate"]
 NO_RATES: Final = Rates()
 NOTHING: Final = Used(0, 0, 0)
 
 
-class HoldObserver(Protocol):
-    """A part of an endpoint that learns which connections are paused. Called on the event loop."""
+@dataclass(frozen=True, slots=True)
+class HoldChanged:
+    """A connection is paused for this reason from now on, or no longer. Emitted on the event loop."""
 
-    def hold_changed(self, connection: ConnectionRunner, reason: Reason, is_held: bool) -> None:
-        """A connection is paused for this reason from now on, or no longer."""
+    connection: ConnectionRunner
+    reason: Reason
+    is_held: bool
 
 
 class ConnectionHolds:
@@ -34,16 +38,17 @@ class ConnectionHolds:
     """
 
     def __init__(
-        self, memory_limit: int, bulk_links: BulkLinks, end: Callable[[ConnectionRunner, RefusedError], object]
-    ) -> None:
+        self, memory_limit: int, bulk_links: BulkLinks, end: Callable[[ConnectionRunner, RefusedError], object],
+        facts: Bus,
+    ) -> None:  # fmt: skip
         self.memory: Final[MemoryAccount[ConnectionRunner]] = MemoryAccount(memory_limit)
         self.rates_of: Callable[[ConnectionRunner], Rates] = lambda _: NO_RATES
         """Returns the limits of the key of a connection."""
-        self.observers: Final[list[HoldObserver]] = []
         self.throttled: frozenset[ConnectionRunner] = frozenset()
         """The connections that are paused for a rate."""
         self._bulk_links: Final = bulk_links
         self._end: Final = end
+        self._facts: Final = facts
         self._rates: Final[RateLimits[bytes]] = RateLimits()
         self._charged: dict[ConnectionRunner, Used] = {}  # totals of the connections with rates at the last review
         self._reviewed: frozenset[ConnectionRunner] = frozenset()  # by the last review
@@ -105,8 +110,7 @@ class ConnectionHolds:
 
     def _notify(self, reason: Reason, before: frozenset[ConnectionRunner], after: frozenset[ConnectionRunner]) -> None:
         for connection in before ^ after:
-            for observer in self.observers:
-                observer.hold_changed(connection, reason, connection in after)
+            self._facts.emit(HoldChanged(connection, reason, connection in after))
 
     def _memory_error(self, largest: ConnectionRunner) -> RefusedError:
         return RefusedError(

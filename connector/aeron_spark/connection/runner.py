@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from aeron_spark.connection.call_observer import ServedCall
@@ -22,6 +23,7 @@ from aeron_spark.connection.traffic import Traffic
 from aeron_spark.connection.transfers import TransferRunner
 from aeron_spark.connection.unconfirmed import messages_of
 from aeron_spark.errors import REFUSALS, AeronSparkError, ConnectError, RefusedError, UsageError, WaitTimeout
+from aeron_spark.facts import Bus
 from aeron_spark.process_bound import bind_to_process
 from aeron_spark.protocol.connection_machine import (
     ConfirmDelivery,
@@ -55,6 +57,10 @@ REQUESTS: Final = (Purpose.CALL, Purpose.OBJECT)  # transfers that count as call
 class ConnectionOwner(EndpointServices, Protocol):
     """The runtime of the client or server that a connection belongs to. Thread-safe; only its last method blocks."""
 
+    @property
+    def facts(self) -> Bus:
+        """The facts of the endpoint and its connections."""
+
     def is_permitted(self, connection: ConnectionRunner, target: Target, method: str) -> bool:
         """Whether the peer of a connection may call this method."""
 
@@ -70,9 +76,6 @@ class ConnectionOwner(EndpointServices, Protocol):
     def report(self, connection: ConnectionRunner | None, error: BaseException) -> None:
         """Report an error to the error listeners."""
 
-    def call_ended(self, connection: ConnectionRunner, ended: ServedCall) -> None:
-        """Learn that a call of the peer has ended."""
-
     def request_flush(self, connection: ConnectionRunner) -> None:
         """Have the event loop flush the connection's sender soon, because Aeron did not take a frame."""
 
@@ -84,6 +87,14 @@ class ConnectionOwner(EndpointServices, Protocol):
 
     def close_connection(self, connection: ConnectionRunner, keep_session: bool) -> None:
         """Close a connection: send its unsent messages, for some seconds at most, then send CLOSE."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallEnded:
+    """A call of the peer of a connection has ended. Emitted on a thread of the workers."""
+
+    connection: ConnectionRunner
+    call: ServedCall
 
 
 class ConnectionRunner:
@@ -121,7 +132,7 @@ class ConnectionRunner:
         self.rpc = RpcRunner(
             self.state_lock, owner, lambda target, method: owner.is_permitted(self, target, method), self._send_record,
             self._send_request, lambda size: owner.is_memory_full(self, size), self._has_room, self._resume_source,
-            self._report, number, peer.key, lambda ended: owner.call_ended(self, ended),
+            self._report, number, peer.key, lambda ended: owner.facts.emit(CallEnded(self, ended)),
         )  # fmt: skip
         self.transfers = TransferRunner(
             self.sender, self.machine, self.state_lock, owner, self._assembling,

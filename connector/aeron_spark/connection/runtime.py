@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from aeron_spark.connection.bulk_links import FOREIGN_IMAGE, BulkLinks
-from aeron_spark.connection.call_observer import ServedCall, log_failed_call
 from aeron_spark.connection.deadlines import Deadlines
 from aeron_spark.connection.endpoint_listeners import EndpointListeners
 from aeron_spark.connection.fair_pool import FairPool
@@ -31,6 +30,7 @@ from aeron_spark.errors import (
     TransportError,
     UsageError,
 )
+from aeron_spark.facts import Bus
 from aeron_spark.protocol.connection_machine import PeerClosed, close_payload, closed_error
 from aeron_spark.protocol.frames import RecordKind
 from aeron_spark.protocol.message_types import Types
@@ -130,7 +130,9 @@ class Runtime:
     Call :meth:`bind` first. The link table belongs to the event loop.
     """
 
-    def __init__(self, name: str, settings: LinkSettings) -> None:
+    def __init__(self, name: str, settings: LinkSettings, facts: Bus) -> None:
+        self.facts: Final = facts
+        """The facts of the endpoint and its connections."""
         self.settings: Final = settings
         """The settings at the start; ``apply_limits`` may have changed ``call_limits`` and other limits since."""
         self.call_limits: Final = CallLimits(
@@ -140,9 +142,7 @@ class Runtime:
         self.types: Final = Types()
         self.objects: Final = GlobalObjects()
         self.error_codes: Final = ErrorCodes()
-        self.listeners: Final = EndpointListeners()
-        self.observe_call: Callable[[ConnectionRunner, ServedCall], None] = log_failed_call
-        """Called with each call of a peer that has ended. Change it before the start."""
+        self.listeners: Final = EndpointListeners(facts)
         self.listeners_of: Final = self.listeners.listeners_of
         """Call the endpoint's listeners of a message; return whether it has any."""
         self.listener_pool: Final = ThreadPoolExecutor(MAX_LISTENER_THREADS, thread_name_prefix=f"{name}-listener")
@@ -157,7 +157,7 @@ class Runtime:
         self.traffic: Final = EndpointTraffic()
         """The bytes of all links."""
         self.bulk_links.traffic = self.traffic
-        self.holds: Final = ConnectionHolds(settings.memory_limit, self.bulk_links, self._end_largest)
+        self.holds: Final = ConnectionHolds(settings.memory_limit, self.bulk_links, self._end_largest, facts)
         self.is_memory_full: Final = self.holds.is_memory_full
         """Return whether no memory is left for so many bytes of a connection."""
         self.lock: Final = threading.Lock()
@@ -268,10 +268,6 @@ class Runtime:
             connection.run_in_order(lambda: self.listeners.report(connection, error))
         else:
             self._error_executor.submit(lambda: self.listeners.report(None, error))
-
-    def call_ended(self, connection: ConnectionRunner, ended: ServedCall) -> None:
-        """Notify the observer of calls."""
-        self.observe_call(connection, ended)
 
     def is_permitted(self, connection: ConnectionRunner, target: Target, method: str) -> bool:
         """Whether the peer of a connection may call this method."""

@@ -22,7 +22,7 @@ from aeron_spark.backup.last_backup import LastBackup, read_last_backup, write_l
 from aeron_spark.errors import AeronSparkError, EndedError, OptionError, RefusedError
 from aeron_spark.processes import has_ended, pid_namespace
 from aeron_spark.server.ban_file import FILE_NAME as BAN_FILE
-from aeron_spark.server.events import ServerEvents
+from aeron_spark.server.event_log import EventLog
 from aeron_spark.streams.deletion_holds import Hold
 from aeron_spark.streams.store import DAMAGED, READ_ONLY, RECOVERING, StreamStore
 from aeron_spark.version import package_version
@@ -59,7 +59,7 @@ class Backups:
 
     def __init__(
         self, open_store: Callable[[], StreamStore | None], files: Callable[[], Mapping[str, str]],
-        events: ServerEvents, *, clock: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time,
+        events: EventLog, *, clock: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time,
     ) -> None:  # fmt: skip
         self._open_store: Final = open_store
         self.config_file = ""

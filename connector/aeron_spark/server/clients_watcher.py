@@ -9,9 +9,10 @@ from typing import Final
 from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.keys.client_table import ClientsChange, ClientTable
+from aeron_spark.server.event_log import RELOAD_FAILED, EventLog
+from aeron_spark.server.event_table import Level
 
 CLIENTS: Final = "clients"  # the clients file in events
-RELOAD_FAILED: Final = "reload-failed"  # reason of the errors that say why a new version of the file is not used
 CHECK_INTERVAL_S: Final = 1.0  # a file on a network, or one that Kubernetes replaces, gives no notification
 
 
@@ -23,13 +24,12 @@ class ClientsWatcher:
 
     def __init__(
         self, table: ClientTable | None, apply: Callable[[], None],
-        report: Callable[[ConnectionRunner | None, BaseException], None],
+        report: Callable[[ConnectionRunner | None, BaseException], None], events: EventLog,
     ) -> None:  # fmt: skip
         self._table = table
         self._apply = apply
         self._report = report
-        self.observe: Callable[[ClientsChange | AeronSparkError], object] = lambda _: None
-        """Called with a change of the file, or why its new version is not used. Change it before the start."""
+        self._events = events
         self._checking = threading.Lock()
         self._ending = threading.Event()
         self._thread: threading.Thread | None = None
@@ -47,7 +47,7 @@ class ClientsWatcher:
         with self._checking:
             change = None if self._table is None else self._table.refresh(force=True)
             if change is not None and (change.added or change.removed or change.changed):
-                self.observe(change)
+                self._report_change(change)
             self._apply()
             return change
 
@@ -69,10 +69,18 @@ class ClientsWatcher:
             try:
                 change = None if self._table is None else self._table.refresh()
                 if change is not None:
-                    self.observe(change)
+                    self._report_change(change)
             except AeronSparkError as error:
-                self.observe(error)
+                self._events.report(
+                    "reload_failed", files=(CLIENTS,), error=error.what, remedy=error.remedy or None
+                )  # fmt: skip
                 reported = error.with_what(f"{error.what}; the last good version of the file stays in use")
                 reported.reason = RELOAD_FAILED
                 self._report(None, reported)
             self._apply()  # keys also expire
+
+    def _report_change(self, change: ClientsChange) -> None:
+        self._events.report(
+            "clients_changed", level=None if change.keys else Level.WARNING, added=change.added,
+            removed=change.removed, changed=change.changed, narrowed=change.narrowed, keys=change.keys,
+        )  # fmt: skip

@@ -1,14 +1,39 @@
-"""Reports the facts of a server's streams as events."""
+"""The events of a server: makes them of its facts, and writes them to the log within limits."""
 
 from __future__ import annotations
 
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
-from aeron_spark.errors import AeronSparkError
+from aeron_spark.connection.call_observer import stack_of
+from aeron_spark.connection.endpoint_listeners import ConnectionChanged, ErrorReported
+from aeron_spark.connection.holds import HoldChanged
+from aeron_spark.connection.runner import CallEnded, ConnectionRunner
+from aeron_spark.errors import (
+    REFUSALS,
+    AeronSparkError,
+    DataFormatError,
+    DataLossError,
+    RefusedError,
+    TamperedError,
+    TransportError,
+    code_of,
+)
 from aeron_spark.facts import Bus
-from aeron_spark.server.event_table import Level
-from aeron_spark.server.events import ServerEvents
+from aeron_spark.keys.clients_file import default_name
+from aeron_spark.log.epochs import DIVERGED
+from aeron_spark.protocol.server_effects import Ending, HandshakeEnded
+from aeron_spark.protocol.server_machine import DRIVER_LOST
+from aeron_spark.protocol.sources import UdpSource
+from aeron_spark.server.event_table import EVENTS, EventType, Level
+from aeron_spark.server.log_format import describe
+from aeron_spark.server.log_limiter import LogLimiter
+from aeron_spark.server.server_facts import DriverBack, EventReported, RequestEnded
 from aeron_spark.streams.model import (
     CommittedTransaction,
     DeletePending,
@@ -21,15 +46,74 @@ from aeron_spark.streams.model import (
     WriterFenced,
 )
 from aeron_spark.streams.time_index import SECOND_NS
+from aeron_spark.wire.stream_admin_rpc import (
+    AlterStream,
+    CreateStream,
+    DeleteStream,
+    EndStream,
+    PurgeStream,
+    ReleaseLease,
+    ReleaseWriter,
+    RenameStream,
+    ReopenStream,
+)
+from aeron_spark.wire.stream_rpc import (
+    BeginTransaction,
+    CommitEmptyTransaction,
+    CommitTransaction,
+    OpenStage,
+)
 
+LOG: Final = logging.getLogger("aeron_spark.server")
+RELOAD_FAILED: Final = "reload-failed"  # reason of the errors that say why a new clients file is not used
+SUPPRESSED_INTERVAL_S: Final = 60.0  # between two reports of suppressed lines
 SLOW_COMMIT_S: Final = 1.0
+
+SUBJECTS: Final = ("name", "address", "stream", "volume")  # the first one that an event has, has its own limit
+
+ENDINGS: Final = {
+    Ending.CLOSED_BY_SERVER: "closed-by-server",
+    Ending.CLOSED_BY_CLIENT: "closed-by-client",
+    Ending.NOT_RESUMED: "not-resumed",
+    Ending.NEVER_CONNECTED: "never-connected",
+}
+SCHEMA: Final = "schema"  # the reason of an error about columns that a stream does not take
+DETACHED: Final = "detached"  # the client left or was silent, and may resume its session
+_NOTICES: Final = {"connect": "connected", "resume": "resumed", "disconnect": "disconnected"}
 
 
 class EventLog:
-    """Reports recoveries, damage, slow commits, fenced writers and changes of streams."""
+    """The events of one server. Thread-safe.
 
-    def __init__(self, events: ServerEvents, facts: Bus) -> None:
-        self._events: Final = events
+    Facts become events, and its parts report others. Each event becomes one record of the logger
+    ``aeron_spark.server``, with the attributes ``event`` (its name) and ``fields``. ``docs/events.md`` lists the events
+    and their fields. Values are texts, numbers, booleans, tuples of texts, or None, which is left out. Never give it a
+    ticket, a cookie, a key's bytes or a payload.
+    """
+
+    def __init__(
+        self, facts: Bus, name_of: Callable[[bytes], str] = default_name, clients_file: Path | None = None,
+        log: logging.Logger = LOG, clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        """``name_of`` returns the name of a client's key for logs. ``clients_file`` has the keys' own limits."""
+        self._facts: Final = facts
+        self._name_of: Final = name_of
+        self._clients_file: Final = None if clients_file is None else str(clients_file)
+        self._log: Final = log
+        self._clock: Final = clock
+        self._lock: Final = threading.Lock()
+        self._limiter: Final = LogLimiter(clock())
+        self._next_suppressed_report = clock() + SUPPRESSED_INTERVAL_S
+        # names, and times at which they connected
+        self._connected: Final[dict[ConnectionRunner, tuple[str, float]]] = {}
+        self._driver_lost_at: float | None = None
+        facts.on(HandshakeEnded, self._on_handshake)
+        facts.on(ConnectionChanged, self._on_connection)
+        facts.on(CallEnded, self._on_call)
+        facts.on(RequestEnded, self._on_request)
+        facts.on(DriverBack, self._on_driver_back)
+        facts.on(ErrorReported, self._on_error)
+        facts.on(HoldChanged, self._on_hold)
         facts.on(StreamRecovery, self._on_recovery)
         facts.on(StreamNotOpened, self._on_not_opened)
         facts.on(StreamReadOnly, self._on_read_only)
@@ -40,26 +124,208 @@ class EventLog:
         facts.on(DeletePending, self._on_delete_pending)
         facts.on(LeaseOverridden, self._on_lease_overridden)
 
+    @property
+    def suppressed_total(self) -> int:
+        """The number of lines that the limits have suppressed."""
+        return self._limiter.suppressed_total
+
+    def report(self, event: str, /, *, level: Level | None = None, **fields: Any) -> None:
+        """Report an event. ``level`` replaces the level of the table.
+
+        Raises ValueError for an event or a field that ``event_table`` does not declare, and for a value in bytes.
+        """
+        declared = EVENTS.get(event)
+        if declared is None:
+            raise ValueError(f"the table of events has no event {event!r}")
+        present = {field: fields[field] for field in declared.fields if fields.get(field) is not None}
+        if len(present) < len(fields):
+            _check(declared, fields)
+        if any(isinstance(value, bytes | bytearray | memoryview) for value in present.values()):
+            raise ValueError(f"event {event!r} has a value in bytes, which could be a secret")
+        self._facts.emit(EventReported(event, present))
+        self.report_suppressed_when_due()
+        subject = next((present[field] for field in SUBJECTS if field in present), None)
+        level = level or declared.level
+        if not self._log.isEnabledFor(level):
+            return
+        with self._lock:
+            is_admitted = self._limiter.admit(
+                event, subject, self._clock(), is_caused_by_peer=declared.is_caused_by_peer,
+                is_vital=level is Level.ERROR and not declared.is_caused_by_peer,
+            )  # fmt: skip
+        if is_admitted:
+            self._write(declared, level, present)
+
+    def report_suppressed_when_due(self) -> None:
+        """Report the suppressed lines by event, once a minute. A server calls this about once a second."""
+        if self._clock() < self._next_suppressed_report:
+            return
+        with self._lock:
+            if self._clock() < self._next_suppressed_report:
+                return
+            self._next_suppressed_report = self._clock() + SUPPRESSED_INTERVAL_S
+            suppressed = self._limiter.take_suppressed()
+        for event, count in sorted(suppressed.items()):
+            declared = EVENTS["log_suppressed"]
+            self._write(declared, declared.level, {"event": event, "count": count})
+
+    def _write(self, declared: EventType, level: Level, fields: Mapping[str, Any]) -> None:
+        # a program's own formatter shows the message; the formatter of this package uses the attributes
+        message = describe(declared.name, fields)
+        self._log.log(level, "%s", message, extra={"event": declared.name, "fields": dict(fields)})
+
+    # Facts of connections
+
+    def _on_handshake(self, ended: HandshakeEnded) -> None:
+        if ended.refusal is None:
+            return
+        limit = ended.refusal.limit
+        self.report(
+            "refused", reason=ended.refusal.code,
+            limit=None if limit is None else limit.setting,
+            value=None if limit is None else limit.value,
+            clients_file=self._clients_file if limit is not None and limit.is_own else None,
+            retry=ended.refusal.advice.retry.name.lower().replace("_", "-"),
+            name=None if ended.key is None else self._name_of(ended.key), tag=ended.tag or None,
+            address=str(ended.source.address) if isinstance(ended.source, UdpSource) else None,
+            error=ended.refusal.text,
+        )  # fmt: skip
+
+    def _on_connection(self, fact: ConnectionChanged) -> None:
+        fields = self._fields_of(fact.connection)
+        if fact.notice == "disconnect":
+            _, since = self._connected.pop(fact.connection, ("", None))
+            fields["reason"] = reason_of(fact.cause)
+            fields["error"] = str(fact.cause) if isinstance(fact.cause, AeronSparkError) else None
+            fields["seconds"] = None if since is None else self._clock() - since
+        else:
+            self._connected.setdefault(fact.connection, (fields["name"], self._clock()))
+        self.report(_NOTICES[fact.notice], **fields)
+
+    def _on_call(self, ended: CallEnded) -> None:
+        connection, call, error = ended.connection, ended.call, ended.call.error
+        if error is None or call.is_one_way:  # the error of a one-way call is reported as an error
+            return
+        is_expected = isinstance(error, AeronSparkError)  # its caller gets it with its remedy
+        self.report(
+            "call_failed", level=None if is_expected else Level.WARNING, call=call.call, id=connection.id,
+            name=self._name(connection), method=call.description, error_type=type(error).__name__,
+            error=error.what if isinstance(error, AeronSparkError) else str(error),
+            stack=None if is_expected else stack_of(error),
+        )  # fmt: skip
+
+    def _on_request(self, ended: RequestEnded) -> None:
+        request, error, name = ended.request, ended.error, self._name(ended.connection)
+        if error is not None and error.reason == DIVERGED:
+            self.report("diverged", stream=getattr(request, "stream", None), name=name, error=error.what)
+        match request:
+            case CreateStream() if error is None:
+                self.report("stream_created", stream=request.stream, partitions=request.partitions, name=name)
+            case DeleteStream() if error is None:
+                self.report("stream_deleted", stream=request.stream, name=name)
+            case AlterStream(dry_run=False) if error is None:
+                self.report(
+                    "stream_altered", stream=request.stream, retention_bytes=request.retention_bytes,
+                    retention_seconds=request.retention_seconds, schema_policy=request.schema_policy, name=name,
+                )  # fmt: skip
+            case RenameStream() if error is None:
+                self.report("stream_renamed", stream=request.stream, new_name=request.new_name, name=name)
+            case EndStream() if error is None:
+                self.report("stream_ended", stream=request.stream, name=name)
+            case ReopenStream() if error is None:
+                self.report("stream_reopened", stream=request.stream, name=name)
+            case ReleaseWriter() if error is None:
+                self.report("writer_released", stream=request.stream, writer=request.writer, name=name)
+            case ReleaseLease() if error is None:
+                self.report("lease_released", stream=request.stream, reader=request.reader, name=name)
+            case PurgeStream() if error is None:
+                self.report("purged", stream=request.stream, name=name)
+            case CommitTransaction() | CommitEmptyTransaction() if error is not None:
+                self._report_failed(request, name, error)
+                if error.reason == SCHEMA:  # another transaction has changed the schema since the stage was opened
+                    self._report_schema(request.stream, name, error)
+            case BeginTransaction() | OpenStage() if isinstance(error, TransportError | DataLossError):
+                self._report_failed(request, name, error)  # as at a commit: the rows wait
+            case OpenStage() if isinstance(error, DataFormatError) or (error is not None and error.reason == SCHEMA):
+                self._report_schema(request.stream, name, error)
+
+    def _report_failed(
+        self, request: BeginTransaction | OpenStage | CommitTransaction | CommitEmptyTransaction, name: str,
+        error: AeronSparkError,
+    ) -> None:  # fmt: skip
+        self.report(
+            "commit_failed", stream=request.stream, writer=request.writer, transaction=request.transaction, name=name,
+            reason=error.reason or code_of(error), error=error.what,
+        )  # fmt: skip
+
+    def _report_schema(self, stream: str, name: str, error: AeronSparkError) -> None:
+        self.report("schema_refused", stream=stream, name=name, error=error.what)
+
+    def _on_driver_back(self, _: DriverBack) -> None:
+        lost_at, self._driver_lost_at = self._driver_lost_at, None
+        self.report("driver_back", seconds=None if lost_at is None else self._clock() - lost_at)
+
+    def _on_error(self, fact: ErrorReported) -> None:
+        connection, error = fact.connection, fact.error
+        if isinstance(error, AeronSparkError) and error.reason == DRIVER_LOST:
+            self._driver_lost_at = self._clock()
+            self.report("driver_lost", error=error.what, remedy=error.remedy)
+        elif isinstance(error, AeronSparkError) and error.reason == RELOAD_FAILED:
+            return  # the watcher of the clients file has reported it
+        elif isinstance(error, TamperedError) and connection is not None:
+            self.report("tampered", **self._fields_of(connection), error=error.what)
+        else:
+            known = error if isinstance(error, AeronSparkError) else None
+            self.report(
+                "error", error_type=type(error).__name__,
+                id=None if connection is None else connection.id_text,
+                name=None if connection is None else self._name(connection),
+                error=str(error) if known is None else known.what,
+                remedy=None if known is None else known.remedy or None,
+                stack=stack_of(error) if known is None else None,
+            )  # fmt: skip
+
+    def _name(self, connection: ConnectionRunner) -> str:
+        # the one under which the client has connected
+        known = self._connected.get(connection)
+        return self._name_of(connection.peer.key) if known is None else known[0]
+
+    def _on_hold(self, fact: HoldChanged) -> None:
+        # the connection must wait from now on, because it uses too much memory or exceeds a rate
+        if fact.is_held and fact.reason == "memory":
+            self.report("paused", **self._fields_of(fact.connection), bytes=fact.connection.held_bytes)
+        elif fact.is_held:
+            self.report("throttled", **self._fields_of(fact.connection))
+
+    def _fields_of(self, connection: ConnectionRunner) -> dict[str, Any]:
+        return {
+            "id": connection.id_text, "name": self._name(connection), "tag": connection.peer.tag or None,
+            "address": connection.peer.address or None, "port": connection.peer.port or None,
+            "transport": "ipc" if connection.peer.is_ipc else "udp",
+        }  # fmt: skip
+
+    # Facts of streams
+
     def _on_recovery(self, recovery: StreamRecovery) -> None:
         # what was cut off, and rows that are lost
         cut = [(f"partition {index}: {end} to {was}", was - end) for index, (was, end) in recovery.truncated.items()]
         if recovery.torn_bytes:
             cut.insert(0, ("the end of the journal", recovery.torn_bytes))
-        self._events.report(
+        self.report(
             "recovered", level=Level.WARNING if cut else None, stream=recovery.stream,
             partitions=recovery.partitions, seconds=recovery.seconds,
             cut=tuple(where for where, _ in cut) or None, cut_bytes=sum(size for _, size in cut),
         )  # fmt: skip
         if recovery.restored_from_ns:
             copied = datetime.fromtimestamp(recovery.restored_from_ns // SECOND_NS, timezone.utc)
-            self._events.report("restored", stream=recovery.stream, copied_at=f"{copied:%Y-%m-%dT%H:%M:%SZ}")
+            self.report("restored", stream=recovery.stream, copied_at=f"{copied:%Y-%m-%dT%H:%M:%SZ}")
         if recovery.loss is not None:
             self._report_damage(recovery.stream, recovery.loss)
 
     def _on_not_opened(self, fact: StreamNotOpened) -> None:
         error = fact.error
         if error.retriable:
-            self._events.report(
+            self.report(
                 "error", error_type=type(error).__name__,
                 error=f"stream {fact.stream!r} could not be opened, and is tried again: {error.what}",
                 remedy=error.remedy,
@@ -71,31 +337,50 @@ class EventLog:
         self._report_damage(fact.stream, fact.error)
 
     def _report_damage(self, stream: str, error: AeronSparkError) -> None:
-        self._events.report("stream_damaged", stream=stream, error=error.what, remedy=error.remedy or None)
+        self.report("stream_damaged", stream=stream, error=error.what, remedy=error.remedy or None)
 
     def _on_recording_stopped(self, fact: RecordingStopped) -> None:
-        self._events.report(
+        self.report(
             "recording_stopped", stream=fact.stream, partition=fact.partition, recording=fact.recording_id,
             error=fact.error.what,
         )  # fmt: skip
 
     def _on_commit(self, transaction: CommittedTransaction) -> None:
         if transaction.seconds > SLOW_COMMIT_S:
-            self._events.report(
+            self.report(
                 "commit_slow", stream=transaction.stream, writer=transaction.writer,
                 transaction=transaction.transaction, seconds=transaction.seconds, stage_s=transaction.stage_s,
                 publish_s=transaction.publish_s, record_s=transaction.record_s, journal_s=transaction.journal_s,
             )  # fmt: skip
 
     def _on_fenced(self, fact: WriterFenced) -> None:
-        self._events.report("writer_fenced", stream=fact.stream, writer=fact.writer)
+        self.report("writer_fenced", stream=fact.stream, writer=fact.writer)
 
     def _on_schema_changed(self, fact: SchemaChanged) -> None:
-        self._events.report("schema_changed", stream=fact.stream, writer=fact.writer)
+        self.report("schema_changed", stream=fact.stream, writer=fact.writer)
 
     def _on_delete_pending(self, fact: DeletePending) -> None:
-        self._events.report("delete_pending", stream=fact.stream, error=fact.why)
+        self.report("delete_pending", stream=fact.stream, error=fact.why)
 
     def _on_lease_overridden(self, fact: LeaseOverridden) -> None:
         for reader in fact.readers:
-            self._events.report("lease_overridden", stream=fact.stream, reader=reader)
+            self.report("lease_overridden", stream=fact.stream, reader=reader)
+
+
+def _check(declared: EventType, fields: Mapping[str, Any]) -> None:
+    unknown = [field for field in fields if field not in declared.fields]
+    if unknown:
+        raise ValueError(f"event {declared.name!r} has no field {', '.join(unknown)}")
+
+
+def reason_of(cause: Ending | AeronSparkError | None) -> str:
+    """Return the code of the reason for which a client is disconnected."""
+    match cause:
+        case None:
+            return DETACHED
+        case Ending():
+            return ENDINGS[cause]
+        case RefusedError(reason=reason) if reason in REFUSALS:
+            return reason
+        case _:
+            return code_of(cause)

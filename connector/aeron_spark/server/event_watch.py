@@ -11,21 +11,13 @@ from aeron_spark.connection.call_observer import stack_of
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.node.space import Space, reserve_of
 from aeron_spark.protocol import retry_cookies
-from aeron_spark.server.events import ServerEvents
+from aeron_spark.server.event_log import EventLog
 
 WATCH_INTERVAL_S: Final = 1.0  # a disk fills, and memory grows, within seconds
 MEMORY_HIGH_SHARE: Final = 0.8  # of the memory limit
 # A server answers a handshake with an error. The client's media driver logs it, and each has another text.
 HINT: Final = f"errorMessage={retry_cookies.PREFIX}"
 MAX_KNOWN_ERRORS: Final = 10_000  # distinct errors of the media driver, by a hash of their texts
-
-
-class Measured(Protocol):
-    """The free bytes of a file system."""
-
-    @property
-    def free(self) -> int:
-        """Free bytes."""
 
 
 class DriverError(Protocol):
@@ -43,7 +35,7 @@ class DriverError(Protocol):
 class LowStates:
     """Reports a state when it begins; again only after it has ended."""
 
-    def __init__(self, events: ServerEvents) -> None:
+    def __init__(self, events: EventLog) -> None:
         self._events: Final = events
         self._active: Final[set[tuple[str, str]]] = set()
 
@@ -60,7 +52,7 @@ class EventWatch:
     """Watches the volumes, the memory of clients and the media driver on a thread; also reports suppressed lines."""
 
     def __init__(
-        self, events: ServerEvents, volumes: Callable[[], Mapping[str, Measured]], reserve_bytes: Callable[[], int],
+        self, events: EventLog, volumes: Callable[[], Mapping[str, Space]], reserve_bytes: Callable[[], int],
         shared_memory: Callable[[], Space], memory: Callable[[], tuple[int, int]],
         driver_errors: Callable[[], Iterable[DriverError]], check_backups: Callable[[], object],
     ) -> None:  # fmt: skip

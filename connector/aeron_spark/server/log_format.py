@@ -22,7 +22,7 @@ _OTHER_FIELD: Final = Field("of a record that is not an event", is_quoted=True)
 
 
 class LineFormatter(logging.Formatter):
-    """Formats the events of ``server.events``, and records of other loggers as the event ``log``.
+    """Formats the events of ``server.event_log``, and records of other loggers as the event ``log``.
 
     Text: ``2026-11-23T18:30:00.123Z INFO connected name=desk-7 tag="orders"``. JSON: one object with ``time``,
     ``level``, ``event`` and the fields. Texts have no line ends, terminal sequences or bidirectional controls.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.endpoint import Endpoint
@@ -15,33 +15,23 @@ from aeron_spark.connection.rate_limits import Rates
 from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.connection.runtime import Runtime
 from aeron_spark.errors import AeronSparkError, EndedError, RefusedError, UsageError
+from aeron_spark.facts import Bus
 from aeron_spark.keys.clients_file import default_name
 from aeron_spark.protocol.access import Candidate, PeerStore
 from aeron_spark.protocol.grants import Grant
 from aeron_spark.protocol.refusals import Refusal
 from aeron_spark.server.ban_file import StoredBans
 from aeron_spark.server.bulk_link_service import BulkLinkHandler
-from aeron_spark.server.event_observer import EventObserver
-from aeron_spark.server.events import ServerEvents
+from aeron_spark.server.event_log import EventLog
 from aeron_spark.server.log_space import LogSpace
-from aeron_spark.server.observer import ServerObservers
 from aeron_spark.server.runner import ConnectionService, ServerRunner
+from aeron_spark.server.server_facts import GrantChanged
 from aeron_spark.server.settings import ServerSettings
 from aeron_spark.transport.addresses import HostPort
 from aeron_spark.transport.api import ServerAddress, ServerTransport
 
 DRAIN_TIMEOUT_S: Final = 0.2  # for one connection to take its unsent messages when the server closes
 CLOSE_POLL_S: Final = 0.002  # between two checks whether all connections have closed
-
-
-class GrantObserver(Protocol):
-    """A part of a server that ends what a changed grant does not cover."""
-
-    def apply_grant(self, connection: ConnectionRunner) -> None:
-        """The grant of the connection's client has changed: end what it does not cover."""
-
-    def revoke(self, connection: ConnectionRunner, error: AeronSparkError) -> None:
-        """The connection's client is not admitted any more: end everything of it, with ``error``."""
 
 
 class MessageServer(Endpoint):
@@ -60,37 +50,28 @@ class MessageServer(Endpoint):
         name_of: Callable[[bytes], str] = default_name,
         clients_file: Path | None = None,
         log_space: LogSpace | None = None,
+        facts: Bus | None = None,
     ) -> None:
         """``name_of`` returns the name of a client's key for logs. ``clients_file`` has the limits of keys.
 
-        ``log_space`` has the room of the media driver's logs; None: no limit.
+        ``log_space`` has the room of the media driver's logs; None: no limit. ``facts`` also has those of other parts.
         """
-        self.events: Final = ServerEvents()
+        self.facts: Final = facts or Bus()
+        """The facts of the server. Subscribe before the start."""
+        self.events: Final = EventLog(self.facts, name_of, clients_file)
         """The events of the server."""
         self._settings = settings or ServerSettings()
-        runtime = Runtime("aeron-spark-server", self._settings.link)
+        runtime = Runtime("aeron-spark-server", self._settings.link, self.facts)
         self._runner: Final = ServerRunner(
             runtime, open_transport, store, self._settings, connection_class, bans or StoredBans(), log_space
         )
         runtime.bind(self._runner)
         runtime.holds.rates_of = self._rates_of
         super().__init__(runtime)
-        self.event_observer: Final = EventObserver(self.events, name_of, clients_file=clients_file)
-        """Reports facts of the server as events."""
-        self._runner.observers.add(self.event_observer)
-        runtime.holds.observers.append(self.event_observer)
-        runtime.observe_call = self._runner.observers.call_ended
-        runtime.listeners.observe_error = self.event_observer.on_error
         self._drain_mark = 0
-        self._observers: Final[list[GrantObserver]] = []
         bulk_links = BulkLinkHandler(self._runner, runtime.bulk_links, runtime.call_on_loop)
         runtime.bulk_links.on_removed = bulk_links.release_ids
         self.add_service(bulk_links)
-
-    @property
-    def facts(self) -> ServerObservers:
-        """The observers of the server. Add one before the start."""
-        return self._runner.observers
 
     @property
     def runtime(self) -> Runtime:
@@ -113,10 +94,6 @@ class MessageServer(Endpoint):
     def add_service(self, service: ConnectionService) -> None:
         """Offer a service on each connection. Call it before ``start``."""
         self._runner.services.append(service)
-
-    def observe_grants(self, observer: GrantObserver) -> None:
-        """Call the observer when the grant of a client changes. Call this before ``start``."""
-        self._observers.append(observer)
 
     def apply_grants(self) -> None:
         """Apply the present grants and bans to all connections: end those whose client is not admitted any more.
@@ -145,13 +122,11 @@ class MessageServer(Endpoint):
         decision = self._runner.access.current(Candidate(address, connection.peer.tag, connection.peer.key))
         if isinstance(decision, Refusal):
             error = RefusedError(decision.text, remedy=decision.advice.remedy, reason=decision.code)
-            for observer in self._observers:
-                observer.revoke(connection, error)
+            self.facts.emit(GrantChanged(connection, error))
             self.end_connection(connection, error)
         elif decision != self._runner.grant_of(connection.for_program):
             self._runner.set_grant(connection, decision)
-            for observer in self._observers:
-                observer.apply_grant(connection)
+            self.facts.emit(GrantChanged(connection))
 
     @property
     def sessions(self) -> list[ConnectionRunner]:

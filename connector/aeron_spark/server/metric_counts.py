@@ -7,20 +7,20 @@ import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from aeron_spark.connection import bulk_links
-from aeron_spark.connection.call_observer import ServedCall
+from aeron_spark.connection.endpoint_listeners import ConnectionChanged
 from aeron_spark.connection.rpc import PROGRAM, service_of
-from aeron_spark.connection.runner import ConnectionRunner
+from aeron_spark.connection.runner import CallEnded
 from aeron_spark.errors import REFUSALS, AeronSparkError
 from aeron_spark.facts import Bus
 from aeron_spark.protocol.rpc_messages import FIRST_SERVICE
-from aeron_spark.protocol.server_effects import Ending, HandshakeEnded, Notice
+from aeron_spark.protocol.server_effects import HandshakeEnded
 from aeron_spark.server.clients_watcher import CLIENTS
-from aeron_spark.server.event_observer import DETACHED, ENDINGS, reason_of
+from aeron_spark.server.event_log import DETACHED, ENDINGS, reason_of
 from aeron_spark.server.metric_table import BUCKETS_S, METRICS, OTHER_STREAMS
-from aeron_spark.server.observer import ServerObserver
+from aeron_spark.server.server_facts import EventReported, StreamRead
 from aeron_spark.streams.model import (
     AbortedTransaction,
     CommittedTransaction,
@@ -77,7 +77,7 @@ class Histogram:
         return found
 
 
-class MetricCounts(ServerObserver):
+class MetricCounts:
     """The counters and histograms of one server, by metric and labels. Thread-safe."""
 
     def __init__(self, facts: Bus, wall: Callable[[], float] = time.time) -> None:
@@ -96,6 +96,11 @@ class MetricCounts(ServerObserver):
         self.reloaded_at = wall()
         """When the configuration in use was read."""
         self._unused_files: Final[set[str]] = set()  # those whose last reload failed
+        facts.on(EventReported, self._on_event)
+        facts.on(HandshakeEnded, self._on_handshake)
+        facts.on(ConnectionChanged, self._on_connection)
+        facts.on(CallEnded, self._on_call)
+        facts.on(StreamRead, lambda fact: self.add("stream_read_bytes_total", (fact.stream,), fact.size))
         facts.on(CommittedTransaction, self._on_commit)
         facts.on(AbortedTransaction, lambda _: self.add("transactions_aborted_total"))
         facts.on(WriterFenced, lambda _: self.add("writers_fenced_total"))
@@ -153,11 +158,10 @@ class MetricCounts(ServerObserver):
             for name in self._last_commits.keys() - kept:
                 del self._last_commits[name]
 
-    def on_event(self, name: str, fields: Mapping[str, Any]) -> None:
-        """Count an event of ``ServerEvents`` that has no other observer."""
-        match name:
+    def _on_event(self, event: EventReported) -> None:
+        match event.name:
             case "commit_failed":
-                self.add("commit_failures_total", (str(fields.get("reason", "unknown")),))
+                self.add("commit_failures_total", (str(event.fields.get("reason", "unknown")),))
             case "diverged":
                 self.add("diverged_total", ())
             case "reloaded":  # reads all files
@@ -167,31 +171,25 @@ class MetricCounts(ServerObserver):
                 self.reloaded_at = self._wall()
                 self._unused_files.discard(CLIENTS)
             case "reload_failed":
-                self._unused_files.update(fields["files"])
+                self._unused_files.update(event.fields["files"])
 
-    # Observers
-
-    def handshake_ended(self, ended: HandshakeEnded) -> None:
-        """Count a handshake."""
+    def _on_handshake(self, ended: HandshakeEnded) -> None:
         self.add("handshakes_total", (ended.result,))
         if ended.refusal is not None:
             self.add("refusals_total", (ended.refusal.code,))
         if ended.result == "accepted":
             self.observe("handshake_duration_seconds", (), ended.seconds)
 
-    def connection_changed(
-        self, connection: ConnectionRunner, notice: Notice, cause: Ending | AeronSparkError | None
-    ) -> None:
-        """Count a disconnection."""
-        if notice == "disconnect":
-            self.add("disconnections_total", (reason_of(cause),))
+    def _on_connection(self, fact: ConnectionChanged) -> None:
+        if fact.notice == "disconnect":
+            self.add("disconnections_total", (reason_of(fact.cause),))
 
-    def call_ended(self, connection: ConnectionRunner, ended: ServedCall) -> None:
-        """Count a call."""
-        result = "ok" if ended.error is None else "error" if isinstance(ended.error, AeronSparkError) else "failed"
-        service = SERVICES.get(service_of(ended.target), "program")
+    def _on_call(self, ended: CallEnded) -> None:
+        call, error = ended.call, ended.call.error
+        result = "ok" if error is None else "error" if isinstance(error, AeronSparkError) else "failed"
+        service = SERVICES.get(service_of(call.target), "program")
         self.add("calls_total", (service, result))
-        self.observe("call_duration_seconds", (service,), ended.seconds)
+        self.observe("call_duration_seconds", (service,), call.seconds)
 
     def _on_commit(self, transaction: CommittedTransaction) -> None:
         labels = (transaction.stream,)
@@ -205,7 +203,3 @@ class MetricCounts(ServerObserver):
             ("journal", transaction.journal_s), ("total", transaction.seconds),
         ):  # fmt: skip
             self.observe("commit_duration_seconds", (phase,), seconds)
-
-    def read(self, stream: str, size: int) -> None:
-        """Count bytes that a reader receives."""
-        self.add("stream_read_bytes_total", (stream,), size)

@@ -30,15 +30,13 @@ from aeron_spark.server.connection_report import ConnectionReporter
 from aeron_spark.server.disk_reserve import DiskReserve
 from aeron_spark.server.event_log import EventLog
 from aeron_spark.server.event_watch import EventWatch
-from aeron_spark.server.events import ServerEvents
-from aeron_spark.server.http import parse_http_address
+from aeron_spark.server.http import HttpServer, json_page, parse_http_address
 from aeron_spark.server.log_output import ServerLog
 from aeron_spark.server.log_space import LogSpace
 from aeron_spark.server.message_server import MessageServer
 from aeron_spark.server.metric_counts import MetricCounts
 from aeron_spark.server.metric_state import MetricReader, State
-from aeron_spark.server.metrics import require_prometheus_client
-from aeron_spark.server.monitoring import Monitoring
+from aeron_spark.server.metrics import ServerMetrics, require_prometheus_client
 from aeron_spark.server.peer_store import is_from_environment, key_paths_of, peer_store_of
 from aeron_spark.server.reloading import Reloader
 from aeron_spark.server.server_node import ServerNode
@@ -52,6 +50,7 @@ from aeron_spark.transport.addresses import HostPort, ip_of
 from aeron_spark.transport.api import ServerAddress
 from aeron_spark.version import package_version
 
+LOOP_TIMEOUT_S: Final = 10.0  # without a turn of the event loop, until the server is not healthy
 DRAIN_POLL_S: Final = 0.01  # between two checks whether the running work has ended
 
 
@@ -83,14 +82,13 @@ class ServerParts:
             self.message_server: Final = MessageServer(
                 self._node.open_transport, peers, settings, connection_class, self._bans,
                 name_of=lambda key: name_of(peers, key), clients_file=None if clients is None else clients.path,
-                log_space=LogSpace(self._driver_space),
+                log_space=LogSpace(self._driver_space), facts=self._facts,
             )  # fmt: skip
             """The connections of the clients, and their listeners."""
         except BaseException:
             self._node.close()
             raise
         self._runtime: Final = self.message_server.runtime
-        EventLog(self.events, self._facts)
         self._housekeeper: Final = StoreHousekeeper(self._node.open_streams, self._runtime.report)
         self.backups: Final = Backups(lambda: self._housekeeper.opened, self._backup_files, self.events)
         """The backups of the streams."""
@@ -99,21 +97,22 @@ class ServerParts:
         """The free space of the server's disks, and how much of it must stay free."""
         self._stream_service: Final = StreamService(
             lambda: self.streams, self._runtime.bulk_links, self.message_server.grant_of, self._runtime.deadlines,
-            StreamLimits.of(parsed), self.disk_reserve.refusal, self.message_server.facts,
+            StreamLimits.of(parsed), self.disk_reserve.refusal, self._facts,
         )  # fmt: skip
         self._runtime.pools.append(self._stream_service.pool)
         self.message_server.add_service(self._stream_service)
-        self.message_server.observe_grants(self._stream_service)
-        self._clients_watcher: Final = ClientsWatcher(clients, self.message_server.apply_grants, self._runtime.report)
-        self._clients_watcher.observe = self.message_server.event_observer.clients_changed
+        self._clients_watcher: Final = ClientsWatcher(
+            clients, self.message_server.apply_grants, self._runtime.report, self.events
+        )
         self.state: Final = ServerState(
             self.message_server, self._housekeeper, self.disk_reserve, self._live, lambda: self.aeron_dir,
             clients, self.backups, self._node.storage_problem,
         )  # fmt: skip
         """Whether the server starts, is ready or drains."""
-        self._monitoring: Final = (
-            None if self._http_address is None else self._make_monitoring(parsed.metrics_streams, clients)
+        self._metrics: Final = (
+            None if self._http_address is None else self._make_metrics(parsed.metrics_streams, clients)
         )
+        self._http: HttpServer | None = None
         self._admin_path: Final = parsed.admin_socket
         self._admin_commands: Final[dict[str, AdminCommand]] = {
             "status": self.state.status,
@@ -144,11 +143,10 @@ class ServerParts:
     @property
     def http_address(self) -> str | None:
         """The address of the pages; None while the server serves none."""
-        address = None if self._monitoring is None else self._monitoring.address
-        return None if address is None else str(address)
+        return None if self._http is None else str(self._http.address)
 
     @property
-    def events(self) -> ServerEvents:
+    def events(self) -> EventLog:
         """The events of the server."""
         return self.message_server.events
 
@@ -235,8 +233,8 @@ class ServerParts:
         """Send CLOSE to every client and end. The media driver stops after its last user."""
         if self._admin_socket is not None:
             self._admin_socket.close()
-        if self._monitoring is not None:
-            self._monitoring.close()
+        if self._http is not None:
+            self._http.close()
         self._event_watch.close()
         self._clients_watcher.close()
         cut_off = self.unfinished_work
@@ -269,8 +267,10 @@ class ServerParts:
             self.backups.config_file,
         )
 
-    def _make_monitoring(self, max_streams: int, clients: ClientTable | None) -> Monitoring:
-        def read_state(counts: MetricCounts) -> State:
+    def _make_metrics(self, max_streams: int, clients: ClientTable | None) -> ServerMetrics:
+        counts = MetricCounts(self._facts)
+
+        def read_state() -> State:
             return MetricReader(
                 self.message_server, counts, lambda: self.streams if self._housekeeper.is_open else None,
                 self.disk_reserve, lambda: self.aeron_dir, lambda: self.state.readiness.is_ready,
@@ -279,13 +279,23 @@ class ServerParts:
                 (package_version(), aeron_version()), self.backups,
             ).read()  # fmt: skip
 
-        return Monitoring(self.message_server, self._facts, self.state.readiness, max_streams, read_state)
+        metrics = ServerMetrics(counts, read_state, max_streams)
+        self._runtime.loop.on_turn = counts.event_loop.add
+        return metrics
 
     def _open_pages(self) -> None:
         """Serve the HTTP pages if an option says so; a second start, after a failed one, keeps them."""
-        if self._monitoring is None or self._http_address is None or self._monitoring.address is not None:
+        if self._metrics is None or self._http_address is None or self._http is not None:
             return
-        self._monitoring.listen(self._http_address)
+        metrics = self._metrics
+        self._http = HttpServer(
+            self._http_address,
+            {
+                "/metrics": lambda: (200, metrics.content_type, metrics.exposition()),
+                "/healthz": self._show_health,
+                "/readyz": self._show_readiness,
+            },
+        )
         address = ip_of(self._http_address.host)
         if address is None or not address.is_loopback:
             self._report(
@@ -294,6 +304,16 @@ class ServerParts:
                     remedy="Give --http an address of 127.0.0.1, or let a firewall admit the Prometheus server only.",
                 )
             )
+
+    def _show_health(self) -> tuple[int, str, bytes]:
+        silent_s = time.monotonic() - self._runtime.loop.turned_at
+        if silent_s < LOOP_TIMEOUT_S:
+            return 200, "text/plain", b"ok\n"
+        return 503, "text/plain", f"the event loop has not turned for {silent_s:.0f} s\n".encode()
+
+    def _show_readiness(self) -> tuple[int, str, bytes]:
+        reasons = [f"{name}: {problem}" for name, problem in self.state.readiness.reasons.items()]
+        return json_page(503 if reasons else 200, reasons)
 
     def _operator_commands(self, peers: PeerStore) -> dict[str, AdminCommand]:
         reporter = ConnectionReporter(self._runtime, self.message_server.grant_of, self._stream_service.streams_of)

@@ -10,6 +10,7 @@ from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.errors import AeronSparkError, RefusedError, WaitTimeout
 from aeron_spark.protocol.rpc_messages import FIRST_SERVICE
 from aeron_spark.server.message_server import MessageServer
+from aeron_spark.server.server_facts import GrantChanged
 
 SERVICE: Final = FIRST_SERVICE + 3
 SUBSCRIBE: Final = "subscribe"
@@ -32,7 +33,7 @@ class Relay:
         server.on_message(bytes, self._forward)
         server.on_disconnect(self._unsubscribe)
         server.add_service(self)
-        server.observe_grants(self)
+        server.facts.on(GrantChanged, self._on_grant_changed)
 
     @property
     def subscribers(self) -> int:
@@ -54,14 +55,10 @@ class Relay:
         with self._lock:
             self._subscribers.add(connection)
 
-    def apply_grant(self, connection: ConnectionRunner) -> None:
-        """End the subscription of a client whose key may not receive messages any more."""
-        if not self._server.grant_of(connection.for_program).may_pass_messages("receive"):
-            self._unsubscribe(connection.for_program)
-
-    def revoke(self, connection: ConnectionRunner, error: AeronSparkError) -> None:
-        """End the subscription of a client that is not admitted any more."""
-        self._unsubscribe(connection.for_program)
+    def _on_grant_changed(self, fact: GrantChanged) -> None:
+        connection = fact.connection.for_program
+        if fact.refusal is not None or not self._server.grant_of(connection).may_pass_messages("receive"):
+            self._unsubscribe(connection)
 
     def _forward(self, sender: Connection, message: bytes) -> None:
         with self._lock:

@@ -10,7 +10,7 @@ from aeron_spark.errors import AeronSparkError
 from aeron_spark.keys.client_table import ClientsChange
 from aeron_spark.options import OptionChanges, ServerOptions
 from aeron_spark.server.clients_watcher import CLIENTS
-from aeron_spark.server.events import ServerEvents
+from aeron_spark.server.event_log import EventLog
 
 NO_CHANGES: Final = OptionChanges()
 CONFIGURATION: Final = "configuration"
@@ -20,7 +20,7 @@ class ReloadableServer(Protocol):
     """A server whose files and options can be reloaded."""
 
     @property
-    def events(self) -> ServerEvents:
+    def events(self) -> EventLog:
         """The events of the server."""
 
     def reload(self) -> ClientsChange | None:

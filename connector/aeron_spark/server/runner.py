@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from aeron_spark.connection.connection import Connection
+from aeron_spark.connection.endpoint_listeners import ConnectionChanged
 from aeron_spark.connection.link import LinkEnds
 from aeron_spark.connection.loop import TransportReopening
 from aeron_spark.connection.owner import PeerInfo
@@ -40,7 +41,7 @@ from aeron_spark.server.ban_file import StoredBans
 from aeron_spark.server.client_access import ClientAccess
 from aeron_spark.server.handshake_paths import HandshakePaths
 from aeron_spark.server.log_space import LogSpace, link_bytes
-from aeron_spark.server.observer import ServerObservers
+from aeron_spark.server.server_facts import DriverBack
 from aeron_spark.server.settings import ServerSettings, policy_of
 from aeron_spark.transport.api import (
     SEE_DRIVER,
@@ -115,8 +116,6 @@ class ServerRunner:
         self.settings = settings
         self.addresses: dict[int, ServerAddress] = {}
         """The addresses at which the server listens now, by token."""
-        self.observers: Final = ServerObservers()
-        """Learn the facts of the server."""
         self.services: Final[list[ConnectionService]] = []
         """Services of each new connection. Complete before the event loop starts."""
         self._machine: Final = ServerMachine(keys, policy_of(settings, bans), types, secrets.token_bytes)
@@ -440,7 +439,7 @@ class ServerRunner:
                 del self._connections[session]
                 self._endings.pop(session, None)
             case effects.HandshakeEnded():
-                self.observers.handshake_ended(effect)
+                self._runtime.facts.emit(effect)
                 if effect.refusal is not None and effect.refusal.cause is not None:
                     self._runtime.report(None, effect.refusal.cause)
             case effects.Report(error):
@@ -536,7 +535,7 @@ class ServerRunner:
 
     def _notify(self, connection: ConnectionRunner, notice: Notice, ending: Ending | AeronSparkError | None) -> None:
         def notify() -> None:
-            self.observers.connection_changed(connection, notice, ending)
+            self._runtime.facts.emit(ConnectionChanged(connection, notice, ending))
             if notice == "connect":
                 self._runtime.listeners.notify("init", connection)
             self._runtime.listeners.notify(notice, connection)
@@ -575,7 +574,7 @@ class ServerRunner:
             lost, self._transport, self.addresses = self.transport, opened.transport, opened.addresses
             self._reopening_error = ""
             lost.close()
-            self.observers.driver_back()
+            self._runtime.facts.emit(DriverBack())
 
     def _verified_of(self, connection: Connection) -> _VerifiedConnection:
         verified = self._verified.get(connection)

@@ -11,7 +11,7 @@ from aeron_spark.keys.client_table import ClientsChange
 from aeron_spark.process_end import ExitHook
 from aeron_spark.protocol.access import PeerStore
 from aeron_spark.protocol.grants import Grant
-from aeron_spark.server.events import ServerEvents
+from aeron_spark.server.event_log import EventLog
 from aeron_spark.server.parts import ServerParts
 from aeron_spark.server.readiness import Readiness
 from aeron_spark.streams.store import StreamStore
@@ -84,7 +84,7 @@ class Server(Endpoint):
         return self._parts.message_server.statistics
 
     @property
-    def events(self) -> ServerEvents:
+    def events(self) -> EventLog:
         """The events of the server, which it logs (docs/events.md)."""
         return self._parts.events
 

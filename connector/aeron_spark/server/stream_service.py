@@ -30,13 +30,14 @@ from aeron_spark.errors import (
     OptionError,
     RefusedError,
 )
+from aeron_spark.facts import Bus
 from aeron_spark.options import ServerOptions
 from aeron_spark.protocol.grants import Grant
 from aeron_spark.server.incoming_stage import IncomingStage, fill_at_once
 from aeron_spark.server.incoming_stages import IncomingStages
-from aeron_spark.server.observer import ServerObserver
 from aeron_spark.server.outgoing_reads import OutgoingReads
 from aeron_spark.server.running_commits import RunningCommits
+from aeron_spark.server.server_facts import GrantChanged, RequestEnded, StreamRead
 from aeron_spark.server.stream_access import StreamAccess, WriterRequest
 from aeron_spark.server.stream_administration import StreamAdministration
 from aeron_spark.streams.inline_stages import InlineRows
@@ -80,9 +81,10 @@ class StreamService:
         self, store: Callable[[], StreamStore], bulk_links: BulkLinks, grant_of: Callable[[Connection], Grant],
         deadlines: Deadlines, limits: StreamLimits | None = None,
         refuse_write: Callable[[], RefusedError | None] = lambda: None,
-        observer: ServerObserver | None = None,
+        facts: Bus | None = None,
     ) -> None:  # fmt: skip
-        self.observer = observer or ServerObserver()
+        self.facts = facts or Bus()
+        self.facts.on(GrantChanged, self._on_grant_changed)
         self.store = store
         self.refuse_write = refuse_write
         self.limits = limits or StreamLimits()
@@ -106,17 +108,12 @@ class StreamService:
         self._handlers[id(connection)] = handler
         connection.serve(handler, (rpc.METHOD,), rpc.SERVICE)
 
-    def apply_grant(self, connection: ConnectionRunner) -> None:
-        """End what the present grant of a connection's client does not cover."""
-        handler = self._handlers.get(id(connection))
-        if handler is not None:
+    def _on_grant_changed(self, fact: GrantChanged) -> None:
+        handler = self._handlers.get(id(fact.connection))
+        if handler is not None and fact.refusal is None:
             handler.apply_grant()
-
-    def revoke(self, connection: ConnectionRunner, error: AeronSparkError) -> None:
-        """End everything of a connection whose client is not admitted any more, with ``error``."""
-        handler = self._handlers.get(id(connection))
-        if handler is not None:
-            handler.revoke(error)
+        elif handler is not None and fact.refusal is not None:
+            handler.revoke(fact.refusal)
 
     def streams_of(self, connection: ConnectionRunner) -> list[str]:
         """Return the sorted names of the streams that a connection's client has used in the last minute."""
@@ -218,11 +215,11 @@ class StreamRequestHandler:
             response = execute()
         except AeronSparkError as error:
             note_failure(type(request).__name__, error)
-            self._service.observer.request_ended(self._connection, request, error)
+            self._service.facts.emit(RequestEnded(self._connection, request, error))
             return rpc.encode_response(rpc.failure_of(error))
         if isinstance(response, Deferred):
             return Deferred(response.awaited, lambda: self._respond(request, response.finish))
-        self._service.observer.request_ended(self._connection, request, None)
+        self._service.facts.emit(RequestEnded(self._connection, request, None))
         return rpc.encode_response(response)
 
     def execute(self, request: rpc.AnyRequest) -> admin_rpc.Response | Deferred:
@@ -354,7 +351,7 @@ class StreamRequestHandler:
             name = stream.definition.name
             self._access.check(name, "read")
             self._access.note_use(name)
-            self._service.observer.read(name, size)
+            self._service.facts.emit(StreamRead(name, size))
 
         self._reads.start(stream, request, link, sent)
         return admin_rpc.Done()

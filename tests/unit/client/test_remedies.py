@@ -22,10 +22,11 @@ from aeron_spark.errors import (
     Retry,
     ServerKeyChanged,
 )
+from aeron_spark.facts import Bus
 from aeron_spark.protocol.grants import Grant
 from aeron_spark.protocol.keypair import fingerprint
 from aeron_spark.protocol.rpc_dispatch import REMEDIES
-from aeron_spark.server.observer import ServerObserver
+from aeron_spark.server.server_facts import EventReported
 from aeron_spark.server.stream_service import StreamRequestHandler
 from aeron_spark.stream_client.session import StreamSession
 from aeron_spark.wire import stream_admin_rpc, stream_rpc
@@ -150,7 +151,7 @@ class RefusingStreams:
 
     def serve(self, connection: ConnectionRunner) -> None:
         service: Any = SimpleNamespace(
-            store=lambda: SimpleNamespace(names=()), grant_of=lambda _: Grant(), observer=ServerObserver(),
+            store=lambda: SimpleNamespace(names=()), grant_of=lambda _: Grant(), facts=Bus(),
             check_write=lambda: None, deadlines=None,
         )  # fmt: skip
         connection.serve(StreamRequestHandler(service, connection), (stream_rpc.METHOD,), stream_rpc.SERVICE)
@@ -161,7 +162,9 @@ def test_the_error_of_a_stream_request_has_the_name_of_its_call_in_the_servers_l
     server.add_service(RefusingStreams())
     server.start([ADDRESS])
     failed: list[str] = []
-    server.events.observe(lambda event, fields: failed.append(fields["call"]) if event == "call_failed" else None)
+    server.facts.on(
+        EventReported, lambda event: failed.append(event.fields["call"]) if event.name == "call_failed" else None
+    )
     session = StreamSession(world.client(), 20.0)
     for _ in range(2):
         with pytest.raises(AeronSparkError) as caught:
@@ -194,7 +197,7 @@ def test_a_text_from_a_caller_cannot_forge_log_lines(world: World, caplog: pytes
 def test_a_text_from_a_peer_in_an_error_without_a_listener_cannot_forge_log_lines(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    EndpointListeners().report(None, RefusedError("the peer aborted a transfer: x\nWARNING forged\r\x1b[2J\u202e"))
+    EndpointListeners(Bus()).report(None, RefusedError("the peer aborted a transfer: x\nWARNING forged\r\x1b[2J\u202e"))
     (record,) = [one for one in caplog.records if one.name == "aeron_spark.endpoint"]
     assert record.getMessage().isprintable()
     assert r"x\u000aWARNING forged\u000d\u001b[2J\u202e" in record.getMessage()

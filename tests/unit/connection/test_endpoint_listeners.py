@@ -1,10 +1,11 @@
-"""An error reaches the observer and each error listener, also if one of them fails; without any, it is logged."""
+"""An error reaches the subscriber and each error listener, also if one of them fails; without any, it is logged."""
 
 from __future__ import annotations
 
 import pytest
 
-from aeron_spark.connection.endpoint_listeners import EndpointListeners
+from aeron_spark.connection.endpoint_listeners import EndpointListeners, ErrorReported
+from aeron_spark.facts import Bus
 from tests.internals import runner_of
 from tests.unit.connection.endpoints import World, wait_for
 
@@ -16,8 +17,9 @@ def fail(connection: object, error: BaseException) -> None:
 
 
 def test_an_observer_or_a_listener_that_fails_keeps_no_error_from_the_others(caplog: pytest.LogCaptureFixture) -> None:
-    listeners, errors = EndpointListeners(), []
-    listeners.observe_error = fail
+    facts, errors = Bus(), []
+    listeners = EndpointListeners(facts)
+    facts.on(ErrorReported, lambda fact: fail(fact.connection, fact.error))
     listeners.add("error", fail)
     listeners.add("error", lambda connection, error: errors.append(error))
     listeners.report(None, ERROR)
@@ -26,13 +28,14 @@ def test_an_observer_or_a_listener_that_fails_keeps_no_error_from_the_others(cap
 
 
 def test_an_observer_gets_the_runner_and_a_listener_the_connection_of_the_program(world: World) -> None:
-    listeners, observed, heard = EndpointListeners(), [], []
-    listeners.observe_error = lambda *arguments: observed.append(arguments)
+    facts, observed, heard = Bus(), [], []
+    listeners = EndpointListeners(facts)
+    facts.on(ErrorReported, observed.append)
     listeners.add("error", lambda *arguments: heard.append(arguments))
     world.server()
     client = world.client()
     listeners.report(runner_of(client.connection), ERROR)
-    assert observed == [(runner_of(client.connection), ERROR)]
+    assert observed == [ErrorReported(runner_of(client.connection), ERROR)]
     assert heard == [(client.connection, ERROR)]
 
 
@@ -48,8 +51,9 @@ def test_the_listeners_of_the_end_of_a_connection_get_the_connection_of_the_prog
 
 
 def test_an_error_without_observer_and_listener_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    listeners = EndpointListeners()
+    facts = Bus()
+    listeners = EndpointListeners(facts)
     listeners.report(None, ERROR)
-    listeners.observe_error = lambda *_: None
+    facts.on(ErrorReported, lambda _: None)
     listeners.report(None, ERROR)
     assert [record.message for record in caplog.records] == ["endpoint: wrong"]

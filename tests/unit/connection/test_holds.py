@@ -9,6 +9,7 @@ import pytest
 
 from aeron_spark.connection.holds import NO_RATES, ConnectionHolds
 from aeron_spark.connection.rate_limits import Rates
+from aeron_spark.facts import Bus
 
 RATES = Rates(bytes_out=1000)
 
@@ -29,7 +30,7 @@ class UsedConnection:
 @pytest.fixture
 def holds() -> ConnectionHolds:
     bulk_links: Any = SimpleNamespace(hold_sending=lambda connection, is_held: None)
-    return ConnectionHolds(0, bulk_links, lambda connection, error: None)
+    return ConnectionHolds(0, bulk_links, lambda connection, error: None, Bus())
 
 
 def test_a_connection_pays_for_what_it_used_before_its_first_review(holds: ConnectionHolds) -> None:

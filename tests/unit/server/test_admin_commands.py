@@ -21,6 +21,7 @@ from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.protocol.grants import EVERYTHING, Grant, KeyLimits
 from aeron_spark.protocol.keypair import fingerprint, keypair_from, public_text
 from aeron_spark.server.connection_report import ConnectionReporter
+from aeron_spark.server.server_facts import EventReported
 from tests.unit.connection.endpoints import TIMEOUT_S, World, wait_for
 from tests.unit.server.operated import KEYS, SHORT_STEPS, Operated, client_settings
 
@@ -113,8 +114,9 @@ def test_a_kicked_client_gets_the_reason_and_connects_again_with_a_new_session(o
     kicked = client.connection
     (one,) = operated.listed()
     reported: list[tuple[str, object, object]] = []
-    operated.server.events.observe(
-        lambda name, fields: reported.append((name, fields.get("name"), fields.get("reason")))
+    operated.server.facts.on(
+        EventReported,
+        lambda event: reported.append((event.name, event.fields.get("name"), event.fields.get("reason"))),
     )
     result = operated.run("connections.kick", ids=[one["id"]])
     assert ("kicked", "desk-7", None) in reported

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
 from aeron_spark.errors import ConnectError
+from aeron_spark.facts import Bus
 from aeron_spark.node import space
 from aeron_spark.node.space import RESERVE_BYTES
+from aeron_spark.server.event_log import EventLog
 from aeron_spark.server.event_watch import EventWatch
-from aeron_spark.server.events import ServerEvents
+from aeron_spark.server.server_facts import EventReported
 
 
 @dataclass
@@ -43,15 +44,12 @@ class World:
     seen: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
 
     def watch(self) -> EventWatch:
-        events = ServerEvents()
-        events.observe(self._observe)
+        facts = Bus()
+        facts.on(EventReported, lambda event: self.seen.append((event.name, dict(event.fields))))
         return EventWatch(
-            events, lambda: self.volumes, lambda: 100, lambda: self.shared_memory, lambda: self.memory, self._read,
-            lambda: None,
+            EventLog(facts), lambda: self.volumes, lambda: 100, lambda: self.shared_memory, lambda: self.memory,
+            self._read, lambda: None,
         )  # fmt: skip
-
-    def _observe(self, name: str, fields: Mapping[str, Any]) -> None:
-        self.seen.append((name, dict(fields)))
 
     def _read(self) -> list[Error]:
         if self.is_driver_lost:

@@ -6,16 +6,18 @@ import ast
 import json
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
 from aeron_spark.connection.call_observer import stack_of
+from aeron_spark.facts import Bus
+from aeron_spark.server.event_log import SUPPRESSED_INTERVAL_S, EventLog
 from aeron_spark.server.event_table import EVENTS, FIELDS, GROUPS, Level
-from aeron_spark.server.events import SUPPRESSED_INTERVAL_S, ServerEvents
 from aeron_spark.server.log_format import LineFormatter, LogFormat
+from aeron_spark.server.server_facts import EventReported
 from tools.event_page import events_page
 
 ROOT: Final = Path(__file__).resolve().parents[3]
@@ -67,7 +69,7 @@ def test_every_field_of_an_event_is_declared_and_every_declared_field_is_used() 
     assert used == set(FIELDS)
 
 
-# Events whose name or fields are variables: ``_NOTICES`` of the observer, and lines about the log itself.
+# Events whose name or fields are variables: ``_NOTICES`` of the log, and lines about the log itself.
 VARIABLE: Final = {"connected", "resumed", "disconnected", "log_suppressed", "log_dropped"}
 
 
@@ -85,7 +87,7 @@ def test_every_declared_field_is_filled_by_a_report_of_its_event() -> None:
     for _, call in calls_beside_reports():
         match call:
             case ast.Call(func=ast.Attribute(attr="report" | "update"), args=[ast.Constant(value=str(event)), *_]):
-                for keyword in call.keywords:  # ``**`` is always ``fields_of``, the fields of a client
+                for keyword in call.keywords:  # ``**`` is always ``_fields_of``, the fields of a client
                     names = {"id", "name", "tag", "address", "port", "transport"} if keyword.arg is None else set()
                     filled.setdefault(event, set()).update(names or {str(keyword.arg)})
     never = {
@@ -102,7 +104,7 @@ def test_the_document_of_the_events_is_the_one_of_the_table() -> None:
 
 def test_an_event_becomes_one_line_of_text(log: logging.Logger) -> None:
     lines = lines_of(log)
-    ServerEvents(log).report("connected", id=7, name="desk-7", tag="orders", address="10.0.0.7", port=40123)
+    EventLog(Bus(), log=log).report("connected", id=7, name="desk-7", tag="orders", address="10.0.0.7", port=40123)
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z INFO (.*)", lines[0])[1] == (  # type: ignore[index]
         'connected id=7 name=desk-7 tag="orders" address=10.0.0.7 port=40123'
     )
@@ -110,7 +112,8 @@ def test_an_event_becomes_one_line_of_text(log: logging.Logger) -> None:
 
 def test_an_event_becomes_one_object_of_json(log: logging.Logger) -> None:
     lines = lines_of(log, "json")
-    ServerEvents(log).report("commit_slow", stream="prices", transaction=3, seconds=1.23456789, journal_s=float("nan"))
+    events = EventLog(Bus(), log=log)
+    events.report("commit_slow", stream="prices", transaction=3, seconds=1.23456789, journal_s=float("nan"))
     found = json.loads(lines[0])
     assert found.pop("time").endswith("Z")
     assert found == {
@@ -123,7 +126,7 @@ def test_an_event_becomes_one_object_of_json(log: logging.Logger) -> None:
 @pytest.mark.parametrize("tag", FORGED_TAGS)
 def test_a_forged_tag_stays_one_field_of_one_line(log: logging.Logger, log_format: LogFormat, tag: str) -> None:
     lines = lines_of(log, log_format)
-    ServerEvents(log).report("connected", id=1, name="desk-7", tag=tag)
+    EventLog(Bus(), log=log).report("connected", id=1, name="desk-7", tag=tag)
     (line,) = lines
     assert line.isprintable()
     assert len(line) < 300
@@ -139,20 +142,20 @@ def test_the_message_for_other_formatters_is_safe_too(log: logging.Logger) -> No
     messages: list[str] = []
     handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
     log.addHandler(handler)
-    ServerEvents(log).report("connected", id=1, tag=FORGED_TAGS[0])
+    EventLog(Bus(), log=log).report("connected", id=1, tag=FORGED_TAGS[0])
     assert messages[0].startswith('connected id=1 tag="a\\u000a2026')
 
 
 def test_lists_are_cut(log: logging.Logger) -> None:
     lines = lines_of(log)
-    events = ServerEvents(log)
+    events = EventLog(Bus(), log=log)
     events.report("clients_changed", added=("a", "b"), removed=(), changed=tuple(f"k{n}" for n in range(50)))
     assert " added=a,b removed=" in lines[0]
     assert lines[0].endswith("k19,+30")
 
 
 def test_an_unknown_event_field_or_a_value_in_bytes_is_an_error(log: logging.Logger) -> None:
-    events = ServerEvents(log)
+    events = EventLog(Bus(), log=log)
     with pytest.raises(ValueError, match="no event 'conected'"):
         events.report("conected")
     with pytest.raises(ValueError, match="no field ticket"):
@@ -163,20 +166,20 @@ def test_an_unknown_event_field_or_a_value_in_bytes_is_an_error(log: logging.Log
 
 def test_observers_get_each_event_and_the_log_gets_the_limited_ones(log: logging.Logger) -> None:
     lines, clock = lines_of(log), _Clock()
-    seen: list[tuple[str, Mapping[str, Any]]] = []
-    events = ServerEvents(log, clock)
-    events.observe(lambda name, fields: seen.append((name, fields)))
+    facts, seen = Bus(), list[EventReported]()
+    facts.on(EventReported, seen.append)
+    events = EventLog(facts, log=log, clock=clock)
     for _ in range(30):
         events.report("refused", reason="rate", address="10.0.0.7")
     assert len(seen) == 30
-    assert seen[0] == ("refused", {"reason": "rate", "address": "10.0.0.7"})
+    assert seen[0] == EventReported("refused", {"reason": "rate", "address": "10.0.0.7"})
     assert len(lines) == 5
     assert events.suppressed_total == 25
 
 
 def test_suppressed_lines_are_reported_each_minute(log: logging.Logger) -> None:
     lines, clock = lines_of(log), _Clock()
-    events = ServerEvents(log, clock)
+    events = EventLog(Bus(), log=log, clock=clock)
     for _ in range(9):
         events.report("refused", reason="rate", address="10.0.0.7")
     lines.clear()
@@ -193,7 +196,7 @@ def test_suppressed_lines_are_reported_each_minute(log: logging.Logger) -> None:
 
 def test_each_name_of_a_json_object_is_unique(log: logging.Logger) -> None:
     lines, clock = lines_of(log, "json"), _Clock()
-    events = ServerEvents(log, clock)
+    events = EventLog(Bus(), log=log, clock=clock)
     for _ in range(6):
         events.report("refused", reason="rate", address="10.0.0.7")
     lines.clear()
@@ -208,7 +211,7 @@ def test_each_name_of_a_json_object_is_unique(log: logging.Logger) -> None:
 def test_a_level_that_is_too_low_makes_no_line(log: logging.Logger) -> None:
     lines = lines_of(log)
     log.setLevel(Level.WARNING)
-    events = ServerEvents(log)
+    events = EventLog(Bus(), log=log)
     events.report("connected", id=1)
     events.report("call_failed", level=Level.WARNING, call="1.2")
     assert [line.split()[1] for line in lines] == ["WARNING"]
@@ -244,7 +247,8 @@ def test_a_stack_names_the_innermost_function_first() -> None:
 def test_each_reported_event_is_declared_with_its_fields() -> None:
     reported = set()
     for path, call in calls_beside_reports():
-        if ast.unparse(call.func).endswith(("events.report", "_low.update")) and isinstance(call.args[0], ast.Constant):
+        is_report = ast.unparse(call.func).endswith(("events.report", "self.report", "_low.update"))
+        if is_report and isinstance(call.args[0], ast.Constant) and isinstance(call.args[0].value, str):
             name = call.args[0].value
             fields = {keyword.arg for keyword in call.keywords} - {None, "level"}
             assert name in EVENTS, f"{path.name}:{call.lineno}: {name}"

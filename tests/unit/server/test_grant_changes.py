@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from aeron_spark.client.client import Client
 from aeron_spark.client.settings import ClientSettings
 from aeron_spark.errors import AeronSparkError, RefusedError
+from aeron_spark.facts import Bus
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.protocol.access import Filters
 from aeron_spark.protocol.grants import EVERYTHING, Grant
 from aeron_spark.protocol.keypair import keypair_from
 from aeron_spark.server.clients_watcher import ClientsWatcher
+from aeron_spark.server.event_log import EventLog
 from aeron_spark.server.message_server import MessageServer
+from aeron_spark.server.server_facts import GrantChanged
 from aeron_spark.server.settings import ServerSettings
 from tests.unit.connection.endpoints import LINK, NO_LIMITS, TIMEOUT_S, World, wait_for
 
@@ -119,27 +123,19 @@ def test_a_condition_that_a_client_does_not_meet_any_more_ends_its_connection(
 
 
 def test_observers_are_called_for_changed_and_revoked_grants_only(world: World) -> None:
-    class Observer:
-        def __init__(self) -> None:
-            self.calls: list[str] = []
-
-        def apply_grant(self, connection: object) -> None:
-            self.calls.append("changed")
-
-        def revoke(self, connection: object, error: AeronSparkError) -> None:
-            self.calls.append(error.reason)
-
     granted = Granted(world, Grant(calls=("a.b",)))
-    observer = Observer()
-    granted.server.observe_grants(observer)
+    reasons: list[str] = []
+    granted.server.facts.on(
+        GrantChanged, lambda fact: reasons.append("changed" if fact.refusal is None else fact.refusal.reason)
+    )
     granted.server.apply_grants()
-    assert observer.calls == []
+    assert reasons == []
     granted.change(Grant(calls=("a.b",), comment="only the comment"))
-    assert observer.calls == []
+    assert reasons == []
     granted.change(Grant(calls=("a.c",)))
-    assert observer.calls == ["changed"]
+    assert reasons == ["changed"]
     granted.change(None)
-    assert observer.calls == ["changed", "key"]
+    assert reasons == ["changed", "key"]
 
 
 def test_the_watcher_applies_the_grants_even_if_the_file_is_wrong_and_reports_that_once() -> None:
@@ -153,7 +149,10 @@ def test_the_watcher_applies_the_grants_even_if_the_file_is_wrong_and_reports_th
 
     applied: list[int] = []
     reported: list[str] = []
-    watcher = ClientsWatcher(Table(), lambda: applied.append(1), lambda _, error: reported.append(str(error)))  # type: ignore[arg-type]
+    table: Any = Table()
+    watcher = ClientsWatcher(
+        table, lambda: applied.append(1), lambda _, error: reported.append(str(error)), EventLog(Bus())
+    )
     watcher._check()
     watcher._check()
     assert len(applied) == 2

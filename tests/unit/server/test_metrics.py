@@ -11,6 +11,8 @@ from typing import Any, Final
 import pytest
 
 from aeron_spark.connection.call_observer import ServedCall
+from aeron_spark.connection.endpoint_listeners import ConnectionChanged
+from aeron_spark.connection.runner import CallEnded
 from aeron_spark.errors import OptionError, RefusedError
 from aeron_spark.facts import Bus
 from aeron_spark.protocol.refusals import Refusal
@@ -20,6 +22,7 @@ from aeron_spark.server.metric_counts import Histogram, MetricCounts
 from aeron_spark.server.metric_state import State
 from aeron_spark.server.metric_table import BUCKETS_S, METRICS, PREFIX, PROCESS_METRICS, markdown
 from aeron_spark.server.metrics import ServerMetrics, StreamLabels
+from aeron_spark.server.server_facts import EventReported, StreamRead
 from aeron_spark.streams.model import CommittedTransaction, StreamTrimmed
 from aeron_spark.wire import stream_rpc
 
@@ -108,13 +111,14 @@ def test_a_first_commit_of_a_stream_does_not_disturb_a_scrape_that_runs() -> Non
 
 
 def test_handshakes_refusals_and_disconnections_are_counted_by_reason() -> None:
-    counts, connection = MetricCounts(Bus()), object()
-    counts.handshake_ended(HandshakeEnded("accepted", SOURCE, None, bytes(32), "t", 0.02))
-    counts.handshake_ended(HandshakeEnded("refused", SOURCE, Refusal("rate", "slower"), None, "", 0.0))
-    any_connection: Any = connection
-    counts.connection_changed(any_connection, "connect", None)
-    counts.connection_changed(any_connection, "disconnect", Ending.CLOSED_BY_CLIENT)
-    counts.connection_changed(any_connection, "disconnect", RefusedError("x", reason="kicked"))
+    facts = Bus()
+    counts = MetricCounts(facts)
+    facts.emit(HandshakeEnded("accepted", SOURCE, None, bytes(32), "t", 0.02))
+    facts.emit(HandshakeEnded("refused", SOURCE, Refusal("rate", "slower"), None, "", 0.0))
+    connection: Any = object()
+    facts.emit(ConnectionChanged(connection, "connect", None))
+    facts.emit(ConnectionChanged(connection, "disconnect", Ending.CLOSED_BY_CLIENT))
+    facts.emit(ConnectionChanged(connection, "disconnect", RefusedError("x", reason="kicked")))
     found = scraped(counts)
     assert found["aeron_spark_handshakes_total", 'result="accepted"'] == 1
     assert found["aeron_spark_handshakes_total", 'result="refused"'] == 1
@@ -133,8 +137,9 @@ def test_handshakes_refusals_and_disconnections_are_counted_by_reason() -> None:
     ],
 )
 def test_calls_are_counted_by_service_and_result(target: Any, error: BaseException | None, labels: str) -> None:
-    counts: Any = MetricCounts(Bus())
-    counts.call_ended(object(), ServedCall("7-1", "a call", target, False, 0.5, error))
+    facts, connection = Bus(), object()
+    counts: Any = MetricCounts(facts)
+    facts.emit(CallEnded(connection, ServedCall("7-1", "a call", target, False, 0.5, error)))  # type: ignore[arg-type]
     found = {
         name: value
         for (name, text), value in scraped(counts).items()
@@ -145,21 +150,23 @@ def test_calls_are_counted_by_service_and_result(target: Any, error: BaseExcepti
 
 def test_a_failed_reload_is_visible_until_the_next_good_one() -> None:
     now = 100.0
-    counts = MetricCounts(Bus(), lambda: now)
-    counts.on_event("reload_failed", {"files": ("clients",)})
+    facts = Bus()
+    counts = MetricCounts(facts, lambda: now)
+    facts.emit(EventReported("reload_failed", {"files": ("clients",)}))
     assert not counts.is_reload_successful
     now = 200.0
-    counts.on_event("clients_changed", {})
+    facts.emit(EventReported("clients_changed", {}))
     assert (counts.is_reload_successful, counts.reloaded_at) == (True, 200.0)
 
 
 def test_a_good_clients_file_does_not_hide_a_wrong_configuration() -> None:
-    counts = MetricCounts(Bus())
-    counts.on_event("reload_failed", {"files": ("configuration",)})
-    counts.on_event("clients_changed", {})
+    facts = Bus()
+    counts = MetricCounts(facts)
+    facts.emit(EventReported("reload_failed", {"files": ("configuration",)}))
+    facts.emit(EventReported("clients_changed", {}))
     assert not counts.is_reload_successful
-    counts.on_event("reload_failed", {"files": ("clients",)})
-    counts.on_event("reloaded", {})
+    facts.emit(EventReported("reload_failed", {"files": ("clients",)}))
+    facts.emit(EventReported("reloaded", {}))
     assert counts.is_reload_successful
 
 
@@ -170,7 +177,7 @@ def test_ten_thousand_streams_make_less_than_four_thousand_series() -> None:
     names = [f"stream-{number}" for number in range(10_000)]
     for number, name in enumerate(names):
         facts.emit(transaction(name, size=number))
-        counts.read(name, 10)
+        facts.emit(StreamRead(name, 10))
         facts.emit(StreamTrimmed(name, 10))
     for service in ("streams", "bulk-links", "relay", "program"):
         for result in ("ok", "error", "failed"):

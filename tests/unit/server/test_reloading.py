@@ -16,6 +16,7 @@ from aeron_spark.options.live_options import restart_table
 from aeron_spark.protocol.access import Filters
 from aeron_spark.protocol.limits import Limits
 from aeron_spark.server.reloading import Reloader
+from aeron_spark.server.server_facts import EventReported
 from aeron_spark.server.settings import ServerSettings
 from tests.unit.connection.endpoints import LINK, NO_LIMITS, World, wait_for
 
@@ -136,7 +137,7 @@ def test_changed_limits_and_filters_apply_to_the_next_client(world: World) -> No
     server = world.server(settings)
     first = world.client()
     reported: list[Mapping[str, Any]] = []
-    server.events.observe(lambda name, fields: reported.append(fields) if name == "refused" else None)
+    server.facts.on(EventReported, lambda event: reported.append(event.fields) if event.name == "refused" else None)
     limits = Limits(connections=1, handshakes_per_second=0, pending_per_address=0)
     server.apply_limits(ServerSettings(link=LINK, limits=limits))
     wait_for(lambda: server._runner._machine.resources.admission.limits == limits, "the new limits")

@@ -13,8 +13,8 @@ from aeron_spark.connection.call_observer import take_noted_failure
 from aeron_spark.connection.deadlines import Deadlines
 from aeron_spark.connection.owner import PeerInfo
 from aeron_spark.errors import DataFormatError, OptionError, RefusedError
+from aeron_spark.facts import Bus
 from aeron_spark.protocol.grants import EVERYTHING, STREAM_ACTIONS, Grant, StreamGrant
-from aeron_spark.server.observer import ServerObserver
 from aeron_spark.server.running_commits import RunningCommits
 from aeron_spark.server.stream_service import StreamLimits, StreamRequestHandler
 from aeron_spark.streams.store import Condition
@@ -138,7 +138,7 @@ class Service:
         self.limits = StreamLimits()
         self.refusal: RefusedError | None = None
         self.is_draining = False
-        self.observer = ServerObserver()
+        self.facts = Bus()
         self.deadlines = Deadlines(lambda: None)
         self.commits = RunningCommits(self.deadlines)
         self._grant = grant

@@ -6,6 +6,7 @@ import gc
 from typing import Any
 
 from aeron_spark.errors import RefusedError
+from aeron_spark.server.server_facts import GrantChanged
 from aeron_spark.wire.stream_rpc import RenewLease
 from tests.unit.stream_client.joined import World
 
@@ -13,9 +14,10 @@ LEASE = RenewLease("s", "reader", ((0, 0),), 300.0)
 BANNED = RefusedError("the key is banned", reason="banned")
 
 
-def service_of(world: World) -> Any:
+def revoke(world: World) -> None:
     assert world.server is not None
-    return world.server.service
+    connection: Any = world.session
+    world.server.service.facts.emit(GrantChanged(connection, BANNED))
 
 
 def leases(world: World, name: str = "s") -> int:
@@ -26,7 +28,7 @@ def leases(world: World, name: str = "s") -> int:
 def test_a_revoked_key_loses_the_lease_of_its_connection(world: World) -> None:
     world.stream_session().call(LEASE)
     assert leases(world) == 1
-    service_of(world).revoke(world.session, BANNED)
+    revoke(world)
     assert leases(world) == 0
 
 
@@ -37,7 +39,7 @@ def test_a_revoked_key_loses_the_lease_of_an_earlier_connection(world: World) ->
     world._disconnect()
     world.connect(1.0)
     assert leases(world) == 1
-    service_of(world).revoke(world.session, BANNED)
+    revoke(world)
     assert leases(world) == 0
 
 
@@ -47,11 +49,11 @@ def test_a_revoked_key_loses_the_lease_of_a_stream_that_was_renamed(world: World
     world.server.store.rename("s", "renamed")
     gc.collect()  # the object of the stream before the rename
     assert leases(world, "renamed") == 1
-    service_of(world).revoke(world.session, BANNED)
+    revoke(world)
     assert leases(world, "renamed") == 0
 
 
 def test_a_key_that_is_revoked_before_its_first_request_has_no_lease_to_lose(world: World) -> None:
     world.connect(1.0)
-    service_of(world).revoke(world.session, BANNED)
+    revoke(world)
     assert leases(world) == 0
