@@ -18,7 +18,7 @@ from aeron_spark.client.handshake_path import HandshakePath, not_opened, to_pack
 from aeron_spark.client.settings import ClientSettings
 from aeron_spark.client.state_listeners import StateListeners
 from aeron_spark.connection.connection import Connection
-from aeron_spark.connection.endpoint_listeners import log_failed_call
+from aeron_spark.connection.endpoint_listeners import ConnectionChanged, log_failed_call
 from aeron_spark.connection.link import LinkEnds
 from aeron_spark.connection.loop import IDLE_WAIT_S
 from aeron_spark.connection.owner import PeerInfo
@@ -267,7 +267,7 @@ class ClientRunner:
                 connection = self._by_session[session]
                 self._state_listeners.lost(connection, error, connection.end(error))
             case e.Notify():
-                self._notify(effect)
+                self.runtime.notify(ConnectionChanged(self._by_session[effect.session], effect.about))
             case e.NotifyReconnect(session, resumed):
                 self._state_listeners.reconnected(self._by_session[session], resumed=resumed)
             case e.NotifyStopped(error):
@@ -381,16 +381,6 @@ class ClientRunner:
         is_ipc = self.transport.is_ipc
         host, port = ("", 0) if is_ipc else (self.server.host, self._port)
         return replace(peer, address=host, port=port, is_ipc=is_ipc)
-
-    def _notify(self, effect: e.Notify) -> None:
-        connection = self._by_session[effect.session]
-
-        def notify() -> None:
-            self.runtime.listeners.notify(effect.about, connection)
-            if effect.about == "disconnect":
-                connection.notify_disconnect()
-
-        connection.run_in_order(notify)
 
     def _resolve(self, outcome: int | AeronSparkError) -> None:
         waiting = self._waiting

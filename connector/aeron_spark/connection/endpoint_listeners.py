@@ -14,13 +14,14 @@ from aeron_spark.connection.listeners import Listeners
 from aeron_spark.connection.runner import CallEnded, ConnectionRunner
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.facts import Bus
-from aeron_spark.protocol.server_effects import Ending, Notice
+from aeron_spark.protocol.server_effects import Ending
 from aeron_spark.text_safety import escape_text
 
 LOG: Final = logging.getLogger("aeron_spark.endpoint")
 MAX_LOGGED_CHARACTERS: Final = 1024  # of an error's text
 
 F = TypeVar("F", bound=Callable[..., object])
+Notice = Literal["init", "connect", "resume", "disconnect"]
 ListenerEvent = Literal["init", "connect", "resume", "disconnect", "error", "reconnect", "lost", "stopped"]
 
 
@@ -41,7 +42,7 @@ class ConnectionChanged:
 
     connection: ConnectionRunner
     notice: Notice
-    cause: Ending | AeronSparkError | None
+    cause: Ending | AeronSparkError | None = None
 
 
 class EndpointListeners:

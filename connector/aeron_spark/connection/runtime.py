@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 
 from aeron_spark.connection.bulk_links import FOREIGN_IMAGE, BulkLinks
 from aeron_spark.connection.deadlines import Deadlines
-from aeron_spark.connection.endpoint_listeners import EndpointListeners
+from aeron_spark.connection.endpoint_listeners import ConnectionChanged, EndpointListeners
 from aeron_spark.connection.fair_pool import FairPool
 from aeron_spark.connection.holds import ConnectionHolds
 from aeron_spark.connection.inbound import SerialExecutor
@@ -268,6 +268,17 @@ class Runtime:
             connection.run_in_order(lambda: self.listeners.report(connection, error))
         else:
             self._error_executor.submit(lambda: self.listeners.report(None, error))
+
+    def notify(self, change: ConnectionChanged) -> None:
+        """Call the listeners of a change, after those of all earlier messages of its connection."""
+
+        def call() -> None:
+            self.facts.emit(change)
+            self.listeners.notify(change.notice, change.connection)
+            if change.notice == "disconnect":
+                change.connection.notify_disconnect()
+
+        change.connection.run_in_order(call)
 
     def is_permitted(self, connection: ConnectionRunner, target: Target, method: str) -> bool:
         """Whether the peer of a connection may call this method."""

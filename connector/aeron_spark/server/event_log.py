@@ -79,7 +79,7 @@ ENDINGS: Final = {
 }
 SCHEMA: Final = "schema"  # the reason of an error about columns that a stream does not take
 DETACHED: Final = "detached"  # the client left or was silent, and may resume its session
-_NOTICES: Final = {"connect": "connected", "resume": "resumed", "disconnect": "disconnected"}
+_NOTICES: Final = {"init": "connected", "resume": "resumed", "disconnect": "disconnected"}
 
 
 class EventLog:
@@ -192,6 +192,8 @@ class EventLog:
         )  # fmt: skip
 
     def _on_connection(self, fact: ConnectionChanged) -> None:
+        if fact.notice == "connect":  # follows "init", at which the event was reported
+            return
         fields = self._fields_of(fact.connection)
         if fact.notice == "disconnect":
             _, since = self._connected.pop(fact.connection, ("", None))

@@ -30,7 +30,7 @@ from aeron_spark.protocol.grants import Grant, KeyLimits
 from aeron_spark.protocol.pools import PooledIds
 from aeron_spark.protocol.refusals import Refusal
 from aeron_spark.protocol.rpc_messages import FIRST_SERVICE, Target
-from aeron_spark.protocol.server_effects import AuthenticatedClient, Ending, Notice, ServerEffect, ServerEffects
+from aeron_spark.protocol.server_effects import AuthenticatedClient, Ending, ServerEffect, ServerEffects
 from aeron_spark.protocol.server_events import Decision, ServerEvent
 from aeron_spark.protocol.server_handshake import SHUTTING_DOWN
 from aeron_spark.protocol.server_machine import ServerMachine
@@ -434,7 +434,10 @@ class ServerRunner:
                 self._endings[session] = connection.close_error or cause
                 connection.end(cause.error_of(connection.label) if isinstance(cause, Ending) else cause)
             case effects.Notify(session, notice):
-                self._notify(self._connections[session], notice, self._endings.get(session))
+                connection = self._connections[session]
+                if notice == "connect":
+                    self._runtime.notify(ConnectionChanged(connection, "init"))
+                self._runtime.notify(ConnectionChanged(connection, notice, self._endings.get(session)))
             case effects.ForgetConnection(session):
                 del self._connections[session]
                 self._endings.pop(session, None)
@@ -532,17 +535,6 @@ class ServerRunner:
         self._draining.discard(session)
         self._verified[connection.for_program].link = None
         connection.sender.detach(now)
-
-    def _notify(self, connection: ConnectionRunner, notice: Notice, ending: Ending | AeronSparkError | None) -> None:
-        def notify() -> None:
-            self._runtime.facts.emit(ConnectionChanged(connection, notice, ending))
-            if notice == "connect":
-                self._runtime.listeners.notify("init", connection)
-            self._runtime.listeners.notify(notice, connection)
-            if notice == "disconnect":
-                connection.notify_disconnect()
-
-        connection.run_in_order(notify)
 
     # The transport
 
