@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -186,27 +185,3 @@ def test_a_shell_completes_commands(
         main([])
     found = [line.removeprefix("plain,") for line in capsys.readouterr().out.splitlines()]
     assert sorted(found) == sorted(completes or ["keys"])
-
-
-def test_json_output_has_one_object_per_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    class StreamClient(FailingClient):
-        def streams(self) -> list[object]:
-            return []
-
-        def delete_stream(self, name: str) -> None:
-            assert name == "flights"
-
-        def stream(self, name: str) -> Any:
-            return type("Info", (), {"bytes": 7})
-
-    @contextmanager
-    def connect(address: str, **options: Any) -> Iterator[StreamClient]:
-        yield StreamClient(RefusedError("no"))
-
-    monkeypatch.setattr(opening, "connect", connect)
-    assert main(["streams", "list", "--server", SERVER, "--json"]) == 0
-    assert capsys.readouterr().out == ""
-    assert main(["streams", "delete", "flights", "--server", SERVER, "--yes", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"name": "flights", "bytes": 7, "deleted": True}

@@ -94,6 +94,17 @@ def test_streams_on_the_direct_route_print_the_same(
     transcript.check("streams-direct.txt", tmp_path)
 
 
+CHANGES = (
+    "alter quotes", "alter quotes --retention 64m", "alter quotes --schema-policy loose", "edn quotes", "end quots",
+    "writers quotes free w", "alter quotes --retention none --dry-run",
+    "alter quotes --retention 2g --schema-policy strict --json", "end quotes", "end quotes --json",
+    "describe quotes", "list", "reopen quotes", "reopen quotes --json", "rename quotes a/b", "rename quotes prices",
+    "rename prices quotes --json", "describe quotes", "describe prices", "writers quotes", "writers quotes --json",
+    "writers quotes release", "writers quotes release desk-7", "leases quotes", "leases quotes --json",
+    "leases quotes release", "leases quotes release 3f0c9a",
+)  # fmt: skip
+
+
 def test_streams_through_a_server_print_the_same(
     transcript: Transcript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, world: World
 ) -> None:
@@ -135,15 +146,7 @@ def test_streams_through_a_server_print_the_same(
     transcript.run(f"send lines.txt --stream flights --payload raw --server {SERVER}")
     run("purge flights --keep 211200 --yes --json", "purge typed --keep 0 --wait --yes")
     run("purge quotes --keep 0 --yes", on_terminal=True)
-    run(
-        "alter quotes", "alter quotes --retention 64m", "alter quotes --schema-policy loose", "edn quotes", "end quots",
-        "writers quotes free w", "alter quotes --retention none --dry-run",
-        "alter quotes --retention 2g --schema-policy strict --json", "end quotes", "end quotes --json",
-        "describe quotes", "list", "reopen quotes", "reopen quotes --json", "rename quotes a/b", "rename quotes prices",
-        "rename prices quotes --json", "describe quotes", "describe prices", "writers quotes", "writers quotes --json",
-        "writers quotes release", "writers quotes release desk-7", "leases quotes", "leases quotes --json",
-        "leases quotes release", "leases quotes release 3f0c9a",
-    )  # fmt: skip
+    run(*CHANGES)
     transcript.run(f"send lines.txt --stream s --writer-id desk-7 --server {SERVER}")
     run("writers s", "writers s --json", "writers s release desk-7", "writers s release desk-7 --json")
     world.stream_session().call(RenewLease("s", "3f0c9a", ((0, 64), (1, 0)), 60.0))
@@ -156,7 +159,7 @@ def test_streams_through_a_server_print_the_same(
     run("delete flights", "delete --yes", "delete flights --recording 1 --yes", "delete flihgts --yes")
     run("delete flights", answer="n")
     run("delete flights", answer="y")
-    run("delete typed --yes --json", "delete s --yes", "delete quotes --yes", "list")
+    run("delete typed --yes --json", "delete s --yes", "delete quotes --yes", "list", "list --json")
     transcript.check("streams-server.txt", tmp_path)
 
 
