@@ -22,17 +22,16 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from aeron_spark.aeron.client import client_of
 from aeron_spark.aeron.endpoint_transport import AeronClientTransport, AeronServerTransport
 from aeron_spark.aeron.publication import BatchPublication
-from aeron_spark.client import Client, ClientSettings
+from aeron_spark.client import Client
 from aeron_spark.client.runner import ClientRunner
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.link import LinkEnds
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.keys.stores import MemoryPeerStore
+from aeron_spark.options import ClientOptions, LiveOptions, ServerOptions
 from aeron_spark.protocol.access import ServerName
-from aeron_spark.protocol.limits import Limits
 from aeron_spark.protocol.noise import TAG_BYTES
 from aeron_spark.server.message_server import MessageServer
-from aeron_spark.server.settings import ServerSettings
 from aeron_spark.transport.api import ServerAddress
 from benchmarks.measure import take_over_output
 
@@ -41,9 +40,7 @@ HOST: Final = "127.0.0.1"
 NO_TAG: Final = bytes(TAG_BYTES)
 TIMEOUT_S: Final = 60.0
 CLOSING_THREADS: Final = 16
-SETTINGS: Final = ServerSettings(
-    limits=Limits(exempt_loopback=True), allow_any_key=True
-)  # all clients are on this machine
+OPTIONS: Final = ServerOptions(exempt_loopback=True, allow_any_key=True)  # all clients are on this machine
 
 
 class CopyCipher:
@@ -109,7 +106,10 @@ class BenchmarkServer(BenchmarkEndpoint):
         self.messages = 0
         self.size = 0
         self.server = MessageServer(
-            lambda: AeronServerTransport(self.aeron, idle=idle), MemoryPeerStore(), SETTINGS, BenchmarkConnection
+            lambda: AeronServerTransport(self.aeron, idle=idle),
+            MemoryPeerStore(),
+            LiveOptions(OPTIONS),
+            BenchmarkConnection,
         )
         self.server.on_connect(self._connected)
         self.server.on_message(str, self._stop_encrypting)
@@ -258,12 +258,12 @@ class BenchmarkClients(BenchmarkEndpoint):
     def _new_client(self, media: str, tag: str, store: MemoryPeerStore | None = None) -> Client:
         address = self.addresses[media]
         name = ServerName(HOST, address.data_port or 1)
-        settings = ClientSettings(tag=tag)
+        options = ClientOptions(tag=tag)
 
         def open_transport() -> AeronClientTransport:
             return AeronClientTransport(self.aeron, address, idle=self.idle)
 
-        return Client(ClientRunner(open_transport, name, store or self.store, settings, BenchmarkConnection))
+        return Client(ClientRunner(open_transport, name, store or self.store, options, BenchmarkConnection))
 
 
 def main(role: str, *arguments: str) -> None:

@@ -136,7 +136,7 @@ class Client(StreamAdministration):
         self._opened()
         runner = self._runner
         assert runner is not None  # that of the opened client
-        timeout_s = runner.settings.connect_seconds if timeout is None else timeout
+        timeout_s = runner.options.connect_timeout if timeout is None else timeout
         until = time.monotonic() + timeout_s if timeout_s else None
         connected, is_own = runner.request_connect(until)
         if not await self._own_loop.wait(connected, None if is_own or not timeout_s else timeout_s):

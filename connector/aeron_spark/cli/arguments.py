@@ -80,7 +80,7 @@ def read_client_flags(address: str | None, flags: dict[str, Any]) -> tuple[str, 
     Checks all options, so that a command starts nothing for a wrong command line. Raises OptionError if one is wrong,
     or if the address is missing or given twice.
     """
-    from aeron_spark.client.settings import ClientSettings
+    from aeron_spark.keys.key_files import read_shared_secret
 
     server, extra = flags.pop("server"), flags.pop("extra")
     if address is not None and server is not None:
@@ -91,7 +91,7 @@ def read_client_flags(address: str | None, flags: dict[str, Any]) -> tuple[str, 
     if not found:
         raise OptionError("the server's address is missing", remedy="Give it, such as --server feeds.example:20121.")
     options = connector_options(extra, **flags)
-    ClientSettings.of(ClientOptions.parse(found, options))
+    read_shared_secret(ClientOptions.parse(found, options).shared_secret_file)
     return found, dict(options)
 
 

@@ -45,12 +45,12 @@ def check(address: str | None, config: Path | None, as_json: bool, **flags: Any)
 
 
 def _findings(address: str | None, config: Path | None, flags: dict[str, Any]) -> Sequence[Finding]:
+    from aeron_spark.keys.key_files import read_shared_secret
     from aeron_spark.server.preflight import Finding, Preflight
-    from aeron_spark.server.settings import ServerSettings
 
     try:
         parsed = ServerOptions.parse(*merged_server_options(address, config, flags))
-        ServerSettings.of(parsed)
+        read_shared_secret(parsed.shared_secret_file)
     except AeronSparkError as error:
         return [Finding("error", "options", error.what, error.remedy)]
     is_given = address is not None or any(value is not None for value in flags.values())

@@ -3,6 +3,5 @@
 from __future__ import annotations
 
 from aeron_spark.client.client import Client
-from aeron_spark.client.settings import ClientSettings
 
-__all__ = ["Client", "ClientSettings"]
+__all__ = ["Client"]

@@ -17,7 +17,6 @@ from aeron_spark.aeron.client import ClientLease, lease_client
 from aeron_spark.aeron.driver_server import ports_of_server
 from aeron_spark.aeron.endpoint_transport import AeronClientTransport
 from aeron_spark.client.runner import ClientRunner
-from aeron_spark.client.settings import ClientSettings
 from aeron_spark.connection.connection import Connection
 from aeron_spark.errors import ConnectError, EndedError
 from aeron_spark.keys.identity import load_identity
@@ -38,10 +37,9 @@ class AeronDialer:
         Raises OptionError for wrong options, SetupError for key files that cannot be used, and DataFormatError for a
         wrong line in the file of known servers.
         """
-        self._options: Final = ClientOptions.parse(address, options)
-        self.settings: Final = ClientSettings.of(self._options)
-        """The settings of the client."""
-        self.store: Final = store or _peer_store(self._options)
+        self.options: Final = ClientOptions.parse(address, options)
+        """The options of the client."""
+        self.store: Final = store or _peer_store(self.options)
         """The key store of the client."""
         self._node: NodeHandle | None = None
         self._leases: list[ClientLease] = []
@@ -51,9 +49,9 @@ class AeronDialer:
     @property
     def server_name(self) -> ServerName:
         """The name under which key stores know the server: its address, also if shared memory leads to it."""
-        address = self._options.server_address
+        address = self.options.server_address
         if address.media == "ipc":
-            return ipc_server(node.running_aeron_dir(self._options.aeron_dir))
+            return ipc_server(node.running_aeron_dir(self.options.aeron_dir))
         return network_server(address.host, address.data_port)
 
     def dial(self) -> AeronClientTransport:
@@ -68,12 +66,12 @@ class AeronDialer:
     def dial_until(self, deadline: float | None) -> AeronClientTransport:
         """Open a transport as :meth:`dial` does, by ``deadline`` (monotonic seconds); wait for a media driver, too."""
         timeout_s = node.START_TIMEOUT if deadline is None else max(0.0, deadline - time.monotonic())
-        return self._dial(timeout_s, min(self.settings.connect_seconds or node.START_TIMEOUT, timeout_s))
+        return self._dial(timeout_s, min(self.options.connect_timeout or node.START_TIMEOUT, timeout_s))
 
     def _dial(self, timeout_s: float, wait_s: float) -> AeronClientTransport:
         self._refuse_closed()  # a pool may run what it got before the client's end: no node is started then
         # A killed node leaves its directory. Only ``ensure`` finds out whether the node lives, and starts another one.
-        options = self._options
+        options = self.options
         fresh = node.ensure(options.aeron_dir, timeout=timeout_s, wait_s=wait_s)
         try:
             if options.ipc == "only":
@@ -91,15 +89,14 @@ class AeronDialer:
             former, self._node = self._node, fresh
         if former is not None:
             former.close()
-        channel_settings = self.settings.link.channel_settings
         may_be_ipc = options.ipc == "only" or (options.ipc == "auto" and is_own_address(options.server_address.host))
         return AeronClientTransport(
             lease.client,
             options.server_address,
-            channel_settings=channel_settings,
+            channel_settings=options.channel,
             ports=options.bind,
             idle=options.idle,
-            max_message=channel_settings.for_bulk_link(is_ipc=may_be_ipc).max_message,
+            max_message=options.channel.for_bulk_link(is_ipc=may_be_ipc).max_message,
             shares_memory=partial(_shares_memory, options, fresh.aeron_dir) if may_be_ipc else lambda: False,
         )
 
@@ -130,7 +127,7 @@ def make_runner(
     dialer = AeronDialer(address, store, options)
     try:
         runner = ClientRunner(
-            dialer.dial, dialer.server_name, dialer.store, dialer.settings, connection_class,
+            dialer.dial, dialer.server_name, dialer.store, dialer.options, connection_class,
             on_closed=dialer.close,
         )  # fmt: skip
         if opens:

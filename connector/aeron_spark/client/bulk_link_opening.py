@@ -48,11 +48,11 @@ def open_bulk_link(runner: ClientRunner, connection: ConnectionRunner, timeout_s
     Raises WaitTimeout, RefusedError or TransportError.
     """
     end = time.monotonic() + timeout_s
-    settings = runner.runtime.settings.channel_settings
+    channel = runner.options.channel
     is_first, late = True, None
     while time.monotonic() < end:
-        path = network_path(runner.server.host) if settings.finds_mtu and not connection.peer.is_ipc else None
-        size = settings.mtu_bytes if path is None else SIZES.choose(path, time.monotonic())
+        path = network_path(runner.server.host) if channel.finds_mtu and not connection.peer.is_ipc else None
+        size = channel.mtu_bytes if path is None else SIZES.choose(path, time.monotonic())
         try:
             bulk_link = _begin(runner, connection, size, path, end)
         except WaitTimeout as error:
@@ -129,7 +129,7 @@ def _open_link(
     runner: ClientRunner, connection: ConnectionRunner, response: _Response, size: int,
     path: NetworkPath | None,
 ) -> BulkLink:  # fmt: skip
-    settings, now, content = runner.runtime.settings, time.monotonic(), response.content
+    options, now, content = runner.options, time.monotonic(), response.content
     ids = LinkIds(
         content["session_in"],
         content["stream_in"],
@@ -141,19 +141,19 @@ def _open_link(
         response.own_part, content["part"], (ids.session_in, ids.stream_in, ids.session_out, ids.stream_out)
     )
     is_filled = response.mtu_bytes is not None
-    mtu_bytes = settings.channel_settings.mtu_bytes
+    mtu_bytes = options.channel.mtu_bytes
     if path is not None and response.mtu_bytes is not None:
         mtu_bytes = max(MTU_BYTES, min(size, response.mtu_bytes))
-    channel_settings = settings.channel_settings.for_bulk_link(is_ipc=connection.peer.is_ipc)
+    channel_settings = options.channel.for_bulk_link(is_ipc=connection.peer.is_ipc)
     longest_term = content.get("longest_term", channel_settings.term_bytes)  # an older server takes every term
     channel_settings = replace(
         channel_settings, mtu_bytes=mtu_bytes, term_bytes=min(channel_settings.term_bytes, longest_term)
     )
     link = LinkEnds(
         runner.transport.open_link(ids, channel_settings),
-        FrameEncryptor(own_key, settings.keys),
-        FrameDecryptor(peer_key, settings.keys),
-        alive_times(settings.times) if is_filled else settings.times,
+        FrameEncryptor(own_key, options.key_limits),
+        FrameDecryptor(peer_key, options.key_limits),
+        alive_times(options.times) if is_filled else options.times,
         min(channel_settings.max_message, content["max_message"]),
         now,
         open_bytes=open_bytes(mtu_bytes) if is_filled else 0,

@@ -69,7 +69,7 @@ class Client(Endpoint):
         """Make a client of a runner, over any transport; :meth:`to` makes one over Aeron."""
         super().__init__(runner.runtime)
         self._runner: Final = runner
-        self._settings: Final = runner.settings
+        self._options: Final = runner.options
         self._streams_lock: Final = threading.Lock()
         self._streams: StreamSession | None = None
         self._buffered_writers: Final[weakref.WeakSet[BufferedWriter]] = weakref.WeakSet()
@@ -154,7 +154,7 @@ class Client(Endpoint):
         The future fails with the errors of :meth:`connect`, and ``timeout`` is as there: by default, the client tries
         until it is closed. A wrong key ends the attempts, and so does a refusal whose advice is not soon.
         """
-        timeout_s = self._settings.connect_seconds if timeout is None else timeout
+        timeout_s = self._options.connect_timeout if timeout is None else timeout
         return self._runner.request_connect(time.monotonic() + timeout_s if timeout_s else None)[0]
 
     def reconnect(self, timeout: float | None = None) -> Connection:
@@ -168,7 +168,7 @@ class Client(Endpoint):
         try:
             if connection is not None and connection.connected:
                 connection.close(keep_session=True)
-                end = time.monotonic() + self._settings.link.close_seconds + 1.0
+                end = time.monotonic() + self._options.close_timeout + 1.0
                 while connection.connected and time.monotonic() < end:
                     time.sleep(CLOSE_POLL_S)
             return self._connect(timeout, reconnecting=True)
@@ -177,7 +177,7 @@ class Client(Endpoint):
             raise
 
     def _connect(self, timeout: float | None, *, reconnecting: bool) -> Connection:
-        timeout_s = self._settings.connect_seconds if timeout is None else timeout
+        timeout_s = self._options.connect_timeout if timeout is None else timeout
         until = time.monotonic() + timeout_s if timeout_s else None
         awaited = f"a connection with {self._runner.server}"
         while True:
@@ -216,7 +216,7 @@ class Client(Endpoint):
         connection = self._runner.connection
         if connection is not None and connection.connected:
             connection.close(keep_session=False)
-            end = time.monotonic() + self._settings.link.close_seconds
+            end = time.monotonic() + self._options.close_timeout
             while self._is_closing(connection) and time.monotonic() < end:
                 time.sleep(CLOSE_POLL_S)
         self._runtime.stop()
@@ -297,7 +297,7 @@ class Client(Endpoint):
 
         Raises WaitTimeout, RefusedError when the server allows no more, ConnectError while the client has no session.
         """
-        timeout_s = self._settings.connect_seconds if timeout is None else timeout
+        timeout_s = self._options.connect_timeout if timeout is None else timeout
         return open_bulk_link(self._runner, self._runner.require_connection(), timeout_s)
 
     # Streams.

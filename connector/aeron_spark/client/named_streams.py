@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 from aeron_spark import units
 from aeron_spark.client import opening
 from aeron_spark.client.client import Client
-from aeron_spark.client.settings import ClientSettings
 from aeron_spark.errors import DataLossError, OptionError
+from aeron_spark.keys.key_files import read_shared_secret
 from aeron_spark.log.facade import (
     PREVIEW,
     Cells,
@@ -70,7 +70,7 @@ def split_server(options: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
 
 def check_connection(address: str, options: Mapping[str, Any]) -> None:
     """Raise OptionError for a wrong option of a connection to a server, before the command starts anything."""
-    ClientSettings.of(ClientOptions.parse(address, options))
+    read_shared_secret(ClientOptions.parse(address, options).shared_secret_file)
 
 
 class ServerStreams:

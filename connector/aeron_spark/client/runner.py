@@ -15,12 +15,11 @@ from functools import partial
 from typing import Final, TypeVar
 
 from aeron_spark.client.handshake_path import HandshakePath, not_opened, to_package_error
-from aeron_spark.client.settings import ClientSettings
 from aeron_spark.client.state_listeners import StateListeners
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.endpoint_listeners import ConnectionChanged, log_failed_call
 from aeron_spark.connection.link import LinkEnds
-from aeron_spark.connection.loop import IDLE_WAIT_S
+from aeron_spark.connection.loop import IDLE_WAIT_S, REOPEN_SECONDS
 from aeron_spark.connection.owner import PeerInfo
 from aeron_spark.connection.runner import CallEnded, ConnectionRunner
 from aeron_spark.connection.runtime import Job, Runtime
@@ -35,6 +34,8 @@ from aeron_spark.errors import (
     WaitTimeout,
 )
 from aeron_spark.facts import Bus
+from aeron_spark.keys.key_files import read_shared_secret
+from aeron_spark.options import ClientOptions
 from aeron_spark.protocol import client_events as e
 from aeron_spark.protocol.access import PeerStore, ServerName
 from aeron_spark.protocol.client_events import ClientEffect, ClientEvent, ClientState, Effects
@@ -84,7 +85,7 @@ class ClientRunner:
 
     def __init__(
         self, dial: Callable[[], ClientTransport], server: ServerName, store: PeerStore,
-        settings: ClientSettings | None = None, connection_class: type[Connection] = Connection, *,
+        options: ClientOptions, connection_class: type[Connection] = Connection, *,
         data_port: int = 0, on_closed: Callable[[bool], object] = lambda is_loop_ended: None,
     ) -> None:  # fmt: skip
         """Make the runner; nothing is opened. ``data_port`` is the server's, for a server name without one.
@@ -92,13 +93,16 @@ class ClientRunner:
         The client calls ``on_closed`` at its end, with whether the event loop has ended: if not, it may still use the
         transport.
         """
-        self.settings: Final = settings or ClientSettings()
+        self.options: Final = options
         facts = Bus()
         facts.on(CallEnded, log_failed_call)
-        self.runtime: Final = Runtime(NAME, self.settings.link, facts)
+        self.runtime: Final = Runtime(NAME, lambda: options, facts)
         self.server: Final = server
         self.store: Final = store
-        self.machine: Final = ClientMachine(server, self.settings.policy(), store.identity(), secrets.token_bytes)
+        psk = read_shared_secret(options.shared_secret_file)
+        self.machine: Final = ClientMachine(
+            server, options, store.identity(), secrets.token_bytes, psk, reopen_seconds=REOPEN_SECONDS
+        )
         """Other threads read its properties only."""
         self.transport: ClientTransport = UnopenedTransport()
         """The transport that is open now."""
@@ -315,7 +319,7 @@ class ClientRunner:
     # Connections and links.
 
     def _make_connection(self, effect: e.MakeConnection) -> ClientEvent:
-        peer = self._on_path(PeerInfo(effect.server_key, self.settings.tag, key_changed=effect.key_changed))
+        peer = self._on_path(PeerInfo(effect.server_key, self.options.tag or "", key_changed=effect.key_changed))
         try:
             self._by_session[effect.session] = ConnectionRunner(
                 self.runtime, peer, effect.number, self._connection_class
@@ -327,7 +331,7 @@ class ClientRunner:
         return e.ConnectionMade(effect.session)
 
     def _open_link(self, effect: e.OpenLink, now: float) -> ClientEvent | None:
-        ack, channel_settings = effect.ack, self.runtime.settings.channel_settings
+        ack, channel_settings = effect.ack, self.options.channel
         ids = LinkIds(
             ack.session_in, ack.stream_in, ack.session_out, ack.stream_out,
             ack.control_port if ack.reply_channel == "mdc" else None,
@@ -337,7 +341,7 @@ class ClientRunner:
         except Exception as error:
             return e.LinkFailed(effect.link, to_package_error(error))
         max_message = min(channel_settings.max_message, ack.max_message)
-        ends = LinkEnds(pair, effect.encryptor, effect.decryptor, self.runtime.settings.times, max_message, now)
+        ends = LinkEnds(pair, effect.encryptor, effect.decryptor, self.options.times, max_message, now)
         connection = self._by_session[effect.session]
         self._link = _OpenLink(effect.link, ends, connection)
         self.runtime.add_link(connection, ends)

@@ -74,11 +74,11 @@ class FairPool:
     """
 
     def __init__(
-        self, threads: int, threads_per_share: int, name: str, clock: Callable[[], float] = time.monotonic
+        self, threads: int, threads_per_share: Callable[[], int], name: str, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._clock: Final = clock
         self.threads_per_share = threads_per_share
-        """May change; work that runs continues."""
+        """Return the limit, which may change; work that runs continues."""
         self._pool: Final = ThreadPoolExecutor(threads, thread_name_prefix=name)
         self._lock: Final = threading.Lock()
         self._shares: Final[dict[Hashable, _Share]] = {}  # with waiting or running work
@@ -202,7 +202,7 @@ class FairPool:
 
     def _make_ready(self, share: Hashable, found: _Share) -> bool:
         """Put a share into the row of those that wait for a thread, if it may have one; return whether it was."""
-        if not found.waiting or found.is_ready or found.running >= self.threads_per_share or self._is_shut_down:
+        if not found.waiting or found.is_ready or found.running >= self.threads_per_share() or self._is_shut_down:
             return False
         if found.running and not self._may_grow(found, self._clock()):
             return False

@@ -38,8 +38,8 @@ class ConnectionHolds:
     """
 
     def __init__(
-        self, memory_limit: int, bulk_links: BulkLinks, end: Callable[[ConnectionRunner, RefusedError], object],
-        facts: Bus,
+        self, memory_limit: Callable[[], int], bulk_links: BulkLinks,
+        end: Callable[[ConnectionRunner, RefusedError], object], facts: Bus,
     ) -> None:  # fmt: skip
         self.memory: Final[MemoryAccount[ConnectionRunner]] = MemoryAccount(memory_limit)
         self.rates_of: Callable[[ConnectionRunner], Rates] = lambda _: NO_RATES

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Final, Generic, TypeVar
 
 PAUSED_S: Final = 2.0  # less than a silent link lasts
@@ -20,15 +20,20 @@ class MemoryAccount(Generic[H]):
     data that is not read. For one thread, except the attributes. ``now`` is in seconds, monotonic.
     """
 
-    def __init__(self, limit: int, assured: int = ASSURED_BYTES) -> None:
-        self.limit = limit
-        """May change; the next review applies it."""
+    def __init__(self, limit: Callable[[], int], assured: int = ASSURED_BYTES) -> None:
+        """``limit`` may change; the next review applies it."""
+        self._limit: Final = limit
         self.assured: Final = assured
         self.held = 0
         """Bytes that all holders had at the last review."""
         self.paused: frozenset[H] = frozenset()
         """The holders that are paused."""
         self._paused_since = 0.0  # while there is a paused holder
+
+    @property
+    def limit(self) -> int:
+        """The present limit, in bytes; 0 is no limit."""
+        return self._limit()
 
     @property
     def is_full(self) -> bool:

@@ -8,9 +8,9 @@ from typing import Protocol
 
 from aeron_spark.connection.fair_pool import FairPool
 from aeron_spark.connection.response_memory import ResponseMemory
-from aeron_spark.connection.settings import LinkSettings
+from aeron_spark.options import EndpointOptions
 from aeron_spark.protocol.message_types import Types
-from aeron_spark.protocol.rpc_dispatch import CallLimits, ErrorCodes
+from aeron_spark.protocol.rpc_dispatch import ErrorCodes
 from aeron_spark.protocol.rpc_objects import GlobalObjects
 
 
@@ -30,12 +30,8 @@ class EndpointServices(Protocol):
     """The services that all connections of a client or a server share. Thread-safe; nothing here blocks."""
 
     @property
-    def settings(self) -> LinkSettings:
-        """The settings of its links and connections."""
-
-    @property
-    def call_limits(self) -> CallLimits:
-        """The present limits of the calls of each peer."""
+    def options(self) -> EndpointOptions:
+        """The present options."""
 
     @property
     def response_memory(self) -> ResponseMemory:

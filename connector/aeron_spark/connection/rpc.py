@@ -104,7 +104,6 @@ class RpcRunner:
         peer_key: bytes,
         observe: Callable[[ServedCall], None],
     ) -> None:
-        settings = owner.settings
         self._state_lock = state_lock
         self._owner = owner
         self._send = send
@@ -114,14 +113,14 @@ class RpcRunner:
         self._report = report
         self._number = number
         self._observe = observe
-        self.objects = ConnectionObjects(owner.objects, self._invoke, max_objects=settings.max_objects)
+        self.objects = ConnectionObjects(owner.objects, self._invoke, max_objects=owner.options.max_objects)
         bind_to_process(self)
         self.references = LockedReferences(self.objects, state_lock)
-        self.calls = Calls(owner.types, self.references, max_in_flight=settings.max_calls, connection=number)
+        self.calls = Calls(owner.types, self.references, max_in_flight=owner.options.max_calls, connection=number)
         self.dispatcher = Dispatcher(
             owner.types, self.objects, owner.error_codes, references=self.references, permit=permit,
-            limits=owner.call_limits, is_memory_full=is_memory_full, hold_response=owner.response_memory.hold,
-            counting=threading.Lock(),
+            limits=lambda: owner.options.call_limits, is_memory_full=is_memory_full,
+            hold_response=owner.response_memory.hold, counting=threading.Lock(),
         )  # fmt: skip
         self._requests_lock = threading.Lock()  # for microseconds: guards the following attributes
         self._backlog = RequestBacklog()
@@ -136,7 +135,8 @@ class RpcRunner:
     @property
     def is_full(self) -> bool:
         """Whether the peer's requests reach their limit, so that acknowledgements to the peer should pause."""
-        return self.running >= self.dispatcher.limits.running or self.held_bytes >= self.dispatcher.limits.bytes
+        limits = self.dispatcher.limits()
+        return self.running >= limits.running or self.held_bytes >= limits.bytes
 
     @property
     def running(self) -> int:
@@ -160,7 +160,7 @@ class RpcRunner:
 
     def exceeds(self, excess_bytes: int) -> bool:
         """Whether the peer's calls exceed their limit by more than ``excess_bytes``."""
-        return self.held_bytes > self.dispatcher.limits.bytes + excess_bytes
+        return self.held_bytes > self.dispatcher.limits().bytes + excess_bytes
 
     def create(self, factory: str, args: tuple[Any, ...], kwargs: dict[str, Any], timeout: float | None) -> Proxy:
         """Have the peer's factory create an object, and return its proxy."""
@@ -373,7 +373,7 @@ class RpcRunner:
             self.calls.withdraw(waiter)
 
     def _until(self, timeout: float | None) -> float:
-        return time.monotonic() + (timeout or self._owner.settings.send_seconds)
+        return time.monotonic() + (timeout or self._owner.options.send_timeout)
 
     def _run(self, invocation: Invocation, arrived_at: float) -> None:
         take_noted_failure()

@@ -109,7 +109,7 @@ class ConnectionRunner:
         connection_class: Callable[[ConnectionParts], Connection],
     ) -> None:  # fmt: skip
         """Raises what ``connection_class`` raises."""
-        settings = owner.settings
+        options = owner.options
         self.id = number
         self.peer = peer
         self.owner = owner
@@ -119,7 +119,7 @@ class ConnectionRunner:
         self.close_error: AeronSparkError | None = None  # why this endpoint closes it, if the program did not close it
         self.tampered: list[float] = []  # times of recent frames that failed their authentication
         self.state_lock = threading.RLock()
-        self.machine = ConnectionMachine(settings.session, settings.times, time.monotonic())
+        self.machine = ConnectionMachine(options.session_limits, options.times, time.monotonic())
         self.sender = FrameSender(self.machine, self.state_lock, lambda: self.label, lambda: owner.request_flush(self))
         self.is_held = False
         """Whether the endpoint reads nothing from it for now."""
@@ -127,8 +127,8 @@ class ConnectionRunner:
         self._ping_waiters: dict[int, Future[float]] = {}  # by number
         self.listeners: Listeners[Callable[[Any], object]] = Listeners()
         self.disconnect_listeners: list[Callable[[Connection], object]] = []
-        self._delivering = SerialExecutor(owner.listener_pool, settings.queue_bytes, self._has_room)
-        self._assembling = SerialExecutor(owner.listener_pool, settings.queue_bytes, self._has_room)
+        self._delivering = SerialExecutor(owner.listener_pool, options.queue_bytes, self._has_room)
+        self._assembling = SerialExecutor(owner.listener_pool, options.queue_bytes, self._has_room)
         self.rpc = RpcRunner(
             self.state_lock, owner, lambda target, method: owner.is_permitted(self, target, method), self._send_record,
             self._send_request, lambda size: owner.is_memory_full(self, size), self._has_room, self._resume_source,
@@ -178,11 +178,11 @@ class ConnectionRunner:
 
     def send_seconds(self, timeout: float | None) -> float:
         """Return the seconds that a program waits for room: its own timeout, or else the endpoint's."""
-        return self.owner.settings.send_seconds if timeout is None else timeout
+        return self.owner.options.send_timeout if timeout is None else timeout
 
     def ping_seconds(self, timeout: float | None) -> float:
         """Return the seconds that a program waits for the response to a ping: its own, or else the endpoint's."""
-        return self.owner.settings.times.ping_seconds if timeout is None else timeout
+        return self.owner.options.times.ping_seconds if timeout is None else timeout
 
     def close(self, *, keep_session: bool) -> None:
         """Close as :meth:`Connection.close` does."""
@@ -422,7 +422,7 @@ class ConnectionRunner:
         for work in (self._delivering, self._assembling, self.rpc):
             if work.is_full:
                 self._pause_acks(True)
-                if work.exceeds(self.owner.settings.session.buffer_bytes):
+                if work.exceeds(self.owner.options.session_limits.buffer_bytes):
                     self.owner.pause(link.token)
                 self._has_room()  # the work may have become less meanwhile
         if self.rpc.has_long_backlog:
@@ -438,7 +438,7 @@ class ConnectionRunner:
 
     def _resume_source(self) -> None:
         """Take messages from the subscription again, unless there is a reason against it."""
-        link, limit = self.sender.link, self.owner.settings.session.buffer_bytes
+        link, limit = self.sender.link, self.owner.options.session_limits.buffer_bytes
         if link is None or self.is_held or self.rpc.has_long_backlog:
             return
         if not any(work.exceeds(limit) for work in (self._delivering, self._assembling, self.rpc)):
@@ -454,7 +454,7 @@ class ConnectionRunner:
     def _take_transfer(self, received: ReceivedTransfer) -> Callable[[], None] | None:
         kind = PURPOSES.get(received.start.purpose)
         if kind is None:
-            return self._deliveries.prepare(received, self.owner.settings.spill_folder)
+            return self._deliveries.prepare(received, self.owner.options.spill_folder)
         if kind is RecordKind.RETURN:
             self.rpc.take_response(content_of(received))
         else:
@@ -488,7 +488,7 @@ class ConnectionRunner:
 
     def _send_record(self, kind: int, payload: bytes, end: float | None) -> None:
         if len(payload) > self.machine.session.limits.max_record_bytes:
-            self.transfers.send_record(kind, payload, self.owner.settings.send_seconds)
+            self.transfers.send_record(kind, payload, self.owner.options.send_timeout)
         elif end is None:
             self.sender.reply(kind, payload)
         else:
@@ -500,7 +500,7 @@ class ConnectionRunner:
 
     def _send_request(self, kind: int, payload: bytes, end: float, response: Future[Any]) -> None:
         if len(payload) > self.machine.session.limits.max_record_bytes:
-            self.transfers.send_request(kind, payload, self.owner.settings.send_seconds, response)
+            self.transfers.send_request(kind, payload, self.owner.options.send_timeout, response)
         else:
             self.sender.push(kind, payload, end)
 

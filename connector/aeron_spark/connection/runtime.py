@@ -20,7 +20,6 @@ from aeron_spark.connection.link import LinkEnds
 from aeron_spark.connection.loop import IDLE_WAIT_S, EventLoop
 from aeron_spark.connection.response_memory import ResponseMemory
 from aeron_spark.connection.runner import ConnectionRunner
-from aeron_spark.connection.settings import LinkSettings
 from aeron_spark.connection.traffic import EndpointTraffic
 from aeron_spark.errors import (
     AeronSparkError,
@@ -31,10 +30,11 @@ from aeron_spark.errors import (
     UsageError,
 )
 from aeron_spark.facts import Bus
+from aeron_spark.options import EndpointOptions
 from aeron_spark.protocol.connection_machine import PeerClosed, close_payload, closed_error
 from aeron_spark.protocol.frames import RecordKind
 from aeron_spark.protocol.message_types import Types
-from aeron_spark.protocol.rpc_dispatch import CallLimits, ErrorCodes
+from aeron_spark.protocol.rpc_dispatch import ErrorCodes
 from aeron_spark.protocol.rpc_messages import Target
 from aeron_spark.protocol.rpc_objects import GlobalObjects
 from aeron_spark.protocol.sources import is_from_address
@@ -53,7 +53,6 @@ from aeron_spark.waiting import fail
 
 LOG: Final = logging.getLogger("aeron_spark.endpoint")
 
-RESPONSE_SHARE: Final = 4  # a response is held three times: the value, its encoding, and the records being sent
 FULL_SCAN_INTERVAL_S: Final = 0.045  # between two checks of connections without received frames: about five ticks
 MAX_LISTENER_THREADS: Final = 4096  # at most one for each connection with deliveries; made when needed
 
@@ -130,15 +129,12 @@ class Runtime:
     Call :meth:`bind` first. The link table belongs to the event loop.
     """
 
-    def __init__(self, name: str, settings: LinkSettings, facts: Bus) -> None:
+    def __init__(self, name: str, options: Callable[[], EndpointOptions], facts: Bus) -> None:
+        """``options`` returns the present options."""
         self.facts: Final = facts
         """The facts of the endpoint and its connections."""
-        self.settings: Final = settings
-        """The settings at the start; ``apply_limits`` may have changed ``call_limits`` and other limits since."""
-        self.call_limits: Final = CallLimits(
-            settings.max_running, settings.call_bytes, settings.memory_limit // RESPONSE_SHARE
-        )
-        self.response_memory: Final = ResponseMemory(lambda: self.call_limits.response_bytes)
+        self._options: Final = options
+        self.response_memory: Final = ResponseMemory(lambda: options().call_limits.response_bytes)
         self.types: Final = Types()
         self.objects: Final = GlobalObjects()
         self.error_codes: Final = ErrorCodes()
@@ -146,7 +142,7 @@ class Runtime:
         self.listeners_of: Final = self.listeners.listeners_of
         """Call the endpoint's listeners of a message; return whether it has any."""
         self.listener_pool: Final = ThreadPoolExecutor(MAX_LISTENER_THREADS, thread_name_prefix=f"{name}-listener")
-        self.worker_pool: Final = FairPool(settings.workers, settings.workers_per_key, f"{name}-worker")
+        self.worker_pool: Final = FairPool(options().workers, lambda: options().workers_per_key, f"{name}-worker")
         self.pools: Final = [self.worker_pool]
         """The pools whose ``tick`` the event loop calls. Add others before the start."""
         self.bulk_links: Final = BulkLinks(self)
@@ -157,7 +153,7 @@ class Runtime:
         self.traffic: Final = EndpointTraffic()
         """The bytes of all links."""
         self.bulk_links.traffic = self.traffic
-        self.holds: Final = ConnectionHolds(settings.memory_limit, self.bulk_links, self._end_largest, facts)
+        self.holds: Final = ConnectionHolds(lambda: options().memory_limit, self.bulk_links, self._end_largest, facts)
         self.is_memory_full: Final = self.holds.is_memory_full
         """Return whether no memory is left for so many bytes of a connection."""
         self.lock: Final = threading.Lock()
@@ -172,7 +168,7 @@ class Runtime:
         self._flush_requests: set[ConnectionRunner] = set()
         self._takes_jobs = True  # False after the end of the event loop
         self._ended = threading.Event()
-        self._error_executor = SerialExecutor(self.listener_pool, settings.queue_bytes, lambda: None)
+        self._error_executor = SerialExecutor(self.listener_pool, options().queue_bytes, lambda: None)
         # connections that received a frame since the last tick, or are due
         self._touched: set[ConnectionRunner] = set()
         self._next_full_scan = 0.0
@@ -220,12 +216,10 @@ class Runtime:
         """The inbox of the transport that is open now."""
         return self._runner.inbox
 
-    def apply_limits(self, settings: LinkSettings) -> None:
-        """Apply the limits of memory, calls and workers of other settings to all connections; on the event loop."""
-        self.holds.memory.limit = settings.memory_limit
-        self.call_limits.running, self.call_limits.bytes = settings.max_running, settings.call_bytes
-        self.call_limits.response_bytes = settings.memory_limit // RESPONSE_SHARE
-        self.worker_pool.threads_per_share = settings.workers_per_key
+    @property
+    def options(self) -> EndpointOptions:
+        """The present options."""
+        return self._options()
 
     def run_on_loop(self, job: Callable[[], None]) -> None:
         """Run ``job`` on the event loop, unless that has ended."""
@@ -293,7 +287,7 @@ class Runtime:
         if connection.closed:
             return
         if connection.connected and not self.loop.is_current_thread:
-            connection.sender.drain(time.monotonic() + self.settings.close_seconds)
+            connection.sender.drain(time.monotonic() + self.options.close_timeout)
         self.disconnect(connection, keep_session)
 
     def disconnect(
@@ -390,10 +384,10 @@ class Runtime:
 
     def _count_tampered(self, connection: ConnectionRunner, error: AeronSparkError, now: float) -> None:
         """Replace the link after an altered frame; end the connection after too many of them within some seconds."""
-        since = now - self.settings.tampered_seconds
+        since = now - self.options.tampered_time
         connection.tampered = [*(at for at in connection.tampered if at > since), now]
         self.report(connection, error)
-        if len(connection.tampered) >= self.settings.tampered_most:
+        if len(connection.tampered) >= self.options.max_tampered:
             self._send_close(connection, keep_session=False)
             self._runner.session_failed(connection, error, now)
         else:

@@ -63,7 +63,7 @@ class TransferRunner:
         prepare: Callable[[ReceivedTransfer], Delivery],
         report: Callable[[BaseException], None],
     ) -> None:  # fmt: skip
-        settings = owner.settings
+        options = owner.options
         self._sender = sender
         self._machine = machine
         self._state_lock = state_lock
@@ -73,11 +73,11 @@ class TransferRunner:
         self._requests: dict[int, Future[Any]] = {}  # by transfer: requests that wait for their responses
         self._sent: dict[int, tuple[TransferStart, int]] = {}  # by transfer: with the number of a record after its last
         self.assembly = TransferAssembly(
-            spilling_to(settings.spill_folder),
-            memory_limit=settings.transfer_memory_bytes,
-            max_transfers=settings.max_transfers,
-            max_memory_bytes=settings.transfer_held_bytes,
-            max_spilled_bytes=settings.transfer_spilled_bytes,
+            spilling_to(options.spill_folder),
+            memory_limit=options.transfer_memory,
+            max_transfers=options.max_transfers,
+            max_memory_bytes=options.transfer_memory_total,
+            max_spilled_bytes=options.transfer_disk_total,
             refusal=refusal,
         )
 

@@ -169,7 +169,8 @@ class Server1:
         self._step_timeout_s = step_timeout_s
         self._clock = clock
         self._entropy = entropy
-        self._admission = Admission(Limits(connections=settings.clients, connections_per_address=settings.per_address))
+        limits = Limits(connections=settings.clients, connections_per_address=settings.per_address)
+        self._admission = Admission(lambda: limits)
         self._peers: dict[int, _Peer] = {}
         self._subscription = PolledSubscription(
             client,

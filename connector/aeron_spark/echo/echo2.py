@@ -343,7 +343,8 @@ class Server2:
         self._report = LimitedReport(report, clock)
         self._step_timeout_s = step_timeout_s
         self._clock = clock
-        self._admission = Admission(Limits(connections=settings.clients, connections_per_address=settings.per_address))
+        limits = Limits(connections=settings.clients, connections_per_address=settings.per_address)
+        self._admission = Admission(lambda: limits)
         self._ports = PortAllocator(settings.duologue_ports, 2 * settings.clients, entropy)
         self._sessions = IdAllocator(texts.FIRST_SESSION, texts.LAST_SESSION, entropy)
         self._open_duologues: list[_OpenDuologue] = []

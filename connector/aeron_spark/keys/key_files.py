@@ -42,11 +42,15 @@ def read_secret(path: Path) -> bytes | None:
     return _read(fd, path, OTHERS_ANY, "can be read or changed", f"chmod 600 {path}")
 
 
-def read_shared_secret(path: Path) -> bytes:
-    """Return the pre-shared key of the secret in this file, without the line break at its end.
+def read_shared_secret(file: str | Path | None) -> bytes | None:
+    """Return the 32-byte key that is derived from the secret in this file, without the line break at its end.
 
+    Returns None without a file.
     Raises SetupError if the file does not exist or others can read it, OptionError for a secret that is too short.
     """
+    if file is None:
+        return None
+    path = Path(file).expanduser()
     secret = read_secret(path)
     if secret is None:
         raise SetupError(

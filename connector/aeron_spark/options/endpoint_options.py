@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from aeron_spark.errors import OptionError
 from aeron_spark.options.declaration import CLIENT, ENDPOINT, Option, OptionSet, Restart, Where, option
@@ -20,21 +23,28 @@ from aeron_spark.options.values import (
     SecondsOrZero,
 )
 from aeron_spark.protocol import liveness
+from aeron_spark.protocol.handshake_payloads import check_tag
 from aeron_spark.protocol.keypair import public_text
 from aeron_spark.protocol.rpc_calls import MAX_IN_FLIGHT
-from aeron_spark.protocol.rpc_dispatch import CALL_BYTES, MAX_RUNNING
+from aeron_spark.protocol.rpc_dispatch import CALL_BYTES, MAX_RUNNING, CallLimits
 from aeron_spark.protocol.rpc_objects import MAX_OBJECTS
-from aeron_spark.protocol.session import BUFFER_BYTES
+from aeron_spark.protocol.session import BUFFER_BYTES, SessionLimits
 from aeron_spark.protocol.transfers import MAX_MEMORY_BYTES, MAX_SPILLED_BYTES, MAX_TRANSFERS, MEMORY_LIMIT
-from aeron_spark.transport.api import LINK_TERM_BYTES, MAX_MESSAGE_BYTES, MTU_BYTES, ServerAddress
+from aeron_spark.transport.api import LINK_TERM_BYTES, MAX_MESSAGE_BYTES, MTU_BYTES, ChannelSettings, ServerAddress
 from aeron_spark.transport.channel_parameters import FRAME_ALIGNMENT, MTU_MAX_BYTES, TERM_MAX_BYTES, TERM_MIN_BYTES
 from aeron_spark.transport.endpoint_channels import EndpointAddress, server_address
+
+if TYPE_CHECKING:
+    from aeron_spark.protocol.client_handshake import ClientTiming
+    from aeron_spark.protocol.frame_cipher import KeyLimits
 
 MIN_MTU_BYTES: Final = MTU_BYTES  # HELLO needs 1132
 MIN_MESSAGE_BYTES: Final = 128 << 10
 MAX_AERON_MESSAGE_BYTES: Final = 16 << 20  # Aeron's own limit
 MIN_MESSAGES_PER_TERM: Final = 8  # Aeron's longest message is an eighth of a term
 MIN_BUFFER_BYTES: Final = 128 << 10  # room for one record
+RECORD_BYTES: Final = 96 << 10  # of the longest record: a chunk of a transfer, or a message of 64 KiB with its type
+RESPONSE_SHARE: Final = 4  # a response is held three times: the value, its encoding, and the records being sent
 SHARED_MEMORY: Final = ServerAddress(media="ipc")
 
 
@@ -285,11 +295,75 @@ class ConnectionOptions(OptionSet, where=ENDPOINT):
 
 @dataclass(frozen=True, kw_only=True)
 class EndpointOptions(ConnectionOptions, TransportOptions, where=ENDPOINT):
-    """The options of both a client and a server. Raises OptionError for values that contradict each other."""
+    """The options of both a client and a server. Raises OptionError for values that contradict each other.
+
+    The cached properties are groups of options, in the form that the pure parts of an endpoint take. Some import a
+    module with cryptography only when they are used: a process that plans a query of Spark reads options, too.
+    """
+
+    measures_round_trip: ClassVar[bool] = False  # of each connection: a server shows it to its operators
 
     def __post_init__(self) -> None:
         self._check_times()
         self._check_sizes()
+
+    @property
+    def workers_per_key(self) -> int:
+        """The workers that the calls of one key may have: all, unless a server has many clients."""
+        return self.workers
+
+    @property
+    def memory_limit(self) -> int:
+        """The limit of what all connections hold; 0, as for a client: no limit."""
+        return 0
+
+    @property
+    def spill_folder(self) -> Path:
+        """The folder for the files of transfers."""
+        return Path(tempfile.gettempdir() if self.spill_dir is None else self.spill_dir).expanduser()
+
+    @cached_property
+    def times(self) -> liveness.Times:
+        """The times of links and their connections."""
+        return liveness.Times(
+            expiry_seconds=self.expiry,
+            setup_seconds=self.setup_timeout,
+            linger_seconds=self.linger,
+            keep_alive_seconds=self.keep_alive,
+            ping_seconds=self.ping_timeout,
+            retention_seconds=self.session_timeout,
+            measures_round_trip=self.measures_round_trip,
+        )
+
+    @cached_property
+    def session_limits(self) -> SessionLimits:
+        """The limits of a connection's unacknowledged records."""
+        return SessionLimits(
+            buffer_bytes=self.buffer_bytes,
+            buffer_seconds=self.session_timeout if self.buffer_time is None else self.buffer_time,
+            retention_seconds=self.session_timeout,
+            max_record_bytes=RECORD_BYTES,
+            buffering=self.buffering,
+        )
+
+    @cached_property
+    def key_limits(self) -> KeyLimits:
+        """How much one key of a link encrypts."""
+        from aeron_spark.protocol.frame_cipher import KeyLimits
+
+        return KeyLimits()
+
+    @cached_property
+    def channel(self) -> ChannelSettings:
+        """The parameters of a link's channels."""
+        return ChannelSettings(
+            self.term_length, self.mtu or MTU_BYTES, self.reliable, self.max_message, finds_mtu=self.mtu is None
+        )
+
+    @cached_property
+    def call_limits(self) -> CallLimits:
+        """The limits of the calls of each peer."""
+        return CallLimits(self.max_running, self.call_bytes, self.memory_limit // RESPONSE_SHARE)
 
     def _check_times(self) -> None:
         session_s, ending_s, min_session_s = (
@@ -308,6 +382,12 @@ class EndpointOptions(ConnectionOptions, TransportOptions, where=ENDPOINT):
                 f"option 'sessionTimeout' is {session_s:g} s, expected more than 'expiry' and 'linger' together, "
                 f"{ending_s:g} s",
                 remedy="Raise 'sessionTimeout', or lower the other two.",
+            )
+        if self.buffer_time is not None and self.buffer_time > session_s:
+            raise OptionError(
+                f"messages wait {self.buffer_time:g} s for a connection, but their session is kept for {session_s:g} s "
+                "only",
+                remedy="Lower bufferTime (buffer_seconds), or raise sessionTimeout (retention_seconds).",
             )
 
     def _check_sizes(self) -> None:
@@ -395,8 +475,16 @@ class ClientOptions(EndpointOptions, where=CLIENT):
         example="30s",
     )
 
+    @cached_property
+    def timing(self) -> ClientTiming:
+        """The times of the steps of a handshake."""
+        from aeron_spark.protocol.client_handshake import ClientTiming
+
+        return ClientTiming(hello_ack_s=self.step_timeout, done_ack_s=self.step_timeout)
+
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_tag(self.tag or "")
         if self.server_key is not None and not self.validate:
             raise OptionError(
                 "options 'serverKey' (the only key the server may have) and 'validate' ('false': accept a changed key) "

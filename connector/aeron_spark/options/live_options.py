@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from aeron_spark.options.declaration import Restart
 from aeron_spark.options.server_options import ServerOptions
 
 
@@ -19,6 +19,7 @@ class OptionChanges:
 class LiveOptions:
     """The options that apply now: whoever needs one reads it from ``value`` at each use.
 
+    Changed limits of clients, streams and stages apply to further ones, all other live options also to present ones.
     Thread-safe; one thread at a time replaces them.
     """
 
@@ -27,6 +28,8 @@ class LiveOptions:
         """The present options: those of the start, with the live ones of the last reload."""
         self.restart_needed: tuple[str, ...] = ()
         """The options that the last reload found changed, and that need a restart."""
+        self.on_replaced: Callable[[], object] = lambda: None
+        """Called after a replacement, for the one part that cannot read them at each use: Python's logging."""
 
     def compare(self, configured: ServerOptions) -> OptionChanges:
         """Return what ``replace`` would return. Raises OptionError for values that contradict the running ones."""
@@ -36,6 +39,7 @@ class LiveOptions:
         """Apply the live options of a configuration, and return what differs. Raises as ``compare``."""
         self.value, changes = self._changed(configured)
         self.restart_needed = changes.restart_needed
+        self.on_replaced()
         return changes
 
     def _changed(self, configured: ServerOptions) -> tuple[ServerOptions, OptionChanges]:
@@ -51,13 +55,3 @@ class LiveOptions:
             restarting.append("bind")
         changed = sorted(option.name for option in differing if option.live)
         return replace(running, **live), OptionChanges(tuple(changed), tuple(sorted(restarting)))
-
-
-def restart_table() -> str:
-    """Return the table of the options that need a restart, for docs/operations.md."""
-    declared = ServerOptions.options().values()
-    rows = (
-        f"| {', '.join(f'`{option.name}`' for option in declared if option.restart is reason)} | {reason.value} |"
-        for reason in Restart
-    )
-    return "\n".join(["| options that need a restart | reason |", "|---|---|", *rows]) + "\n"

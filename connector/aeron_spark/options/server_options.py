@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final, Literal, cast
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, cast
 
 from aeron_spark.errors import OptionError
 from aeron_spark.options.declaration import SERVER, Restart, Where, option
@@ -23,11 +24,14 @@ from aeron_spark.options.values import (
     SecondsOrZero,
 )
 from aeron_spark.protocol import limits
-from aeron_spark.protocol.access import Rule
-from aeron_spark.protocol.ids import FIRST_SESSION_ID, LAST_SESSION_ID
+from aeron_spark.protocol.access import Filters, Rule
+from aeron_spark.protocol.ids import FIRST_SESSION_ID, LAST_SESSION_ID, REUSE_DELAY_S
 from aeron_spark.protocol.tickets import MAX_CONNECTIONS_PER_KEY, MAX_SESSIONS
 from aeron_spark.transport.api import ServerAddress
 from aeron_spark.transport.endpoint_channels import EndpointAddress, server_addresses
+
+if TYPE_CHECKING:
+    from aeron_spark.protocol.server_handshake import ServerTiming
 
 _RULES: Final = ("allow", "deny")
 
@@ -40,6 +44,8 @@ class ServerOptions(EndpointOptions, where=SERVER):
     functions.
     """
 
+    measures_round_trip: ClassVar[bool] = True
+    id_reuse_delay: ClassVar[float] = REUSE_DELAY_S  # of the Aeron ids of an ended link
     addresses: tuple[ServerAddress, ...] = ()
     bind: AddressTexts = option(
         "0.0.0.0",
@@ -390,10 +396,44 @@ class ServerOptions(EndpointOptions, where=SERVER):
             deny=(*(server_options.deny or ()), *functions["deny"]),
         )
 
+    @cached_property
+    def timing(self) -> ServerTiming:
+        """The times of the steps of a handshake."""
+        from aeron_spark.protocol.server_handshake import ServerTiming
+
+        step_s = self.step_timeout
+        return ServerTiming(
+            hello_s=step_s / 2, admitting_s=step_s / 2, path_s=step_s, done_s=step_s, authenticating_s=step_s
+        )
+
+    @cached_property
+    def admission(self) -> limits.Limits:
+        """The limits of handshakes and connections."""
+        return limits.Limits(
+            connections=self.max_connections,
+            connections_per_address=self.max_connections_per_address,
+            pending=self.max_pending,
+            pending_per_address=self.max_pending_per_address,
+            handshakes_per_second=self.handshakes_per_second,
+            handshake_burst=self.handshake_burst,
+            exempt_loopback=self.exempt_loopback,
+        )
+
+    @cached_property
+    def filters(self) -> Filters:
+        """The rules by which clients are admitted."""
+        return Filters(self.allow or (), self.deny or ())
+
     @property
     def optional_addresses(self) -> tuple[ServerAddress, ...]:
         """The addresses at which the server listens only if no other server does."""
         return (SHARED_MEMORY,) if self.ipc == "auto" and SHARED_MEMORY not in self.addresses else ()
+
+    @property
+    def longest_message(self) -> int:
+        """Bytes of the longest message of any link or bulk link."""
+        is_ipc = any(address.media == "ipc" for address in (*self.addresses, *self.optional_addresses))
+        return self.channel.for_bulk_link(is_ipc=is_ipc).max_message
 
     def _with_shared_memory(self, endpoints: tuple[EndpointAddress, ...]) -> tuple[ServerAddress, ...]:
         addresses = tuple(endpoint.address for endpoint in endpoints)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from aeron_spark.protocol import client_events as e
 from aeron_spark.protocol.client_events import ClientEffect, Effects, SessionRecord
@@ -20,30 +19,44 @@ from aeron_spark.protocol.client_handshake import (
     State,
 )
 from aeron_spark.protocol.frame_cipher import KeyLimits
+from aeron_spark.protocol.liveness import Times
 
 
-@dataclass(frozen=True, slots=True)
-class ClientPolicy:
-    """Settings of a client machine. Times are in seconds.
+class ClientMachineOptions(Protocol):
+    """What a machine reads of its client's options, which are declared above this package. Times are in seconds."""
 
-    ``reconnect``: resume the session when its link is lost. ``server_key``, ``trust_first_use`` and ``validate`` are
-    as for :class:`ServerKeyVerifier`.
-    """
+    @property
+    def tag(self) -> str | None: ...
 
-    tag: str
-    reconnect: bool
-    server_key: bytes | None
-    trust_first_use: bool
-    validate: bool
-    first_pause: float  # between two attempts; each pause is twice as long as the one before, up to longest_pause
-    longest_pause: float
-    setup_seconds: float  # until a path is connected, and until a link is verified
-    expiry_seconds: float  # from the loss of a link to the notification of the program
-    close_seconds: float  # for unsent messages, when the client closes the connection
-    reopen_seconds: float  # between the starts of two attempts to open the transport again
-    timing: ClientTiming
-    key_limits: KeyLimits
-    psk: bytes | None = field(default=None, repr=False)
+    @property
+    def reconnect(self) -> bool: ...
+
+    @property
+    def server_key(self) -> bytes | None: ...
+
+    @property
+    def trust_first_use(self) -> bool: ...
+
+    @property
+    def validate(self) -> bool: ...
+
+    @property
+    def first_pause(self) -> float: ...
+
+    @property
+    def longest_pause(self) -> float: ...
+
+    @property
+    def close_timeout(self) -> float: ...
+
+    @property
+    def times(self) -> Times: ...
+
+    @property
+    def timing(self) -> ClientTiming: ...
+
+    @property
+    def key_limits(self) -> KeyLimits: ...
 
 
 # At most; the clients of a server that restarts spread their handshakes over this time. A restart takes longer than
@@ -54,10 +67,10 @@ RESTART_PAUSE_S: Final = 1.0
 class RetrySchedule:
     """The start time of the next attempt: ``next_attempt``."""
 
-    def __init__(self, policy: ClientPolicy) -> None:
+    def __init__(self, first_pause: float, longest_pause: float) -> None:
         self.next_attempt = 0.0
-        self._first = self._pause = policy.first_pause
-        self._longest = policy.longest_pause
+        self._first = self._pause = first_pause
+        self._longest = longest_pause
         self._started_at = 0.0  # the last attempt
 
     def note_start(self, now: float) -> None:

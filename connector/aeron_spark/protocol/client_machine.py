@@ -13,7 +13,7 @@ from typing import Any, Final
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.protocol import client_events as e
 from aeron_spark.protocol.access import ServerName
-from aeron_spark.protocol.client_attempt import ClientPolicy
+from aeron_spark.protocol.client_attempt import ClientMachineOptions
 from aeron_spark.protocol.client_events import ClientEffect, ClientEvent, ClientState, Effects, SessionRecord
 from aeron_spark.protocol.client_steps import ClientSteps
 from aeron_spark.protocol.keypair import KeyPair
@@ -128,10 +128,17 @@ TRANSITIONS: Final[dict[tuple[ClientState, type[Any]], Row[ClientSteps, ClientSt
 
 
 class ClientMachine:
-    """One client of one server. For one thread. ``entropy(n)`` returns n random bytes."""
+    """One client of one server. For one thread. ``entropy(n)`` returns n random bytes.
 
-    def __init__(self, server: ServerName, policy: ClientPolicy, keys: KeyPair, entropy: Entropy) -> None:
-        self._steps: Final = ClientSteps(server, policy, keys, entropy)
+    ``psk`` is the 32-byte key derived from the shared secret. ``reopen_seconds`` pass at least between the starts of
+    two attempts to open the transport again.
+    """
+
+    def __init__(
+        self, server: ServerName, options: ClientMachineOptions, keys: KeyPair, entropy: Entropy,
+        psk: bytes | None = None, *, reopen_seconds: float,
+    ) -> None:  # fmt: skip
+        self._steps: Final = ClientSteps(server, options, keys, entropy, psk, reopen_seconds)
         self._deadline: float | None = None
         self._has_deadline = False  # false after each event: the runner asks for the deadline more often
 

@@ -25,7 +25,7 @@ from aeron_spark.errors import (
 )
 from aeron_spark.protocol import client_events as e
 from aeron_spark.protocol.access import ServerName
-from aeron_spark.protocol.client_attempt import Attempt, ClientPolicy, RetrySchedule
+from aeron_spark.protocol.client_attempt import Attempt, ClientMachineOptions, RetrySchedule
 from aeron_spark.protocol.client_events import ClientEvent, ClientState, Effects, PendingConnect, SessionRecord
 from aeron_spark.protocol.client_handshake import Abandoned, Actions, ClientHandshake, HandshakeAccepted
 from aeron_spark.protocol.connection_machine import closed_error
@@ -47,7 +47,10 @@ class ClientSteps:
     ``state`` is the state before a step; the machine sets it. ``ClientMachine`` describes the public attributes.
     """
 
-    def __init__(self, server: ServerName, policy: ClientPolicy, keys: KeyPair, entropy: Entropy) -> None:
+    def __init__(
+        self, server: ServerName, options: ClientMachineOptions, keys: KeyPair, entropy: Entropy, psk: bytes | None,
+        reopen_seconds: float,
+    ) -> None:  # fmt: skip
         self.state = S.IDLE
         self.session: SessionRecord | None = None
         self.candidate: SessionRecord | None = None
@@ -58,18 +61,20 @@ class ClientSteps:
         self._has_lost_session = False  # without the program's close, and no other session has followed
         self.is_in_use: Callable[[], bool] = lambda: True
         self._server: Final = server
-        self._policy: Final = policy
+        self._options: Final = options
+        self._psk: Final = psk
+        self._reopen_seconds: Final = reopen_seconds
         self._keys: Final = keys
         self._entropy: Final = entropy
         self._numbers: Final = itertools.count(1)
         self._verifier: Final = ServerKeyVerifier(
-            server, pinned=policy.server_key, first_use=policy.trust_first_use, validate=policy.validate
+            server, pinned=options.server_key, first_use=options.trust_first_use, validate=options.validate
         )
         self._connect: PendingConnect | None = None
         self._attempt: Attempt | None = None
         self._link: int | None = None  # carries the session
         self._closing = (False, 0.0)  # whether the session is kept, and the deadline for unsent messages
-        self._schedule: Final = RetrySchedule(policy)
+        self._schedule: Final = RetrySchedule(options.first_pause, options.longest_pause)
         self._is_looking_up = False  # a LookUpKey has no result yet
         self._has_driver = False  # the first connect opens the transport
         self._is_opening = False  # an OpenTransport has no result yet
@@ -109,7 +114,7 @@ class ClientSteps:
         session = self.session
         if session is None or session.detached_at is None:
             return None
-        return session.detached_at + self._policy.expiry_seconds
+        return session.detached_at + self._options.times.expiry_seconds
 
     def notify_expired(self) -> Effects:
         """Notify the program of "disconnect"."""
@@ -131,7 +136,7 @@ class ClientSteps:
 
     def on_close(self, event: e.Close, now: float) -> _Step:
         if self.state is S.CONNECTED:
-            self._closing = (event.keep_session, now + self._policy.close_seconds)
+            self._closing = (event.keep_session, now + self._options.close_timeout)
             return S.CLOSING, ()
         return S.IDLE, self._leave(closed_error(), keep_session=event.keep_session)
 
@@ -175,14 +180,14 @@ class ClientSteps:
         if attempt.is_hello_sent:
             return self._apply(attempt.handshake.tick(now), now)
         error = WaitTimeout(
-            f"waited {self._policy.setup_seconds:g} s for {self._server} to respond",
+            f"waited {self._options.times.setup_seconds:g} s for {self._server} to respond",
             remedy="Check that the server runs, and that its data port is open for UDP.",
         )
         return self._fail_attempt(error, now)
 
     def on_link_due(self, _event: e.StepDue, now: float) -> _Step:
         error = WaitTimeout(
-            f"waited {self._policy.setup_seconds:g} s for the link with {self._server} to open",
+            f"waited {self._options.times.setup_seconds:g} s for the link with {self._server} to open",
             remedy="Check that the server's ports are open for UDP.",
         )
         return self._fail_attempt(error, now)
@@ -197,21 +202,17 @@ class ClientSteps:
 
     def on_key_known(self, event: e.KeyKnown, now: float) -> _Step:
         self._is_looking_up, self._verifier.known = False, event.key
-        policy = self._policy
-        done = ClientDone(
-            tag=policy.tag,
-            types=dict(event.types),
-            ticket=self.ticket,
-            received=event.received if self.candidate is None and self.session is not None else 0,
-        )
+        options = self._options
+        received = event.received if self.candidate is None and self.session is not None else 0
+        done = ClientDone(tag=options.tag or "", types=dict(event.types), ticket=self.ticket, received=received)
         try:
             handshake = ClientHandshake(
                 identity=self._keys, entropy=self._entropy, verify=self._verifier.verify, done=done,
-                server=str(self._server), psk=policy.psk, timing=policy.timing, limits=policy.key_limits,
+                server=str(self._server), psk=self._psk, timing=options.timing, limits=options.key_limits,
             )  # fmt: skip
         except AeronSparkError as error:
             return self._fail_attempt(error, now)
-        self._attempt = Attempt(handshake, self._numbers, now + policy.setup_seconds)
+        self._attempt = Attempt(handshake, self._numbers, now + options.times.setup_seconds)
         return S.HANDSHAKING, self._attempt.open()
 
     def on_lookup_failed(self, event: e.LookUpFailed, now: float) -> _Step:
@@ -270,7 +271,7 @@ class ClientSteps:
     # From the server's acceptance to its first frame
 
     def _accepted(self, attempt: Attempt, accepted: HandshakeAccepted, now: float) -> _Step:
-        attempt.accepted, attempt.setup_deadline = accepted, now + self._policy.setup_seconds
+        attempt.accepted, attempt.setup_deadline = accepted, now + self._options.times.setup_seconds
         ack, candidate = accepted.ack, self.candidate
         if ack.resumed and candidate is None and self.session is not None:
             return S.OPENING_LINK, self._open_link(attempt, self.session)
@@ -359,7 +360,7 @@ class ClientSteps:
         is_soon = isinstance(error, RefusedError) and error.retry is Retry.SOON
         if is_soon and not self.is_in_use():
             return self._end_unused(error)
-        if session is None or not is_soon or not self._policy.reconnect:
+        if session is None or not is_soon or not self._options.reconnect:
             return S.IDLE, self._leave(error, keep_session=event.keep_session)
         self._renew_ticket()
         self._schedule.note_restart(now, int.from_bytes(self._entropy(2), "big") / 0xFFFF)
@@ -447,14 +448,14 @@ class ClientSteps:
     def _open_transport(self, now: float) -> Effects:
         if self._is_opening or now < self._open_at:
             return ()
-        self._is_opening, self._open_at = True, now + self._policy.reopen_seconds
+        self._is_opening, self._open_at = True, now + self._reopen_seconds
         return (e.OpenTransport(),)
 
     # Parts of the steps
 
     @property
     def _reconnects(self) -> bool:
-        return self._policy.reconnect and self.is_in_use()
+        return self._options.reconnect and self.is_in_use()
 
     @property
     def _is_wanted(self) -> bool:

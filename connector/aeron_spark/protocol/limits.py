@@ -97,21 +97,15 @@ class Permit:
 class Admission:
     """The counts of one server. Separate counts keep handshakes and connections from starving each other."""
 
-    def __init__(self, limits: Limits) -> None:
-        self.limits = limits
+    def __init__(self, limits: Callable[[], Limits]) -> None:
+        """``limits`` may change: others apply to further handshakes and connections. Present ones stay."""
         self.closed: Refusal | None = None
         """The refusal of every further handshake, of a server that is about to end."""
-        self._pending = _PendingCount(limits.pending, limits.pending_per_address)
+        self._limits = limits
+        self._pending = _PendingCount(limits)
         self._known = KnownAddresses()
-        self._connections = _ConnectionCount(limits.connections, limits.connections_per_address)
-        self._rate = HandshakeRate(limits.handshakes_per_second, limits.handshake_burst, limits.buckets)
-
-    def set_limits(self, limits: Limits) -> None:
-        """Apply other limits to further handshakes and connections. Present ones stay, also above a limit."""
-        self.limits = limits
-        self._pending.set_limits(limits.pending, limits.pending_per_address)
-        self._connections.set_limits(limits.connections, limits.connections_per_address)
-        self._rate.set_limits(limits.handshakes_per_second, limits.handshake_burst)
+        self._connections = _ConnectionCount(limits)
+        self._rate = HandshakeRate(limits)
 
     @property
     def pending(self) -> int:
@@ -136,7 +130,7 @@ class Admission:
         if refusal is not None:
             return refusal
         if key is not None and not self._rate.take(key, now):
-            return RATE.at(ReachedLimit("handshakesPerSecond", self.limits.handshakes_per_second))
+            return RATE.at(ReachedLimit("handshakesPerSecond", self._limits().handshakes_per_second))
         return self._pending.take(key, is_known=is_known)
 
     def connect(self, source: Source, now: float) -> Permit | Refusal:
@@ -153,7 +147,7 @@ class Admission:
         return self._connections.take(key)
 
     def _key(self, source: Source) -> LimitKey | None:
-        if not isinstance(source, UdpSource) or (self.limits.exempt_loopback and source.is_loopback):
+        if not isinstance(source, UdpSource) or (self._limits().exempt_loopback and source.is_loopback):
             return None
         return source.limit_key
 
@@ -161,20 +155,17 @@ class Admission:
 class _ConnectionCount:
     """Connections: a total and counts by address. Callers call ``take`` directly after ``refusal`` returned None."""
 
-    def __init__(self, limit: int, limit_per_address: int) -> None:
+    def __init__(self, limits: Callable[[], Limits]) -> None:
         self.total = 0
         self.by_address: dict[LimitKey, int] = {}
-        self._limit = limit
-        self._limit_per_address = limit_per_address
-
-    def set_limits(self, limit: int, limit_per_address: int) -> None:
-        self._limit, self._limit_per_address = limit, limit_per_address
+        self._limits = limits
 
     def refusal(self, key: LimitKey | None) -> Refusal | None:
-        if self._limit and self.total >= self._limit:
-            return FULL.at(ReachedLimit("maxConnections", self._limit))
-        if key is not None and self._limit_per_address and self.by_address.get(key, 0) >= self._limit_per_address:
-            return ADDRESS_LIMIT.at(ReachedLimit("maxConnectionsPerAddress", self._limit_per_address))
+        limit, limit_per_address = self._limits().connections, self._limits().connections_per_address
+        if limit and self.total >= limit:
+            return FULL.at(ReachedLimit("maxConnections", limit))
+        if key is not None and limit_per_address and self.by_address.get(key, 0) >= limit_per_address:
+            return ADDRESS_LIMIT.at(ReachedLimit("maxConnectionsPerAddress", limit_per_address))
         return None
 
     def take(self, key: LimitKey | None) -> Permit:
@@ -196,30 +187,27 @@ class _PendingCount:
     with the handshakes of all others: a flood from many addresses leaves room for one handshake of the next address.
     """
 
-    def __init__(self, limit: int, limit_per_address: int) -> None:
+    def __init__(self, limits: Callable[[], Limits]) -> None:
         self.total = 0
         self.by_address: dict[LimitKey, int] = {}
-        self._limit = limit
-        self._limit_per_address = limit_per_address
+        self._limits = limits
         self._unknown = 0  # of addresses that were not known when they began
 
-    def set_limits(self, limit: int, limit_per_address: int) -> None:
-        self._limit, self._limit_per_address = limit, limit_per_address
-
     def refusal(self, key: LimitKey | None, *, is_known: bool) -> Refusal | None:
-        room = self._limit if is_known else self._limit - self._limit // 2
+        limit, limit_per_address = self._limits().pending, self._limits().pending_per_address
+        room = limit if is_known else limit - limit // 2
         used = self.total if is_known else self._unknown
-        if self._limit and (self.total >= self._limit or used >= room):
-            return PENDING.at(ReachedLimit("maxPending", self._limit))
-        if key is None or not self._limit_per_address:
+        if limit and (self.total >= limit or used >= room):
+            return PENDING.at(ReachedLimit("maxPending", limit))
+        if key is None or not limit_per_address:
             return None
         own = self.by_address.get(key, 0)
-        allowed = self._limit_per_address
-        if self._limit:
+        allowed = limit_per_address
+        if limit:
             allowed = max(1, allowed * (room - max(0, used - own)) // room)
         if own < allowed:
             return None
-        return PENDING_FOR_ADDRESS.at(ReachedLimit("maxPendingPerAddress", self._limit_per_address))
+        return PENDING_FOR_ADDRESS.at(ReachedLimit("maxPendingPerAddress", limit_per_address))
 
     def take(self, key: LimitKey | None, *, is_known: bool) -> Permit:
         self.total += 1
@@ -269,32 +257,28 @@ def _decrement(counts: dict[LimitKey, int], key: LimitKey) -> None:
 
 
 class HandshakeRate:
-    """One token bucket per address: ``burst`` handshakes at once, then ``per_second``.
+    """One token bucket per address: ``handshake_burst`` handshakes at once, then ``handshakes_per_second``.
 
-    A bucket that is full again is deleted. At ``max_buckets`` the least recently used one is deleted early. An attacker
+    With another rate and burst, a bucket keeps its tokens, up to the burst.
+
+    A bucket that is full again is deleted. At ``buckets`` the least recently used one is deleted early. An attacker
     with so many addresses gains a burst by that, but a new address would give the same. Refusing new addresses instead
     would let the attacker lock out all other clients.
     """
 
-    def __init__(self, per_second: float, burst: int, max_buckets: int) -> None:
-        self._per_second = per_second
-        self._burst = burst
-        self._max_buckets = max_buckets
+    def __init__(self, limits: Callable[[], Limits]) -> None:
+        self._limits = limits
         self._buckets: dict[
             LimitKey, tuple[float, float]
         ] = {}  # (tokens, time of the count), in the order of these times
         self._latest = float("-inf")
-
-    def set_limits(self, per_second: float, burst: int) -> None:
-        """Apply another rate and burst; a bucket keeps its tokens, up to the burst."""
-        self._per_second, self._burst = per_second, burst
 
     def __len__(self) -> int:
         return len(self._buckets)
 
     def take(self, key: LimitKey, now: float) -> bool:
         """Take a token at ``now``, or return False. If ``now`` goes back, the latest time counts."""
-        if not self._per_second:
+        if not self._limits().handshakes_per_second:
             return True
         now = self._latest = max(now, self._latest)
         tokens = self._tokens(key, now)
@@ -306,12 +290,14 @@ class HandshakeRate:
         return True
 
     def _tokens(self, key: LimitKey, now: float) -> float:
-        tokens, counted_at = self._buckets.get(key, (self._burst, now))
-        return min(self._burst, tokens + (now - counted_at) * self._per_second)
+        limits = self._limits()
+        tokens, counted_at = self._buckets.get(key, (limits.handshake_burst, now))
+        return min(limits.handshake_burst, tokens + (now - counted_at) * limits.handshakes_per_second)
 
     def _delete_buckets(self, now: float) -> None:
         while self._buckets:
             oldest = next(iter(self._buckets))
-            if len(self._buckets) < self._max_buckets and self._tokens(oldest, now) < self._burst:
+            limits = self._limits()
+            if len(self._buckets) < limits.buckets and self._tokens(oldest, now) < limits.handshake_burst:
                 return
             del self._buckets[oldest]

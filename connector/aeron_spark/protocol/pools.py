@@ -31,7 +31,7 @@ class PooledIds:
 class Pools:
     """The pools of one server. For one thread.
 
-    ``mdc_ports`` is the first port and the number of ports; None: links have no ports.
+    ``mdc_ports`` is the first port and the last one; None: links have no ports.
 
     An id that was given back is not taken again for ``reuse_delay_s`` seconds.
     """
@@ -45,7 +45,10 @@ class Pools:
     ) -> None:
         self._sessions = IdAllocator(*session_ids, entropy, reuse_delay_s=reuse_delay_s)
         self._streams = stream_ids(entropy)
-        self._ports = None if mdc_ports is None else PortAllocator(*mdc_ports, entropy)
+        self._ports = None
+        if mdc_ports is not None:
+            first, last = mdc_ports
+            self._ports = PortAllocator(first, last - first + 1, entropy)
 
     def take(self, now: float) -> PooledIds | Refusal:
         """Take four ids, and a port if links have ports. Takes nothing if it returns a refusal."""

@@ -185,11 +185,11 @@ def permit_all(target: Target, method: str) -> bool:
     return True
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class CallLimits:
     """The limits of each peer's unfinished calls: their number, and their encoded size in bytes.
 
-    They may change; calls that wait or run stay. A response has at most ``response_bytes``; 0 is no limit.
+    A response has at most ``response_bytes``; 0 is no limit.
     """
 
     running: int = MAX_RUNNING
@@ -203,8 +203,8 @@ class Dispatcher:
         With a lock as ``counting``, calls need no other lock; object requests need that of ``objects``.
 
         ``permit`` is called for each call with the target and the method, and for each creation with the factory and
-        "create", also if they do not exist. ``failed_one_way`` counts one-way calls that could not start; their caller
-        gets no response.
+        "create", also if they do not exist. ``limits`` may change; calls that wait or run stay. ``failed_one_way``
+        counts one-way calls that could not start; their caller gets no response.
         ``is_memory_full`` returns whether the endpoint has no memory for a request of so many bytes. ``hold_response``
     holds memory for a response, by its number and size, and returns whether there is room for it. ``references`` gives
     access to ``objects`` to the threads that run invocations; it may use a lock.
@@ -218,7 +218,7 @@ class Dispatcher:
         *,
         references: References | None = None,
         permit: Permit = permit_all,
-        limits: CallLimits | None = None,
+        limits: Callable[[], CallLimits] = CallLimits,
         is_memory_full: Callable[[int], bool] = lambda _: False,
         hold_response: Callable[[int, int], bool] = lambda *_: True,
         counting: AbstractContextManager[object] = NO_LOCK,
@@ -226,7 +226,7 @@ class Dispatcher:
         self.running = 0
         self.running_bytes = 0  # of the records of these calls, including RECORD_COST for each
         self.failed_one_way = 0
-        self.limits = limits or CallLimits()
+        self.limits = limits
         self._is_memory_full = is_memory_full
         self._hold_response = hold_response
         self._counting = counting
@@ -239,16 +239,16 @@ class Dispatcher:
     @property
     def is_full(self) -> bool:
         """Whether the calls reach a limit. One-way calls cannot be refused: the endpoint must not acknowledge them."""
-        return self.running >= self.limits.running or self.running_bytes >= self.limits.bytes
+        return self.running >= self.limits().running or self.running_bytes >= self.limits().bytes
 
     @property
     def is_half_empty(self) -> bool:
         """Whether the calls take less than half of each limit."""
-        return 2 * self.running < self.limits.running and 2 * self.running_bytes < self.limits.bytes
+        return 2 * self.running < self.limits().running and 2 * self.running_bytes < self.limits().bytes
 
     def refusal_of_bytes(self, size: int, announced: int = 0) -> RefusedError | None:
         """Return why a request of ``size`` bytes is refused while ``announced`` other bytes arrive; None: it is not."""
-        held, limit = self.running_bytes + announced, self.limits.bytes
+        held, limit = self.running_bytes + announced, self.limits().bytes
         if held + size <= limit:
             return None
         if size > limit:
@@ -365,7 +365,7 @@ class Dispatcher:
         return Invocation(call_id, description, function, decode, size, factory, target)
 
     def _refusal(self, size: int) -> RefusedError | None:
-        if self.running >= self.limits.running:
+        if self.running >= self.limits().running:
             return _busy(f"{self.running} of your calls wait or run, which is the limit (maxRunning)")
         return memory_refusal(size) if self._is_memory_full(size) else self.refusal_of_bytes(size)
 
@@ -404,7 +404,7 @@ class Dispatcher:
         """
         if call_id == ONE_WAY:
             return None
-        most = self.limits.response_bytes
+        most = self.limits().response_bytes
         size = _least_bytes(value) if most else 0
         if size <= most:  # otherwise not even one copy is made
             if number and not self._hold_response(number, size):

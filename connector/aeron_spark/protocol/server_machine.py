@@ -19,6 +19,7 @@ its handshake and its new link exist beside the session's present link. The firs
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import count
 from typing import Final
 
@@ -27,14 +28,16 @@ from aeron_spark.protocol import server_effects as effects
 from aeron_spark.protocol import server_events as events
 from aeron_spark.protocol import server_handshake as actions
 from aeron_spark.protocol.grants import Grant
+from aeron_spark.protocol.handshake_payloads import ServerHello
 from aeron_spark.protocol.keypair import KeyPair
 from aeron_spark.protocol.limits import Permit
 from aeron_spark.protocol.message_types import Types
 from aeron_spark.protocol.noise import Entropy
 from aeron_spark.protocol.refusals import Refusal, refusal_of, undecided
+from aeron_spark.protocol.retry_cookies import Cookies
 from aeron_spark.protocol.server_effects import AuthenticatedClient, Ending, ServerEffect, ServerEffects
 from aeron_spark.protocol.server_events import Decision, ServerEvent
-from aeron_spark.protocol.server_handshake import ServerHandshake
+from aeron_spark.protocol.server_handshake import ServerHandshake, ServerIdentity
 from aeron_spark.protocol.server_resources import ServerResources
 from aeron_spark.protocol.server_sessions import (
     AcceptedHandshake,
@@ -42,12 +45,12 @@ from aeron_spark.protocol.server_sessions import (
     Closing,
     OpenedLink,
     PendingHandshake,
-    ServerPolicy,
+    ServerMachineOptions,
     ServerSession,
     SessionState,
     build_done_ack,
 )
-from aeron_spark.protocol.sources import UdpSource, parse_source
+from aeron_spark.protocol.sources import IpAddress, UdpSource, parse_source
 from aeron_spark.protocol.transitions import assert_never
 from aeron_spark.protocol.type_digests import schema_refusal, type_digests
 
@@ -61,12 +64,24 @@ DRAIN_SECONDS: Final = 2.0  # longest wait until Aeron has taken the last packet
 class ServerMachine:
     """One server with its handshakes and sessions; the module's docstring has the rules."""
 
-    def __init__(self, keys: KeyPair, policy: ServerPolicy, types: Types, entropy: Entropy) -> None:
-        """Start without clients. Each handshake reads ``types``. Below, ``now`` is in monotonic seconds."""
-        self._policy: Final = policy
+    def __init__(
+        self, keys: KeyPair, options: Callable[[], ServerMachineOptions], types: Types, entropy: Entropy,
+        psk: bytes | None = None, address_refusal: Callable[[IpAddress], Refusal | None] = lambda _: None,
+    ) -> None:  # fmt: skip
+        """Start without clients. Each handshake reads ``types``. Below, ``now`` is in monotonic seconds.
+
+        ``options`` returns the present options. ``psk`` is the 32-byte key derived from the shared secret.
+        ``address_refusal`` returns the refusal of an address that is banned now, or None.
+        """
+        at_start = options()
+        self._options: Final = options
+        self._address_refusal: Final = address_refusal
         self._types: Final = types
-        self.identity: Final = policy.identity(keys, entropy)
-        self.resources: Final = ServerResources(policy, entropy)
+        self.identity: Final = ServerIdentity(
+            keys, ServerHello(max_message=at_start.max_message), Cookies(entropy), entropy, psk, at_start.timing,
+            at_start.key_limits,
+        )  # fmt: skip
+        self.resources: Final = ServerResources(options, entropy)
         self._numbers: Final = count(1)
         self._handshakes: Final[dict[int, PendingHandshake]] = {}  # by path
         self._by_image: Final[dict[int, PendingHandshake]] = {}
@@ -135,7 +150,7 @@ class ServerMachine:
 
     def tick(self, now: float) -> ServerEffects:
         """Handle all deadlines that have passed."""
-        expiry = self._policy.times.expiry_seconds
+        expiry = self._options().times.expiry_seconds
         for pending in list(self._handshakes.values()):
             if pending.drain_until is None:
                 self._advance(pending, pending.handshake.tick(now), now)
@@ -159,7 +174,7 @@ class ServerMachine:
         return self._deadline
 
     def _next_deadline(self) -> float | None:
-        expiry = self._policy.times.expiry_seconds
+        expiry = self._options().times.expiry_seconds
         times = [pending.deadline for pending in self._handshakes.values()]
         times += [awaiting.deadline for awaiting in self._awaiting_first_frame.values()]
         times += [session.deadline(expiry) for session in self._sessions.values()]
@@ -167,14 +182,14 @@ class ServerMachine:
         return min((time for time in times if time is not None), default=None)
 
     def close_connection(self, session: int, *, keep_session: bool, now: float) -> ServerEffects:
-        """Close a session after its unsent messages were sent, or after the policy's ``close_seconds``.
+        """Close a session after its unsent messages were sent, or after the option ``closeTimeout``.
 
         Does nothing for an unknown session.
         """
         found = self._sessions.get(session)
         if found is not None and found.link is not None:
             if found.closing is None:
-                found.closing = Closing(now + self._policy.close_seconds, keep_session)
+                found.closing = Closing(now + self._options().close_timeout, keep_session)
                 self._emit(effects.DrainSession(session))
             elif not keep_session:
                 found.closing = Closing(found.closing.deadline, keep_session)
@@ -233,13 +248,13 @@ class ServerMachine:
         except DataFormatError as error:
             self._emit(effects.RejectImage(event.image, BAD_SOURCE), effects.Report(error))
             return
-        address = str(source.address) if isinstance(source, UdpSource) else None
-        handshake = ServerHandshake(self.identity, address, now)
+        address = source.address if isinstance(source, UdpSource) else None
+        handshake = ServerHandshake(self.identity, None if address is None else str(address), now)
         pending = PendingHandshake(next(self._numbers), event, source, handshake, now)
         self._handshakes[pending.path] = self._by_image[event.image] = pending
         if self._is_closing:
             self._advance(pending, handshake.close(now), now)
-        elif (refusal := self._policy.source_refusal(source)) is not None:
+        elif address is not None and (refusal := self._address_refusal(address)) is not None:
             self._advance(pending, handshake.refuse(refusal, now), now)
         elif event.late:
             self._advance(pending, handshake.hello_missed(now), now)
@@ -411,7 +426,7 @@ class ServerMachine:
         if pending is None or pending.accepted is None:
             return
         try:
-            ack = build_done_ack(pending, pending.accepted, self._policy, type_digests(self._types), received)
+            ack = build_done_ack(pending, pending.accepted, self._options(), type_digests(self._types), received)
             performed = pending.handshake.accept(ack, now)
         except AeronSparkError as error:
             self._refuse(pending, undecided(error, NO_LINK), now)
@@ -423,7 +438,7 @@ class ServerMachine:
         assert accepted is not None  # set when the handshake accepted
         link, session = accepted.link.number, accepted.session
         del self._opening_links[link]
-        self._awaiting_first_frame[link] = AwaitingFirstFrame(accepted, now + self._policy.times.setup_seconds)
+        self._awaiting_first_frame[link] = AwaitingFirstFrame(accepted, now + self._options().times.setup_seconds)
         if session.state is SessionState.ACCEPTED:
             session.state = SessionState.AWAITING_FIRST_FRAME
         self._emit(

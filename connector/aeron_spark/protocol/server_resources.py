@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Final
 
 from aeron_spark.protocol.limits import Admission
 from aeron_spark.protocol.noise import Entropy
 from aeron_spark.protocol.pools import PooledIds, Pools
 from aeron_spark.protocol.refusals import Refusal
-from aeron_spark.protocol.server_sessions import ServerPolicy, ServerSession
+from aeron_spark.protocol.server_sessions import ServerMachineOptions, ServerSession
 from aeron_spark.protocol.tickets import TicketStore
 
 
 class ServerResources:
     """Resources of one server. For one thread, except ``statistics``."""
 
-    def __init__(self, policy: ServerPolicy, entropy: Entropy) -> None:
-        self.admission: Final = Admission(policy.limits)
-        self.pools: Final = Pools(entropy, policy.session_ids, policy.mdc_ports, policy.id_reuse_delay_seconds)
+    def __init__(self, options: Callable[[], ServerMachineOptions], entropy: Entropy) -> None:
+        at_start = options()
+        self.admission: Final = Admission(lambda: options().admission)
+        self.pools: Final = Pools(entropy, at_start.session_id_range, at_start.mdc_ports, at_start.id_reuse_delay)
         self.tickets: Final[TicketStore[ServerSession]] = TicketStore(
             entropy,
-            policy.times.retention_seconds,
-            max_sessions=policy.max_sessions,
-            max_connections_per_key=policy.max_connections_per_key,
-            confirm_seconds=policy.timing.authenticating_s + policy.times.setup_seconds,
+            at_start.times.retention_seconds,
+            max_sessions=lambda: options().max_sessions,
+            max_connections_per_key=lambda: options().max_connections_per_key,
+            confirm_seconds=at_start.timing.authenticating_s + at_start.times.setup_seconds,
         )
         self.refused: Final[Counter[str]] = Counter()
         self._bulk: Final[set[PooledIds]] = set()

@@ -1,69 +1,62 @@
-"""The data of the server machine: its policy, handshakes and sessions."""
+"""The data of the server machine: its handshakes and sessions, and the options that it reads."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final, Literal
+from typing import Literal, Protocol
 
 from aeron_spark.protocol import server_handshake as actions
 from aeron_spark.protocol.frame_cipher import KeyLimits
-from aeron_spark.protocol.handshake_payloads import DoneAck, ServerHello
-from aeron_spark.protocol.ids import FIRST_SESSION_ID, LAST_SESSION_ID, REUSE_DELAY_S
-from aeron_spark.protocol.keypair import KeyPair
+from aeron_spark.protocol.handshake_payloads import DoneAck
 from aeron_spark.protocol.limits import Limits, Permit
 from aeron_spark.protocol.liveness import Times
-from aeron_spark.protocol.noise import Entropy
 from aeron_spark.protocol.pools import PooledIds
 from aeron_spark.protocol.refusals import Refusal
-from aeron_spark.protocol.retry_cookies import Cookies
 from aeron_spark.protocol.server_effects import AuthenticatedClient, HandshakeEnded, Notice
 from aeron_spark.protocol.server_events import ImageAvailable
-from aeron_spark.protocol.server_handshake import ServerHandshake, ServerIdentity, ServerTiming
-from aeron_spark.protocol.sources import IpAddress, Source, UdpSource
-from aeron_spark.protocol.tickets import MAX_CONNECTIONS_PER_KEY, MAX_SESSIONS
-
-CLOSE_SECONDS: Final = 2.0  # longest wait for unsent messages before a session is closed
+from aeron_spark.protocol.server_handshake import ServerHandshake, ServerTiming
+from aeron_spark.protocol.sources import Source
 
 
-@dataclass(frozen=True, slots=True)
-class ServerPolicy:
-    """Settings of a server machine. Times are in seconds; ``mdc_ports`` is the first port and the number of ports.
+class ServerMachineOptions(Protocol):
+    """What a machine reads of its server's options, which are declared above this package. Times are in seconds."""
 
-    ``address_refusal`` returns the refusal of an address that is banned now, or None.
-    """
+    @property
+    def admission(self) -> Limits: ...
 
-    limits: Limits = field(default_factory=Limits)
-    timing: ServerTiming = field(default_factory=ServerTiming)
-    times: Times = field(default_factory=Times)
-    key_limits: KeyLimits = field(default_factory=KeyLimits)
-    psk: bytes | None = field(default=None, repr=False)
-    max_message: int = 128 * 1024
-    reply_channel: Literal["response", "mdc"] = "response"
-    mdc_ports: tuple[int, int] | None = None
-    session_ids: tuple[int, int] = (FIRST_SESSION_ID, LAST_SESSION_ID)
-    id_reuse_delay_seconds: float = REUSE_DELAY_S
-    max_sessions: int = MAX_SESSIONS
-    max_connections_per_key: int = MAX_CONNECTIONS_PER_KEY
-    close_seconds: float = CLOSE_SECONDS
-    address_refusal: Callable[[IpAddress], Refusal | None] = lambda _: None
+    @property
+    def timing(self) -> ServerTiming: ...
 
-    def source_refusal(self, source: Source) -> Refusal | None:
-        """Return the refusal of a source whose address is banned now; None if it is not."""
-        return self.address_refusal(source.address) if isinstance(source, UdpSource) else None
+    @property
+    def times(self) -> Times: ...
 
-    def identity(self, keys: KeyPair, entropy: Entropy) -> ServerIdentity:
-        """Return the values that all handshakes share."""
-        return ServerIdentity(
-            keys=keys,
-            hello=ServerHello(max_message=self.max_message),
-            cookies=Cookies(entropy),
-            entropy=entropy,
-            psk=self.psk,
-            timing=self.timing,
-            limits=self.key_limits,
-        )
+    @property
+    def key_limits(self) -> KeyLimits: ...
+
+    @property
+    def max_message(self) -> int: ...
+
+    @property
+    def reply_channel(self) -> Literal["response", "mdc"]: ...
+
+    @property
+    def mdc_ports(self) -> tuple[int, int] | None: ...
+
+    @property
+    def session_id_range(self) -> tuple[int, int]: ...
+
+    @property
+    def id_reuse_delay(self) -> float: ...
+
+    @property
+    def max_sessions(self) -> int: ...
+
+    @property
+    def max_connections_per_key(self) -> int: ...
+
+    @property
+    def close_timeout(self) -> float: ...
 
 
 class SessionState(Enum):
@@ -171,7 +164,11 @@ class PendingHandshake:
 
 
 def build_done_ack(
-    pending: PendingHandshake, accepted: AcceptedHandshake, policy: ServerPolicy, types: dict[int, bytes], received: int
+    pending: PendingHandshake,
+    accepted: AcceptedHandshake,
+    options: ServerMachineOptions,
+    types: dict[int, bytes],
+    received: int,
 ) -> DoneAck:
     """Return DONE_ACK's payload for an accepted handshake."""
     ids = accepted.link.ids
@@ -182,12 +179,12 @@ def build_done_ack(
         stream_out=ids.stream_out,
         data_port=pending.event.data_port,
         control_port=pending.event.control_port if ids.mdc_port is None else ids.mdc_port,
-        reply_channel=policy.reply_channel,
-        expiry_ms=int(policy.times.expiry_seconds * 1000),
-        linger_ms=int(policy.times.retention_seconds * 1000),
+        reply_channel=options.reply_channel,
+        expiry_ms=int(options.times.expiry_seconds * 1000),
+        linger_ms=int(options.times.retention_seconds * 1000),
         ticket=accepted.ticket,
         resumed=accepted.is_resumed,
         received=received,
-        max_message=policy.max_message,
+        max_message=options.max_message,
         types=types,
     )

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
-from aeron_spark.errors import OptionError, UsageError
+from aeron_spark.errors import UsageError
 from aeron_spark.protocol.refusals import ReachedLimit, Refusal
 
 S = TypeVar("S")
@@ -54,22 +54,17 @@ class Offer(Generic[S]):
 
 
 class TicketStore(Generic[S]):
-    """Sessions of any type, by ticket. ``entropy(n)`` returns n random bytes."""
+    """Sessions of any type, by ticket. ``entropy(n)`` returns n random bytes. The limits may change; sessions stay."""
 
     def __init__(
         self,
         entropy: Callable[[int], bytes],
         retention_seconds: float,
         *,
-        max_sessions: int = MAX_SESSIONS,
-        max_connections_per_key: int = MAX_CONNECTIONS_PER_KEY,
+        max_sessions: Callable[[], int] = lambda: MAX_SESSIONS,
+        max_connections_per_key: Callable[[], int] = lambda: MAX_CONNECTIONS_PER_KEY,
         confirm_seconds: float = CONFIRM_SECONDS,
     ) -> None:
-        if max_sessions < 1 or max_connections_per_key < 1:
-            raise OptionError(
-                f"the limit of sessions is {max_sessions}, per key {max_connections_per_key}, expected at least 1",
-                remedy="Set both to at least 1.",
-            )
         self._entropy = entropy
         self._retention_seconds = retention_seconds
         self._max_sessions = max_sessions
@@ -79,10 +74,6 @@ class TicketStore(Generic[S]):
             bytes, _Entry[S]
         ] = {}  # by digest, so that the time of a look-up reveals nothing of a ticket
         self._by_key: dict[bytes, list[_Entry[S]]] = {}  # oldest first
-
-    def set_limits(self, max_sessions: int, max_connections_per_key: int) -> None:
-        """Apply other limits to further sessions."""
-        self._max_sessions, self._max_connections_per_key = max_sessions, max_connections_per_key
 
     def __len__(self) -> int:
         return sum(len(entries) for entries in self._by_key.values())
@@ -98,15 +89,15 @@ class TicketStore(Generic[S]):
         """
         ended = self.expire(now)
         own = self._by_key.get(key, [])
-        if len(own) >= (limit or self._max_connections_per_key):
+        limit_of_key = limit or self._max_connections_per_key()
+        if len(own) >= limit_of_key:
             oldest = next((entry for entry in own if entry.expires_at is not None), None)
             if oldest is None:
-                value, is_own = limit or self._max_connections_per_key, bool(limit)
-                return FULL_FOR_KEY.at(ReachedLimit("maxConnectionsPerKey", value, "connections=", is_own))
+                return FULL_FOR_KEY.at(ReachedLimit("maxConnectionsPerKey", limit_of_key, "connections=", bool(limit)))
             self._remove(oldest)
             ended.append(oldest.session)
-        elif len(self) >= self._max_sessions:
-            return FULL.at(ReachedLimit("maxSessions", self._max_sessions))
+        elif len(self) >= (max_sessions := self._max_sessions()):
+            return FULL.at(ReachedLimit("maxSessions", max_sessions))
         entry = _Entry(key, session, now + self._retention_seconds)
         self._by_key.setdefault(key, []).append(entry)
         if presented is not None and _digest(presented) not in self._by_ticket:

@@ -57,9 +57,9 @@ class BulkLinkHandler:
 
     def open(self, connection: ConnectionRunner, part: bytes) -> dict[str, Any]:
         """Open a bulk link for a client that does not fill OPEN up, or in shared memory; see :meth:`open_with_mtu`."""
-        settings = self._runner.settings.link
-        channel_settings = settings.channel_settings.for_bulk_link(is_ipc=connection.peer.is_ipc)
-        return self._open(connection, part, _Parameters(channel_settings, settings.times))
+        options = self._runner.options
+        channel_settings = options.channel.for_bulk_link(is_ipc=connection.peer.is_ipc)
+        return self._open(connection, part, _Parameters(channel_settings, options.times))
 
     def open_with_mtu(self, connection: ConnectionRunner, part: bytes, mtu: int) -> dict[str, Any]:
         """Open a bulk link. Return its ids, the server's part of its keys, its longest message and MTU in bytes.
@@ -73,8 +73,8 @@ class BulkLinkHandler:
                 f"the MTU of a bulk link is {type(mtu).__name__}, expected a whole number",
                 remedy="Use the same release of aeron-spark at both ends.",
             )
-        settings, watch = self._runner.settings.link, None
-        channel_settings, address = settings.channel_settings.for_bulk_link(is_ipc=False), connection.peer.address
+        options, watch = self._runner.options, None
+        channel_settings, address = options.channel.for_bulk_link(is_ipc=False), connection.peer.address
         if channel_settings.finds_mtu:
             path = network_path(address)
             allowed = MTU_BYTES if path is None else path.mtu_bytes
@@ -82,7 +82,7 @@ class BulkLinkHandler:
             channel_settings = replace(channel_settings, mtu_bytes=own_mtu)
             watch = PacketWatch.of(address, own_mtu, time.monotonic())
         own_mtu = channel_settings.mtu_bytes
-        parameters = _Parameters(channel_settings, alive_times(settings.times), open_bytes(own_mtu), watch)
+        parameters = _Parameters(channel_settings, alive_times(options.times), open_bytes(own_mtu), watch)
         return self._open(connection, part, parameters) | {"mtu": own_mtu}
 
     def release_ids(self, bulk_link: BulkLink) -> None:
@@ -119,7 +119,7 @@ class BulkLinkHandler:
         self, connection: ConnectionRunner, client_part: bytes, server_part: bytes, parameters: _Parameters
     ) -> tuple[BulkLink, LinkIds]:
         runner, now = self._runner, time.monotonic()
-        keys, limit = runner.settings.link.keys, runner.settings.max_bulk_links
+        keys, limit = runner.options.key_limits, runner.options.max_bulk_links
         if self._bulk_links.count(connection) >= limit:
             raise RefusedError(
                 f"{connection.label} has {limit} bulk links, and the server allows no more",

@@ -8,7 +8,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Final
 
-from aeron_spark.protocol.access import Candidate, Filters, PeerStore
+from aeron_spark.options import LiveOptions
+from aeron_spark.protocol.access import Candidate, PeerStore
 from aeron_spark.protocol.grants import EVERYTHING, UNKNOWN_KEY
 from aeron_spark.protocol.refusals import Refusal, undecided
 from aeron_spark.protocol.server_events import Decision
@@ -18,19 +19,15 @@ from aeron_spark.server.ban_file import StoredBans
 class ClientAccess:
     """The access of clients to one server. Thread-safe.
 
-    ``allow_any_key`` gives every grant to a key that the store does not know. The store may read files and the filters
-    may be the program's functions, so the event loop has threads decide.
+    The option ``allowAnyKey`` gives every grant to a key that the store does not know. The store may read files and the
+    filters may be the program's functions, so the event loop has threads decide.
     """
 
-    def __init__(
-        self, store: PeerStore, filters: Filters, bans: StoredBans, *, allow_any_key: bool, threads: int
-    ) -> None:
+    def __init__(self, store: PeerStore, options: LiveOptions, bans: StoredBans) -> None:
         self._store: Final = store
         self._bans: Final = bans
-        self.filters = filters
-        """The server's filters; may be changed."""
-        self._allow_any_key: Final = allow_any_key
-        self._deciders: Final = ThreadPoolExecutor(threads, thread_name_prefix="aeron-spark-decider")
+        self._options: Final = options
+        self._deciders: Final = ThreadPoolExecutor(options.value.deciders, thread_name_prefix="aeron-spark-decider")
 
     def decide_soon(self, candidate: Candidate, answer: Callable[[Decision], None]) -> None:
         """Decide on a candidate in another thread, which calls ``answer``; not after ``close``."""
@@ -53,7 +50,7 @@ class ClientAccess:
             return ban
         grant = self._store.grant(candidate.key)
         if grant is None:
-            return EVERYTHING if self._allow_any_key else UNKNOWN_KEY
+            return EVERYTHING if self._options.value.allow_any_key else UNKNOWN_KEY
         return grant.refusal(candidate.tag, candidate.address, time.time()) or grant
 
     def close(self) -> None:
@@ -63,6 +60,10 @@ class ClientAccess:
     def _decide(self, candidate: Candidate) -> Decision:
         try:
             decision = self.current(candidate)
-            return decision if isinstance(decision, Refusal) else self.filters.refusal(candidate) or decision
+            return (
+                decision
+                if isinstance(decision, Refusal)
+                else self._options.value.filters.refusal(candidate) or decision
+            )
         except Exception as error:
             return undecided(error)

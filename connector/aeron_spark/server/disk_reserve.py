@@ -16,18 +16,22 @@ OPTION: Final = "diskReserve"
 class DiskReserve:
     """Measures the file systems of a server's folders. Thread-safe.
 
-    ``folders`` returns the folders by name of their volume, such as "store". ``reserve_bytes`` must be free on each;
-    0 means no reserve. A measurement is one system call for each folder.
+    ``folders`` returns the folders by name of their volume, such as "store". ``reserve`` returns the bytes that must be
+    free on each; 0 means no reserve. A measurement is one system call for each folder.
     """
 
     def __init__(
-        self, folders: Callable[[], Mapping[str, Path]], reserve_bytes: int,
+        self, folders: Callable[[], Mapping[str, Path]], reserve: Callable[[], int],
         measure: Callable[[Path], Space] = space_of,
     ) -> None:  # fmt: skip
-        self.reserve_bytes = reserve_bytes
-        """May be changed while the server runs."""
+        self._reserve: Final = reserve
         self._folders: Final = folders
         self._measure: Final = measure
+
+    @property
+    def reserve_bytes(self) -> int:
+        """The bytes that must be free on each volume."""
+        return self._reserve()
 
     def volumes(self) -> dict[str, Space]:
         """Return the free and total bytes of each volume, by name."""

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Final, TextIO
 
+from aeron_spark.options import LiveOptions
 from aeron_spark.server.event_table import EVENTS
 from aeron_spark.server.log_format import LineFormatter, LogFormat
 
@@ -118,17 +119,13 @@ class LogOutput(logging.Handler):
 
 
 class ServerLog:
-    """The log of a server on standard error, as its options say; with the format None, there is no such log.
+    """The log of a server on standard error, as its options say; without ``logFormat``, there is no such log.
 
     One thread at a time calls its methods. ``output`` is by default standard error.
     """
 
-    def __init__(
-        self, log_format: LogFormat | None, level: str, output: TextIO | None = None,
-        max_lines: int = MAX_WAITING_LINES,
-    ) -> None:  # fmt: skip
-        self._format = log_format
-        self._level = level
+    def __init__(self, options: LiveOptions, output: TextIO | None = None, max_lines: int = MAX_WAITING_LINES) -> None:
+        self._options: Final = options
         self._destination: Final = output
         self._max_lines: Final = max_lines
         self._is_open = False
@@ -139,29 +136,25 @@ class ServerLog:
     def open(self) -> None:
         """Write the log from now on. Does nothing if the log is open."""
         self._is_open = True
-        self._apply()
-
-    def change(self, log_format: LogFormat | None, level: str) -> None:
-        """Write further records in another format, or from another level on."""
-        self._format, self._level = log_format, level
-        if self._is_open:
-            self._apply()
+        self.apply()
 
     def close(self) -> None:
         """Write the lines that wait, and no further ones."""
         self._is_open = False
         self._end_output()
 
-    def _apply(self) -> None:
-        if self._format is None:
+    def apply(self) -> None:
+        """Write further records in the present format, and from the present level on, if the log is open."""
+        log_format, level = self._options.value.log_format, self._options.value.log_level
+        if not self._is_open:
+            return
+        if log_format is None:
             self._end_output()
         elif self._output is None:
-            self._output = LogOutput(
-                self._format, self._level, self._destination, self._count_dropped, self._max_lines
-            )  # fmt: skip
+            self._output = LogOutput(log_format, level, self._destination, self._count_dropped, self._max_lines)
         else:
-            self._output.set_format(self._format)
-            self._output.set_level(self._level)
+            self._output.set_format(log_format)
+            self._output.set_level(level)
 
     def _count_dropped(self) -> None:
         self.dropped_total += 1

@@ -17,6 +17,7 @@ from aeron_spark.connection.runtime import Runtime
 from aeron_spark.errors import AeronSparkError, EndedError, RefusedError, UsageError
 from aeron_spark.facts import Bus
 from aeron_spark.keys.clients_file import default_name
+from aeron_spark.options import LiveOptions
 from aeron_spark.protocol.access import Candidate, PeerStore
 from aeron_spark.protocol.grants import Grant
 from aeron_spark.protocol.refusals import Refusal
@@ -26,7 +27,6 @@ from aeron_spark.server.event_log import EventLog
 from aeron_spark.server.log_space import LogSpace
 from aeron_spark.server.runner import ConnectionService, ServerRunner
 from aeron_spark.server.server_facts import GrantChanged
-from aeron_spark.server.settings import ServerSettings
 from aeron_spark.transport.addresses import HostPort
 from aeron_spark.transport.api import ServerAddress, ServerTransport
 
@@ -44,7 +44,7 @@ class MessageServer(Endpoint):
         self,
         open_transport: Callable[[], ServerTransport],
         store: PeerStore,
-        settings: ServerSettings | None = None,
+        options: LiveOptions,
         connection_class: type[Connection] = Connection,
         bans: StoredBans | None = None,
         name_of: Callable[[bytes], str] = default_name,
@@ -60,10 +60,10 @@ class MessageServer(Endpoint):
         """The facts of the server. Subscribe before the start."""
         self.events: Final = EventLog(self.facts, name_of, clients_file)
         """The events of the server."""
-        self._settings = settings or ServerSettings()
-        runtime = Runtime("aeron-spark-server", self._settings.link, self.facts)
+        self._options: Final = options
+        runtime = Runtime("aeron-spark-server", lambda: options.value, self.facts)
         self._runner: Final = ServerRunner(
-            runtime, open_transport, store, self._settings, connection_class, bans or StoredBans(), log_space
+            runtime, open_transport, store, options, connection_class, bans or StoredBans(), log_space
         )
         runtime.bind(self._runner)
         runtime.holds.rates_of = self._rates_of
@@ -110,11 +110,11 @@ class MessageServer(Endpoint):
 
     def _rates_of(self, connection: ConnectionRunner) -> Rates:
         """Return the limits of the client's key: its own, or else those of all keys."""
-        defaults, own = self._settings.rates, self._runner.limits_of(connection)
+        options, own = self._options.value, self._runner.limits_of(connection)
         return Rates(
-            defaults.bytes_in if own.bytes_in is None else own.bytes_in,
-            defaults.bytes_out if own.bytes_out is None else own.bytes_out,
-            defaults.messages_in if own.messages_in is None else own.messages_in,
+            options.bytes_in if own.bytes_in is None else own.bytes_in,
+            options.bytes_out if own.bytes_out is None else own.bytes_out,
+            options.messages_in if own.messages_in is None else own.messages_in,
         )
 
     def _apply_grant(self, connection: ConnectionRunner) -> None:
@@ -198,15 +198,6 @@ class MessageServer(Endpoint):
         """Return the grant of the client of a connection. Raises EndedError if it is closed."""
         return self._runner.grant_of(connection)
 
-    def apply_limits(self, settings: ServerSettings) -> None:
-        """Apply the limits, filters and rates of other settings, which have no other differences, on the event loop.
-
-        Rates, and the limits of memory, calls and workers, also apply to clients that are connected.
-        """
-        self._settings = settings
-        self._runtime.run_on_loop(lambda: self._runner.apply_limits(settings))
-        self._runtime.run_on_loop(lambda: self._runtime.apply_limits(settings.link))
-
     def begin_drain(self) -> None:
         """Refuse new clients, also those that resume. Calls and messages of the connections continue."""
         self._drain_mark = self._runtime.worker_pool.mark()
@@ -224,7 +215,7 @@ class MessageServer(Endpoint):
         """
         if not self._runtime.begin_closing():
             return
-        begin, close_s = time.monotonic(), self._settings.link.close_seconds
+        begin, close_s = time.monotonic(), self._options.value.close_timeout
         connections = self._connected
         for connection in connections:  # they drain at the same time; a stuck one delays the others a little
             connection.sender.drain(min(begin + close_s / 2, time.monotonic() + DRAIN_TIMEOUT_S))

@@ -17,7 +17,7 @@ from aeron_spark.keys.client_table import ClientsChange, ClientTable
 from aeron_spark.keys.clients_file import key_name
 from aeron_spark.keys.stores import FilePeerStore
 from aeron_spark.node.space import Space, driver_space
-from aeron_spark.options import LiveOptions, OptionChanges, ServerOptions
+from aeron_spark.options import LiveOptions, ServerOptions
 from aeron_spark.protocol.access import PeerStore
 from aeron_spark.protocol.admin_messages import SOCKET_NAME
 from aeron_spark.protocol.keypair import fingerprint
@@ -41,10 +41,9 @@ from aeron_spark.server.peer_store import is_from_environment, key_paths_of, pee
 from aeron_spark.server.reloading import Reloader
 from aeron_spark.server.server_node import ServerNode
 from aeron_spark.server.server_state import ServerState
-from aeron_spark.server.settings import ServerSettings
 from aeron_spark.server.store_housekeeper import StoreHousekeeper
 from aeron_spark.server.stream_report import StreamCommands
-from aeron_spark.server.stream_service import StreamLimits, StreamService
+from aeron_spark.server.stream_service import StreamService
 from aeron_spark.streams.store import StreamStore
 from aeron_spark.transport.addresses import HostPort, ip_of
 from aeron_spark.transport.api import ServerAddress
@@ -67,20 +66,21 @@ class ServerParts:
     ) -> None:  # fmt: skip
         """Lock the ports and the store, and start nothing. Raises what :class:`aeron_spark.Server` raises."""
         parsed = ServerOptions.parse(address, options)
-        settings = ServerSettings.of(parsed)
         peers = store or peer_store_of(parsed)
-        self._live: Final = LiveOptions(parsed)
+        self.options: Final = LiveOptions(parsed)
+        """The options that apply now."""
         self._addresses: Final = parsed.addresses
         self._http_address: Final = _http_address(parsed)
-        self._log: Final = ServerLog(parsed.log_format, parsed.log_level)
+        self._log: Final = ServerLog(self.options)
+        self.options.on_replaced = self._log.apply
         self._started_at: float | None = None
         self._facts: Final = Bus()
-        self._node: Final = ServerNode(parsed, _max_message_bytes(settings, parsed), self._facts)
+        self._node: Final = ServerNode(self.options, self._facts)
         clients = peers.clients if isinstance(peers, FilePeerStore) else None
         try:
             self._bans: Final = StoredBans()
             self.message_server: Final = MessageServer(
-                self._node.open_transport, peers, settings, connection_class, self._bans,
+                self._node.open_transport, peers, self.options, connection_class, self._bans,
                 name_of=lambda key: name_of(peers, key), clients_file=None if clients is None else clients.path,
                 log_space=LogSpace(self._driver_space), facts=self._facts,
             )  # fmt: skip
@@ -93,11 +93,11 @@ class ServerParts:
         self.backups: Final = Backups(lambda: self._housekeeper.opened, self._backup_files, self.events)
         """The backups of the streams."""
         self._event_watch: Final = self._make_event_watch()
-        self.disk_reserve: Final = DiskReserve(lambda: self._node.folders, parsed.disk_reserve)
+        self.disk_reserve: Final = DiskReserve(lambda: self._node.folders, lambda: self.options.value.disk_reserve)
         """The free space of the server's disks, and how much of it must stay free."""
         self._stream_service: Final = StreamService(
             lambda: self.streams, self._runtime.bulk_links, self.message_server.grant_of, self._runtime.deadlines,
-            StreamLimits.of(parsed), self.disk_reserve.refusal, self._facts,
+            self.options, self.disk_reserve.refusal, self._facts,
         )  # fmt: skip
         self._runtime.pools.append(self._stream_service.pool)
         self.message_server.add_service(self._stream_service)
@@ -105,7 +105,7 @@ class ServerParts:
             clients, self.message_server.apply_grants, self._runtime.report, self.events
         )
         self.state: Final = ServerState(
-            self.message_server, self._housekeeper, self.disk_reserve, self._live, lambda: self.aeron_dir,
+            self.message_server, self._housekeeper, self.disk_reserve, self.options, lambda: self.aeron_dir,
             clients, self.backups, self._node.storage_problem,
         )  # fmt: skip
         """Whether the server starts, is ready or drains."""
@@ -120,10 +120,6 @@ class ServerParts:
             **self._operator_commands(peers),
         }
         self._admin_socket: AdminSocket | None = None
-
-    @property
-    def _options(self) -> ServerOptions:
-        return self._live.value
 
     @property
     def aeron_dir(self) -> str:
@@ -158,37 +154,9 @@ class ServerParts:
         """Reload the clients file as :meth:`Server.reload` does."""
         return self._clients_watcher.reload()
 
-    def preview_options(self, configured: ServerOptions) -> OptionChanges:
-        """Return what ``apply_options`` would return. Raises OptionError or SetupError for options that it refuses."""
-        ServerSettings.of(self._options)
-        return self._live.compare(configured)
-
-    def apply_options(self, configured: ServerOptions) -> OptionChanges:
-        """Apply the live options of another configuration, and return what differs.
-
-        Limits of clients, streams and stages apply to further ones, all others also to present ones. Raises
-        OptionError or SetupError for options that a server cannot have; then nothing changes.
-        """
-        changes = self._live.replace(configured)
-        options = self._options
-        self.message_server.apply_limits(ServerSettings.of(options))
-        self._stream_service.limits = StreamLimits.of(options)
-        self._node.apply_options(options)
-        self._apply_store_limits()
-        self.disk_reserve.reserve_bytes = options.disk_reserve
-        self._log.change(options.log_format, options.log_level)
-        return changes
-
-    def _apply_store_limits(self) -> None:
-        store, options = self._housekeeper.opened, self._options
-        if store is not None:
-            store.set_limits(
-                options.stage_bytes, options.max_partitions, options.lease_delay, options.max_columns
-            )  # fmt: skip
-
     def start(self, addresses: Sequence[ServerAddress] = ()) -> None:
         """Start the parts as :meth:`Server.start` does."""
-        optional = () if addresses else self._options.optional_addresses
+        optional = () if addresses else self.options.value.optional_addresses
         addresses = addresses or self._addresses
         self.message_server.require_startable(addresses)
         self._node.lock_addresses(addresses)
@@ -200,7 +168,6 @@ class ServerParts:
         if self._node.has_streams:
             self._housekeeper.recover()
             self._housekeeper.store.check_one_time()
-            self._apply_store_limits()  # a reload during the recovery has changed the options only
         self.state.is_recovered = True
         self.message_server.start(addresses, self._node.try_lock_addresses(optional))
         self._started_at = time.monotonic()
@@ -217,7 +184,7 @@ class ServerParts:
         """Refuse new work, and wait for the work that runs, as :meth:`Server.drain` does."""
         self.state.is_draining = self._stream_service.is_draining = True
         self.message_server.begin_drain()
-        timeout_s = self._options.drain_timeout if timeout is None else timeout
+        timeout_s = self.options.value.drain_timeout if timeout is None else timeout
         self.events.report("draining", connections=len(self.message_server.connections), seconds=timeout_s)
         end = time.monotonic() + timeout_s
         while self.unfinished_work and time.monotonic() < end:
@@ -259,7 +226,7 @@ class ServerParts:
         return driver_space(Path(self.aeron_dir))
 
     def _backup_files(self) -> dict[str, str]:
-        options, paths = self._options, key_paths_of(self._options)
+        options, paths = self.options.value, key_paths_of(self.options.value)
         return file_paths(
             str(self._node.folders.get("archive", "")),
             None if options.allow_any_key else paths.authorized_keys,
@@ -359,9 +326,3 @@ def name_of(peers: PeerStore, key: bytes) -> str:
 
 def _shutdown() -> RefusedError:
     return RefusedError("the server is shutting down", remedy=REFUSALS["shutdown"].remedy, reason="shutdown")
-
-
-def _max_message_bytes(settings: ServerSettings, options: ServerOptions) -> int:
-    """Return the longest message of any link or bulk link."""
-    is_ipc = any(address.media == "ipc" for address in (*options.addresses, *options.optional_addresses))
-    return settings.link.channel_settings.for_bulk_link(is_ipc=is_ipc).max_message

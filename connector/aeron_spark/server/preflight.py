@@ -118,7 +118,7 @@ class Preflight:
 
     def _identity(self) -> Iterator[Finding]:
         if self._options.shared_secret_file is not None:
-            read_shared_secret(Path(self._options.shared_secret_file).expanduser())
+            read_shared_secret(self._options.shared_secret_file)
         if is_from_environment(self._options):
             load_identity(self._options.identity or "")
             yield Finding("ok", "identity", f"{self._options.identity} has a key")
@@ -255,7 +255,7 @@ class Preflight:
 
     def _disk(self) -> Iterator[Finding]:
         folders = {"store": self._store, "archive": self._archive}
-        problem = DiskReserve(lambda: folders, self._options.disk_reserve).problem()
+        problem = DiskReserve(lambda: folders, lambda: self._options.disk_reserve).problem()
         if problem:
             yield Finding("warning", "disk", f"{problem}: the server will not be ready", "Free some space.")
         else:

@@ -8,7 +8,8 @@ from typing import Any, Final, Protocol
 
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.keys.client_table import ClientsChange
-from aeron_spark.options import OptionChanges, ServerOptions
+from aeron_spark.keys.key_files import read_shared_secret
+from aeron_spark.options import LiveOptions, OptionChanges, ServerOptions
 from aeron_spark.server.clients_watcher import CLIENTS
 from aeron_spark.server.event_log import EventLog
 
@@ -20,17 +21,15 @@ class ReloadableServer(Protocol):
     """A server whose files and options can be reloaded."""
 
     @property
+    def options(self) -> LiveOptions:
+        """The options that apply now."""
+
+    @property
     def events(self) -> EventLog:
         """The events of the server."""
 
     def reload(self) -> ClientsChange | None:
         """Reload the clients file; return the changes, or None without a file. Raises for a wrong file."""
-
-    def preview_options(self, configured: ServerOptions) -> OptionChanges:
-        """Return what ``apply_options`` would return. Raises OptionError or SetupError for options that it refuses."""
-
-    def apply_options(self, configured: ServerOptions) -> OptionChanges:
-        """Apply the live options, and return what differs."""
 
 
 class Reloader:
@@ -50,15 +49,19 @@ class Reloader:
 
         Raises OptionError, SetupError or DataFormatError for a wrong file. Then nothing changes.
         """
+        options = self._server.options
         unused: tuple[str, ...] = (CONFIGURATION,)  # the files whose new version is not used if the next step fails
         try:
             with self._reloading:
                 configured = None if self._read_options is None else self._read_options()
                 # before the clients file applies: all or nothing
-                preview = NO_CHANGES if configured is None else self._server.preview_options(configured)
+                preview = NO_CHANGES
+                if configured is not None:
+                    preview = options.compare(configured)
+                    read_shared_secret(options.value.shared_secret_file)  # without it, the next start would fail
                 unused = (CONFIGURATION, CLIENTS) if preview.changed else (CLIENTS,)
                 clients = self._server.reload()
-                changes = NO_CHANGES if configured is None else self._server.apply_options(configured)
+                changes = NO_CHANGES if configured is None else options.replace(configured)
         except AeronSparkError as error:
             self._server.events.report("reload_failed", files=unused, error=error.what, remedy=error.remedy)
             raise

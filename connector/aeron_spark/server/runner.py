@@ -22,6 +22,8 @@ from aeron_spark.connection.owner import PeerInfo
 from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.connection.runtime import Runtime
 from aeron_spark.errors import AeronSparkError, EndedError, InUseError, RefusedError, TransportError, UsageError
+from aeron_spark.keys.key_files import read_shared_secret
+from aeron_spark.options import LiveOptions, ServerOptions
 from aeron_spark.protocol import server_effects as effects
 from aeron_spark.protocol import server_events as events
 from aeron_spark.protocol.access import Candidate, PeerStore
@@ -42,7 +44,6 @@ from aeron_spark.server.client_access import ClientAccess
 from aeron_spark.server.handshake_paths import HandshakePaths
 from aeron_spark.server.log_space import LogSpace, link_bytes
 from aeron_spark.server.server_facts import DriverBack
-from aeron_spark.server.settings import ServerSettings, policy_of
 from aeron_spark.transport.api import (
     SEE_DRIVER,
     ChannelPair,
@@ -105,23 +106,24 @@ class ServerRunner:
 
     def __init__(
         self, runtime: Runtime, open_transport: Callable[[], ServerTransport], store: PeerStore,
-        settings: ServerSettings, connection_class: type[Connection], bans: StoredBans, log_space: LogSpace | None,
+        options: LiveOptions, connection_class: type[Connection], bans: StoredBans, log_space: LogSpace | None,
     ) -> None:  # fmt: skip
         """``log_space`` has the room of the media driver's logs; None: no limit.
 
         ``listen`` calls ``open_transport``; after a loss of the media driver it runs on the listener pool.
         """
+        psk = read_shared_secret(options.value.shared_secret_file)
         keys, types = store.identity(), runtime.types
         self.public_key: Final = keys.public
-        self.settings = settings
+        self._live: Final = options
         self.addresses: dict[int, ServerAddress] = {}
         """The addresses at which the server listens now, by token."""
         self.services: Final[list[ConnectionService]] = []
         """Services of each new connection. Complete before the event loop starts."""
-        self._machine: Final = ServerMachine(keys, policy_of(settings, bans), types, secrets.token_bytes)
-        self.access: Final = ClientAccess(
-            store, settings.filters, bans, allow_any_key=settings.allow_any_key, threads=settings.deciders
+        self._machine: Final = ServerMachine(
+            keys, lambda: options.value, types, secrets.token_bytes, psk, bans.address_refusal
         )
+        self.access: Final = ClientAccess(store, options, bans)
         self._log_space: Final = log_space
         self._open_transport: Final = open_transport
         self._transport: ServerTransport | None = None
@@ -235,6 +237,11 @@ class ServerRunner:
         """Change the grant of a client. Raises EndedError for a closed connection. Thread-safe."""
         self._verified_of(connection.for_program).grant = grant
 
+    @property
+    def options(self) -> ServerOptions:
+        """The present options."""
+        return self._live.value
+
     def image_of(self, connection: ConnectionRunner) -> int:
         """Return the number of the client's image. Raises EndedError, or TransportError while it is not connected."""
         number = self._verified_of(connection.for_program).link
@@ -345,13 +352,6 @@ class ServerRunner:
         if verified is not None:
             session = verified.session
             self._run_machine(lambda: self._machine.close_connection(session, keep_session=keep_session, now=now), now)
-
-    def apply_limits(self, settings: ServerSettings) -> None:
-        """Apply the limits and filters of other settings, which have no other differences. Clients stay connected."""
-        self.settings = settings
-        self._machine.resources.admission.set_limits(settings.limits)
-        self._machine.resources.tickets.set_limits(settings.max_sessions, settings.max_connections_per_key)
-        self.access.filters = settings.filters
 
     def refuse_handshakes(self) -> None:
         """Refuse every further handshake, because the server is about to end. Connections continue."""
@@ -474,7 +474,7 @@ class ServerRunner:
         self._feed(events.ConnectionMade(effect.session), now)
 
     def _open_link(self, effect: effects.OpenLink, now: float) -> None:
-        channel_settings = self.settings.link.channel_settings
+        channel_settings = self.options.channel
         refusal = self.take_log_space(self._connections[effect.session].peer.key, channel_settings)
         if refusal is not None:
             self._feed(events.LinkFailed(effect.link, refusal), now)
@@ -497,9 +497,9 @@ class ServerRunner:
             self._feed(events.LinkReady(number, self._connections[opening.session].machine.session.received), now)
 
     def _expect_first_frame(self, effect: effects.ExpectFirstFrame, now: float) -> None:
-        pair, settings = self._opening.pop(effect.link).pair, self.settings.link
+        pair, options = self._opening.pop(effect.link).pair, self.options
         link = LinkEnds(
-            pair, effect.encryptor, effect.decryptor, settings.times, settings.channel_settings.max_message, now,
+            pair, effect.encryptor, effect.decryptor, options.times, options.channel.max_message, now,
             source_address=_peer_info(effect.client).address,
         )  # fmt: skip
         self._links[effect.link], self._numbers[link] = link, effect.link
@@ -541,13 +541,13 @@ class ServerRunner:
     def _open(self, addresses: Sequence[ServerAddress], optional: Sequence[ServerAddress]) -> _OpenTransport:
         transport = self._open_transport()
         opened = _OpenTransport(transport, {})
-        settings, secret = self.settings.link.channel_settings, self._machine.identity.cookies.secret
+        channel, secret = self.options.channel, self._machine.identity.cookies.secret
         try:
             for address in addresses:
-                opened.addresses[transport.listen(address, settings, secret)] = address
+                opened.addresses[transport.listen(address, channel, secret)] = address
             for address in optional:
                 with suppress(InUseError):
-                    opened.addresses[transport.listen(address, settings, secret)] = address
+                    opened.addresses[transport.listen(address, channel, secret)] = address
         except BaseException:
             transport.close()
             raise

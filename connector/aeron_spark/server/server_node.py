@@ -20,7 +20,7 @@ from aeron_spark.node import NodeHandle
 from aeron_spark.node.liveness import driver_liveness
 from aeron_spark.node.locks import is_locked
 from aeron_spark.node.space import space_of
-from aeron_spark.options import ServerOptions
+from aeron_spark.options import LiveOptions
 from aeron_spark.processes import has_ended
 from aeron_spark.server.locks import ServerLocks, address_lock_path, check_ports_free
 from aeron_spark.streams.model import StreamSettings
@@ -49,20 +49,20 @@ class ServerNode:
     """Opens the transport and the store of a server on this machine's node. Locks the addresses and the store.
 
     The constructor only locks, and raises InUseError if another process uses a port or the store: such a refusal comes
-    before a media driver or a JVM starts. The first use of the transport or the store starts the node. ``max_message``
-    is the longest message of any link or bulk link, in bytes. The store emits its facts on ``facts``.
+    before a media driver or a JVM starts. The first use of the transport or the store starts the node. The store emits
+    its facts on ``facts``.
     """
 
-    def __init__(self, options: ServerOptions, max_message: int, facts: Bus) -> None:
+    def __init__(self, live: LiveOptions, facts: Bus) -> None:
         self._facts: Final = facts
-        self._options = options
-        self._max_message: Final = max_message
+        self._live: Final = live
         self._locks: Final = ServerLocks()
         self._starting: Final = threading.Lock()
         self._handle: NodeHandle | None = None
         self._is_started_here = False
         self._is_foreign = False  # the last media driver was another program's, which starts it again
         self._locked_addresses: Sequence[ServerAddress] = ()
+        options = live.value
         status = node.status(options.aeron_dir)
         self._expected_aeron_dir: Final = status.aeron_dir
         try:
@@ -105,7 +105,7 @@ class ServerNode:
             if len(heartbeats - {NO_HEARTBEAT}) > 1:
                 answered_at = answered_at or time.monotonic()
                 is_steady = time.monotonic() - answered_at >= STEADY_S
-                return not is_logged or (is_steady and node.status(self._options.aeron_dir).runs)
+                return not is_logged or (is_steady and node.status(self._live.value.aeron_dir).runs)
             if not is_logged and time.monotonic() - began_at > SILENT_AFTER_S:
                 is_logged = True
                 LOG.warning("the media driver in %s does not answer; the server waits for it", self.aeron_dir)
@@ -171,8 +171,8 @@ class ServerNode:
             before.close()
         return AeronServerTransport(
             client_of(self.aeron_dir),
-            idle=self._options.idle,
-            max_message=self._max_message,
+            idle=self._live.value.idle,
+            max_message=self._live.value.longest_message,
             ipc_lock=address_lock_path(self.aeron_dir, ServerAddress(media="ipc")),
             is_locked=is_locked,
         )
@@ -191,12 +191,8 @@ class ServerNode:
         if folder is None or not handle.archive_dir:
             raise _cannot_store(handle)
         lock = self._locks.lock_store(folder)
-        options = self._options
         settings = StreamSettings(
-            max_stage_bytes=options.stage_bytes,
-            lease_delay_s=options.lease_delay,
-            max_partitions=options.max_partitions,
-            max_columns=options.max_columns,
+            options=lambda: self._live.value,
             log_bytes=space_of(Path(handle.aeron_dir)).total // 2,  # the rest is for the links of clients
         )
         return StreamStore(
@@ -208,10 +204,6 @@ class ServerNode:
         """Return why the node cannot store streams, or ""; "" also before the node runs."""
         handle = self._handle
         return "" if handle is None or handle.archive_dir else str(_cannot_store(handle))
-
-    def apply_options(self, options: ServerOptions) -> None:
-        """Use other limits when the store is opened."""
-        self._options = options
 
     def guard_problem(self) -> SetupError | None:
         """Return the error to report if the media driver has no guard; it shows one only after it guarded a channel."""
@@ -240,8 +232,8 @@ class ServerNode:
         memory is too small, and another process may have started the node meanwhile.
         """
         handle = node.ensure(
-            self._options.aeron_dir, sync_level=self._options.sync_level, at_start={"segment_length": SEGMENT_LENGTH},
-            wait_s=0.0 if self._is_foreign else None,
+            self._live.value.aeron_dir, sync_level=self._live.value.sync_level,
+            at_start={"segment_length": SEGMENT_LENGTH}, wait_s=0.0 if self._is_foreign else None,
         )  # fmt: skip
         self._is_foreign = handle.foreign
         self._is_started_here = self._is_started_here or handle.is_started_here
@@ -257,8 +249,8 @@ class ServerNode:
         return handle
 
     def _store_folder(self, archive_dir: str) -> Path | None:
-        if self._options.streams_dir is not None:
-            return Path(self._options.streams_dir)
+        if self._live.value.streams_dir is not None:
+            return Path(self._live.value.streams_dir)
         return Path(f"{archive_dir}.streams") if archive_dir else None
 
 

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
@@ -31,7 +30,7 @@ from aeron_spark.errors import (
     RefusedError,
 )
 from aeron_spark.facts import Bus
-from aeron_spark.options import ServerOptions
+from aeron_spark.options import LiveOptions
 from aeron_spark.protocol.grants import Grant
 from aeron_spark.server.incoming_stage import IncomingStage, fill_at_once
 from aeron_spark.server.incoming_stages import IncomingStages
@@ -57,19 +56,6 @@ MAX_WAIT_S: Final = 20.0  # of one request
 MAX_WAITS: Final = 1_024  # of a key, for commits: each commit looks at all waits of its stream
 
 
-@dataclass(frozen=True, slots=True)
-class StreamLimits:
-    """The limits of one key, unless its line in the clients file has others, and of one connection. 0: no limit."""
-
-    stage_bytes: int = ServerOptions.stage_bytes_per_key
-    partitions: int = ServerOptions.max_partitions_per_key
-
-    @classmethod
-    def of(cls, options: ServerOptions) -> StreamLimits:
-        """Make the limits from a server's options."""
-        return cls(options.stage_bytes_per_key, options.max_partitions_per_key)
-
-
 class StreamService:
     """Serves the streams of ``store``, which the first request opens, on all connections of a server.
 
@@ -79,7 +65,7 @@ class StreamService:
 
     def __init__(
         self, store: Callable[[], StreamStore], bulk_links: BulkLinks, grant_of: Callable[[Connection], Grant],
-        deadlines: Deadlines, limits: StreamLimits | None = None,
+        deadlines: Deadlines, options: LiveOptions,
         refuse_write: Callable[[], RefusedError | None] = lambda: None,
         facts: Bus | None = None,
     ) -> None:  # fmt: skip
@@ -87,11 +73,11 @@ class StreamService:
         self.facts.on(GrantChanged, self._on_grant_changed)
         self.store = store
         self.refuse_write = refuse_write
-        self.limits = limits or StreamLimits()
+        self.options = options
         self.bulk_links = bulk_links
         self.grant_of = grant_of
         self.deadlines = deadlines
-        self.pool = FairPool(TRANSFER_THREADS, TRANSFER_THREADS_PER_KEY, "aeron-spark-transfer")
+        self.pool = FairPool(TRANSFER_THREADS, lambda: TRANSFER_THREADS_PER_KEY, "aeron-spark-transfer")
         """The threads of transfers. The event loop calls its ``tick``."""
         self.commits = RunningCommits(deadlines, self.check_draining)
         self.is_draining = False
@@ -184,7 +170,7 @@ class StreamRequestHandler:
         self._connection = connection
         self._access = StreamAccess(connection, service.store, service.grant_of)
         self._administration = StreamAdministration(
-            self._access, service.store, service.check_write, lambda: service.limits.partitions
+            self._access, service.store, service.check_write, lambda: service.options.value.max_partitions_per_key
         )
         self._lock = threading.Lock()
         self._reads = OutgoingReads(self._submit, service.deadlines)
@@ -482,7 +468,7 @@ class StreamRequestHandler:
     @property
     def _stage_bytes(self) -> int:
         """The largest total size of the stages of the client's key; 0 is no limit."""
-        return self._access.limit_of(lambda limits: limits.stage_bytes, self._service.limits.stage_bytes)
+        return self._access.limit_of(lambda limits: limits.stage_bytes, self._service.options.value.stage_bytes_per_key)
 
     def _rows_of(self, part: rpc.CommitPart, request: rpc.CommitTransaction, stream: Stream) -> StageRef | InlineRows:
         if isinstance(part, rpc.StagedPart):

@@ -85,14 +85,14 @@ def check_route(route: DirectRoute | ServerRoute) -> None:
     """Check the client's options and keys when the query is built, without a connection. Raises their errors."""
     if isinstance(route, DirectRoute):
         return
-    from aeron_spark.client.settings import ClientSettings
     from aeron_spark.keys.identity import load_identity
+    from aeron_spark.keys.key_files import read_shared_secret
 
     resolved = resolve_key_files(with_servers(route))
     assert isinstance(resolved, ServerRoute)
     for server in resolved.servers:
         options = ClientOptions.parse(server.address, dict(resolved.client) | {"serverKey": server.key})
-        ClientSettings.of(options)
+        read_shared_secret(options.shared_secret_file)
     if resolved.identity is not None:
         load_identity(resolved.identity)
 

@@ -6,13 +6,15 @@ the facts of a store, which a server's log and metrics show. A store emits some 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from aeron_spark.aeron.recording import Recording
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.log.api import fingerprint
 from aeron_spark.log.epochs import Epochs
+from aeron_spark.options import ServerOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,9 @@ class KnownWriter:
     single_use: bool
 
 
+DEFAULT_OPTIONS: Final = ServerOptions()
+
+
 @dataclass(frozen=True, slots=True)
 class StreamSettings:
     """The settings of a store."""
@@ -121,12 +126,9 @@ class StreamSettings:
     timeout_s: float = 30.0  # longest wait for progress of Aeron
     writing_timeout_s: float = 600.0  # longest wait for another commit of the same stream
     publication_idle_s: float = 30.0  # after this time without a commit, a publication (48 MiB of memory) is closed
-    max_stage_bytes: int = 64 << 30  # of the stages of all streams together; 0: no limit
     stage_expiry_s: float = 3600.0  # after this time without a write, a stage is removed
     sync_stages: bool = False
-    lease_delay_s: float = 3600.0  # leases delay retention for so long at most
-    max_partitions: int = 4_000  # of all streams; 0: no limit
-    max_columns: int = 2_000  # of a stream, with the fields in its columns; 0: no limit
+    options: Callable[[], ServerOptions] = lambda: DEFAULT_OPTIONS  # the present ones, which may change
     log_bytes: int = 0  # of the logs of all open publications, once they are full; 0: no limit
 
 

@@ -206,11 +206,12 @@ MAX_GROWING: Final = 1 << 10  # of an owner: a stage that grows has a file descr
 class StageSpace:
     """The space of the stages of all streams. Thread-safe.
 
-    Their bytes have the ``limit``; 0 is no limit. Each owner has at most MAX_STAGES stages, of which MAX_GROWING grow.
+    Their bytes have the ``limit``, which may change; 0 is no limit. Each owner has at most MAX_STAGES stages, of which
+    MAX_GROWING grow.
     """
 
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
+    def __init__(self, limit: Callable[[], int]) -> None:
+        self.limit: Callable[[], int] = limit
         self._reserved = 0
         self._by_owner: Counter[str] = Counter()
         self._stages: Counter[str] = Counter()  # by owner, of those that grow and of those that are finished
@@ -282,9 +283,10 @@ class StageSpace:
                 "they expire.",
                 reason="stage-full",
             )
-        if self.limit and self._reserved + count > self.limit:
+        in_all = self.limit()
+        if in_all and self._reserved + count > in_all:
             raise RefusedError(
-                f"the server's space for rows that are not committed is full: {self._reserved} of {self.limit} bytes "
+                f"the server's space for rows that are not committed is full: {self._reserved} of {in_all} bytes "
                 f"are in use, {count} more are needed (stageBytes)",
                 remedy="Commit smaller transactions, or fewer at once, or raise the server's stage limit. Abandoned "
                 "transactions release their space when they expire.",

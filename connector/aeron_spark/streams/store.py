@@ -17,7 +17,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -130,7 +129,7 @@ class StreamStore:
         self.failed: dict[str, AeronSparkError] = {}  # by name of a stream that could not be opened
         self._address = address
         self._settings = settings or StreamSettings()
-        self._space = StageSpace(self._settings.max_stage_bytes)
+        self._space = StageSpace(lambda: self._settings.options().stage_bytes)
         self._recorded_logs = RecordedLogs(self._settings.log_bytes)
         self.holds = DeletionHolds(clock)
         """Holds on the deletion of recordings and segments, of all streams."""
@@ -177,7 +176,7 @@ class StreamStore:
         or columns, TransportError if the archive or the disk fails.
         """
         check_name(name)
-        check_fields(None, schema, self._settings.max_columns)
+        check_fields(None, schema, self._settings.options().max_columns)
         fixed = None if schema is None else merge(None, schema)
         with self._changing:
             self._refuse_closed()
@@ -335,19 +334,6 @@ class StreamStore:
         except AeronSparkError:
             return None
 
-    def set_limits(self, max_stage_bytes: int, max_partitions: int, lease_delay_s: float, max_columns: int) -> None:
-        """Apply other limits to further stages, streams and columns; present ones stay, also above a limit.
-
-        The longest delay of the retention by leases, in seconds, applies to all streams from the next ``tick``.
-        """
-        self._space.limit = max_stage_bytes
-        self._settings = replace(
-            self._settings, max_stage_bytes=max_stage_bytes, max_partitions=max_partitions,
-            lease_delay_s=lease_delay_s, max_columns=max_columns,
-        )  # fmt: skip
-        for stream in self._streams.values():
-            stream.max_columns = max_columns
-
     def delete(self, name: str) -> None:
         """Delete a stream with all its rows. Calls fail at once; then its recordings and files are deleted.
 
@@ -403,7 +389,7 @@ class StreamStore:
                 )
             )
         for stream in self.all():
-            errors += stream.tick(self._settings.lease_delay_s)
+            errors += stream.tick(self._settings.options().lease_delay)
         with self._changing:
             errors += self._leftovers.remove_all()
             unrecovered = self.unrecovered
@@ -436,7 +422,7 @@ class StreamStore:
         in_all = sum(one.partitions for one in definitions)
         by_creator = sum(one.partitions for one in definitions if one.created_by == creator)
         for used, limit, whose, option in (
-            (in_all, self._settings.max_partitions, "the server's streams", "maxPartitions"),
+            (in_all, self._settings.options().max_partitions, "the server's streams", "maxPartitions"),
             (by_creator, of_creator, "the streams of your key", "maxPartitionsPerKey, or partitions= in its line"),
         ):
             if limit and used + partitions > limit:

@@ -86,8 +86,7 @@ class Stream(LedgerStream):
         self._ages = ages or AgeClock(clock, wall)
         self._facts = facts or Bus()
         self._holds = holds
-        self.max_columns = settings.max_columns
-        """The limit for the columns that a new schema of the stream has, with the fields in them; 0 is no limit."""
+        self._options: Final = settings.options
         self._writing_timeout_s = settings.writing_timeout_s
         self._publication_idle_s = settings.publication_idle_s
         self._writing = threading.Lock()
@@ -211,7 +210,7 @@ class Stream(LedgerStream):
         schema that does not merge with the stream's.
         """
         self.check_partition(partition)
-        check_fields(self._ledger.schema, schema, self.max_columns)
+        check_fields(self._ledger.schema, schema, self._options().max_columns)
         with self._state:
             self._refuse_unwritable()
             self._refuse_ended(writer, transaction, producer)
@@ -221,7 +220,7 @@ class Stream(LedgerStream):
             self._ledger.check_content(content, schema)
             if schema is not None:
                 merged = evolve(self._ledger.schema, schema, self.definition.schema_policy, evolution)
-                check_fields(self._ledger.schema, merged, self.max_columns)
+                check_fields(self._ledger.schema, merged, self._options().max_columns)
             return self._stages.open(
                 writer, run, transaction, partition, task, content, schema, now=self._clock(), single_use=single_use,
                 share=self._stages.space.share(owner, owner_bytes), evolves=evolution is Evolution.PERMITTED,
@@ -265,7 +264,7 @@ class Stream(LedgerStream):
         inline = [part for part in named if isinstance(part, InlineRows)]
         for part in inline:  # before the wait for other commits, which must not wait for these checks
             self.check_partition(part.description.partition)
-            check_fields(self._ledger.schema, part.description.schema, self.max_columns)
+            check_fields(self._ledger.schema, part.description.schema, self._options().max_columns)
             part.check(self.definition.max_message_bytes)
         opening = opening or Opening()
         share = self._stages.space.share(opening.owner, opening.owner_bytes)
@@ -487,7 +486,7 @@ class Stream(LedgerStream):
             content, schema = merge_content(
                 self._ledger, with_rows, self.definition.schema_policy, may_evolve=may_evolve
             )
-            check_fields(self._ledger.schema, schema, self.max_columns)
+            check_fields(self._ledger.schema, schema, self._options().max_columns)
             changes_schema = schema != self._ledger.schema
             ends_before = list(self._ledger.ends)
         stages = by_partition(with_rows)

@@ -16,8 +16,8 @@ from aeron_spark.aeron.client import client_of
 from aeron_spark.aeron.endpoint_transport import AeronClientTransport
 from aeron_spark.client.client import Client
 from aeron_spark.client.runner import ClientRunner
-from aeron_spark.client.settings import ClientSettings
 from aeron_spark.keys.stores import MemoryPeerStore
+from aeron_spark.options import ClientOptions
 from aeron_spark.protocol.access import ServerName
 from aeron_spark.transport.api import ServerAddress
 
@@ -35,7 +35,7 @@ def main(host: str, data: int, control: int, aeron_dir: str, count: int) -> None
                     lambda: AeronClientTransport(aeron, address, idle="sleeping"),
                     ServerName(host, data),
                     MemoryPeerStore(),
-                    ClientSettings(tag=f"client {number}"),
+                    ClientOptions(tag=f"client {number}"),
                 )
             )
             for number in range(count)

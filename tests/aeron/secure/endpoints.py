@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from aeron_spark import node
@@ -15,25 +15,25 @@ from aeron_spark.aeron.client import Client as AeronClient
 from aeron_spark.aeron.endpoint_transport import AeronClientTransport, AeronServerTransport
 from aeron_spark.client.client import Client
 from aeron_spark.client.runner import ClientRunner
-from aeron_spark.client.settings import ClientSettings
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.endpoint import Endpoint
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.node.space import driver_space
+from aeron_spark.options import ClientOptions, LiveOptions, ServerOptions
 from aeron_spark.protocol.access import PeerStore, ServerName
-from aeron_spark.protocol.limits import Limits
 from aeron_spark.server.log_space import LogSpace
 from aeron_spark.server.message_server import MessageServer
-from aeron_spark.server.settings import ServerSettings
 from aeron_spark.transport.api import ChannelPair, ClientTransport, ServerAddress
 from aeron_spark.transport.endpoint_channels import ClientPorts
 from aeron_spark.waiting import wait_for
 from tests.aeron.secure.tap import Tap
+from tests.option_groups import options_of
 from tests.ports import free_ports
 
 TIMEOUT_S: Final = 60.0  # of waits that take milliseconds on an idle machine
-NO_LIMITS: Final = Limits(handshakes_per_second=0, pending_per_address=0)
-DEFAULT_SETTINGS: Final = ServerSettings(limits=NO_LIMITS, allow_any_key=True)
+DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
+    {"handshakes_per_second": 0.0, "max_pending_per_address": 0, "allow_any_key": True}
+)
 USAGE_COUNTS: Final = (
     "connections",
     "sessions",
@@ -90,14 +90,13 @@ class World:
     def server(
         self,
         *addresses: ServerAddress,
-        settings: ServerSettings = DEFAULT_SETTINGS,
         store: PeerStore | None = None,
         tap: Tap | None = None,
         echo: bool = True,
         **changes: Any,
     ) -> MessageServer:
         """Start a server that sends each message back; ``tap`` records what it sends."""
-        server = self.unstarted(settings, store, tap, **changes)
+        server = self.unstarted(store, tap, **changes)
         if echo:
             server.on_message(object, lambda connection, message: connection.send(message))
         server.start(addresses)
@@ -105,7 +104,6 @@ class World:
 
     def unstarted(
         self,
-        settings: ServerSettings = DEFAULT_SETTINGS,
         store: PeerStore | None = None,
         tap: Tap | None = None,
         **changes: Any,
@@ -113,7 +111,8 @@ class World:
         """Return a server that does not listen."""
         listen = AeronServerTransport if tap is None else tap.server_transport
         server = MessageServer(
-            lambda: listen(self.serving), store or MemoryPeerStore(), replace(settings, **changes),
+            lambda: listen(self.serving), store or MemoryPeerStore(),
+            LiveOptions(options_of(ServerOptions, {**DEFAULTS, **changes})),
             log_space=LogSpace(lambda: driver_space(Path(self.serving.aeron_dir))),
         )  # fmt: skip
         self._opened.append(server)
@@ -138,7 +137,7 @@ class World:
             dial,
             ServerName(address.host, address.data_port),
             store or MemoryPeerStore(),
-            replace(ClientSettings(), **changes),
+            options_of(ClientOptions, changes),
         )
         runner.open(dial)
         client = Client(runner)

@@ -134,7 +134,7 @@ def test_with_mdc_each_bulk_link_has_a_separate_control_port(world: World) -> No
 
     first = free_ports()[0]
     address = world.free_address()
-    server = world.server(address, reply_channel="mdc", mdc_ports=(first, 3))
+    server = world.server(address, reply_channel="mdc", mdc_ports=(first, first + 2))
     client = world.connected(address)
     mine, theirs = open_bulk_link(server, client)
     transfer(theirs, mine, 4 * MIB)

@@ -12,11 +12,9 @@ import pytest
 
 import aeron_spark
 from aeron_spark.aeron.client import close_all
-from aeron_spark.connection.settings import LinkSettings
 from aeron_spark.errors import AeronSparkError, ConnectError, EndedError, RefusedError, ServerKeyChanged, WaitTimeout
 from aeron_spark.keys.stores import FilePeerStore, KeyPaths, MemoryPeerStore
 from aeron_spark.protocol.access import Candidate, Filters
-from aeron_spark.protocol.liveness import Times
 from aeron_spark.waiting import wait_for
 from tests.aeron.secure.endpoints import TIMEOUT_S, RecordedEvents, World, await_nothing_in_use, echoes
 from tests.aeron.secure.tap import SentMessage, Tap
@@ -184,11 +182,9 @@ def test_row_53_a_client_reconnects_five_times_from_its_disconnect_listener_and_
 @pytest.mark.parametrize("closes", ["the client", "the server"])
 def test_row_50_a_close_notifies_each_end_once_and_at_once(world: World, closes: str) -> None:
     address = world.free_address()
-    patient = LinkSettings(
-        times=Times(expiry_seconds=1.5 * TIMEOUT_S)
-    )  # an outage is noticed too late: it is the close
-    server = world.server(address, link=patient)
-    client = world.connected(address, link=patient)
+    patient_s = 1.5 * TIMEOUT_S  # an outage is noticed too late: it is the close
+    server = world.server(address, expiry=patient_s)
+    client = world.connected(address, expiry=patient_s)
     recorded = RecordedEvents(server), RecordedEvents(client)
     [connection] = server.connections
     closing = client.connection if closes == "the client" else connection

@@ -20,7 +20,7 @@ from aeron_spark.connection.connection import Connection
 from aeron_spark.errors import RefusedError, SetupError
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.node.liveness import driver_liveness
-from aeron_spark.protocol.limits import Limits
+from aeron_spark.protocol.limits import MAX_PENDING_PER_ADDRESS
 from aeron_spark.waiting import wait_for
 from tests.aeron.node.programs import start_foreign_driver
 from tests.aeron.secure.endpoints import TIMEOUT_S, RecordedEvents, World, await_nothing_in_use
@@ -97,7 +97,7 @@ def test_a_client_can_add_listeners_before_its_first_connection(own_dir: Path, t
 
 def test_many_clients_of_one_address_connect_as_fast_as_the_rate_limit_allows(world: World) -> None:
     address = world.free_address()
-    server = world.server(address, limits=Limits(handshakes_per_second=3, handshake_burst=2, pending_per_address=0))
+    server = world.server(address, handshakes_per_second=3.0, handshake_burst=2)
     recorded = RecordedEvents(server)
     clients = [world.client(address) for _ in range(8)]
     with ThreadPoolExecutor(len(clients)) as pool:
@@ -113,7 +113,9 @@ def test_many_clients_of_one_address_connect_as_fast_as_the_rate_limit_allows(wo
 
 def test_a_client_that_the_rate_limit_refuses_until_its_timeout_gets_the_reason(world: World) -> None:
     address = world.free_address()
-    server = world.server(address, limits=Limits(handshakes_per_second=0.001, handshake_burst=1))
+    server = world.server(
+        address, handshakes_per_second=0.001, handshake_burst=1, max_pending_per_address=MAX_PENDING_PER_ADDRESS
+    )
     world.connected(address)
     started = time.monotonic()
     with pytest.raises(RefusedError, match=r"not authenticated: Too many handshakes from IP address.*\(rate\)"):

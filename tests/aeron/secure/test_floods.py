@@ -23,7 +23,7 @@ from aeron_spark.aeron.counters import read_driver
 from aeron_spark.aeron.endpoint_transport import AeronPublication, AeronServerTransport
 from aeron_spark.aeron.guard import read_drops
 from aeron_spark.client.client import Client
-from aeron_spark.connection.settings import LinkSettings
+from aeron_spark.options import ServerOptions
 from aeron_spark.protocol.limits import Limits
 from aeron_spark.protocol.liveness import Times
 from aeron_spark.server.message_server import MessageServer
@@ -208,8 +208,10 @@ def test_new_clients_connect_during_a_flood_of_setups_and_half_open_handshakes(w
     address = world.free_address()
     # If the flood displaces the CLOSE of a client, the session ends only after the session timeout.
     times = Times(retention_seconds=SESSION_TIMEOUT_S, min_retention_seconds=SESSION_TIMEOUT_S)
-    session = replace(LinkSettings().session, retention_seconds=SESSION_TIMEOUT_S, buffer_seconds=SESSION_TIMEOUT_S)
-    server = world.server(address, limits=Limits(), link=LinkSettings(times=times, session=session))
+    session = replace(
+        ServerOptions().session_limits, retention_seconds=SESSION_TIMEOUT_S, buffer_seconds=SESSION_TIMEOUT_S
+    )
+    server = world.server(address, admission=Limits(), times=times, session_limits=session)
     node = psutil.Process(read_driver(world.serving.aeron_dir).pid)
     with attackers(address.data_port, setups=SETUPS_PER_SECOND, half_open=40, addresses=ADDRESSES) as flood:
         drops = read_drops(world.serving.aeron_dir)["receiving: no-cookie"]
@@ -262,7 +264,7 @@ def test_half_open_handshakes_of_many_addresses_cost_a_server_little(
     monkeypatch.setattr(AeronPublication, "closed", property(lambda self: looking(self, "closed", is_closed)))
     address = world.free_address()
     limits = Limits(pending=40)  # the default is 128: on a busy machine so many come only while others expire
-    server = world.server(address, limits=limits)
+    server = world.server(address, admission=limits)
     client = world.connected(address)
     measurement = Measurement(world, client)
     with attackers(address.data_port, setups=0, half_open=70, addresses=200):

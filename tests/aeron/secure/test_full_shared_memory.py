@@ -6,7 +6,6 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +15,6 @@ from aeron_spark import node
 from aeron_spark.aeron.client import Client as AeronClient
 from aeron_spark.aeron.counters import read_driver
 from aeron_spark.aeron.guard import read_drops
-from aeron_spark.connection.settings import LinkSettings
 from aeron_spark.errors import RefusedError, RemoteError, Retry, WaitTimeout
 from aeron_spark.node.space import driver_space, reserve_of
 from aeron_spark.processes import has_ended
@@ -139,14 +137,13 @@ def test_a_hostile_client_gets_no_log_of_longer_terms_than_its_server_allows(
 ) -> None:
     address = world.free_address()
     world.server(address)
-    link = replace(LinkSettings(), channel_settings=ChannelSettings(term_bytes=64 * MIB))
-    client = world.connected(address, link=link)  # an honest client takes shorter terms
+    client = world.connected(address, term_length=64 * MIB)  # an honest client takes shorter terms
     assert echoes(client, "short terms")
     assert client.bulk_link(TIMEOUT_S).is_open
     client.close()
     drops = read_drops(world.serving.aeron_dir)[TOO_LONG]
     monkeypatch.setattr(ChannelSettings, "for_link", lambda self, _: self)
-    hostile = world.client(address, link=link)
+    hostile = world.client(address, term_length=64 * MIB)
     with pytest.raises(WaitTimeout):
         hostile.connect(0.5)
     wait_for(lambda: read_drops(world.serving.aeron_dir)[TOO_LONG] > drops, TIMEOUT_S, "the hostile SETUP")

@@ -100,7 +100,7 @@ def test_row_01_and_row_22_a_connection_over_ipv4_ipv6_and_shared_memory(world: 
 def test_with_mdc_each_link_has_a_separate_port(world: World) -> None:
     address = world.free_address()
     first = free_ports()[0]
-    server = world.server(address, reply_channel="mdc", mdc_ports=(first, 2))
+    server = world.server(address, reply_channel="mdc", mdc_ports=(first, first + 1))
     clients = [world.connected(address) for _ in range(2)]
     assert all(echoes(client, "by a separate port") for client in clients)
     assert server.statistics["ports"] == 2

@@ -7,14 +7,13 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import pytest
 
 from aeron_spark.client.client import Client
 from aeron_spark.connection.connection import Connection
-from aeron_spark.connection.settings import LinkSettings
 from aeron_spark.errors import AeronSparkError, RefusedError, RemoteError, WaitTimeout
 from aeron_spark.protocol.frame_cipher import OVERHEAD_BYTES
 from aeron_spark.protocol.frames import FRAME_HEAD, RECORD_HEAD, RecordKind
@@ -90,12 +89,12 @@ def ends(world: World, request: pytest.FixtureRequest) -> Iterator[Pair]:
     await_nothing_in_use(made.server)
 
 
-def connected_pair(world: World, address: ServerAddress, link: LinkSettings | None = None) -> Pair:
-    thing, settings = Thing(23), link or LinkSettings()
-    server = world.server(address, echo=False, link=settings)
+def connected_pair(world: World, address: ServerAddress, **changes: int) -> Pair:
+    thing = Thing(23)
+    server = world.server(address, echo=False, **changes)
     server.register("thing", thing, METHODS)
     server.factory("things", Thing, METHODS)
-    client = world.connected(address, link=settings)
+    client = world.connected(address, **changes)
     [server_connection] = server.connections
     return Pair(address, server, client, server_connection, RecordedEvents(server), RecordedEvents(client), thing)
 
@@ -154,10 +153,7 @@ def test_row_59_a_hundred_thousand_messages_arrive_in_order_in_each_direction(en
 
 
 def test_row_60_a_slow_listener_loses_no_message_and_send_has_a_timeout(world: World) -> None:
-    small = LinkSettings(queue_bytes=50_000)
-    ends = connected_pair(
-        world, world.free_address(), replace(small, session=replace(small.session, buffer_bytes=200_000))
-    )
+    ends = connected_pair(world, world.free_address(), queue_bytes=50_000, buffer_bytes=200_000)
     go, received = threading.Event(), list[bytes]()
 
     def slow(_: Connection, message: bytes) -> None:

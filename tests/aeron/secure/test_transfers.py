@@ -13,9 +13,9 @@ import pytest
 
 from aeron_spark.client.client import Client
 from aeron_spark.connection.connection import Connection
-from aeron_spark.connection.settings import LinkSettings
 from aeron_spark.connection.spill import ReceivedFile
 from aeron_spark.errors import DataFormatError, RefusedError
+from aeron_spark.options import ServerOptions
 from aeron_spark.protocol.liveness import Times
 from aeron_spark.protocol.message_types import BuiltIn
 from aeron_spark.protocol.transfers import MAX_TRANSFERS, MEMORY_LIMIT, Purpose, TransferStart
@@ -33,14 +33,10 @@ TRANSFER_ID: Final = 1  # of transfers of the scripted client
 class Receiver:
     """A server that records received files and messages, with its folder of spill files."""
 
-    def __init__(self, world: World, folder: Path, address: ServerAddress, **link: object) -> None:
+    def __init__(self, world: World, folder: Path, address: ServerAddress, **changes: object) -> None:
         self.folder = folder
         self.address = address
-        self.server: MessageServer = world.server(
-            address,
-            echo=False,
-            link=replace(LinkSettings(spill_folder=folder), **link),  # type: ignore[arg-type]
-        )
+        self.server: MessageServer = world.server(address, echo=False, spill_dir=str(folder), **changes)
         self.recorded = RecordedEvents(self.server)
         self.files: dict[str, tuple[int, str]] = {}
         self.messages: list[tuple[int, bytes]] = []  # connection id, message
@@ -69,8 +65,8 @@ def receiver(world: World, tmp_path: Path) -> Iterator[Receiver]:
     folder = tmp_path / "spilled"
     folder.mkdir()
     times = Times(expiry_seconds=0.2, linger_seconds=0.1, retention_seconds=0.5, min_retention_seconds=0.1)
-    session = replace(LinkSettings().session, retention_seconds=0.5, buffer_seconds=0.5)
-    yield Receiver(world, folder, world.free_address(), times=times, session=session)
+    session = replace(ServerOptions().session_limits, retention_seconds=0.5, buffer_seconds=0.5)
+    yield Receiver(world, folder, world.free_address(), times=times, session_limits=session)
     assert not list(folder.iterdir())
 
 
@@ -153,7 +149,7 @@ WRONG: Final[dict[str, Callable[[], list[tuple[int, bytes]]]]] = {
 def test_row_63_a_transfer_that_differs_from_its_announcement_is_refused_and_not_delivered(
     world: World, tmp_path: Path, spills: bool
 ) -> None:
-    receiver = Receiver(world, tmp_path, world.free_address(), **({"transfer_memory_bytes": 0} if spills else {}))
+    receiver = Receiver(world, tmp_path, world.free_address(), **({"transfer_memory": 0} if spills else {}))
     with scripted(world.dialling, receiver.address) as one:
         for count, (why, records) in enumerate(WRONG.items(), 1):
             one.send_records(*records())
@@ -170,7 +166,7 @@ def test_row_63_a_transfer_that_differs_from_its_announcement_is_refused_and_not
 
 
 def test_row_64_an_aborted_transfer_leaks_nothing(world: World, tmp_path: Path) -> None:
-    receiver = Receiver(world, tmp_path, world.free_address(), transfer_memory_bytes=10)
+    receiver = Receiver(world, tmp_path, world.free_address(), transfer_memory=10)
     with scripted(world.dialling, receiver.address) as one:
         one.send_records(stream(1, 10), data(1, 0, b"12345"), stream(2, 11), data(2, 0, b"12345"))
         wait_for(lambda: [path.stat().st_size for path in receiver.spilled] == [5], TIMEOUT_S, "the file")
@@ -206,7 +202,7 @@ def test_row_64_the_number_of_transfers_is_limited_and_a_closed_client_leaks_non
 def test_row_65_transfers_with_the_same_number_on_two_connections_do_not_mix(
     world: World, tmp_path: Path, number: int
 ) -> None:
-    receiver = Receiver(world, tmp_path, world.free_address(), transfer_memory_bytes=1000)
+    receiver = Receiver(world, tmp_path, world.free_address(), transfer_memory=1000)
     with scripted(world.dialling, receiver.address) as one, scripted(world.dialling, receiver.address) as other:
         for size in (900, 9000):  # in memory, and in files
             contents = {one: b"1" * size, other: b"2" * size}

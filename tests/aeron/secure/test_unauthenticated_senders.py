@@ -9,20 +9,17 @@ from dataclasses import replace
 import pytest
 
 from aeron_spark.aeron.guard import read_drops
-from aeron_spark.connection.settings import LinkSettings
 from aeron_spark.errors import OptionError, RefusedError
 from aeron_spark.protocol import handshake_packets
-from aeron_spark.protocol.access import Filters
 from aeron_spark.protocol.client_handshake import Abandoned
 from aeron_spark.protocol.handshake_payloads import ClientDone
 from aeron_spark.protocol.ids import FIRST_SESSION_ID
-from aeron_spark.protocol.limits import Limits
-from aeron_spark.protocol.liveness import Times
+from aeron_spark.protocol.limits import MAX_PENDING_PER_ADDRESS
 from aeron_spark.protocol.server_handshake import ServerTiming
 from aeron_spark.protocol.sources import Network
 from aeron_spark.transport.api import ServerAddress
 from aeron_spark.waiting import wait_for
-from tests.aeron.secure.endpoints import NO_LIMITS, TIMEOUT_S, World, await_nothing_in_use, echoes, logs, memory_of
+from tests.aeron.secure.endpoints import TIMEOUT_S, World, await_nothing_in_use, echoes, logs, memory_of
 from tests.aeron.secure.raw import raw
 
 QUICK = ServerTiming(hello_s=1.0, admitting_s=1.0, path_s=1.0, done_s=1.0, authenticating_s=1.0)
@@ -116,7 +113,7 @@ def test_row_07_done_without_hello_is_refused(world: World) -> None:
 
 def test_row_08_a_client_that_does_not_open_its_link_delays_no_other(world: World) -> None:
     address = world.free_address()
-    server = world.server(address, link=LinkSettings(times=Times(setup_seconds=2.0)))
+    server = world.server(address, setup_timeout=2.0)
     with raw(world.dialling, address) as sender:
         sender.send(sender.hello_with_cookie())
         sender.send(sender.done())
@@ -156,7 +153,7 @@ def test_row_10_an_unfinished_handshake_releases_everything(world: World) -> Non
 
 def test_row_14_a_server_without_ids_refuses_and_leaks_none(world: World) -> None:
     address = world.free_address()
-    server = world.server(address, session_ids=(FIRST_SESSION_ID, FIRST_SESSION_ID + 3), id_reuse_delay_seconds=0.0)
+    server = world.server(address, session_id_range=(FIRST_SESSION_ID, FIRST_SESSION_ID + 3), id_reuse_delay=0.0)
     two = [world.connected(address) for _ in range(2)]
     with pytest.raises(RefusedError, match="Connection error"):
         world.client(address).connect(TIMEOUT_S)
@@ -169,8 +166,7 @@ def test_row_14_a_server_without_ids_refuses_and_leaks_none(world: World) -> Non
 
 def test_row_25_filters_and_limits_by_address_do_not_apply_to_shared_memory(world: World) -> None:
     ipc, udp = world.free_address("ipc"), world.free_address()
-    limits = replace(NO_LIMITS, connections_per_address=1)
-    world.server(ipc, udp, limits=limits, filters=Filters(allow=(Network.parse("1.1.1.1/32"),)))
+    world.server(ipc, udp, max_connections_per_address=1, allow=(Network.parse("1.1.1.1/32"),))
     assert all(echoes(world.connected(ipc), count) for count in range(2))
     with pytest.raises(RefusedError, match="not permitted"):
         world.client(udp).connect(TIMEOUT_S)
@@ -196,7 +192,7 @@ def test_row_29_a_tag_of_33_characters_is_refused(world: World) -> None:
 
 def test_row_31_a_client_beyond_the_limit_is_refused(world: World) -> None:
     address = world.free_address()
-    server = world.server(address, limits=replace(NO_LIMITS, connections=2))
+    server = world.server(address, max_connections=2)
     two = [world.connected(address) for _ in range(2)]
     with pytest.raises(RefusedError, match="Server is full"):
         world.client(address).connect(TIMEOUT_S)
@@ -208,7 +204,7 @@ def test_row_31_a_client_beyond_the_limit_is_refused(world: World) -> None:
 def test_row_32_refused_clients_do_not_change_the_count_of_an_address(world: World) -> None:
     all_interfaces = world.free_address("::")
     address, elsewhere = (replace(all_interfaces, host=host) for host in ("127.0.0.1", "::1"))
-    server = world.server(all_interfaces, limits=replace(NO_LIMITS, connections_per_address=2))
+    server = world.server(all_interfaces, max_connections_per_address=2)
     two = [world.connected(address) for _ in range(2)]
     for _ in range(5):
         with pytest.raises(RefusedError, match="Too many connections"):
@@ -222,7 +218,7 @@ def test_row_32_refused_clients_do_not_change_the_count_of_an_address(world: Wor
 
 def test_row_33_handshakes_under_way_are_limited(world: World) -> None:
     address = world.free_address()
-    server = world.server(address, limits=replace(NO_LIMITS, pending=3), timing=PATIENT)
+    server = world.server(address, max_pending=3, timing=PATIENT)
     world.connected(address).close()  # half of the pending handshakes is kept for addresses that had a connection
     wait_for(lambda: server.statistics["pending"] == 0, TIMEOUT_S, "the first handshake to end")
     contexts, hints = [], []
@@ -248,7 +244,9 @@ def test_row_33_handshakes_under_way_are_limited(world: World) -> None:
 
 def test_a_rate_beyond_the_limit_is_refused_with_its_reason(world: World) -> None:
     address = world.free_address()
-    server = world.server(address, limits=Limits(handshakes_per_second=0.1, handshake_burst=2))
+    server = world.server(
+        address, handshakes_per_second=0.1, handshake_burst=2, max_pending_per_address=MAX_PENDING_PER_ADDRESS
+    )
     for _ in range(2):
         world.connected(address).close()
     with raw(world.dialling, address) as sender:

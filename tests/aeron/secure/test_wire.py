@@ -14,7 +14,6 @@ from aeron_spark.aeron.endpoint_transport import AeronClientTransport
 from aeron_spark.client.client import Client
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.endpoint import Endpoint
-from aeron_spark.connection.settings import LinkSettings
 from aeron_spark.errors import TamperedError
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.protocol import handshake_packets
@@ -123,9 +122,7 @@ def send_messages(end: Client | Connection, count: int) -> None:
 def test_row_16_each_publication_on_a_control_port_has_its_control_mode(world: World, reply_channel: str) -> None:
     # two ports: the second is for another attempt, while the port of the first is not reused yet
     address, mdc_ports, tap = world.free_address(), free_ports(), Tap()
-    more: dict[str, Any] = (
-        {"reply_channel": reply_channel, "mdc_ports": (mdc_ports[0], 2)} if reply_channel == "mdc" else {}
-    )
+    more: dict[str, Any] = {"reply_channel": reply_channel, "mdc_ports": mdc_ports} if reply_channel == "mdc" else {}
     world.server(address, tap=tap, **more)
     client = world.connected(address)
     with raw(world.dialling, address) as pending:  # it has a separate publication
@@ -152,7 +149,7 @@ def test_row_17_the_channels_of_an_ipv6_client_have_its_ports_and_settings(world
     client = world.connected(
         address,
         dial=lambda: AeronClientTransport(world.dialling, address, ports=ports, channel_settings=channel_settings),
-        link=LinkSettings(channel_settings=channel_settings),
+        channel=channel_settings,
     )
     assert echoes(client, "over IPv6")
     aeron_dir = world.dialling.aeron_dir
@@ -192,9 +189,9 @@ def test_row_36_one_changed_bit_of_a_packet_is_an_authentication_error_at_once(w
 
 def test_row_37_no_nonce_is_used_twice_with_one_key(world: World) -> None:
     """The counters increase, and equal messages are encrypted differently."""
-    address, tap, link = world.free_address(), Tap(), LinkSettings(keys=KeyLimits(frames=50))
-    server = world.server(address, tap=tap, link=link)
-    client = world.connected(address, tap=tap, link=link)
+    address, tap, limits = world.free_address(), Tap(), KeyLimits(frames=50)
+    server = world.server(address, tap=tap, key_limits=limits)
+    client = world.connected(address, tap=tap, key_limits=limits)
     client.on_message(bytes, lambda message: None)
     for _ in range(3):
         [server_connection] = server.connections

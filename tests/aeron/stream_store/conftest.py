@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from aeron_spark.direct.archives import embedded
 from aeron_spark.node import NodeHandle
+from aeron_spark.options import LiveOptions, ServerOptions
 from aeron_spark.streams.store import StreamStore
 from tests.aeron.stream_store.rows import SETTINGS, delete_streams
 
 
 @pytest.fixture
-def streams(node: NodeHandle, tmp_path: Path) -> Iterator[StreamStore]:
+def live() -> LiveOptions:
+    """The options that the store of ``streams`` reads."""
+    return LiveOptions(ServerOptions())
+
+
+@pytest.fixture
+def streams(node: NodeHandle, tmp_path: Path, live: LiveOptions) -> Iterator[StreamStore]:
     """A store for one test, whose streams are deleted afterwards."""
-    with StreamStore(tmp_path / "streams", embedded(node), SETTINGS) as store:
+    settings = replace(SETTINGS, options=lambda: live.value)
+    with StreamStore(tmp_path / "streams", embedded(node), settings) as store:
         yield store
     delete_streams(store, node)

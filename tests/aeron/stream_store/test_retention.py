@@ -14,6 +14,7 @@ from aeron_spark.aeron.archive import archive_of
 from aeron_spark.direct.archives import embedded
 from aeron_spark.errors import DataLossError, InUseError, OptionError, RefusedError, TransportError, UsageError
 from aeron_spark.node import NodeHandle
+from aeron_spark.options import LiveOptions, ServerOptions
 from aeron_spark.streams import leftovers
 from aeron_spark.streams import store as stores
 from aeron_spark.streams.model import HeldBytes, PurgedPartition
@@ -57,9 +58,9 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def streams(node: NodeHandle, tmp_path: Path, clock: Clock) -> Iterator[StreamStore]:
+def streams(node: NodeHandle, tmp_path: Path, clock: Clock, live: LiveOptions) -> Iterator[StreamStore]:
     """A store that uses the clock of the test."""
-    settings = replace(SETTINGS, publication_idle_s=10.0, stage_expiry_s=60.0)
+    settings = replace(SETTINGS, publication_idle_s=10.0, stage_expiry_s=60.0, options=lambda: live.value)
     with StreamStore(tmp_path / "streams", embedded(node), settings, clock=clock, wall=clock.wall_ns) as store:
         yield store
     delete_streams(store, node)
@@ -212,29 +213,32 @@ def test_retention_wins_over_a_lease_that_delays_it_for_too_long(streams: Stream
             assert streams.tick() == []
 
     last_commit = clock.now
-    renew_leases_until(last_commit + SETTINGS.lease_delay_s - 200)
+    renew_leases_until(last_commit + ServerOptions.lease_delay - 200)
     assert [(stream.states()[0].start, stream.space.lease_overrides) for stream in (by_bytes, by_time)] == [(0, 0)] * 2
-    renew_leases_until(last_commit + SETTINGS.lease_delay_s + 200)
+    renew_leases_until(last_commit + ServerOptions.lease_delay + 200)
     for stream, limit in ((by_bytes, 3 * SEGMENT), (by_time, 0)):
         assert ends(stream)[0] - stream.states()[0].start <= limit
         assert stream.space.lease_overrides >= 1
 
 
-def test_a_shorter_delay_by_leases_applies_to_open_streams(streams: StreamStore, clock: Clock) -> None:
+def test_a_shorter_delay_by_leases_applies_to_open_streams(
+    streams: StreamStore, live: LiveOptions, clock: Clock
+) -> None:
     stream = streams.create("a", 1, term_bytes=TERM, retention_bytes=3 * SEGMENT)
     commit_each_second(stream, clock)
     clock.now += 100
     stream.lease("slow", {0: 0}, 300)
     assert streams.tick() == []
     assert (stream.states()[0].start, stream.space.lease_overrides) == (0, 0)
-    streams.set_limits(SETTINGS.max_stage_bytes, SETTINGS.max_partitions, 50.0, SETTINGS.max_columns)
+    live.replace(ServerOptions(lease_delay=50.0))
     assert streams.tick() == []
     assert ends(stream)[0] - stream.states()[0].start <= 3 * SEGMENT
     assert stream.space.lease_overrides == 1
 
 
 def test_streams_have_a_limit_of_partitions_in_all_and_for_each_creator(node: NodeHandle, tmp_path: Path) -> None:
-    settings = replace(SETTINGS, max_partitions=5)
+    options = ServerOptions(max_partitions=5)
+    settings = replace(SETTINGS, options=lambda: options)
     with StreamStore(tmp_path / "limited", embedded(node), settings) as store:
         store.create("a", 2, term_bytes=TERM, created_by="alice", creator_partitions=3)
         with pytest.raises(

@@ -14,6 +14,7 @@ import pytest
 from aeron_spark.direct.archives import embedded
 from aeron_spark.errors import OptionError, RefusedError, StillWorking, TransportError
 from aeron_spark.node import NodeHandle
+from aeron_spark.options import LiveOptions, ServerOptions
 from aeron_spark.streams import renaming
 from aeron_spark.streams.definition import ADDITIVE, Definition
 from aeron_spark.streams.schema_changes import serialize
@@ -228,14 +229,11 @@ def test_a_schema_is_fixed_at_the_creation_and_after_a_restart(store: StreamStor
     delete_streams(again, node)
 
 
-def test_another_limit_of_columns_applies_to_open_streams(streams: StreamStore) -> None:
+def test_another_limit_of_columns_applies_to_open_streams(streams: StreamStore, live: LiveOptions) -> None:
     stream = streams.create("a", 1, schema_policy=ADDITIVE)
     two, three = (serialize(pa.schema([(name, pa.int8()) for name in names])) for names in ("ab", "abc"))
 
-    def limit(columns: int) -> None:
-        streams.set_limits(SETTINGS.max_stage_bytes, SETTINGS.max_partitions, SETTINGS.lease_delay_s, columns)
-
-    limit(2)
+    live.replace(ServerOptions(max_columns=2))
     stream.open_stage("w", "r", 0, 0, 0, "arrow", two)
     for request in (
         partial(stream.open_stage, "w", "r", 0, 0, 1, "arrow", three),
@@ -243,6 +241,6 @@ def test_another_limit_of_columns_applies_to_open_streams(streams: StreamStore) 
     ):
         with pytest.raises(RefusedError, match=r"the schema has more columns.* limit of 2 \(maxColumns\)"):
             request()
-    limit(3)
+    live.replace(ServerOptions(max_columns=3))
     stream.open_stage("w", "r", 0, 0, 2, "arrow", three)
     streams.create("b", 1, schema=three)

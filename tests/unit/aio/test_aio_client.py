@@ -6,7 +6,6 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -16,9 +15,7 @@ import pytest
 from aeron_spark import aio
 from aeron_spark.aio import sending
 from aeron_spark.aio.own_loop import OwnLoop
-from aeron_spark.client.settings import ClientSettings
 from aeron_spark.connection.runner import ConnectionRunner
-from aeron_spark.connection.settings import LinkSettings
 from aeron_spark.connection.spill import ReceivedFile
 from aeron_spark.errors import (
     ConnectError,
@@ -32,9 +29,16 @@ from aeron_spark.errors import (
 )
 from aeron_spark.protocol.rpc_objects import Proxy
 from aeron_spark.server.message_server import MessageServer
-from aeron_spark.server.settings import ServerSettings
 from tests.internals import runner_of
-from tests.unit.connection.endpoints import ADDRESS, LINK, NO_LIMITS, TIMEOUT_S, World, kept_for, link, wait_for
+from tests.unit.connection.endpoints import (
+    ADDRESS,
+    TIMEOUT_S,
+    World,
+    kept_for,
+    quick_client,
+    server_options,
+    wait_for,
+)
 
 LARGE: Final = 300_000  # bytes, more than one record takes
 
@@ -75,13 +79,13 @@ class Table:
 class Peer:
     """A server with a catalog, which records what it receives."""
 
-    def __init__(self, world: World, settings: LinkSettings = LINK) -> None:
+    def __init__(self, world: World, **changes: Any) -> None:
         self.received: list[object] = []
         self.catalog = Catalog()
-        self.server = self._serve(world, settings)
+        self.server = self._serve(world, changes)
 
-    def _serve(self, world: World, settings: LinkSettings) -> MessageServer:
-        server = world.server(ServerSettings(link=settings, limits=NO_LIMITS), start=False)
+    def _serve(self, world: World, changes: dict[str, Any]) -> MessageServer:
+        server = world.server(server_options(**changes), start=False)
         server.on_message(object, lambda _, message: self.received.append(message))
         server.register("catalog", self.catalog, METHODS)
         server.factory("table", Table, ["rows"])
@@ -89,9 +93,9 @@ class Peer:
         return server
 
 
-def opening(world: World, settings: LinkSettings = LINK, **changes: Any) -> aio.Client:
+def opening(world: World, **changes: Any) -> aio.Client:
     """Return a client that is not open."""
-    given = replace(ClientSettings(link=settings, first_pause=0.01, longest_pause=0.05), **changes)
+    given = quick_client(**changes)
     return aio.Client(lambda deadline: world.runner(given), TIMEOUT_S)
 
 
@@ -174,11 +178,11 @@ def test_a_client_whose_event_loop_is_late_ends_its_waits(world: World, monkeypa
 
 
 def test_a_thousand_sends_that_wait_for_room_need_no_threads(world: World) -> None:
-    both = link(session=replace(LINK.session, buffer_bytes=200_000), send_seconds=TIMEOUT_S)
-    peer = Peer(world, both)
+    both: dict[str, Any] = {"buffer_bytes": 200_000, "send_timeout": TIMEOUT_S}
+    peer = Peer(world, **both)
 
     async def main() -> None:
-        async with opening(world, both) as client:
+        async with opening(world, **both) as client:
             world.network.cut()
             await until(lambda: client.state == "reconnecting")
             before = threading.active_count()
@@ -213,11 +217,11 @@ async def fill(client: aio.Client) -> int:
 
 
 def test_a_send_that_ends_its_wait_for_room_is_not_sent(world: World) -> None:
-    both = link(session=replace(LINK.session, buffer_bytes=200_000))
-    peer = Peer(world, both)
+    both: dict[str, Any] = {"buffer_bytes": 200_000}
+    peer = Peer(world, **both)
 
     async def main() -> None:
-        async with opening(world, both) as client:
+        async with opening(world, **both) as client:
             world.network.cut()
             await until(lambda: client.state == "reconnecting")
             accepted = await fill(client)
@@ -335,11 +339,11 @@ def test_a_listener_that_raises_is_reported_in_the_event_loop(world: World) -> N
 
 def test_the_state_and_its_listeners(world: World) -> None:
     both = kept_for(0.3)
-    Peer(world, both)
+    Peer(world, **both)
     events = list[object]()
 
     async def main() -> None:
-        client = opening(world, both)
+        client = opening(world, **both)
         client.on_lost(lambda connection, error: events.append(error))
         client.on_reconnect(lambda connection, resumed: events.append(resumed))
         client.on_stopped(events.append)

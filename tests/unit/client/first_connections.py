@@ -59,18 +59,14 @@ def at_once(work: list[Callable[[], object]], *, pauses: int, seconds: float) ->
 
 def connections(count: int) -> int:
     """Connect ``count`` clients with one server over the in-memory network."""
-    from aeron_spark.client.settings import ClientSettings
-    from aeron_spark.protocol.client_handshake import ClientTiming
-    from aeron_spark.protocol.liveness import Times
     from aeron_spark.protocol.server_handshake import ServerTiming
-    from aeron_spark.server.settings import ServerSettings
-    from tests.unit.connection.endpoints import NO_LIMITS, World, link
+    from tests.unit.connection.endpoints import World, client_options, server_options
 
-    slow = link(times=Times(setup_seconds=STEP, expiry_seconds=50.0, retention_seconds=60.0, linger_seconds=0.0))
+    slow = {"setup_timeout": STEP, "expiry": 50.0, "session_timeout": 60.0, "linger": 0.0}
     timing = ServerTiming(hello_s=STEP, admitting_s=STEP, path_s=STEP, done_s=STEP, authenticating_s=STEP)
     world = World()
-    world.server(ServerSettings(link=slow, limits=NO_LIMITS, timing=timing))
-    mine = ClientSettings(link=slow, timing=ClientTiming(hello_ack_s=STEP, done_ack_s=STEP))
+    world.server(server_options(**slow, timing=timing))
+    mine = client_options(**slow, step_timeout=STEP)
     clients = [world.client(mine, connect=False) for _ in range(count)]
     work = [partial(client.connect, SECONDS) for client in clients]
     connected = at_once(work, pauses=sys.maxsize, seconds=0.001)

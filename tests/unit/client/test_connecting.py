@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ import pytest
 
 from aeron_spark import freed_memory
 from aeron_spark.client.client import Client
-from aeron_spark.client.settings import ClientSettings
 from aeron_spark.connection.connection import Connection
 from aeron_spark.errors import (
     AeronSparkError,
@@ -36,7 +34,7 @@ from aeron_spark.transport.api import ChannelPair, PublicationRejected, ServerAd
 from aeron_spark.waiting import result_within
 from tests.ending import LONG_TIMEOUT_S, call_in_time
 from tests.memory_transport import MemoryClientTransport, MemoryNetwork, MemoryPublication
-from tests.unit.connection.endpoints import ADDRESS, LINK, TIMEOUT_S, World, link, wait_for
+from tests.unit.connection.endpoints import ADDRESS, TIMEOUT_S, World, client_options, wait_for
 
 
 def test_row_01_connect_returns_after_the_first_frames_were_exchanged(world: World) -> None:
@@ -73,8 +71,7 @@ def test_a_connect_outlasts_that_of_another_thread_with_a_shorter_timeout(world:
 
 def test_the_event_loop_is_idle_while_it_waits_for_the_server(world: World) -> None:
     """Many clients that wait for an overloaded server must leave it the processor."""
-    times = replace(LINK.times, setup_seconds=60.0)
-    client = world.client(ClientSettings(link=link(times=times)), connect=False)
+    client = world.client(client_options(setup_timeout=60.0), connect=False)
     connecting = client.begin_connecting()
     wait_for(lambda: client._runner.machine.state is ClientState.HANDSHAKING)
     wait_for(client._runtime._is_idle, "the client to be idle")
@@ -83,7 +80,7 @@ def test_the_event_loop_is_idle_while_it_waits_for_the_server(world: World) -> N
 
 
 def test_row_12_timeout_0_tries_until_closed(world: World) -> None:
-    client = world.client(ClientSettings(link=link(times=LINK.times), first_pause=0.01), connect=False)
+    client = world.client(client_options(first_pause=0.01), connect=False)
     raised: list[BaseException] = []
 
     def connect() -> None:
@@ -118,7 +115,7 @@ def test_a_connect_that_the_event_loop_does_not_reach_before_the_client_is_close
 
 
 def test_row_12_timeout_0_connects_to_a_server_that_starts_later(world: World) -> None:
-    client = world.client(ClientSettings(link=LINK, first_pause=0.01), connect=False)
+    client = world.client(client_options(first_pause=0.01), connect=False)
     waiting = threading.Thread(target=lambda: client.connect(0))
     waiting.start()
     wait_for(lambda: client._runner.machine.is_connect_pending)
@@ -272,10 +269,7 @@ def test_a_lost_open_ends_the_attempt_at_the_set_up_timeout(world: World) -> Non
         return (message,)
 
     world.network.change = lose
-    quick = link(
-        times=LINK.times.__class__(setup_seconds=0.3, expiry_seconds=0.3, linger_seconds=0.1, retention_seconds=60)
-    )
-    client = world.client(ClientSettings(link=quick, first_pause=0.01), connect=False)
+    client = world.client(client_options(setup_timeout=0.3, first_pause=0.01), connect=False)
     client.connect(10)
     recorded = world.recorded[client]
     wait_for(lambda: "connect" in recorded.names)

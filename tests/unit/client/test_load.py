@@ -8,16 +8,13 @@ import pytest
 
 from aeron_spark.client.client import Client
 from aeron_spark.client.load import LoadPlan, Spread, run_load
-from aeron_spark.client.settings import ClientSettings
 from aeron_spark.connection.connection import Connection
 from aeron_spark.errors import OptionError
-from aeron_spark.protocol.limits import Limits
-from aeron_spark.server.settings import ServerSettings
-from tests.unit.connection.endpoints import LINK, TIMEOUT_S, World, wait_for
+from tests.unit.connection.endpoints import TIMEOUT_S, World, client_options, server_options, wait_for
 
 
 def connected_client(world: World, number: int) -> Client:
-    client = world.client(ClientSettings(link=LINK, tag=f"load-{number}", reconnect=False), connect=False)
+    client = world.client(client_options(tag=f"load-{number}", reconnect=False), connect=False)
     client.connect(TIMEOUT_S)
     return client
 
@@ -43,7 +40,7 @@ def test_all_clients_connect_send_ping_and_close(world: World) -> None:
 
 
 def test_refused_clients_are_counted_and_the_others_continue(world: World) -> None:
-    server = world.server(ServerSettings(link=LINK, limits=Limits(connections=2, handshakes_per_second=0)))
+    server = world.server(server_options(max_connections=2))
     server.on_message(bytes, lambda c, m: None)
     report = run_load(lambda number: connected_client(world, number), LoadPlan(5, messages=3, at_once=1))
     assert (report.connected, report.messages) == (2, 6)

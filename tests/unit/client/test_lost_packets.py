@@ -5,25 +5,30 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from aeron_spark.client.client import Client
-from aeron_spark.client.settings import ClientSettings
 from aeron_spark.connection.connection import Connection
-from aeron_spark.connection.settings import LinkSettings
 from aeron_spark.errors import AeronSparkError, WaitTimeout
 from aeron_spark.keys.stores import MemoryPeerStore
+from aeron_spark.options import ClientOptions
 from aeron_spark.protocol.client_handshake import ClientTiming
-from aeron_spark.protocol.limits import Limits
 from aeron_spark.server.message_server import MessageServer
-from aeron_spark.server.settings import ServerSettings
 from aeron_spark.transport.api import HANDSHAKE_STREAM_ID, ChannelPair, ChannelSettings, LinkIds, SenderUnavailable
 from tests.memory_transport import MemoryClientTransport, MemoryPublication
-from tests.unit.connection.endpoints import ADDRESS, LINK, NO_LIMITS, TIMEOUT_S, World, kept_for, link, wait_for
+from tests.unit.connection.endpoints import (
+    ADDRESS,
+    TIMEOUT_S,
+    World,
+    client_options,
+    kept_for,
+    server_options,
+    wait_for,
+)
 
-ONE = Limits(connections=1, handshakes_per_second=0, pending_per_address=0)
+ONE: Final[dict[str, Any]] = {"max_connections": 1, "max_sessions": 1, "max_connections_per_key": 1}
 DONE_ACK = 4  # types of handshake packets
 SHORT_TIMEOUT_S = 0.3  # of a connect without a reply
 
@@ -66,32 +71,24 @@ class Losing:
         return ["resume"] * (len(self.answered) - 1)
 
 
-def impatient_settings(of: LinkSettings = LINK, **changes: object) -> ClientSettings:
-    """Return settings of a client that ends an attempt long before the server does."""
-    times = replace(of.times, setup_seconds=0.15)
-    return ClientSettings(
-        link=replace(of, times=times), timing=ClientTiming(hello_ack_s=2.0, done_ack_s=0.15), first_pause=0.01,
-        longest_pause=0.02, **changes,  # type: ignore[arg-type]
-    )  # fmt: skip
+def impatient_client(**changes: Any) -> ClientOptions:
+    """Return the options of a client that ends an attempt long before the server does."""
+    timing = ClientTiming(hello_ack_s=2.0, done_ack_s=0.15)
+    return client_options(
+        **{"setup_timeout": 0.15, "timing": timing, "first_pause": 0.01, "longest_pause": 0.02, **changes}
+    )
 
 
-def a_server(world: World, **changes: object) -> MessageServer:
+def a_server(world: World, **changes: Any) -> MessageServer:
     """Start a server with room for one client and one session, which sends "hello" to each client."""
-    arguments: dict[str, object] = {
-        "link": LINK,
-        "limits": ONE,
-        "max_sessions": 1,
-        "max_connections_per_key": 1,
-        **changes,
-    }
-    server = world.server(ServerSettings(**arguments))  # type: ignore[arg-type]
+    server = world.server(server_options(**ONE, **changes))
     server.on_connect(lambda connection: connection.send("hello"))
     return server
 
 
-def a_client(world: World, settings: ClientSettings | None = None, **arguments: Any) -> tuple[Client, list[object]]:
+def a_client(world: World, options: ClientOptions | None = None, **arguments: Any) -> tuple[Client, list[object]]:
     """Return a client that is not connected, and the list of its received texts."""
-    client = world.client(settings or impatient_settings(), connect=False, **arguments)
+    client = world.client(options or impatient_client(), connect=False, **arguments)
     received: list[object] = []
     client.on_message(str, received.append)
     return client, received
@@ -238,9 +235,9 @@ def test_the_next_connect_continues_the_session_of_one_that_timed_out(world: Wor
 
 def test_a_session_that_only_the_server_knew_and_lost_is_not_reported_to_the_client(world: World) -> None:
     short = kept_for(0.4)
-    server = a_server(world, link=short)
+    server = a_server(world, **short)
     losing = Losing(world, is_frame_to_client, 1_000)
-    client, _ = a_client(world, impatient_settings(short))
+    client, _ = a_client(world, impatient_client(**{**short, "times": replace(short["times"], setup_seconds=0.15)}))
     connect_repeatedly(client, lambda: world.recorded[server].count("connect") == 1)
     wait_for(lambda: world.recorded[server].count("disconnect") == 1)
     wait_for(lambda: server.statistics["sessions"] == 0)
@@ -281,7 +278,7 @@ def test_losses_during_a_resume_do_not_lose_the_session(
 
 def test_repeated_attempts_to_resume_count_as_one_connection(world: World) -> None:
     """An attempt to resume counts as a connection; later attempts of that client must not exceed the limit."""
-    server = a_server(world, link=link(times=replace(LINK.times, setup_seconds=30.0)))
+    server = a_server(world, setup_timeout=30.0)
     client, _ = a_client(world)
     client.connect(TIMEOUT_S)
     client.connection.close(keep_session=True)
@@ -293,11 +290,11 @@ def test_repeated_attempts_to_resume_count_as_one_connection(world: World) -> No
 
 
 def test_other_clients_with_the_same_key_are_not_affected(world: World) -> None:
-    server = world.server(ServerSettings(link=LINK, limits=NO_LIMITS))
+    server = world.server(server_options())
     store = MemoryPeerStore()
-    first = world.client(impatient_settings(), store=store)
+    first = world.client(impatient_client(), store=store)
     losing = Losing(world, is_done_ack)
-    second = world.client(impatient_settings(), store=store, source="192.0.2.8:4000")
+    second = world.client(impatient_client(), store=store, source="192.0.2.8:4000")
     assert losing.remaining == 0
     first.ping()
     second.ping()
@@ -334,7 +331,7 @@ def check_same_session(server: MessageServer, client: Client) -> None:
 
 
 def test_one_session_remains_after_random_losses_while_connecting(world: World, rng: random.Random) -> None:
-    server = a_server(world, link=link(times=replace(LINK.times, expiry_seconds=20.0)))
+    server = a_server(world, expiry=20.0)
     for _ in range(8):
         kinds = [(rng.choice(KINDS), rng.randrange(1, 3)) for _ in range(rng.randrange(1, 4))]
         losses = [[kind, count] for kind, count in kinds]

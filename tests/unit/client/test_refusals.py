@@ -4,29 +4,26 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from typing import Any, Final
 
 import pytest
 
-from aeron_spark.client.settings import ClientSettings
 from aeron_spark.errors import RefusedError
-from aeron_spark.protocol.access import Filters
+from aeron_spark.options import ClientOptions
 from aeron_spark.protocol.client_handshake import ClientTiming
-from aeron_spark.protocol.limits import Limits
 from aeron_spark.protocol.refusals import Refusal
 from aeron_spark.protocol.retry_cookies import RefusalHint, encode_hint
 from aeron_spark.protocol.server_handshake import ServerTiming
 from aeron_spark.protocol.sources import Network
 from aeron_spark.server.message_server import MessageServer
-from aeron_spark.server.settings import ServerSettings
 from aeron_spark.transport.api import PublicationRejected
 from tests.ending import LONG_TIMEOUT_S, call_in_time
 from tests.memory_transport import MemoryPublication
-from tests.unit.connection.endpoints import LINK, NO_LIMITS, TIMEOUT_S, World, link, wait_for
+from tests.unit.connection.endpoints import TIMEOUT_S, World, client_options, server_options, wait_for
 
 
 def test_a_refusal_is_final_for_a_connect(world: World) -> None:
-    world.server(ServerSettings(link=LINK, limits=NO_LIMITS, filters=Filters(deny=[Network.parse("0.0.0.0/0")])))
+    world.server(server_options(deny=(Network.parse("0.0.0.0/0"),)))
     client = world.client(connect=False)
     started = time.monotonic()
     with pytest.raises(RefusedError, match="Connection was not permitted!"):
@@ -34,13 +31,23 @@ def test_a_refusal_is_final_for_a_connect(world: World) -> None:
     assert time.monotonic() - started < 5
 
 
-def limited(world: World, **limits: float) -> MessageServer:
+def limited(world: World, **limits: Any) -> MessageServer:
     """Start a server with limits of handshakes."""
-    return world.server(ServerSettings(link=LINK, limits=Limits(pending_per_address=0, **limits)))  # type: ignore[arg-type]
+    return world.server(server_options(**limits))
 
 
 HELLO, HELLO_ACK = 1, 2  # types of packets
-QUICK = ClientSettings(link=LINK, timing=ClientTiming(hint_s=0.05), first_pause=0.02, longest_pause=0.1)
+HINT_S: Final = 0.05
+
+
+def quick(**changes: Any) -> ClientOptions:
+    """Return the options of a client that soon ends an attempt after a hint, and tries again."""
+    return client_options(
+        **{"timing": ClientTiming(hint_s=HINT_S), "first_pause": 0.02, "longest_pause": 0.1, **changes}
+    )
+
+
+QUICK: Final = quick()
 
 
 def test_a_temporary_refusal_is_raised_at_the_deadline_with_its_reason(world: World) -> None:
@@ -61,10 +68,10 @@ def test_a_temporary_refusal_is_raised_at_the_deadline_with_its_reason(world: Wo
 def test_a_temporary_refusal_is_raised_even_if_no_other_attempt_finished(world: World) -> None:
     limited(world, handshakes_per_second=0.001, handshake_burst=1)
     world.client(QUICK)
-    patient = world.client(ClientSettings(link=LINK), connect=False)  # refused during its first attempt
+    patient = world.client(client_options(), connect=False)  # refused during its first attempt
     with pytest.raises(RefusedError, match=r"not authenticated: .*\(rate\)"):
         patient.connect(0.3)
-    pausing = replace(QUICK, first_pause=2 * LONG_TIMEOUT_S, longest_pause=2 * LONG_TIMEOUT_S)
+    pausing = quick(first_pause=2 * LONG_TIMEOUT_S, longest_pause=2 * LONG_TIMEOUT_S)
     waiting = world.client(pausing, connect=False)
     with pytest.raises(RefusedError, match=r"not authenticated: .*\(rate\)"):
         call_in_time(lambda: waiting.connect(LONG_TIMEOUT_S), "connecting")  # another attempt would come too late
@@ -80,7 +87,7 @@ def test_an_authenticated_temporary_refusal_does_not_end_the_attempts(world: Wor
             raise OSError("a temporary fault")
         return True
 
-    server = world.server(ServerSettings(link=LINK, limits=NO_LIMITS, filters=Filters(allow=[fails_twice])))
+    server = world.server(server_options(allow=(fails_twice,)))
     client = world.client(QUICK, connect=False)
     if method == "connect":
         client.connect(TIMEOUT_S)
@@ -94,8 +101,8 @@ def test_an_authenticated_temporary_refusal_is_raised_at_the_deadline_with_its_r
     def fails(candidate: object) -> bool:
         raise OSError("a permanent fault")
 
-    world.server(ServerSettings(link=LINK, limits=NO_LIMITS, filters=Filters(allow=[fails])))
-    pausing = replace(QUICK, first_pause=2 * LONG_TIMEOUT_S, longest_pause=2 * LONG_TIMEOUT_S)
+    world.server(server_options(allow=(fails,)))
+    pausing = quick(first_pause=2 * LONG_TIMEOUT_S, longest_pause=2 * LONG_TIMEOUT_S)
     client = world.client(pausing, connect=False)
     with pytest.raises(RefusedError, match=r"refused the connection: .*\(server-error\)") as caught:
         call_in_time(lambda: client.connect(LONG_TIMEOUT_S), "connecting")  # another attempt would come too late
@@ -115,9 +122,7 @@ def test_many_clients_connect_as_fast_as_the_rate_limit_allows(world: World) -> 
 
 
 def test_clients_beyond_the_limit_of_pending_handshakes_connect_one_after_the_other(world: World) -> None:
-    server = world.server(
-        ServerSettings(link=LINK, limits=Limits(handshakes_per_second=0, pending=1, pending_per_address=1))
-    )
+    server = world.server(server_options(max_pending=1, max_pending_per_address=1))
     clients = [world.client(QUICK, connect=False) for _ in range(8)]
     with ThreadPoolExecutor(len(clients)) as pool:
         list(pool.map(lambda client: client.connect(20), clients))
@@ -145,7 +150,7 @@ def test_a_handshake_that_an_outage_interrupts_is_started_again(world: World) ->
 def test_a_hello_that_the_servers_new_image_missed_is_sent_again(world: World) -> None:
     never = 10 * TIMEOUT_S
     times = ServerTiming(hello_s=never, path_s=never, done_s=never)
-    server = world.server(ServerSettings(link=LINK, limits=NO_LIMITS, timing=times))
+    server = world.server(server_options(timing=times))
     lost: list[bytes] = []
 
     def lose(publication: MemoryPublication, message: bytes) -> tuple[bytes, ...]:
@@ -157,8 +162,8 @@ def test_a_hello_that_the_servers_new_image_missed_is_sent_again(world: World) -
         return (message,)
 
     world.network.change = lose
-    patient = ClientTiming(hello_ack_s=never, done_ack_s=never, hint_s=QUICK.timing.hint_s)
-    assert world.client(replace(QUICK, timing=patient)).connected
+    patient = ClientTiming(hello_ack_s=never, done_ack_s=never, hint_s=HINT_S)
+    assert world.client(quick(timing=patient)).connected
     assert lost
     assert server.statistics["refused-timeout"] == 1
 
@@ -178,7 +183,7 @@ def test_a_forged_hint_does_not_delay_a_client(world: World) -> None:
         return (message,)
 
     world.network.change = forge
-    client = world.client(ClientSettings(link=LINK))
+    client = world.client(client_options())
     assert len(forged) == 2  # without the cookie and with it: one attempt
     assert client.connected
     wait_for(lambda: server.connections)
@@ -186,7 +191,7 @@ def test_a_forged_hint_does_not_delay_a_client(world: World) -> None:
 
 def test_a_temporary_refusal_does_not_end_the_session_of_a_connect_that_waits(world: World) -> None:
     server = limited(world, handshakes_per_second=0.001, handshake_burst=1)
-    client = world.client(replace(QUICK, link=link(times=replace(LINK.times, expiry_seconds=20.0))))
+    client = world.client(quick(expiry=20.0))
     world.network.cut()
     wait_for(lambda: not client.connected)
     world.network.heal()

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from aeron_spark.aeron.exceptions import plain_message
-from aeron_spark.client.settings import ClientSettings
 from aeron_spark.connection.endpoint_listeners import EndpointListeners
 from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.errors import (
@@ -30,7 +29,7 @@ from aeron_spark.server.server_facts import EventReported
 from aeron_spark.server.stream_service import StreamRequestHandler
 from aeron_spark.stream_client.session import StreamSession
 from aeron_spark.wire import stream_admin_rpc, stream_rpc
-from tests.unit.connection.endpoints import ADDRESS, LINK, World, wait_for
+from tests.unit.connection.endpoints import ADDRESS, World, client_options, wait_for
 
 LOG = "aeron_spark.server"
 
@@ -53,7 +52,7 @@ class Things:
 
 def test_a_mismatch_of_a_pinned_key_names_the_option_and_not_keys_forget(world: World) -> None:
     server = world.server()
-    client = world.client(ClientSettings(link=LINK, server_key=b"1" * 32), connect=False)
+    client = world.client(client_options(server_key=b"1" * 32), connect=False)
     with pytest.raises(ServerKeyChanged) as caught:
         client.connect(5.0)
     error = caught.value

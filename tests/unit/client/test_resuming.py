@@ -5,24 +5,30 @@ from __future__ import annotations
 import random
 import threading
 import time
-from dataclasses import replace
 
 import pytest
 
-from aeron_spark.client.settings import ClientSettings
 from aeron_spark.connection.connection import Connection
 from aeron_spark.errors import AeronSparkError, ConnectError, SessionLost, UsageError, WaitTimeout
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.protocol.keypair import keypair_from
-from aeron_spark.server.settings import ServerSettings
 from aeron_spark.transport.api import HANDSHAKE_STREAM_ID
 from tests.internals import runner_of
 from tests.memory_transport import MemoryClientTransport
-from tests.unit.connection.endpoints import ADDRESS, LINK, NO_LIMITS, TIMEOUT_S, World, flood, kept_for, wait_for
+from tests.unit.connection.endpoints import (
+    ADDRESS,
+    TIMEOUT_S,
+    World,
+    client_options,
+    flood,
+    kept_for,
+    server_options,
+    wait_for,
+)
 
 
 def test_row_52_a_short_outage_is_not_a_disconnect(world: World) -> None:
-    server, client = world.pair(times=replace(LINK.times, expiry_seconds=5.0))
+    server, client = world.pair(expiry=5.0)
     received: list[object] = []
     server.on_message(int, lambda c, m: received.append(m))
     client.send(1)
@@ -38,7 +44,7 @@ def test_row_52_a_short_outage_is_not_a_disconnect(world: World) -> None:
 @pytest.mark.parametrize("sender", ["client", "server"])
 def test_a_link_whose_frames_go_nowhere_is_replaced_and_loses_nothing(world: World, sender: str) -> None:
     """Aeron reports it as connected. If the client's frames are lost, the server hears nothing, and ends the link."""
-    server, client = world.pair(times=replace(LINK.times, keep_alive_seconds=0.1))
+    server, client = world.pair(keep_alive=0.1)
     received: list[object] = []
     server.on_message(int, lambda _, message: received.append(message))
     client.send(1, acknowledge=True)
@@ -54,7 +60,7 @@ def test_a_link_whose_frames_go_nowhere_is_replaced_and_loses_nothing(world: Wor
 
 def test_a_link_that_the_server_does_not_know_any_more_is_replaced_at_once(world: World) -> None:
     """The server has another media driver, which rejects the link. Aeron's timeouts and the expiry take longer."""
-    server, client = world.pair(times=replace(LINK.times, expiry_seconds=2 * TIMEOUT_S))
+    server, client = world.pair(expiry=2 * TIMEOUT_S)
     received: list[object] = []
     server.on_message(int, lambda _, message: received.append(message))
     client.send(1, acknowledge=True)
@@ -81,8 +87,8 @@ def test_row_51_a_client_that_vanishes_is_disconnected_once_after_the_expiry(wor
 
 
 def test_row_53_a_disconnect_listener_can_reconnect(world: World) -> None:
-    server = world.server(ServerSettings(link=LINK, limits=NO_LIMITS))
-    client = world.client(ClientSettings(link=LINK, first_pause=0.01), connect=False)
+    server = world.server(server_options())
+    client = world.client(client_options(first_pause=0.01), connect=False)
     remaining = [5]
     errors: list[BaseException] = []
 
@@ -144,8 +150,8 @@ def test_row_55_a_resume_does_not_call_connect_listeners_again(world: World) -> 
 
 def test_row_56_after_a_session_expires_the_client_gets_a_new_one(world: World) -> None:
     both = kept_for(0.4)
-    server = world.server(ServerSettings(link=both, limits=NO_LIMITS))
-    client = world.client(ClientSettings(link=both, first_pause=0.01, longest_pause=0.02))
+    server = world.server(server_options(**both))
+    client = world.client(client_options(**both, first_pause=0.01, longest_pause=0.02))
     wait_for(lambda: server.connections)
     world.network.cut()
     wait_for(lambda: server.statistics["sessions"] == 0)
@@ -168,7 +174,7 @@ def test_row_57_messages_sent_during_an_outage_arrive_once_and_in_order(world: W
 
 
 def test_row_58_without_buffering_no_message_is_accepted_during_an_outage(world: World) -> None:
-    _, client = world.pair(session=replace(LINK.session, buffering=False))
+    _, client = world.pair(buffering=False)
     world.network.cut()
     wait_for(lambda: not client.connected)
     with pytest.raises(ConnectError, match="is not connected, and option 'buffering' is off"):
@@ -177,7 +183,7 @@ def test_row_58_without_buffering_no_message_is_accepted_during_an_outage(world:
 
 
 def test_row_58_the_buffer_is_bounded(world: World) -> None:
-    _, client = world.pair(session=replace(LINK.session, buffer_bytes=100_000))
+    _, client = world.pair(buffer_bytes=100_000)
     world.network.cut()
     wait_for(lambda: not client.connected)
     with pytest.raises(WaitTimeout, match="not connected"):
@@ -186,7 +192,7 @@ def test_row_58_the_buffer_is_bounded(world: World) -> None:
 
 
 def test_row_50_a_close_notifies_both_ends_once_and_at_once(world: World) -> None:
-    server, client = world.pair(times=replace(LINK.times, expiry_seconds=30.0))
+    server, client = world.pair(expiry=30.0)
     started = time.monotonic()
     client.connection.close()
     for end in (server, client):
@@ -215,7 +221,7 @@ def test_close_and_send_within_on_disconnect_are_harmless(world: World) -> None:
 
 
 def test_a_restart_of_the_clients_driver_is_not_a_disconnect(world: World) -> None:
-    server, client = world.pair(times=replace(LINK.times, expiry_seconds=10.0))
+    server, client = world.pair(expiry=10.0)
     world.network.lose_driver(client._runner.transport.inbox)
     received: list[object] = []
     server.on_message(int, lambda c, m: received.append(m))
@@ -225,7 +231,7 @@ def test_a_restart_of_the_clients_driver_is_not_a_disconnect(world: World) -> No
 
 
 def test_after_a_restart_of_its_driver_the_server_listens_again_without_disconnect(world: World) -> None:
-    server, client = world.pair(times=replace(LINK.times, expiry_seconds=10.0))
+    server, client = world.pair(expiry=10.0)
     world.network.refusal = "no driver yet"
     world.network.lose_driver(server._runner.transport.inbox)
     wait_for(
@@ -245,7 +251,7 @@ def test_a_client_resumes_from_its_new_address_after_a_change_of_nat_mapping(wor
     server = world.server()
     address = ["192.0.2.7:4000"]
     client = world.client(
-        ClientSettings(link=LINK, first_pause=0.01),
+        client_options(first_pause=0.01),
         dial=lambda: MemoryClientTransport(world.network, ADDRESS, source=address[0]),
     )
     wait_for(lambda: server.connections)
@@ -270,7 +276,7 @@ def test_a_client_reconnects_after_the_timeout_of_its_first_connect(world: World
 
 def test_without_reconnect_an_outage_ends_the_connection(world: World) -> None:
     world.server()
-    client = world.client(ClientSettings(link=LINK, reconnect=False))
+    client = world.client(client_options(reconnect=False))
     world.network.cut()
     wait_for(lambda: world.recorded[client].count("disconnect") == 1)
     world.network.heal()
@@ -283,7 +289,7 @@ def test_without_reconnect_an_outage_ends_the_connection(world: World) -> None:
 def test_messages_and_calls_arrive_exactly_once_and_in_order_over_random_outages(
     world: World, rng: random.Random
 ) -> None:
-    server, client = world.pair(times=replace(LINK.times, expiry_seconds=30.0))
+    server, client = world.pair(expiry=30.0)
 
     class Calc:
         def __init__(self) -> None:
@@ -341,7 +347,7 @@ def test_messages_and_calls_arrive_exactly_once_and_in_order_over_random_outages
 @pytest.mark.slow
 def test_no_message_overtakes_the_first_frame_of_a_resumed_link(world: World) -> None:
     """A message that is sent during a resume must not overtake OPEN."""
-    server, client = world.pair(close_seconds=0.05)
+    server, client = world.pair(close_timeout=0.05)
     stop = threading.Event()
     received: list[object] = []
     server.on_message(int, lambda c, m: received.append(m))
@@ -372,7 +378,7 @@ def test_row_42_without_validation_a_changed_key_is_accepted_flagged_and_not_sto
     client.close()
     world.endpoints[0].close()
     world.server(store=MemoryPeerStore(keypair_from(b"2" * 32)))
-    changed = world.client(ClientSettings(link=LINK, validate=False), store=store)
+    changed = world.client(client_options(validate=False), store=store)
     assert changed.connection.remote_key_changed
     assert changed.server_key != stored
     assert store.server_key(name) == stored
@@ -401,7 +407,7 @@ def test_two_threads_that_close_a_client_release_what_it_uses_once(world: World)
 
 
 def test_row_58_the_close_is_not_buffered(world: World) -> None:
-    server, client = world.pair(close_seconds=0.2, times=replace(LINK.times, expiry_seconds=5.0))
+    server, client = world.pair(close_timeout=0.2, expiry=5.0)
     connection = client.connection
     world.network.cut()
     wait_for(lambda: not client.connected)

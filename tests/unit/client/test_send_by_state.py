@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
 from aeron_spark.client.client import Client
-from aeron_spark.client.settings import ClientSettings
-from aeron_spark.connection.settings import LinkSettings
 from aeron_spark.errors import (
     AeronSparkError,
     ConnectError,
@@ -21,16 +18,14 @@ from aeron_spark.errors import (
     UsageError,
     WaitTimeout,
 )
-from aeron_spark.protocol.access import Filters
 from aeron_spark.protocol.message_types import TYPE_ID
 from aeron_spark.protocol.session import RECORD_COST
-from aeron_spark.server.settings import ServerSettings
 from tests.internals import runner_of
-from tests.unit.connection.endpoints import LINK, NO_LIMITS, TIMEOUT_S, World, flood, link, wait_for
+from tests.unit.connection.endpoints import TIMEOUT_S, World, flood, quick_client, server_options, wait_for
 
 LARGE: Final = 300_000  # bytes, more than one record takes
 BUFFER_BYTES: Final = 1 << 20
-AT_ONCE_S: Final = 2.0  # much less than the time that a send may wait, which is LINK.send_seconds
+AT_ONCE_S: Final = 2.0  # much less than the time that a send may wait, which is SHORT["send_timeout"]
 
 Send = Callable[[Client, Path], object]
 SENDS: Final[dict[str, Send]] = {
@@ -54,21 +49,18 @@ def send(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Client], o
 class Peer:
     """A server that counts what it receives, and refuses new handshakes while ``is_closed``."""
 
-    def __init__(self, world: World, settings: LinkSettings = LINK) -> None:
+    def __init__(self, world: World, **changes: Any) -> None:
         self.is_closed = False
         self.received = 0
-        filters = Filters(deny=[lambda candidate: self.is_closed])
-        self.server = world.server(ServerSettings(link=settings, limits=NO_LIMITS, filters=filters))
+        self.server = world.server(server_options(**changes, deny=(lambda candidate: self.is_closed,)))
         self.server.on_message(object, lambda connection, message: self._count())
 
     def _count(self) -> None:
         self.received += 1
 
 
-def client_of(world: World, settings: LinkSettings = LINK, *, connect: bool = True, key: bytes | None = None) -> Client:
-    return world.client(
-        ClientSettings(link=settings, first_pause=0.01, longest_pause=0.05, server_key=key), connect=connect
-    )
+def client_of(world: World, *, connect: bool = True, key: bytes | None = None, **changes: Any) -> Client:
+    return world.client(quick_client(**changes, server_key=key), connect=connect)
 
 
 def cut(world: World, client: Client) -> None:
@@ -101,21 +93,20 @@ def test_reconnecting_a_message_is_accepted_and_arrives_after_the_outage(world: 
 
 
 def test_reconnecting_a_full_buffer_makes_send_wait_until_its_timeout(world: World) -> None:
-    both = link(session=replace(LINK.session, buffer_bytes=BUFFER_BYTES), send_seconds=0.2)
-    peer, client = Peer(world, both), client_of(world, both)
+    both: dict[str, Any] = {"buffer_bytes": BUFFER_BYTES, "send_timeout": 0.2}
+    peer, client = Peer(world, **both), client_of(world, **both)
     cut(world, client)
     begin = time.monotonic()
     with pytest.raises(WaitTimeout, match="the peer is not connected"):
-        flood(client, 50_000, timeout=both.send_seconds)
-    assert time.monotonic() - begin >= both.send_seconds
+        flood(client, 50_000, timeout=both["send_timeout"])
+    assert time.monotonic() - begin >= both["send_timeout"]
     world.network.heal()
     client.send("last", acknowledge=True, timeout=TIMEOUT_S)
     assert peer.received == BUFFER_BYTES // (50_000 + RECORD_COST + TYPE_ID.size) + 1
 
 
 def test_reconnecting_without_buffering_send_raises_at_once(world: World, send: Callable[[Client], object]) -> None:
-    both = link(session=replace(LINK.session, buffering=False))
-    peer, client = Peer(world, both), client_of(world, both)
+    peer, client = Peer(world, buffering=False), client_of(world, buffering=False)
     cut(world, client)
     raises_at_once(client, send, ConnectError, "is not connected, and option 'buffering' is off")
     world.network.heal()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from aeron_spark.client.settings import ClientSettings
 from aeron_spark.errors import OptionError
 from aeron_spark.options import ClientOptions
 from aeron_spark.protocol.keypair import keypair_from, public_text
@@ -14,41 +13,41 @@ from aeron_spark.transport.endpoint_channels import ClientPorts
 KEY = keypair_from(b"k" * 32).public
 
 
-def client_settings(options: dict[str, object]) -> ClientSettings:
-    return ClientSettings.of(ClientOptions.parse("", options))
+def parsed(options: dict[str, object]) -> ClientOptions:
+    return ClientOptions.parse("", options)
 
 
 def refused(address: str = "feeds.example:20121", **options: object) -> str:
     with pytest.raises(OptionError) as caught:
-        ClientSettings.of(ClientOptions.parse(address, options))
+        ClientOptions.parse(address, options)
     return str(caught.value)
 
 
-def test_the_defaults_of_options_and_settings_are_equal() -> None:
-    assert client_settings({}) == ClientSettings()
+def test_the_defaults_of_a_parsed_and_of_a_made_object_are_equal() -> None:
+    assert parsed({}) == ClientOptions(ipc="only")
     options = ClientOptions.parse("feeds.example:20121")
     assert options.server_address == ServerAddress("udp", "feeds.example", 20121, 20122)
     assert (options.ipc, options.idle, options.bind, options.aeron_dir) == ("auto", "backoff", None, None)
     assert (options.identity, options.known_servers) == (None, None)
 
 
-def test_each_option_sets_its_setting() -> None:
-    settings = client_settings(
+def test_each_option_sets_its_field() -> None:
+    options = parsed(
         {
             "tag": "desk-7", "step_timeout": "4s", "connect_timeout": "5s", "first_pause": "1s",
             "longest_pause": "2s", "server_key": public_text(KEY), "trust_first_use": False, "reconnect": False,
         }
     )  # fmt: skip
-    assert (settings.tag, settings.connect_seconds, settings.server_key) == ("desk-7", 5, KEY)
-    assert (settings.timing.hello_ack_s, settings.timing.done_ack_s) == (4, 4)
-    assert (settings.first_pause, settings.longest_pause) == (1, 2)
-    assert not settings.trust_first_use
-    assert not settings.reconnect
-    assert not client_settings({"validate": False}).validate
+    assert (options.tag, options.connect_timeout, options.server_key) == ("desk-7", 5, KEY)
+    assert (options.timing.hello_ack_s, options.timing.done_ack_s) == (4, 4)
+    assert (options.first_pause, options.longest_pause) == (1, 2)
+    assert not options.trust_first_use
+    assert not options.reconnect
+    assert not parsed({"validate": False}).validate
 
 
 def test_a_key_can_be_bytes() -> None:
-    assert client_settings({"server_key": KEY}).server_key == KEY
+    assert parsed({"server_key": KEY}).server_key == KEY
 
 
 @pytest.mark.parametrize("key", ["nonsense", "aeron-spark:short", bytes(32)])
@@ -58,11 +57,11 @@ def test_a_malformed_key_is_refused(key: object) -> None:
 
 @pytest.mark.parametrize("timeout", [0, "0", 0.0, "0s"])
 def test_row_12_a_connect_timeout_of_zero_is_until_closed(timeout: object) -> None:
-    assert client_settings({"connect_timeout": timeout}).connect_seconds == 0
+    assert parsed({"connect_timeout": timeout}).connect_timeout == 0
 
 
 def test_row_29_a_tag_has_32_characters_at_most() -> None:
-    assert client_settings({"tag": "x" * 32}).tag == "x" * 32
+    assert parsed({"tag": "x" * 32}).tag == "x" * 32
     assert "longer than 32 characters" in refused(tag="x" * 33)
 
 

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 import pytest
 
 from aeron_spark.client.client import Client
-from aeron_spark.client.settings import ClientSettings
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.unconfirmed import UnconfirmedTransfer
 from aeron_spark.errors import AeronSparkError, EndedError, IdentityError, RefusedError, SessionLost
 from aeron_spark.server.message_server import MessageServer
-from aeron_spark.server.settings import ServerSettings
-from tests.unit.connection.endpoints import LINK, NO_LIMITS, TIMEOUT_S, World, kept_for, wait_for
+from tests.unit.connection.endpoints import (
+    TIMEOUT_S,
+    World,
+    client_options,
+    kept_for,
+    quick_client,
+    server_options,
+    wait_for,
+)
 
-QUICK = ClientSettings(link=LINK, tag="desk-7", first_pause=0.01, longest_pause=0.05)
+QUICK: Final = quick_client(tag="desk-7")
 
 
 class Told:
@@ -43,9 +49,9 @@ class Told:
 def forgetful(world: World, seconds: float = 0.4) -> tuple[MessageServer, Client, list[object], Told]:
     """Return a server and its client, whose sessions are kept for ``seconds``, with what both of them received."""
     both, received = kept_for(seconds), list[object]()
-    server = world.server(ServerSettings(link=both, limits=NO_LIMITS))
+    server = world.server(server_options(**both))
     server.on_message(object, lambda _, message: received.append(message))
-    client = world.client(replace(QUICK, link=both), connect=False)
+    client = world.client(quick_client(tag="desk-7", **both), connect=False)
     told = Told(client)
     client.connect(TIMEOUT_S)
     return server, client, received, told
@@ -170,7 +176,7 @@ def test_a_close_that_confirms_all_messages_is_not_told(world: World) -> None:
 
 def test_a_client_that_gives_up_is_told_once(world: World) -> None:
     world.server()
-    client = world.client(ClientSettings(link=LINK, server_key=bytes(32)), connect=False)
+    client = world.client(client_options(server_key=bytes(32)), connect=False)
     told = Told(client)
     for _ in range(2):
         with pytest.raises(IdentityError):

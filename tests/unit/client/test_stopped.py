@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
+from typing import Final
 
 import pytest
 
-from aeron_spark.client.settings import ClientSettings
 from aeron_spark.connection.connection import Connection, ConnectionParts
 from aeron_spark.errors import (
     ConnectError,
@@ -22,10 +21,17 @@ from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.protocol.access import Filters
 from aeron_spark.protocol.grants import Grant
 from aeron_spark.server.message_server import MessageServer
-from aeron_spark.server.settings import ServerSettings
-from tests.unit.connection.endpoints import LINK, NO_LIMITS, TIMEOUT_S, World, kept_for, wait_for
+from tests.unit.connection.endpoints import (
+    TIMEOUT_S,
+    World,
+    client_options,
+    kept_for,
+    quick_client,
+    server_options,
+    wait_for,
+)
 
-QUICK = ClientSettings(link=LINK, tag="desk-7", first_pause=0.01, longest_pause=0.05)
+QUICK: Final = quick_client(tag="desk-7")
 
 
 class Gate:
@@ -41,7 +47,7 @@ class Gate:
 def guarded(world: World) -> tuple[MessageServer, Gate, list[object]]:
     """Return a server with a gate, and the list of its received messages."""
     gate, got = Gate(), list[object]()
-    server = world.server(ServerSettings(link=LINK, limits=NO_LIMITS, filters=Filters(deny=[gate])))
+    server = world.server(server_options(deny=(gate,)))
     server.on_message(int, lambda _, message: got.append(message))
     return server, gate, got
 
@@ -103,7 +109,7 @@ def test_a_client_whose_resume_is_refused_for_good_stops(world: World) -> None:
 
 def test_a_client_whose_server_has_another_key_stops(world: World) -> None:
     guarded(world)
-    client = world.client(ClientSettings(link=LINK, server_key=bytes(32)), connect=False)
+    client = world.client(client_options(server_key=bytes(32)), connect=False)
     with pytest.raises(IdentityError):
         client.connect(TIMEOUT_S)
     assert client.state == "stopped"
@@ -245,7 +251,7 @@ def test_a_temporary_fault_of_the_server_does_not_stop_a_client_that_reconnects(
     fault, received = Fault(), list[object]()
     filters = Filters(deny=[fault.denies]) if source == "filter" else Filters()
     store = fault.store() if source == "clients file" else None
-    server = world.server(ServerSettings(link=LINK, limits=NO_LIMITS, filters=filters), store=store)
+    server = world.server(server_options(filters=filters), store=store)
     server.on_message(int, lambda _, message: received.append(message))
     client = world.client(QUICK)
     fault.happens = True
@@ -261,8 +267,8 @@ def test_a_temporary_fault_of_the_server_does_not_stop_a_client_that_reconnects(
 
 def test_a_connection_class_that_fails_temporarily_does_not_stop_a_client(world: World) -> None:
     fault, both = Fault(), kept_for(0.4)
-    server = world.server(ServerSettings(link=both, limits=NO_LIMITS), connection_class=fault.connection_class())
-    client = world.client(replace(QUICK, link=both))
+    server = world.server(server_options(**both), connection_class=fault.connection_class())
+    client = world.client(quick_client(tag="desk-7", **both))
     wait_for(lambda: server.connections, "the server's connection")
     fault.happens = True
     world.network.cut()

@@ -30,7 +30,7 @@ def _altered(how: str, message: bytes, earlier: list[bytes]) -> Iterable[bytes]:
 
 @pytest.mark.parametrize("how", ["tampered", "replayed", "truncated", "foreign"])
 def test_row_40_an_altered_frame_is_counted_and_reported_and_no_message_is_lost(world: World, how: str) -> None:
-    server, client = world.pair(tampered_most=3)
+    server, client = world.pair(max_tampered=3)
     received: list[object] = []
     server.on_message(int, lambda c, m: received.append(m))
     for number in range(10):
@@ -56,7 +56,7 @@ def test_row_40_an_altered_frame_is_counted_and_reported_and_no_message_is_lost(
 
 
 def test_too_many_altered_frames_end_the_connection(world: World) -> None:
-    server, client = world.pair(tampered_most=3)
+    server, client = world.pair(max_tampered=3)
 
     def change(publication: object, message: bytes) -> Iterable[bytes]:
         to_client = publication.inbox is server._runner.transport.inbox  # type: ignore[attr-defined]

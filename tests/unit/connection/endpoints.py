@@ -4,52 +4,70 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from aeron_spark.client.client import Client
 from aeron_spark.client.runner import ClientRunner
-from aeron_spark.client.settings import ClientSettings
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.endpoint import Endpoint
 from aeron_spark.connection.runtime import Runtime
-from aeron_spark.connection.settings import RECORD_BYTES, LinkSettings
 from aeron_spark.keys.stores import MemoryPeerStore
+from aeron_spark.options import ClientOptions, LiveOptions, ServerOptions
 from aeron_spark.protocol.access import PeerStore, ServerName
-from aeron_spark.protocol.limits import Limits
 from aeron_spark.protocol.liveness import Times
-from aeron_spark.protocol.session import SessionLimits
 from aeron_spark.reused_threads import IDLE_NAME
 from aeron_spark.server.ban_file import StoredBans
 from aeron_spark.server.message_server import MessageServer
-from aeron_spark.server.settings import ServerSettings
 from aeron_spark.transport.api import ServerAddress
 from tests.memory_transport import MemoryClientTransport, MemoryNetwork, MemoryServerTransport
+from tests.option_groups import options_of
 from tests.remains import remains_in
 
 TIMEOUT_S: Final = 20.0  # of waits that take milliseconds on an idle machine
 ADDRESS: Final = ServerAddress("udp", "10.0.0.1", 20121, 20122)
-SHORT_TIMES: Final = Times(
-    expiry_seconds=0.3, setup_seconds=2.0, linger_seconds=0.1, ping_seconds=5.0, retention_seconds=60.0
-)
-NO_LIMITS: Final = Limits(handshakes_per_second=0, pending_per_address=0)
-SESSION: Final = SessionLimits(max_record_bytes=RECORD_BYTES, buffer_seconds=60.0, retention_seconds=60.0)
-LINK: Final = LinkSettings(times=SHORT_TIMES, session=SESSION, close_seconds=1.0, send_seconds=10.0)
+SHORT: Final[Mapping[str, Any]] = MappingProxyType(
+    {
+        "expiry": 0.3, "setup_timeout": 2.0, "linger": 0.1, "ping_timeout": 5.0, "session_timeout": 60.0,
+        "close_timeout": 1.0, "send_timeout": 10.0,
+    }
+)  # fmt: skip
+"""Options of both ends, with times that a test can wait for."""
+ALONE: Final[Mapping[str, Any]] = MappingProxyType(
+    {
+        "handshakes_per_second": 0.0, "max_pending_per_address": 0, "workers_per_key": ServerOptions.workers,
+        "memory_limit": 0, "measures_round_trip": False,
+    }
+)  # fmt: skip
+"""Of a server with a few clients at one address, which sends no frames of its own."""
 
 
-def link(**changes: Any) -> LinkSettings:
-    """Return the settings of links in these tests, with changes."""
-    return replace(LINK, **changes)
+def server_options(**changes: Any) -> ServerOptions:
+    """Return the options of a server in these tests, which admits any key, with changes: of options and groups."""
+    return options_of(ServerOptions, {**SHORT, **ALONE, "allow_any_key": True, **changes})
 
 
-def kept_for(seconds: float) -> LinkSettings:
-    """Return settings of sessions that are kept for ``seconds``."""
-    times = replace(
-        SHORT_TIMES, retention_seconds=seconds, min_retention_seconds=0.1, expiry_seconds=0.1, linger_seconds=0.0
-    )
-    return link(times=times, session=replace(LINK.session, retention_seconds=seconds, buffer_seconds=seconds))
+def client_options(**changes: Any) -> ClientOptions:
+    """Return the options of a client in these tests, with changes: of options and groups."""
+    return options_of(ClientOptions, {**SHORT, **changes})
+
+
+def quick_client(**changes: Any) -> ClientOptions:
+    """Return the options of a client that tries again soon, with changes."""
+    return client_options(**{"first_pause": 0.01, "longest_pause": 0.05, **changes})
+
+
+def kept_for(seconds: float) -> dict[str, Any]:
+    """Return what changes in options so that sessions are kept for ``seconds``."""
+    times = Times(
+        retention_seconds=seconds, min_retention_seconds=0.1, expiry_seconds=0.1, linger_seconds=0.0,
+        setup_seconds=SHORT["setup_timeout"], ping_seconds=SHORT["ping_timeout"],
+    )  # fmt: skip
+    session = replace(client_options().session_limits, retention_seconds=seconds, buffer_seconds=seconds)
+    return {"times": times, "session_limits": session}
 
 
 def flood(client: Client, size: int, timeout: float) -> None:
@@ -110,15 +128,14 @@ class World:
         return sorted(one.name for one in fresh if one.name.startswith("aeron-spark-") and one.name != IDLE_NAME)
 
     def server(
-        self, settings: ServerSettings | None = None, *, store: PeerStore | None = None,
+        self, options: ServerOptions | LiveOptions | None = None, *, store: PeerStore | None = None,
         addresses: Iterable[ServerAddress] = (ADDRESS,), connection_class: type[Connection] = Connection,
-        start: bool = True, allow_any_key: bool = True, bans: StoredBans | None = None,
-        clients_file: Path | None = None,
+        start: bool = True, bans: StoredBans | None = None, clients_file: Path | None = None,
     ) -> MessageServer:  # fmt: skip
-        given = settings or ServerSettings(link=LINK, limits=NO_LIMITS)
+        live = options if isinstance(options, LiveOptions) else LiveOptions(options or server_options())
         server = MessageServer(
             lambda: MemoryServerTransport(self.network), store or MemoryPeerStore(),
-            replace(given, allow_any_key=allow_any_key), connection_class, bans=bans, clients_file=clients_file,
+            live, connection_class, bans=bans, clients_file=clients_file,
         )  # fmt: skip
         self.runtimes.append(server.runtime)
         self.add(server)
@@ -127,7 +144,7 @@ class World:
         return server
 
     def runner(
-        self, settings: ClientSettings | None = None, *, store: PeerStore | None = None,
+        self, options: ClientOptions | None = None, *, store: PeerStore | None = None,
         address: ServerAddress = ADDRESS, source: str = "192.0.2.7:4000",
         connection_class: type[Connection] = Connection, dial: Callable[[], MemoryClientTransport] | None = None,
         on_closed: Callable[[bool], object] = lambda _: None, opens: bool = True,
@@ -140,7 +157,7 @@ class World:
             if address.media == "ipc"
             else ServerName(address.host, address.data_port),
             store or MemoryPeerStore(),
-            settings or ClientSettings(link=LINK, tag="desk-7", first_pause=0.01, longest_pause=0.05),
+            options or quick_client(tag="desk-7"),
             connection_class,
             on_closed=on_closed,
         )
@@ -149,19 +166,18 @@ class World:
         self.runtimes.append(runner.runtime)
         return runner
 
-    def client(self, settings: ClientSettings | None = None, *, connect: bool = True, **arguments: Any) -> Client:
+    def client(self, options: ClientOptions | None = None, *, connect: bool = True, **arguments: Any) -> Client:
         """Return a client; the other arguments are those of :meth:`runner`."""
-        client = Client(self.runner(settings, **arguments))
+        client = Client(self.runner(options, **arguments))
         self.add(client)
         if connect:
             client.connect(TIMEOUT_S)
         return client
 
-    def pair(self, **link_changes: Any) -> tuple[MessageServer, Client]:
-        """Return a server and a client that are connected, with the same settings."""
-        both = link(**link_changes)
-        server = self.server(ServerSettings(link=both, limits=NO_LIMITS))
-        client = self.client(ClientSettings(link=both, tag="desk-7", first_pause=0.01, longest_pause=0.05))
+    def pair(self, **changes: Any) -> tuple[MessageServer, Client]:
+        """Return a server and a client that are connected, with the same changes of their options."""
+        server = self.server(server_options(**changes))
+        client = self.client(quick_client(tag="desk-7", **changes))
         wait_for(lambda: server.connections, "the server's connection")
         return server, client
 
@@ -191,18 +207,3 @@ class World:
 
 
 COUNTERS: Final = frozenset({"dropped", "tampered"})
-
-
-__all__ = [
-    "ADDRESS",
-    "LINK",
-    "NO_LIMITS",
-    "TIMEOUT_S",
-    "RecordedEvents",
-    "SessionLimits",
-    "World",
-    "flood",
-    "kept_for",
-    "link",
-    "wait_for",
-]

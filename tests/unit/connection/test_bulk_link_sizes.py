@@ -172,7 +172,7 @@ def test_a_network_whose_size_goes_up_and_down_ends_the_wait_in_time(
 
 def test_a_fixed_size_is_not_changed(world: World, network: Network) -> None:
     fixed = ChannelSettings(mtu_bytes=2_048, finds_mtu=False)
-    mine, theirs = ends_of(world, channel_settings=fixed)
+    mine, theirs = ends_of(world, channel=fixed)
     assert (mine.watch, theirs.watch) == (None, None)
     assert network.messages.count(2_048 - 32) == 2
 

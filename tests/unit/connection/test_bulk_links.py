@@ -13,16 +13,16 @@ from aeron_spark.client.client import Client
 from aeron_spark.connection.bulk_links import MAX_RECEIVED_BYTES, BulkLink, BulkLinks
 from aeron_spark.connection.link import LinkEnds
 from aeron_spark.errors import AeronSparkError, RemoteError, TransportError, UsageError, WaitTimeout
+from aeron_spark.options import LiveOptions
 from aeron_spark.protocol.liveness import Times
 from aeron_spark.server.message_server import MessageServer
-from aeron_spark.server.settings import ServerSettings
 from aeron_spark.transport.api import MAX_MESSAGE_BYTES, ImageUnavailable, TransportEvent
 from tests.internals import runner_of
-from tests.unit.connection.endpoints import LINK, NO_LIMITS, World, wait_for
+from tests.unit.connection.endpoints import World, server_options, wait_for
 
 
-def both_ends(world: World, **settings: Any) -> tuple[MessageServer, Client, BulkLink, BulkLink]:
-    server = world.server(ServerSettings(link=LINK, limits=NO_LIMITS, **settings))
+def both_ends(world: World, options: LiveOptions | None = None) -> tuple[MessageServer, Client, BulkLink, BulkLink]:
+    server = world.server(options)
     client = world.client()
     bulk_link = client.bulk_link(5.0)
     (connection,) = server.connections
@@ -316,7 +316,8 @@ def test_a_forged_frame_ends_a_bulk_link_and_is_not_delivered(world: World) -> N
 
 
 def test_the_server_refuses_more_bulk_links_than_it_allows(world: World) -> None:
-    server, client, first, _ = both_ends(world, max_bulk_links=2)
+    live = LiveOptions(server_options(max_bulk_links=2))
+    server, client, first, _ = both_ends(world, live)
     client.bulk_link(5.0)
     with pytest.raises(RemoteError, match="has 2 bulk links, and the server allows no more") as refused:
         client.bulk_link(5.0)
@@ -324,7 +325,7 @@ def test_the_server_refuses_more_bulk_links_than_it_allows(world: World) -> None
     first.close()
     wait_for(lambda: len(server._runtime.bulk_links) == 1, "the first one to end")
     client.bulk_link(5.0).close()
-    server.apply_limits(ServerSettings(link=LINK, limits=NO_LIMITS, max_bulk_links=1))
+    live.replace(server_options(max_bulk_links=1))
     wait_for(lambda: len(server._runtime.bulk_links) == 1, "the second one to end")
     with pytest.raises(RemoteError, match="has 1 bulk links, and the server allows no more"):
         client.bulk_link(5.0)

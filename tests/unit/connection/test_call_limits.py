@@ -10,12 +10,12 @@ import pytest
 
 from aeron_spark.errors import RefusedError, Retry
 from aeron_spark.keys.stores import MemoryPeerStore
+from aeron_spark.options import LiveOptions
 from aeron_spark.protocol.frames import RecordKind
 from aeron_spark.protocol.rpc_dispatch import Dispatcher
 from aeron_spark.protocol.rpc_messages import Call
-from aeron_spark.server.settings import ServerSettings
 from tests.internals import runner_of
-from tests.unit.connection.endpoints import NO_LIMITS, TIMEOUT_S, World, link, wait_for
+from tests.unit.connection.endpoints import TIMEOUT_S, World, server_options, wait_for
 from tests.unit.connection.test_remote_calls import LATER_METHODS, METHODS, Later, Things
 
 
@@ -55,7 +55,7 @@ class Gate:
 
 def test_the_connections_of_a_key_share_its_workers_and_other_keys_have_theirs(world: World) -> None:
     gate, same_key = Gate(), MemoryPeerStore()
-    server = world.server(ServerSettings(link=link(workers=4, workers_per_key=1), limits=NO_LIMITS))
+    server = world.server(server_options(workers=4, workers_per_key=1))
     server.register("gate", gate, ["wait", "answer"])
     first, second, other = world.client(store=same_key), world.client(store=same_key), world.client()
     with ThreadPoolExecutor(2) as pool:
@@ -72,12 +72,11 @@ def test_the_connections_of_a_key_share_its_workers_and_other_keys_have_theirs(w
 
 
 def test_changed_limits_of_calls_apply_to_connected_and_further_clients(world: World) -> None:
-    server, client = world.pair()
+    live = LiveOptions(server_options())
+    server, client = world.server(live), world.client()
     later = Later()
     server.register("later", later, LATER_METHODS)
-    changed = link(max_running=1, call_bytes=100_000)
-    server.apply_limits(ServerSettings(link=changed, limits=NO_LIMITS))
-    wait_for(lambda: server.runtime.call_limits.running == 1, "the new limits")
+    live.replace(server_options(max_running=1, call_bytes=100_000))
     for one in (client, world.client()):
         proxy = one.remote("later").with_timeout(TIMEOUT_S)
         with pytest.raises(RefusedError, match=r"the limit is 100000 \(callBytes\)"):

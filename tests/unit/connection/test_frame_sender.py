@@ -8,8 +8,9 @@ from typing import Any
 
 from aeron_spark.connection.frame_sender import FrameSender
 from aeron_spark.protocol.connection_machine import ConnectionMachine
+from aeron_spark.protocol.liveness import Times
+from aeron_spark.protocol.session import SessionLimits
 from tests.ending import LONG_TIMEOUT_S, call_in_time
-from tests.unit.connection.endpoints import LINK
 
 
 class Link:
@@ -32,7 +33,7 @@ class Link:
 def test_a_thread_that_sends_on_a_replaced_link_also_sends_the_first_frame_of_the_new_one() -> None:
     """The event loop attaches the new link and flushes, while the other thread has the lock for sending."""
     lock, old, new = threading.RLock(), Link(), Link()
-    machine = ConnectionMachine(LINK.session, LINK.times, time.monotonic())
+    machine = ConnectionMachine(SessionLimits(), Times(), time.monotonic())
     sender = FrameSender(machine, lock, lambda: "the connection of the test", lambda: None)
     links: tuple[Any, Any] = old, new
     sender.attach(links[0], 0, time.monotonic())

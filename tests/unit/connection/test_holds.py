@@ -30,7 +30,7 @@ class UsedConnection:
 @pytest.fixture
 def holds() -> ConnectionHolds:
     bulk_links: Any = SimpleNamespace(hold_sending=lambda connection, is_held: None)
-    return ConnectionHolds(0, bulk_links, lambda connection, error: None, Bus())
+    return ConnectionHolds(lambda: 0, bulk_links, lambda connection, error: None, Bus())
 
 
 def test_a_connection_pays_for_what_it_used_before_its_first_review(holds: ConnectionHolds) -> None:

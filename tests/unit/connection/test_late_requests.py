@@ -66,7 +66,7 @@ def test_a_request_whose_connection_ends_before_a_worker_has_it_does_not_run(
 
     def end_and_submit(share: Any, work: Any, *, owner: Any, kind: Any = None) -> None:
         owner.close("the test ended the connection")
-        monkeypatch.setattr(pool, "threads_per_share", 0)  # the work waits
+        monkeypatch.setattr(pool, "threads_per_share", lambda: 0)  # the work waits
         submit(share, work, owner=owner, kind=kind)
 
     monkeypatch.setattr(pool, "submit", end_and_submit)

@@ -9,7 +9,7 @@ from aeron_spark.connection.memory_account import PAUSED_S, MemoryAccount
 
 
 def account(limit: int = 1_000) -> MemoryAccount[str]:
-    return MemoryAccount(limit, assured=10)
+    return MemoryAccount(lambda: limit, assured=10)
 
 
 def test_the_largest_holders_pause_above_three_quarters_until_all_hold_less_than_half() -> None:
@@ -65,15 +65,16 @@ def test_limit_0_is_no_limit() -> None:
 
 
 def test_a_changed_limit_applies_from_the_next_review_and_limit_0_continues_all_holders() -> None:
-    memory = account()
+    limit = [1_000]
+    memory: MemoryAccount[str] = MemoryAccount(lambda: limit[0], assured=10)
     memory.review({"a": 500, "b": 200}, 0.0)
     assert memory.paused == frozenset()
-    memory.limit = 800
+    limit[0] = 800
     assert memory.review({"a": 500, "b": 200}, 0.0) is None
     assert memory.paused == {"a"}
-    memory.limit = 600
+    limit[0] = 600
     assert memory.review({"a": 500, "b": 200}, 0.0) == "a"
-    memory.limit = 0
+    limit[0] = 0
     assert memory.review({"a": 500, "b": 200}, 0.0) is None
     assert (memory.paused, memory.is_full) == (frozenset(), False)
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
 
 import pytest
 
 from aeron_spark.client.client import Client
-from aeron_spark.client.settings import ClientSettings
 from aeron_spark.connection import memory_account
 from aeron_spark.errors import ConnectError, RefusedError, Retry, WaitTimeout
+from aeron_spark.options import ClientOptions, LiveOptions, ServerOptions
 from aeron_spark.server.message_server import MessageServer
-from aeron_spark.server.settings import ServerSettings
 from tests.internals import runner_of
-from tests.unit.connection.endpoints import LINK, NO_LIMITS, TIMEOUT_S, World, link, wait_for
+from tests.unit.connection.endpoints import TIMEOUT_S, World, client_options, server_options, wait_for
 
 
 class Slow:
@@ -51,8 +49,11 @@ def long_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def serving(world: World, memory_limit: int) -> tuple[MessageServer, Slow]:
-    settings = link(memory_limit=memory_limit, queue_bytes=64 << 10)
-    server = world.server(ServerSettings(link=settings, limits=NO_LIMITS))
+    return serving_with(world, LiveOptions(server_options(memory_limit=memory_limit, queue_bytes=64 << 10)))
+
+
+def serving_with(world: World, options: LiveOptions) -> tuple[MessageServer, Slow]:
+    server = world.server(options)
     slow = Slow()
     server.register("slow", slow, ["hold", "size"])
     return server, slow
@@ -105,7 +106,7 @@ def test_a_call_is_refused_while_small_holders_fill_the_memory_but_a_small_call_
     # The bytes of a holder, with a chunk that is being copied, must stay below ASSURED_BYTES.
     holders = [world.client() for _ in range(4)]
     # So must the bytes that the asker sends before it knows of the refusal: its buffer and the server's queue.
-    asker = world.client(ClientSettings(link=link(session=replace(LINK.session, buffer_bytes=128 << 10))))
+    asker = world.client(client_options(buffer_bytes=128 << 10))
     with ThreadPoolExecutor(len(holders)) as pool:
         calls = [pool.submit(one.remote("slow").with_timeout(TIMEOUT_S).hold, bytes(127_000)) for one in holders]
         wait_for(lambda: len(slow.futures) == len(holders) and server.runtime.holds.memory.is_full)
@@ -125,12 +126,13 @@ def test_a_call_is_refused_while_small_holders_fill_the_memory_but_a_small_call_
 @pytest.mark.usefixtures("long_pause")
 @pytest.mark.parametrize("raised", [10_000_000, 0])
 def test_a_changed_limit_pauses_and_continues_connected_clients(world: World, raised: int) -> None:
-    server, slow = serving(world, 10_000_000)
+    live = LiveOptions(server_options(memory_limit=10_000_000, queue_bytes=64 << 10))
+    server, slow = serving_with(world, live)
     greedy = world.client()
     memory = server.runtime.holds.memory
 
     def limit_to(memory_limit: int) -> None:
-        server.apply_limits(ServerSettings(link=link(memory_limit=memory_limit), limits=NO_LIMITS))
+        live.replace(server_options(memory_limit=memory_limit))
 
     with ThreadPoolExecutor(2) as pool:
         calls = [pool.submit(greedy.remote("slow").with_timeout(TIMEOUT_S).hold, bytes(400_000)) for _ in range(2)]
@@ -146,4 +148,4 @@ def test_a_changed_limit_pauses_and_continues_connected_clients(world: World, ra
 
 
 def test_a_client_has_no_memory_limit() -> None:
-    assert (LINK.memory_limit, ServerSettings().link.memory_limit) == (0, 512 << 20)
+    assert (ClientOptions().memory_limit, ServerOptions().memory_limit) == (0, 512 << 20)

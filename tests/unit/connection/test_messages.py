@@ -12,10 +12,9 @@ import pytest
 from aeron_spark import ReceivedFile
 from aeron_spark.connection.connection import Connection
 from aeron_spark.errors import OptionError, RefusedError, UsageError, WaitTimeout
-from aeron_spark.transport.api import ChannelSettings
 from tests.ending import call_in_time
 from tests.internals import runner_of
-from tests.unit.connection.endpoints import LINK, World, flood, link, wait_for
+from tests.unit.connection.endpoints import World, client_options, flood, server_options, wait_for
 
 
 def test_row_39_no_payload_on_the_network_shows_the_plaintext(world: World) -> None:
@@ -100,7 +99,7 @@ def test_row_59_a_hundred_thousand_messages_arrive_in_order(world: World) -> Non
 
 
 def test_row_60_a_slow_listener_loses_nothing_and_send_raises_wait_timeout(world: World) -> None:
-    server, client = world.pair(session=replace(LINK.session, buffer_bytes=200_000), queue_bytes=50_000)
+    server, client = world.pair(buffer_bytes=200_000, queue_bytes=50_000)
     released, received = threading.Event(), list[object]()
 
     def slow(_: Connection, message: object) -> None:
@@ -127,7 +126,7 @@ def test_row_60_a_slow_listener_loses_nothing_and_send_raises_wait_timeout(world
 
 
 def test_timeout_0_tries_once(world: World) -> None:
-    _, client = world.pair(session=replace(LINK.session, buffer_bytes=100_000), send_seconds=120.0)
+    _, client = world.pair(buffer_bytes=100_000, send_timeout=120.0)
     for one in list(world.network.publications):
         one.held = True
     with pytest.raises(WaitTimeout):
@@ -138,9 +137,8 @@ def test_timeout_0_tries_once(world: World) -> None:
 
 def test_a_flooded_echo_does_not_block_itself(world: World) -> None:
     """The echo waits for room while its image is paused; the acknowledgements wait behind that image's messages."""
-    both = replace(LINK.session, buffer_bytes=150_000)
     # 8 MB go through buffers of 150 kB: a send waits for many turns of both event loops, and a busy machine is slow
-    server, client = world.pair(session=both, queue_bytes=40_000, send_seconds=120.0)
+    server, client = world.pair(buffer_bytes=150_000, queue_bytes=40_000, send_timeout=120.0)
     server.on_message(bytes, lambda c, m: c.send(m * 40))
     received: list[object] = []
     client.on_message(bytes, received.append)
@@ -151,7 +149,7 @@ def test_a_flooded_echo_does_not_block_itself(world: World) -> None:
 
 
 def test_a_listener_that_calls_the_peer_gets_its_response_while_many_messages_wait(world: World) -> None:
-    server, client = world.pair(session=replace(LINK.session, buffer_bytes=300_000), queue_bytes=20_000)
+    server, client = world.pair(buffer_bytes=300_000, queue_bytes=20_000)
     results: list[object] = []
     started = threading.Event()
 
@@ -221,7 +219,7 @@ def test_listeners_never_run_on_the_event_loop(world: World) -> None:
 
 
 def test_a_blocked_listener_delays_only_its_own_connection(world: World) -> None:
-    server, client = world.pair(queue_bytes=20_000, session=replace(LINK.session, buffer_bytes=200_000))
+    server, client = world.pair(queue_bytes=20_000, buffer_bytes=200_000)
     other = world.client(source="192.0.2.8:4000")
     go = threading.Event()
     received: list[object] = []
@@ -312,16 +310,9 @@ def test_every_size_around_a_limit_arrives(world: World, size: int) -> None:
 
 
 def test_both_ends_respect_the_smaller_max_message(world: World) -> None:
-    small = link(
-        channel_settings=ChannelSettings(max_message=16 * 1024),
-        session=replace(LINK.session, max_record_bytes=8 * 1024),
-    )
-    from aeron_spark.client.settings import ClientSettings
-    from aeron_spark.server.settings import ServerSettings
-    from tests.unit.connection.endpoints import NO_LIMITS
-
-    server = world.server(ServerSettings(link=LINK, limits=NO_LIMITS))
-    client = world.client(ClientSettings(link=small, first_pause=0.01))
+    session = replace(client_options().session_limits, max_record_bytes=8 * 1024)
+    server = world.server()
+    client = world.client(client_options(max_message=16 * 1024, session_limits=session, first_pause=0.01))
     wait_for(lambda: server.connections)
     received: list[bytes] = []
     client.on_message(bytes, received.append)
@@ -337,15 +328,10 @@ def test_both_ends_respect_the_smaller_max_message(world: World) -> None:
 
 
 def test_an_acknowledged_send_raises_the_refusal_of_its_transfer(world: World) -> None:
-    from aeron_spark.client.settings import ClientSettings
     from aeron_spark.errors import RefusedError
-    from aeron_spark.server.settings import ServerSettings
-    from tests.unit.connection.endpoints import NO_LIMITS
 
-    server = world.server(
-        ServerSettings(link=link(transfer_memory_bytes=1000, transfer_spilled_bytes=1000), limits=NO_LIMITS)
-    )
-    client = world.client(ClientSettings(link=LINK, first_pause=0.01))
+    server = world.server(server_options(transfer_memory=1000, transfer_disk_total=1000))
+    client = world.client(client_options(first_pause=0.01))
     server.on_message(bytes, lambda c, m: None)
     with pytest.raises(RefusedError, match="refused the transfer"):
         client.send(bytes(200_000), acknowledge=True)
@@ -365,7 +351,7 @@ def test_row_64_transfers_are_released_when_their_connection_ends(world: World, 
     from pathlib import Path
 
     folder = Path(str(tmp_path))
-    server, client = world.pair(transfer_memory_bytes=100_000, spill_folder=folder, send_seconds=0.5)
+    server, client = world.pair(transfer_memory=100_000, spill_dir=str(folder), send_timeout=0.5)
     sent = threading.Thread(target=lambda: _send_quietly(client, bytes(8_000_000)))
     cut = threading.Event()
 

@@ -7,17 +7,18 @@ from pathlib import Path
 import pytest
 
 from aeron_spark.connection.link import MIN_MESSAGE_BYTES, OPEN
-from aeron_spark.connection.settings import LinkSettings
+from aeron_spark.options import ClientOptions
 from aeron_spark.protocol.client_handshake import MAX_RETRIES
 from aeron_spark.protocol.connection_machine import CLOSE_ALL, KEEP_SESSION
 from aeron_spark.protocol.frames import MAX_RECORDS, MIN_BATCH_RECORDS, RecordKind
 from aeron_spark.protocol.handshake_payloads import MAX_TYPES
 from aeron_spark.protocol.ids import FIRST_SESSION_ID, FIRST_STREAM_ID, LAST_SESSION_ID, REUSE_DELAY_S
+from aeron_spark.protocol.liveness import Times
 from aeron_spark.protocol.message_types import MAX_DECIMAL_CHARACTERS
 from aeron_spark.protocol.msgpack_shape import MESSAGE_SHAPE
 from aeron_spark.protocol.rpc_messages import ARGUMENTS_SHAPE, MAX_ARGUMENTS, MAX_TEXT_CHARACTERS
 from aeron_spark.protocol.rpc_objects import CALL_TIMEOUT, MAX_OBJECTS
-from aeron_spark.protocol.session import RECORD_COST, SessionLimits
+from aeron_spark.protocol.session import RECORD_COST
 from aeron_spark.protocol.tickets import MAX_CONNECTIONS_PER_KEY, MAX_OFFERS, MAX_SESSIONS
 from aeron_spark.protocol.transfers import (
     MAX_MEMORY_BYTES,
@@ -31,7 +32,7 @@ from tools.protocol_page import RECORDS
 
 ROOT = Path(__file__).parents[3]
 PAGE = " ".join((ROOT / "docs" / "endpoint-protocol.md").read_text().split())
-LINK, LIMITS = LinkSettings(), SessionLimits()
+TIMES, LIMITS = Times(), ClientOptions().session_limits
 SMALL = {2: "two", 3: "three", 4: "four", 5: "five"}
 
 
@@ -45,16 +46,16 @@ SMALL = {2: "two", 3: "three", 4: "four", 5: "five"}
         f"{LIMITS.ack_bytes >> 10} KiB",
         f"| bytes kept, {RECORD_COST} a record beside its payload | {LIMITS.buffer_bytes >> 20} MiB |",
         f"| age of unacknowledged messages without a link | {LIMITS.buffer_seconds:g} s |",
-        f"| age of a session without a link | {LINK.times.retention_seconds:g} s, at least "
-        f"{LINK.times.min_retention_seconds:g} s |",
-        f"| payload of one record | {LINK.session.max_record_bytes >> 10} KiB, or",
+        f"| age of a session without a link | {TIMES.retention_seconds:g} s, at least "
+        f"{TIMES.min_retention_seconds:g} s |",
+        f"| payload of one record | {LIMITS.max_record_bytes >> 10} KiB, or",
         f"| sessions of a server, of one client key | {MAX_SESSIONS:,}, {MAX_CONNECTIONS_PER_KEY} |",
         f"the last {SMALL[MAX_OFFERS]} tickets that the server sent are valid",
-        f"Silence of {LINK.times.expiry_seconds:g} s *after* Aeron first reported a disconnection",
-        f"has its full set-up time, {LINK.times.setup_seconds:g} s",
-        f"that has sent no frame for {LINK.times.keep_alive_seconds:g} s sends a PING",
-        f"ends the link after {2 * LINK.times.keep_alive_seconds:g} s without any frame of its peer",
-        f"A ping has a deadline ({LINK.times.ping_seconds:g} s)",
+        f"Silence of {TIMES.expiry_seconds:g} s *after* Aeron first reported a disconnection",
+        f"has its full set-up time, {TIMES.setup_seconds:g} s",
+        f"that has sent no frame for {TIMES.keep_alive_seconds:g} s sends a PING",
+        f"ends the link after {2 * TIMES.keep_alive_seconds:g} s without any frame of its peer",
+        f"A ping has a deadline ({TIMES.ping_seconds:g} s)",
         f"costs one more HELLO, {SMALL[MAX_RETRIES]} at most in an attempt",
         f"A client follows at most {SMALL[MAX_RETRIES]} RETRYs in an attempt",
         f"({FIRST_SESSION_ID:#x} to {LAST_SESSION_ID:#x} unless set)",

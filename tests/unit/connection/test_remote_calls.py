@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import msgspec
@@ -25,10 +24,9 @@ from aeron_spark.errors import (
 )
 from aeron_spark.protocol import rpc_dispatch
 from aeron_spark.protocol.frames import RecordKind
-from aeron_spark.server.settings import ServerSettings
 from tests.ending import LONG_TIMEOUT_S
 from tests.internals import runner_of
-from tests.unit.connection.endpoints import LINK, NO_LIMITS, TIMEOUT_S, World, wait_for
+from tests.unit.connection.endpoints import TIMEOUT_S, World, server_options, wait_for
 
 
 class Things:
@@ -289,9 +287,7 @@ def test_a_worker_decodes_arguments_and_the_calling_thread_decodes_the_result(wo
 
 
 def test_calls_with_too_many_bytes_make_their_caller_wait_and_all_run(world: World) -> None:
-    server, client = world.pair(
-        session=replace(LINK.session, buffer_bytes=200_000), call_bytes=100_000, send_seconds=0.3
-    )
+    server, client = world.pair(buffer_bytes=200_000, call_bytes=100_000, send_timeout=0.3)
     released, sizes = threading.Event(), list[int]()
 
     class Slow:
@@ -441,7 +437,7 @@ def test_the_error_of_a_future_reaches_the_caller_as_that_of_a_method_does(world
 
 def test_a_worker_sends_the_response_when_the_event_loop_ends_a_future(world: World) -> None:
     """A response that is a transfer waits for room, which the event loop must not do."""
-    server, client = world.pair(session=replace(LINK.session, buffer_bytes=200_000))
+    server, client = world.pair(buffer_bytes=200_000)
     later = Later()
     server.register("later", later, LATER_METHODS)
     with ThreadPoolExecutor(1) as pool:
@@ -563,7 +559,7 @@ def test_a_response_of_more_than_a_quarter_of_the_memory_limit_is_refused(
         return encode(call_id, value, *given)
 
     monkeypatch.setattr(rpc_dispatch, "encode_value", encode_value)
-    server = world.server(ServerSettings(link=replace(LINK, memory_limit=40_000), limits=NO_LIMITS))
+    server = world.server(server_options(memory_limit=40_000))
     server.register("answers", Answers(), ["answer"])
     answers = world.client().remote("answers")
     with pytest.raises(RefusedError, match="a quarter of memoryLimit is 10000 bytes") as refused:

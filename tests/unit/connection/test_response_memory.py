@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from aeron_spark.connection.response_memory import ResponseMemory
 from aeron_spark.errors import RefusedError
-from aeron_spark.server.settings import ServerSettings
-from tests.unit.connection.endpoints import LINK, NO_LIMITS, World
+from tests.unit.connection.endpoints import World, server_options
 
 
 def test_responses_have_a_limit_together() -> None:
@@ -59,7 +56,7 @@ def test_large_responses_at_the_same_time_have_a_quarter_of_the_memory_limit_tog
     world: World, method: str
 ) -> None:
     """Regression: 64 workers could send responses of a quarter of the limit each, 16 times the limit."""
-    server = world.server(ServerSettings(link=replace(LINK, memory_limit=4 << 20), limits=NO_LIMITS))
+    server = world.server(server_options(memory_limit=4 << 20))
     server.register("blobs", Blobs(), ["make", "count"])
     call = getattr(world.client().remote("blobs"), method)
     memory, size = server.runtime.response_memory, 600_000 if method == "make" else 200_000

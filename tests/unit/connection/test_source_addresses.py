@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from aeron_spark.client.settings import ClientSettings
 from aeron_spark.errors import AeronSparkError
-from aeron_spark.protocol.liveness import Times
-from aeron_spark.server.settings import ServerSettings
 from tests.internals import runner_of
-from tests.unit.connection.endpoints import NO_LIMITS, World, link
+from tests.unit.connection.endpoints import World, client_options, server_options
 
 
 @pytest.mark.parametrize("source", ["[fe80::1%eth0]:4000", "[::ffff:192.0.2.7]:4000", "[2001:DB8:0:0:0:0:0:1]:4000"])
@@ -24,9 +21,8 @@ def test_a_client_opens_bulk_links_with_any_spelling_of_its_address(world: World
 
 
 def test_a_bulk_link_from_another_address_is_refused(world: World) -> None:
-    times = Times(expiry_seconds=5.0, setup_seconds=0.3, linger_seconds=0.1, retention_seconds=60.0)
-    world.server(ServerSettings(link=link(times=times), limits=NO_LIMITS))
-    client = world.client(ClientSettings(link=link(times=times)), source="[fe80::1%eth0]:4000")
+    world.server(server_options(expiry=5.0, setup_timeout=0.3))
+    client = world.client(client_options(expiry=5.0, setup_timeout=0.3), source="[fe80::1%eth0]:4000")
     client._runner.transport.source = "[fe80::2%eth0]:4000"  # type: ignore[attr-defined]
     with pytest.raises(AeronSparkError):
         client.bulk_link(1.0)

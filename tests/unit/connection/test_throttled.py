@@ -5,20 +5,18 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
-from aeron_spark.connection.rate_limits import Rates
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.protocol.grants import EVERYTHING, KeyLimits
 from aeron_spark.protocol.keypair import new_keypair
-from aeron_spark.server.settings import ServerSettings
 from tests.internals import runner_of
-from tests.unit.connection.endpoints import LINK, NO_LIMITS, TIMEOUT_S, World, wait_for
+from tests.unit.connection.endpoints import TIMEOUT_S, World, server_options, wait_for
 
 RATE: int = 25_000  # at which ten messages take three seconds, in which the test sees that their client is held
 SIZE: int = 10_000
 
 
 def test_a_client_that_sends_faster_than_its_key_may_waits_and_loses_nothing(world: World) -> None:
-    server = world.server(ServerSettings(link=LINK, limits=NO_LIMITS, rates=Rates(bytes_in=RATE)))
+    server = world.server(server_options(bytes_in=RATE))
     fast = world.client()
     sizes: list[int] = []
     server.on_message(bytes, lambda _, message: sizes.append(len(message)))
@@ -36,7 +34,7 @@ def test_the_limit_in_the_line_of_a_key_replaces_that_of_all_keys_and_others_do_
     store = MemoryPeerStore()
     store.authorize(limited.public, replace(EVERYTHING, limits=KeyLimits(messages_in=5)))
     store.authorize(free.public, EVERYTHING)
-    server = world.server(ServerSettings(link=LINK, limits=NO_LIMITS), store=store, allow_any_key=False)
+    server = world.server(server_options(allow_any_key=False), store=store)
     slow, good = (world.client(store=MemoryPeerStore(keys)) for keys in (limited, free))
     counted: dict[bytes, int] = {limited.public: 0, free.public: 0}
 
@@ -54,7 +52,7 @@ def test_the_limit_in_the_line_of_a_key_replaces_that_of_all_keys_and_others_do_
 
 
 def test_a_server_that_sends_faster_than_its_key_may_get_waits_and_loses_nothing(world: World) -> None:
-    server = world.server(ServerSettings(link=LINK, limits=NO_LIMITS, rates=Rates(bytes_out=RATE)))
+    server = world.server(server_options(bytes_out=RATE))
     client = world.client()
     received: list[int] = []
     client.on_message(bytes, lambda message: received.append(len(message)))
@@ -68,7 +66,7 @@ def test_a_server_that_sends_faster_than_its_key_may_get_waits_and_loses_nothing
 
 def test_a_client_that_gets_data_later_gets_acknowledgements_and_pongs_at_once(world: World) -> None:
     """Regression: while its key had used up bytesOut, a client could send only as much as its buffer took."""
-    server = world.server(ServerSettings(link=LINK, limits=NO_LIMITS, rates=Rates(bytes_out=1000)))
+    server = world.server(server_options(bytes_out=1000))
     client = world.client()
     (connection,) = server.connections
     connection.send(bytes(200_000), timeout=TIMEOUT_S)  # more than the rate allows in three minutes

@@ -19,7 +19,7 @@ from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.node import starting
 from aeron_spark.node.liveness import Liveness
 from aeron_spark.node.locks import FileLock
-from aeron_spark.options import ServerOptions
+from aeron_spark.options import LiveOptions, ServerOptions
 from aeron_spark.server.server_node import ServerNode
 from tests.ports import free_ports
 
@@ -109,7 +109,7 @@ def test_a_node_is_started_where_one_was_started_by_name_until_a_driver_of_the_u
 def test_a_server_starts_no_node_in_place_of_the_driver_that_it_used(user: User, tmp_path: Path) -> None:
     """Its first start names the directory; later ones replace a lost driver."""
     options = {"aeronDir": str(user.aeron_dir), "streamsDir": str(tmp_path / "streams")}
-    server = ServerNode(ServerOptions.parse(f"127.0.0.1:{free_ports()[0]}", options), 1 << 16, Bus())
+    server = ServerNode(LiveOptions(ServerOptions.parse(f"127.0.0.1:{free_ports()[0]}", options)), Bus())
     with closing(server):
         with pytest.raises(StartedNodeError):
             assert server.store_folder

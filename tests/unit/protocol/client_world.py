@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from aeron_spark.errors import AeronSparkError, ConnectError, SessionLost, TransportError, UsageError
+from aeron_spark.options import ClientOptions
 from aeron_spark.protocol import client_events as e
 from aeron_spark.protocol import server_handshake as server_side
 from aeron_spark.protocol.access import ServerName
-from aeron_spark.protocol.client_attempt import ClientPolicy
 from aeron_spark.protocol.client_events import ClientEvent, ClientState, Effects
-from aeron_spark.protocol.client_handshake import ClientTiming
 from aeron_spark.protocol.client_machine import ClientMachine
-from aeron_spark.protocol.frame_cipher import FrameDecryptor, FrameEncryptor, KeyLimits
+from aeron_spark.protocol.frame_cipher import FrameDecryptor, FrameEncryptor
 from aeron_spark.protocol.handshake_payloads import DoneAck
 from aeron_spark.protocol.refusals import Refusal
 from aeron_spark.protocol.server_handshake import ServerHandshake, ServerIdentity
@@ -24,11 +23,8 @@ from tests.unit.protocol.handshakes import ADDRESS, CLIENT_KEYS, NOW, SERVER_KEY
 
 SERVER: Final = ServerName("10.0.0.9", 20000)
 LOST: Final = TransportError("the link is gone")
-POLICY: Final = ClientPolicy(
-    tag="t", reconnect=True, server_key=None, trust_first_use=True, validate=True, first_pause=0.1,
-    longest_pause=5.0, setup_seconds=10.0, expiry_seconds=4.0, close_seconds=2.0, reopen_seconds=0.5,
-    timing=ClientTiming(), key_limits=KeyLimits(),
-)  # fmt: skip
+OPTIONS: Final = ClientOptions(tag="t", first_pause=0.1, longest_pause=5.0, close_timeout=2.0)
+REOPEN_SECONDS: Final = 0.5
 AT_ONCE: Final = (e.OpenPath, e.MakeConnection, e.OpenLink, e.Attach)  # effects that may have a result at once
 WITH_PATH: Final = (ClientState.HANDSHAKING, ClientState.OPENING_LINK)
 ATTACHED: Final = (ClientState.CONNECTED, ClientState.CLOSING)
@@ -92,7 +88,7 @@ class Server:
 
     def restart(self) -> None:
         """Lose all sessions."""
-        self.tickets: TicketStore[str] = TicketStore(self.entropy, 120.0, max_connections_per_key=1000)
+        self.tickets: TicketStore[str] = TicketStore(self.entropy, 120.0, max_connections_per_key=lambda: 1000)
 
     def packet(self, publication: int, data: bytes, now: float) -> list[object]:
         """Handle a packet; return packets to send, and reasons of rejections as text."""
@@ -153,10 +149,12 @@ class Server:
 class ClientWorld:
     """Executes effects as a runner does, and fails if they contradict each other."""
 
-    def __init__(self, policy: ClientPolicy = POLICY, *, has_driver: bool = True) -> None:
-        self.policy = policy
+    def __init__(self, options: ClientOptions = OPTIONS, *, has_driver: bool = True) -> None:
+        self.options = options
         self.now = NOW
-        self.machine = ClientMachine(SERVER, policy, CLIENT_KEYS, random.Random(1).randbytes)
+        self.machine = ClientMachine(
+            SERVER, options, CLIENT_KEYS, random.Random(1).randbytes, reopen_seconds=REOPEN_SECONDS
+        )
         self.is_in_use = True
         self.unused = 0  # reports that the client stopped without use
         self.machine.reconnect_while(lambda: self.is_in_use)
@@ -404,7 +402,7 @@ class ClientWorld:
         if state not in (ClientState.IDLE, ClientState.CLOSING):
             assert connection.send_error is None
             assert self.machine.stopped is None
-        if connection.detached_at is not None and self.now > connection.detached_at + self.policy.expiry_seconds:
+        if connection.detached_at is not None and self.now > connection.detached_at + self.options.expiry:
             assert not connection.is_usable
 
     # The network and the server
@@ -521,9 +519,9 @@ def lost_session() -> AeronSparkError:
     return SessionLost("the endpoints disagree on the session")
 
 
-def in_state(state: ClientState, policy: ClientPolicy = POLICY) -> ClientWorld:
+def in_state(state: ClientState, options: ClientOptions = OPTIONS) -> ClientWorld:
     """Return a client in a state. In states after CONNECTED it has a session."""
-    world = ClientWorld(policy)
+    world = ClientWorld(options)
     if state is ClientState.IDLE:
         return world
     world.connect()

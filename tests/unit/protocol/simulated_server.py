@@ -9,9 +9,10 @@ from __future__ import annotations
 import random
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from aeron_spark.errors import TransportError
+from aeron_spark.options import ServerOptions
 from aeron_spark.protocol import client_handshake as client_side
 from aeron_spark.protocol import server_effects as effects
 from aeron_spark.protocol import server_events as events
@@ -22,7 +23,6 @@ from aeron_spark.protocol.handshake_payloads import ClientDone, DoneAck
 from aeron_spark.protocol.keypair import KeyPair
 from aeron_spark.protocol.message_types import Types
 from aeron_spark.protocol.server_machine import ServerMachine
-from aeron_spark.protocol.server_sessions import ServerPolicy
 from tests.invariants import check_invariants
 from tests.unit.protocol.handshakes import NOW, SERVER_KEYS, agree
 
@@ -56,10 +56,13 @@ class Link:
 class SimulatedServer:
     """The machine and the objects that its effects have made. ``results`` are events that it awaits."""
 
-    def __init__(self, policy: ServerPolicy | None = None, seed: int = 7) -> None:
+    def __init__(self, options: ServerOptions | None = None, seed: int = 7, **arguments: Any) -> None:
         self.now = NOW
-        self.policy = policy or ServerPolicy()
-        self.machine = ServerMachine(SERVER_KEYS, self.policy, Types(), random.Random(seed).randbytes)
+        """The other arguments are those of the machine."""
+        self.options = options or ServerOptions()
+        self.machine = ServerMachine(
+            SERVER_KEYS, lambda: self.options, Types(), random.Random(seed).randbytes, **arguments
+        )
         self.results: list[events.ServerEvent] = []
         self.paths: dict[int, int] = {}  # image by path
         self.links: dict[int, Link] = {}

@@ -25,7 +25,7 @@ from aeron_spark.protocol.client_events import ClientEvent, ClientState
 from aeron_spark.protocol.client_machine import TRANSITIONS
 from aeron_spark.protocol.refusals import Refusal, may_retry
 from aeron_spark.protocol.retry_cookies import RefusalHint, encode_hint
-from tests.unit.protocol.client_world import LOST, POLICY, ClientWorld, end_link, in_state, lost_session
+from tests.unit.protocol.client_world import LOST, OPTIONS, ClientWorld, end_link, in_state, lost_session
 from tests.unit.protocol.handshakes import NOW, SERVER_KEYS
 
 S = ClientState
@@ -112,7 +112,7 @@ def test_an_attempt_that_waited_long_for_an_absent_server_is_repeated_at_once() 
         world.advance_to(S.HANDSHAKING)
         deadline = world.machine.deadline()
         assert deadline is not None
-        assert deadline - world.now == pytest.approx(world.policy.setup_seconds)
+        assert deadline - world.now == pytest.approx(world.options.setup_timeout)
         world.wait(deadline - world.now)  # the path was not connected
         assert world.machine.state is S.PAUSED
         deadline = world.machine.deadline()
@@ -123,7 +123,7 @@ def test_an_attempt_that_waited_long_for_an_absent_server_is_repeated_at_once() 
 def test_a_lost_link_is_replaced_at_once_unless_it_was_just_opened() -> None:
     world = in_state(S.CONNECTED)
     end_link(world)
-    assert world.machine.deadline() == pytest.approx(NOW + POLICY.first_pause)
+    assert world.machine.deadline() == pytest.approx(NOW + OPTIONS.first_pause)
     world.advance_to(S.CONNECTED)
     world.wait(60.0)
     end_link(world)
@@ -162,7 +162,7 @@ def test_a_connect_that_begins_after_its_deadline_waited_no_negative_time() -> N
 
 
 def test_a_connect_fails_at_once_if_the_next_attempt_is_after_its_deadline() -> None:
-    world = ClientWorld(replace(POLICY, first_pause=5.0))
+    world = ClientWorld(replace(OPTIONS, first_pause=5.0))
     world.connect(3.0)
     failed = TransportError("the store fails")
     world.look_up_failed(failed)
@@ -202,8 +202,8 @@ def test_a_path_or_link_that_does_not_open_in_time_is_closed() -> None:
             world.connect()
         world.advance_to(state)
         deadline = world.machine.deadline()
-        assert deadline == world.now + POLICY.setup_seconds
-        world.wait(POLICY.setup_seconds)
+        assert deadline == world.now + OPTIONS.setup_timeout
+        world.wait(OPTIONS.setup_timeout)
         assert world.machine.state is S.PAUSED
         assert expected in str(world.machine.failure)
 
@@ -374,7 +374,7 @@ def test_a_hint_does_not_stop_the_attempts_if_no_thread_waits_for_the_connection
     hint = encode_hint(RefusalHint(REFUSED_FOR_GOOD))
     world.feed(e.PublicationRejected(world.path.number, world.path.publications[0], hint))
     world.to_server.clear()
-    world.wait(POLICY.timing.hello_ack_s)
+    world.wait(OPTIONS.timing.hello_ack_s)
     assert world.machine.state is S.PAUSED
 
 
@@ -398,7 +398,7 @@ def test_a_session_is_resumed_after_each_outage_and_the_program_is_notified_once
     end_link(world)
     world.advance_to(S.CONNECTED)
     end_link(world)
-    world.wait(POLICY.expiry_seconds)
+    world.wait(OPTIONS.expiry)
     world.advance_to(S.CONNECTED)
     end_link(world, silent=True)
     world.advance_to(S.CONNECTED)
@@ -514,7 +514,7 @@ def test_too_many_altered_frames_end_the_session_and_the_attempts() -> None:
 
 @pytest.mark.parametrize("how", ["link", "driver"])
 def test_without_reconnecting_a_lost_link_ends_the_session(how: str) -> None:
-    world = in_state(S.CONNECTED, replace(POLICY, reconnect=False))
+    world = in_state(S.CONNECTED, replace(OPTIONS, reconnect=False))
     if how == "link":
         end_link(world)
     else:

@@ -9,7 +9,7 @@ import pytest
 from aeron_spark.errors import ConnectError, EndedError, SetupError
 from aeron_spark.protocol import client_events as e
 from aeron_spark.protocol.client_events import ClientState
-from tests.unit.protocol.client_world import POLICY, ClientWorld, end_link, in_state, lost_session
+from tests.unit.protocol.client_world import OPTIONS, REOPEN_SECONDS, ClientWorld, end_link, in_state, lost_session
 
 S = ClientState
 
@@ -24,10 +24,10 @@ def test_closing_waits_for_unsent_messages_until_a_deadline(keep_session: bool, 
     world.close(keep_session=keep_session)
     link = world.link
     assert link is not None
-    assert world.machine.deadline() == world.now + POLICY.close_seconds
+    assert world.machine.deadline() == world.now + OPTIONS.close_timeout
     endings: dict[str, Callable[[], None]] = {
         "drained": lambda: world.feed(e.Drained(link.number)),
-        "late": lambda: world.wait(POLICY.close_seconds),
+        "late": lambda: world.wait(OPTIONS.close_timeout),
         "lost": lambda: end_link(world),
         "closed by the server": lambda: world.feed(e.PeerClosed(link.number, True)),
         "driver lost": world.lose_driver,
@@ -63,8 +63,8 @@ def test_a_connect_during_closing_starts_after_it() -> None:
     world.advance_to(S.CONNECTED)
     assert world.all[0].notices == ["init", "connect", "disconnect", "resume"]
     world.close()
-    world.connect(POLICY.close_seconds / 2)
-    world.wait(POLICY.close_seconds / 2)
+    world.connect(OPTIONS.close_timeout / 2)
+    world.wait(OPTIONS.close_timeout / 2)
     assert "was not closed yet" in str(world.outcomes[-1])
 
 
@@ -137,8 +137,8 @@ def test_the_transport_is_opened_again_after_the_driver_was_lost(state: ClientSt
     if world.lookups:
         world.key_known()
     world.driver_failed()
-    assert world.machine.deadline() == world.now + POLICY.reopen_seconds
-    world.wait(POLICY.reopen_seconds)
+    assert world.machine.deadline() == world.now + REOPEN_SECONDS
+    world.wait(REOPEN_SECONDS)
     assert world.reopenings == 1
     world.driver_back()
     assert world.machine.state is S.LOOKING_UP
@@ -152,7 +152,7 @@ def test_the_first_connect_opens_the_transport() -> None:
     assert (world.machine.state, world.reopenings) == (S.WITHOUT_DRIVER, 1)
     world.driver_failed()
     assert world.machine.is_connect_pending
-    world.wait(POLICY.reopen_seconds)
+    world.wait(REOPEN_SECONDS)
     world.driver_back()
     world.advance_to(S.CONNECTED)
 
@@ -165,7 +165,7 @@ def test_an_error_that_only_the_user_can_correct_ends_the_connect(seconds: float
     assert world.machine.state is S.IDLE
     assert isinstance(world.outcomes[-1], SetupError)
     world.connect(seconds)
-    world.wait(POLICY.reopen_seconds)
+    world.wait(REOPEN_SECONDS)
     world.driver_back()
     world.advance_to(S.CONNECTED)
 
@@ -175,7 +175,7 @@ def test_such_an_error_does_not_end_a_session_that_reconnects_by_itself() -> Non
     world.lose_driver()
     world.driver_failed(SetupError("no space is left"))
     assert world.machine.state is S.WITHOUT_DRIVER
-    world.wait(POLICY.reopen_seconds)
+    world.wait(REOPEN_SECONDS)
     world.driver_back()
     world.advance_to(S.CONNECTED)
 

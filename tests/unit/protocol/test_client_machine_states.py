@@ -14,7 +14,7 @@ from aeron_spark.protocol import client_events as e
 from aeron_spark.protocol.client_events import ClientState
 from aeron_spark.protocol.refusals import Refusal
 from aeron_spark.protocol.retry_cookies import RefusalHint, encode_hint
-from tests.unit.protocol.client_world import ATTACHED, POLICY, in_state, lost_session
+from tests.unit.protocol.client_world import ATTACHED, OPTIONS, in_state, lost_session
 from tests.unit.protocol.handshakes import SERVER_KEYS
 
 S = ClientState
@@ -32,7 +32,7 @@ class ClientAndServer(RuleBasedStateMachine):
     )
     def begin(self, reconnect: bool, over_ipc: bool, state: ClientState) -> None:
         """Start in any state, because few random histories get far."""
-        self.world = in_state(state, replace(POLICY, reconnect=reconnect))
+        self.world = in_state(state, replace(OPTIONS, reconnect=reconnect))
         self.world.over_ipc = over_ipc
 
     def teardown(self) -> None:

@@ -40,7 +40,7 @@ def require_permit(result: Permit | Refusal) -> Permit:
 
 
 def test_row_30_zero_is_no_limit() -> None:
-    admission = Admission(NO_LIMITS)
+    admission = Admission(lambda: NO_LIMITS)
     permits = [require_permit(admission.connect(source_at("127.0.0.9"), 0.0)) for _ in range(500)]
     permits += [require_permit(admission.begin_handshake(source_at("127.0.0.9"), 0.0)) for _ in range(500)]
     assert (admission.connections, admission.pending) == (500, 500)
@@ -50,7 +50,7 @@ def test_row_30_zero_is_no_limit() -> None:
 
 
 def test_row_31_a_connection_beyond_the_limit_is_refused_as_full() -> None:
-    admission = Admission(Limits(connections=2))
+    admission = Admission(lambda: Limits(connections=2))
     require_permit(admission.connect(source_at("10.0.0.1"), 0.0))
     second = require_permit(admission.connect(source_at("10.0.0.2"), 0.0))
     assert admission.connect(source_at("10.0.0.3"), 0.0) == FULL == Refusal("full", "Server is full")
@@ -59,7 +59,7 @@ def test_row_31_a_connection_beyond_the_limit_is_refused_as_full() -> None:
 
 
 def test_row_32_refusals_do_not_change_the_count_of_an_address() -> None:
-    admission = Admission(Limits(connections_per_address=2))
+    admission = Admission(lambda: Limits(connections_per_address=2))
     permits = [require_permit(admission.connect(source_at("10.0.0.1"), 0.0)) for _ in range(2)]
     for _ in range(10):  # dorkbox Network accepts every second attempt
         assert admission.connect(source_at("10.0.0.1"), 0.0) == ADDRESS_LIMIT
@@ -71,7 +71,7 @@ def test_row_32_refusals_do_not_change_the_count_of_an_address() -> None:
 
 
 def test_row_32_a_permit_is_released_exactly_once_also_after_an_exception() -> None:
-    admission = Admission(Limits(connections_per_address=1))
+    admission = Admission(lambda: Limits(connections_per_address=1))
     with pytest.raises(ZeroDivisionError), require_permit(admission.connect(source_at("10.0.0.1"), 0.0)):
         _ = 1 / 0
     with require_permit(admission.connect(source_at("10.0.0.1"), 0.0)) as permit:
@@ -85,7 +85,7 @@ def test_row_32_a_permit_is_released_exactly_once_also_after_an_exception() -> N
 
 
 def test_a_permit_can_outlive_its_with_block() -> None:
-    admission = Admission(NO_LIMITS)
+    admission = Admission(lambda: NO_LIMITS)
     with ExitStack() as stack:
         stack.enter_context(require_permit(admission.connect(source_at("10.0.0.1"), 0.0)))
         moved = stack.pop_all()
@@ -95,7 +95,7 @@ def test_a_permit_can_outlive_its_with_block() -> None:
 
 
 def test_row_33_pending_handshakes_are_limited_in_total_and_for_each_address() -> None:
-    admission = Admission(Limits(pending=3, pending_per_address=2, handshakes_per_second=0))
+    admission = Admission(lambda: Limits(pending=3, pending_per_address=2, handshakes_per_second=0))
     for number in (1, 2, 3):
         require_permit(admission.connect(source_at(f"10.0.0.{number}"), 0.0)).release()
     for _ in range(2):
@@ -111,7 +111,7 @@ def test_row_33_pending_handshakes_are_limited_in_total_and_for_each_address() -
 
 def test_half_of_the_pending_handshakes_is_kept_for_addresses_that_had_a_connection() -> None:
     limits = Limits(pending=256, pending_per_address=0, handshakes_per_second=0)
-    admission = Admission(limits)
+    admission = Admission(lambda: limits)
     require_permit(admission.connect(source_at("192.0.2.1"), 0.0)).release()
     unknown = [require_permit(admission.begin_handshake(source_at("10.0.0.1"), 0.0)) for _ in range(128)]
     assert admission.begin_handshake(source_at("10.0.0.2"), 0.0) == PENDING
@@ -126,7 +126,7 @@ def test_half_of_the_pending_handshakes_is_kept_for_addresses_that_had_a_connect
 
 @pytest.mark.parametrize("attackers", [1, 16, 40, 100])
 def test_a_flood_from_many_addresses_leaves_room_for_the_next_address(attackers: int) -> None:
-    admission = Admission(Limits(handshakes_per_second=0))
+    admission = Admission(lambda: Limits(handshakes_per_second=0))
     taken = [0] * attackers
     for _ in range(20):
         for number in range(attackers):
@@ -154,20 +154,20 @@ def test_the_number_of_known_addresses_is_limited_and_the_oldest_is_forgotten_fi
 
 
 def test_row_34_ipv6_addresses_with_the_same_64_bit_prefix_share_a_limit() -> None:
-    admission = Admission(Limits(connections_per_address=1))
+    admission = Admission(lambda: Limits(connections_per_address=1))
     require_permit(admission.connect(source_at("2001:db8::1"), 0.0))
     assert admission.connect(source_at("2001:db8::2"), 0.0) == ADDRESS_LIMIT
     require_permit(admission.connect(source_at("2001:db8:0:1::1"), 0.0))
 
 
 def test_an_ipv4_address_mapped_into_ipv6_counts_as_ipv4() -> None:
-    admission = Admission(Limits(connections_per_address=1))
+    admission = Admission(lambda: Limits(connections_per_address=1))
     require_permit(admission.connect(source_at("10.0.0.1"), 0.0))
     assert admission.connect(source_at("::ffff:10.0.0.1"), 0.0) == ADDRESS_LIMIT
 
 
 def test_ipc_connections_count_in_the_totals_but_not_by_address() -> None:
-    admission = Admission(Limits(3, 1, 2, 1, handshakes_per_second=0.001, handshake_burst=1))
+    admission = Admission(lambda: Limits(3, 1, 2, 1, handshakes_per_second=0.001, handshake_burst=1))
     for _ in range(3):
         require_permit(admission.connect(IpcSource(), 0.0))
     assert admission.connect(IpcSource(), 0.0) == FULL
@@ -179,10 +179,12 @@ def test_ipc_connections_count_in_the_totals_but_not_by_address() -> None:
 
 def test_an_exempted_loopback_address_counts_only_in_the_total() -> None:
     strict = Limits(2, 1, 0, 1, handshakes_per_second=0.001, handshake_burst=1)
-    admission = Admission(strict)
+    admission = Admission(lambda: strict)
     require_permit(admission.connect(source_at("127.0.0.1"), 0.0))
     assert admission.connect(source_at("127.0.0.1"), 0.0) == ADDRESS_LIMIT
-    exempting = Admission(Limits(2, 1, 0, 1, handshakes_per_second=0.001, handshake_burst=1, exempt_loopback=True))
+    exempting = Admission(
+        lambda: Limits(2, 1, 0, 1, handshakes_per_second=0.001, handshake_burst=1, exempt_loopback=True)
+    )
     for host in ("127.0.0.1", "::1"):
         require_permit(exempting.connect(source_at(host), 0.0))
         require_permit(exempting.begin_handshake(source_at("127.0.0.1"), 0.0))
@@ -192,7 +194,7 @@ def test_an_exempted_loopback_address_counts_only_in_the_total() -> None:
 
 
 def test_an_address_may_start_a_burst_of_handshakes_and_then_its_rate() -> None:
-    admission = Admission(Limits(0, 0, 0, 0, handshakes_per_second=2.0, handshake_burst=3))
+    admission = Admission(lambda: Limits(0, 0, 0, 0, handshakes_per_second=2.0, handshake_burst=3))
     for _ in range(3):
         require_permit(admission.begin_handshake(source_at("10.0.0.1"), 100.0)).release()
     for _ in range(5):
@@ -204,7 +206,7 @@ def test_an_address_may_start_a_burst_of_handshakes_and_then_its_rate() -> None:
 
 
 def test_a_refusal_for_another_reason_does_not_count_for_the_rate() -> None:
-    admission = Admission(Limits(0, 0, pending=1, handshakes_per_second=0.001, handshake_burst=2))
+    admission = Admission(lambda: Limits(0, 0, pending=1, handshakes_per_second=0.001, handshake_burst=2))
     first = require_permit(admission.begin_handshake(source_at("10.0.0.1"), 0.0))
     for _ in range(5):
         assert admission.begin_handshake(source_at("10.0.0.1"), 0.0) == PENDING
@@ -217,7 +219,7 @@ def ipv4_key(number: int) -> LimitKey:
 
 
 def test_full_buckets_are_deleted_and_their_number_is_limited() -> None:
-    rate = HandshakeRate(per_second=1.0, burst=2, max_buckets=10)
+    rate = HandshakeRate(lambda: Limits(handshakes_per_second=1.0, handshake_burst=2, buckets=10))
     for number in range(1000):
         assert rate.take(ipv4_key(number), 0.0)
         assert len(rate) <= 10
@@ -228,7 +230,7 @@ def test_full_buckets_are_deleted_and_their_number_is_limited() -> None:
 
 
 def test_a_clock_that_is_set_back_gives_no_tokens() -> None:
-    rate = HandshakeRate(per_second=1.0, burst=1, max_buckets=10)
+    rate = HandshakeRate(lambda: Limits(handshakes_per_second=1.0, handshake_burst=1, buckets=10))
     assert rate.take(ipv4_key(1), 100.0)
     assert not rate.take(ipv4_key(1), 50.0)
     assert not rate.take(ipv4_key(1), 100.5)
@@ -281,7 +283,7 @@ class AdmissionAndItsModel(RuleBasedStateMachine):
     )
     def begin(self, numbers: tuple[int, int, int, int], exempt: bool, burst: int, rate: bool) -> None:
         self.limits = Limits(*numbers, 1.0 if rate else 0.0, burst, 100, exempt)
-        self.admission = Admission(self.limits)
+        self.admission = Admission(lambda: self.limits)
         self.connections: list[ModelPermit] = []
         self.pending: list[ModelPermit] = []
         self.now = 0.0
@@ -373,7 +375,7 @@ TestAdmissionAgainstItsModel = pytest.mark.slow(AdmissionAndItsModel.TestCase)
 
 def test_a_refusal_names_the_option_of_its_limit_and_only_a_client_that_proved_its_key_gets_the_value() -> None:
     limits = Limits(1, 1, 2, 1, handshakes_per_second=0.5, handshake_burst=2)
-    admission = Admission(limits)
+    admission = Admission(lambda: limits)
     require_permit(admission.connect(source_at("10.0.0.1"), 0.0))
     require_permit(admission.begin_handshake(source_at("10.0.0.1"), 0.0))
     refusals = [

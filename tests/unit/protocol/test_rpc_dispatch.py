@@ -245,7 +245,7 @@ def test_one_way_calls_that_cannot_start_are_counted_and_have_no_response() -> N
 
 
 def test_ten_thousand_concurrent_calls_have_their_responses_in_any_order() -> None:
-    client, service = connect(limits=CallLimits(running=10_000))
+    client, service = connect(limits=lambda: CallLimits(running=10_000))
     dispatcher = client.peer.dispatcher
     records = [
         client.calls.begin(Call("service", "bump"), now=0, timeout=None, token=number) for number in range(10_000)
@@ -312,7 +312,7 @@ def test_a_one_way_call_with_invalid_arguments_is_counted_and_has_no_response() 
 
 
 def test_a_call_above_the_limit_is_refused_as_busy_and_a_one_way_call_still_runs() -> None:
-    client, _ = connect(limits=CallLimits(running=1))
+    client, _ = connect(limits=lambda: CallLimits(running=1))
     dispatcher = client.peer.dispatcher
     first = dispatcher.dispatch_call(encode_call(1, Call("service", "bump"), TYPES, None))
     assert isinstance(first, Invocation)

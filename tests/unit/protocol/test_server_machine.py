@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
+from types import MappingProxyType
+from typing import Any, Final
 
 import pytest
 
 from aeron_spark.errors import OptionError, RefusedError, Retry, SessionLost, TransportError
+from aeron_spark.options import ServerOptions
 from aeron_spark.protocol import server_effects as effects
 from aeron_spark.protocol import server_events as events
 from aeron_spark.protocol.grants import EVERYTHING, UNKNOWN_KEY, Grant
 from aeron_spark.protocol.keypair import keypair_from
-from aeron_spark.protocol.limits import Limits
 from aeron_spark.protocol.liveness import Times
 from aeron_spark.protocol.pools import PooledIds
 from aeron_spark.protocol.refusals import Refusal
@@ -20,20 +22,22 @@ from aeron_spark.protocol.retry_cookies import RefusalHint, RetryHint, decode_hi
 from aeron_spark.protocol.server_effects import AuthenticatedClient, Ending
 from aeron_spark.protocol.server_handshake import ServerTiming
 from aeron_spark.protocol.server_machine import DRAIN_SECONDS
-from aeron_spark.protocol.server_sessions import ServerPolicy
 from aeron_spark.protocol.sources import parse_source
 from tests.invariants import check_invariants
+from tests.option_groups import options_of
 from tests.unit.protocol.handshakes import NOW
 from tests.unit.protocol.simulated_server import SimulatedClient, SimulatedServer
 
 SOURCE: Final = "10.0.0.1:4000"
 KEYS: Final = keypair_from(b"c" * 32)
 TIMES: Final = Times(expiry_seconds=4.0, setup_seconds=8.0, linger_seconds=1.0, retention_seconds=60.0)
-POLICY: Final = ServerPolicy(times=TIMES, close_seconds=2.0)
+OPTIONS: Final[Mapping[str, Any]] = MappingProxyType(
+    {"expiry": 4.0, "setup_timeout": 8.0, "linger": 1.0, "session_timeout": 60.0, "close_timeout": 2.0}
+)
 
 
 def joined(**changes: object) -> tuple[SimulatedServer, SimulatedClient]:
-    server = SimulatedServer(replace(POLICY, **changes))  # type: ignore[arg-type]
+    server = SimulatedServer(options_of(ServerOptions, {**OPTIONS, **changes}))
     return server, SimulatedClient(server, KEYS, SOURCE)
 
 
@@ -83,9 +87,11 @@ def test_a_hello_without_a_cookie_costs_a_hint_and_nothing_else() -> None:
 
 def test_a_banned_address_is_refused_at_its_image_before_its_first_packet_is_read() -> None:
     banned_until = NOW + 60.0
-    server, client = joined(
-        address_refusal=lambda address: Refusal("banned", f"until {address}") if server.now < banned_until else None
+    server = SimulatedServer(
+        ServerOptions(**OPTIONS),
+        address_refusal=lambda address: Refusal("banned", f"until {address}") if server.now < banned_until else None,
     )
+    client = SimulatedClient(server, KEYS, SOURCE)
     client.start()
     available, hello = client.waiting
     reject, ended = server.feed(available)
@@ -106,7 +112,7 @@ def test_a_banned_address_is_refused_at_its_image_before_its_first_packet_is_rea
 
 
 def test_a_ban_of_addresses_does_not_apply_to_shared_memory() -> None:
-    server = SimulatedServer(replace(POLICY, address_refusal=lambda _: Refusal("banned", "banned")))
+    server = SimulatedServer(ServerOptions(**OPTIONS), address_refusal=lambda _: Refusal("banned", "banned"))
     client = SimulatedClient(server, KEYS, "aeron:ipc")
     client.connect()
 
@@ -444,7 +450,7 @@ def test_an_image_that_begins_late_is_rejected() -> None:
 
 
 def test_a_limit_that_is_reached_refuses_and_takes_nothing() -> None:
-    server, client, session, link = connected(limits=Limits(connections=1))
+    server, client, session, link = connected(max_connections=1)
     other = SimulatedClient(server, keypair_from(b"d" * 32), "10.0.0.2:4000", seed=5)
     with pytest.raises(AssertionError, match="full"):
         other.connect()
@@ -459,7 +465,7 @@ def test_a_limit_that_is_reached_refuses_and_takes_nothing() -> None:
 
 def test_a_permit_that_was_released_during_a_resume_is_taken_again_or_the_link_is_closed() -> None:
     """Regression: a session that was reported as disconnected between DONE_ACK and first frame exceeded the limit."""
-    server, client, session, link = connected(limits=Limits(connections=1))
+    server, client, session, link = connected(max_connections=1)
     server.feed(events.LinkFailed(link, TransportError("it is cut")))
     server.now += 3.9
     client.start()
@@ -536,7 +542,9 @@ def test_a_server_that_shuts_down_refuses_handshakes_and_ends_sessions_without_a
 
 
 def test_ids_of_bulk_links_come_from_the_same_pools_and_are_released_once() -> None:
-    server = SimulatedServer(replace(POLICY, session_ids=(1000, 1003), id_reuse_delay_seconds=0.0))
+    server = SimulatedServer(
+        options_of(ServerOptions, {**OPTIONS, "session_id_range": (1000, 1003), "id_reuse_delay": 0.0})
+    )
     resources = server.machine.resources
     first = resources.take_bulk_ids(NOW)
     second = resources.take_bulk_ids(NOW)

@@ -13,28 +13,25 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from aeron_spark.errors import SessionLost, TransportError
+from aeron_spark.options import ServerOptions
 from aeron_spark.protocol import server_effects as effects
 from aeron_spark.protocol import server_events as events
 from aeron_spark.protocol.grants import UNKNOWN_KEY, Grant
 from aeron_spark.protocol.keypair import keypair_from
-from aeron_spark.protocol.limits import Limits
-from aeron_spark.protocol.liveness import Times
 from aeron_spark.protocol.pools import PooledIds
-from aeron_spark.protocol.server_sessions import ServerPolicy
 from tests.invariants import check_invariants
+from tests.option_groups import options_of
 from tests.unit.protocol.simulated_server import SimulatedClient, SimulatedServer, broken
 
-POLICY: Final = ServerPolicy(
-    limits=Limits(connections=3, connections_per_address=2, pending=3, pending_per_address=2, handshake_burst=1000),
-    times=Times(expiry_seconds=4.0, setup_seconds=8.0, linger_seconds=1.0, retention_seconds=60.0),
-    reply_channel="mdc",
-    mdc_ports=(20_200, 5),
-    session_ids=(1000, 1011),
-    id_reuse_delay_seconds=1.0,
-    max_sessions=4,
-    max_connections_per_key=2,
-    close_seconds=2.0,
-)
+OPTIONS: Final = options_of(
+    ServerOptions,
+    {
+        "max_connections": 3, "max_connections_per_address": 2, "max_pending": 3, "max_pending_per_address": 2,
+        "handshake_burst": 1000, "expiry": 4.0, "setup_timeout": 8.0, "linger": 1.0, "session_timeout": 60.0,
+        "reply_channel": "mdc", "mdc_ports": (20_200, 20_204), "session_id_range": (1000, 1011), "id_reuse_delay": 1.0,
+        "max_sessions": 4, "max_connections_per_key": 2, "close_timeout": 2.0,
+    },
+)  # fmt: skip
 """Limits that a few clients can reach."""
 
 CLIENTS: Final = (  # (key, source): some share a key, some an address, and the last has no grant
@@ -56,7 +53,7 @@ class ServerAndClients(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.server = SimulatedServer(POLICY)
+        self.server = SimulatedServer(OPTIONS)
         self.clients = [
             SimulatedClient(self.server, keypair_from(bytes([key]) * 32), source, seed)
             for seed, (key, source) in enumerate(CLIENTS)
@@ -274,9 +271,9 @@ class ServerAndClients(RuleBasedStateMachine):
     @invariant()
     def limits_are_kept(self) -> None:
         statistics = self.server.machine.statistics()
-        assert statistics["admitted"] <= POLICY.limits.connections
-        assert statistics["pending"] <= POLICY.limits.pending
-        assert statistics["sessions"] <= POLICY.max_sessions
+        assert statistics["admitted"] <= OPTIONS.max_connections
+        assert statistics["pending"] <= OPTIONS.max_pending
+        assert statistics["sessions"] <= OPTIONS.max_sessions
 
 
 TestServerAndClients = pytest.mark.slow(ServerAndClients.TestCase)

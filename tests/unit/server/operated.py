@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 from aeron_spark.client.client import Client
-from aeron_spark.client.settings import ClientSettings
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.protocol.client_handshake import ClientTiming
 from aeron_spark.protocol.grants import Grant
@@ -16,18 +14,12 @@ from aeron_spark.server.admin_commands import BanCommands, ConnectionCommands, S
 from aeron_spark.server.ban_file import StoredBans
 from aeron_spark.server.connection_report import ConnectionReporter
 from aeron_spark.server.message_server import MessageServer
-from aeron_spark.server.settings import ServerSettings
-from tests.unit.connection.endpoints import NO_LIMITS, SHORT_TIMES, World, link, wait_for
+from tests.unit.connection.endpoints import World, quick_client, server_options, wait_for
 
 KEYS = {name: keypair_from(name.encode().ljust(32, b"-")) for name in ("desk-7", "desk-8", "edge")}
 
 
 SHORT_STEPS = ClientTiming(hello_ack_s=0.5)  # a client waits so long after a hint, which may be forged
-
-
-def client_settings(tag: str, timing: ClientTiming | None = None) -> ClientSettings:
-    """Return the settings of a client that tries again soon."""
-    return ClientSettings(link=link(), tag=tag, first_pause=0.01, longest_pause=0.05, timing=timing or ClientTiming())
 
 
 class Operated:
@@ -39,9 +31,8 @@ class Operated:
         self.store = MemoryPeerStore(
             authorized={keys.public: Grant(name=name, everything=True) for name, keys in KEYS.items()}
         )
-        times = replace(SHORT_TIMES, measures_round_trip=True)
         self.server: MessageServer = world.server(
-            ServerSettings(link=link(times=times), limits=NO_LIMITS), store=self.store, bans=self.bans
+            server_options(measures_round_trip=True), store=self.store, bans=self.bans
         )
         reporter = ConnectionReporter(self.server.runtime, self.server.grant_of, lambda connection: ["orders"])
         clients = ServerClients(self.server, self.store, self.bans, reporter)
@@ -53,7 +44,9 @@ class Operated:
     ) -> Client:  # fmt: skip
         """Return a client that is connected, also at the server."""
         before = len(self.server.connections)
-        client = self.world.client(client_settings(tag, timing), store=MemoryPeerStore(keys), source=source)
+        client = self.world.client(
+            quick_client(tag=tag, timing=timing or ClientTiming()), store=MemoryPeerStore(keys), source=source
+        )
         wait_for(lambda: len(self.server.connections) > before, "the connection at the server")
         return client
 

@@ -22,8 +22,8 @@ from aeron_spark.protocol.grants import EVERYTHING, Grant, KeyLimits
 from aeron_spark.protocol.keypair import fingerprint, keypair_from, public_text
 from aeron_spark.server.connection_report import ConnectionReporter
 from aeron_spark.server.server_facts import EventReported
-from tests.unit.connection.endpoints import TIMEOUT_S, World, wait_for
-from tests.unit.server.operated import KEYS, SHORT_STEPS, Operated, client_settings
+from tests.unit.connection.endpoints import TIMEOUT_S, World, quick_client, wait_for
+from tests.unit.server.operated import KEYS, SHORT_STEPS, Operated
 
 
 @pytest.fixture
@@ -213,7 +213,7 @@ def test_a_banned_address_is_refused_at_its_first_packet_and_its_connections_end
 def test_a_ban_that_is_removed_while_a_client_tries_again_lets_it_in(operated: Operated) -> None:
     operated.run("bans.add", address="192.0.2.7")
     client = operated.world.client(
-        client_settings("desk-7", SHORT_STEPS), store=MemoryPeerStore(KEYS["desk-7"]), connect=False
+        quick_client(tag="desk-7", timing=SHORT_STEPS), store=MemoryPeerStore(KEYS["desk-7"]), connect=False
     )
     assert refusal(lambda: client.connect(TIMEOUT_S)).reason == "banned"
     operated.run("bans.remove", address="192.0.2.7")

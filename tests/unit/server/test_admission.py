@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from aeron_spark.client.client import Client
-from aeron_spark.client.settings import ClientSettings
 from aeron_spark.connection.connection import Connection
 from aeron_spark.errors import InUseError, OptionError, RefusedError
 from aeron_spark.keys.stores import MemoryPeerStore
-from aeron_spark.protocol.access import Filters
+from aeron_spark.options import ClientOptions, ServerOptions
 from aeron_spark.protocol.grants import Grant
 from aeron_spark.protocol.keypair import keypair_from
-from aeron_spark.protocol.limits import Limits
 from aeron_spark.protocol.retry_cookies import RefusalHint, RetryHint, decode_hint
 from aeron_spark.protocol.server_handshake import ServerTiming
 from aeron_spark.server.message_server import MessageServer
-from aeron_spark.server.settings import ServerSettings
 from aeron_spark.transport.api import ChannelPair, PublicationRejected
 from tests.ending import LONG_TIMEOUT_S, call_in_time
 from tests.memory_transport import MemoryClientTransport
-from tests.unit.connection.endpoints import ADDRESS, LINK, NO_LIMITS, TIMEOUT_S, World, link, wait_for
+from tests.unit.connection.endpoints import ADDRESS, TIMEOUT_S, World, client_options, server_options, wait_for
 from tests.unit.protocol.handshakes import make_client, one
 
 
@@ -77,17 +74,12 @@ def sending() -> type:
     return Send
 
 
-def server_of(world: World, **changes: object) -> MessageServer:
-    settings: dict[str, object] = {"link": LINK, "limits": NO_LIMITS, **changes}
-    return world.server(ServerSettings(**settings))  # type: ignore[arg-type]
+def server_of(world: World, **changes: Any) -> MessageServer:
+    return world.server(server_options(**changes))
 
 
-def client_of(world: World, number: int, **changes: object) -> Client:
-    return world.client(
-        ClientSettings(link=LINK, first_pause=0.01, **changes),  # type: ignore[arg-type]
-        source=f"192.0.2.{number}:4000",
-        connect=False,
-    )
+def client_of(world: World, number: int, **changes: Any) -> Client:
+    return world.client(client_options(first_pause=0.01, **changes), source=f"192.0.2.{number}:4000", connect=False)
 
 
 def is_unused(server: MessageServer) -> bool:
@@ -109,7 +101,7 @@ def test_row_04_bytes_that_are_not_a_packet_are_refused_and_the_server_continues
 
 
 def test_row_05_and_row_28_a_client_refused_by_a_tag_filter_gets_the_servers_text(world: World) -> None:
-    server = server_of(world, filters=Filters(allow=[lambda who: who.tag == "ok"]))
+    server = server_of(world, allow=(lambda who: who.tag == "ok",))
     client_of(world, 1, tag="ok").connect(TIMEOUT_S)
     with pytest.raises(RefusedError, match="Connection was not permitted!"):
         client_of(world, 2, tag="no").connect(TIMEOUT_S)
@@ -132,8 +124,7 @@ def test_row_06_a_repeated_hello_is_one_pending_handshake(world: World) -> None:
 
 
 def test_row_08_and_row_09_stuck_handshakes_delay_no_other_client_and_row_33_are_limited(world: World) -> None:
-    limits = Limits(handshakes_per_second=0, pending=16, pending_per_address=5)
-    server = server_of(world, limits=limits)
+    server = server_of(world, max_pending=16, max_pending_per_address=5)
     stuck = [Raw(world, f"203.0.113.5:{port}") for port in range(1, 11)]
     for number, raw in enumerate(stuck):
         raw.hello(number + 1)
@@ -157,13 +148,13 @@ def test_row_10_an_expired_handshake_releases_its_resources(world: World) -> Non
 
 
 def test_a_client_that_never_opens_its_link_leaves_no_resources_in_use(world: World) -> None:
-    server = server_of(world, link=link(times=replace(LINK.times, setup_seconds=0.2)))
+    server = server_of(world, setup_timeout=0.2)
 
     class WithoutLink(MemoryClientTransport):
         def open_link(self, *_: object) -> ChannelPair:
             raise RefusedError("this client opens no link")
 
-    client = world.client(ClientSettings(link=LINK), dial=lambda: WithoutLink(world.network, ADDRESS), connect=False)
+    client = world.client(client_options(), dial=lambda: WithoutLink(world.network, ADDRESS), connect=False)
     with pytest.raises(RefusedError):
         client.connect(TIMEOUT_S)
     wait_for(lambda: is_unused(server))
@@ -178,7 +169,7 @@ def test_row_13_thirty_simultaneous_clients_get_different_ids_and_row_78_release
     for thread in work:
         thread.join(TIMEOUT_S)
     wait_for(lambda: len(server.connections) == 30)
-    first, last = server._settings.session_ids
+    first, last = ServerOptions().session_id_range
     ids = [connection.id for connection in server.connections]
     assert len(set(ids)) == 30
     assert all(first <= number <= last and number for number in ids)
@@ -192,7 +183,7 @@ def test_row_13_thirty_simultaneous_clients_get_different_ids_and_row_78_release
 
 
 def test_row_14_without_free_ids_a_client_is_refused_and_no_id_is_lost(world: World) -> None:
-    server = server_of(world, session_ids=(1000, 1003), id_reuse_delay_seconds=0.0)
+    server = server_of(world, session_id_range=(1000, 1003), id_reuse_delay=0.0)
     two = [client_of(world, number) for number in (1, 2)]
     for client in two:
         client.connect(TIMEOUT_S)
@@ -215,17 +206,17 @@ def test_row_21_the_server_sees_the_clients_address_and_port(world: World) -> No
 
 def test_row_29_a_tag_of_33_characters_is_refused_by_the_client() -> None:
     with pytest.raises(OptionError, match="32"):
-        ClientSettings(tag="x" * 33)
+        ClientOptions(tag="x" * 33)
 
 
 def test_row_30_a_limit_of_0_connections_means_no_limit(world: World) -> None:
-    server_of(world, limits=Limits(connections=0, handshakes_per_second=0))
+    server_of(world, max_connections=0)
     for number in range(5):
         client_of(world, number).connect(TIMEOUT_S)
 
 
 def test_row_31_a_client_above_the_limit_gets_the_error_server_is_full(world: World) -> None:
-    server = server_of(world, limits=Limits(connections=2, handshakes_per_second=0))
+    server = server_of(world, max_connections=2)
     two = [client_of(world, number) for number in (1, 2)]
     for client in two:
         client.connect(TIMEOUT_S)
@@ -237,10 +228,10 @@ def test_row_31_a_client_above_the_limit_gets_the_error_server_is_full(world: Wo
 
 
 def test_row_32_refusals_do_not_change_the_limit_of_an_address(world: World) -> None:
-    server = server_of(world, limits=Limits(connections_per_address=2, handshakes_per_second=0))
+    server = server_of(world, max_connections_per_address=2)
     results = []
     for port in range(10):
-        client = world.client(ClientSettings(link=LINK), source=f"192.0.2.7:{4000 + port}", connect=False)
+        client = world.client(client_options(), source=f"192.0.2.7:{4000 + port}", connect=False)
         try:
             client.connect(TIMEOUT_S)
         except RefusedError as error:
@@ -253,7 +244,7 @@ def test_row_32_refusals_do_not_change_the_limit_of_an_address(world: World) -> 
 
 
 def test_a_closed_client_frees_its_connection_slot_and_a_resume_takes_one_again(world: World) -> None:
-    server = server_of(world, limits=Limits(connections=1, handshakes_per_second=0))
+    server = server_of(world, max_connections=1)
     first = client_of(world, 1)
     first.connect(TIMEOUT_S)
     first.connection.close(keep_session=True)
@@ -271,7 +262,7 @@ def test_a_closed_client_frees_its_connection_slot_and_a_resume_takes_one_again(
 def test_row_45_only_authorised_keys_connect_and_call_only_granted_methods(world: World) -> None:
     keys = keypair_from(b"k" * 32)
     store = MemoryPeerStore(authorized={keys.public: Grant(calls=("door.open",))})
-    server = world.server(ServerSettings(link=LINK, limits=NO_LIMITS), store=store, allow_any_key=False)
+    server = world.server(server_options(allow_any_key=False), store=store)
 
     class Door:
         def open(self) -> str:
@@ -328,7 +319,7 @@ def test_row_77_the_loss_of_one_client_does_not_affect_another(world: World) -> 
 
 
 def test_a_closing_server_disconnects_all_clients_and_ends_all_sessions(world: World) -> None:
-    server = server_of(world, link=link(close_seconds=LONG_TIMEOUT_S))
+    server = server_of(world, close_timeout=LONG_TIMEOUT_S)
     present, absent = client_of(world, 1), client_of(world, 2)
     present.connect(TIMEOUT_S)
     absent.connect(TIMEOUT_S)
@@ -343,7 +334,7 @@ def test_a_closing_server_disconnects_all_clients_and_ends_all_sessions(world: W
 
 @pytest.mark.slow
 def test_a_closing_server_waits_a_limited_time_for_many_stuck_clients(world: World) -> None:
-    server = server_of(world, link=link(close_seconds=1.0))
+    server = server_of(world, close_timeout=1.0)
     clients = [client_of(world, number) for number in range(20)]
     for client in clients:
         client.connect(TIMEOUT_S)
@@ -372,7 +363,7 @@ class Broken(Connection):
 
 
 def test_an_exception_of_the_connection_class_refuses_the_client_and_leaves_no_resources(world: World) -> None:
-    server = world.server(ServerSettings(link=LINK, limits=NO_LIMITS), connection_class=Broken)
+    server = world.server(server_options(), connection_class=Broken)
     expect_server_error(client_of(world, 1))
     wait_for(lambda: is_unused(server))
     errors = world.recorded[server].errors
@@ -383,14 +374,14 @@ def test_an_exception_of_a_filter_refuses_the_client(world: World) -> None:
     def raising(*_: object) -> bool:
         raise ValueError("the filter failed")
 
-    server = server_of(world, filters=Filters(allow=[raising]))
+    server = server_of(world, allow=(raising,))
     expect_server_error(client_of(world, 1))
     wait_for(lambda: is_unused(server))
 
 
 def test_a_slow_filter_delays_only_its_own_client(world: World) -> None:
     resume = threading.Event()
-    server = server_of(world, filters=Filters(allow=[lambda who: who.tag != "slow" or resume.wait(10)]))
+    server = server_of(world, allow=(lambda who: who.tag != "slow" or resume.wait(10),))
     slow = client_of(world, 1, tag="slow")
     waiting = threading.Thread(target=slow.connect, args=(TIMEOUT_S,))
     waiting.start()

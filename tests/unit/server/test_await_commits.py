@@ -7,23 +7,21 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pytest
 
 from aeron_spark.client.client import Client
-from aeron_spark.client.settings import ClientSettings
 from aeron_spark.connection.deadlines import Deadlines
 from aeron_spark.connection.loop import IDLE_WAIT_S
 from aeron_spark.connection.owner import PeerInfo
 from aeron_spark.connection.rpc import Deferred
-from aeron_spark.connection.settings import LinkSettings
 from aeron_spark.errors import AeronSparkError, ConnectError, RefusedError, UsageError
+from aeron_spark.options import LiveOptions, ServerOptions
 from aeron_spark.protocol.grants import EVERYTHING
 from aeron_spark.server import stream_service
 from aeron_spark.server.message_server import MessageServer
-from aeron_spark.server.settings import ServerSettings
 from aeron_spark.server.stream_service import MAX_WAIT_S, StreamRequestHandler, StreamService
 from aeron_spark.stream_client.session import StreamSession
 from aeron_spark.wire.stream_rpc import (
@@ -34,7 +32,15 @@ from aeron_spark.wire.stream_rpc import (
     decode_response,
     encode_request,
 )
-from tests.unit.connection.endpoints import ADDRESS, NO_LIMITS, TIMEOUT_S, World, kept_for, link, wait_for
+from tests.unit.connection.endpoints import (
+    ADDRESS,
+    TIMEOUT_S,
+    World,
+    kept_for,
+    quick_client,
+    server_options,
+    wait_for,
+)
 from tests.unit.connection.test_deadlines import Clock
 from tests.unit.streams.readable import NAME, MemoryStream
 
@@ -76,7 +82,9 @@ class Requests:
         self.deadlines = Deadlines(lambda: None, self.clock)
         store: Any = Store(self.stream)
         links: Any = None
-        self.service = StreamService(lambda: store, links, lambda _: EVERYTHING, self.deadlines)
+        self.service = StreamService(
+            lambda: store, links, lambda _: EVERYTHING, self.deadlines, LiveOptions(ServerOptions())
+        )
         self.handler = self.connected(b"k")
 
     def connected(self, key: bytes) -> StreamRequestHandler:
@@ -177,18 +185,18 @@ def test_a_cancelled_response_leaves_nothing_behind(requests: Requests) -> None:
 class Served:
     """A server with WORKERS worker threads and one stream, and a client of it with many threads."""
 
-    def __init__(self, world: World, pool: ThreadPoolExecutor, settings: LinkSettings) -> None:
+    def __init__(self, world: World, pool: ThreadPoolExecutor, settings: dict[str, Any]) -> None:
         self.stream = MemoryStream(64)
         store: Any = Store(self.stream)
-        few = ServerSettings(link=replace(settings, workers=WORKERS), limits=NO_LIMITS)
+        few = server_options(**settings, workers=WORKERS)
         self.server: MessageServer = world.server(few, start=False)
         self.deadlines = self.server.runtime.deadlines
         self._service = StreamService(
-            lambda: store, self.server.runtime.bulk_links, self.server.grant_of, self.deadlines
+            lambda: store, self.server.runtime.bulk_links, self.server.grant_of, self.deadlines, LiveOptions(few)
         )
         self.server.add_service(self._service)
         self.server.start([ADDRESS])
-        self.client: Client = world.client(ClientSettings(link=settings, first_pause=0.01, longest_pause=0.05))
+        self.client: Client = world.client(quick_client(**settings))
         self.session = StreamSession(self.client, TIMEOUT_S)
         self._pool = pool
 
@@ -217,7 +225,7 @@ class Served:
         wait_for(lambda: len(self.deadlines) == 0, "the deadlines to be removed", AT_ONCE_S)
 
 
-Serve = Callable[[LinkSettings], Served]
+Serve = Callable[[dict[str, Any]], Served]
 
 
 @pytest.fixture
@@ -226,7 +234,7 @@ def serve(world: World) -> Iterator[Serve]:
     started: list[Served] = []
     with ThreadPoolExecutor(FOLLOWERS) as pool:
 
-        def one(settings: LinkSettings) -> Served:
+        def one(settings: dict[str, Any]) -> Served:
             started.append(Served(world, pool, settings))
             return started[-1]
 
@@ -237,7 +245,7 @@ def serve(world: World) -> Iterator[Serve]:
 
 @pytest.fixture
 def served(serve: Serve) -> Served:
-    return serve(link())
+    return serve({})
 
 
 def test_other_requests_are_answered_at_once_while_many_more_followers_than_workers_wait(served: Served) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from aeron_spark.client.settings import ClientSettings
 from aeron_spark.connection.endpoint_listeners import ErrorReported
 from aeron_spark.connection.owner import PeerInfo
 from aeron_spark.connection.runner import ConnectionRunner
@@ -25,16 +24,15 @@ from aeron_spark.facts import Bus
 from aeron_spark.keys.client_table import ClientTable
 from aeron_spark.keys.clients_file import default_name
 from aeron_spark.keys.stores import MemoryPeerStore
+from aeron_spark.options import LiveOptions
 from aeron_spark.protocol.grants import Grant, KeyLimits
 from aeron_spark.protocol.keypair import public_text
-from aeron_spark.protocol.limits import Limits
 from aeron_spark.protocol.server_effects import Ending
 from aeron_spark.protocol.server_machine import DRIVER_LOST
 from aeron_spark.server.clients_watcher import ClientsWatcher
 from aeron_spark.server.event_log import LOG, EventLog, reason_of
 from aeron_spark.server.message_server import MessageServer
 from aeron_spark.server.server_facts import DriverBack, EventReported, RequestEnded
-from aeron_spark.server.settings import ServerSettings
 from aeron_spark.streams.model import CommittedTransaction, RecordingStopped, StreamNotOpened, StreamRecovery
 from aeron_spark.wire.stream_admin_rpc import (
     AlterStream,
@@ -45,7 +43,7 @@ from aeron_spark.wire.stream_admin_rpc import (
     ReopenStream,
 )
 from aeron_spark.wire.stream_rpc import AnyRequest, BeginTransaction, CommitTransaction, OpenStage
-from tests.unit.connection.endpoints import LINK, TIMEOUT_S, World, wait_for
+from tests.unit.connection.endpoints import TIMEOUT_S, World, client_options, server_options, wait_for
 
 
 class Seen:
@@ -65,14 +63,14 @@ class Seen:
 
 
 def started(world: World, **changes: Any) -> tuple[MessageServer, Seen]:
-    server = world.server(ServerSettings(link=LINK, **changes))
+    server = world.server(server_options(**changes))
     return server, Seen(server.facts)
 
 
 def test_a_client_that_connects_and_closes_makes_two_events(world: World) -> None:
     _, seen = started(world)
     store = MemoryPeerStore()
-    client = world.client(ClientSettings(link=LINK, tag="orders"), source="192.0.2.7:4000", store=store)
+    client = world.client(client_options(tag="orders"), source="192.0.2.7:4000", store=store)
     connected = seen.wait("connected")
     name = default_name(store.identity().public)
     assert connected == {
@@ -85,10 +83,10 @@ def test_a_client_that_connects_and_closes_makes_two_events(world: World) -> Non
 
 
 def test_a_refusal_names_reason_limit_client_and_address(world: World) -> None:
-    _, seen = started(world, limits=Limits(connections=1, handshakes_per_second=0))
-    world.client(ClientSettings(link=LINK), source="192.0.2.7:4000")
+    _, seen = started(world, max_connections=1)
+    world.client(client_options(), source="192.0.2.7:4000")
     store = MemoryPeerStore()
-    other = world.client(ClientSettings(link=LINK, tag="second"), source="192.0.2.8:4000", store=store, connect=False)
+    other = world.client(client_options(tag="second"), source="192.0.2.8:4000", store=store, connect=False)
     with pytest.raises(RefusedError):
         other.connect(TIMEOUT_S)
     assert seen.wait("refused") == {
@@ -99,7 +97,7 @@ def test_a_refusal_names_reason_limit_client_and_address(world: World) -> None:
 
 def test_errors_become_events_by_their_kind(world: World) -> None:
     server, seen = started(world)
-    world.client(ClientSettings(link=LINK, tag="orders"), source="192.0.2.7:4000")
+    world.client(client_options(tag="orders"), source="192.0.2.7:4000")
     wait_for(lambda: server.connections, "the connection")
     (connection,) = server.sessions
 
@@ -173,10 +171,10 @@ def test_reasons_of_disconnections_are_codes() -> None:
 
 
 def test_a_refusal_names_the_limit_that_applies_after_a_reload(world: World) -> None:
-    server, seen = started(world)
+    live = LiveOptions(server_options())
+    seen = Seen(world.server(live).facts)
     first = world.client()
-    limits = Limits(connections=1, handshakes_per_second=0, pending_per_address=0)
-    server.apply_limits(ServerSettings(link=LINK, limits=limits))  # the event loop applies it before a later handshake
+    live.replace(server_options(max_connections=1))
     with pytest.raises(RefusedError):
         world.client(connect=False).connect(TIMEOUT_S)
     refused = seen.wait("refused")
@@ -185,7 +183,7 @@ def test_a_refusal_names_the_limit_that_applies_after_a_reload(world: World) -> 
 
 
 def test_a_refusal_for_too_many_sessions_names_their_limit_and_not_that_of_connections(world: World) -> None:
-    _, seen = started(world, max_sessions=1, limits=Limits(handshakes_per_second=0))
+    _, seen = started(world, max_sessions=1)
     world.client()
     with pytest.raises(RefusedError, match=r"1 is the limit \(option maxSessions of the server\)"):
         world.client(connect=False).connect(TIMEOUT_S)
@@ -205,8 +203,8 @@ def test_a_refusal_for_a_keys_limit_names_the_option_that_sets_it(
 ) -> None:
     key = MemoryPeerStore()
     authorised = MemoryPeerStore(authorized={key.identity().public: Grant(limits=KeyLimits(connections=own))})
-    settings = ServerSettings(link=LINK, max_connections_per_key=1, limits=Limits(handshakes_per_second=0))
-    server = world.server(settings, store=authorised, clients_file=Path("/etc/clients"), allow_any_key=False)
+    settings = server_options(max_connections_per_key=1, allow_any_key=False)
+    server = world.server(settings, store=authorised, clients_file=Path("/etc/clients"))
     seen = Seen(server.facts)
     world.client(store=key)
     with pytest.raises(RefusedError) as caught:

@@ -8,19 +8,16 @@ from typing import Any
 import pytest
 
 from aeron_spark.client.client import Client
-from aeron_spark.client.settings import ClientSettings
 from aeron_spark.errors import AeronSparkError, RefusedError
 from aeron_spark.facts import Bus
 from aeron_spark.keys.stores import MemoryPeerStore
-from aeron_spark.protocol.access import Filters
 from aeron_spark.protocol.grants import EVERYTHING, Grant
 from aeron_spark.protocol.keypair import keypair_from
 from aeron_spark.server.clients_watcher import ClientsWatcher
 from aeron_spark.server.event_log import EventLog
 from aeron_spark.server.message_server import MessageServer
 from aeron_spark.server.server_facts import GrantChanged
-from aeron_spark.server.settings import ServerSettings
-from tests.unit.connection.endpoints import LINK, NO_LIMITS, TIMEOUT_S, World, wait_for
+from tests.unit.connection.endpoints import TIMEOUT_S, World, quick_client, server_options, wait_for
 
 KEYS = keypair_from(b"k" * 32)
 
@@ -31,12 +28,10 @@ class Granted:
     def __init__(self, world: World, grant: Grant) -> None:
         self.store = MemoryPeerStore()
         self.store.authorize(KEYS.public, grant)
-        self.server: MessageServer = world.server(store=self.store, allow_any_key=False)
+        self.server: MessageServer = world.server(server_options(allow_any_key=False), store=self.store)
         self.received: list[object] = []
         self.server.on_message(object, lambda _, message: self.received.append(message))
-        self.client: Client = world.client(
-            ClientSettings(link=LINK, first_pause=0.01, longest_pause=0.05), store=MemoryPeerStore(KEYS)
-        )
+        self.client: Client = world.client(quick_client(), store=MemoryPeerStore(KEYS))
         self.reported: list[BaseException] = []
         self.client.on_error(lambda _, error: self.reported.append(error))
 
@@ -161,7 +156,7 @@ def test_the_watcher_applies_the_grants_even_if_the_file_is_wrong_and_reports_th
 
 def test_filters_do_not_decide_again_on_a_connected_client(world: World) -> None:
     denied: list[str] = []
-    settings = ServerSettings(link=LINK, limits=NO_LIMITS, filters=Filters(deny=[lambda one: one.tag in denied]))
+    settings = server_options(deny=(lambda one: one.tag in denied,))
     server = world.server(settings)
     client = world.client()
     denied.append("desk-7")

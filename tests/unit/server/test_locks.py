@@ -24,7 +24,7 @@ from aeron_spark.facts import Bus
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.node.locks import MachineLock
 from aeron_spark.node.paths import node_name
-from aeron_spark.options import ServerOptions
+from aeron_spark.options import LiveOptions, ServerOptions
 from aeron_spark.server import locks as server_locks
 from aeron_spark.server.locks import ServerLocks, address_lock_path, check_ports_free
 from aeron_spark.server.server_node import ServerNode
@@ -304,7 +304,7 @@ def test_a_node_without_an_archive_is_why_a_server_cannot_store_streams(
     handle.archive_dir, handle.foreign = "", is_foreign
     monkeypatch.setattr(node, "ensure", lambda *arguments, **options: handle)
     folders = {"aeronDir": str(aeron_dir), "streamsDir": str(tmp_path / "store")}
-    locked = ServerNode(ServerOptions.parse(f"127.0.0.1:{free_port()}", folders), 1 << 16, Bus())
+    locked = ServerNode(LiveOptions(ServerOptions.parse(f"127.0.0.1:{free_port()}", folders)), Bus())
     try:
         assert locked.storage_problem() == ""
         with pytest.raises(SetupError, match=f"cannot store streams: .* {cause}.*{remedy}"):
@@ -321,7 +321,7 @@ def test_a_server_locks_its_port_and_its_store_where_the_node_starts(
     handle, port = Handle(tmp_path), free_port()
     monkeypatch.setattr(node, "ensure", lambda *arguments, **options: handle)
     options = ServerOptions.parse(f"127.0.0.1:{port}", {"aeronDir": str(aeron_dir)})
-    locked = ServerNode(options, 1 << 16, Bus())
+    locked = ServerNode(LiveOptions(options), Bus())
     assert locked.has_streams is False
     assert locked.aeron_dir == handle.aeron_dir
     for directory in (handle.aeron_dir, str(aeron_dir)):
@@ -531,7 +531,7 @@ def test_a_server_starts_its_node_with_its_sync_level_and_the_shortest_segments(
     options = ServerOptions.parse(
         f"127.0.0.1:{free_port()}", {"aeronDir": str(aeron_dir), **({} if level is None else {"syncLevel": level})}
     )
-    one = ServerNode(options, 1 << 16, Bus())
+    one = ServerNode(LiveOptions(options), Bus())
     one.start()
     one.close()
     assert started == [{"sync_level": level, "at_start": {"segment_length": "1MiB"}, "wait_s": None}]

@@ -10,6 +10,7 @@ import pytest
 from aeron_spark.connection.deadlines import Deadlines
 from aeron_spark.connection.owner import PeerInfo
 from aeron_spark.errors import AeronSparkError, EndedError, RefusedError
+from aeron_spark.options import LiveOptions, ServerOptions
 from aeron_spark.protocol.grants import EVERYTHING, Grant
 from aeron_spark.server import outgoing_reads
 from aeron_spark.server.outgoing_reads import MAX_PAUSE_S
@@ -81,7 +82,9 @@ class Server:
         self.clock = Clock()
         self.deadlines = Deadlines(lambda: None, self.clock)
         links: Any = self
-        self.service = StreamService(lambda: self, links, lambda _: self.grant, self.deadlines)  # type: ignore[arg-type, return-value]
+        self.service = StreamService(
+            lambda: self, links, lambda _: self.grant, self.deadlines, LiveOptions(ServerOptions())
+        )  # type: ignore[arg-type, return-value]
 
     def __contains__(self, name: str) -> bool:
         return name == NAME

@@ -12,13 +12,10 @@ import pytest
 from aeron_spark.errors import DataFormatError, OptionError, RefusedError, SetupError
 from aeron_spark.keys.client_table import ClientsChange
 from aeron_spark.options import LiveOptions, OptionChanges, ServerOptions
-from aeron_spark.options.live_options import restart_table
-from aeron_spark.protocol.access import Filters
-from aeron_spark.protocol.limits import Limits
+from aeron_spark.options.declaration import Restart
 from aeron_spark.server.reloading import Reloader
 from aeron_spark.server.server_facts import EventReported
-from aeron_spark.server.settings import ServerSettings
-from tests.unit.connection.endpoints import LINK, NO_LIMITS, World, wait_for
+from tests.unit.connection.endpoints import World, server_options
 
 
 class Reloadable:
@@ -27,7 +24,6 @@ class Reloadable:
     def __init__(self) -> None:
         self.options = LiveOptions(ServerOptions.parse("127.0.0.1:1"))
         self.is_clients_file_read = False
-        self.refusal: SetupError | None = None
         self.clients: ClientsChange | Exception | None = None
         self.reported: list[tuple[str, dict[str, Any]]] = []
         self.events: Any = self
@@ -40,14 +36,6 @@ class Reloadable:
             raise self.clients
         self.is_clients_file_read = True
         return self.clients
-
-    def preview_options(self, configured: ServerOptions) -> OptionChanges:
-        if self.refusal is not None:
-            raise self.refusal
-        return self.options.compare(configured)
-
-    def apply_options(self, configured: ServerOptions) -> OptionChanges:
-        return self.options.replace(configured)
 
 
 def parsed(**options: Any) -> ServerOptions:
@@ -66,6 +54,16 @@ def test_live_options_apply_and_the_others_stay_listed_until_a_restart() -> None
     assert live.compare(configured) == OptionChanges((), ("bind", "workers"))
     assert live.restart_needed == ("bind", "workers")
     assert live.compare(live.value) == OptionChanges((), ())
+
+
+def restart_table() -> str:
+    """Return the table of docs/operations.md."""
+    declared = ServerOptions.options().values()
+    rows = (
+        f"| {', '.join(f'`{option.name}`' for option in declared if option.restart is reason)} | {reason.value} |"
+        for reason in Restart
+    )
+    return "\n".join(["| options that need a restart | reason |", "|---|---|", *rows]) + "\n"
 
 
 def test_an_option_is_live_or_has_a_reason_why_it_needs_a_restart_and_the_document_names_it() -> None:
@@ -121,10 +119,10 @@ def test_a_wrong_clients_file_with_an_unchanged_configuration_leaves_only_the_cl
     assert [fields["files"] for _, fields in server.reported] == [("clients",), ("clients",)]
 
 
-def test_options_that_cannot_apply_leave_the_clients_file_as_it_was() -> None:
+def test_options_that_cannot_apply_leave_the_clients_file_as_it_was(tmp_path: Path) -> None:
     server = Reloadable()
+    server.options = LiveOptions(parsed(shared_secret_file=str(tmp_path / "gone")))
     before = server.options.value
-    server.refusal = SetupError("the file of the shared secret is gone", remedy="Restore it.")
     with pytest.raises(SetupError, match="shared secret"):
         Reloader(server, lambda: parsed(max_connections=5)).run({})
     assert not server.is_clients_file_read
@@ -133,22 +131,18 @@ def test_options_that_cannot_apply_leave_the_clients_file_as_it_was() -> None:
 
 
 def test_changed_limits_and_filters_apply_to_the_next_client(world: World) -> None:
-    settings = ServerSettings(link=LINK, limits=NO_LIMITS)
-    server = world.server(settings)
+    live = LiveOptions(server_options())
+    server = world.server(live)
     first = world.client()
     reported: list[Mapping[str, Any]] = []
     server.facts.on(EventReported, lambda event: reported.append(event.fields) if event.name == "refused" else None)
-    limits = Limits(connections=1, handshakes_per_second=0, pending_per_address=0)
-    server.apply_limits(ServerSettings(link=LINK, limits=limits))
-    wait_for(lambda: server._runner._machine.resources.admission.limits == limits, "the new limits")
+    live.replace(server_options(max_connections=1))
     with pytest.raises(RefusedError) as refused:
         world.client(connect=False).connect(0.3)
     assert refused.value.reason == "full"
     assert reported[-1]["value"] == 1
     assert first.connected
-    nobody = Filters(deny=(lambda candidate: True,))
-    server.apply_limits(ServerSettings(link=LINK, limits=NO_LIMITS, filters=nobody))
-    wait_for(lambda: server._runner.access.filters == nobody, "the new filters")
+    live.replace(server_options(deny=(lambda candidate: True,)))
     with pytest.raises(RefusedError) as denied:
         world.client(connect=False).connect(0.3)
     assert denied.value.reason == "not-permitted"

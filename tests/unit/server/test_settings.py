@@ -8,12 +8,12 @@ from aeron_spark.errors import OptionError
 from aeron_spark.options import ServerOptions
 from aeron_spark.protocol.access import Candidate, Filters
 from aeron_spark.protocol.limits import Limits
-from aeron_spark.server.settings import ServerSettings
+from aeron_spark.protocol.server_handshake import ServerTiming
 from aeron_spark.transport.api import ServerAddress
 
 
-def server_settings(options: dict[str, object]) -> ServerSettings:
-    return ServerSettings.of(ServerOptions.parse("", options))
+def parsed(options: dict[str, object]) -> ServerOptions:
+    return ServerOptions.parse("", options)
 
 
 def refused(*address: str, **options: object) -> str:
@@ -23,19 +23,16 @@ def refused(*address: str, **options: object) -> str:
     return str(caught.value)
 
 
-def test_the_defaults_of_options_and_settings_are_equal() -> None:
-    options, settings = ServerOptions.parse(), ServerSettings()
-    made = ServerSettings.of(options)
-    for name in ServerSettings.__dataclass_fields__:
-        if name != "filters":
-            assert getattr(made, name) == getattr(settings, name), name
-    assert made.filters.refusal(Candidate(None, "", b"")) is None
+def test_the_defaults() -> None:
+    options = ServerOptions.parse()
+    assert (options.admission, options.timing) == (Limits(), ServerTiming())
+    assert options.filters.refusal(Candidate(None, "", b"")) is None
     assert options.addresses == (ServerAddress("udp", "0.0.0.0", 20121, 20122),)
     assert (options.idle, options.aeron_dir, options.identity, options.authorized_keys) == ("backoff", None, None, None)
 
 
-def test_every_option_reaches_its_setting() -> None:
-    settings = server_settings(
+def test_every_option_reaches_its_group() -> None:
+    options = parsed(
         {
             "max_connections": 1, "max_connections_per_address": 2, "max_pending": 3, "max_pending_per_address": 4,
             "handshakes_per_second": 0.5, "handshake_burst": 6, "exempt_loopback": True, "max_sessions": 7,
@@ -43,9 +40,9 @@ def test_every_option_reaches_its_setting() -> None:
             "reply_channel": "mdc", "mdc_ports": "20200-20299",
         }
     )  # fmt: skip
-    assert settings.limits == Limits(1, 2, 3, 4, 0.5, 6, exempt_loopback=True)
-    assert (settings.max_sessions, settings.max_connections_per_key, settings.deciders) == (7, 8, 9)
-    timing = settings.timing
+    assert options.admission == Limits(1, 2, 3, 4, 0.5, 6, exempt_loopback=True)
+    assert (options.max_sessions, options.max_connections_per_key, options.deciders) == (7, 8, 9)
+    timing = options.timing
     assert (timing.hello_s, timing.admitting_s, timing.path_s, timing.done_s, timing.authenticating_s) == (
         2,
         2,
@@ -53,8 +50,8 @@ def test_every_option_reaches_its_setting() -> None:
         4,
         4,
     )
-    assert settings.session_ids == (1000, 1999)
-    assert (settings.reply_channel, settings.mdc_ports) == ("mdc", (20200, 100))
+    assert options.session_id_range == (1000, 1999)
+    assert (options.reply_channel, options.mdc_ports) == ("mdc", (20200, 20299))
 
 
 def test_an_address_argument_means_bind() -> None:
@@ -106,7 +103,7 @@ def test_row_26_networks_and_functions_can_be_combined_in_a_filter() -> None:
         refusal_ = filters.refusal(Candidate(ipaddress.ip_address(address) if address else None, tag, b""))
         return None if refusal_ is None else refusal_.code
 
-    filters = server_settings({"allow": ["10.0.0.0/8", is_desk], "deny": "10.66.0.0/16"}).filters
+    filters = parsed({"allow": ["10.0.0.0/8", is_desk], "deny": "10.66.0.0/16"}).filters
     assert refusal(filters, "", "10.0.0.1") is None
     assert refusal(filters, "", "10.66.0.1") == "not-permitted"
     assert refusal(filters, "desk", "192.0.2.1") is None
@@ -115,7 +112,7 @@ def test_row_26_networks_and_functions_can_be_combined_in_a_filter() -> None:
 
 
 def test_a_function_alone_is_a_filter() -> None:
-    filters = server_settings({"allow": lambda candidate: candidate.tag == "ok"}).filters
+    filters = parsed({"allow": lambda candidate: candidate.tag == "ok"}).filters
     assert filters.refusal(Candidate(None, "ok", b"")) is None
     assert filters.refusal(Candidate(None, "no", b"")) is not None
 
@@ -126,9 +123,9 @@ def test_row_27_a_network_with_an_impossible_prefix_is_refused() -> None:
 
 
 def test_a_server_admits_any_key_only_with_the_option_for_it() -> None:
-    assert server_settings({"allow_any_key": True}).allow_any_key
-    assert not server_settings({}).allow_any_key
-    assert not server_settings({"authorized_keys": "clients"}).allow_any_key
+    assert parsed({"allow_any_key": True}).allow_any_key
+    assert not parsed({}).allow_any_key
+    assert not parsed({"authorized_keys": "clients"}).allow_any_key
     assert ServerOptions.parse("", {"authorized_keys": "clients"}).authorized_keys == "clients"
 
 

@@ -12,7 +12,7 @@ from aeron_spark import node
 from aeron_spark.errors import ConnectError, WaitTimeout
 from aeron_spark.facts import Bus
 from aeron_spark.node.liveness import Liveness
-from aeron_spark.options import ServerOptions
+from aeron_spark.options import LiveOptions, ServerOptions
 from aeron_spark.server import server_node
 from aeron_spark.server.server_node import ServerNode
 from tests.ports import free_ports
@@ -52,7 +52,9 @@ class Node:
 @pytest.fixture
 def server(tmp_path: Path, aeron_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServerNode]:
     monkeypatch.setattr(server_node, "ANSWER_POLL_S", 0.0)
-    one = ServerNode(ServerOptions.parse(f"127.0.0.1:{free_ports()[0]}", {"aeronDir": str(aeron_dir)}), 1 << 16, Bus())
+    one = ServerNode(
+        LiveOptions(ServerOptions.parse(f"127.0.0.1:{free_ports()[0]}", {"aeronDir": str(aeron_dir)})), Bus()
+    )
     yield one
     one.close()
 

@@ -14,9 +14,10 @@ from aeron_spark.connection.deadlines import Deadlines
 from aeron_spark.connection.owner import PeerInfo
 from aeron_spark.errors import DataFormatError, OptionError, RefusedError
 from aeron_spark.facts import Bus
+from aeron_spark.options import LiveOptions, ServerOptions
 from aeron_spark.protocol.grants import EVERYTHING, STREAM_ACTIONS, Grant, StreamGrant
 from aeron_spark.server.running_commits import RunningCommits
-from aeron_spark.server.stream_service import StreamLimits, StreamRequestHandler
+from aeron_spark.server.stream_service import StreamRequestHandler
 from aeron_spark.streams.store import Condition
 from aeron_spark.wire.stream_admin_rpc import (
     AlterStream,
@@ -135,7 +136,7 @@ class Service:
     """A stand-in for the stream service."""
 
     def __init__(self, grant: Grant) -> None:
-        self.limits = StreamLimits()
+        self.options = LiveOptions(ServerOptions())
         self.refusal: RefusedError | None = None
         self.is_draining = False
         self.facts = Bus()

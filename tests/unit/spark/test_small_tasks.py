@@ -167,7 +167,7 @@ def test_rows_that_are_not_as_the_request_says_leave_no_stage(world: World, run:
 
 def test_the_rows_count_as_staged_until_the_commit(world: World, run: Run) -> None:
     space = stream_of(world)._stages.space
-    space.limit = 6_000
+    space.limit = lambda: 6_000
     with pytest.raises(RefusedError) as refused:
         run.run_task(1, 0, [bytes(3_000)])
     assert refused.value.reason == "stage-full"

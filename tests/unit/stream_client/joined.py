@@ -30,6 +30,7 @@ from aeron_spark.errors import (
     TransportError,
     WaitTimeout,
 )
+from aeron_spark.options import LiveOptions, ServerOptions
 from aeron_spark.protocol.grants import EVERYTHING
 from aeron_spark.protocol.rpc_objects import Proxy
 from aeron_spark.server.stream_service import StreamRequestHandler, StreamService
@@ -176,7 +177,9 @@ class ServerProcess:
         )
         self.deadlines = Deadlines(lambda: None, world.time)
         links: Any = MemoryBulkLinks()
-        self.service = StreamService(lambda: self.store, links, lambda _: EVERYTHING, self.deadlines)
+        self.service = StreamService(
+            lambda: self.store, links, lambda _: EVERYTHING, self.deadlines, LiveOptions(ServerOptions())
+        )
         self.service.close()
         self.service.pool = Jobs()  # type: ignore[assignment]
         self.delayed: list[

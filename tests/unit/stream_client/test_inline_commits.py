@@ -119,7 +119,7 @@ def test_rows_that_cannot_move_to_a_stage_leave_the_transaction_unchanged(world:
     program.commit()
     program.write([b"1"], partition=0)
     assert world.server is not None
-    world.server.store.get("s")._stages.space.limit = 3_000
+    world.server.store.get("s")._stages.space.limit = lambda: 3_000
     with pytest.raises(RefusedError) as refused:
         program.write([b"x"] * 2_000, partition=0)
     assert refused.value.reason == "stage-full"
@@ -232,7 +232,7 @@ def test_the_rows_of_a_request_count_as_staged_during_the_commit(world: World) -
     begin(session, "s", ONE)
     assert world.server is not None
     space = world.server.store.get("s")._stages.space
-    space.limit = 100
+    space.limit = lambda: 100
     with pytest.raises(RefusedError) as refused:
         commit(session, "s", ONE, [inline([bytes(100)])], 1)
     assert refused.value.reason == "stage-full"

@@ -17,6 +17,7 @@ import pytest
 
 from aeron_spark.aeron.recording import ArchiveAddress, Recording
 from aeron_spark.facts import Bus
+from aeron_spark.options import ServerOptions
 from aeron_spark.streams.model import DeletePending, StreamNotOpened, StreamReadOnly, StreamSettings
 from aeron_spark.streams.retention import Layout
 from aeron_spark.streams.store import StreamStore
@@ -28,6 +29,7 @@ from tests.unit.stream_client.recorded import ADDRESS, MemoryArchive, Offers, st
 SEGMENT = 1 << 16
 PARTITIONS = 2
 LEASE_DELAY_S = 600.0
+OPTIONS = ServerOptions(lease_delay=LEASE_DELAY_S)
 
 
 class Killed(BaseException):
@@ -135,7 +137,7 @@ class Site:
         )  # fmt: skip
 
     def open(self) -> None:
-        settings = StreamSettings(timeout_s=1.0, writing_timeout_s=1.0, lease_delay_s=LEASE_DELAY_S)
+        settings = StreamSettings(timeout_s=1.0, writing_timeout_s=1.0, options=lambda: OPTIONS)
         self.store = StreamStore(
             self.folder, self.address, settings, clock=self.clock, wall=self.clock.wall_ns, facts=self.problems.facts
         )

@@ -120,7 +120,7 @@ def stage_of(stages: Stages, data: bytes) -> Stage:
 
 @pytest.fixture
 def stages(tmp_path: Path) -> Stages:
-    return Stages(tmp_path / "stages", StageSpace(0), now=0.0)
+    return Stages(tmp_path / "stages", StageSpace(lambda: 0), now=0.0)
 
 
 def test_a_stage_in_a_reused_file_has_only_its_own_rows(stages: Stages) -> None:
@@ -156,7 +156,7 @@ def test_a_restart_finds_finished_stages_and_removes_reusable_files(stages: Stag
     finished.finish()
     released.finish()
     released.release()
-    again = Stages(stages.folder, StageSpace(0), now=0.0)
+    again = Stages(stages.folder, StageSpace(lambda: 0), now=0.0)
     assert [path.suffix for path in stages.folder.iterdir()] == [".stage"]
     assert finished.id in again
 

@@ -11,7 +11,7 @@ from aeron_spark.streams.stage_files import MAX_GROWING, MAX_STAGES, StageSpace
 
 
 def test_bytes_up_to_the_limit_are_reserved_and_no_more() -> None:
-    space = StageSpace(10)
+    space = StageSpace(lambda: 10)
     space.reserve(10)
     with pytest.raises(RefusedError, match="10 of 10 bytes are in use, 1 more"):
         space.reserve(1)
@@ -24,13 +24,13 @@ def test_bytes_up_to_the_limit_are_reserved_and_no_more() -> None:
 
 
 def test_limit_0_is_no_limit() -> None:
-    space = StageSpace(0)
+    space = StageSpace(lambda: 0)
     space.reserve(1 << 60)
     assert space.reserved == 1 << 60
 
 
 def test_threads_share_the_space() -> None:
-    space = StageSpace(1000)
+    space = StageSpace(lambda: 1000)
 
     def reserve_and_release() -> None:
         for _ in range(2000):
@@ -46,7 +46,7 @@ def test_threads_share_the_space() -> None:
 
 
 def test_an_owner_has_its_own_limit_and_leaves_room_for_others() -> None:
-    space = StageSpace(100)
+    space = StageSpace(lambda: 100)
     own, other, program = space.share("own", 30), space.share("other", 30), space.share()
     own.reserve(30)
     with pytest.raises(
@@ -71,7 +71,7 @@ def test_an_owner_has_its_own_limit_and_leaves_room_for_others() -> None:
 
 
 def test_an_owner_has_a_limit_of_stages_and_one_of_those_that_grow() -> None:
-    space = StageSpace(0)
+    space = StageSpace(lambda: 0)
     for _ in range(MAX_GROWING):
         space.add_stage("own")
     with pytest.raises(RefusedError, match=f"your key has {MAX_GROWING} stages that are not finished") as full:

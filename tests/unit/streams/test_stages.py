@@ -41,7 +41,7 @@ REF_OF_DATA = (4, len(DATA), zlib.crc32(DATA))
 
 @pytest.fixture
 def space() -> StageSpace:
-    return StageSpace(1 << 20)
+    return StageSpace(lambda: 1 << 20)
 
 
 @pytest.fixture
@@ -158,7 +158,7 @@ def test_incomplete_items_are_refused_when_the_stage_is_finished(stages: Stages,
 
 
 def test_a_value_that_is_too_long_for_a_message_is_refused_before_the_commit(tmp_path: Path) -> None:
-    stages = Stages(tmp_path / "s", StageSpace(0), now=0.0, max_value_bytes=5)
+    stages = Stages(tmp_path / "s", StageSpace(lambda: 0), now=0.0, max_value_bytes=5)
     staged(stages)
     stage = opened(stages)
     stage.append(items_of(b"123456"), 0.0)
@@ -167,7 +167,7 @@ def test_a_value_that_is_too_long_for_a_message_is_refused_before_the_commit(tmp
 
 
 def test_the_space_for_stages_is_limited(tmp_path: Path) -> None:
-    space = StageSpace(2 * FILE_BYTES + 1000)
+    space = StageSpace(lambda: 2 * FILE_BYTES + 1000)
     one, two = Stages(tmp_path / "a", space, now=0.0), Stages(tmp_path / "b", space, now=0.0)
     first, second = opened(one), opened(two)
     second.append(bytes(400), 0.0)
@@ -232,7 +232,7 @@ def test_a_file_with_the_name_of_another_stage_is_removed(stages: Stages) -> Non
     stage = staged(stages)
     stage.path.rename(stage.path.with_stem("0" * 32))
     stages.close()
-    assert len(Stages(stages.folder, StageSpace(0), now=0.0)) == 0
+    assert len(Stages(stages.folder, StageSpace(lambda: 0), now=0.0)) == 0
     assert files(stages) == []
 
 
@@ -244,14 +244,14 @@ def test_a_stage_that_changed_on_the_disk_is_refused_after_a_restart(stages: Sta
         changed = bytearray(data)
         changed[bit // 8] ^= 1 << bit % 8
         path.write_bytes(changed)
-        again = Stages(stages.folder, StageSpace(0), now=0.0)
+        again = Stages(stages.folder, StageSpace(lambda: 0), now=0.0)
         zeros = stage.begin - 1 - len(bytes(data[: stage.begin]).rstrip(b"\0"))
         if stage.begin - 1 - zeros <= bit // 8 < stage.begin:
             continue  # padding before the items
         with pytest.raises((RefusedError, DataFormatError)):
             again.take(ref, 0.0)
     path.write_bytes(data)
-    assert read(Stages(stages.folder, StageSpace(0), now=0.0).take(ref, 0.0)) == [VALUES, (1, b"p" * 50)]
+    assert read(Stages(stages.folder, StageSpace(lambda: 0), now=0.0).take(ref, 0.0)) == [VALUES, (1, b"p" * 50)]
 
 
 def test_a_stage_that_was_truncated_on_the_disk_is_never_committed(stages: Stages) -> None:
@@ -261,7 +261,7 @@ def test_a_stage_that_was_truncated_on_the_disk_is_never_committed(stages: Stage
     for length in range(len(data)):
         path.write_bytes(data[:length])
         with pytest.raises((RefusedError, DataFormatError)):
-            Stages(stages.folder, StageSpace(0), now=0.0).take(ref, 0.0)
+            Stages(stages.folder, StageSpace(lambda: 0), now=0.0).take(ref, 0.0)
 
 
 def test_a_full_disk_fails_the_stage_and_removes_it(
@@ -299,7 +299,7 @@ from aeron_spark.errors import TransportError
 from aeron_spark.streams.stage_files import StageSpace
 from aeron_spark.streams.stages import Stages
 folder, limit = Path(sys.argv[1]), int(sys.argv[2])
-space = StageSpace(0)
+space = StageSpace(lambda: 0)
 stages = Stages(folder, space, now=0.0)
 if limit:
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
@@ -347,15 +347,15 @@ def test_fsync_is_called_only_with_sync(tmp_path: Path, monkeypatch: pytest.Monk
     fsync, rename = os.fsync, Path.rename
     monkeypatch.setattr(os, "fsync", lambda *given: (calls.append("sync"), fsync(*given))[1])
     monkeypatch.setattr(Path, "rename", lambda *given: (calls.append("rename"), rename(*given))[1])
-    staged(Stages(tmp_path / "synced", StageSpace(0), now=0.0, sync=True))
+    staged(Stages(tmp_path / "synced", StageSpace(lambda: 0), now=0.0, sync=True))
     assert calls == ["sync", "rename", "sync"]
-    staged(Stages(tmp_path / "not", StageSpace(0), now=0.0))
+    staged(Stages(tmp_path / "not", StageSpace(lambda: 0), now=0.0))
     assert calls == ["sync", "rename", "sync", "rename"]
 
 
 def test_a_stage_may_expire_during_a_write(tmp_path: Path) -> None:
     """No byte is written to a closed file, and all space is released, in any order of the two threads."""
-    space = StageSpace(0)
+    space = StageSpace(lambda: 0)
     stages = Stages(tmp_path / "stages", space, now=0.0)
 
     def write(stage: Stage) -> None:
@@ -376,8 +376,8 @@ def test_a_stage_may_expire_during_a_write(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_used_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(TransportError, match="cannot be written"):
-        Stages(tmp_path / "file", StageSpace(0), now=0.0)
-    stages = Stages(tmp_path / "stages", StageSpace(0), now=0.0)
+        Stages(tmp_path / "file", StageSpace(lambda: 0), now=0.0)
+    stages = Stages(tmp_path / "stages", StageSpace(lambda: 0), now=0.0)
     stage = staged(stages)
     stage.path.unlink()
     with pytest.raises(TransportError, match="cannot be read"):
