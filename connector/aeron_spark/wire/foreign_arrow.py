@@ -57,9 +57,10 @@ _UINT16: Final = struct.Struct("<H")
 _INT32: Final = struct.Struct("<i")
 _UINT32: Final = struct.Struct("<I")
 _INT64: Final = struct.Struct("<q")
+_CONTINUATION: Final = 0xFFFFFFFF
 _MESSAGE: Final = struct.Struct(
     "<"
-    "I"  # continuation, 0xFFFFFFFF
+    "I"  # continuation
     "I"  # length of the metadata
 )
 # For invalid metadata Arrow raises also SystemError, ValueError, KeyError and MemoryError.
@@ -99,13 +100,7 @@ Select = Callable[[pa.Schema], "Sequence[int] | None"]
 def read_schema(data: pa.Buffer | memoryview | bytes) -> pa.Schema:
     """Return the schema of an Arrow IPC message or stream. Raises DataFormatError for other bytes."""
     with _reading(_not_a_schema(data), _SAME_RELEASE):
-        return _schema_of(data) if isinstance(data, bytes) and len(data) <= MAX_KNOWN else _schema_of.__wrapped__(data)
-
-
-@lru_cache(maxsize=16)
-def _schema_of(data: pa.Buffer | memoryview | bytes) -> pa.Schema:
-    """Return the result of ``read_schema``: most requests for a stream have the same bytes."""
-    return _checked_schema(_schema_message(data))[0]
+        return _checked_schema(_first_metadata(data))[0]
 
 
 def has_more_fields(data: pa.Buffer | memoryview | bytes, limit: int) -> bool:
@@ -114,16 +109,20 @@ def has_more_fields(data: pa.Buffer | memoryview | bytes, limit: int) -> bool:
     Checks neither names nor types, which takes ten times as long. Raises DataFormatError for other bytes.
     """
     with _reading(_not_a_schema(data), _SAME_RELEASE):
-        schema = pa.ipc.read_schema(_schema_message(data))
+        schema = _parsed_schema(_first_metadata(data))
     return count_fields(schema, limit) > limit
 
 
-def _schema_message(data: pa.Buffer | memoryview | bytes) -> pa.Message:
-    for message in pa.ipc.MessageReader.open_stream(_aligned(data)):
-        if message.type == "schema":
-            return message
-        break
-    raise DataFormatError(_not_a_schema(data), remedy=_SAME_RELEASE)
+def _first_metadata(data: pa.Buffer | memoryview | bytes) -> bytes:
+    """Return the metadata of the first message. Raises DataFormatError or struct.error for too few bytes."""
+    view = memoryview(data).cast("B")
+    (length,), begin = _UINT32.unpack_from(view), _UINT32.size
+    if length == _CONTINUATION:  # programs before Arrow 0.15 wrote none
+        (length,), begin = _UINT32.unpack_from(view, begin), _MESSAGE.size
+    metadata = bytes(view[begin : begin + length])
+    if len(metadata) < length:
+        raise DataFormatError(_not_a_schema(data), remedy=_SAME_RELEASE)
+    return metadata
 
 
 def _not_a_schema(data: pa.Buffer | memoryview | bytes) -> str:
@@ -227,17 +226,20 @@ def _check_schema(schema: pa.Schema) -> bool:
     return any(shares_bytes)
 
 
-def _checked_schema(message: pa.Message) -> tuple[pa.Schema, bool]:
-    """Return the schema in a message, and whether its rows may share bytes. Raises as ``_check_schema``."""
-    metadata = message.metadata.to_pybytes()
+def _checked_schema(metadata: bytes) -> tuple[pa.Schema, bool]:
+    """Return the schema in a message's metadata, and whether its rows may share bytes. Raises as ``_check_schema``."""
     return (_known_schema if len(metadata) <= MAX_KNOWN else _known_schema.__wrapped__)(metadata)
 
 
 @lru_cache(maxsize=16)
 def _known_schema(metadata: bytes) -> tuple[pa.Schema, bool]:
     """Return the result of ``_checked_schema``: most groups and requests of a stream have the same schema."""
-    schema = pa.ipc.read_schema(pa.py_buffer(_MESSAGE.pack(0xFFFFFFFF, len(metadata)) + metadata))
+    schema = _parsed_schema(metadata)
     return schema, _check_schema(schema)
+
+
+def _parsed_schema(metadata: bytes) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(_MESSAGE.pack(_CONTINUATION, len(metadata)) + metadata))
 
 
 def _check_field(field: pa.Field[Any], place: str, depth: int) -> bool:
@@ -293,7 +295,7 @@ def _check_messages(source: pa.Buffer, budget: _Budget) -> bool:
     shares_bytes = False
     for message in pa.ipc.MessageReader.open_stream(source):
         if message.type == "schema":
-            _, shares_bytes = _checked_schema(message)
+            _, shares_bytes = _checked_schema(message.metadata.to_pybytes())
         elif message.type in ("record batch", "dictionary"):
             metadata = message.metadata
             table = _follow(metadata, _UINT32.unpack_from(metadata)[0], 2)

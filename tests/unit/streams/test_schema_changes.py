@@ -213,7 +213,6 @@ def test_the_cost_of_an_operation_rises_linearly_with_the_columns(name: str) -> 
         for _ in range(3):
             operation = OPERATIONS[name](count)
             foreign_arrow._known_schema.cache_clear()
-            foreign_arrow._schema_of.cache_clear()
             begun = time.thread_time()
             operation()
             times.append(time.thread_time() - begun)
