@@ -239,12 +239,14 @@ class Dispatcher:
     @property
     def is_full(self) -> bool:
         """Whether the calls reach a limit. One-way calls cannot be refused: the endpoint must not acknowledge them."""
-        return self.running >= self.limits().running or self.running_bytes >= self.limits().bytes
+        limits = self.limits()
+        return self.running >= limits.running or self.running_bytes >= limits.bytes
 
     @property
     def is_half_empty(self) -> bool:
         """Whether the calls take less than half of each limit."""
-        return 2 * self.running < self.limits().running and 2 * self.running_bytes < self.limits().bytes
+        limits = self.limits()
+        return 2 * self.running < limits.running and 2 * self.running_bytes < limits.bytes
 
     def refusal_of_bytes(self, size: int, announced: int = 0) -> RefusedError | None:
         """Return why a request of ``size`` bytes is refused while ``announced`` other bytes arrive; None: it is not."""
