@@ -23,7 +23,7 @@ from aeron_spark.options import DirectRoute, ServerRoute
 if TYPE_CHECKING:
     from aeron_spark.client.client import Client
     from aeron_spark.connection.bulk_links import BulkLink
-    from aeron_spark.protocol.rpc_objects import Proxy
+    from aeron_spark.connection.connection import Connection
     from aeron_spark.stream_client.session import StreamSession
 
 CALL_TIMEOUT_S: Final = 60.0  # longest time for a call, including an outage or a restart of the server
@@ -293,9 +293,10 @@ class PoolEntry:
         """Connect within ``timeout`` seconds if not connected; raise the error otherwise."""
         return self._connected(timeout).connect(timeout)
 
-    def remote(self, target: str | int) -> Proxy:
-        """Return a proxy of a remote object on the server."""
-        return self._connected(None).remote(target)
+    @property
+    def connection(self) -> Connection:
+        """The connection, made first if needed."""
+        return self._connected(None).connection
 
     def bulk_link(self, timeout: float | None = None) -> BulkLink:
         """Open a bulk link of the connection."""

@@ -15,12 +15,12 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from aeron_spark.cli.main import main
+from aeron_spark.connection.peer_calls import Deferred
 from aeron_spark.server.stream_service import StreamRequestHandler
 from aeron_spark.streams.inline_stages import CommittableRows, InlineRows
 from aeron_spark.streams.journal import Journal, encode_entry
@@ -29,7 +29,8 @@ from aeron_spark.streams.recordings import Recordings
 from aeron_spark.streams.stages import StageRef
 from aeron_spark.streams.stream import Stream
 from aeron_spark.waiting import wait_for
-from aeron_spark.wire.stream_rpc import CommitTransaction, decode_request
+from aeron_spark.wire.stream_admin_rpc import Response
+from aeron_spark.wire.stream_rpc import AnyRequest, CommitTransaction
 
 STAGED: Final = "staged"  # all rows are staged, and the commit has not begun
 UNPUBLISHED: Final = "unpublished"  # other commits wait for this one, and no row of it is published
@@ -85,7 +86,7 @@ class Faults:
 
 def inject(faults: Faults) -> None:
     """Replace the methods of the product that have points."""
-    stream_commit, append, handle = Stream.commit, Journal.append, StreamRequestHandler.handle
+    stream_commit, append, execute = Stream.commit, Journal.append, StreamRequestHandler.execute
     publish, committing = Recordings.publish, threading.local()
 
     def commit(
@@ -116,13 +117,12 @@ def inject(faults: Faults) -> None:
         if b"committed" in payload:
             faults.die(JOURNALLED, name)
 
-    def handle_and_respond(self: StreamRequestHandler, data: bytes) -> bytes | Future[bytes]:
-        request = decode_request(data)
+    def execute_and_fail(self: StreamRequestHandler, request: AnyRequest) -> Response | Deferred:
         if not isinstance(request, CommitTransaction):
-            return handle(self, data)
+            return execute(self, request)
         # Counted here: a commit with inline rows waits for the one that publishes before it reaches Stream.commit.
         with faults.counting_commit(request.stream):
-            response = handle(self, data)
+            response = execute(self, request)
             faults.die(RESPONDED, request.stream)
             if faults.hit(DROPPED, request.stream):
                 self._connection.close(keep_session=False)
@@ -132,7 +132,7 @@ def inject(faults: Faults) -> None:
     Stream.commit = commit  # type: ignore[method-assign]
     Recordings.publish = publish_rows  # type: ignore[method-assign]
     Journal.append = append_record  # type: ignore[method-assign]
-    StreamRequestHandler.handle = handle_and_respond  # type: ignore[method-assign]
+    StreamRequestHandler.execute = execute_and_fail  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

@@ -31,12 +31,9 @@ from aeron_spark.errors import (
 from aeron_spark.node.state_files import read_failure, write_failure
 from aeron_spark.protocol.client_handshake import refused
 from aeron_spark.protocol.handshake_payloads import Code
-from aeron_spark.protocol.message_types import Types
 from aeron_spark.protocol.refusals import Refusal
-from aeron_spark.protocol.rpc_calls import Calls
-from aeron_spark.protocol.rpc_dispatch import Dispatcher, ErrorCodes, Invocation
-from aeron_spark.protocol.rpc_messages import Call
-from aeron_spark.protocol.rpc_objects import ConnectionObjects, GlobalObjects
+from aeron_spark.protocol.rpc_dispatch import ErrorCodes
+from tests.unit.protocol.rpc_ends import RpcEnd, connected_ends
 
 ADVICE = {
     "rate": Retry.SOON,
@@ -182,16 +179,10 @@ def _raised_remotely(error: Exception, codes: ErrorCodes | None = None) -> Remot
         def fail(self) -> None:
             raise error
 
-    types, shared = Types(), GlobalObjects()
-    shared.register("thing", Thing(), ["fail"])
-    objects = ConnectionObjects(shared, lambda *args: None)
-    calls, dispatcher = Calls(types, objects), Dispatcher(types, objects, codes or ErrorCodes())
-    invocation = dispatcher.dispatch_call(calls.begin(Call("thing", "fail"), now=0.0, timeout=None, token=1))
-    assert isinstance(invocation, Invocation)
-    encoded = dispatcher.finish(invocation, invocation.run())
-    assert encoded is not None
-    response = calls.take_response(encoded)
-    assert response is not None
+    client, server = connected_ends(server=RpcEnd(errors=codes))
+    server.shared.register("thing", Thing(), ["fail"])
     with pytest.raises(RemoteError) as caught:
-        calls.result_of(response)
+        client.remote("thing").fail()
+    if caught.value.raised is not None:
+        caught.value.raised.call = ""  # the name of the call, which the original does not have
     return caught.value

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from aeron_spark.connection.connection import Connection
 from aeron_spark.errors import ConnectError, RefusedError, TransportError, UsageError, WaitTimeout
 from aeron_spark.options import ServerRoute
 from aeron_spark.pool import (
@@ -27,6 +28,7 @@ from aeron_spark.pool import (
 )
 from aeron_spark.wire.stream_rpc import LastCommitted, LastTransaction, encode_response
 from tests.unit.connection.endpoints import wait_for
+from tests.unit.stream_client.connections import connection_of
 from tests.unit.test_error_codes import ADVICE
 
 
@@ -64,15 +66,10 @@ class Client:
         if self.stopped:
             raise TransportError("the link was lost")
 
-    def remote(self, target: object) -> Client:
+    @property
+    def connection(self) -> Connection:
         self.connect()
-        return self
-
-    def with_timeout(self, seconds: float) -> Client:
-        return self
-
-    def __getitem__(self, method: str) -> Callable[[bytes], bytes]:
-        return self.handle
+        return connection_of(lambda data, timeout: self.handle(data))
 
     def handle(self, request: bytes) -> bytes:
         self.during()

@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol, TypeVar
 from aeron_spark.aio.own_loop import OwnLoop
 from aeron_spark.aio.proxy import Proxy, plain, plain_call, wrap
 from aeron_spark.connection.inbound import CONFIRM_REMEDY, CONFIRMS
-from aeron_spark.connection.rpc import GRACE_S, STUCK_REMEDY, BegunRequest
+from aeron_spark.connection.rpc import GRACE_S, STUCK_REMEDY, Pending
 from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.errors import WaitTimeout
 from aeron_spark.protocol import rpc_objects
@@ -77,7 +77,7 @@ class Sending:
         """Have the peer's factory create an object."""
         create = Create(factory, *plain_call(args, kwargs))
         seconds = CALL_TIMEOUT if timeout is None else timeout
-        begun = self._connection.begin_create(create, seconds)
+        begun = self._connection.rpc.begin(create, seconds)
         if begun is not None:
             created = await self._result(begun, create, seconds)
         else:
@@ -96,18 +96,18 @@ class Sending:
         """Call a remote method; return its result, or None when a one-way call is accepted."""
         self._own_loop.check()
         if mode is Mode.ONE_WAY:
-            accepted = self._connection.begin_one_way(call)
+            accepted = self._connection.rpc.begin_one_way(call)
             if accepted is not None:
                 await self._accepted(accepted, self._connection.send_seconds(timeout))
                 return None
         else:
-            begun = self._connection.begin_call(call, timeout)
+            begun = self._connection.rpc.begin(call, timeout)
             if begun is not None:
                 return await self._result(begun, call, timeout)
         method = rpc_objects.Proxy(rpc_objects.remote_of(proxy), mode, timeout)[call.method]
         return await self._on_thread(partial(method, *call.args, **(call.kwargs or {})))
 
-    async def _result(self, begun: BegunRequest, request: Call | Create, timeout: float | None) -> object:
+    async def _result(self, begun: Pending[Any], request: Call | Create, timeout: float | None) -> object:
         try:
             await self._accepted(begun.accepted, timeout or self._connection.send_seconds(None))
             # The client's event loop ends the call at its deadline. The grace is for a loop that is late.
@@ -116,7 +116,7 @@ class Sending:
             response = await self._own_loop.result_within(begun.response, timeout_s, what, remedy=STUCK_REMEDY)
         finally:
             begun.response.cancel()  # no effect on one that has ended
-        return begun.result_of(response)
+        return begun.decode(response)
 
     async def _accepted(self, accepted: Future[None], seconds: float) -> None:
         """Wait until a record is accepted. Otherwise it is not sent: raises WaitTimeout after ``seconds``."""

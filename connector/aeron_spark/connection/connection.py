@@ -12,7 +12,7 @@ from aeron_spark.connection.frame_sender import FrameSender
 from aeron_spark.connection.listeners import Listeners
 from aeron_spark.connection.message_sender import MessageSender
 from aeron_spark.connection.owner import PeerInfo
-from aeron_spark.connection.rpc import GRACE_S, STUCK_REMEDY, RpcRunner
+from aeron_spark.connection.rpc import GRACE_S, STUCK_REMEDY, Rpc
 from aeron_spark.connection.transfers import TransferRunner
 from aeron_spark.process_bound import bind_to_process
 from aeron_spark.protocol.connection_machine import ConnectionMachine
@@ -34,7 +34,7 @@ class ConnectionParts(Protocol):
     sender: FrameSender
     messages: MessageSender
     transfers: TransferRunner
-    rpc: RpcRunner
+    rpc: Rpc
     listeners: Listeners[Callable[[Any], object]]
     disconnect_listeners: list[Callable[[Connection], object]]
 
@@ -182,8 +182,7 @@ class Connection:
 
     def register(self, value: object, methods: Iterable[str], number: int | None = None) -> int:
         """Let this peer call the listed methods of ``value``; return the number of the object."""
-        with self._runner.state_lock:
-            return self._runner.rpc.objects.register(value, methods, number)
+        return self._runner.rpc.objects.register(value, methods, number)
 
     def unregister(self, value: object) -> bool:
         """End a registered object for this peer, and notify the peer; return whether it was registered."""
@@ -191,8 +190,7 @@ class Connection:
 
     def remote(self, target: str | int) -> Proxy:
         """Return a proxy of the peer's object of this name or number. A wrong name fails at the first call."""
-        with self._runner.state_lock:
-            return self._runner.rpc.objects.proxy(target)
+        return self._runner.rpc.objects.proxy(target)
 
     def create(self, factory: str, *args: Any, timeout: float | None = None, **kwargs: Any) -> Proxy:
         """Have the peer's factory of this name create an object, and return its proxy."""
@@ -218,3 +216,8 @@ class Connection:
         With ``keep_session`` both ends keep the session with its unacknowledged messages, and the client can resume it.
         """
         self._runner.close(keep_session=keep_session)
+
+
+def rpc_of(connection: Connection) -> Rpc:
+    """Return the remote calls of a connection, for the modules of an endpoint."""
+    return connection._runner.rpc

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Literal, TypeVar
 
-from aeron_spark.connection.call_observer import stack_of
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.listeners import Listeners
 from aeron_spark.connection.runner import CallEnded, ConnectionRunner
@@ -19,6 +19,7 @@ from aeron_spark.text_safety import escape_text
 
 LOG: Final = logging.getLogger("aeron_spark.endpoint")
 MAX_LOGGED_CHARACTERS: Final = 1024  # of an error's text
+MAX_STACK_FUNCTIONS: Final = 12
 
 F = TypeVar("F", bound=Callable[..., object])
 Notice = Literal["init", "connect", "resume", "disconnect"]
@@ -102,12 +103,18 @@ def _isolated(call: Callable[[], object]) -> None:
 
 def log_failed_call(ended: CallEnded) -> None:
     """Log a call that failed, on one line. A one-way call is reported to the error listeners instead."""
-    call, error = ended.call, ended.call.error
-    if error is None or call.is_one_way:
+    error = ended.error
+    if error is None or not ended.name:
         return
     text = escape_text(str(error), MAX_LOGGED_CHARACTERS)
-    head = f"call {call.call} of {escape_text(ended.connection.label)} failed: {escape_text(call.description)}"
+    head = f"call {ended.name} of {escape_text(ended.connection.label)} failed: {escape_text(ended.what)}"
     if isinstance(error, AeronSparkError):  # its caller gets the error with its remedy
         LOG.info("%s: %s", head, text)
     else:
         LOG.warning("%s: %s: %s (%s)", head, type(error).__name__, text, stack_of(error))
+
+
+def stack_of(error: BaseException) -> str:
+    """Return the functions that ran at an error, the innermost first: ``stream.py:88 commit < rpc.py:215 _run``."""
+    frames = traceback.extract_tb(error.__traceback__)[-MAX_STACK_FUNCTIONS:]
+    return " < ".join(f"{one.filename.rpartition('/')[2]}:{one.lineno} {one.name}" for one in reversed(frames))

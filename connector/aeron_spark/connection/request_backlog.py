@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from enum import Enum, auto
 from typing import Final
 
 from aeron_spark.protocol.message_types import Buffer
@@ -17,14 +16,6 @@ TURN_S: Final = 0.01  # time in which the event loop begins TURN_REQUESTS reques
 TURN_REQUESTS: Final = 32
 
 PeerRequest = tuple[int, Buffer]  # the kind of its record, and the payload
-
-
-class Begins(Enum):
-    """Where requests begin."""
-
-    HERE = auto()  # the caller begins them
-    ON_WORKER = auto()  # the caller must have a worker take the waiting requests
-    LATER = auto()  # a worker takes the waiting requests already
 
 
 class RequestBacklog:
@@ -45,19 +36,22 @@ class RequestBacklog:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, requests: Sequence[PeerRequest], now: float) -> Begins:
-        """Return where these requests begin. They wait unless the caller begins them."""
+    def add(self, requests: Sequence[PeerRequest], now: float) -> bool:
+        """Return whether the caller begins these requests now. Otherwise they wait: see ``take_worker``."""
         if now >= self._turn_ends:
             self._turn_ends, self._begun_in_turn = now + TURN_S, 0
         self._begun_in_turn += len(requests)
         if not self._has_worker and self._begun_in_turn <= TURN_REQUESTS:
-            return Begins.HERE
+            return True
         # First, because other threads read both without the lock: a request that they count has its bytes counted.
         self.bytes += sum([len(payload) for _, payload in requests])
         self._waiting.extend(requests)
-        begins = Begins.LATER if self._has_worker else Begins.ON_WORKER
-        self._has_worker = True
-        return begins
+        return False
+
+    def take_worker(self) -> bool:
+        """Return whether the caller must have a worker take the waiting requests: none does so yet."""
+        needs_worker, self._has_worker = not self._has_worker, True
+        return needs_worker
 
     def next(self) -> PeerRequest | None:
         """Remove and return the oldest request for the worker; None if none waits: then the worker must end."""

@@ -9,7 +9,6 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from aeron_spark.connection.call_observer import ServedCall
 from aeron_spark.connection.connection import Connection, ConnectionParts
 from aeron_spark.connection.frame_sender import FrameSender
 from aeron_spark.connection.inbound import LISTENER_FAILED, NO_LISTENER, Deliveries, SerialExecutor
@@ -17,7 +16,8 @@ from aeron_spark.connection.link import LinkEnds
 from aeron_spark.connection.listeners import Listeners
 from aeron_spark.connection.message_sender import MessageSender
 from aeron_spark.connection.owner import EndpointServices, PeerInfo
-from aeron_spark.connection.rpc import BegunRequest, RpcRunner
+from aeron_spark.connection.peer_calls import PeerCalls
+from aeron_spark.connection.rpc import Rpc
 from aeron_spark.connection.spill import content_of
 from aeron_spark.connection.traffic import Traffic
 from aeron_spark.connection.transfers import TransferRunner
@@ -44,14 +44,33 @@ from aeron_spark.protocol.connection_machine import (
 )
 from aeron_spark.protocol.frames import OutgoingRecord, RecordKind, decode
 from aeron_spark.protocol.message_types import Buffer
-from aeron_spark.protocol.rpc_dispatch import memory_refusal
-from aeron_spark.protocol.rpc_messages import Call, Create, Target, text_of
+from aeron_spark.protocol.rpc_dispatch import ObjectService, PeerCall, Service, memory_refusal
+from aeron_spark.protocol.rpc_messages import Target, call_name, text_of
 from aeron_spark.protocol.rpc_objects import Origin
 from aeron_spark.protocol.transfers import Purpose, ReceivedTransfer, TransferStart
 from aeron_spark.waiting import fail, resolve
 
 PURPOSES: Final = {Purpose.CALL: RecordKind.CALL, Purpose.RETURN: RecordKind.RETURN, Purpose.OBJECT: RecordKind.OBJECT}
 REQUESTS: Final = (Purpose.CALL, Purpose.OBJECT)  # transfers that count as calls of the peer
+
+
+@dataclass(frozen=True, slots=True)
+class CallEnded:
+    """A call of the peer of a connection has ended. Emitted on a thread of the workers.
+
+    ``name`` is that of the call in the errors and logs of both ends, "" for a one-way call. ``service`` is the number
+    of the endpoint's own service that was called; PROGRAM for an object of the program. ``what`` describes the object
+    and method. ``request`` is the decoded request to a service that has typed ones. ``seconds`` is the time since the
+    call's arrival. ``error`` is None if it returned.
+    """
+
+    connection: ConnectionRunner
+    name: str
+    service: int
+    what: str
+    request: Any
+    seconds: float
+    error: BaseException | None
 
 
 class ConnectionOwner(EndpointServices, Protocol):
@@ -89,14 +108,6 @@ class ConnectionOwner(EndpointServices, Protocol):
         """Close a connection: send its unsent messages, for some seconds at most, then send CLOSE."""
 
 
-@dataclass(frozen=True, slots=True)
-class CallEnded:
-    """A call of the peer of a connection has ended. Emitted on a thread of the workers."""
-
-    connection: ConnectionRunner
-    call: ServedCall
-
-
 class ConnectionRunner:
     """The connection of an endpoint with one peer, for the modules of the endpoint. Thread-safe, unless noted.
 
@@ -129,16 +140,22 @@ class ConnectionRunner:
         self.disconnect_listeners: list[Callable[[Connection], object]] = []
         self._delivering = SerialExecutor(owner.listener_pool, options.queue_bytes, self._has_room)
         self._assembling = SerialExecutor(owner.listener_pool, options.queue_bytes, self._has_room)
-        self.rpc = RpcRunner(
-            self.state_lock, owner, lambda target, method: owner.is_permitted(self, target, method), self._send_record,
-            self._send_request, lambda size: owner.is_memory_full(self, size), self._has_room, self._resume_source,
-            self._report, number, peer.key, lambda ended: owner.facts.emit(CallEnded(self, ended)),
+        self.rpc = Rpc(
+            owner, self.state_lock, self._send_record, self._send_request, self._begin_record, number
+        )  # fmt: skip
+        types, objects = owner.types, self.rpc.objects
+        service = ObjectService(
+            types, objects, owner.error_codes, lambda target, method: owner.is_permitted(self, target, method)
+        )
+        self.peer_calls = PeerCalls(
+            owner, service, objects, lambda response: self._send_record(RecordKind.RETURN, response, None),
+            lambda size: owner.is_memory_full(self, size), self._has_room, self._resume_source, self._report,
+            self._call_ended, peer.key,
         )  # fmt: skip
         self.transfers = TransferRunner(
             self.sender, self.machine, self.state_lock, owner, self._assembling,
             self._refusal_of_transfer, self._take_transfer, self._report,
         )  # fmt: skip
-        types, objects = owner.types, self.rpc.references
         self._deliveries = Deliveries(
             self.sender, self.state_lock, self._delivering, lambda: owner.refusal(self, Purpose.MESSAGE),
             lambda data: types.decode(data, objects),
@@ -173,8 +190,11 @@ class ConnectionRunner:
 
     def serve(self, value: object, methods: Iterable[str], number: int) -> None:
         """Register a service of the endpoint itself, which does not count as an object of the program."""
-        with self.state_lock:
-            self.rpc.objects.register(value, methods, number, origin=Origin.SERVICE)
+        self.rpc.objects.register(value, methods, number, origin=Origin.SERVICE)
+
+    def add_service(self, service: Service, number: int) -> None:
+        """Have a service of the endpoint itself run the calls of this number."""
+        self.peer_calls.services[number] = service
 
     def send_seconds(self, timeout: float | None) -> float:
         """Return the seconds that a program waits for room: its own timeout, or else the endpoint's."""
@@ -187,20 +207,6 @@ class ConnectionRunner:
     def close(self, *, keep_session: bool) -> None:
         """Close as :meth:`Connection.close` does."""
         self.owner.close_connection(self, keep_session)
-
-    # Calls that begin without waiting.
-
-    def begin_call(self, call: Call, timeout: float | None) -> BegunRequest | None:
-        """Call a remote method as soon as there is room; None if its arguments are too large for a record."""
-        return self.rpc.begin_request(RecordKind.CALL, call, timeout, self._begin_record)
-
-    def begin_one_way(self, call: Call) -> Future[None] | None:
-        """Call a remote method without a response; return the future of its acceptance, or None as ``begin_call``."""
-        return self._begin_record(RecordKind.CALL, self.rpc.encode_one_way(call))
-
-    def begin_create(self, create: Create, timeout: float | None) -> BegunRequest | None:
-        """Have the peer's factory create an object; as ``begin_call``."""
-        return self.rpc.begin_request(RecordKind.OBJECT, create, timeout, self._begin_record)
 
     def begin_ping(self, seconds: float) -> Future[float]:
         """Send a ping that ends after ``seconds``; return the future of its round-trip time.
@@ -247,7 +253,7 @@ class ConnectionRunner:
             else:
                 self._execute(effect)
         if requests:
-            self.rpc.take_requests(requests)
+            self.peer_calls.take(requests)
         if received.effects:
             self._pause_source(link)
         return closed
@@ -303,6 +309,7 @@ class ConnectionRunner:
         """
         unconfirmed = self.sender.close(error)
         self.rpc.close(error.what)
+        self.peer_calls.close()
         self.transfers.close()
         self._deliveries.fail_all(error)
         with self.state_lock:
@@ -317,7 +324,7 @@ class ConnectionRunner:
 
     def ends_wait_by(self, at: float) -> bool:
         """Whether a ping or a call that waits for its response has its deadline by ``at``, in monotonic seconds."""
-        deadlines = (self.machine.ping_deadline, self.rpc.calls.deadline())
+        deadlines = (self.machine.ping_deadline, self.rpc.deadline)
         return any(deadline is not None and deadline <= at for deadline in deadlines)
 
     @property
@@ -341,8 +348,8 @@ class ConnectionRunner:
     def usage(self) -> dict[str, int]:
         """Counts of the resources of the connection, for statistics and for tests of leaks."""
         return {
-            "calls": len(self.rpc.calls),
-            "running": self.rpc.running,
+            "calls": len(self.rpc),
+            "running": self.peer_calls.running,
             "objects": len(self.rpc.objects),
             "pings": self.machine.pings,
             "streams": len(self.transfers.assembly),
@@ -354,18 +361,18 @@ class ConnectionRunner:
     @property
     def running_calls(self) -> int:
         """Number of the peer's calls that wait for a worker or run."""
-        return self.rpc.running
+        return self.peer_calls.running
 
     @property
     def unread_calls(self) -> int:
         """Number of the client's calls that were received, and whose method no thread has looked up yet."""
-        return self.rpc.unread
+        return self.peer_calls.unread
 
     @property
     def waiting_bytes(self) -> int:
         """Bytes that were received and wait for listeners, for workers, or for the rest of a transfer."""
         listeners = self._delivering.weight + self._assembling.weight
-        return listeners + self.rpc.held_bytes + self.transfers.assembly.memory_bytes
+        return listeners + self.peer_calls.held_bytes + self.transfers.assembly.memory_bytes
 
     @property
     def unacknowledged_bytes(self) -> int:
@@ -419,18 +426,18 @@ class ConnectionRunner:
         For a peer that does not respect the bound of its buffer, pause the subscription: Aeron's window fills. A long
         backlog of calls also pauses it, for some milliseconds: the event loop needs time for each call in a frame.
         """
-        for work in (self._delivering, self._assembling, self.rpc):
+        for work in (self._delivering, self._assembling, self.peer_calls):
             if work.is_full:
                 self._pause_acks(True)
                 if work.exceeds(self.owner.options.session_limits.buffer_bytes):
                     self.owner.pause(link.token)
                 self._has_room()  # the work may have become less meanwhile
-        if self.rpc.has_long_backlog:
+        if self.peer_calls.has_long_backlog:
             self.owner.pause(link.token)
             self._resume_source()  # the backlog may have become short meanwhile
 
     def _has_room(self) -> None:
-        if self.is_held or self._delivering.is_full or self._assembling.is_full or self.rpc.is_full:
+        if self.is_held or self._delivering.is_full or self._assembling.is_full or self.peer_calls.is_full:
             return
         self._pause_acks(False)
         self.sender.flush()
@@ -439,14 +446,18 @@ class ConnectionRunner:
     def _resume_source(self) -> None:
         """Take messages from the subscription again, unless there is a reason against it."""
         link, limit = self.sender.link, self.owner.options.session_limits.buffer_bytes
-        if link is None or self.is_held or self.rpc.has_long_backlog:
+        if link is None or self.is_held or self.peer_calls.has_long_backlog:
             return
-        if not any(work.exceeds(limit) for work in (self._delivering, self._assembling, self.rpc)):
+        if not any(work.exceeds(limit) for work in (self._delivering, self._assembling, self.peer_calls)):
             self.owner.resume(link.token)
 
     def _pause_acks(self, paused: bool) -> None:
         with self.state_lock:
             self.machine.pause_acks(paused)
+
+    def _call_ended(self, call: PeerCall, seconds: float, error: BaseException | None) -> None:
+        name = "" if call.is_one_way else call_name(self.id, call.call_id)
+        self.owner.facts.emit(CallEnded(self, name, call.number, call.what, call.request, seconds, error))
 
     def _report(self, error: BaseException) -> None:
         self.owner.report(self, error)
@@ -458,7 +469,7 @@ class ConnectionRunner:
         if kind is RecordKind.RETURN:
             self.rpc.take_response(content_of(received))
         else:
-            self.rpc.take_request(kind, content_of(received))
+            self.peer_calls.take(((kind, content_of(received)),))
         return None
 
     def _call_listeners(self, message: object) -> RefusedError | None:
@@ -508,5 +519,5 @@ class ConnectionRunner:
         if self.owner.is_memory_full(self, start.total):
             return memory_refusal(start.total)
         if start.purpose in REQUESTS:
-            return self.rpc.transfer_refusal(start.total, self.transfers.assembly.announced_bytes(*REQUESTS))
+            return self.peer_calls.refusal_of_bytes(start.total, self.transfers.assembly.announced_bytes(*REQUESTS))
         return self.owner.refusal(self, start.purpose)

@@ -25,8 +25,7 @@ from aeron_spark.options.values import (
 from aeron_spark.protocol import liveness
 from aeron_spark.protocol.handshake_payloads import check_tag
 from aeron_spark.protocol.keypair import public_text
-from aeron_spark.protocol.rpc_calls import MAX_IN_FLIGHT
-from aeron_spark.protocol.rpc_dispatch import CALL_BYTES, MAX_RUNNING, CallLimits
+from aeron_spark.protocol.rpc_dispatch import CALL_BYTES, MAX_IN_FLIGHT, MAX_RUNNING, CallLimits
 from aeron_spark.protocol.rpc_objects import MAX_OBJECTS
 from aeron_spark.protocol.session import BUFFER_BYTES, SessionLimits
 from aeron_spark.protocol.transfers import MAX_MEMORY_BYTES, MAX_SPILLED_BYTES, MAX_TRANSFERS, MEMORY_LIMIT

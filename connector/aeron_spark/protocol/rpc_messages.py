@@ -53,6 +53,7 @@ RETURN: Final = struct.Struct(
 
 # Created at import, because the process crashes if two threads create one decoder at once. Raw: not decoded here.
 _CALL_HEAD: Final = msgpack.Decoder(tuple[int | str, str, Raw, Raw])
+_DATA_CALL: Final = msgpack.Decoder(tuple[int, str, tuple[memoryview], dict[str, Raw]])
 _CREATE_HEAD: Final = msgpack.Decoder(tuple[str, Raw, Raw])
 
 
@@ -190,6 +191,17 @@ def decode_call(payload: Buffer, types: Types, references: References | None) ->
             if _is_target(target) and 0 < len(method) <= MAX_NAME_CHARACTERS:
                 return Call(target, method, tuple(args), kwargs)
     raise format_error("it does not consist of a target, a method and arguments")
+
+
+def decode_data_call(payload: Buffer) -> memoryview:
+    """Return the one argument of a CALL record whose argument is bytes, without a copy. Raises DataFormatError."""
+    try:
+        _, _, (data,), kwargs = _DATA_CALL.decode(memoryview(payload)[CALL.size :])
+    except (MsgspecError, ValueError, RecursionError):
+        raise format_error("it does not have one argument of type bytes") from None
+    if kwargs:
+        raise format_error("it has named arguments")
+    return data
 
 
 def decode_object(payload: Buffer, types: Types, references: References | None) -> Create | Delete | ObjectEnded:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, NoReturn, Protocol
@@ -231,11 +232,19 @@ class GlobalObjects:
 
 
 class ConnectionObjects:
-    """The local objects of one connection, and the proxies of its peer's objects. For one thread at a time."""
+    """The local objects of one connection, and the proxies of its peer's objects. Thread-safe with a re-entrant lock.
 
-    def __init__(self, shared: GlobalObjects, invoke: Invoke, *, max_objects: int = MAX_OBJECTS) -> None:
+    Threads that encode and decode values use it without holding ``lock``.
+    """
+
+    def __init__(
+        self, shared: GlobalObjects, invoke: Invoke, lock: AbstractContextManager[object], *,
+        max_objects: int = MAX_OBJECTS,
+    ) -> None:  # fmt: skip
         self.max_objects = max_objects
         self.shared = shared
+        self.lock: Final = lock
+        """Held for microseconds: guards the tables."""
         self._invoke = invoke
         self._local: dict[int, Exposed] = {}
         self._numbers: dict[int, int] = {}  # by id() of the object, which _local keeps alive
@@ -255,34 +264,36 @@ class ConnectionObjects:
         For an object that is already registered, returns its number. Raises OptionError if ``number`` is in use, and
         UsageError above ``max_objects``, and then registers nothing.
         """
-        self._check_open()
-        names = check_methods(value, methods)
-        known_number = self._numbers.get(id(value))
-        if known_number is not None:
-            if number not in (None, known_number):
-                raise OptionError(f"the object is already registered as {known_number}", remedy="Register it once.")
-            return known_number
-        if len(self) >= self.max_objects:
-            raise UsageError(
-                f"this connection has {len(self)} remote objects, which is the limit",
-                remedy="Delete objects that are not needed, or raise the limit of objects.",
-            )
-        chosen = self._free_number() if number is None else self._checked_number(number, origin)
-        self._local[chosen] = Exposed(value, names, origin)
-        self._numbers[id(value)] = chosen
-        self._services += origin is Origin.SERVICE
-        return chosen
+        with self.lock:
+            self._check_open()
+            names = check_methods(value, methods)
+            known_number = self._numbers.get(id(value))
+            if known_number is not None:
+                if number not in (None, known_number):
+                    raise OptionError(f"the object is already registered as {known_number}", remedy="Register it once.")
+                return known_number
+            if len(self) >= self.max_objects:
+                raise UsageError(
+                    f"this connection has {len(self)} remote objects, which is the limit",
+                    remedy="Delete objects that are not needed, or raise the limit of objects.",
+                )
+            chosen = self._free_number() if number is None else self._checked_number(number, origin)
+            self._local[chosen] = Exposed(value, names, origin)
+            self._numbers[id(value)] = chosen
+            self._services += origin is Origin.SERVICE
+            return chosen
 
     def find(self, target: Target) -> Exposed | None:
-        """Return the local object that the peer addresses as ``target``, or None."""
+        """Return the local object that the peer addresses as ``target``, or None. Takes no lock: one look-up."""
         return self.shared.find(target) if isinstance(target, str) else self._local.get(target)
 
     def proxy(self, target: Target, mode: Mode = Mode.SYNC, timeout: float | None = CALL_TIMEOUT) -> Proxy:
         """Return a proxy of the peer's object with this name or number. Only a call finds out whether it exists."""
-        self._check_open()
-        remote = self._remotes.get(target)
-        if remote is None:
-            remote = self._remotes[target] = Remote(target, self._invoke, self)
+        with self.lock:
+            self._check_open()
+            remote = self._remotes.get(target)
+            if remote is None:
+                remote = self._remotes[target] = Remote(target, self._invoke, self)
         return Proxy(remote, mode, timeout)
 
     def refer(self, value: object) -> Reference | None:
@@ -297,16 +308,17 @@ class ConnectionObjects:
                 reason = remote.ended or "belongs to another connection"
                 raise OptionError(f"{value!r} {reason}", remedy="Pass a proxy of this connection.")
             return Reference(mine=False, target=remote.target)
-        number = self._numbers.get(id(value))
-        if number is not None:
-            return Reference(mine=True, target=number)
-        name = self.shared.name_of(value)
-        if name is not None:
-            return Reference(mine=True, target=name)
-        methods = self.shared.methods_of(type(value))
-        if methods is None:
-            return None
-        return Reference(mine=True, target=self.register(value, methods, origin=Origin.PASSED))
+        with self.lock:
+            number = self._numbers.get(id(value))
+            if number is not None:
+                return Reference(mine=True, target=number)
+            name = self.shared.name_of(value)
+            if name is not None:
+                return Reference(mine=True, target=name)
+            methods = self.shared.methods_of(type(value))
+            if methods is None:
+                return None
+            return Reference(mine=True, target=self.register(value, methods, origin=Origin.PASSED))
 
     def resolve(self, reference: Reference) -> object:
         """Return the local object, or the proxy, of the peer's reference. Raises DataFormatError if it is unknown."""
@@ -327,33 +339,37 @@ class ConnectionObjects:
 
     def end(self, value: object) -> int | None:
         """End a local object. Returns its number, or None if it was not registered."""
-        number = self._numbers.pop(id(value), None)
-        if number is not None:
-            del self._local[number]
-        return number
+        with self.lock:
+            number = self._numbers.pop(id(value), None)
+            if number is not None:
+                del self._local[number]
+            return number
 
     def end_by_number(self, number: int) -> Exposed | None:
         """End the local object with this number, and return it."""
-        exposed = self._local.get(number)
-        if exposed is not None:
-            self.end(exposed.value)
-        return exposed
+        with self.lock:
+            exposed = self._local.get(number)
+            if exposed is not None:
+                self.end(exposed.value)
+            return exposed
 
     def end_proxies(self, target: Target, reason: str = "was deleted") -> None:
         """Note that the peer's object has ended. Later calls of its proxies raise EndedError."""
-        remote = self._remotes.pop(target, None)
+        with self.lock:
+            remote = self._remotes.pop(target, None)
         if remote is not None:
             remote.ended = reason
 
     def close(self) -> None:
         """Remove every object and end every proxy. Later registrations raise EndedError."""
-        self._closed = True
-        self._local.clear()
-        self._numbers.clear()
-        self._services = 0
-        for remote in list(self._remotes.values()):
-            remote.ended = remote.ended or "was lost with its connection"
-        self._remotes.clear()
+        with self.lock:
+            self._closed = True
+            self._local.clear()
+            self._numbers.clear()
+            self._services = 0
+            for remote in list(self._remotes.values()):
+                remote.ended = remote.ended or "was lost with its connection"
+            self._remotes.clear()
 
     def _free_number(self) -> int:
         while self._next_number in self._local:

@@ -10,8 +10,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Final
 
-from aeron_spark.connection.call_observer import stack_of
-from aeron_spark.connection.endpoint_listeners import ConnectionChanged, ErrorReported
+from aeron_spark.connection.endpoint_listeners import ConnectionChanged, ErrorReported, stack_of
 from aeron_spark.connection.holds import HoldChanged
 from aeron_spark.connection.runner import CallEnded, ConnectionRunner
 from aeron_spark.errors import (
@@ -33,7 +32,7 @@ from aeron_spark.protocol.sources import UdpSource
 from aeron_spark.server.event_table import EVENTS, EventType, Level
 from aeron_spark.server.log_format import describe
 from aeron_spark.server.log_limiter import LogLimiter
-from aeron_spark.server.server_facts import DriverBack, EventReported, RequestEnded
+from aeron_spark.server.server_facts import DriverBack, EventReported
 from aeron_spark.streams.model import (
     CommittedTransaction,
     DeletePending,
@@ -58,6 +57,7 @@ from aeron_spark.wire.stream_admin_rpc import (
     ReopenStream,
 )
 from aeron_spark.wire.stream_rpc import (
+    AnyRequest,
     BeginTransaction,
     CommitEmptyTransaction,
     CommitTransaction,
@@ -110,7 +110,6 @@ class EventLog:
         facts.on(HandshakeEnded, self._on_handshake)
         facts.on(ConnectionChanged, self._on_connection)
         facts.on(CallEnded, self._on_call)
-        facts.on(RequestEnded, self._on_request)
         facts.on(DriverBack, self._on_driver_back)
         facts.on(ErrorReported, self._on_error)
         facts.on(HoldChanged, self._on_hold)
@@ -205,19 +204,20 @@ class EventLog:
         self.report(_NOTICES[fact.notice], **fields)
 
     def _on_call(self, ended: CallEnded) -> None:
-        connection, call, error = ended.connection, ended.call, ended.call.error
-        if error is None or call.is_one_way:  # the error of a one-way call is reported as an error
+        error = ended.error
+        if ended.request is not None and (error is None or isinstance(error, AeronSparkError)):
+            self._report_request(ended.request, self._name(ended.connection), error)
+        if error is None or not ended.name:  # the error of a one-way call is reported as an error
             return
         is_expected = isinstance(error, AeronSparkError)  # its caller gets it with its remedy
         self.report(
-            "call_failed", level=None if is_expected else Level.WARNING, call=call.call, id=connection.id,
-            name=self._name(connection), method=call.description, error_type=type(error).__name__,
+            "call_failed", level=None if is_expected else Level.WARNING, call=ended.name, id=ended.connection.id,
+            name=self._name(ended.connection), method=ended.what, error_type=type(error).__name__,
             error=error.what if isinstance(error, AeronSparkError) else str(error),
             stack=None if is_expected else stack_of(error),
         )  # fmt: skip
 
-    def _on_request(self, ended: RequestEnded) -> None:
-        request, error, name = ended.request, ended.error, self._name(ended.connection)
+    def _report_request(self, request: AnyRequest, name: str, error: AeronSparkError | None) -> None:
         if error is not None and error.reason == DIVERGED:
             self.report("diverged", stream=getattr(request, "stream", None), name=name, error=error.what)
         match request:

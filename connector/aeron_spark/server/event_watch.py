@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final, Protocol
 
-from aeron_spark.connection.call_observer import stack_of
+from aeron_spark.connection.endpoint_listeners import stack_of
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.node.space import Space, reserve_of
 from aeron_spark.protocol import retry_cookies

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any, Final, Literal
 
-from aeron_spark.connection.call_observer import stack_of
+from aeron_spark.connection.endpoint_listeners import stack_of
 from aeron_spark.server.event_table import FIELDS, Field
 from aeron_spark.text_safety import quote_text
 

@@ -11,10 +11,10 @@ from typing import Final
 
 from aeron_spark.connection import bulk_links
 from aeron_spark.connection.endpoint_listeners import ConnectionChanged
-from aeron_spark.connection.rpc import PROGRAM, service_of
 from aeron_spark.connection.runner import CallEnded
 from aeron_spark.errors import REFUSALS, AeronSparkError
 from aeron_spark.facts import Bus
+from aeron_spark.protocol.rpc_dispatch import PROGRAM
 from aeron_spark.protocol.rpc_messages import FIRST_SERVICE
 from aeron_spark.protocol.server_effects import HandshakeEnded
 from aeron_spark.server.clients_watcher import CLIENTS
@@ -185,11 +185,10 @@ class MetricCounts:
             self.add("disconnections_total", (reason_of(fact.cause),))
 
     def _on_call(self, ended: CallEnded) -> None:
-        call, error = ended.call, ended.call.error
-        result = "ok" if error is None else "error" if isinstance(error, AeronSparkError) else "failed"
-        service = SERVICES.get(service_of(call.target), "program")
+        result = "ok" if ended.error is None else "error" if isinstance(ended.error, AeronSparkError) else "failed"
+        service = SERVICES.get(ended.service, "program")
         self.add("calls_total", (service, result))
-        self.observe("call_duration_seconds", (service,), call.seconds)
+        self.observe("call_duration_seconds", (service,), ended.seconds)
 
     def _on_commit(self, transaction: CommittedTransaction) -> None:
         labels = (transaction.stream,)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 
 from aeron_spark.connection.deadlines import Deadlines
-from aeron_spark.connection.rpc import Deferred
+from aeron_spark.connection.peer_calls import Deferred
 from aeron_spark.errors import StillWorking
 from aeron_spark.streams.model import CommitOutcome
 from aeron_spark.waiting import resolve

@@ -8,7 +8,6 @@ from typing import Any
 
 from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.errors import AeronSparkError
-from aeron_spark.wire.stream_rpc import AnyRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,15 +16,6 @@ class EventReported:
 
     name: str
     fields: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class RequestEnded:
-    """A request to the streams was executed, or has failed. Emitted on a thread of the workers."""
-
-    connection: ConnectionRunner
-    request: AnyRequest
-    error: AeronSparkError | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,11 +16,10 @@ from typing import Any, Final
 from weakref import WeakValueDictionary
 
 from aeron_spark.connection.bulk_links import BulkLinks
-from aeron_spark.connection.call_observer import note_failure
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.deadlines import Deadlines
 from aeron_spark.connection.fair_pool import FairPool
-from aeron_spark.connection.rpc import Deferred
+from aeron_spark.connection.peer_calls import Deferred
 from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.errors import (
     REFUSALS,
@@ -34,9 +33,10 @@ from aeron_spark.options import LiveOptions
 from aeron_spark.protocol.grants import Grant
 from aeron_spark.server.incoming_stage import IncomingStage, fill_at_once
 from aeron_spark.server.incoming_stages import IncomingStages
+from aeron_spark.server.operation_service import OperationService
 from aeron_spark.server.outgoing_reads import OutgoingReads
 from aeron_spark.server.running_commits import RunningCommits
-from aeron_spark.server.server_facts import GrantChanged, RequestEnded, StreamRead
+from aeron_spark.server.server_facts import GrantChanged, StreamRead
 from aeron_spark.server.stream_access import StreamAccess, WriterRequest
 from aeron_spark.server.stream_administration import StreamAdministration
 from aeron_spark.streams.inline_stages import InlineRows
@@ -92,7 +92,7 @@ class StreamService:
         """Register a handler for the requests of a connection."""
         handler = StreamRequestHandler(self, connection)
         self._handlers[id(connection)] = handler
-        connection.serve(handler, (rpc.METHOD,), rpc.SERVICE)
+        connection.add_service(handler, rpc.SERVICE)
 
     def _on_grant_changed(self, fact: GrantChanged) -> None:
         handler = self._handlers.get(id(fact.connection))
@@ -162,7 +162,7 @@ class StreamService:
         self.pool.shutdown()
 
 
-class StreamRequestHandler:
+class StreamRequestHandler(OperationService):
     """Executes the requests of one connection. Thread-safe: calls run on several worker threads."""
 
     def __init__(self, service: StreamService, connection: ConnectionRunner) -> None:
@@ -180,33 +180,9 @@ class StreamRequestHandler:
     def _submit(self, work: Callable[[], object]) -> None:
         self._service.submit(self._access.owner, work)
 
-    def handle(self, data: bytes) -> bytes | Deferred:
-        """Execute an encoded request, and return the encoded response, now or later.
-
-        An error becomes the response Failure.
-        """
-        name = "a request"
-        try:
-            head = rpc.decode_head(data)
-            name = head.kind.__name__
-            self._access.check_request(head.kind, head.stream)
-            request = head.decode()
-        except AeronSparkError as error:
-            note_failure(name, error)
-            return rpc.encode_response(rpc.failure_of(error))
-        return self._respond(request, lambda: self.execute(request))
-
-    def _respond(self, request: rpc.AnyRequest, execute: Callable[[], Any]) -> bytes | Deferred:
-        try:
-            response = execute()
-        except AeronSparkError as error:
-            note_failure(type(request).__name__, error)
-            self._service.facts.emit(RequestEnded(self._connection, request, error))
-            return rpc.encode_response(rpc.failure_of(error))
-        if isinstance(response, Deferred):
-            return Deferred(response.awaited, lambda: self._respond(request, response.finish))
-        self._service.facts.emit(RequestEnded(self._connection, request, None))
-        return rpc.encode_response(response)
+    def check(self, kind: type[admin_rpc.Request[Any]], stream: str) -> None:
+        """Raise the reason of :meth:`StreamAccess.refusal` without the grant for a request."""
+        self._access.check_request(kind, stream)
 
     def execute(self, request: rpc.AnyRequest) -> admin_rpc.Response | Deferred:
         """Execute a request, and return its response, now or later. Raises AeronSparkError if it fails."""

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final, Protocol, TypeVar
 
 from aeron_spark.connection.bulk_links import BulkLink
-from aeron_spark.connection.call_observer import take_answered_call
+from aeron_spark.connection.connection import Connection, rpc_of
 from aeron_spark.errors import (
     AeronSparkError,
     ConnectError,
@@ -21,7 +21,7 @@ from aeron_spark.errors import (
     TransportError,
     WaitTimeout,
 )
-from aeron_spark.protocol.rpc_objects import Proxy
+from aeron_spark.protocol.rpc_messages import Call
 from aeron_spark.waiting import Deadline
 from aeron_spark.wire import stream_rpc
 from aeron_spark.wire.stream_admin_rpc import Request, Response
@@ -52,8 +52,9 @@ class SessionClient(Protocol):
     def connect(self, timeout: float | None = None) -> Any:
         """Return when the client is connected, or raise the reason."""
 
-    def remote(self, target: str | int) -> Proxy:
-        """Return a proxy of an object of the server."""
+    @property
+    def connection(self) -> Connection:
+        """The connection with the server. Raises ConnectError while there is none."""
 
     def bulk_link(self, timeout: float | None = None) -> BulkLink:
         """Open a bulk link."""
@@ -120,14 +121,14 @@ class StreamSession:
 
     def _call(self, request: Request[Any], timeout: float | None, deadline: Deadline) -> tuple[bytes, str, bool]:
         """Return the encoded response, the name of the call in the server's log, and whether it was repeated."""
-        encoded = stream_rpc.encode_request(request)
+        call = Call(stream_rpc.SERVICE, stream_rpc.METHOD, (stream_rpc.encode_request(request),))
         name = type(request).__name__
         repeated = may_be_sent = False
         while True:
             try:
                 client, remaining_s = self._connected_client(timeout, deadline)
                 repeated, may_be_sent = may_be_sent, may_be_sent or client.connected
-                return (*_call_once(client, encoded, name, remaining_s), repeated)
+                return (*_call_once(client, call, name, remaining_s), repeated)
             except RemoteError as error:
                 raise (error.raised or error) from None
             except LOSSES as error:
@@ -196,7 +197,8 @@ class StreamSession:
         """Send a request once without waiting for its response; errors are ignored."""
         with self._using(), suppress(AeronSparkError):
             client = self.client if self._ensure_connected is None else self._ensure_connected(self.timeout_s)
-            client.remote(stream_rpc.SERVICE).oneway[stream_rpc.METHOD](stream_rpc.encode_request(request))
+            service = client.connection.remote(stream_rpc.SERVICE)
+            service.oneway[stream_rpc.METHOD](stream_rpc.encode_request(request))
 
     def after_fork(self) -> None:
         """In a forked child: forget the bulk links, which belong to the parent."""
@@ -245,10 +247,8 @@ class StreamSession:
             self._idle.append(link)
 
 
-def _call_once(client: SessionClient, request: bytes, name: str, timeout_s: float) -> tuple[bytes, str]:
-    take_answered_call()  # of an earlier call
+def _call_once(client: SessionClient, call: Call, name: str, timeout_s: float) -> tuple[bytes, str]:
     try:
-        answer: bytes = client.remote(stream_rpc.SERVICE).with_timeout(timeout_s)[stream_rpc.METHOD](request)
+        return rpc_of(client.connection).request(call, timeout_s)
     except WaitTimeout as error:  # all requests call one method, whose name does not help a user
         raise error.with_what(f"request {name} was not answered: {error.what}") from None
-    return answer, take_answered_call()

@@ -471,7 +471,7 @@ _MAX_HEAD_BYTES: Final = 1_024  # of a text in _Head, encoded; more than the lon
 class EncodedRequest(NamedTuple):
     """The bytes of a request, its class, and the name of its stream, "" without one."""
 
-    data: bytes
+    data: bytes | memoryview
     kind: type[Request[Any]]
     stream: str
 
@@ -485,7 +485,7 @@ class EncodedRequest(NamedTuple):
         return request
 
 
-def decode_head(data: bytes) -> EncodedRequest:
+def decode_head(data: bytes | memoryview) -> EncodedRequest:
     """Decode the class and the stream of a request, for the check whether its client may send it.
 
     Raises DataFormatError for bytes that are not a request.
@@ -543,7 +543,7 @@ def decode_response(request: Request[ResponseT], data: bytes, call: str = "") ->
     return cast(ResponseT, response)
 
 
-def _decoded(decoder: msgspec.msgpack.Decoder[Any], data: bytes | msgspec.Raw, expected: str) -> Any:
+def _decoded(decoder: msgspec.msgpack.Decoder[Any], data: bytes | memoryview | msgspec.Raw, expected: str) -> Any:
     try:
         return decoder.decode(data)
     except (msgspec.MsgspecError, TypeError, UnicodeDecodeError, RecursionError) as error:

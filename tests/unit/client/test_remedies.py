@@ -153,7 +153,7 @@ class RefusingStreams:
             store=lambda: SimpleNamespace(names=()), grant_of=lambda _: Grant(), facts=Bus(),
             check_write=lambda: None, deadlines=None,
         )  # fmt: skip
-        connection.serve(StreamRequestHandler(service, connection), (stream_rpc.METHOD,), stream_rpc.SERVICE)
+        connection.add_service(StreamRequestHandler(service, connection), stream_rpc.SERVICE)
 
 
 def test_the_error_of_a_stream_request_has_the_name_of_its_call_in_the_servers_log(world: World) -> None:

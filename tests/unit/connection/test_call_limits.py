@@ -8,11 +8,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
+from aeron_spark.connection.peer_calls import PeerCalls
 from aeron_spark.errors import RefusedError, Retry
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.options import LiveOptions
 from aeron_spark.protocol.frames import RecordKind
-from aeron_spark.protocol.rpc_dispatch import Dispatcher
 from aeron_spark.protocol.rpc_messages import Call
 from tests.internals import runner_of
 from tests.unit.connection.endpoints import TIMEOUT_S, World, server_options, wait_for
@@ -98,7 +98,8 @@ def test_acknowledgements_continue_when_calls_become_full_while_a_worker_finds_t
     server.register("later", later, LATER_METHODS)
     (connection,) = server.connections
     proxy = client.remote("later").with_timeout(TIMEOUT_S)
-    is_half_empty, check_room = Dispatcher.is_half_empty, runner_of(connection).rpc._check_room
+    peer_calls = runner_of(connection).peer_calls
+    is_half_empty, check_room = PeerCalls._is_half_empty, peer_calls._check_room
     further: list[Future[object]] = []
     checks: list[str] = []
 
@@ -108,8 +109,8 @@ def test_acknowledgements_continue_when_calls_become_full_while_a_worker_finds_t
 
     with ThreadPoolExecutor(4) as pool:
 
-        def is_half_empty_before_further_calls(dispatcher: Dispatcher) -> bool:
-            found: bool = is_half_empty.fget(dispatcher)  # type: ignore[attr-defined]
+        def is_half_empty_before_further_calls(calls: PeerCalls) -> bool:
+            found: bool = is_half_empty.fget(calls)  # type: ignore[attr-defined]
             if found and not further:
                 further.extend(pool.submit(proxy.get) for _ in range(2))
                 time.sleep(0.3)  # the event loop takes the calls meanwhile, unless a lock keeps it from that
@@ -117,8 +118,8 @@ def test_acknowledgements_continue_when_calls_become_full_while_a_worker_finds_t
 
         calls = [pool.submit(proxy.get) for _ in range(2)]
         wait_for(lambda: len(later.futures) == 2 and runner_of(connection).is_paused)
-        monkeypatch.setattr(Dispatcher, "is_half_empty", property(is_half_empty_before_further_calls))
-        monkeypatch.setattr(runner_of(connection).rpc, "_check_room", check_room_and_note)
+        monkeypatch.setattr(PeerCalls, "_is_half_empty", property(is_half_empty_before_further_calls))
+        monkeypatch.setattr(peer_calls, "_check_room", check_room_and_note)
         for future in later.futures[:2]:
             future.set_result(None)
         wait_for(lambda: len(checks) == 2 and len(later.futures) == 4 and runner_of(connection).is_paused)
@@ -135,7 +136,7 @@ def test_calls_that_wait_for_a_worker_count_as_calls_and_as_memory_of_their_conn
     server.register("later", later, LATER_METHODS)
     (connection,) = server.connections
     client.remote("things").oneway.hold()
-    call = runner_of(client.connection).rpc.calls.encode_one_way(Call("later", "get", (bytes(1_000),), {}))
+    call = runner_of(client.connection).rpc.encode_one_way(Call("later", "get", (bytes(1_000),), {}))
     runner_of(client.connection).sender.push_many(RecordKind.CALL, [call] * 200, time.monotonic() + TIMEOUT_S)
     wait_for(lambda: runner_of(connection).running_calls == 201)
     assert runner_of(connection).held_bytes > 200 * 1_000

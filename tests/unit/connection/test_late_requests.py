@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from aeron_spark.connection.rpc import RpcRunner
+from aeron_spark.connection.peer_calls import PeerCalls
 from tests.unit.connection.endpoints import World, wait_for
 
 LARGE: Final = bytes(200_000)  # needs a transfer
@@ -29,27 +29,27 @@ class Counter:
 def test_a_request_that_arrives_after_the_end_of_its_connection_is_dropped(
     world: World, monkeypatch: pytest.MonkeyPatch, copies: int
 ) -> None:
-    taken: list[tuple[RpcRunner, Sequence[Any]]] = []
-    take_requests = RpcRunner.take_requests
+    taken: list[tuple[PeerCalls, Sequence[Any]]] = []
+    take = PeerCalls.take
 
-    def record(self: RpcRunner, requests: Sequence[Any]) -> None:
+    def record(self: PeerCalls, requests: Sequence[Any]) -> None:
         taken.append((self, [(kind, bytes(payload)) for kind, payload in requests]))
-        take_requests(self, requests)
+        take(self, requests)
 
-    monkeypatch.setattr(RpcRunner, "take_requests", record)
+    monkeypatch.setattr(PeerCalls, "take", record)
     server, client = world.pair()
     counter, ended = Counter(), threading.Event()
     client.register("counter", counter, ["count"])
     client.connection.on_disconnect(lambda _: ended.set())
     (at_server,) = server.connections
     assert at_server.remote("counter").count(LARGE) == 1
-    runner, requests = taken[-1]
+    calls, requests = taken[-1]
     at_server.close()
     assert ended.wait(20.0), "the client was not disconnected"
-    wait_for(lambda: runner._is_closed, "the end of the connection")
+    wait_for(lambda: calls._is_closed, "the end of the connection")
     pool = client._runtime.worker_pool
-    runner.take_requests([*requests] * copies)
-    assert (runner.running, runner.held_bytes) == (0, 0)
+    calls.take([*requests] * copies)
+    assert (calls.running, calls.held_bytes) == (0, 0)
     wait_for(lambda: pool.unfinished(pool.mark()) == 0, "the work of the pool")
     assert counter.calls == 1
 
@@ -65,7 +65,7 @@ def test_a_request_whose_connection_ends_before_a_worker_has_it_does_not_run(
     submit, dropped = pool.submit, threading.Event()
 
     def end_and_submit(share: Any, work: Any, *, owner: Any, kind: Any = None) -> None:
-        owner.close("the test ended the connection")
+        owner.close()
         monkeypatch.setattr(pool, "threads_per_share", lambda: 0)  # the work waits
         submit(share, work, owner=owner, kind=kind)
 

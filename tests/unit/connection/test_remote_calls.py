@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 
+from aeron_spark.connection import peer_calls
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.request_backlog import TURN_REQUESTS
 from aeron_spark.errors import (
@@ -22,7 +23,6 @@ from aeron_spark.errors import (
     UsageError,
     WaitTimeout,
 )
-from aeron_spark.protocol import rpc_dispatch
 from aeron_spark.protocol.frames import RecordKind
 from tests.ending import LONG_TIMEOUT_S
 from tests.internals import runner_of
@@ -364,8 +364,8 @@ def test_an_endpoint_is_idle_until_shortly_before_the_deadline_of_a_call(
         wait_for(runtime._is_idle, "the client to be idle")
         waiting = pool.submit(client.remote("things").with_timeout(1_000.0).wait)  # the deadline is within this time
         try:
-            calls = runner_of(client.connection).rpc.calls
-            wait_for(lambda: calls.deadline() is not None, "the call to wait, with its deadline")
+            calls = runner_of(client.connection).rpc
+            wait_for(lambda: calls.deadline is not None, "the call to wait, with its deadline")
             assert not runtime._is_idle()
             patch.undo()
             wait_for(runtime._is_idle, "the client to be idle during the call")
@@ -432,7 +432,7 @@ def test_the_error_of_a_future_reaches_the_caller_as_that_of_a_method_does(world
             assert raised.value.code == code
     assert isinstance(raised.value.raised, EndedError)
     wait_for(lambda: server.statistics["running"] == 0)
-    assert runner_of(client.connection).rpc.calls.late == 0
+    assert runner_of(client.connection).rpc.late == 0
 
 
 def test_a_worker_sends_the_response_when_the_event_loop_ends_a_future(world: World) -> None:
@@ -508,7 +508,7 @@ def test_the_end_of_a_connection_cancels_the_futures_of_its_calls(world: World) 
     wait_for(lambda: [future.cancelled() for future in later.futures] == [False, True, True])
     later.futures[0].set_result("late")
     assert runner_of(connection).usage["running"] == 0
-    assert runner_of(connection).rpc._unfinished == {}
+    assert runner_of(connection).peer_calls._unfinished == {}
 
 
 def test_a_future_that_a_method_returns_after_the_end_of_its_connection_is_cancelled(world: World) -> None:
@@ -526,7 +526,7 @@ def test_a_future_that_a_method_returns_after_the_end_of_its_connection_is_cance
     client.remote("slow").oneway.get()
     assert is_running.wait(TIMEOUT_S)
     client.close()
-    wait_for(lambda: connection.closed and runner_of(connection).rpc._is_closed)
+    wait_for(lambda: connection.closed and runner_of(connection).peer_calls._is_closed)
     released.set()
     wait_for(future.cancelled)
     assert runner_of(connection).usage["running"] == 0
@@ -552,13 +552,13 @@ def test_a_response_of_more_than_a_quarter_of_the_memory_limit_is_refused(
 ) -> None:
     """Regression: a response of 700 MB took 2.3 GB in a server with a memoryLimit of 512 MiB."""
     encoded: list[object] = []
-    encode = rpc_dispatch.encode_value
+    encode = peer_calls.encode_value
 
     def encode_value(call_id: int, value: object, *given: Any) -> bytes:
         encoded.append(value)
         return encode(call_id, value, *given)
 
-    monkeypatch.setattr(rpc_dispatch, "encode_value", encode_value)
+    monkeypatch.setattr(peer_calls, "encode_value", encode_value)
     server = world.server(server_options(memory_limit=40_000))
     server.register("answers", Answers(), ["answer"])
     answers = world.client().remote("answers")

@@ -2,81 +2,114 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any
 
+from aeron_spark.connection.peer_calls import PeerCalls
+from aeron_spark.connection.response_memory import ResponseMemory
+from aeron_spark.connection.rpc import Rpc
+from aeron_spark.protocol.frames import RecordKind
 from aeron_spark.protocol.message_types import Types
-from aeron_spark.protocol.rpc_calls import Calls
-from aeron_spark.protocol.rpc_dispatch import Dispatcher, ErrorCodes, Invocation
-from aeron_spark.protocol.rpc_messages import Call, Create, Delete, ObjectEnded, Request, Target, encode_object
-from aeron_spark.protocol.rpc_objects import ConnectionObjects, GlobalObjects, Mode, Proxy, remote_of
+from aeron_spark.protocol.rpc_dispatch import CallLimits, ErrorCodes, ObjectService, Permit
+from aeron_spark.protocol.rpc_messages import Target
+from aeron_spark.protocol.rpc_objects import GlobalObjects, Proxy
+
+CONNECTION = 7
+
+
+def permit_all(target: Target, method: str) -> bool:
+    return True
 
 
 class RpcEnd:
-    """One end. Only tests and their remote methods change ``now``; a method's duration is its increment of ``now``."""
+    """One end. Only tests and their remote methods change ``now``; a method's duration is its increment of ``now``.
 
-    def __init__(self, shared: GlobalObjects | None = None, types: Types | None = None, **limits: Any) -> None:
+    It is the pool of its own workers: work runs at once, or when a test takes it from ``work``.
+    """
+
+    def __init__(
+        self, shared: GlobalObjects | None = None, types: Types | None = None, *, permit: Permit = permit_all,
+        limits: CallLimits | None = None, errors: ErrorCodes | None = None, max_objects: int = 100,
+        max_in_flight: int = 100_000,
+    ) -> None:  # fmt: skip
         self.now = 0.0
         self.shared = shared or GlobalObjects()
         self.types = types or Types()
-        self.errors = ErrorCodes()
-        self.objects = ConnectionObjects(self.shared, self.invoke, max_objects=limits.pop("max_objects", 100))
-        self.calls = Calls(self.types, self.objects, max_in_flight=limits.pop("max_in_flight", 100_000))
-        self.dispatcher = Dispatcher(self.types, self.objects, self.errors, **limits)
+        self.errors = errors or ErrorCodes()
+        self.sent: list[bytes] = []  # records that were begun without waiting
+        self.responses: list[bytes] = []
+        self.reported: list[BaseException] = []
+        self.work: list[Callable[[], object]] = []
+        self.runs_at_once = True
+        owner: Any = SimpleNamespace(
+            types=self.types, objects=self.shared, error_codes=self.errors,
+            options=SimpleNamespace(
+                max_objects=max_objects, max_calls=max_in_flight, send_timeout=30.0, call_limits=limits or CallLimits()
+            ),
+            response_memory=ResponseMemory(lambda: 0), worker_pool=self,
+        )  # fmt: skip
+        self.rpc = Rpc(
+            owner, threading.RLock(), self._send, self._send_request, self._begin, CONNECTION, clock=lambda: self.now
+        )
+        self.objects = self.rpc.objects
+        self.served = PeerCalls(
+            owner, ObjectService(self.types, self.objects, self.errors, permit), self.objects, self.responses.append,
+            lambda _: False, lambda: None, lambda: None, self.reported.append,
+            lambda *ended: None, b"",
+        )  # fmt: skip
         self.peer: RpcEnd = self
 
-    def invoke(
-        self,
-        target: Target,
-        method: str,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        mode: Mode,
-        timeout: float | None,
-    ) -> Any:
-        call = Call(target, method, args, kwargs)
-        if mode is Mode.ONE_WAY:
-            response_record = self.peer.serve(self.calls.encode_one_way(call))
-            assert response_record is None
-            return None
-        return self.request(call, timeout)
+    def submit(self, share: object, work: Callable[[], object], *, owner: object, kind: object = None) -> None:
+        """Run work as a pool does."""
+        if self.runs_at_once:
+            work()
+        else:
+            self.work.append(work)
 
-    def request(self, request: Request, timeout: float | None = 3.0) -> Any:
-        """Send a request, let the peer execute it, and return the result or raise."""
-        token = object()
-        record = self.calls.begin(request, now=self.now, timeout=timeout, token=token)
-        started = self.peer.now
-        response_record = self.peer.serve(record, is_call=isinstance(request, Call))
-        self.now += self.peer.now - started
-        ended = [*self.calls.expire(self.now)]
-        if response_record is not None and (response := self.calls.take_response(response_record)):
-            assert response.token is token
-            return self.calls.result_of(response)
-        (call,) = [one for one in ended if one.token is token]
-        raise call.error
+    def drop(self, share: object, owner: object) -> int:
+        """Drop the waiting work."""
+        count = len(self.work)
+        self.work.clear()
+        return count
 
     def serve(self, record: bytes, *, is_call: bool = True) -> bytes | None:
-        invocation = self.dispatcher.dispatch_call(record) if is_call else self.dispatcher.dispatch_object(record)
-        if isinstance(invocation, Invocation):
-            return self.dispatcher.finish(invocation, invocation.run())
-        return invocation
+        """Let this end take a request, and return its response."""
+        self.served.take(((RecordKind.CALL if is_call else RecordKind.OBJECT, record),))
+        return self.responses.pop() if self.responses else None
 
     def remote(self, target: Target) -> Proxy:
         return self.objects.proxy(target)
 
     def create(self, factory: str, *args: Any, **kwargs: Any) -> Any:
-        return self.request(Create(factory, args, kwargs))
+        return self.rpc.create(factory, args, kwargs, None)
 
     def delete(self, proxy: Proxy) -> None:
-        target = remote_of(proxy).target
-        assert isinstance(target, int)
-        self.request(Delete(target))
-        self.objects.end_proxies(target)
+        self.rpc.delete(proxy, None)
 
     def end(self, value: object) -> None:
         """End a local object, and notify the peer."""
-        number = self.objects.end(value)
-        assert number is not None
-        self.peer.serve(encode_object(0, ObjectEnded(number), self.types, None), is_call=False)
+        assert self.rpc.end(value)
+
+    def _send(self, kind: int, record: bytes, until: float | None) -> None:
+        assert self.peer.serve(record, is_call=kind == RecordKind.CALL) is None
+
+    def _send_request(self, kind: int, record: bytes, until: float, response: Future[Any]) -> None:
+        """Let the peer execute a request, and take its response if it is not late."""
+        started = self.peer.now
+        response_record = self.peer.serve(record, is_call=kind == RecordKind.CALL)
+        self.now += self.peer.now - started
+        self.rpc.tick(self.now)
+        if response_record is not None:
+            self.rpc.take_response(response_record)
+
+    def _begin(self, kind: int, record: bytes) -> Future[None]:
+        self.sent.append(record)
+        accepted = Future[None]()
+        accepted.set_result(None)
+        return accepted
 
 
 def connected_ends(client: RpcEnd | None = None, server: RpcEnd | None = None) -> tuple[RpcEnd, RpcEnd]:

@@ -9,15 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aeron_spark.connection.rpc import Pending
 from aeron_spark.errors import ConnectError, DataFormatError, OptionError, RemoteError, UsageError, WaitTimeout
 from aeron_spark.protocol.message_types import Types
-from aeron_spark.protocol.rpc_calls import Calls
 from aeron_spark.protocol.rpc_messages import (
     RETURN,
     Call,
     Create,
     Delete,
     Failure,
+    Request,
     call_id_of,
     decode_call,
     encode_failure,
@@ -33,40 +34,52 @@ def value(call_id: int, result: object = None) -> bytes:
     return encode_value(call_id, result, TYPES, None)
 
 
-def begin(calls: Calls, token: object, *, now: float = 0.0, timeout: float | None = None) -> int:
-    return call_id_of(calls.begin(CALL, now=now, timeout=timeout, token=token))
+def begin(end: RpcEnd, request: Request = CALL, *, timeout: float | None = None) -> tuple[int, Pending[Any]]:
+    """Begin a call; return its id, and its futures."""
+    pending = end.rpc.begin(request, timeout)
+    assert pending is not None
+    return call_id_of(end.sent[-1]), pending
 
 
-def result_of(calls: Calls, payload: bytes) -> tuple[object, object]:
-    """Return the token and the result of the call that this response ends."""
-    response = calls.take_response(payload)
-    assert response is not None
-    return response.token, calls.result_of(response)
+def result_of(pending: Pending[Any]) -> Any:
+    """Return the result of a call whose response has arrived."""
+    assert pending.response.done()
+    return pending.decode(pending.response.result())
+
+
+def error_of(pending: Pending[Any]) -> BaseException | None:
+    """Return the error of a call that ended without a response."""
+    assert pending.response.done()
+    return pending.response.exception()
 
 
 def test_a_call_is_encoded_and_ends_with_its_response() -> None:
-    calls = Calls(TYPES)
-    record = calls.begin(CALL, now=0, timeout=1, token="mine")
-    assert decode_call(record, TYPES, None) == CALL
-    assert result_of(calls, value(call_id_of(record), (1, "a"))) == ("mine", (1, "a"))
-    assert len(calls) == 0
+    end = RpcEnd()
+    call_id, pending = begin(end, timeout=1)
+    assert decode_call(end.sent[-1], TYPES, None) == CALL
+    end.rpc.take_response(value(call_id, (1, "a")))
+    assert result_of(pending) == (1, "a")
+    assert len(end.rpc) == 0
 
 
 def test_row_67_a_call_ends_at_its_deadline_and_not_before() -> None:
-    calls = Calls(TYPES)
-    begin(calls, "slow", now=10, timeout=1.0)
-    begin(calls, "patient", now=10, timeout=2.5)
-    begin(calls, "endless", now=10, timeout=0)
-    begin(calls, "endless, too", now=10, timeout=None)
-    assert calls.deadline() == 11
-    assert calls.expire(10.999) == []
-    (ended,) = calls.expire(11.0)
-    assert ended.token == "slow"
-    assert isinstance(ended.error, WaitTimeout)
-    assert "describe() of 'catalog' within 1 s" in str(ended.error)
-    assert [one.token for one in calls.expire(1e9)] == ["patient"]
-    assert len(calls) == 2
-    assert calls.deadline() is None
+    end = RpcEnd()
+    end.now = 10.0
+    _, slow = begin(end, timeout=1.0)
+    _, patient = begin(end, timeout=2.5)
+    begin(end, timeout=0)
+    begin(end, timeout=None)
+    assert end.rpc.deadline == 11
+    end.rpc.tick(10.999)
+    assert not slow.response.done()
+    end.rpc.tick(11.0)
+    assert isinstance(error_of(slow), WaitTimeout)
+    assert "describe() of 'catalog' within 1 s" in str(error_of(slow))
+    assert not patient.response.done()
+    end.rpc.tick(1e9)
+    assert isinstance(error_of(patient), WaitTimeout)
+    assert len(end.rpc) == 2
+    assert end.rpc.deadline is None
 
 
 class Sleeper:
@@ -86,46 +99,48 @@ def test_row_67_a_call_longer_than_its_timeout_fails_and_a_timeout_of_zero_has_n
         proxy.with_timeout(1.0).sleep(2.0)
     assert proxy.with_timeout(1.0).sleep(0.2) == "ok"
     assert proxy.with_timeout(0).sleep(3600.0) == "ok"
-    assert (client.calls.late, len(client.calls)) == (1, 0)
+    assert (client.rpc.late, len(client.rpc)) == (1, 0)
 
 
 def test_row_71_late_and_forged_responses_are_ignored_and_counted() -> None:
-    calls, other = Calls(TYPES), Calls(TYPES)
-    late = begin(calls, "late", timeout=1)
-    waiting = begin(calls, "waiting")
-    calls.expire(5)
-    assert calls.take_response(value(late, "x")) is None
-    assert (calls.late, calls.forged) == (1, 0)
-    for forged in (waiting + 1, 2**64 - 1, 0):
-        assert calls.take_response(value(forged, "x")) is None
-    assert (calls.late, calls.forged) == (1, 3)
-    assert len(calls) == 1
+    end, other = RpcEnd(), RpcEnd()
+    late, _ = begin(end, timeout=1)
+    call_id, waiting = begin(end)
+    end.rpc.tick(5)
+    end.rpc.take_response(value(late, "x"))
+    assert (end.rpc.late, end.rpc.forged) == (1, 0)
+    for forged in (call_id + 1, 2**64 - 1, 0):
+        end.rpc.take_response(value(forged, "x"))
+    assert (end.rpc.late, end.rpc.forged) == (1, 3)
+    assert len(end.rpc) == 1
     # a response with the same id over another connection ends no call there
-    assert other.take_response(value(waiting, "x")) is None
-    assert other.forged == 1
-    assert result_of(calls, value(waiting, "mine")) == ("waiting", "mine")
-    assert calls.take_response(value(waiting, "again")) is None
-    assert calls.late == 2
+    other.rpc.take_response(value(call_id, "x"))
+    assert other.rpc.forged == 1
+    end.rpc.take_response(value(call_id, "mine"))
+    assert result_of(waiting) == "mine"
+    end.rpc.take_response(value(call_id, "again"))
+    assert end.rpc.late == 2
 
 
 def test_a_call_id_is_not_reused() -> None:
-    calls = Calls(TYPES)
+    end = RpcEnd()
     seen = set()
     for number in range(1000):
-        call_id = begin(calls, number, timeout=1)
+        call_id, _ = begin(end, timeout=1)
         assert call_id not in seen
         seen.add(call_id)
         if number % 2:
-            calls.take_response(value(call_id))
-    calls.expire(2)
-    assert len(calls) == 0
+            end.rpc.take_response(value(call_id))
+    end.rpc.tick(2)
+    assert len(end.rpc) == 0
 
 
 def test_a_remote_failure_has_its_code_and_text() -> None:
-    calls = Calls(TYPES)
-    call_id = begin(calls, "t")
+    end = RpcEnd()
+    call_id, pending = begin(end)
+    end.rpc.take_response(encode_failure(call_id, Failure("KeyError", "no such stream"), TYPES))
     with pytest.raises(RemoteError, match=r"describe\(\) of 'catalog' failed at the peer: no such stream") as caught:
-        result_of(calls, encode_failure(call_id, Failure("KeyError", "no such stream"), TYPES))
+        result_of(pending)
     assert caught.value.code == "KeyError"
 
 
@@ -133,82 +148,79 @@ def test_a_remote_failure_has_its_code_and_text() -> None:
     "body", [b"", b"\x00\xc1", b"\x00", b"\x02\xc0", b"\x01\xc0", b"\x01\x91\xa1a", b"\x00" + b"\x91" * 9999]
 )
 def test_an_invalid_response_ends_its_call_with_an_error(body: bytes) -> None:
-    calls = Calls(TYPES)
-    call_id = begin(calls, "t")
+    end = RpcEnd()
+    call_id, pending = begin(end)
+    end.rpc.take_response(call_id.to_bytes(8, "big") + body)
     with pytest.raises(DataFormatError):
-        result_of(calls, call_id.to_bytes(8, "big") + body)
-    assert len(calls) == 0
+        result_of(pending)
+    assert len(end.rpc) == 0
 
 
 @given(st.binary(max_size=100))
 def test_arbitrary_bytes_are_a_response_or_a_format_error(payload: bytes) -> None:
-    calls = Calls(TYPES)
-    begin(calls, "t")
+    end = RpcEnd()
+    _, pending = begin(end)
     for candidate in (payload, RETURN.pack(1, 0) + payload):
         try:
-            response = calls.take_response(candidate)
+            end.rpc.take_response(candidate)
         except DataFormatError:
             assert len(candidate) < 8
-            continue
-        assert response is None or response.token == "t"
+    assert pending.response.done()
 
 
 def test_close_ends_every_call_with_its_reason_and_refuses_later_calls() -> None:
-    calls = Calls(TYPES)
-    begin(calls, 1)
-    begin(calls, 2, timeout=5)
-    calls.begin(Create("maker"), now=0, timeout=None, token=3)
-    calls.begin(Delete(7), now=0, timeout=None, token=4)
-    ended = calls.close("the server was shut down")
-    assert [one.token for one in ended] == [1, 2, 3, 4]
-    for one, name in zip(ended, ("describe()", "describe()", "'maker'", "object 7"), strict=True):
-        assert isinstance(one.error, ConnectError)
-        assert name in str(one.error)
-        assert "the server was shut down" in str(one.error)
-    assert calls.close("again") == []
-    assert calls.expire(1e9) == []
+    end = RpcEnd()
+    calls = [begin(end)[1], begin(end, timeout=5)[1], begin(end, Create("maker"))[1], begin(end, Delete(7))[1]]
+    end.rpc.close("the server was shut down")
+    for pending, name in zip(calls, ("describe()", "describe()", "'maker'", "object 7"), strict=True):
+        assert isinstance(error_of(pending), ConnectError)
+        assert name in str(error_of(pending))
+        assert "the server was shut down" in str(error_of(pending))
+    assert (len(end.rpc), end.rpc.deadline) == (0, None)
+    end.rpc.close("again")
+    end.rpc.tick(1e9)
     with pytest.raises(UsageError, match="the server was shut down"):
-        begin(calls, 3)
+        begin(end)
     with pytest.raises(UsageError, match="the server was shut down"):
-        calls.encode_one_way(CALL)
+        end.rpc.encode_one_way(CALL)
 
 
 def test_calls_in_flight_have_a_limit_and_one_way_calls_do_not_count() -> None:
-    calls = Calls(TYPES, max_in_flight=2)
-    first = begin(calls, 1)
-    begin(calls, 2)
+    end = RpcEnd(max_in_flight=2)
+    first, _ = begin(end)
+    begin(end)
     with pytest.raises(UsageError, match="2 calls wait"):
-        begin(calls, 3)
-    assert call_id_of(calls.encode_one_way(CALL)) == 0
-    calls.take_response(value(first))
-    begin(calls, 3)
+        begin(end)
+    assert call_id_of(end.rpc.encode_one_way(CALL)) == 0
+    end.rpc.take_response(value(first))
+    begin(end)
 
 
 @pytest.mark.parametrize("timeout", [-1.0, float("nan"), -0.001])
 def test_an_invalid_timeout_is_an_error(timeout: float) -> None:
-    calls = Calls(TYPES)
+    end = RpcEnd()
     with pytest.raises(OptionError, match="invalid timeout"):
-        begin(calls, 1, timeout=timeout)
-    assert len(calls) == 0
+        begin(end, timeout=timeout)
+    assert len(end.rpc) == 0
 
 
 def test_a_call_that_cannot_be_encoded_does_not_begin() -> None:
-    calls = Calls(TYPES)
+    end = RpcEnd()
     with pytest.raises(OptionError, match="its type object is not one of"):
-        calls.begin(Call("a", "b", (object(),)), now=0, timeout=1, token=1)
+        begin(end, Call("a", "b", (object(),)), timeout=1)
     with pytest.raises(OptionError, match="300 arguments"):
-        calls.begin(Call("a", "b", tuple(range(300))), now=0, timeout=1, token=1)
-    assert len(calls) == 0
-    assert calls.deadline() is None
+        begin(end, Call("a", "b", tuple(range(300))), timeout=1)
+    assert len(end.rpc) == 0
+    assert end.rpc.deadline is None
 
 
 def test_the_response_to_a_withdrawn_call_is_ignored() -> None:
-    calls = Calls(TYPES)
-    call_id = begin(calls, "token")
-    assert calls.withdraw("token")
-    assert not calls.withdraw("token")
-    assert calls.take_response(value(call_id)) is None
-    assert calls.late == 1
+    end = RpcEnd()
+    call_id, pending = begin(end)
+    assert pending.response.cancel()
+    assert len(end.rpc) == 0
+    end.rpc.take_response(value(call_id))
+    assert end.rpc.late == 1
 
 
 def test_withdrawing_a_call_looks_at_no_other_call() -> None:
@@ -223,61 +235,63 @@ def test_withdrawing_a_call_looks_at_no_other_call() -> None:
             self.looks += len(self)
             return super().items()
 
-    calls = Calls(TYPES)
-    tokens = [object() for _ in range(100)]
-    for token in tokens:
-        begin(calls, token)
-    calls._pending = looked = Looked(calls._pending)
-    assert all(calls.withdraw(token) for token in tokens)
-    assert len(calls) == looked.looks == 0
-    assert not any(calls.withdraw(token) for token in tokens)
-    assert not calls._ids
+    end = RpcEnd()
+    calls = [begin(end)[1] for _ in range(100)]
+    end.rpc._pending = looked = Looked(end.rpc._pending)
+    assert all(pending.response.cancel() for pending in calls)
+    assert len(end.rpc) == looked.looks == 0
 
 
 def test_ten_thousand_pending_calls_end_with_their_responses_in_any_order() -> None:
-    calls = Calls(TYPES)
-    ids = {begin(calls, number, timeout=60): number for number in range(10_000)}
-    assert len(calls) == len(ids) == 10_000
-    order = list(ids)
+    end = RpcEnd()
+    calls = dict(begin(end, timeout=60) for _ in range(10_000))
+    assert len(end.rpc) == len(calls) == 10_000
+    order = list(calls)
     random.Random(7).shuffle(order)
     for call_id in order:
-        assert result_of(calls, value(call_id, call_id)) == (ids[call_id], call_id)
-    assert len(calls) == 0
-    assert calls.expire(1e9) == []
-    assert (calls.late, calls.forged) == (0, 0)
+        end.rpc.take_response(value(call_id, call_id))
+        assert result_of(calls[call_id]) == call_id
+    assert len(end.rpc) == 0
+    end.rpc.tick(1e9)
+    assert (end.rpc.late, end.rpc.forged) == (0, 0)
 
 
 def test_deadlines_of_ended_calls_do_not_accumulate() -> None:
-    calls = Calls(TYPES)
-    begin(calls, "first", now=0, timeout=1000)
+    end = RpcEnd()
+    _, first = begin(end, timeout=1000)
     for number in range(10_000):
-        calls.take_response(value(begin(calls, number, now=number * 0.001, timeout=30)))
-        assert len(calls._deadlines) < 100
-    assert [one.token for one in calls.expire(1000)] == ["first"]
+        end.now = number * 0.001
+        end.rpc.take_response(value(begin(end, timeout=30)[0]))
+        assert len(end.rpc._deadlines) < 100
+    end.rpc.tick(1000)
+    assert isinstance(error_of(first), WaitTimeout)
 
 
 @given(st.lists(st.tuples(st.sampled_from(["begin", "respond", "expire"]), st.integers(0, 20)), max_size=60))
 def test_every_call_ends_exactly_once_as_in_a_model(steps: list[tuple[str, int]]) -> None:
-    calls, now, waiting, ended = Calls(TYPES), 0.0, dict[int, float](), list[object]()
+    end, calls, waiting, timed_out = RpcEnd(), dict[int, Pending[Any]](), dict[int, float](), set[int]()
     for step, number in steps:
         if step == "begin":
-            waiting[begin(calls, len(waiting) + len(ended), now=now, timeout=number + 1)] = now + number + 1
+            call_id, calls[call_id] = begin(end, timeout=number + 1)
+            waiting[call_id] = end.now + number + 1
         elif step == "respond" and waiting:
             call_id = sorted(waiting)[number % len(waiting)]
             del waiting[call_id]
-            one = calls.take_response(value(call_id))
-            assert one is not None
-            ended.append(one.token)
+            end.rpc.take_response(value(call_id, call_id))
+            assert result_of(calls[call_id]) == call_id
         else:
-            now += number
-            expired = calls.expire(now)
-            due = [call_id for call_id, deadline in waiting.items() if deadline <= now]
-            assert len(expired) == len(due)
-            ended += [one.token for one in expired]
-            for call_id in due:
+            end.now += number
+            end.rpc.tick(end.now)
+            for call_id in [call_id for call_id, deadline in waiting.items() if deadline <= end.now]:
+                assert isinstance(error_of(calls[call_id]), WaitTimeout)
                 del waiting[call_id]
-        assert len(calls) == len(waiting)
-        first = calls.deadline()
+                timed_out.add(call_id)
+        assert len(end.rpc) == len(waiting)
+        assert {call_id for call_id, pending in calls.items() if not pending.response.done()} == set(waiting)
+        first = end.rpc.deadline
         assert not waiting or (first is not None and first <= min(waiting.values()))
-    ended += [one.token for one in calls.close("end")]
-    assert sorted(ended) == list(range(len(ended)))  # type: ignore[type-var]
+    end.rpc.close("end")
+    for call_id, pending in calls.items():
+        error = pending.response.exception(0)
+        expected = WaitTimeout if call_id in timed_out else ConnectError if call_id in waiting else type(None)
+        assert isinstance(error, expected)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from aeron_spark.errors import DataFormatError, OptionError, RefusedError, RemoteError
 from aeron_spark.protocol.message_types import Reference, Types
-from aeron_spark.protocol.rpc_dispatch import CallLimits, Dispatcher, ErrorCodes, Invocation, Outcome
+from aeron_spark.protocol.rpc_dispatch import CallLimits
 from aeron_spark.protocol.rpc_messages import (
     CALL,
     OBJECT,
@@ -27,7 +27,7 @@ from aeron_spark.protocol.rpc_messages import (
     encode_object,
     text_of,
 )
-from aeron_spark.protocol.rpc_objects import ConnectionObjects, GlobalObjects, Proxy
+from aeron_spark.protocol.rpc_objects import GlobalObjects, Proxy
 from aeron_spark.protocol.session import RECORD_COST
 from tests.unit.protocol.rpc_ends import RpcEnd, connected_ends
 
@@ -231,38 +231,38 @@ def test_row_72_twenty_thousand_one_way_calls_and_a_thousand_calls_all_run() -> 
         assert proxy.oneway.bump() is None
     assert service.count == 20_000
     assert [proxy.bump() for _ in range(1000)] == list(range(20_001, 21_001))
-    assert (client.peer.dispatcher.running, client.peer.dispatcher.failed_one_way) == (0, 0)
+    assert (client.peer.served.running, client.peer.served.failed_one_way) == (0, 0)
 
 
 def test_one_way_calls_that_cannot_start_are_counted_and_have_no_response() -> None:
     client, _ = connect()
     client.remote("service").oneway.fail("value")
-    assert client.peer.dispatcher.failed_one_way == 0
+    assert client.peer.served.failed_one_way == 0
+    assert [type(error) for error in client.peer.reported] == [ValueError]
     client.remote("nobody").oneway.bump()
     client.remote("service").oneway.unlisted()
-    assert client.peer.dispatcher.failed_one_way == 2
-    assert client.peer.dispatcher.running == 0
+    assert client.peer.served.failed_one_way == 2
+    assert client.peer.served.running == 0
 
 
+@pytest.mark.slow
 def test_ten_thousand_concurrent_calls_have_their_responses_in_any_order() -> None:
-    client, service = connect(limits=lambda: CallLimits(running=10_000))
-    dispatcher = client.peer.dispatcher
-    records = [
-        client.calls.begin(Call("service", "bump"), now=0, timeout=None, token=number) for number in range(10_000)
-    ]
-    invocations = [dispatcher.dispatch_call(record) for record in records]
-    assert dispatcher.running == 10_000
-    tokens = set()
-    for invocation in reversed(invocations):
-        assert isinstance(invocation, Invocation)
-        response_record = dispatcher.finish(invocation, invocation.run())
-        assert response_record is not None
-        response = client.calls.take_response(response_record)
-        assert response is not None
-        assert client.calls.result_of(response)
-        tokens.add(response.token)
-    assert tokens == set(range(10_000))
-    assert (service.count, dispatcher.running, len(client.calls)) == (10_000, 0, 0)
+    client, service = connect(limits=CallLimits(running=10_000))
+    server = client.peer
+    server.runs_at_once = False
+    calls = [client.rpc.begin(Call("service", "bump"), None) for _ in range(10_000)]
+    for record in client.sent:
+        assert server.serve(record) is None
+    while server.served.unread:
+        server.work.pop()()  # looks up further calls
+    assert server.served.running == 10_000
+    for work in reversed(server.work):
+        work()
+    for response in server.responses:
+        client.rpc.take_response(response)
+    results = [pending.decode(pending.response.result(0)) for pending in calls if pending is not None]
+    assert sorted(results) == list(range(1, 10_001))
+    assert (service.count, server.served.running, len(client.rpc)) == (10_000, 0, 0)
 
 
 class RefusingReferences:
@@ -271,82 +271,80 @@ class RefusingReferences:
     def __init__(self) -> None:
         self.decoded = 0
 
-    def refer(self, value: object) -> Reference | None:
-        return None
-
     def resolve(self, reference: Reference) -> object:
         self.decoded += 1
         raise DataFormatError("not here", remedy="")
 
 
-def test_a_request_is_counted_with_its_bytes_and_its_arguments_are_decoded_when_it_runs() -> None:
+def test_a_request_is_counted_with_its_bytes_and_its_arguments_are_decoded_when_it_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     shared, references = GlobalObjects(), RefusingReferences()
     shared.register("service", Service(), ["bump"])
     shared.factory("maker", Service, ["bump"])
-    objects = ConnectionObjects(shared, lambda *_: None)
-    dispatcher = Dispatcher(TYPES, objects, ErrorCodes(), references=references)
+    end = RpcEnd(shared)
+    end.runs_at_once = False
+    monkeypatch.setattr(end.objects, "resolve", references.resolve)
     argument = Reference(mine=False, target="elsewhere")
     call = encode_call(1, Call("service", "bump", (argument,)), TYPES, None)
     create = encode_object(2, Create("maker", (argument,)), TYPES, None)
-    for payload, dispatch in ((call, dispatcher.dispatch_call), (create, dispatcher.dispatch_object)):
-        invocation = dispatch(payload)
-        assert isinstance(invocation, Invocation)
-        assert (dispatcher.running, dispatcher.running_bytes) == (1, len(payload) + RECORD_COST)
+    for payload, is_call in ((call, True), (create, False)):
         decoded = references.decoded
-        response_record = dispatcher.finish(invocation, invocation.run())
+        assert end.serve(payload, is_call=is_call) is None
+        assert (end.served.running, end.served.held_bytes) == (1, len(payload) + RECORD_COST)
+        assert references.decoded == decoded
+        end.work.pop()()
         assert references.decoded == decoded + 1
-        assert response_record is not None
-        failure = decode_return(response_record, TYPES, None)
+        failure = decode_return(end.responses.pop(), TYPES, None)
         assert isinstance(failure, Failure)
         assert failure.code == "bad-arguments"
-        assert (dispatcher.running, dispatcher.running_bytes) == (0, 0)
+        assert (end.served.running, end.served.held_bytes) == (0, 0)
 
 
 def test_a_one_way_call_with_invalid_arguments_is_counted_and_has_no_response() -> None:
     client, service = connect()
-    dispatcher = client.peer.dispatcher
-    invocation = dispatcher.dispatch_call(CALL.pack(0) + TYPES.encode_plain(["service", "bump", [], []]))
-    assert isinstance(invocation, Invocation)
-    assert dispatcher.finish(invocation, invocation.run()) is None
-    assert (dispatcher.failed_one_way, dispatcher.running, service.count) == (1, 0, 0)
+    served = client.peer.served
+    assert client.peer.serve(CALL.pack(0) + TYPES.encode_plain(["service", "bump", [], []])) is None
+    assert (served.failed_one_way, served.running, service.count) == (1, 0, 0)
 
 
 def test_a_call_above_the_limit_is_refused_as_busy_and_a_one_way_call_still_runs() -> None:
-    client, _ = connect(limits=lambda: CallLimits(running=1))
-    dispatcher = client.peer.dispatcher
-    first = dispatcher.dispatch_call(encode_call(1, Call("service", "bump"), TYPES, None))
-    assert isinstance(first, Invocation)
-    assert dispatcher.is_full
-    refused = dispatcher.dispatch_call(encode_call(2, Call("service", "bump"), TYPES, None))
-    assert isinstance(refused, bytes)
+    client, service = connect(limits=CallLimits(running=1))
+    server = client.peer
+    server.runs_at_once = False
+    assert server.serve(encode_call(1, Call("service", "bump"), TYPES, None)) is None
+    assert server.served.is_full
+    refused = server.serve(encode_call(2, Call("service", "bump"), TYPES, None))
+    assert refused is not None
     failure = decode_return(refused, TYPES, None)
     assert isinstance(failure, Failure)
     assert failure.code == "busy"
-    one_way = dispatcher.dispatch_call(encode_call(0, Call("service", "bump"), TYPES, None))
-    assert isinstance(one_way, Invocation)
-    dispatcher.finish(one_way, Outcome())
-    dispatcher.finish(first, first.run())
-    assert not dispatcher.is_full
+    assert server.serve(encode_call(0, Call("service", "bump"), TYPES, None)) is None
+    assert server.served.running == 2
+    for work in server.work:
+        work()
+    assert (service.count, len(server.responses)) == (2, 1)
+    assert not server.served.is_full
 
 
 @given(st.binary(max_size=120))
 def test_arbitrary_bytes_have_a_response_or_no_call_id(body: bytes) -> None:
     client, _ = connect()
-    dispatcher = client.peer.dispatcher
-    for payload, dispatch in (
-        (body, dispatcher.dispatch_call),
-        (CALL.pack(5) + body, dispatcher.dispatch_call),
-        (body, dispatcher.dispatch_object),
-        (OBJECT.pack(5, body[0] % 4 if body else 0) + body, dispatcher.dispatch_object),
+    server = client.peer
+    for payload, is_call in (
+        (body, True),
+        (CALL.pack(5) + body, True),
+        (body, False),
+        (OBJECT.pack(5, body[0] % 4 if body else 0) + body, False),
     ):
-        try:
-            response_record = dispatch(payload)
-        except DataFormatError:
-            assert len(payload) < CALL.size
-            continue
-        assert isinstance(response_record, bytes) or call_id_of(payload) == 0
-    assert len(client.peer.objects) == 0
-    assert dispatcher.running == 0
+        response = server.serve(payload, is_call=is_call)
+        if len(payload) < CALL.size:
+            assert isinstance(server.reported.pop(), DataFormatError)
+        else:
+            assert response is not None or call_id_of(payload) == 0
+    assert server.reported == []
+    assert len(server.objects) == 0
+    assert server.served.running == 0
 
 
 VALUES = st.none() | st.integers(-9, 2**63) | st.text() | st.lists(st.integers(0, 9)).map(tuple)

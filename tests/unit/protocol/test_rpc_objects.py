@@ -12,8 +12,7 @@ import pytest
 
 from aeron_spark.errors import DataFormatError, OptionError, RemoteError, UsageError
 from aeron_spark.protocol.message_types import BuiltIn, Reference
-from aeron_spark.protocol.rpc_dispatch import Dispatcher
-from aeron_spark.protocol.rpc_messages import FIRST_SERVICE, Call
+from aeron_spark.protocol.rpc_messages import FIRST_SERVICE
 from aeron_spark.protocol.rpc_objects import LAST_OBJECT_ID, GlobalObjects, Origin, Proxy, remote_of
 from tests.unit.protocol.rpc_ends import RpcEnd, connected_ends
 
@@ -269,7 +268,7 @@ def test_global_objects_can_be_unregistered_and_registered_again() -> None:
     ],
 )
 def test_methods_are_checked_at_the_registration(methods: list[Any], message: str) -> None:
-    client, server = connect()
+    _, server = connect()
     for attempt in (
         lambda: server.shared.register("new", Counter(), methods),
         lambda: server.objects.register(Counter(), methods),
@@ -278,7 +277,6 @@ def test_methods_are_checked_at_the_registration(methods: list[Any], message: st
             attempt()
     assert "new" not in server.shared.names()
     assert len(server.objects) == 0
-    assert isinstance(client.dispatcher, Dispatcher)
 
 
 def test_invalid_or_used_names_are_an_error() -> None:
@@ -308,5 +306,5 @@ def test_a_call_with_an_invalid_target_is_refused() -> None:
     client, _ = connect()
     for target in (0, -5, "", "x" * 256):
         with pytest.raises(RemoteError) as caught:
-            client.request(Call(target, "add"))
+            client.remote(target).add()
         assert caught.value.code == "bad-arguments"

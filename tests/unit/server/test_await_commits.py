@@ -16,7 +16,7 @@ from aeron_spark.client.client import Client
 from aeron_spark.connection.deadlines import Deadlines
 from aeron_spark.connection.loop import IDLE_WAIT_S
 from aeron_spark.connection.owner import PeerInfo
-from aeron_spark.connection.rpc import Deferred
+from aeron_spark.connection.peer_calls import Deferred
 from aeron_spark.errors import AeronSparkError, ConnectError, RefusedError, UsageError
 from aeron_spark.options import LiveOptions, ServerOptions
 from aeron_spark.protocol.grants import EVERYTHING
@@ -42,6 +42,7 @@ from tests.unit.connection.endpoints import (
     wait_for,
 )
 from tests.unit.connection.test_deadlines import Clock
+from tests.unit.server.requests import handle
 from tests.unit.streams.readable import NAME, MemoryStream
 
 WORKERS: Final = 2
@@ -93,7 +94,7 @@ class Requests:
         return StreamRequestHandler(self.service, connection)
 
     def wait(self, seconds: float, end: int = 64) -> Deferred:
-        response = self.handler.handle(encode_request(AwaitCommits(NAME, (end,), seconds)))
+        response = handle(self.handler, encode_request(AwaitCommits(NAME, (end,), seconds)))
         assert isinstance(response, Deferred)
         return response
 
@@ -153,15 +154,15 @@ def test_the_waits_of_all_connections_of_a_key_are_limited(requests: Requests, m
     first, same, other = (requests.connected(key) for key in (b"a", b"a", b"b"))
     request = AwaitCommits(NAME, (64,), 5.0)
     for handler in (first, same):
-        assert isinstance(handler.handle(encode_request(request)), Deferred)
+        assert isinstance(handle(handler, encode_request(request)), Deferred)
     for handler in (first, same):
         with pytest.raises(RefusedError, match="2 requests of your key wait for commits") as refused:
             handler.execute(request)
         assert refused.value.reason == "busy"
-    assert isinstance(other.handle(encode_request(request)), Deferred)
+    assert isinstance(handle(other, encode_request(request)), Deferred)
     assert requests.stream.waits == 3
     requests.expire_after(5.0)
-    assert isinstance(first.handle(encode_request(request)), Deferred)
+    assert isinstance(handle(first, encode_request(request)), Deferred)
     requests.expire_after(5.0)
     assert (requests.stream.waits, requests.service._waits) == (0, {})
 

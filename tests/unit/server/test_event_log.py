@@ -10,7 +10,7 @@ import pytest
 
 from aeron_spark.connection.endpoint_listeners import ErrorReported
 from aeron_spark.connection.owner import PeerInfo
-from aeron_spark.connection.runner import ConnectionRunner
+from aeron_spark.connection.runner import CallEnded, ConnectionRunner
 from aeron_spark.errors import (
     AeronSparkError,
     DataFormatError,
@@ -32,7 +32,7 @@ from aeron_spark.protocol.server_machine import DRIVER_LOST
 from aeron_spark.server.clients_watcher import ClientsWatcher
 from aeron_spark.server.event_log import LOG, EventLog, reason_of
 from aeron_spark.server.message_server import MessageServer
-from aeron_spark.server.server_facts import DriverBack, EventReported, RequestEnded
+from aeron_spark.server.server_facts import DriverBack, EventReported
 from aeron_spark.streams.model import CommittedTransaction, RecordingStopped, StreamNotOpened, StreamRecovery
 from aeron_spark.wire.stream_admin_rpc import (
     AlterStream,
@@ -42,7 +42,7 @@ from aeron_spark.wire.stream_admin_rpc import (
     RenameStream,
     ReopenStream,
 )
-from aeron_spark.wire.stream_rpc import AnyRequest, BeginTransaction, CommitTransaction, OpenStage
+from aeron_spark.wire.stream_rpc import SERVICE, AnyRequest, BeginTransaction, CommitTransaction, OpenStage
 from tests.unit.connection.endpoints import TIMEOUT_S, World, client_options, server_options, wait_for
 
 
@@ -227,7 +227,8 @@ def reported(request: AnyRequest, error: AeronSparkError | None = None) -> list[
     facts = Bus()
     facts.on(EventReported, lambda event: found.append((event.name, dict(event.fields))))
     EventLog(facts, lambda key: "desk-7", log=logging.getLogger("tests.events"))
-    facts.emit(RequestEnded(Client(), request, error))  # type: ignore[arg-type]
+    client: Any = Client()
+    facts.emit(CallEnded(client, "", SERVICE, "", request, 0.0, error))
     return found
 
 

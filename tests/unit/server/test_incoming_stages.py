@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from aeron_spark.aeron.checksum import crc32
-from aeron_spark.connection.rpc import Deferred
+from aeron_spark.connection.peer_calls import Deferred
 from aeron_spark.errors import EndedError, RefusedError, TransportError, WaitTimeout
 from aeron_spark.streams import stage_files
 from aeron_spark.streams.stage_files import MAX_GROWING
@@ -32,6 +32,7 @@ from aeron_spark.wire.stream_rpc import (
     encode_request,
 )
 from tests.ending import LONG_TIMEOUT_S
+from tests.unit.server.requests import handle
 from tests.unit.stream_client.faults import Fault
 from tests.unit.stream_client.joined import MemoryBulkLink, World, remains_of, world_with_stream
 
@@ -162,7 +163,7 @@ def test_a_repeated_request_that_runs_at_the_same_time_opens_no_second_stage(
 
     def request() -> None:
         found.append(
-            decode_response(open_request(link, 1), handler.handle(encode_request(open_request(link, 1)))).stage
+            decode_response(open_request(link, 1), handle(handler, encode_request(open_request(link, 1)))).stage
         )
 
     repeated = threading.Thread(target=request)
@@ -196,7 +197,7 @@ def test_two_bulk_links_may_use_the_same_request_number(world: World) -> None:
 def begin_to_finish(world: World, stage: str) -> Deferred:
     """Send a request for a stage of one byte that has not arrived."""
     assert world.session is not None
-    found = world.session.service.handle(encode_request(FinishStage("s", stage, 1, 20.0)))
+    found = handle(world.session.service, encode_request(FinishStage("s", stage, 1, 20.0)))
     assert isinstance(found, Deferred)
     assert not found.awaited.done()
     return found

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import pytest
 
-from aeron_spark.connection.rpc import PROGRAM
 from aeron_spark.connection.traffic import EndpointTraffic
 from aeron_spark.facts import Bus
 from aeron_spark.protocol.grants import Grant
+from aeron_spark.protocol.rpc_dispatch import PROGRAM
 from aeron_spark.server.metric_counts import MetricCounts
 from aeron_spark.server.metric_state import MetricReader
 from aeron_spark.server.metric_table import METRICS

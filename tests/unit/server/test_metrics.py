@@ -10,12 +10,12 @@ from typing import Any, Final
 
 import pytest
 
-from aeron_spark.connection.call_observer import ServedCall
 from aeron_spark.connection.endpoint_listeners import ConnectionChanged
 from aeron_spark.connection.runner import CallEnded
 from aeron_spark.errors import OptionError, RefusedError
 from aeron_spark.facts import Bus
 from aeron_spark.protocol.refusals import Refusal
+from aeron_spark.protocol.rpc_dispatch import PROGRAM
 from aeron_spark.protocol.server_effects import Ending, HandshakeEnded
 from aeron_spark.protocol.sources import parse_source
 from aeron_spark.server.metric_counts import Histogram, MetricCounts
@@ -129,17 +129,17 @@ def test_handshakes_refusals_and_disconnections_are_counted_by_reason() -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "error", "labels"),
+    ("service", "error", "labels"),
     [
         (stream_rpc.SERVICE, None, 'service="streams",result="ok"'),
         (stream_rpc.SERVICE, RefusedError("no"), 'service="streams",result="error"'),
-        ("things", ZeroDivisionError(), 'service="program",result="failed"'),
+        (PROGRAM, ZeroDivisionError(), 'service="program",result="failed"'),
     ],
 )
-def test_calls_are_counted_by_service_and_result(target: Any, error: BaseException | None, labels: str) -> None:
+def test_calls_are_counted_by_service_and_result(service: int, error: BaseException | None, labels: str) -> None:
     facts, connection = Bus(), object()
     counts: Any = MetricCounts(facts)
-    facts.emit(CallEnded(connection, ServedCall("7-1", "a call", target, False, 0.5, error)))  # type: ignore[arg-type]
+    facts.emit(CallEnded(connection, "7-1", service, "a call", None, 0.5, error))  # type: ignore[arg-type]
     found = {
         name: value
         for (name, text), value in scraped(counts).items()

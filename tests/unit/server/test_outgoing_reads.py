@@ -26,6 +26,7 @@ from aeron_spark.wire.stream_rpc import (
 )
 from tests.unit.connection.endpoints import wait_for
 from tests.unit.connection.test_deadlines import Clock
+from tests.unit.server.requests import handle
 from tests.unit.stream_client.joined import in_use
 from tests.unit.streams.readable import NAME, MemoryStream
 
@@ -132,7 +133,7 @@ class Client:
         return found
 
     def request(self, request: Any) -> None:
-        answer = self.handler.handle(encode_request(request))
+        answer = handle(self.handler, encode_request(request))
         assert isinstance(answer, bytes)
         decode_response(request, answer)
 

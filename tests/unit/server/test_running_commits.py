@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from aeron_spark.connection.deadlines import Deadlines
-from aeron_spark.connection.rpc import Deferred
+from aeron_spark.connection.peer_calls import Deferred
 from aeron_spark.errors import RefusedError, StillWorking, TransportError, WaitTimeout
 from aeron_spark.server.running_commits import RunningCommits
 from aeron_spark.streams.model import CommitOutcome

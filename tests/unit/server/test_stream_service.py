@@ -9,13 +9,14 @@ from typing import Any, Final, NoReturn
 import msgspec
 import pytest
 
-from aeron_spark.connection.call_observer import take_noted_failure
 from aeron_spark.connection.deadlines import Deadlines
 from aeron_spark.connection.owner import PeerInfo
 from aeron_spark.errors import DataFormatError, OptionError, RefusedError
 from aeron_spark.facts import Bus
 from aeron_spark.options import LiveOptions, ServerOptions
 from aeron_spark.protocol.grants import EVERYTHING, STREAM_ACTIONS, Grant, StreamGrant
+from aeron_spark.protocol.message_types import Types
+from aeron_spark.protocol.rpc_messages import Call, Failure, encode_call
 from aeron_spark.server.running_commits import RunningCommits
 from aeron_spark.server.stream_service import StreamRequestHandler
 from aeron_spark.streams.store import Condition
@@ -36,7 +37,9 @@ from aeron_spark.wire.stream_admin_rpc import (
     Request,
 )
 from aeron_spark.wire.stream_rpc import (
+    METHOD,
     RESPONSES,
+    SERVICE,
     AbortTransaction,
     AwaitCommits,
     BeginTransaction,
@@ -56,6 +59,7 @@ from aeron_spark.wire.stream_rpc import (
     decode_response,
     encode_request,
 )
+from tests.unit.server.requests import call_of, handle
 from tests.unit.stream_client.joined import world_with_stream
 
 READ, WRITE, CREATE, MANAGE, PURGE = "read", "write", "create", "manage", "purge"
@@ -250,9 +254,9 @@ def test_a_request_is_refused_without_its_grant_before_its_fields_are_decoded(re
     tag = type(request_).__struct_config__.tag
     data = msgspec.msgpack.encode({"type": tag, "stream": NAME, "positions": {1: [{2: b"no field"}]}})
     with pytest.raises((OptionError, RefusedError), match=f"unknown stream '{NAME}'|your key may not create"):
-        decode_response(request_, handler(Grant()).handle(data))
+        decode_response(request_, handle(handler(Grant()), data))
     with pytest.raises(DataFormatError, match="these bytes are not a request"):
-        decode_response(request_, handler(EVERYTHING).handle(data))
+        decode_response(request_, handle(handler(EVERYTHING), data))
 
 
 def is_admitted(service: StreamRequestHandler, request_: Any) -> bool:
@@ -266,18 +270,28 @@ def is_admitted(service: StreamRequestHandler, request_: Any) -> bool:
 
 def test_the_response_to_a_failed_or_invalid_request_is_a_failure_of_its_call() -> None:
     refusing = handler(granted_to(NAME, READ))
-    with pytest.raises(RefusedError, match="your key may not purge stream"):
-        decode_response(DeleteStream(NAME), refusing.handle(encode_request(DeleteStream(NAME))))
-    assert noted_request() == "DeleteStream"
-    with pytest.raises(DataFormatError, match="these bytes are not a request"):
-        decode_response(DeleteStream(NAME), refusing.handle(b"\xc1"))
-    assert noted_request() == "a request"
+    for data, error, text, what in (
+        (encode_request(DeleteStream(NAME)), RefusedError, "your key may not purge stream", "DeleteStream"),
+        (b"\xc1", DataFormatError, "these bytes are not a request", "a request"),
+    ):
+        call = call_of(refusing, data)
+        with pytest.raises(error, match=text) as caught:
+            refusing.run(call)
+        assert (call.what, call.request) == (what, None)
+        with pytest.raises(error, match=text):
+            decode_response(DeleteStream(NAME), refusing.encode(call, None, caught.value))
 
 
-def noted_request() -> str | None:
-    """Return the name of the request that has failed on this thread."""
-    noted = take_noted_failure()
-    return None if noted is None else noted[0]
+def test_a_request_is_one_argument_of_the_method_for_requests() -> None:
+    service = handler(EVERYTHING)
+    unknown = service.look_up(Call(SERVICE, "handel"))
+    assert unknown == Failure("unknown-method", "unknown remote method 'handel'; did you mean 'handle'?")
+    for args, kwargs in (((), {}), ((b"", b""), {}), (("text",), {}), ((b"",), {"data": b""}), ((), {"data": b""})):
+        call = call_of(service, b"")
+        call.payload = encode_call(1, Call(SERVICE, METHOD, args, kwargs), Types(), None)
+        failure = service.run(call)
+        assert isinstance(failure, Failure)
+        assert failure.code == "bad-arguments"
 
 
 @pytest.mark.parametrize("granted", STREAM_ACTIONS)
@@ -286,7 +300,7 @@ def test_a_list_has_only_streams_on_which_the_key_has_an_action(granted: str) ->
     for grant, names in (
         (granted_to(NAME, granted), [NAME]), (granted_to(NAME), []), (EVERYTHING, [NAME, "secret"]), (Grant(), [])
     ):  # fmt: skip
-        listed = decode_response(ListStreams(), handler(grant).handle(listing))
+        listed = decode_response(ListStreams(), handle(handler(grant), listing))
         assert [one.name for one in listed.streams] == names
 
 

@@ -19,9 +19,10 @@ from typing import Any, NoReturn
 import pytest
 
 from aeron_spark.connection.bulk_links import BulkLink
+from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.deadlines import Deadlines
 from aeron_spark.connection.owner import PeerInfo
-from aeron_spark.connection.rpc import Deferred
+from aeron_spark.connection.peer_calls import Deferred
 from aeron_spark.errors import (
     AeronSparkError,
     ConnectError,
@@ -32,7 +33,6 @@ from aeron_spark.errors import (
 )
 from aeron_spark.options import LiveOptions, ServerOptions
 from aeron_spark.protocol.grants import EVERYTHING
-from aeron_spark.protocol.rpc_objects import Proxy
 from aeron_spark.server.stream_service import StreamRequestHandler, StreamService
 from aeron_spark.stream_client.session import StreamSession
 from aeron_spark.streams.journal import Journal
@@ -40,8 +40,10 @@ from aeron_spark.streams.model import StreamSettings
 from aeron_spark.streams.recordings import Recordings
 from aeron_spark.streams.store import StreamStore
 from aeron_spark.wire.stream_admin_rpc import Request
-from aeron_spark.wire.stream_rpc import METHOD, SERVICE, CommitTransaction, decode_request, encode_response, failure_of
+from aeron_spark.wire.stream_rpc import SERVICE, CommitTransaction, decode_request, encode_response, failure_of
 from tests.remains import remains_in
+from tests.unit.server.requests import handle
+from tests.unit.stream_client.connections import connection_of
 from tests.unit.stream_client.faults import Done, Fault, Outage
 from tests.unit.stream_client.recorded import ADDRESS, Kept, MemoryArchive, messages_of, stand_in
 
@@ -126,8 +128,8 @@ class Session:
         self.bulk_links: dict[int, MemoryBulkLink] = {}
         self.service: Any = None
 
-    def serve(self, service: Any, methods: tuple[str, ...], number: int) -> None:
-        assert (methods, number) == ((METHOD,), SERVICE)
+    def add_service(self, service: Any, number: int) -> None:
+        assert number == SERVICE
         self.service = service
 
     def end(self) -> None:
@@ -446,7 +448,7 @@ class World:
         if self.server is None or session.service is None:
             raise ConnectError("the connection ended before the response")
         try:
-            answer = session.service.handle(data)
+            answer = handle(session.service, data)
             while isinstance(answer, Deferred):  # only its deadline can end it here
                 if not answer.awaited.done():
                     self.time.sleep(STEP)
@@ -563,21 +565,9 @@ class Client:
     def connect(self, timeout: float | None = None) -> None:
         self._world.connect(20.0 if timeout is None else timeout)
 
-    def remote(self, target: object) -> Proxy:
-        return _Target(self._world)  # type: ignore[return-value]
+    @property
+    def connection(self) -> Connection:
+        return connection_of(self._world.call)
 
     def bulk_link(self, timeout: float | None = None) -> BulkLink:
         return self._world.bulk_link()  # type: ignore[return-value]
-
-
-class _Target:
-    def __init__(self, world: World, timeout: float = 3.0) -> None:
-        self._world = world
-        self._timeout = timeout
-
-    def with_timeout(self, seconds: float) -> _Target:
-        return _Target(self._world, seconds)
-
-    def __getitem__(self, method: str) -> Callable[[bytes], bytes]:
-        assert method == METHOD
-        return lambda data: self._world.call(data, self._timeout)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import ExitStack
 
 import pytest
 
+from aeron_spark.connection.connection import Connection
 from aeron_spark.errors import (
     AeronSparkError,
     ConnectError,
@@ -31,13 +31,13 @@ from aeron_spark.stream_client.session import (
 from aeron_spark.stream_client.transactions import ATTEMPT_TIMEOUT_S, commit_empty
 from aeron_spark.wire.stream_admin_rpc import ListStreams, StreamList
 from aeron_spark.wire.stream_rpc import (
-    METHOD,
     CommitEmptyTransaction,
     Committed,
     decode_request,
     encode_response,
     failure_of,
 )
+from tests.unit.stream_client.connections import connection_of
 from tests.unit.stream_client.joined import World
 from tests.unit.test_error_codes import ADVICE
 
@@ -59,17 +59,11 @@ class Server:
         if self.connects <= self._refusals:
             raise RefusedError("the server refused the connection", reason=self._code)
 
-    def remote(self, target: object) -> Server:
+    @property
+    def connection(self) -> Connection:
         if self.connects <= self._refusals:
             raise ConnectError("the connection was lost")
-        return self
-
-    def with_timeout(self, seconds: float) -> Server:
-        return self
-
-    def __getitem__(self, method: str) -> Callable[[bytes], bytes]:
-        assert method == METHOD
-        return self.handle
+        return connection_of(lambda data, timeout: self.handle(data))
 
     def handle(self, data: bytes) -> bytes:
         assert decode_request(data) == ListStreams()
@@ -96,35 +90,28 @@ def test_a_call_is_repeated_after_a_retriable_refusal_only(code: str) -> None:
     assert server.now == pytest.approx(3 * RETRY_INTERVAL_S, abs=0.1)
 
 
-class FailingOnce:
-    """A server's remote object: the first call raises an error."""
+class FailingOnce(Server):
+    """A server: the first call raises an error."""
 
-    def __init__(self, server: Server, error: AeronSparkError) -> None:
-        self._server = server
+    def __init__(self, error: AeronSparkError) -> None:
+        super().__init__("full", refusals=-1)
         self._error: AeronSparkError | None = error
 
-    def with_timeout(self, seconds: float) -> FailingOnce:
-        return self
-
-    def __getitem__(self, method: str) -> Callable[[bytes], bytes]:
+    def handle(self, data: bytes) -> bytes:
         error, self._error = self._error, None
         if error is not None:
             raise error
-        return self._server[method]
+        return super().handle(data)
 
 
-def test_a_call_is_repeated_on_a_new_connection_if_its_connection_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    server = Server("full", refusals=0)
-    service = FailingOnce(server, EndedError("the bulk link ended"))
-    monkeypatch.setattr(server, "remote", lambda target: service)
+def test_a_call_is_repeated_on_a_new_connection_if_its_connection_ended() -> None:
+    server = FailingOnce(EndedError("the bulk link ended"))
     assert session(server).call(ListStreams()) == StreamList(())
     assert server.connects == 1
 
 
-def test_a_call_is_not_repeated_after_a_usage_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    server = Server("full", refusals=0)
-    service = FailingOnce(server, UsageError("not like that"))
-    monkeypatch.setattr(server, "remote", lambda target: service)
+def test_a_call_is_not_repeated_after_a_usage_error() -> None:
+    server = FailingOnce(UsageError("not like that"))
     with pytest.raises(UsageError, match="not like that"):
         session(server).call(ListStreams())
     assert (server.connects, server.now) == (0, 0.0)
