@@ -15,7 +15,7 @@ _FOLLOWED: Final = ("aeron_spark.", "tests.memory_transport")  # modules whose o
 
 # Settings of the program, and parts of the endpoint or connection itself
 _SET_BY_PROGRAMS: Final = """
-    AdminSocket._commands Bus._subscribers ClientTable._grants Connection.data
+    Bus._subscribers ClientTable._grants Connection.data OperatorService._commands
     ConnectionRunner.disconnect_listeners EndpointListeners._by_event ErrorCodes._codes GlobalObjects._factories
     GlobalObjects._names GlobalObjects._objects Listeners._by_class Listeners._found _Found._by_class
     MemoryPeerStore._authorized MemoryPeerStore._known Readiness._conditions Runtime.pools

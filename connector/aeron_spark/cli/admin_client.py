@@ -13,6 +13,7 @@ import click
 
 from aeron_spark import unix_sockets
 from aeron_spark.errors import (
+    AeronSparkError,
     ConnectError,
     DataFormatError,
     OptionError,
@@ -21,7 +22,7 @@ from aeron_spark.errors import (
     TransportError,
     WaitTimeout,
 )
-from aeron_spark.protocol.admin_messages import SOCKET_NAME, AdminRequest, decode_response, encode_request
+from aeron_spark.protocol.admin_messages import SOCKET_NAME, decode_response, encode_request
 
 TIMEOUT_S: Final = 10.0  # for each line of the response
 MAX_LINE_BYTES: Final = 64 << 20
@@ -81,14 +82,14 @@ def ask_all(
     with _connect(path, timeout_s) as connected:
         try:
             with suppress(BrokenPipeError):  # the server may have refused already, and its response can be read
-                connected.sendall(encode_request(AdminRequest(command, arguments or {})))
+                connected.sendall(encode_request(command, arguments or {}))
             for line in _lines(connected, path):
-                response = decode_response(line)
-                if response.error is not None:
-                    raise response.error
-                if response.result is not None:
-                    yield response.result
-                if not response.has_more:
+                outcome, has_more = decode_response(line)
+                if isinstance(outcome, AeronSparkError):
+                    raise outcome
+                if outcome is not None:
+                    yield outcome
+                if not has_more:
                     return
         except TimeoutError as error:
             if isinstance(error, WaitTimeout):

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from aeron_spark.errors import AeronSparkError, DataFormatError, decode_error, encode_error
@@ -24,30 +23,13 @@ SOCKET_NAME: Final = "admin.sock"  # in the folder of streams, without the optio
 _SAME_RELEASE: Final = "Use the aeron-spark command of the server's release."
 
 
-@dataclass(frozen=True, slots=True)
-class AdminRequest:
-    """A command and its arguments."""
-
-    command: str
-    arguments: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class AdminResponse:
-    """One line of a response: a result, an error, or neither at the end of several lines."""
-
-    result: Mapping[str, Any] | None = None
-    error: AeronSparkError | None = None
-    has_more: bool = False
-
-
-def encode_request(request: AdminRequest) -> bytes:
+def encode_request(command: str, arguments: Mapping[str, Any]) -> bytes:
     """Return the line of a request. Raises TypeError or ValueError for a value that JSON does not have."""
-    return _line({"command": request.command, "arguments": dict(request.arguments)})
+    return _line({"command": command, "arguments": dict(arguments)})
 
 
-def decode_request(line: bytes) -> AdminRequest:
-    """Decode the line of a request. Raises DataFormatError, also for a line that is too long."""
+def decode_request(line: bytes) -> tuple[str, Mapping[str, Any]]:
+    """Return the command of a request and its arguments. Raises DataFormatError, also for a line that is too long."""
     if len(line) > MAX_REQUEST_BYTES:
         raise DataFormatError(
             f"a request is longer than {MAX_REQUEST_BYTES} bytes", remedy="Give the command fewer arguments."
@@ -56,28 +38,31 @@ def decode_request(line: bytes) -> AdminRequest:
     command, arguments = fields.get("command"), fields.get("arguments", {})
     if not isinstance(command, str) or not isinstance(arguments, dict):
         raise DataFormatError("a request needs a command and arguments", remedy=_SAME_RELEASE)
-    return AdminRequest(command, arguments)
+    return command, arguments
 
 
-def encode_response(response: AdminResponse) -> bytes:
-    """Return one line of a response. Raises TypeError or ValueError for a value that JSON does not have."""
-    fields: dict[str, Any] = {"more": response.has_more}
-    if response.error is not None:
-        fields["error"] = json.loads(encode_error(response.error))
-    elif response.result is not None:
-        fields["result"] = dict(response.result)
+def encode_response(outcome: Mapping[str, Any] | AeronSparkError | None, *, has_more: bool = False) -> bytes:
+    """Return one line of a response: a result, an error, or neither at the end of several lines.
+
+    Raises TypeError or ValueError for a value that JSON does not have.
+    """
+    fields: dict[str, Any] = {"more": has_more}
+    if isinstance(outcome, AeronSparkError):
+        fields["error"] = json.loads(encode_error(outcome))
+    elif outcome is not None:
+        fields["result"] = dict(outcome)
     return _line(fields)
 
 
-def decode_response(line: bytes) -> AdminResponse:
-    """Decode one line of a response. Raises DataFormatError."""
+def decode_response(line: bytes) -> tuple[Mapping[str, Any] | AeronSparkError | None, bool]:
+    """Return the result or the error in a line of a response, and whether more lines follow. Raises DataFormatError."""
     fields = _fields(line)
     result, error, more = fields.get("result"), fields.get("error"), fields.get("more", False)
     if not isinstance(more, bool) or not (result is None or isinstance(result, dict)):
         raise DataFormatError("a response has a member of another type", remedy=_SAME_RELEASE)
     if error is not None:
-        return AdminResponse(error=decode_error(json.dumps(error).encode()))
-    return AdminResponse(result, has_more=more)
+        return decode_error(json.dumps(error).encode()), False
+    return result, more
 
 
 def _line(fields: Mapping[str, Any]) -> bytes:

@@ -1,4 +1,4 @@
-"""The Unix socket on which commands of this machine ask a running server; see protocol.admin_messages for the lines.
+"""The Unix socket on which commands of this machine ask a running server: it reads and writes lines.
 
 The mode of its file is the access control: only the server's user and root may connect.
 """
@@ -9,26 +9,14 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from aeron_spark import unix_sockets
-from aeron_spark.errors import AeronSparkError, OptionError, RefusedError
-from aeron_spark.protocol.admin_messages import (
-    MAX_REQUEST_BYTES,
-    AdminResponse,
-    decode_request,
-    encode_response,
-)
-
-Result = Mapping[str, Any]
-AdminCommand = Callable[[Mapping[str, Any]], Result | Iterable[Result]]
-"""Executes a command with its arguments, and returns one result, or several that are sent one by one.
-
-Results have values that JSON has. An AeronSparkError becomes the error of the response.
-"""
+from aeron_spark.errors import RefusedError
+from aeron_spark.protocol.admin_messages import MAX_REQUEST_BYTES, encode_response
 
 MAX_CONNECTIONS: Final = 32  # each has a thread while its command runs
 REQUEST_TIMEOUT_S: Final = 2.0  # for the whole request
@@ -38,19 +26,19 @@ RECEIVE_BYTES: Final = 4096
 
 
 class AdminSocket:
-    """Listens at ``path`` and executes ``commands``, each on a separate thread.
+    """Listens at ``path``. ``respond`` executes the line of a request on a separate thread, and returns the response.
 
-    Other parts of the server may add commands at any time. ``report`` takes the exceptions of commands that are not
-    errors of this package. A client that is slow, or that sends no request, is disconnected after a few seconds.
+    The lines of a response are sent one by one. ``report`` takes errors of the socket. A client that is slow, or that
+    sends no request, is disconnected after a few seconds.
     """
 
     def __init__(
-        self, path: Path, commands: Mapping[str, AdminCommand], report: Callable[[BaseException], object],
+        self, path: Path, respond: Callable[[bytes], Iterable[bytes]], report: Callable[[BaseException], object],
         *, request_timeout_s: float = REQUEST_TIMEOUT_S, send_timeout_s: float = SEND_TIMEOUT_S,
     ) -> None:  # fmt: skip
         """Raises InUseError if another process listens at ``path``, SetupError if it cannot be used."""
         self.path: Final = path
-        self._commands: Final = commands
+        self._respond: Final = respond
         self._report: Final = report
         self._request_timeout_s: Final = request_timeout_s
         self._send_timeout_s: Final = send_timeout_s
@@ -113,36 +101,11 @@ class AdminSocket:
     def _serve(self, connection: socket.socket) -> None:
         try:
             with connection, suppress(OSError):  # the client has gone, sends no request, or takes no response
-                for response in self._responses(self._read_line(connection)):
+                for response in self._respond(self._read_line(connection)):
                     connection.settimeout(self._send_timeout_s)  # for all of the line
                     connection.sendall(response)
         finally:
             self._forget(connection)
-
-    def _responses(self, line: bytes) -> Iterator[bytes]:
-        try:
-            request = decode_request(line)
-            command = self._commands.get(request.command)
-            if command is None:
-                raise OptionError(
-                    f"the server has no command {request.command[:64]!r}",
-                    remedy="Use the aeron-spark command of the server's release.",
-                )
-            result = command(request.arguments)
-            if isinstance(result, Mapping):
-                yield encode_response(AdminResponse(result))
-                return
-            for one in result:
-                yield encode_response(AdminResponse(one, has_more=True))
-            yield encode_response(AdminResponse())
-        except AeronSparkError as error:
-            yield encode_response(AdminResponse(error=error))
-        except Exception as error:
-            self._report(error)
-            failure = AeronSparkError(
-                f"the command failed: {type(error).__name__}: {error}", remedy="See the server's log."
-            )
-            yield encode_response(AdminResponse(error=failure))
 
     def _read_line(self, connection: socket.socket) -> bytes:
         """Read the request, or the beginning of one that is too long. Raises OSError if it does not arrive in time."""
@@ -165,4 +128,4 @@ def _refuse(connection: socket.socket) -> None:
     )  # fmt: skip
     with connection, suppress(OSError):
         connection.setblocking(False)
-        connection.sendall(encode_response(AdminResponse(error=error)))
+        connection.sendall(encode_response(error))

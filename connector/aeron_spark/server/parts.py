@@ -22,7 +22,7 @@ from aeron_spark.protocol.access import PeerStore
 from aeron_spark.protocol.admin_messages import SOCKET_NAME
 from aeron_spark.protocol.keypair import fingerprint
 from aeron_spark.server.admin_commands import BanCommands, ConnectionCommands, ServerClients
-from aeron_spark.server.admin_socket import AdminCommand, AdminSocket
+from aeron_spark.server.admin_socket import AdminSocket
 from aeron_spark.server.backups import Backups, file_paths
 from aeron_spark.server.ban_file import StoredBans
 from aeron_spark.server.clients_watcher import ClientsWatcher
@@ -37,6 +37,7 @@ from aeron_spark.server.message_server import MessageServer
 from aeron_spark.server.metric_counts import MetricCounts
 from aeron_spark.server.metric_state import MetricReader, State
 from aeron_spark.server.metrics import ServerMetrics, require_prometheus_client
+from aeron_spark.server.operation_service import OperatorCommand, OperatorService
 from aeron_spark.server.peer_store import is_from_environment, key_paths_of, peer_store_of
 from aeron_spark.server.reloading import Reloader
 from aeron_spark.server.server_node import ServerNode
@@ -114,7 +115,7 @@ class ServerParts:
         )
         self._http: HttpServer | None = None
         self._admin_path: Final = parsed.admin_socket
-        self._admin_commands: Final[dict[str, AdminCommand]] = {
+        self._admin_commands: Final[dict[str, OperatorCommand]] = {
             "status": self.state.status,
             "reload": Reloader(self).run,
             **self._operator_commands(peers),
@@ -146,7 +147,7 @@ class ServerParts:
         """The events of the server."""
         return self.message_server.events
 
-    def add_admin_command(self, name: str, command: AdminCommand) -> None:
+    def add_admin_command(self, name: str, command: OperatorCommand) -> None:
         """Offer a command on the admin socket. It runs on a thread of the socket."""
         self._admin_commands[name] = command
 
@@ -282,7 +283,7 @@ class ServerParts:
         reasons = [f"{name}: {problem}" for name, problem in self.state.readiness.reasons.items()]
         return json_page(503 if reasons else 200, reasons)
 
-    def _operator_commands(self, peers: PeerStore) -> dict[str, AdminCommand]:
+    def _operator_commands(self, peers: PeerStore) -> dict[str, OperatorCommand]:
         reporter = ConnectionReporter(self._runtime, self.message_server.grant_of, self._stream_service.streams_of)
         clients = ServerClients(self.message_server, peers, self._bans, reporter)
         return {
@@ -297,7 +298,8 @@ class ServerParts:
         folder = self._node.store_folder
         path = folder / SOCKET_NAME if self._admin_path is None and folder is not None else self._admin_path
         if self._admin_socket is None and path is not None:
-            self._admin_socket = AdminSocket(Path(path), self._admin_commands, self._report)
+            service = OperatorService(self._admin_commands, self._report)
+            self._admin_socket = AdminSocket(Path(path), service.respond, self._report)
 
     def _report(self, error: BaseException) -> None:
         self._runtime.report(None, error)

@@ -15,6 +15,7 @@ from aeron_spark.cli.connections import row, streams_text
 from aeron_spark.cli.main import main
 from aeron_spark.protocol.keypair import public_text
 from aeron_spark.server.admin_socket import AdminSocket
+from aeron_spark.server.operation_service import OperatorService
 from tests.unit.connection.endpoints import World, wait_for
 from tests.unit.server.operated import KEYS, Operated
 
@@ -49,7 +50,9 @@ def terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Ter
     world = World()
     operated = Operated(world)
     reported: list[BaseException] = []
-    admin = AdminSocket(tmp_path / "admin.sock", operated.commands, reported.append)
+    admin = AdminSocket(
+        tmp_path / "admin.sock", OperatorService(operated.commands, reported.append).respond, reported.append
+    )
     yield Terminal(operated, tmp_path, capsys)
     admin.close()
     world.close()

@@ -14,6 +14,7 @@ from rich.console import Console
 from aeron_spark.cli.main import main
 from aeron_spark.cli.server_top import ServerSample, ServerView, render_view, view_of
 from aeron_spark.server.admin_socket import AdminSocket
+from aeron_spark.server.operation_service import OperatorService
 
 Report = Mapping[str, Any]
 
@@ -91,7 +92,7 @@ def test_the_command_prints_lines_and_objects_with_the_values_of_the_server(
         "streams.list": lambda _: {"streams": [stream("o\nrders", next(counts))]},
     }
     reported: list[BaseException] = []
-    admin = AdminSocket(tmp_path / "admin.sock", commands, reported.append)
+    admin = AdminSocket(tmp_path / "admin.sock", OperatorService(commands, reported.append).respond, reported.append)
     arguments = ["top", "--server", "--count", "2", "--every", "0.1", "--streams-dir", str(tmp_path)]
     try:
         assert main(arguments) == 0

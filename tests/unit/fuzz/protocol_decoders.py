@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from decimal import Decimal
@@ -251,21 +251,20 @@ def _use_error(error: AeronSparkError) -> None:
 def _admin_request(source: Random) -> bytes:
     arguments: dict[str, Any] = {"key": "a", "seconds": 1.5, "names": ["x", 1, None]}
     names = source.sample(sorted(arguments), source.randrange(4))
-    return admin_messages.encode_request(
-        admin_messages.AdminRequest(source.choice(("status", "ban")), {name: arguments[name] for name in names})
-    )
+    return admin_messages.encode_request(source.choice(("status", "ban")), {name: arguments[name] for name in names})
 
 
 def _admin_response(source: Random) -> bytes:
     if source.random() < 0.3:
-        return admin_messages.encode_response(admin_messages.AdminResponse(error=RefusedError("x", reason="busy")))
-    return admin_messages.encode_response(admin_messages.AdminResponse({"a": [1, {"b": None}]}, has_more=True))
+        return admin_messages.encode_response(RefusedError("x", reason="busy"))
+    return admin_messages.encode_response({"a": [1, {"b": None}]}, has_more=True)
 
 
-def _use_admin_response(response: admin_messages.AdminResponse) -> None:
-    if response.error is not None:
-        _use_error(response.error)
-    admin_messages.encode_response(response)
+def _use_admin_response(response: tuple[Mapping[str, Any] | AeronSparkError | None, bool]) -> None:
+    outcome, has_more = response
+    if isinstance(outcome, AeronSparkError):
+        _use_error(outcome)
+    admin_messages.encode_response(outcome, has_more=has_more)
 
 
 # Records of transfers, one after the other: kind, length (u16), payload
@@ -425,7 +424,7 @@ PROTOCOL: Final = (
         admin_messages.decode_request,
         _admin_request,
         JSON,
-        use=admin_messages.encode_request,
+        use=lambda request: admin_messages.encode_request(*request),
         any_number=True,
     ),
     Decoder(

@@ -25,8 +25,9 @@ from aeron_spark.errors import (
     TransportError,
     WaitTimeout,
 )
-from aeron_spark.protocol.admin_messages import MAX_REQUEST_BYTES, AdminRequest, decode_response, encode_request
+from aeron_spark.protocol.admin_messages import MAX_REQUEST_BYTES, decode_response, encode_request
 from aeron_spark.server.admin_socket import MAX_CONNECTIONS, AdminSocket
+from aeron_spark.server.operation_service import OperatorService
 from tests.unit.connection.endpoints import wait_for
 
 TIMEOUT_S = 30.0  # for a response, which an idle machine sends at once
@@ -73,7 +74,8 @@ def admin(tmp_path: Path, reported: list[BaseException], release: threading.Even
     }  # fmt: skip
 
     def open_one(path: Path = tmp_path / "admin.sock", **timeouts: float) -> AdminSocket:
-        opened.append(AdminSocket(path, commands, reported.append, **timeouts))
+        service = OperatorService(commands, reported.append)
+        opened.append(AdminSocket(path, service.respond, reported.append, **timeouts))
         return opened[-1]
 
     yield open_one
@@ -130,7 +132,7 @@ def test_a_request_that_is_too_long_or_of_another_version_is_refused(admin: Open
     ):
         with unix_sockets.connect(path, TIMEOUT_S) as connected, connected.makefile("rb") as file:
             connected.sendall(line)
-            error = decode_response(file.readline()).error
+            error, _ = decode_response(file.readline())
         assert isinstance(error, DataFormatError)
         assert text in error.what
 
@@ -151,13 +153,13 @@ def test_clients_that_send_no_request_are_disconnected_and_delay_no_other(admin:
 def test_a_client_that_takes_no_response_is_disconnected(admin: Open) -> None:
     one = admin(send_timeout_s=0.1)
     with unix_sockets.connect(one.path, TIMEOUT_S) as stuck:
-        stuck.sendall(encode_request(AdminRequest("count", {"to": 1_000_000})))
+        stuck.sendall(encode_request("count", {"to": 1_000_000}))
         wait_for(lambda: not one._connections, "the end of the stuck client's command")
 
 
 def test_one_command_more_than_the_limit_is_refused_at_once(admin: Open, release: threading.Event) -> None:
     one = admin()
-    request = encode_request(AdminRequest("wait", {}))
+    request = encode_request("wait", {})
     running = [unix_sockets.connect(one.path, TIMEOUT_S) for _ in range(MAX_CONNECTIONS)]
     try:
         for client in running:
@@ -168,7 +170,7 @@ def test_one_command_more_than_the_limit_is_refused_at_once(admin: Open, release
         release.set()
         for client in running:
             with client.makefile("rb") as file:
-                assert decode_response(file.readline()).result == {"waited": True}
+                assert decode_response(file.readline()) == ({"waited": True}, False)
         wait_for(lambda: not one._connections, "the end of all commands")
         assert ask(one.path, "echo", {"a": 1}) == {"a": 1}
     finally:
