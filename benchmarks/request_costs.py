@@ -123,7 +123,8 @@ def _requests(measured: Measured, *, quick: bool) -> dict[str, Callable[[], Any]
     for number in range(2 if quick else STREAMS):
         measured.client.create_stream(f"costs-{number:03}-{'x' * 110}")
     for number in range(2 if quick else WRITERS):
-        measured.call(rpc.BeginTransaction(stream, f"{number:05}{'w' * 250}", run, 0, False, "p"))
+        measured.call(rpc.BeginTransaction(stream, rpc.Transaction(f"{number:05}{'w' * 250}", run, 0, producer="p")))
+    next_one = rpc.Transaction(writer, run, rpc.NEXT_NUMBER, producer="p")
     positions = tuple((partition, 0) for partition in range(PARTITIONS))
     for number in range(2 if quick else LEASES - 1):
         measured.call(rpc.RenewLease(stream, f"{number:05}{'l' * 250}", positions, 300.0))
@@ -133,8 +134,8 @@ def _requests(measured: Measured, *, quick: bool) -> dict[str, Callable[[], Any]
 
     def stage() -> rpc.OpenStage:
         return rpc.OpenStage(
-            stream, writer, run, 1 << 40, False, "p", 0, measured.number(), "raw", b"", 0, 0, items=items,
-            rows=len(values), crc=crc32(items),
+            stream, rpc.Transaction(writer, run, 1 << 40, producer="p"), 0, measured.number(), "raw", b"", 0, 0,
+            items=items, rows=len(values), crc=crc32(items),
         )  # fmt: skip
 
     def columns(count: int) -> Callable[[], rpc.OpenStage]:
@@ -144,16 +145,19 @@ def _requests(measured: Measured, *, quick: bool) -> dict[str, Callable[[], Any]
             number = measured.number()
             schema = pa.schema([(f"column-{number}-{column:06}", pa.int64()) for column in range(count)])
             return rpc.OpenStage(
-                stream, writer, run, 1 << 40, False, "p", 0, number, "arrow", schema.serialize().to_pybytes(), 0, 0,
-                items=b"?", rows=1, crc=crc32(b"?"),
+                stream, rpc.Transaction(writer, run, 1 << 40, producer="p"), 0, number, "arrow",
+                schema.serialize().to_pybytes(), 0, 0, items=b"?", rows=1, crc=crc32(b"?"),
             )  # fmt: skip
 
         return make
 
     def commit() -> rpc.CommitTransaction:
-        return rpc.CommitTransaction(
-            stream, "writer", run, measured.number(), "p", (part,), len(values), 20.0, token="t" * 1_024
-        )
+        transaction = rpc.Transaction("writer", run, measured.number(), producer="p")
+        return rpc.CommitTransaction(stream, transaction, (part,), len(values), 20.0, token="t" * 1_024)
+
+    def commit_empty() -> rpc.CommitEmptyTransaction:
+        transaction = rpc.Transaction("empty", run, measured.number(), producer="p")
+        return rpc.CommitEmptyTransaction(stream, transaction, 20.0)
 
     return {
         "a request without its grant, or unknown names": lambda: rpc.PartitionStates("costs-" + "ab" * 61),
@@ -165,12 +169,12 @@ def _requests(measured: Measured, *, quick: bool) -> dict[str, Callable[[], Any]
         "lags of 64 partitions": lambda: rpc.MeasureLags(stream, positions),
         "lease of 64 partitions": lambda: rpc.RenewLease(stream, reader, positions, 300.0),
         "wait for commits": lambda: rpc.AwaitCommits(stream, (1 << 62,) * PARTITIONS, 0.0),
-        "begin of a transaction": lambda: rpc.BeginTransaction(stream, writer, run, None, False, "p"),
+        "begin of a transaction": lambda: rpc.BeginTransaction(stream, next_one),
         "stage with 8 MiB of rows": stage,
         "stage with a schema of 2,000 columns": columns(2_000),
         "refused stage with a schema of 14,000 columns": columns(14_000),
         "commit with 8 MiB of rows": commit,
-        "commit without rows": lambda: rpc.CommitEmptyTransaction(stream, "empty", run, measured.number(), "p", 20.0),
+        "commit without rows": commit_empty,
     }
 
 

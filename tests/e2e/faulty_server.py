@@ -14,23 +14,22 @@ import signal
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from aeron_spark.cli.main import main
 from aeron_spark.connection.peer_calls import Deferred
 from aeron_spark.server.stream_service import StreamRequestHandler
-from aeron_spark.streams.inline_stages import CommittableRows, InlineRows
+from aeron_spark.streams.inline_stages import CommittableRows
 from aeron_spark.streams.journal import Journal, encode_entry
-from aeron_spark.streams.model import CommitOutcome
+from aeron_spark.streams.model import WriteRights
 from aeron_spark.streams.recordings import Recordings
-from aeron_spark.streams.stages import StageRef
 from aeron_spark.streams.stream import Stream
 from aeron_spark.waiting import wait_for
 from aeron_spark.wire.stream_admin_rpc import Response
-from aeron_spark.wire.stream_rpc import AnyRequest, CommitTransaction
+from aeron_spark.wire.stream_rpc import AnyRequest, Committed, CommitTransaction
 
 STAGED: Final = "staged"  # all rows are staged, and the commit has not begun
 UNPUBLISHED: Final = "unpublished"  # other commits wait for this one, and no row of it is published
@@ -89,12 +88,10 @@ def inject(faults: Faults) -> None:
     stream_commit, append, execute = Stream.commit, Journal.append, StreamRequestHandler.execute
     publish, committing = Recordings.publish, threading.local()
 
-    def commit(
-        self: Stream, writer: str, run: str, transaction: int, parts: Iterable[StageRef | InlineRows], **more: Any
-    ) -> CommitOutcome:
+    def commit(self: Stream, request: CommitTransaction, *rights: WriteRights) -> Committed:
         committing.stream = self.definition.name
         faults.die(STAGED, self.definition.name)
-        return stream_commit(self, writer, run, transaction, parts, **more)
+        return stream_commit(self, request, *rights)
 
     def publish_rows(
         self: Recordings, stages: Mapping[int, Sequence[CommittableRows]], ends: Sequence[int]

@@ -21,13 +21,13 @@ from aeron_spark.direct.archives import StreamAddress, archives_of
 from aeron_spark.direct.publisher import Mark, PublishAddress, Publisher
 from aeron_spark.direct.recordings import check_receivable
 from aeron_spark.errors import TOO_LONG, AeronSparkError, ConnectError, DataFormatError, OptionError, SetupError
-from aeron_spark.log.writing import CommitResult, RowEncoder, Source, Transaction, values_of
+from aeron_spark.log.writing import RowEncoder, Source, values_of
 from aeron_spark.options import WriteOptions, direct_route
 from aeron_spark.transport.channel import ChannelUri, refuse_archive_streams
 from aeron_spark.wire.chunk import Header, Payload
 from aeron_spark.wire.groups import split
 from aeron_spark.wire.payloads import other_payload
-from aeron_spark.wire.stream_rpc import CommitPart, LastCommitted
+from aeron_spark.wire.stream_rpc import CommitPart, Committed, LastCommitted, Transaction
 
 CONFIRM_INTERVAL_S: Final = 0.1  # between two looks at how far the archive has recorded
 
@@ -79,9 +79,9 @@ class ArchiveWriter:
 
     def commit(
         self, transaction: Transaction, server: str, parts: Sequence[CommitPart], rows: int, token: str = ""
-    ) -> CommitResult:
+    ) -> Committed:
         """Do nothing: published rows are visible."""
-        return CommitResult(repeated=False)
+        return Committed(repeated=False, ends=(), stamp="")
 
     def abort(self, transaction: Transaction, server: str) -> None:
         """Do nothing: published rows cannot be taken back."""

@@ -10,14 +10,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
 from aeron_spark.aeron.framed_values import encode_values
 from aeron_spark.wire.arrow import BatchEncoder, encode_batch, encode_parts, split_rows
 from aeron_spark.wire.chunk import Content, Header, Payload, payload_limit
-from aeron_spark.wire.stream_rpc import CommitPart, LastCommitted
+from aeron_spark.wire.stream_rpc import CommitPart, Committed, LastCommitted, Transaction
 from aeron_spark.wire.values import runs, value_at
 
 PART_BYTES: Final = 32 << 10  # of a column, from which on its encoding as a view is faster than a copy
@@ -30,37 +30,6 @@ class Source:
     writer: str
     batch: int = -1
     partition: int = -1
-
-
-@dataclass(frozen=True, slots=True)
-class Transaction:
-    """Identifies one transaction of a writer; its id is higher than that of the writer's transaction before it.
-
-    ``producer`` is the producer id: a later run with the same one may repeat the transaction; the run id if empty.
-    ``acknowledged`` is the writer's last transaction before this one that the server acknowledged, -1 for none, and
-    ``stamp`` came with that response, "" if unknown. A server whose store lacks it refuses this transaction.
-    ``replaced_run`` is the run with which the same program began the transaction before, "" for none. A server that
-    does not know that run, or knows a later one, also refuses.
-    """
-
-    writer: str
-    run: str
-    id: int
-    single_use: bool = False  # the writer id is never used again
-    producer: str = ""
-    acknowledged: int = -1
-    stamp: str = ""
-    replaced_run: str = ""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "producer", self.producer or self.run)
-
-
-class CommitResult(NamedTuple):
-    """The result of a commit."""
-
-    repeated: bool  # whether an earlier commit request made the transaction visible
-    stamp: str = ""  # identifies the committed transaction in later requests of the writer
 
 
 class Appender(Protocol):
@@ -127,7 +96,7 @@ class LogWriter(Protocol):
 
     def commit(
         self, transaction: Transaction, server: str, parts: Sequence[CommitPart], rows: int, token: str = ""
-    ) -> CommitResult:
+    ) -> Committed:
         """Make the ``rows`` rows of ``parts`` visible at once, on one server. Can be repeated after any error.
 
         The server keeps ``token`` with the producer's last transaction, for :meth:`last_committed`.

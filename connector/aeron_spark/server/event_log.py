@@ -57,6 +57,7 @@ from aeron_spark.wire.stream_admin_rpc import (
     ReopenStream,
 )
 from aeron_spark.wire.stream_rpc import (
+    NEXT_NUMBER,
     AnyRequest,
     BeginTransaction,
     CommitEmptyTransaction,
@@ -255,9 +256,11 @@ class EventLog:
         self, request: BeginTransaction | OpenStage | CommitTransaction | CommitEmptyTransaction, name: str,
         error: AeronSparkError,
     ) -> None:  # fmt: skip
+        number = request.transaction.number
         self.report(
-            "commit_failed", stream=request.stream, writer=request.writer, transaction=request.transaction, name=name,
-            reason=error.reason or code_of(error), error=error.what,
+            "commit_failed", stream=request.stream, writer=request.transaction.writer,
+            transaction=None if number == NEXT_NUMBER else number, name=name, reason=error.reason or code_of(error),
+            error=error.what,
         )  # fmt: skip
 
     def _report_schema(self, stream: str, name: str, error: AeronSparkError) -> None:

@@ -8,10 +8,10 @@ from concurrent.futures import Future
 from typing import Final
 
 from aeron_spark.errors import AeronSparkError, DataFormatError, RefusedError, WaitTimeout
-from aeron_spark.streams.stages import Stage, StageRef
+from aeron_spark.streams.stages import Stage
 from aeron_spark.streams.stream import Stream
 from aeron_spark.waiting import resolve
-from aeron_spark.wire.stream_rpc import BulkMessage, BulkMessageKind
+from aeron_spark.wire.stream_rpc import BulkMessage, BulkMessageKind, StagedPart
 
 PUBLISH_AHEAD_BYTES: Final = 4 << 20  # staged and unpublished bytes from which publishing ahead pays off
 COMMIT_PAUSE_S: Final = 0.001  # between two steps of publishing ahead: lets a waiting commit take the unfair lock
@@ -104,7 +104,7 @@ class IncomingStage:
             remedy="Send the request again.",
         )
 
-    def finish(self, size: int) -> StageRef:
+    def finish(self, size: int) -> StagedPart:
         """Finish the stage, of which ``size`` bytes have arrived. Several calls, also at a time, are allowed.
 
         Raises the stage's error if it failed, or if it received another number of bytes; the stage is discarded, and

@@ -9,8 +9,8 @@ from concurrent.futures import Future
 from aeron_spark.connection.deadlines import Deadlines
 from aeron_spark.connection.peer_calls import Deferred
 from aeron_spark.errors import StillWorking
-from aeron_spark.streams.model import CommitOutcome
 from aeron_spark.waiting import resolve
+from aeron_spark.wire.stream_rpc import Committed
 
 
 class RunningCommits:
@@ -25,7 +25,7 @@ class RunningCommits:
         self._deadlines = deadlines
         self._check_new = check_new
         self._lock = threading.Lock()
-        self._running: dict[Hashable, Future[CommitOutcome]] = {}
+        self._running: dict[Hashable, Future[Committed]] = {}
 
     def __len__(self) -> int:
         """Return the number of commits that run."""
@@ -33,14 +33,14 @@ class RunningCommits:
             return len(self._running)
 
     def run(
-        self, key: Hashable, commit: Callable[[], CommitOutcome], timeout_s: float
-    ) -> CommitOutcome | Deferred:  # fmt: skip
+        self, key: Hashable, commit: Callable[[], Committed], timeout_s: float
+    ) -> Committed | Deferred:  # fmt: skip
         """Return or raise the outcome of ``commit()``; while a commit with the same key runs, wait for its outcome.
 
         The wait raises StillWorking if that commit does not end within ``timeout_s``. Raises the error of
         ``check_new``.
         """
-        own: Future[CommitOutcome] = Future()
+        own: Future[Committed] = Future()
         with self._lock:
             if key not in self._running:
                 self._check_new()
@@ -57,12 +57,12 @@ class RunningCommits:
         own.set_result(outcome)
         return outcome
 
-    def _when_ended(self, running: Future[CommitOutcome], timeout_s: float) -> Deferred:
+    def _when_ended(self, running: Future[Committed], timeout_s: float) -> Deferred:
         waiting: Future[bool] = Future()  # another future: the end of one wait must not end the others
         running.add_done_callback(lambda _: resolve(waiting, True))
         self._deadlines.add(waiting, False, timeout_s)
 
-        def outcome() -> CommitOutcome:
+        def outcome() -> Committed:
             if not waiting.result():
                 raise StillWorking("the commit is still running on the server", remedy="Send the request again.")
             return running.result()

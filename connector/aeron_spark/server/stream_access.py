@@ -58,14 +58,6 @@ class OnStream(Protocol):
         """The stream's name."""
 
 
-class WriterRequest(OnStream, Protocol):
-    """A request of a writer of a stream."""
-
-    @property
-    def writer(self) -> str:
-        """The writer id."""
-
-
 class StreamAccess:
     """The streams of ``store`` for the client of one connection, whose present grant ``grant_of`` returns.
 
@@ -165,21 +157,21 @@ class StreamAccess:
         with self._lock:
             return sorted(name for name, used_at in self._used_at.items() if used_at >= since)
 
-    def written_stream(self, request: WriterRequest) -> Stream:
-        """Return the stream of a request of a writer. Raises as :meth:`check_exists`.
+    def written_stream(self, request: OnStream, writer: str) -> Stream:
+        """Return the stream of a request of a writer id. Raises as :meth:`check_exists`.
 
         Raises RefusedError if the writer id is not granted to the client's key, or belongs to another key. An id
         without an owner then belongs to the key. A key to which an id is granted may also use that of another key.
         """
         stream = self.stream(request)
-        may_write = self._grant.may_write_as(request.writer)
+        may_write = self._grant.may_write_as(writer)
         if may_write is False:
             raise RefusedError(
-                f"your key may not write under the writer id {request.writer!r}",
+                f"your key may not write under the writer id {writer!r}",
                 remedy="Ask the server's operator to grant the id in the server's clients file (writers=).",
                 reason="not-permitted",
             )
-        stream.claim_writer(request.writer, self.owner, is_granted=may_write is True)
+        stream.claim_writer(writer, self.owner, is_granted=may_write is True)
         return stream
 
     def _visible_names(self, grant: Grant) -> list[str]:

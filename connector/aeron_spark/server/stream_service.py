@@ -37,13 +37,11 @@ from aeron_spark.server.operation_service import OperationService
 from aeron_spark.server.outgoing_reads import OutgoingReads
 from aeron_spark.server.running_commits import RunningCommits
 from aeron_spark.server.server_facts import GrantChanged, StreamRead
-from aeron_spark.server.stream_access import StreamAccess, WriterRequest
+from aeron_spark.server.stream_access import StreamAccess
 from aeron_spark.server.stream_administration import StreamAdministration
-from aeron_spark.streams.inline_stages import InlineRows
 from aeron_spark.streams.ledger import AlreadyCommitted
-from aeron_spark.streams.model import CommitOutcome, Opening
-from aeron_spark.streams.schema_changes import Evolution
-from aeron_spark.streams.stages import Description, Stage, StageRef
+from aeron_spark.streams.model import WriteRights
+from aeron_spark.streams.stages import Stage
 from aeron_spark.streams.store import StreamStore
 from aeron_spark.streams.stream import Stream
 from aeron_spark.waiting import fail
@@ -54,6 +52,8 @@ TRANSFER_THREADS: Final = 64  # of all clients
 TRANSFER_THREADS_PER_KEY: Final = 16
 MAX_WAIT_S: Final = 20.0  # of one request
 MAX_WAITS: Final = 1_024  # of a key, for commits: each commit looks at all waits of its stream
+
+TransactionRequest = rpc.BeginTransaction | rpc.OpenStage | rpc.CommitTransaction
 
 
 class StreamService:
@@ -212,7 +212,7 @@ class StreamRequestHandler(OperationService):
             case rpc.BeginTransaction():
                 return self._begin(request)
             case rpc.FindLostTransaction():
-                stream = self._access.written_stream(request)
+                stream = self._access.written_stream(request, request.writer)
                 return rpc.LostTransaction(stream.first_lost(request.writer, request.acknowledged, request.stamp))
             case rpc.OpenStage():
                 return self._open_stage(request)
@@ -223,8 +223,8 @@ class StreamRequestHandler(OperationService):
             case rpc.CommitEmptyTransaction():
                 return self._commit_empty(request)
             case rpc.AbortTransaction():
-                stream = self._access.written_stream(request)
-                stream.abort(request.writer, request.run, request.transaction)
+                stream = self._access.written_stream(request, request.transaction.writer)
+                stream.abort(request.transaction)
                 return admin_rpc.Done()
 
     def recent_streams(self) -> list[str]:
@@ -254,11 +254,11 @@ class StreamRequestHandler(OperationService):
             incoming.fail(error)
         self._service.end_leases(self._access.owner)
 
-    def _stream_to_write(self, request: WriterRequest) -> Stream:
+    def _stream_to_write(self, request: TransactionRequest) -> Stream:
         """Return a stream to which the client may write now. Raises RefusedError if nothing may be written."""
         self._access.check(request.stream, "write")
         self._service.check_write()
-        return self._access.written_stream(request)
+        return self._access.written_stream(request, request.transaction.writer)
 
     def _states(self, request: rpc.PartitionStates) -> rpc.CommittedPartitions:
         stream = self._access.stream(request)
@@ -323,22 +323,18 @@ class StreamRequestHandler(OperationService):
         return admin_rpc.Done()
 
     def _last_transaction(self, request: rpc.LastTransaction) -> rpc.LastCommitted:
-        stream = self._access.written_stream(request)
+        stream = self._access.written_stream(request, request.writer)
         return rpc.LastCommitted(*stream.last_transaction_with_token(request.writer, request.producer))
 
     def _begin(self, request: rpc.BeginTransaction) -> rpc.Begun:
-        if request.transaction is None and request.replaced:
+        if request.transaction.number == rpc.NEXT_NUMBER and request.transaction.replaced:
             # An abort that fences the run of a failed commit. It begins no transaction, so it succeeds with a nearly
             # full disk, whose reserve has room for its record, and on a server that is about to end.
-            stream = self._access.written_stream(request)
+            stream = self._access.written_stream(request, request.transaction.writer)
         else:
             self._service.check_draining()
             stream = self._stream_to_write(request)
-        begun = stream.begin(
-            request.writer, request.run, request.transaction, single_use=request.single_use, producer=request.producer,
-            acknowledged=request.acknowledged, stamp=request.stamp, replaced=request.replaced,
-        )  # fmt: skip
-        return rpc.Begun(*begun)
+        return stream.begin(request.transaction)
 
     def _open_stage(self, request: rpc.OpenStage) -> rpc.StageOpened:
         self._service.check_draining()
@@ -351,49 +347,41 @@ class StreamRequestHandler(OperationService):
                 f"{request.stream!r} is {limit} bytes",
                 remedy=f"Set maxMessageBytes to at most {limit}.",
             )
-        partition = request.task % definition.partitions if request.partition is None else request.partition
         if request.items:
-            stage_id = self._stage_at_once(stream, request, partition)
+            stage_id = self._stage_at_once(stream, request)
         else:
             link = self._service.bulk_links.of(self._connection, request.link)
-            stage_id = self._stages.open(link, request.request, lambda: self._new_stage(stream, request, partition))
-        return rpc.StageOpened(stage_id, partition, definition.partitions, limit)
+            stage_id = self._stages.open(link, request.request, lambda: self._new_stage(stream, request))
+        return rpc.StageOpened(stage_id, stream.partition_of(request), definition.partitions, limit)
 
-    def _new_stage(self, stream: Stream, request: rpc.OpenStage, partition: int) -> IncomingStage | None:
+    def _new_stage(self, stream: Stream, request: rpc.OpenStage) -> IncomingStage | None:
         """Open a stage that a bulk link fills, or return None if the transaction is committed already."""
-        stage = self._opened_in(stream, request, partition)
+        stage = self._opened_in(stream, request)
         return None if stage is None else IncomingStage(stream, stage)
 
-    def _stage_at_once(self, stream: Stream, request: rpc.OpenStage, partition: int) -> str:
+    def _stage_at_once(self, stream: Stream, request: rpc.OpenStage) -> str:
         """Open and finish a stage with the rows of the request; return its id.
 
         Returns "" if the transaction is committed already.
         """
-        stage = self._opened_in(stream, request, partition)
+        stage = self._opened_in(stream, request)
         if stage is None:
             return ""
         fill_at_once(stage, request.items, request.rows, request.crc)
         return stage.id
 
-    def _opened_in(self, stream: Stream, request: rpc.OpenStage, partition: int) -> Stage | None:
+    def _opened_in(self, stream: Stream, request: rpc.OpenStage) -> Stage | None:
         """Open a stage in a stream, or return None if the transaction is committed already."""
         try:
-            return stream.open_stage(
-                request.writer, request.run, request.transaction, partition, request.task, request.content,
-                request.schema or None, single_use=request.single_use, producer=request.producer,
-                acknowledged=request.acknowledged, stamp=request.stamp, replaced=request.replaced,
-                owner=self._access.owner,
-                owner_bytes=self._stage_bytes,
-                evolution=self._evolution(request),
-            )  # fmt: skip
+            return stream.open_stage(request, self._rights(request.stream))
         except AlreadyCommitted:
             return None
 
-    def _evolution(self, request: rpc.OpenStage) -> Evolution:
-        if not request.evolve_schema:
-            return Evolution.NOT_REQUESTED
-        may_manage = self._access.may_use(request.stream, "manage")
-        return Evolution.PERMITTED if may_manage else Evolution.NOT_PERMITTED
+    def _rights(self, stream: str) -> WriteRights:
+        limit = self._access.limit_of(
+            lambda limits: limits.stage_bytes, self._service.options.value.stage_bytes_per_key
+        )
+        return WriteRights(self._access.owner, limit, self._access.may_use(stream, "manage"))
 
     def _finish_stage(self, request: rpc.FinishStage) -> rpc.StageFinished | Deferred:
         """Finish a stage when all its bytes have arrived. A repeated request has the same result or error.
@@ -421,53 +409,20 @@ class StreamRequestHandler(OperationService):
     def _commit(self, request: rpc.CommitTransaction) -> rpc.Committed | Deferred:
         """Commit the parts. Raises StillWorking if this commit, or another one, takes longer than the request."""
         stream = self._stream_to_write(request)
-        seconds = min(request.seconds, MAX_WAIT_S)
-
-        def commit() -> CommitOutcome:
-            return stream.commit(
-                request.writer, request.run, request.transaction,
-                [self._rows_of(part, request, stream) for part in request.parts], producer=request.producer,
-                rows=request.rows, seconds=seconds, token=request.token,
-                may_evolve=self._access.may_use(request.stream, "manage"),
-                opening=Opening(
-                    request.single_use, request.acknowledged, request.stamp, request.replaced, self._access.owner,
-                    self._stage_bytes,
-                ),
-            )  # fmt: skip
-
-        key = (request.stream, request.writer, request.run, request.transaction, request.parts)
-        outcome = self._service.commits.run(key, commit, seconds)
-        if isinstance(outcome, Deferred):
-            return Deferred(outcome.awaited, lambda: _committed(outcome.finish()))
-        return _committed(outcome)
-
-    @property
-    def _stage_bytes(self) -> int:
-        """The largest total size of the stages of the client's key; 0 is no limit."""
-        return self._access.limit_of(lambda limits: limits.stage_bytes, self._service.options.value.stage_bytes_per_key)
-
-    def _rows_of(self, part: rpc.CommitPart, request: rpc.CommitTransaction, stream: Stream) -> StageRef | InlineRows:
-        if isinstance(part, rpc.StagedPart):
-            return StageRef(part.id, part.rows, part.bytes, part.crc)
-        partition = part.task % stream.definition.partitions if part.partition is None else part.partition
-        description = Description(
-            "", request.writer, request.run, request.transaction, partition, part.task, part.content,
-            part.schema or None, request.single_use, request.evolve_schema,
-        )  # fmt: skip
-        return InlineRows(description, part.items, part.rows, part.crc)
+        bounded = rpc.bounded(request, MAX_WAIT_S)
+        transaction = request.transaction
+        key = (request.stream, transaction.writer, transaction.run, transaction.number, request.parts)
+        return self._service.commits.run(
+            key, lambda: stream.commit(bounded, self._rights(request.stream)), bounded.seconds
+        )
 
     def _commit_empty(self, request: rpc.CommitEmptyTransaction) -> rpc.Committed:
         self._service.check_draining()
-        stream = self._access.written_stream(request)
-        return _committed(
-            stream.commit_empty(
-                request.writer, request.run, request.transaction, producer=request.producer,
-                seconds=min(request.seconds, MAX_WAIT_S), token=request.token,
-            )
-        )  # fmt: skip
+        stream = self._access.written_stream(request, request.transaction.writer)
+        return stream.commit_empty(rpc.bounded(request, MAX_WAIT_S))
 
 
-def _finished_stage(stream: Stream, stage_id: str) -> StageRef:
+def _finished_stage(stream: Stream, stage_id: str) -> rpc.StagedPart:
     """Return a stage that was finished before, over this connection or another one."""
     stage = stream.stage(stage_id)
     if not stage.is_finished:
@@ -477,7 +432,7 @@ def _finished_stage(stream: Stream, stage_id: str) -> StageRef:
     return stage.ref
 
 
-def _stage_finished(ref: StageRef) -> rpc.StageFinished:
+def _stage_finished(ref: rpc.StagedPart) -> rpc.StageFinished:
     return rpc.StageFinished(ref.rows, ref.bytes, ref.crc)
 
 
@@ -489,7 +444,3 @@ def _by_partition(stream: Stream, pairs: admin_rpc.Positions) -> dict[int, int]:
     if len(found) < len(pairs):
         raise OptionError("positions name a partition twice", remedy="Give one position for each partition.")
     return found
-
-
-def _committed(outcome: CommitOutcome) -> rpc.Committed:
-    return rpc.Committed(outcome.is_repeated, tuple(outcome.ends), outcome.stamp)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -26,7 +25,7 @@ from aeron_spark.errors import RefusedError, SetupError, UsageError
 from aeron_spark.log.restartable_appender import RestartableAppender
 from aeron_spark.log.restarts import Outages, outage_limit
 from aeron_spark.log.sbe_messages import encoded_batches
-from aeron_spark.log.writing import LogWriter, Transaction
+from aeron_spark.log.writing import LogWriter
 from aeron_spark.log_factory import open_writer
 from aeron_spark.options import DirectRoute, ServerRoute, WriteOptions
 from aeron_spark.sbe.encode_plan import EncodePlan
@@ -45,9 +44,7 @@ from aeron_spark.spark.task_context import (
     source_of,
     with_servers,
 )
-
-if TYPE_CHECKING:
-    from aeron_spark.wire.stream_rpc import CommitPart
+from aeron_spark.wire.stream_rpc import CommitPart, Transaction
 
 
 @dataclass
@@ -130,7 +127,7 @@ class WriteTask:
             if is_committed:
                 writer.abort(transaction, server)
                 return
-            token = token_of(transaction.id, server, transaction.run, progress)
+            token = token_of(transaction.number, server, transaction.run, progress)
             if _commit(writer, written, token):  # another process has committed it in the meantime
                 self._is_committed(transaction, {server: _progress(writer, transaction, server)})
 
@@ -154,7 +151,7 @@ class WriteTask:
         writer_id = self.options.writer_id
         if not (self.options.streaming and writer.has_transactions):
             name = f"{writer_id}/{self.write_id}" if writer_id else f"batch-{self.write_id}"
-            return Transaction(name, self.write_id, 0, single_use=True)
+            return Transaction(name, self.write_id, 0, single_use=True, producer=self.write_id)
         query, run, batch = local_property(QUERY), local_property(RUN), local_property(BATCH)
         if query is None or run is None or batch is None:
             raise SetupError(
@@ -171,17 +168,18 @@ class WriteTask:
         the micro-batches before this one are missing.
         """
         last = max(one.last for one in progress.values())
-        if last > transaction.id:
+        if last > transaction.number:
             raise RefusedError(
-                f"micro-batch {transaction.id} of writer {transaction.writer!r} was not written to {self.route.label}: "
-                f"micro-batch {last} of that query is committed, so that this is an older copy of its checkpoint",
+                f"micro-batch {transaction.number} of writer {transaction.writer!r} was not written to "
+                f"{self.route.label}: micro-batch {last} of that query is committed, so that this is an older copy of "
+                "its checkpoint",
                 remedy="Continue from the checkpoint of that micro-batch, or start with a new checkpoint and a new "
                 "writerId.",
             )
-        if last == transaction.id:
+        if last == transaction.number:
             return True
         check_follows(
-            transaction.id, transaction.run, progress, query=transaction.producer, stream=self.route.label,
+            transaction.number, transaction.run, progress, query=transaction.producer, stream=self.route.label,
             accept_gap=self.options.accept_gap,
         )  # fmt: skip
         return False
@@ -238,7 +236,7 @@ def _commit(writer: LogWriter, written: Sequence[WrittenRows], token: str = "") 
     """Commit the rows of all tasks; return whether they were committed before."""
     transaction, server = written[0].transaction, written[0].server
     is_reported_committed = any(message.committed for message in written)
-    if is_reported_committed and writer.last_committed(transaction, server).transaction >= transaction.id:
+    if is_reported_committed and writer.last_committed(transaction, server).transaction >= transaction.number:
         return True
     parts = [part for message in written for part in message.parts]
     rows = sum(message.rows for message in written)

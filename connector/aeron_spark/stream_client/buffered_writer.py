@@ -18,7 +18,6 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Final, Protocol
 from weakref import WeakValueDictionary
@@ -40,7 +39,6 @@ from aeron_spark.errors import (
     WaitTimeout,
 )
 from aeron_spark.log.epochs import DIVERGED
-from aeron_spark.log.writing import Transaction
 from aeron_spark.stream_client.buffer_folder import (
     ALIGNMENT,
     HEAD,
@@ -58,6 +56,7 @@ from aeron_spark.stream_client.transactions import begin, first_lost, last_commi
 from aeron_spark.stream_client.write_batches import WriteBatch, check_payload
 from aeron_spark.stream_client.writer import FIRST_PAUSE_S, Writer
 from aeron_spark.wire.arrow import encoded_size
+from aeron_spark.wire.stream_rpc import NEXT_NUMBER, Transaction
 from aeron_spark.wire.tokens import check_token
 
 LOG: Final = logging.getLogger("aeron_spark.remote")
@@ -419,8 +418,8 @@ class BufferedWriter(Writer):
     def _begin(self, first: BufferedTransaction) -> None:
         """Fence earlier runs, and check that no other program has used the writer's numbers."""
         try:
-            last = begin(self._session, self.stream, self._transaction(-1)).last
-            own_last = last_committed(self._session, self.stream, self._transaction(-1)).transaction
+            last = begin(self._session, self.stream, self._transaction(NEXT_NUMBER)).last
+            own_last = last_committed(self._session, self.stream, self._transaction(NEXT_NUMBER)).transaction
         except SessionLost:
             raise
         except RefusedError as error:
@@ -458,7 +457,7 @@ class BufferedWriter(Writer):
                 break
             if not self._await_acceptance(lost, error):
                 return
-        after_restore = replace(self._transaction(-1), acknowledged=-1, stamp="")
+        after_restore = Transaction(self.writer_id, self._run, NEXT_NUMBER, producer=self._folder.producer)
         begun = begin(self._session, self.stream, after_restore)
         with self._own_folder() as folder:
             again = folder.send_again_from(first, begun.last, begun.stamp)

@@ -8,12 +8,12 @@ from contextlib import suppress
 from typing import Final
 
 from aeron_spark.errors import AeronSparkError
-from aeron_spark.log.writing import CommitResult, Source, Transaction
+from aeron_spark.log.writing import Source
 from aeron_spark.stream_client import transactions
 from aeron_spark.stream_client.inline_rows import InlineRequest, InlineRoom
 from aeron_spark.stream_client.session import StreamSession
 from aeron_spark.stream_client.staging import ServerAppender
-from aeron_spark.wire.stream_rpc import CommitPart, LastCommitted
+from aeron_spark.wire.stream_rpc import CommitPart, Committed, LastCommitted, Transaction
 
 ABORT_TIMEOUT_S: Final = 5.0  # later the server discards the stages when they expire
 ANSWER_TIMEOUT_S: Final = 5.0  # of one question whether a server answers; a wait for its restart asks several times
@@ -47,7 +47,7 @@ class ServerWriter:
 
     def server_of(self, transaction: Transaction) -> str:
         """Return the server that takes the transaction: servers take turns, single-use writers are spread by hash."""
-        turn = zlib.crc32(transaction.writer.encode()) if transaction.single_use else transaction.id
+        turn = zlib.crc32(transaction.writer.encode()) if transaction.single_use else transaction.number
         return self.servers[turn % len(self._sessions)]
 
     def has_reached(self, server: str) -> bool:
@@ -74,7 +74,7 @@ class ServerWriter:
 
     def commit(
         self, transaction: Transaction, server: str, parts: Sequence[CommitPart], rows: int, token: str = ""
-    ) -> CommitResult:
+    ) -> Committed:
         """Make the staged parts visible at once; see :meth:`LogWriter.commit`."""
         session = self._sessions[server]
         if rows:

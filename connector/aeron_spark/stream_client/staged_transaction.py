@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from aeron_spark.errors import AeronSparkError, RefusedError, SessionLost, TransportError, UsageError
-from aeron_spark.log.writing import Source, Transaction
+from aeron_spark.log.writing import Source
 from aeron_spark.stream_client.inline_rows import InlineRequest, InlineRoom
 from aeron_spark.stream_client.known_stream import KnownStream, check_partition
 from aeron_spark.stream_client.session import StreamSession
@@ -17,7 +17,7 @@ from aeron_spark.stream_client.staging import STAGE_AGAIN, AppenderState, Server
 from aeron_spark.stream_client.transactions import abort, begin, commit, commit_empty
 from aeron_spark.stream_client.write_batches import BYTES, WriteBatch
 from aeron_spark.waiting import Deadline
-from aeron_spark.wire.stream_rpc import CommitPart
+from aeron_spark.wire.stream_rpc import CommitPart, Transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class StagedTransaction:
             staged_rows = sum(part.rows for part in parts)
             if staged_rows != self.rows and not self.committed:
                 raise TransportError(
-                    f"{staged_rows} of {self.rows} rows of transaction {self.transaction.id} are staged",
+                    f"{staged_rows} of {self.rows} rows of transaction {self.transaction.number} are staged",
                     remedy=STAGE_AGAIN,
                 )
         except BaseException as error:
@@ -175,7 +175,7 @@ class StagedTransaction:
             inline = InlineRequest(self._room, max_message_bytes)
         appender = ServerAppender(
             self._session, self._stream, transaction, task=task, partition=partition,
-            source=Source(transaction.writer, transaction.id, task), payload=payload, deadline=self._deadline,
+            source=Source(transaction.writer, transaction.number, task), payload=payload, deadline=self._deadline,
             evolve_schema=self._evolve_schema, inline=inline,
         )  # fmt: skip
         self._appenders.append(appender)
@@ -189,4 +189,4 @@ class StagedTransaction:
 
     def _default_partition(self, partitions: int) -> int:
         """The partition of rows that name none: a writer's transactions take turns, each writer begins at its hash."""
-        return (zlib.crc32(self.transaction.writer.encode()) + self.transaction.id) % partitions
+        return (zlib.crc32(self.transaction.writer.encode()) + self.transaction.number) % partitions

@@ -27,7 +27,7 @@ from aeron_spark.errors import (
     TransportError,
     UsageError,
 )
-from aeron_spark.log.writing import RowEncoder, RowSink, Source, Transaction, values_of
+from aeron_spark.log.writing import RowEncoder, RowSink, Source, values_of
 from aeron_spark.stream_client.inline_rows import InlineRequest, InlineRows
 from aeron_spark.stream_client.session import MIN_TIMEOUT_S, RETRY_INTERVAL_S, StreamSession
 from aeron_spark.stream_client.transactions import (
@@ -49,6 +49,7 @@ from aeron_spark.wire.stream_rpc import (
     StagedPart,
     StageFinished,
     StageOpened,
+    Transaction,
     encode_bulk_head,
 )
 
@@ -278,13 +279,9 @@ class ServerAppender:
             raise
 
     def _request(self, link: int = 0, number: int = 0, rows: InlinePart | None = None) -> OpenStage:
-        transaction = self._transaction
         return OpenStage(
-            stream=self._stream, writer=transaction.writer, run=transaction.run, transaction=transaction.id,
-            single_use=transaction.single_use, producer=transaction.producer, partition=self._partition,
-            task=self._task, content=self._payload, schema=self._schema, link=link, request=number,
-            max_message_bytes=self._max_message_bytes or 0, acknowledged=transaction.acknowledged,
-            stamp=transaction.stamp, replaced=transaction.replaced_run, evolve_schema=self._evolve_schema,
+            self._stream, self._transaction, self._partition, self._task, self._payload, self._schema, link, number,
+            max_message_bytes=self._max_message_bytes or 0, evolve_schema=self._evolve_schema,
             items=b"" if rows is None else rows.items, rows=0 if rows is None else rows.rows,
             crc=0 if rows is None else rows.crc,
         )  # fmt: skip

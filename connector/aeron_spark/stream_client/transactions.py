@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from aeron_spark.errors import ConnectError, RefusedError, SessionLost, StillWorking, WaitTimeout
-from aeron_spark.log.writing import CommitResult, Transaction
 from aeron_spark.stream_client.session import DRAINING, MIN_TIMEOUT_S, RETRY_INTERVAL_S, StreamSession
 from aeron_spark.waiting import Deadline
 from aeron_spark.wire.stream_admin_rpc import Request
@@ -24,6 +23,7 @@ from aeron_spark.wire.stream_rpc import (
     FindLostTransaction,
     LastCommitted,
     LastTransaction,
+    Transaction,
 )
 
 COMMIT_TIMEOUT_S: Final = 600.0  # of a large transaction: the server copies it into the stream
@@ -37,22 +37,17 @@ UNANSWERED: Final = (ConnectError, SessionLost, WaitTimeout)
 def begin(session: StreamSession, stream: str, transaction: Transaction, *, timeout_s: float | None = None) -> Begun:
     """Begin a transaction and fence earlier runs; return the writer's last committed transaction.
 
-    The id -1 stands for the writer's next transaction. Raises RefusedError if a later run fenced this one, if another
+    Raises RefusedError if a later run fenced this one, if another
     producer has committed a transaction with this id, and, with the reason "diverged", if the server was restored from
     a copy without a transaction that it had acknowledged.
     """
-    request = BeginTransaction(
-        stream, transaction.writer, transaction.run, None if transaction.id < 0 else transaction.id,
-        transaction.single_use, transaction.producer, transaction.acknowledged, transaction.stamp,
-        transaction.replaced_run,
-    )  # fmt: skip
-    return session.call(request, timeout=timeout_s)
+    return session.call(BeginTransaction(stream, transaction), timeout=timeout_s)
 
 
 def commit(
     session: StreamSession, stream: str, transaction: Transaction, parts: Sequence[CommitPart], rows: int,
     deadline: Deadline | None = None, token: str = "", *, evolve_schema: bool = False,
-) -> CommitResult:  # fmt: skip
+) -> Committed:  # fmt: skip
     """Make the parts visible, all at once.
 
     If the request carries rows, the server must know the transaction's run: otherwise it has lost the state in which
@@ -63,41 +58,32 @@ def commit(
     this waits for up to ``COMMIT_TIMEOUT_S`` and then raises StillWorking. The server keeps ``token`` with the
     producer's last transaction, see :func:`last_committed`.
     """
+    begun = transaction.of_known_run()
     request_parts = tuple(parts)
 
     def request(seconds: float) -> CommitTransaction:
-        return CommitTransaction(
-            stream, transaction.writer, transaction.run, transaction.id, transaction.producer, request_parts, rows,
-            seconds, token, transaction.single_use, transaction.acknowledged, transaction.stamp,
-            transaction.replaced_run or transaction.run, evolve_schema,
-        )  # fmt: skip
+        return CommitTransaction(stream, begun, request_parts, rows, seconds, token, evolve_schema)
 
     return _commit(session, deadline, request)
 
 
 def commit_empty(
     session: StreamSession, stream: str, transaction: Transaction, deadline: Deadline | None = None, token: str = ""
-) -> CommitResult:
+) -> Committed:
     """Commit a transaction without rows; see :func:`commit`."""
-
-    def request(seconds: float) -> CommitEmptyTransaction:
-        return CommitEmptyTransaction(
-            stream, transaction.writer, transaction.run, transaction.id, transaction.producer, seconds, token
-        )
-
-    return _commit(session, deadline, request)
+    return _commit(session, deadline, lambda seconds: CommitEmptyTransaction(stream, transaction, seconds, token))
 
 
 def _commit(
     session: StreamSession, deadline: Deadline | None, make_request: Callable[[float], Request[Committed]]
-) -> CommitResult:
+) -> Committed:
     """Commit; ``make_request`` takes the seconds for which the server may wait before it responds."""
     commit_deadline = session.deadline(COMMIT_TIMEOUT_S, "the commit to end")
     silence_deadline = commit_deadline if deadline is None else deadline
     while True:
         attempt_s = attempt_timeout(silence_deadline)
         try:
-            committed = session.call(make_request(attempt_s * SERVER_SHARE), timeout=attempt_s)
+            return session.call(make_request(attempt_s * SERVER_SHARE), timeout=attempt_s)
         except StillWorking:
             if session.client.closed or not commit_deadline.remaining():
                 raise
@@ -109,8 +95,6 @@ def _commit(
             if session.client.closed or not silence_deadline.remaining():
                 raise
             session.sleep(min(RETRY_INTERVAL_S, silence_deadline.remaining()))
-        else:
-            return CommitResult(committed.repeated, committed.stamp)
 
 
 def attempt_timeout(deadline: Deadline) -> float:
@@ -121,7 +105,7 @@ def attempt_timeout(deadline: Deadline) -> float:
 
 def abort(session: StreamSession, stream: str, transaction: Transaction, *, timeout_s: float | None = None) -> None:
     """Discard the staged rows of a transaction; a committed transaction stays."""
-    session.call(AbortTransaction(stream, transaction.writer, transaction.run, transaction.id), timeout=timeout_s)
+    session.call(AbortTransaction(stream, transaction), timeout=timeout_s)
 
 
 def last_committed(

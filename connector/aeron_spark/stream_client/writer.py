@@ -11,7 +11,6 @@ import threading
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from enum import Enum
 from types import TracebackType
 from typing import Any, Final, TypeVar
@@ -28,7 +27,6 @@ from aeron_spark.errors import (
     TransportError,
     UsageError,
 )
-from aeron_spark.log.writing import Transaction
 from aeron_spark.process_bound import bind_to_process
 from aeron_spark.rows.json_rows import Text
 from aeron_spark.stream_client.admin import describe_stream
@@ -40,7 +38,7 @@ from aeron_spark.stream_client.staging import STAGE_AGAIN
 from aeron_spark.stream_client.transactions import begin, last_committed
 from aeron_spark.stream_client.write_batches import WriteBatch, check_payload
 from aeron_spark.waiting import Deadline
-from aeron_spark.wire.stream_rpc import Begun
+from aeron_spark.wire.stream_rpc import NEXT_NUMBER, Begun, Transaction
 from aeron_spark.wire.tokens import check_token
 
 MEMORY_BYTES: Final = 64 << 20  # of a transaction's rows; a larger transaction fails if an outage destroys its stages
@@ -156,7 +154,7 @@ class _OpenTransaction:
     @property
     def number(self) -> int:
         """The number of the transaction."""
-        return self.staged.transaction.id
+        return self.staged.transaction.number
 
     def add(self, batches: Sequence[WriteBatch], memory_bytes: int) -> None:
         """Count the rows of staged batches, and keep them up to ``memory_bytes``."""
@@ -227,7 +225,7 @@ class StreamWriter(Writer):
             check_partition(stream, partition, self._partitions)
         self._last = Begun(-1, "")  # the last acknowledged transaction
         if not self._single_use:
-            self._last = begin(session, stream, self._transaction(-1), timeout_s=self._deadline.remaining())
+            self._last = begin(session, stream, self._transaction(NEXT_NUMBER), timeout_s=self._deadline.remaining())
         self._next = self._last.last + 1
         self._open: _OpenTransaction | None = None
 
@@ -383,7 +381,7 @@ class StreamWriter(Writer):
         self._deadline.progress()
         if self._next_run:  # an abort() had no response: the server may know this run, and have fenced the one before
             self._run, self._next_run = self._next_run, ""
-        transaction = Transaction(self.writer_id, self._run, -1, self._single_use, self._producer)
+        transaction = Transaction(self.writer_id, self._run, NEXT_NUMBER, self._single_use, self._producer)
         self._last = begin(self._session, self.stream, transaction, timeout_s=self._deadline.remaining())
         self._next = max(self._next, self._last.last + 1)
         self._known.forget()
@@ -391,15 +389,15 @@ class StreamWriter(Writer):
             self._open.staged.fail(UsageError("a loss was accepted", remedy=STAGE_AGAIN))
         return self._last.last
 
-    def _transaction(self, number: int) -> Transaction:
+    def _transaction(self, number: int, *, run: str = "", replaced: str = "") -> Transaction:
         return Transaction(
-            self.writer_id, self._run, number, self._single_use, self._producer, self._last.last, self._last.stamp
+            self.writer_id, run or self._run, number, self._single_use, self._producer, self._last.last,
+            self._last.stamp, replaced,
         )  # fmt: skip
 
     def _transaction_of(self, open_: _OpenTransaction) -> Transaction:
         """Return the open transaction. After a commit request, a server that lost the writer's run must refuse it."""
-        found = self._transaction(open_.number)
-        return replace(found, replaced_run=self._run) if open_.commit_sent else found
+        return self._transaction(open_.number, replaced=self._run if open_.commit_sent else "")
 
     def _new_staged(self, transaction: Transaction) -> StagedTransaction:
         has_begun = not self._single_use or self._last.last >= 0
@@ -508,7 +506,7 @@ class StreamWriter(Writer):
         self._deadline.progress()
         # Use the same run again after a missing response: two new runs could fence each other.
         self._next_run = self._next_run or uuid.uuid4().hex
-        fence = replace(self._transaction(-1), run=self._next_run, replaced_run=self._run)
+        fence = self._transaction(NEXT_NUMBER, run=self._next_run, replaced=self._run)
         stamp = begin(self._session, self.stream, fence, timeout_s=self._deadline.remaining()).stamp
         last = last_committed(self._session, self.stream, fence, timeout_s=self._deadline.remaining()).transaction
         self._run, self._next_run = self._next_run, ""

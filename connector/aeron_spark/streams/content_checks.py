@@ -8,7 +8,7 @@ from typing import Final
 import pyarrow as pa
 
 from aeron_spark.errors import DataFormatError
-from aeron_spark.streams.stage_files import Description
+from aeron_spark.streams.stage_files import StageHead
 from aeron_spark.wire.arrow import conform, decode_batches
 from aeron_spark.wire.chunk import Content
 from aeron_spark.wire.foreign_arrow import read_schema
@@ -19,7 +19,7 @@ RELEASE_BYTES: Final = 16 << 20  # checked bytes after which their memory is rel
 
 
 def check_content(
-    items: Iterable[Item], description: Description, first: int = 0, release_memory: Callable[[], object] = lambda: None
+    items: Iterable[Item], description: StageHead, first: int = 0, release_memory: Callable[[], object] = lambda: None
 ) -> int:
     """Return the number of rows up to the end of ``items``; ``first`` is the number of rows before them.
 

@@ -11,8 +11,9 @@ import pyarrow as pa
 from aeron_spark.aeron.checksum import crc32
 from aeron_spark.errors import RefusedError
 from aeron_spark.streams.content_checks import check_content
-from aeron_spark.streams.stage_files import Description, count_rows
+from aeron_spark.streams.stage_files import StageHead, count_rows
 from aeron_spark.wire.staged_items import Item, read_items
+from aeron_spark.wire.stream_rpc import InlinePart
 
 
 class RowItems(Protocol):
@@ -37,7 +38,7 @@ class CommittableRows(Protocol):
         """The id of the stage, "" without one."""
 
     @property
-    def description(self) -> Description:
+    def description(self) -> StageHead:
         """Their writer, transaction, partition, task and content."""
 
     @property
@@ -70,12 +71,15 @@ class InlineItems:
 
 @dataclass(frozen=True, slots=True)
 class InlineRows:
-    """``rows`` rows in a commit request: ``data`` has their items, with the CRC-32 ``crc``."""
+    """The rows of a task in a commit request, with the head that their stage would have."""
 
-    description: Description
-    data: bytes
-    rows: int
-    crc: int
+    description: StageHead
+    part: InlinePart
+
+    @property
+    def rows(self) -> int:
+        """Their number, as the request says."""
+        return self.part.rows
 
     @property
     def id(self) -> str:
@@ -85,20 +89,20 @@ class InlineRows:
     @property
     def bytes(self) -> int:
         """The size of the items."""
-        return len(self.data)
+        return len(self.part.items)
 
     def items(self) -> InlineItems:
         """Return the items."""
-        return InlineItems(pa.py_buffer(self.data))
+        return InlineItems(pa.py_buffer(self.part.items))
 
     def check(self, max_value_bytes: int) -> None:
         """Check all items. Raises RefusedError for another checksum or number of rows, DataFormatError as a stage."""
-        crc = crc32(self.data)
-        rows = count_rows(self.items().from_byte(0), max_value_bytes) if crc == self.crc else 0
-        if (crc, rows) != (self.crc, self.rows):
+        crc = crc32(self.part.items)
+        rows = count_rows(self.items().from_byte(0), max_value_bytes) if crc == self.part.crc else 0
+        if (crc, rows) != (self.part.crc, self.rows):
             raise RefusedError(
                 f"the commit of transaction {self.description.transaction} of writer {self.description.writer!r} has "
-                f"{rows} rows with the checksum {crc:#010x}, and names {self.rows} rows with {self.crc:#010x}",
+                f"{rows} rows with the checksum {crc:#010x}, and names {self.rows} rows with {self.part.crc:#010x}",
                 remedy="Send the rows of the transaction again.",
             )
         check_content(self.items().from_byte(0), self.description)

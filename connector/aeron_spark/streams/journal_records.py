@@ -13,7 +13,7 @@ import msgspec
 from aeron_spark.errors import DataFormatError
 from aeron_spark.wire.stream_admin_rpc import MAX_PARTITIONS
 
-Transaction = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Number = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Position = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Partition = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -47,7 +47,7 @@ class RunStarted(msgspec.Struct, frozen=True, tag="entered", forbid_unknown_fiel
     single_use: bool = msgspec.field(default=False, name="once")
 
 
-class Committed(msgspec.Struct, frozen=True, tag="committed", forbid_unknown_fields=True, omit_defaults=True):
+class CommitRecord(msgspec.Struct, frozen=True, tag="committed", forbid_unknown_fields=True, omit_defaults=True):
     """A transaction is committed: the new end of each partition that it changed, and its number of rows there.
 
     ``content`` and ``schema`` (Arrow IPC) are the stream's from now on; "" and None leave them unchanged. ``producer``
@@ -56,7 +56,7 @@ class Committed(msgspec.Struct, frozen=True, tag="committed", forbid_unknown_fie
 
     writer: str
     run: str
-    transaction: Transaction
+    transaction: Number
     time_ns: Time
     ends: PartitionPositions = {}
     rows: PartitionCounts = {}
@@ -133,7 +133,7 @@ class CommittedIn(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
     """A writer's last transaction in an epoch; ``count`` is the number of the stream's transactions up to it."""
 
     epoch: EpochNumber
-    transaction: Transaction
+    transaction: Number
     count: Count
 
 
@@ -182,7 +182,7 @@ class Snapshot(msgspec.Struct, frozen=True, tag="snapshot", forbid_unknown_field
     checked_from: list[Position] = []
 
 
-Record = Recorded | ContentFixed | RunStarted | WriterOwned | WriterReleased | Committed | Purged | Epoch | Snapshot
+Record = Recorded | ContentFixed | RunStarted | WriterOwned | WriterReleased | CommitRecord | Purged | Epoch | Snapshot
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final = msgspec.msgpack.Decoder(Record)

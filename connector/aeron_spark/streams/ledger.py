@@ -26,7 +26,7 @@ from aeron_spark.errors import AeronSparkError, DataFormatError, RefusedError, U
 from aeron_spark.log.epochs import DIVERGED, FIRST, Epochs, epoch_at
 from aeron_spark.streams.damage import FIND_AND_RESTORE
 from aeron_spark.streams.journal_records import (
-    Committed,
+    CommitRecord,
     CommittedIn,
     ContentFixed,
     Epoch,
@@ -44,6 +44,7 @@ from aeron_spark.streams.time_index import SECOND_NS, TimeIndex
 from aeron_spark.streams.writer_histories import Acknowledged, Loss, WriterHistories, parse_stamp, stamp_text
 from aeron_spark.streams.writer_owners import WriterOwners
 from aeron_spark.wire.payloads import other_payload
+from aeron_spark.wire.stream_rpc import NEXT_NUMBER, Begun, Transaction
 
 NO_TRANSACTION: Final = -1
 MAX_EARLIER_RUNS: Final = 128  # of a writer: no task outlives so many restarts of its query
@@ -62,12 +63,19 @@ class AlreadyCommitted(AeronSparkError):
     fault = "caller"
 
 
-class BeginOutcome(NamedTuple):
-    """A writer's last committed transaction when a run begins, -1 for none, with its stamp and its token."""
+class Change(NamedTuple):
+    """What a transaction changes in its stream.
 
-    last: int
-    stamp: str  # see Ledger.stamp
-    token: str
+    ``ends`` and ``rows`` have the partitions that it changes: the position after its last message, and its number of
+    rows. ``content`` and ``schema`` (Arrow IPC, merged already) are the stream's afterwards. ``token`` is the
+    producer's own text.
+    """
+
+    ends: Mapping[int, int] = {}
+    rows: Mapping[int, int] = {}
+    content: str = ""
+    schema: bytes | None = None
+    token: str = ""
 
 
 class Ledger:
@@ -116,11 +124,11 @@ class Ledger:
         known = self._writers.get(writer)
         return "" if known is None else known.tokens.get(producer, "")
 
-    def begun(self, writer: str) -> BeginOutcome:
+    def begun(self, writer: str) -> Begun:
         """Return the writer's last committed transaction, of whichever producer, with its stamp and its token."""
         known = self._writers.get(writer)
         committer = known.producers[-1][0] if known is not None and known.producers else ANY_PRODUCER
-        return BeginOutcome(self.last_transaction(writer), self.stamp(writer), self.token(writer, committer))
+        return Begun(self.last_transaction(writer), self.stamp(writer), self.token(writer, committer))
 
     def current_run(self, writer: str) -> str | None:
         """Return the writer's current run, or None for an unknown writer."""
@@ -209,9 +217,10 @@ class Ledger:
         """
         return Epoch(epoch_at(time_ns, random, self.epoch), tuple(self.ends), self.transactions, copied_ns)
 
-    def check_acknowledged(self, writer: str, acknowledged: int, stamp: str) -> None:
+    def check_acknowledged(self, transaction: Transaction) -> None:
         """Raise RefusedError, reason "diverged", if the stream lacks a transaction acknowledged to the writer."""
-        loss = self._find_loss(writer, acknowledged, stamp)
+        writer, acknowledged = transaction.writer, transaction.acknowledged
+        loss = self._find_loss(writer, acknowledged, transaction.stamp)
         if loss is None:
             return
         is_single = loss.first == acknowledged
@@ -225,46 +234,45 @@ class Ledger:
             reason=DIVERGED,
         )
 
-    def prepare_run(
-        self, writer: str, run: str, *, now_ns: int, single_use: bool = False, transaction: int | None = None,
-        producer: str = ANY_PRODUCER, replaced: str = "",
-    ) -> RunStarted | None:  # fmt: skip
-        """Return the record that makes ``run`` the writer's current run, or None if it is already.
+    def prepare_run(self, transaction: Transaction, now_ns: int) -> RunStarted | None:
+        """Return the record that makes the transaction's run the writer's current run, or None if it is already.
 
-        ``replaced`` is the run under which the same program began before; it may be ``run`` itself. Raises RefusedError
-        if a later run has fenced one of these two, if the writer was forgotten since ``replaced`` began (the outcome of
-        its last transaction is unknown then), and if ``transaction`` belongs to another producer.
+        The run that it replaces may be the same one. Raises RefusedError if a later run has fenced one of these two, if
+        the writer was forgotten since the replaced run began (the outcome of its last transaction is unknown then), and
+        if a numbered transaction belongs to another producer.
         """
-        self._check_not_fenced(writer, run)
-        if replaced:
-            self._check_continues(writer, run, replaced)
-        if transaction is not None and not self.is_committed(writer, transaction, producer):
-            self._check_producer(writer, run, transaction)
-        known = self._writers.get(writer)
-        return None if known is not None and known.run == run else RunStarted(writer, run, max(now_ns, 0), single_use)
+        self._check_not_fenced(transaction)
+        if transaction.replaced:
+            self._check_continues(transaction)
+        if transaction.number != NEXT_NUMBER and not self.is_committed(transaction):
+            self._check_producer(transaction)
+        known = self._writers.get(transaction.writer)
+        if known is not None and known.run == transaction.run:
+            return None
+        return RunStarted(transaction.writer, transaction.run, max(now_ns, 0), transaction.single_use)
 
     def has_writer(self, writer: str) -> bool:
         """Whether the writer has a run."""
         return writer in self._writers
 
-    def check_open(self, writer: str, run: str, transaction: int, producer: str = ANY_PRODUCER) -> None:
+    def check_open(self, transaction: Transaction) -> None:
         """Raise RefusedError or AlreadyCommitted unless the run may stage rows for this transaction."""
-        self._check_not_fenced(writer, run)
-        if self.is_committed(writer, transaction, producer):
+        self._check_not_fenced(transaction)
+        self._refuse_committed(transaction)
+        self._check_producer(transaction)
+
+    def _refuse_committed(self, transaction: Transaction) -> None:
+        if self.is_committed(transaction):
             raise AlreadyCommitted(
-                f"transaction {transaction} of writer {writer!r} is committed; the last one is "
-                f"{self.last_transaction(writer)}",
+                f"transaction {transaction.number} of writer {transaction.writer!r} is committed; the last one is "
+                f"{self.last_transaction(transaction.writer)}",
                 remedy="Give new rows a higher transaction id.",
             )
-        self._check_producer(writer, run, transaction)
 
-    def is_committed(self, writer: str, transaction: int, producer: str = ANY_PRODUCER) -> bool:
-        """Whether the producer's transaction is committed. Raises UsageError for a negative id."""
-        if transaction < 0:
-            raise UsageError(
-                f"transaction id {transaction} is negative", remedy="Give transactions rising ids, from 0 on."
-            )
-        return transaction <= self.last_transaction(writer, producer)
+    def is_committed(self, transaction: Transaction) -> bool:
+        """Whether the producer's transaction is committed. Raises UsageError for a negative number."""
+        check_number(transaction)
+        return transaction.number <= self.last_transaction(transaction.writer, transaction.producer)
 
     def check_content(self, content: str, schema: bytes | None = None) -> None:
         """Raise UsageError for an unknown content, DataFormatError if the stream has another content.
@@ -276,50 +284,33 @@ class Ledger:
         if self.content and content != self.content:
             raise other_payload("the stream", self.content, content, schema)
 
-    def prepare_commit(
-        self,
-        writer: str,
-        run: str,
-        transaction: int,
-        *,
-        now_ns: int,
-        ends: Mapping[int, int] | None = None,
-        rows: Mapping[int, int] | None = None,
-        content: str = "",
-        schema: bytes | None = None,
-        single_use: bool = False,
-        producer: str = ANY_PRODUCER,
-        token: str = "",
-    ) -> Committed:
+    def prepare_commit(self, transaction: Transaction, change: Change, now_ns: int) -> CommitRecord:
         """Return the record that commits the transaction.
 
-        ``ends`` and ``rows`` have the partitions that it changes: the position after its last message, and its number
-        of rows. ``schema`` is merged already. The record leaves out a content and a schema that the stream has. Its
-        time is ``now_ns``, or 1 ns after the last transaction. Raises AlreadyCommitted; RefusedError if the run is
-        fenced or the transaction belongs to another producer; DataFormatError for another content; UsageError for
-        impossible ends.
+        The record leaves out a content and a schema that the stream has. Its time is ``now_ns``, or 1 ns after the last
+        transaction. Raises AlreadyCommitted; RefusedError if the run is fenced or the transaction belongs to another
+        producer; DataFormatError for another content; UsageError for impossible ends.
         """
-        if self.is_committed(writer, transaction, producer):
-            self.check_open(writer, self._writers[writer].run, transaction, producer)
-        self.check_open(writer, run, transaction, producer)
-        if content:
-            self.check_content(content)
-        record = Committed(
-            writer,
-            run,
-            transaction,
+        self._refuse_committed(transaction)  # also for a run that is fenced
+        self.check_open(transaction)
+        if change.content:
+            self.check_content(change.content)
+        record = CommitRecord(
+            transaction.writer,
+            transaction.run,
+            transaction.number,
             max(now_ns, self.time_ns + 1),
-            dict(ends or {}),
-            dict(rows or {}),
-            "" if content == self.content else content,
-            None if schema == self.schema else schema,
-            single_use,
-            producer,
-            token,
+            dict(change.ends),
+            dict(change.rows),
+            "" if change.content == self.content else change.content,
+            None if change.schema == self.schema else change.schema,
+            transaction.single_use and bool(change.rows),  # without rows, the record of the run alone has the flag
+            transaction.producer,
+            change.token,
         )
         if fault := self._find_fault_of_ends(record):
             raise UsageError(
-                f"transaction {transaction} of writer {writer!r} cannot be committed: {fault}",
+                f"transaction {transaction.number} of writer {transaction.writer!r} cannot be committed: {fault}",
                 remedy="Report this as a bug of the server.",
             )
         return record
@@ -378,7 +369,7 @@ class Ledger:
                 self.owners.forget([writer])
             case ContentFixed():
                 self._apply_content(record)
-            case Committed():
+            case CommitRecord():
                 self._apply_committed(record)
             case Purged():
                 self._apply_purged(record)
@@ -465,7 +456,7 @@ class Ledger:
         self._writers[writer] = now
         return now
 
-    def _apply_committed(self, record: Committed) -> None:
+    def _apply_committed(self, record: CommitRecord) -> None:
         fault = self._find_fault_of_ends(record)
         if not fault and record.transaction <= self.last_transaction(record.writer):
             fault = f"transaction {record.transaction} of writer {record.writer!r} is committed twice"
@@ -498,7 +489,7 @@ class Ledger:
         if self.epoch != FIRST:  # else it is a journal of an earlier release, whose snapshots have no epochs
             self._histories.add(record.writer, CommittedIn(self.epoch, record.transaction, self.transactions))
 
-    def _find_fault_of_ends(self, record: Committed) -> str:
+    def _find_fault_of_ends(self, record: CommitRecord) -> str:
         for partition in (*record.ends, *record.rows):
             if not 0 <= partition < self.partitions:
                 return f"the stream has no partition {partition}, only {self.partitions} partitions"
@@ -541,10 +532,10 @@ class Ledger:
         self.pending = dict(record.pending)
         self.checked_from = list(record.checked_from) or [0] * self.partitions
 
-    def _check_not_fenced(self, writer: str, run: str) -> None:
-        known = self._writers.get(writer)
-        if known is not None and run in known.earlier:
-            raise self._fenced_error(writer, run, known)
+    def _check_not_fenced(self, transaction: Transaction) -> None:
+        known = self._writers.get(transaction.writer)
+        if known is not None and transaction.run in known.earlier:
+            raise self._fenced_error(transaction.writer, transaction.run, known)
 
     def _fenced_error(self, writer: str, run: str, known: Writer) -> RefusedError:
         return RefusedError(
@@ -553,27 +544,36 @@ class Ledger:
             reason="fenced",
         )
 
-    def _check_continues(self, writer: str, run: str, replaced: str) -> None:
-        known = self._writers.get(writer)
+    def _check_continues(self, transaction: Transaction) -> None:
+        known = self._writers.get(transaction.writer)
         if known is None:
             raise RefusedError(
-                f"writer {writer!r} is not known any more: its last request was a day or more ago, or the store was "
-                "restored from an older copy",
+                f"writer {transaction.writer!r} is not known any more: its last request was a day or more ago, or the "
+                "store was restored from an older copy",
                 remedy="Check whether the stream has the rows, then create another writer.",
                 reason="unknown-writer",
             )
-        if known.run not in (run, replaced):
-            raise self._fenced_error(writer, replaced, known)
+        if known.run not in (transaction.run, transaction.replaced):
+            raise self._fenced_error(transaction.writer, transaction.replaced, known)
 
-    def _check_producer(self, writer: str, run: str, transaction: int) -> None:
-        known = self._writers.get(writer)
-        if known is not None and transaction <= known.last:
+    def _check_producer(self, transaction: Transaction) -> None:
+        known = self._writers.get(transaction.writer)
+        if known is not None and transaction.number <= known.last:
             raise RefusedError(
-                f"transaction {transaction} of run {run!r} is refused: transaction {known.last} of writer "
-                f"{writer!r} is committed by another producer's run {known.committed_by or known.run!r}",
+                f"transaction {transaction.number} of run {transaction.run!r} is refused: transaction {known.last} of "
+                f"writer {transaction.writer!r} is committed by another producer's run "
+                f"{known.committed_by or known.run!r}",
                 remedy="Give each query or program its own writerId, or continue from the query's latest checkpoint.",
                 reason="other-producer",
             )
+
+
+def check_number(transaction: Transaction) -> None:
+    """Raise UsageError for a transaction whose number is negative, also for NEXT_NUMBER."""
+    if transaction.number < 0:
+        raise UsageError(
+            f"transaction id {transaction.number} is negative", remedy="Give transactions rising ids, from 0 on."
+        )
 
 
 def _producers_after(producer: str, transaction: int, known: Writer) -> tuple[tuple[str, int], ...]:
@@ -585,7 +585,7 @@ def _producers_after(producer: str, transaction: int, known: Writer) -> tuple[tu
     return (*others[1 - MAX_PRODUCERS :], (producer, transaction))
 
 
-def _tokens_after(record: Committed, known: Writer, producers: Iterable[tuple[str, int]]) -> dict[str, str]:
+def _tokens_after(record: CommitRecord, known: Writer, producers: Iterable[tuple[str, int]]) -> dict[str, str]:
     """Return the tokens of a writer's producers after a commit."""
     tokens = {**known.tokens, record.producer: record.token}
     return {producer: tokens[producer] for producer, _ in producers if tokens.get(producer)}

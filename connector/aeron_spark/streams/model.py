@@ -1,4 +1,4 @@
-"""Values of a stream: its view for readers, its settings, the outcome of a commit, the shape of a recording. Pure.
+"""Values of a stream: its view for readers, its settings, what a client may do, the shape of a recording. Pure.
 
 A commit replaces the view as a whole, so a reader sees all of a transaction or nothing. At the end of the module are
 the facts of a store, which a server's log and metrics show. A store emits some of them while it holds a stream's lock.
@@ -79,24 +79,16 @@ class PurgedPartition:
 
 
 @dataclass(frozen=True, slots=True)
-class CommitOutcome:
-    """The outcome of a commit: whether the transaction was committed before, and the ends of all partitions now."""
+class WriteRights:
+    """What a client may do when it writes; without a client everything.
 
-    is_repeated: bool
-    ends: list[int]
-    stamp: str  # of the writer's last transaction; see Ledger.stamp
+    All stages of ``owner``, its key, have at most ``stage_bytes`` bytes; 0 is no limit. ``may_evolve`` is whether its
+    rows may add columns to a strict schema.
+    """
 
-
-@dataclass(frozen=True, slots=True)
-class Opening:
-    """A request's part that begins a transaction together with its commit; see ``Stream.begin`` and ``open_stage``."""
-
-    single_use: bool = False
-    acknowledged: int = -1
-    stamp: str = ""
-    replaced: str = ""
     owner: str = ""
-    owner_bytes: int = 0
+    stage_bytes: int = 0
+    may_evolve: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,13 @@ class Evolution(Enum):
     """It requested that, and its key does not have the grant "manage"."""
     PERMITTED = "permitted"
 
+    @classmethod
+    def of(cls, is_requested: bool, is_permitted: bool) -> Evolution:
+        """Return the member for a writer's request, and what its key is granted."""
+        if not is_requested:
+            return cls.NOT_REQUESTED
+        return cls.PERMITTED if is_permitted else cls.NOT_PERMITTED
+
 
 def check_fields(known: bytes | None, new: bytes | None, limit: int) -> None:
     """Raise RefusedError, reason "limit", if a schema has more than ``limit`` fields and more than the stream has.

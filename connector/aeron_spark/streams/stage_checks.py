@@ -4,19 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from aeron_spark.errors import DataFormatError, UsageError
+from aeron_spark.errors import DataFormatError, RefusedError, UsageError
 from aeron_spark.streams.inline_stages import CommittableRows
 from aeron_spark.streams.ledger import Ledger
 from aeron_spark.streams.schema_changes import Evolution, evolve
+from aeron_spark.wire.stream_rpc import CommitTransaction, Transaction
 
 
-def check_transaction(stages: Iterable[CommittableRows], writer: str, run: str, transaction: int) -> None:
+def check_rows_named(request: CommitTransaction) -> None:
+    """Raise RefusedError for a commit without parts, or one whose parts have another number of rows than it says."""
+    named = sum(part.rows for part in request.parts)
+    if request.parts and request.rows == named:
+        return
+    raise RefusedError(
+        f"transaction {request.transaction.number} of writer {request.transaction.writer!r} is not committed: its "
+        f"commit names {len(request.parts)} stages with {named} rows, but its writer wrote {request.rows} rows",
+        remedy="Stage the rows of the transaction again.",
+    )
+
+
+def check_transaction(stages: Iterable[CommittableRows], transaction: Transaction) -> None:
     """Raise UsageError if a stage does not belong to this transaction."""
+    writer, run, number = transaction.writer, transaction.run, transaction.number
     for stage in stages:
         found = stage.description
-        if (found.writer, found.run, found.transaction) != (writer, run, transaction):
+        if (found.writer, found.run, found.transaction) != (writer, run, number):
             raise UsageError(
-                f"the commit of transaction {transaction} of writer {writer!r}, run {run!r}, names stage "
+                f"the commit of transaction {number} of writer {writer!r}, run {run!r}, names stage "
                 f"{stage.id} of transaction {found.transaction} of writer {found.writer!r}, run {found.run!r}",
                 remedy="Name the stages of the transaction itself.",
             )
@@ -44,12 +58,6 @@ def merge_content(
         content = description.content
         if description.schema is not None:
             if ledger.schema is not None:
-                evolve(ledger.schema, description.schema, policy, _evolution(description.evolves, may_evolve))
+                evolve(ledger.schema, description.schema, policy, Evolution.of(description.evolves, may_evolve))
             schema = evolve(schema, description.schema, policy, Evolution.PERMITTED)
     return content, schema
-
-
-def _evolution(is_requested: bool, is_permitted: bool) -> Evolution:
-    if not is_requested:
-        return Evolution.NOT_REQUESTED
-    return Evolution.PERMITTED if is_permitted else Evolution.NOT_PERMITTED

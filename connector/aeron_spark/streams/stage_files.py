@@ -7,7 +7,7 @@ offset width name      meaning
 4      4     version   1
 8      4     length    bytes of the description
 12     4     crc       CRC-32 of the description
-16           description   MessagePack of ``Description``, then zeros to 8
+16           description   MessagePack of ``StageHead``, then zeros to 8
 …            items
 """
 
@@ -33,6 +33,7 @@ import pyarrow as pa
 from aeron_spark.disk import open_regular
 from aeron_spark.errors import TOO_LONG, DataFormatError, RefusedError, TransportError, UsageError
 from aeron_spark.wire.staged_items import ALIGNMENT, Item, StagedValues, complete_items, read_items
+from aeron_spark.wire.stream_rpc import InlinePart, OpenStage, Transaction
 
 HEAD: Final = struct.Struct(
     "<"
@@ -49,7 +50,7 @@ VERSION: Final = 1
 CHECK_BYTES: Final = 4 << 20  # read at a time for the checksum
 
 
-class Description(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class StageHead(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The writer, transaction, partition and task of a stage; ``schema`` is Arrow IPC, for content "arrow" only.
 
     ``evolves`` is whether the commit may add the stage's columns to a strict schema.
@@ -66,19 +67,19 @@ class Description(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     single_use: bool = msgspec.field(default=False, name="once")  # the name is the key in the file
     evolves: bool = False
 
+    @classmethod
+    def of(
+        cls, stage_id: str, transaction: Transaction, part: OpenStage | InlinePart, partition: int, *, evolves: bool
+    ) -> StageHead:
+        """Return the head of the stage of a transaction's part, in the partition that the stream has chosen for it."""
+        return cls(
+            stage_id, transaction.writer, transaction.run, transaction.number, partition, part.task, part.content,
+            part.schema or None, transaction.single_use, evolves,
+        )  # fmt: skip
+
 
 # Built at import, by one thread: decoders of msgspec that threads build concurrently can crash the process.
-_DESCRIPTIONS: Final = msgspec.msgpack.Decoder(Description)
-
-
-@dataclass(frozen=True, slots=True)
-class StageRef:
-    """A stage as a commit names it: its id, and the rows, bytes and CRC-32 of the items that its writer sent."""
-
-    id: str
-    rows: int
-    bytes: int
-    crc: int
+_HEADS: Final = msgspec.msgpack.Decoder(StageHead)
 
 
 class StageItems:
@@ -135,14 +136,14 @@ class StageItems:
         self._map = None
 
 
-def encode_head(description: Description) -> bytes:
+def encode_head(description: StageHead) -> bytes:
     """Return the bytes before the items."""
     data = msgspec.msgpack.encode(description)
     head = HEAD.pack(MAGIC, VERSION, len(data), zlib.crc32(data)) + data
     return head + bytes(-len(head) % ALIGNMENT)
 
 
-def read_head(path: Path) -> tuple[Description, int] | None:
+def read_head(path: Path) -> tuple[StageHead, int] | None:
     """Return the description and the offset of the items, or None if the file is not a stage. Raises OSError."""
     with open(open_regular(path), "rb") as file:
         fixed = file.read(HEAD.size)
@@ -153,7 +154,7 @@ def read_head(path: Path) -> tuple[Description, int] | None:
     if magic != MAGIC or version != VERSION or len(data) < length or zlib.crc32(data) != crc:
         return None
     try:
-        description = _DESCRIPTIONS.decode(data)
+        description = _HEADS.decode(data)
     except (msgspec.MsgspecError, ValueError):
         return None
     return description, HEAD.size + length + -(HEAD.size + length) % ALIGNMENT

@@ -30,10 +30,9 @@ from aeron_spark.errors import (
 from aeron_spark.streams.content_checks import check_content
 from aeron_spark.streams.inline_stages import CommittableRows
 from aeron_spark.streams.stage_files import (
-    Description,
     ReusableStageFiles,
+    StageHead,
     StageItems,
-    StageRef,
     StageShare,
     StageSpace,
     check_items,
@@ -42,8 +41,9 @@ from aeron_spark.streams.stage_files import (
     read_head,
 )
 from aeron_spark.wire.staged_items import Item
+from aeron_spark.wire.stream_rpc import OpenStage, StagedPart
 
-__all__ = ["Description", "Stage", "StageItems", "StageRef", "Stages", "by_partition"]
+__all__ = ["Stage", "StageHead", "StageItems", "Stages", "by_partition"]
 
 EXPIRY_S: Final = 3600.0  # time without a write; no task pauses for so long
 FILE_BYTES: Final = 4096  # counted for each file, one block, so that empty stages are limited, too
@@ -57,7 +57,7 @@ ANOTHER_STAGE: Final = "Open another stage for each attempt of a task."
 class Stage:
     """One stage. Thread-safe: it may expire, or be removed, while its writer appends."""
 
-    def __init__(self, owner: Stages, description: Description, begin: int, now: float, share: StageShare) -> None:
+    def __init__(self, owner: Stages, description: StageHead, begin: int, now: float, share: StageShare) -> None:
         """Call ``Stages.open`` instead."""
         self.description = description
         self.begin = begin  # offset of the items in the file
@@ -87,7 +87,7 @@ class Stage:
         return self._owner.folder / (self.id + (FINISHED if self.is_finished else GROWING))
 
     @property
-    def ref(self) -> StageRef:
+    def ref(self) -> StagedPart:
         """The reference by which a commit names the stage. Raises UsageError before it is finished."""
         if not self.is_finished:
             raise UsageError(f"stage {self.id} is not finished", remedy="Finish it before the commit.")
@@ -95,7 +95,7 @@ class Stage:
             if self._crc is None:
                 self._check_content()  # an earlier release may have finished it, which did not check the rows
                 self._crc = crc_of(self.path, self.begin)
-            return StageRef(self.id, self.rows, self.bytes, self._crc)
+            return StagedPart(self.id, self.rows, self.bytes, self._crc)
 
     def append(self, data: bytes | bytearray | memoryview | pa.Buffer, now: float) -> None:
         """Append bytes of items, which may end anywhere within an item. ``data`` is not referenced afterwards.
@@ -134,7 +134,7 @@ class Stage:
                 self.discard(error)
                 raise
 
-    def finish(self) -> StageRef:
+    def finish(self) -> StagedPart:
         """Check all items and finish the stage; return its reference for the commit. May be called again.
 
         Raises DataFormatError for an invalid item, TransportError if the disk fails; both remove the stage. Raises
@@ -275,28 +275,14 @@ class Stages:
         return stage_id in self._stages
 
     def open(
-        self,
-        writer: str,
-        run: str,
-        transaction: int,
-        partition: int,
-        task: int,
-        content: str,
-        schema: bytes | None = None,
-        *,
-        now: float,
-        single_use: bool = False,
-        share: StageShare | None = None,
-        evolves: bool = False,
+        self, request: OpenStage, partition: int, *, now: float, share: StageShare | None = None, evolves: bool = False
     ) -> Stage:
-        """Open a stage with a random id, whose bytes ``share`` reserves.
+        """Open a stage with a random id for a request's rows in a partition. ``share`` reserves its bytes.
 
         Raises RefusedError if the space is full, TransportError if the disk fails.
         """
         share = share or self.space.share()
-        description = Description(
-            self._new_id(), writer, run, transaction, partition, task, content, schema, single_use, evolves
-        )
+        description = StageHead.of(self._new_id(), request.transaction, request, partition, evolves=evolves)
         head = encode_head(description)
         share.reserve(len(head) + FILE_BYTES)
         try:
@@ -332,7 +318,7 @@ class Stages:
             )
         return stage
 
-    def take(self, ref: StageRef, now: float) -> Stage:
+    def take(self, ref: StagedPart, now: float) -> Stage:
         """Return the finished stage that a commit names, and restart its expiry.
 
         Raises RefusedError for an unknown stage, DataFormatError if rows, bytes or checksum differ from ``ref``,
@@ -438,5 +424,5 @@ def _cost(stage: Stage) -> int:
     return FILE_BYTES + stage.begin + stage.bytes
 
 
-def _ref_text(ref: StageRef) -> str:
+def _ref_text(ref: StagedPart) -> str:
     return f"{ref.rows} rows in {ref.bytes} bytes with the checksum {ref.crc:#010x}"

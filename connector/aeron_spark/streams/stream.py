@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -20,26 +20,24 @@ from aeron_spark.aeron.recording import ArchiveAddress, Recording
 from aeron_spark.errors import AeronSparkError, DataFormatError, DataLossError, RefusedError, StillWorking, UsageError
 from aeron_spark.facts import Bus
 from aeron_spark.streams.archive_mark import ArchiveMark
-from aeron_spark.streams.commit_checks import check_rows_named
 from aeron_spark.streams.cut import StreamCut
 from aeron_spark.streams.definition import Definition, closed_stream, ended_stream, write_definition
 from aeron_spark.streams.deletion_holds import DeletionHolds
 from aeron_spark.streams.figures import StreamFigures, figures_of
 from aeron_spark.streams.inline_stages import CommittableRows, InlineRows
 from aeron_spark.streams.journal import JournaledLedger, StoreOpening
-from aeron_spark.streams.ledger import NO_TRANSACTION, BeginOutcome
+from aeron_spark.streams.ledger import Change, check_number
 from aeron_spark.streams.ledger_stream import LedgerStream
 from aeron_spark.streams.model import (
     AbortedTransaction,
-    CommitOutcome,
     CommittedTransaction,
-    Opening,
     PurgedPartition,
     SchemaChanged,
     StreamReadOnly,
     StreamRecovery,
     StreamSettings,
     WriterFenced,
+    WriteRights,
 )
 from aeron_spark.streams.partition import RecordedLogs
 from aeron_spark.streams.reader_leases import ReaderLease, ReaderLeases
@@ -47,12 +45,24 @@ from aeron_spark.streams.recordings import Recordings, free_nothing
 from aeron_spark.streams.retention import AgeClock
 from aeron_spark.streams.schema_changes import Evolution, check_fields, evolve
 from aeron_spark.streams.space import StreamSpace
-from aeron_spark.streams.stage_checks import check_transaction, merge_content
-from aeron_spark.streams.stage_files import StageSpace
-from aeron_spark.streams.stages import Stage, StageRef, Stages, by_partition
+from aeron_spark.streams.stage_checks import check_rows_named, check_transaction, merge_content
+from aeron_spark.streams.stage_files import StageHead, StageSpace
+from aeron_spark.streams.stages import Stage, Stages, by_partition
+from aeron_spark.wire.stream_rpc import (
+    NEXT_NUMBER,
+    Begun,
+    CommitEmptyTransaction,
+    Committed,
+    CommitTransaction,
+    InlinePart,
+    OpenStage,
+    StagedPart,
+    Transaction,
+)
 from aeron_spark.wire.tokens import check_token
 
 STAGES: Final = "stages"
+ALL_RIGHTS: Final = WriteRights()  # of the server's own program
 MARK_INTERVAL_S: Final = 10.0  # between two updates of the archive's mark, each of which calls fsync
 
 
@@ -158,158 +168,114 @@ class Stream(LedgerStream):
 
     # For writers
 
-    def begin(
-        self, writer: str, run: str, transaction: int | None = None, *, single_use: bool = False, producer: str = "",
-        acknowledged: int = NO_TRANSACTION, stamp: str = "", replaced: str = "",
-    ) -> BeginOutcome:  # fmt: skip
-        """Begin ``transaction``, or an unnamed one, as ``run`` of ``writer``. A new run fences the run before it.
+    def begin(self, transaction: Transaction) -> Begun:
+        """Begin a transaction. A new run of its writer fences the run before it.
 
-        Returns the writer's last committed transaction, or -1, with its stamp and its token. ``producer`` is the
-        producer id, the same for all runs; without it, each transaction of the writer counts as the caller's own.
-        ``acknowledged`` is the last transaction that was acknowledged to the writer, ``stamp`` came with it.
-        ``replaced`` is the run under which the same program began before.
+        Returns the writer's last committed transaction, or -1, with its stamp and its token.
 
-        Raises RefusedError if a later run has fenced ``run`` or ``replaced``; if the writer is not known any more; if
-        the transaction belongs to another producer; and, without a change, with the reason "diverged" if the stream
-        lacks an acknowledged transaction, and with the reason "ended" if it takes no more rows. Raises DataLossError if
-        the stream is read-only.
+        Raises RefusedError if a later run has fenced the transaction's run, or the one that it replaces; if the writer
+        is not known any more; if the transaction belongs to another producer; and, without a change, with the reason
+        "diverged" if the stream lacks an acknowledged transaction, and with the reason "ended" if it takes no more
+        rows. Raises DataLossError if the stream is read-only.
         """
         with self._state:
             self._refuse_unwritable()
-            self._refuse_ended(writer, transaction, producer)
-            self._ledger.check_acknowledged(writer, acknowledged, stamp)
-            self._begin_run(writer, run, single_use, transaction, producer, replaced)
-            return self._ledger.begun(writer)
+            self._begin(transaction)
+            return self._ledger.begun(transaction.writer)
 
-    def open_stage(
-        self,
-        writer: str,
-        run: str,
-        transaction: int,
-        partition: int,
-        task: int,
-        content: str,
-        schema: bytes | None = None,
-        *,
-        single_use: bool = False,
-        producer: str = "",
-        acknowledged: int = NO_TRANSACTION,
-        stamp: str = "",
-        replaced: str = "",
-        owner: str = "",
-        owner_bytes: int = 0,
-        evolution: Evolution = Evolution.NOT_REQUESTED,
-    ) -> Stage:
-        """Open a stage for the rows of one task and partition; see :meth:`begin` for the other keyword arguments.
-
-        All stages of ``owner``, a client's key, have at most ``owner_bytes`` bytes; 0 is no limit. ``evolution`` is
-        whether the stage may add columns to a strict schema.
+    def open_stage(self, request: OpenStage, rights: WriteRights = ALL_RIGHTS) -> Stage:
+        """Open a stage for the rows of one task and partition; begins the transaction as :meth:`begin` does.
 
         Raises AlreadyCommitted; RefusedError as :meth:`begin`, if the space for stages is full, or with the reason
         "schema" for columns that the schema policy refuses; DataFormatError for another content than the stream's, or a
         schema that does not merge with the stream's.
         """
+        transaction, schema = request.transaction, request.schema or None
+        partition = self.partition_of(request)
+        evolution = Evolution.of(request.evolve_schema, rights.may_evolve)
         self.check_partition(partition)
+        check_number(transaction)
         check_fields(self._ledger.schema, schema, self._options().max_columns)
         with self._state:
             self._refuse_unwritable()
-            self._refuse_ended(writer, transaction, producer)
-            self._ledger.check_acknowledged(writer, acknowledged, stamp)
-            self._begin_run(writer, run, single_use, transaction, producer, replaced)
-            self._ledger.check_open(writer, run, transaction, producer)
-            self._ledger.check_content(content, schema)
+            self._begin(transaction)
+            self._ledger.check_open(transaction)
+            self._ledger.check_content(request.content, schema)
             if schema is not None:
                 merged = evolve(self._ledger.schema, schema, self.definition.schema_policy, evolution)
                 check_fields(self._ledger.schema, merged, self._options().max_columns)
             return self._stages.open(
-                writer, run, transaction, partition, task, content, schema, now=self._clock(), single_use=single_use,
-                share=self._stages.space.share(owner, owner_bytes), evolves=evolution is Evolution.PERMITTED,
+                request, partition, now=self._clock(), evolves=evolution is Evolution.PERMITTED,
+                share=self._stages.space.share(rights.owner, rights.stage_bytes),
             )  # fmt: skip
+
+    def partition_of(self, part: OpenStage | InlinePart) -> int:
+        """Return the partition of a task's rows: the one that the request names, else one by the task's number."""
+        return part.task % self.definition.partitions if part.partition is None else part.partition
 
     def stage(self, stage_id: str) -> Stage:
         """Return a stage by its id. Raises RefusedError for an unknown or expired one."""
         self._refuse_closed()
         return self._stages.get(stage_id)
 
-    def commit(
-        self, writer: str, run: str, transaction: int, parts: Iterable[StageRef | InlineRows], *, producer: str = "",
-        rows: int | None = None, seconds: float | None = None, token: str = "", may_evolve: bool = True,
-        opening: Opening | None = None,
-    ) -> CommitOutcome:  # fmt: skip
+    def commit(self, request: CommitTransaction, rights: WriteRights = ALL_RIGHTS) -> Committed:
         """Make the rows of these parts visible, all at once. Do nothing for a transaction that is committed already.
 
         A part is a finished stage, or rows of the request itself, which reserve space for stages until the end of the
-        call. With ``opening`` the call begins the transaction first, as :meth:`open_stage` does: it is refused also for
-        a committed transaction if a later run has fenced this one.
+        call. With such rows the call begins the transaction first, as :meth:`open_stage` does: it is refused also for a
+        committed transaction if a later run has fenced this one.
 
         Within a partition, the rows are in the order of the tasks. Other stages of the writer for this or an earlier
         transaction are removed. After an error no row of the transaction is visible; the caller may repeat the commit,
-        unless it was refused. ``rows`` is the number of rows that the writer wrote in the transaction. ``seconds`` is
-        the longest wait for another commit. ``token`` is the producer's own text, stored with its last transaction.
-        ``may_evolve`` is whether stages that evolve a strict schema may do so now.
+        unless it was refused. The request has the longest wait for another commit.
 
         Raises UsageError for a token of more than 1,024 bytes of UTF-8. Raises RefusedError without stages, if the
         stages have another number of rows, if one was removed, if the run is fenced, if the transaction belongs to
         another producer, if the stream has ended, or if the schema policy refuses the columns. Raises DataFormatError
         for a damaged stage or a schema that does not merge; TransportError or WaitTimeout if the archive or the disk
-        failed; StillWorking after ``seconds``; DataLossError if the stream is read-only.
+        failed; StillWorking after the longest wait; DataLossError if the stream is read-only.
         """
-
-        named = list(parts)
-
-        def get_rows() -> list[CommittableRows]:
-            check_rows_named(writer, transaction, named, rows)
-            return self._named_rows(writer, run, transaction, named)
-
+        named = [part if isinstance(part, StagedPart) else self._inline_rows(request, part) for part in request.parts]
         inline = [part for part in named if isinstance(part, InlineRows)]
         for part in inline:  # before the wait for other commits, which must not wait for these checks
             self.check_partition(part.description.partition)
             check_fields(self._ledger.schema, part.description.schema, self._options().max_columns)
             part.check(self.definition.max_message_bytes)
-        opening = opening or Opening()
-        share = self._stages.space.share(opening.owner, opening.owner_bytes)
+        share = self._stages.space.share(rights.owner, rights.stage_bytes)
         with share.reserved(sum(part.bytes for part in inline)):
             return self._commit_unless_repeated(
-                writer, run, transaction, producer, token, get_rows, seconds, may_evolve, opening if inline else None
+                request, lambda: self._named_rows(request, named), begins=bool(inline), may_evolve=rights.may_evolve
             )
 
-    def commit_empty(
-        self, writer: str, run: str, transaction: int, *, producer: str = "", seconds: float | None = None,
-        token: str = "",
-    ) -> CommitOutcome:  # fmt: skip
+    def commit_empty(self, request: CommitEmptyTransaction) -> Committed:
         """Commit a transaction without rows; see :meth:`commit`."""
-        return self._commit_unless_repeated(writer, run, transaction, producer, token, list, seconds)
+        return self._commit_unless_repeated(request, list)
 
     def _commit_unless_repeated(
-        self, writer: str, run: str, transaction: int, producer: str, token: str,
-        get_rows: Callable[[], list[CommittableRows]],
-        seconds: float | None, may_evolve: bool = True, opening: Opening | None = None,
-    ) -> CommitOutcome:  # fmt: skip
-        check_token(writer, transaction, token)
-        with self._lock_writing(seconds):
+        self, request: CommitTransaction | CommitEmptyTransaction, get_rows: Callable[[], list[CommittableRows]], *,
+        begins: bool = False, may_evolve: bool = True,
+    ) -> Committed:  # fmt: skip
+        transaction = request.transaction
+        check_number(transaction)
+        check_token(transaction.writer, transaction.number, request.token)
+        with self._lock_writing(request.seconds):
             with self._state:
                 self._refuse_unwritable()
-                if opening is not None:
-                    self._open_transaction(writer, run, transaction, producer, opening)
-                is_repeated = self._ledger.is_committed(writer, transaction, producer)
+                if begins:
+                    self._begin(transaction)
+                is_repeated = self._ledger.is_committed(transaction)
                 if not is_repeated:
-                    self._refuse_ended(writer, transaction, producer)
-                    self._ledger.check_open(writer, run, transaction, producer)
+                    self._refuse_ended(transaction)
+                    self._ledger.check_open(transaction)
             if not is_repeated:
                 begun = self._clock()
-                self._commit(writer, run, transaction, get_rows(), producer, token, begun, may_evolve)
-            for stage in self._stages.of(writer):
-                if stage.description.transaction <= transaction:
+                self._commit(transaction, get_rows(), request.token, begun, may_evolve)
+            for stage in self._stages.of(transaction.writer):
+                if stage.description.transaction <= transaction.number:
                     stage.release()
             with self._state:
-                return CommitOutcome(
-                    is_repeated, [state.end for state in self._view.states], self._ledger.stamp(writer)
-                )
-
-    def _open_transaction(self, writer: str, run: str, transaction: int, producer: str, opening: Opening) -> None:
-        self._refuse_ended(writer, transaction, producer)
-        self._ledger.check_acknowledged(writer, opening.acknowledged, opening.stamp)
-        self._begin_run(writer, run, opening.single_use, transaction, producer, opening.replaced)
+                ends = tuple(state.end for state in self._view.states)
+                return Committed(is_repeated, ends, self._ledger.stamp(transaction.writer))
 
     def publish_ahead(self, stage: Stage, published: int = 0) -> int:
         """Publish more of a growing stage than its first ``published`` bytes; return the number of published bytes.
@@ -328,12 +294,12 @@ class Stream(LedgerStream):
         finally:
             self._writing.release()
 
-    def abort(self, writer: str, run: str, transaction: int) -> None:
+    def abort(self, transaction: Transaction) -> None:
         """Remove the stages of this run for the transaction. A committed transaction stays."""
         with self._lock_writing():
             self._refuse_closed()
-            for stage in self._stages.of(writer, transaction):
-                if stage.description.run == run:
+            for stage in self._stages.of(transaction.writer, transaction.number):
+                if stage.description.run == transaction.run:
                     stage.discard()
         self._facts.emit(AbortedTransaction(self.definition.name))
 
@@ -478,9 +444,8 @@ class Stream(LedgerStream):
             self._journal.update_mark()
 
     def _commit(
-        self, writer: str, run: str, transaction: int, named: list[CommittableRows], producer: str, token: str,
-        begun: float, may_evolve: bool,
-    ) -> None:  # fmt: skip
+        self, transaction: Transaction, named: list[CommittableRows], token: str, begun: float, may_evolve: bool
+    ) -> None:
         with_rows = [stage for stage in named if stage.rows]
         with self._state:
             content, schema = merge_content(
@@ -503,20 +468,9 @@ class Stream(LedgerStream):
         try:
             with self._state:
                 # Another run may have fenced this one while its rows were published.
-                record = self._ledger.prepare_commit(
-                    writer,
-                    run,
-                    transaction,
-                    now_ns=self._wall(),
-                    ends=ends,
-                    rows={index: sum(stage.rows for stage in of_partition) for index, of_partition in stages.items()},
-                    content=content,
-                    schema=schema,
-                    single_use=any(stage.description.single_use for stage in named),
-                    producer=producer,
-                    token=token,
-                )
-                self._journal.write(record)
+                rows = {index: sum(stage.rows for stage in of_partition) for index, of_partition in stages.items()}
+                change = Change(ends, rows, content, schema, token)
+                self._journal.write(self._ledger.prepare_commit(transaction, change, self._wall()))
                 self._renew_view()
         except BaseException:
             self._recordings.mark_uncommitted(stages)
@@ -524,57 +478,56 @@ class Stream(LedgerStream):
         record_s = self._recordings.awaited_s
         self._facts.emit(
             CommittedTransaction(
-                self.definition.name, writer, transaction, sum(stage.rows for stage in named),
+                self.definition.name, transaction.writer, transaction.number, sum(stage.rows for stage in named),
                 sum(end - ends_before[index] for index, end in ends.items()),
                 stage_s=publishing_at - begun, publish_s=recorded_at - publishing_at - record_s, record_s=record_s,
                 journal_s=self._clock() - recorded_at,
             )
         )  # fmt: skip
         if changes_schema:
-            self._facts.emit(SchemaChanged(self.definition.name, writer))
+            self._facts.emit(SchemaChanged(self.definition.name, transaction.writer))
+
+    def _inline_rows(self, request: CommitTransaction, part: InlinePart) -> InlineRows:
+        partition = self.partition_of(part)
+        return InlineRows(StageHead.of("", request.transaction, part, partition, evolves=request.evolve_schema), part)
 
     def _named_rows(
-        self, writer: str, run: str, transaction: int, named: Sequence[StageRef | InlineRows]
+        self, request: CommitTransaction, named: Sequence[StagedPart | InlineRows]
     ) -> list[CommittableRows]:  # fmt: skip
-        ids = [part.id for part in named if isinstance(part, StageRef)]
+        check_rows_named(request)
+        transaction = request.transaction
+        ids = [part.id for part in named if isinstance(part, StagedPart)]
         if len(set(ids)) != len(ids):
             raise UsageError(
-                f"the commit of transaction {transaction} of writer {writer!r} names a stage twice",
+                f"the commit of transaction {transaction.number} of writer {transaction.writer!r} names a stage twice",
                 remedy="Name the stages of the successful attempts, each once.",
             )
         found: list[CommittableRows] = [
             part if isinstance(part, InlineRows) else self._take_stage(part) for part in named
         ]
-        check_transaction(found, writer, run, transaction)
+        check_transaction(found, transaction)
         return found
 
-    def _take_stage(self, ref: StageRef) -> Stage:
+    def _take_stage(self, ref: StagedPart) -> Stage:
         """Return the stage that a commit names. Raises RefusedError if it was removed or has changed."""
         try:
             return self._stages.take(ref, self._clock())
         except DataFormatError as error:
             raise RefusedError(error.what, remedy=error.remedy, reason=error.reason) from error
 
-    def _begin_run(
-        self, writer: str, run: str, single_use: bool, transaction: int | None, producer: str, replaced: str = ""
-    ) -> None:  # fmt: skip
-        started = self._ledger.prepare_run(
-            writer,
-            run,
-            now_ns=self._wall(),
-            single_use=single_use,
-            transaction=transaction,
-            producer=producer,
-            replaced=replaced,
-        )
+    def _begin(self, transaction: Transaction) -> None:
+        """Begin a transaction; see :meth:`begin`. The caller holds ``_state``."""
+        self._refuse_ended(transaction)
+        self._ledger.check_acknowledged(transaction)
+        started = self._ledger.prepare_run(transaction, self._wall())
         if started is not None:
-            fences = self._ledger.has_writer(writer)
-            if replaced:
+            fences = self._ledger.has_writer(transaction.writer)
+            if transaction.replaced:
                 self._journal.write_run(started)
             else:
                 self._journal.write(started)
             if fences:
-                self._facts.emit(WriterFenced(self.definition.name, writer))
+                self._facts.emit(WriterFenced(self.definition.name, transaction.writer))
 
     @contextmanager
     def _lock_writing(self, seconds: float | None = None) -> Iterator[None]:
@@ -589,9 +542,9 @@ class Stream(LedgerStream):
         finally:
             self._writing.release()
 
-    def _refuse_ended(self, writer: str, transaction: int | None, producer: str) -> None:
+    def _refuse_ended(self, transaction: Transaction) -> None:
         """Raise RefusedError if the stream has ended, unless the transaction is committed."""
         if not self.definition.is_ended:
             return
-        if transaction is None or not self._ledger.is_committed(writer, transaction, producer):
+        if transaction.number == NEXT_NUMBER or not self._ledger.is_committed(transaction):
             raise ended_stream(self.definition)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from operator import attrgetter
 from typing import Any, Final
 
 from msgspec import inspect
@@ -11,17 +13,25 @@ _LENGTH: Final = 5  # longest head of a text, of bytes, of an array and of a map
 _CHARACTER: Final = 4  # bytes of a character, at most
 
 
-def bounds_of(request: type) -> tuple[tuple[str, Any, Any, int | None], ...]:
-    """Return the fields of a request that have bounds: the name, the lowest, the highest and the longest value."""
-    info = inspect.type_info(request)
+Bound = tuple[str, Callable[[Any], Any], Any, Any, int | None]
+"""The name of a field, the function that returns its value in a request, and the lowest, highest and longest value."""
+
+
+def bounds_of(request: type) -> tuple[Bound, ...]:
+    """Return the fields of a request that have bounds, also those of a struct in it."""
+    return tuple(_bounds_in(inspect.type_info(request), ""))
+
+
+def _bounds_in(info: inspect.Type, path: str) -> Iterator[Bound]:
     assert isinstance(info, inspect.StructType)
-    found = []
     for field in info.fields:
         for kind in field.type.types if isinstance(field.type, inspect.UnionType) else (field.type,):
+            if isinstance(kind, inspect.StructType):
+                yield from _bounds_in(kind, f"{path}{field.name}.")
+                continue
             high, longest = getattr(kind, "le", None), getattr(kind, "max_length", None)
             if high is not None or longest is not None:
-                found.append((field.name, getattr(kind, "ge", None), high, longest))
-    return tuple(found)
+                yield field.name, attrgetter(path + field.name), getattr(kind, "ge", None), high, longest
 
 
 def longest_encoding(request: type) -> int:
@@ -44,8 +54,8 @@ def _longest(kind: inspect.Type) -> int:
             return _LENGTH + sum(map(_longest, items))
         case inspect.UnionType(types=types):
             return max(map(_longest, types))
-        case inspect.StructType(fields=fields, tag_field=str(tag_field), tag=str(tag)):
-            longest_tag = 2 * _LENGTH + len(tag_field) + len(tag)
+        case inspect.StructType(fields=fields, tag_field=tag_field, tag=tag):
+            longest_tag = 2 * _LENGTH + len(tag_field) + len(str(tag)) if tag_field is not None else 0
             return _LENGTH + longest_tag + sum(_LENGTH + len(field.name) + _longest(field.type) for field in fields)
         case inspect.IntType() | inspect.FloatType() | inspect.BoolType() | inspect.NoneType():
             return _NUMBER

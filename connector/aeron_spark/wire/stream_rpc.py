@@ -18,25 +18,16 @@ A message on a bulk link, all numbers little-endian:
     16           payload   LOG, STAGE: bytes; FAILED: the error, encoded by errors.encode_error
 
 In all structs, positions and sizes are in bytes, and times in nanoseconds since 1970. ``seconds`` is the server's
-longest wait, and in RenewLease the duration of the lease. These fields occur in several requests:
-
-    writer          writer id
-    run             run id of the writer
-    producer        producer id
-    transaction     number of the transaction; the numbers of a writer increase
-    single_use      whether the writer id is never used again
-    acknowledged    last transaction that the writer knows as committed, -1 for none
-    stamp           came with the response for ``acknowledged``, see streams.writer_histories; "" for none
-    replaced        run id of the program's previous connection, which this run replaces; "" for none
-    token           text that the server stores with the producer's last transaction
-    link, request   number of the bulk link, and the client's number for the messages of this read or stage on it
+longest wait, and in RenewLease the duration of the lease. ``token`` is a text that the server stores with the
+producer's last transaction. ``link`` is the number of a bulk link, and ``request`` the client's number for the messages
+of this read or stage on it.
 """
 
 from __future__ import annotations
 
 import struct
 from enum import IntEnum
-from typing import Annotated, Any, Final, NamedTuple, cast, get_args
+from typing import Annotated, Any, Final, NamedTuple, TypeVar, cast, get_args
 
 import msgspec
 
@@ -64,11 +55,39 @@ METHOD: Final = "handle"
 _A_REQUEST: Final = "a request to the stream service"
 _SAME_RELEASE: Final = "Use the same release of aeron-spark in the client and the server."
 
+NEXT_NUMBER: Final = -1  # stands for the number of the writer's next transaction
 MAX_PARTS: Final = 1 << 16  # of a transaction; the server has at most so many stages of a key
 Token = Annotated[str, msgspec.Meta(max_length=4_096)]
 Stamp = Annotated[str, msgspec.Meta(max_length=4_096)]
 Epoch = Annotated[int, msgspec.Meta(ge=0)]  # 64 bits
 Items = Annotated[bytes, msgspec.Meta(max_length=16 << 20)]
+
+
+class Transaction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The identity of a transaction, from its writer to the ledger of its stream.
+
+    The numbers of a writer's transactions increase; a request that begins the writer's next transaction has
+    NEXT_NUMBER. ``single_use``: the writer id is never used again. ``producer`` is the producer id: a later run with
+    the same one may repeat the transaction. With "" each producer may repeat it.
+
+    ``acknowledged`` is the writer's last transaction before this one that the server acknowledged, -1 for none, and
+    ``stamp`` came with that response, see streams.writer_histories; "" if unknown. A server that lacks it refuses this
+    transaction. ``replaced`` is the run with which the same program began the transaction before, "" for none. A
+    server that does not know that run, or knows a later one, also refuses.
+    """
+
+    writer: Id
+    run: Id
+    number: Int64
+    single_use: bool = False
+    producer: Id = ""
+    acknowledged: Int64 = -1
+    stamp: Stamp = ""
+    replaced: Id = ""
+
+    def of_known_run(self) -> Transaction:
+        """Return the transaction for a request that a server refuses if it does not know the run."""
+        return msgspec.structs.replace(self, replaced=self.replaced or self.run)
 
 
 class StagedPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="stage"):
@@ -294,17 +313,10 @@ class LastTransaction(Request[LastCommitted], frozen=True, tag="last"):
 
 
 class BeginTransaction(Request[Begun], frozen=True, tag="begin"):
-    """Begin a transaction and fence earlier runs of the writer; None means the writer's next transaction."""
+    """Begin a transaction and fence earlier runs of the writer."""
 
     stream: StreamName
-    writer: Id
-    run: Id
-    transaction: Int64 | None
-    single_use: bool
-    producer: Id
-    acknowledged: Int64 = -1
-    stamp: Stamp = ""
-    replaced: Id = ""
+    transaction: Transaction
 
 
 class FindLostTransaction(Request[LostTransaction], frozen=True, tag="find-lost"):
@@ -330,11 +342,7 @@ class OpenStage(Request[StageOpened], frozen=True, tag="open-stage"):
     """
 
     stream: StreamName
-    writer: Id
-    run: Id
-    transaction: Int64
-    single_use: bool
-    producer: Id
+    transaction: Transaction
     partition: Int64 | None
     task: Int64
     content: Word
@@ -342,9 +350,6 @@ class OpenStage(Request[StageOpened], frozen=True, tag="open-stage"):
     link: Int64
     request: Int64
     max_message_bytes: Int64 = 0
-    acknowledged: Int64 = -1
-    stamp: Stamp = ""
-    replaced: Id = ""
     evolve_schema: bool = False
     items: Items = b""
     rows: Int64 = 0
@@ -364,22 +369,16 @@ class CommitTransaction(Request[Committed], frozen=True, tag="commit"):
     """Commit a transaction: all its parts become visible together. ``rows`` is the number of the transaction's rows.
 
     While another commit runs, the server waits at most ``seconds``, and then fails with StillWorking. With inline parts
-    the request also begins the transaction, as OpenStage does; only then the fields after ``token`` have a meaning.
+    the request also begins the transaction, as OpenStage does; only then ``evolve_schema`` and the state of the writer
+    in ``transaction`` have a meaning.
     """
 
     stream: StreamName
-    writer: Id
-    run: Id
-    transaction: Int64
-    producer: Id
+    transaction: Transaction
     parts: Annotated[tuple[CommitPart, ...], msgspec.Meta(max_length=MAX_PARTS)]
     rows: Int64
     seconds: Seconds
     token: Token = ""
-    single_use: bool = False
-    acknowledged: Int64 = -1
-    stamp: Stamp = ""
-    replaced: Id = ""
     evolve_schema: bool = False
 
 
@@ -387,10 +386,7 @@ class CommitEmptyTransaction(Request[Committed], frozen=True, tag="commit-empty"
     """Commit a transaction without rows. A separate request, so that a commit that lost its parts cannot succeed."""
 
     stream: StreamName
-    writer: Id
-    run: Id
-    transaction: Int64
-    producer: Id
+    transaction: Transaction
     seconds: Seconds
     token: Token = ""
 
@@ -399,9 +395,15 @@ class AbortTransaction(Request[Done], frozen=True, tag="abort"):
     """Delete the stages of a transaction. Has no effect on a committed transaction."""
 
     stream: StreamName
-    writer: Id
-    run: Id
-    transaction: Int64
+    transaction: Transaction
+
+
+CommitT = TypeVar("CommitT", CommitTransaction, CommitEmptyTransaction)
+
+
+def bounded(request: CommitT, seconds: float) -> CommitT:
+    """Return a commit for which the server waits at most ``seconds``."""
+    return msgspec.structs.replace(request, seconds=min(request.seconds, seconds))
 
 
 AnyRequest = (
@@ -444,8 +446,8 @@ RESPONSES: Final = _responses_of(get_args(AnyRequest))  # the response class of 
 
 def encode_request(request: Request[Any]) -> bytes:
     """Encode a request. Raises OptionError for a value that cannot be encoded, or that the decoder would refuse."""
-    for name, low, high, longest in _BOUNDS[type(request)]:
-        value = getattr(request, name)
+    for name, get, low, high, longest in _BOUNDS[type(request)]:
+        value = get(request)
         if longest is not None and value is not None and len(value) > longest:
             raise _not_sent(request, f"its {name} has a length of {len(value)}, the limit is {longest}")
         if high is not None and value is not None and not low <= value <= high:

@@ -233,8 +233,8 @@ def own_stage(client: Client, **fields: Any) -> rpc.StageOpened:
 def stage_request(**fields: Any) -> rpc.OpenStage:
     """Return the request for a stage of the attacker's stream."""
     return rpc.OpenStage(**{
-        "stream": OWN_STREAM, "writer": "w", "run": "r", "transaction": 0, "single_use": False, "producer": "",
-        "partition": 0, "content": "raw", "schema": b"", "link": 0, "request": 0, **fields,
+        "stream": OWN_STREAM, "transaction": rpc.Transaction("w", "r", 0), "partition": 0, "content": "raw",
+        "schema": b"", "link": 0, "request": 0, **fields,
         "rows": 1 if "items" in fields else 0, "crc": crc32(fields.get("items", b"")),
     })  # fmt: skip
 

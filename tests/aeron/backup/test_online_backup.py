@@ -36,7 +36,7 @@ from aeron_spark.streams.stream import Stream
 from aeron_spark.waiting import wait_for
 from aeron_spark.wire.chunk import Content, Header
 from aeron_spark.wire.staged_items import encode_group_item
-from aeron_spark.wire.stream_rpc import CommitTransaction, InlinePart
+from aeron_spark.wire.stream_rpc import CommitTransaction, InlinePart, Transaction
 from tests.aeron.backup.conftest import SETTINGS as NODE_SETTINGS
 from tests.aeron.server_parts import parts_of
 from tests.aeron.stream_store.rows import SETTINGS, read_values, remove_marks, write
@@ -264,7 +264,7 @@ def commit_arrow(client: aeron_spark.Client, stream: str, payload: bytes) -> Non
     items = b"".join(bytes(part) for part in encode_group_item(Header(Content.ARROW, 0, rows=4), payload))
     schema = pa.schema([("text", pa.string())]).serialize().to_pybytes()
     part = InlinePart(0, 0, "arrow", schema, 4, items, crc32(items))
-    client._stream_session().call(CommitTransaction(stream, "hostile", "r", 7, "", (part,), 4, TIMEOUT_S))
+    client._stream_session().call(CommitTransaction(stream, Transaction("hostile", "r", 7), (part,), 4, TIMEOUT_S))
 
 
 def connected(server: Server, node: NodeHandle) -> aeron_spark.Client:

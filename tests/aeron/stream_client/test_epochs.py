@@ -12,7 +12,7 @@ import pytest
 from aeron_spark.errors import DataLossError, RefusedError
 from aeron_spark.log.api import Range
 from aeron_spark.log.epochs import DIVERGED, FIRST, epoch_at
-from aeron_spark.log.writing import Source, Transaction
+from aeron_spark.log.writing import Source
 from aeron_spark.server.server import Server
 from aeron_spark.stream_client.reader import StreamReader
 from aeron_spark.stream_client.server_log import ServerLog
@@ -20,7 +20,7 @@ from aeron_spark.stream_client.session import StreamSession
 from aeron_spark.stream_client.staging import ServerAppender
 from aeron_spark.stream_client.transactions import begin, commit, first_lost
 from aeron_spark.streams.writer_histories import Acknowledged, parse_stamp, stamp_text
-from aeron_spark.wire.stream_rpc import PartitionStates, StartRead
+from aeron_spark.wire.stream_rpc import PartitionStates, StartRead, Transaction
 from aeron_spark.wire.values import Rows
 
 _names = itertools.count()
@@ -36,8 +36,9 @@ def written(server: Server, session: StreamSession, writer: str = "desk-7") -> t
         one = Transaction(writer, "run", number)
         appender = ServerAppender(session, name, one, task=0, partition=0, source=Source("w", 0, 0), payload="raw")
         appender.raw(pa.array([b"%d" % number], pa.binary()))
-        repeated, stamp = commit(session, name, one, appender.finish(), rows=1)
-        assert not repeated
+        committed = commit(session, name, one, appender.finish(), rows=1)
+        assert not committed.repeated
+        stamp = committed.stamp
     return name, stamp
 
 
@@ -46,12 +47,11 @@ def test_a_server_refuses_a_writer_whose_acknowledgement_is_of_another_history(
 ) -> None:
     """The refusal names the transactions, and its reason is "diverged" at the client as well."""
     name, stamp = written(server, session)
-    again = Transaction("desk-7", "run", -1)
-    assert begin(session, name, replace(again, acknowledged=2, stamp=stamp)).last == 2
+    assert begin(session, name, Transaction("desk-7", "run", -1, acknowledged=2, stamp=stamp)).last == 2
     assert first_lost(session, name, "desk-7", 2, stamp) is None
     lost = stamp_text([Acknowledged(UNKNOWN, 58, 58), *parse_stamp(stamp)])
     with pytest.raises(RefusedError, match="transactions 3 to 57 of writer 'desk-7' were acknowledged") as caught:
-        begin(session, name, replace(again, acknowledged=57, stamp=lost))
+        begin(session, name, Transaction("desk-7", "run", -1, acknowledged=57, stamp=lost))
     assert (caught.value.reason, caught.value.retriable) == (DIVERGED, False)
     assert "write the rows again" in caught.value.remedy.lower()
     assert first_lost(session, name, "desk-7", 57, lost) == 3

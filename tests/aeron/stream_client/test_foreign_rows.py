@@ -28,6 +28,7 @@ from aeron_spark.wire.stream_rpc import (
     FinishStage,
     InlinePart,
     OpenStage,
+    Transaction,
     encode_bulk_head,
 )
 from tests.aeron.stream_client.conftest import Connect
@@ -57,12 +58,12 @@ def items_of(payload: bytes, rows: int = ROWS) -> bytes:
 
 def commit(session: StreamSession, stream: str, items: bytes, rows: int = ROWS, schema: bytes = ENCODED) -> None:
     part = InlinePart(0, 0, "arrow", schema, rows, items, crc32(items))
-    session.call(CommitTransaction(stream, "hostile", "r", 7, "", (part,), rows, 5.0))
+    session.call(CommitTransaction(stream, Transaction("hostile", "r", 7), (part,), rows, 5.0))
 
 
 def stage_at_once(session: StreamSession, stream: str, items: bytes) -> None:
     session.call(
-        OpenStage(stream, "hostile", "r", 7, False, "", 0, 3, "arrow", ENCODED, 0, 0, items=items, rows=ROWS,
+        OpenStage(stream, Transaction("hostile", "r", 7), 0, 3, "arrow", ENCODED, 0, 0, items=items, rows=ROWS,
                   crc=crc32(items))
     )  # fmt: skip
 
@@ -71,7 +72,7 @@ def stage_over_a_link(session: StreamSession, stream: str, items: bytes) -> None
     with session.bulk_link(10.0) as link:
         number = session.request_number()
         opened = session.call(
-            OpenStage(stream, "hostile", "r", 7, False, "", 0, 3, "arrow", ENCODED, link.number, number)
+            OpenStage(stream, Transaction("hostile", "r", 7), 0, 3, "arrow", ENCODED, link.number, number)
         )
         step = link.room - 64
         for at in range(0, len(items), step):
@@ -158,7 +159,7 @@ def test_a_schema_with_too_many_columns_or_wrong_names_is_refused(
     requests = [
         lambda schema: session.call(CreateStream(f"{stream}-2", 1, 0, 0.0, 0, schema=schema)),
         lambda schema: commit(session, stream, items_of(HOSTILE["offset"][0]), schema=schema),
-        lambda schema: session.call(OpenStage(stream, "hostile", "r", 7, False, "", 0, 3, "arrow", schema, 0, 0,
+        lambda schema: session.call(OpenStage(stream, Transaction("hostile", "r", 7), 0, 3, "arrow", schema, 0, 0,
                                               items=b"x", rows=1, crc=0)),
     ]  # fmt: skip
     for request in requests:

@@ -11,7 +11,7 @@ import pytest
 from aeron_spark.errors import DataFormatError, OptionError, RefusedError, RemoteError
 from aeron_spark.log.api import Range
 from aeron_spark.log.decoding import SmallValues, read_range
-from aeron_spark.log.writing import Source, Transaction
+from aeron_spark.log.writing import Source
 from aeron_spark.protocol.rpc_dispatch import UNKNOWN_OBJECT
 from aeron_spark.protocol.rpc_messages import FIRST_SERVICE
 from aeron_spark.server.server import Server
@@ -21,7 +21,7 @@ from aeron_spark.stream_client.staging import ServerAppender
 from aeron_spark.stream_client.transactions import abort, begin, commit
 from aeron_spark.wire.arrow import decode_batches
 from aeron_spark.wire.stream_admin_rpc import DescribeStream, Request
-from aeron_spark.wire.stream_rpc import FinishStage, OpenStage
+from aeron_spark.wire.stream_rpc import FinishStage, OpenStage, Transaction
 
 
 def new_stream(server: Server, partitions: int = 1) -> str:
@@ -35,7 +35,7 @@ def staged(
     partition: int = 0, payload: str = "raw",
 ) -> ServerAppender:  # fmt: skip
     appender = ServerAppender(
-        session, stream, transaction, task=task, partition=partition, source=Source("w", transaction.id, task),
+        session, stream, transaction, task=task, partition=partition, source=Source("w", transaction.number, task),
         payload=payload,
     )  # fmt: skip
     getattr(appender, payload)(pa.array(values, pa.binary()))

@@ -18,7 +18,7 @@ from aeron_spark.client.client import Client
 from aeron_spark.errors import AeronSparkError, DataLossError, RefusedError
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.log.epochs import DIVERGED
-from aeron_spark.log.writing import Source, Transaction
+from aeron_spark.log.writing import Source
 from aeron_spark.node import NodeHandle
 from aeron_spark.protocol.admin_messages import SOCKET_NAME
 from aeron_spark.server.server import Server
@@ -28,6 +28,7 @@ from aeron_spark.stream_client.staging import ServerAppender
 from aeron_spark.stream_client.transactions import begin, commit
 from aeron_spark.stream_client.writer import StreamWriter, Writer
 from aeron_spark.waiting import wait_for
+from aeron_spark.wire.stream_rpc import Transaction
 from tests.aeron.stream_client.serving import ServerProcess
 from tests.aeron.stream_store.rows import remove_marks
 from tests.aeron.streams import own_node
@@ -166,8 +167,9 @@ def commit_rows(client: Client, writer: str, numbers: range) -> tuple[int, str]:
             session, "flights", one, task=0, partition=0, source=Source(writer, last, 0), payload="arrow"
         )
         appender.arrow(pa.record_batch({"n": [number]}))
-        repeated, stamp = commit(session, "flights", one, appender.finish(), rows=1)
-        assert not repeated
+        committed = commit(session, "flights", one, appender.finish(), rows=1)
+        assert not committed.repeated
+        stamp = committed.stamp
     return last, stamp
 
 

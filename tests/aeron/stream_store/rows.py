@@ -13,14 +13,16 @@ import pyarrow as pa
 from aeron_spark.direct.archives import embedded
 from aeron_spark.node import NodeHandle
 from aeron_spark.streams import archive_mark
-from aeron_spark.streams.model import CommitOutcome, StreamSettings
-from aeron_spark.streams.stages import Stage, StageRef
+from aeron_spark.streams.model import StreamSettings
+from aeron_spark.streams.stages import Stage
 from aeron_spark.streams.store import StreamStore
 from aeron_spark.streams.stream import Stream
 from aeron_spark.wire.chunk import Content, Header, decode
 from aeron_spark.wire.groups import Group, Reassembler
 from aeron_spark.wire.staged_items import encode_group_item, encode_values_item
+from aeron_spark.wire.stream_rpc import Committed, StagedPart
 from tests.aeron.streams import TIMEOUT_S
+from tests.stream_requests import commit_request, stage_request
 
 SETTINGS: Final = StreamSettings(timeout_s=TIMEOUT_S)
 # length, version, flags, type, term offset, session id (in a file: the checksum), stream id, term id, reserved value
@@ -40,11 +42,11 @@ def stage_rows(
     writer: str = "w",
     run: str = "r",
     ahead: bool = False,
-) -> list[StageRef]:
+) -> list[StagedPart]:
     """Stage the values of each task, and publish them ahead if ``ahead``; return the references for the commit."""
     refs = []
     for partition, task, values in tasks:
-        stage = stream.open_stage(writer, run, transaction, partition, task, "raw")
+        stage = stream.open_stage(stage_request(writer, run, transaction, partition, task, "raw"))
         fill(stage, values)
         if ahead:
             assert stream.publish_ahead(stage) in (
@@ -69,21 +71,21 @@ def write(
     writer: str = "w",
     run: str = "r",
     ahead: bool = False,
-) -> CommitOutcome:
+) -> Committed:
     """Stage and commit one task's values for each partition."""
     tasks = [(partition, 0, rows) for partition, rows in values.items()]
     refs = stage_rows(stream, transaction, tasks, writer=writer, run=run, ahead=ahead)
-    return stream.commit(writer, run, transaction, refs)
+    return stream.commit(commit_request(writer, run, transaction, refs))
 
 
-def write_group(stream: Stream, transaction: int, partition: int, payload: bytes) -> CommitOutcome:
+def write_group(stream: Stream, transaction: int, partition: int, payload: bytes) -> Committed:
     """Stage and commit one value that becomes a group of chunks."""
-    stage = stream.open_stage("w", "r", transaction, partition, 0, "framed")
+    stage = stream.open_stage(stage_request("w", "r", transaction, partition, 0, "framed"))
     header = Header(Content.BYTES, total=len(payload), published_ns=7, batch=transaction, partition=partition)
     for buffer in encode_group_item(header, payload):
         for at in range(0, buffer.size, 1 << 20):
             stage.append(buffer.slice(at, min(1 << 20, buffer.size - at)), stage.used_at)
-    return stream.commit("w", "r", transaction, [stage.finish()])
+    return stream.commit(commit_request("w", "r", transaction, [stage.finish()]))
 
 
 def read_log(stream: Stream, partition: int, start: int | None = None, max_bytes: int = 1 << 20) -> tuple[int, bytes]:

@@ -23,6 +23,7 @@ from aeron_spark.wire.arrow import encode_batch
 from aeron_spark.wire.chunk import Content, Header
 from aeron_spark.wire.foreign_arrow import read_schema
 from aeron_spark.wire.staged_items import encode_group_item
+from aeron_spark.wire.stream_rpc import Transaction
 from tests.aeron.stream_store.rows import (
     ends,
     identities,
@@ -35,6 +36,7 @@ from tests.aeron.stream_store.rows import (
     write,
     write_group,
 )
+from tests.stream_requests import commit_request, empty_request, stage_request
 
 SIZES = (0, 1, 31, 32, 33, 500, 8_159, 8_160, 8_161, 8_192, 70_000)  # bytes; 8160 fit into one frame
 
@@ -46,9 +48,9 @@ def test_values_are_read_unchanged_in_the_order_of_tasks(streams: StreamStore, r
     refs = stage_rows(stream, 5, [(1, 3, rows[3]), (0, 0, rows[0]), (1, 1, rows[1]), (1, 2, rows[2])])
     before = stream.states()
     assert [state.end for state in before] == [0, 0, 0]
-    outcome = stream.commit("w", "r", 5, refs)
-    assert not outcome.is_repeated
-    assert outcome.ends == ends(stream)
+    outcome = stream.commit(commit_request("w", "r", 5, refs))
+    assert not outcome.repeated
+    assert list(outcome.ends) == ends(stream)
     assert read_values(stream, 0) == rows[0]
     assert read_values(stream, 1) == [*rows[1], *rows[2], *rows[3]]
     assert read_values(stream, 2) == []
@@ -111,13 +113,13 @@ def test_boundaries_lie_between_messages_and_before_the_committed_end(streams: S
 def test_a_repeated_commit_changes_nothing(streams: StreamStore) -> None:
     stream = streams.create("a", 2)
     refs = stage_rows(stream, 0, [(0, 0, [b"one"]), (1, 1, [b"two"])])
-    first = stream.commit("w", "r", 0, refs)
-    again = stream.commit("w", "r", 0, refs)
-    assert (again.is_repeated, again.ends) == (True, first.ends)
+    first = stream.commit(commit_request("w", "r", 0, refs))
+    again = stream.commit(commit_request("w", "r", 0, refs))
+    assert (again.repeated, again.ends) == (True, first.ends)
     with pytest.raises(AlreadyCommitted):
-        stream.open_stage("w", "r", 0, 0, 0, "raw")
-    assert stream.begin("w", "r2", 0)[0] == 0
-    assert stream.commit("w", "r2", 0, []).is_repeated
+        stream.open_stage(stage_request("w", "r", 0, 0, 0, "raw"))
+    assert stream.begin(Transaction("w", "r2", 0)).last == 0
+    assert stream.commit(commit_request("w", "r2", 0, [])).repeated
     assert read_values(stream, 0) == [b"one"]
     assert reserved_bytes(streams) == 0
 
@@ -125,11 +127,11 @@ def test_a_repeated_commit_changes_nothing(streams: StreamStore) -> None:
 def test_a_newer_run_fences_the_older_one(streams: StreamStore) -> None:
     stream = streams.create("a", 1)
     old = stage_rows(stream, 0, [(0, 0, [b"old"])], run="first")
-    assert stream.begin("w", "second", 0)[0] == -1
+    assert stream.begin(Transaction("w", "second", 0)).last == -1
     for attempt in (
-        lambda: stream.commit("w", "first", 0, old),
-        lambda: stream.open_stage("w", "first", 0, 0, 0, "raw"),
-        lambda: stream.begin("w", "first", 0),
+        lambda: stream.commit(commit_request("w", "first", 0, old)),
+        lambda: stream.open_stage(stage_request("w", "first", 0, 0, 0, "raw")),
+        lambda: stream.begin(Transaction("w", "first", 0)),
     ):
         with pytest.raises(RefusedError, match=r"'first'.*fenced.*'second'"):
             attempt()
@@ -141,29 +143,31 @@ def test_a_newer_run_fences_the_older_one(streams: StreamStore) -> None:
 def test_another_producers_rows_are_refused_and_its_run_does_not_fence_the_writers(streams: StreamStore) -> None:
     stream = streams.create("a", 1)
     first = stage_rows(stream, 0, [(0, 0, [b"A0"])], run="a1")
-    stream.commit("w", "a1", 0, first, producer="A")
+    stream.commit(commit_request("w", "a1", 0, first, producer="A"))
     for refused in (
-        lambda: stream.open_stage("w", "b1", 0, 0, 0, "raw", producer="B"),
-        lambda: stream.begin("w", "b1", 0, producer="B"),
-        lambda: stream.commit("w", "b1", 0, [], producer="B"),
+        lambda: stream.open_stage(stage_request("w", "b1", 0, 0, 0, "raw", producer="B")),
+        lambda: stream.begin(Transaction("w", "b1", 0, producer="B")),
+        lambda: stream.commit(commit_request("w", "b1", 0, [], producer="B")),
     ):
         with pytest.raises(RefusedError, match=r"'b1'.*'a1'"):
             refused()
-    assert not stream.commit("w", "a1", 1, stage_rows(stream, 1, [(0, 0, [b"A1"])], run="a1"), producer="A").is_repeated
+    assert not stream.commit(
+        commit_request("w", "a1", 1, stage_rows(stream, 1, [(0, 0, [b"A1"])], run="a1"), producer="A")
+    ).repeated
     # After a restart from its checkpoint, A repeats its last micro-batch as another run.
-    assert stream.begin("w", "a2", 1, producer="A")[0] == 1
-    assert stream.commit("w", "a2", 1, [], producer="A").is_repeated
+    assert stream.begin(Transaction("w", "a2", 1, producer="A")).last == 1
+    assert stream.commit(commit_request("w", "a2", 1, [], producer="A")).repeated
     assert (stream.last_transaction("w"), stream.last_transaction("w", "A"), stream.last_transaction("w", "B")) == (
         1,
         1,
         -1,
     )
     # B commits a later transaction and takes over; then an equal transaction of A is refused.
-    assert not stream.commit_empty("w", "b1", 2, producer="B").is_repeated
+    assert not stream.commit_empty(empty_request("w", "b1", 2, producer="B")).repeated
     with pytest.raises(RefusedError, match="fenced"):
-        stream.commit("w", "a2", 2, [], producer="A")
+        stream.commit(commit_request("w", "a2", 2, [], producer="A"))
     with pytest.raises(RefusedError, match=r"'a3'.*'b1'"):
-        stream.commit("w", "a3", 2, [], producer="A")
+        stream.commit(commit_request("w", "a3", 2, [], producer="A"))
     assert read_values(stream, 0) == [b"A0", b"A1"]
     assert reserved_bytes(streams) == 0
 
@@ -171,12 +175,12 @@ def test_another_producers_rows_are_refused_and_its_run_does_not_fence_the_write
 def test_an_abort_removes_stages_and_keeps_committed_rows(streams: StreamStore) -> None:
     stream = streams.create("a", 1)
     refs = stage_rows(stream, 0, [(0, 0, [b"aborted"])])
-    stream.abort("w", "r", 0)
+    stream.abort(Transaction("w", "r", 0))
     assert reserved_bytes(streams) == 0
     with pytest.raises(RefusedError, match="unknown stage"):
-        stream.commit("w", "r", 0, refs)
+        stream.commit(commit_request("w", "r", 0, refs))
     write(stream, 0, {0: [b"committed"]})
-    stream.abort("w", "r", 0)
+    stream.abort(Transaction("w", "r", 0))
     assert read_values(stream, 0) == [b"committed"]
     assert stream.last_transaction("w") == 0
 
@@ -184,9 +188,9 @@ def test_an_abort_removes_stages_and_keeps_committed_rows(streams: StreamStore) 
 def test_stages_that_a_commit_does_not_name_are_removed(streams: StreamStore) -> None:
     stream = streams.create("a", 1)
     first, second = stage_rows(stream, 0, [(0, 0, [b"attempt 0"]), (0, 0, [b"attempt 1"])])
-    unfinished = stream.open_stage("w", "r", 0, 0, 1, "raw")
-    other = stream.open_stage("w", "r", 1, 0, 1, "raw")
-    stream.commit("w", "r", 0, [second])
+    unfinished = stream.open_stage(stage_request("w", "r", 0, 0, 1, "raw"))
+    other = stream.open_stage(stage_request("w", "r", 1, 0, 1, "raw"))
+    stream.commit(commit_request("w", "r", 0, [second]))
     assert read_values(stream, 0) == [b"attempt 1"]
     for stage_id in (first.id, unfinished.id):
         with pytest.raises(RefusedError):
@@ -198,11 +202,11 @@ def test_stages_that_a_commit_does_not_name_are_removed(streams: StreamStore) ->
 
 def test_a_transaction_without_rows_is_committed(streams: StreamStore) -> None:
     stream = streams.create("a", 2)
-    assert not stream.commit_empty("w", "r", 3).is_repeated
-    assert stream.commit_empty("w", "r", 3).is_repeated
+    assert not stream.commit_empty(empty_request("w", "r", 3)).repeated
+    assert stream.commit_empty(empty_request("w", "r", 3)).repeated
     assert stream.last_transaction("w") == 3
-    empty = stream.open_stage("w", "r", 4, 0, 0, "raw").finish()
-    assert stream.commit("w", "r", 4, [empty]).ends == [0, 0]
+    empty = stream.open_stage(stage_request("w", "r", 4, 0, 0, "raw")).finish()
+    assert stream.commit(commit_request("w", "r", 4, [empty])).ends == (0, 0)
     assert stream.content() == ("", None)
 
 
@@ -210,15 +214,15 @@ def test_a_commit_is_refused_if_a_stage_is_changed_repeated_or_of_another_transa
     stream = streams.create("a", 1)
     (ref,) = stage_rows(stream, 0, [(0, 0, [b"x"])])
     with pytest.raises(RefusedError, match="checksum"):
-        stream.commit("w", "r", 0, [type(ref)(ref.id, ref.rows, ref.bytes, ref.crc ^ 1)])
+        stream.commit(commit_request("w", "r", 0, [type(ref)(ref.id, ref.rows, ref.bytes, ref.crc ^ 1)]))
     with pytest.raises(UsageError, match="twice"):
-        stream.commit("w", "r", 0, [ref, ref])
+        stream.commit(commit_request("w", "r", 0, [ref, ref]))
     with pytest.raises(UsageError, match="transaction 0"):
-        stream.commit("w", "r", 1, [ref])
+        stream.commit(commit_request("w", "r", 1, [ref]))
     with pytest.raises(OptionError, match="no partition 7"):
-        stream.open_stage("w", "r", 0, 7, 0, "raw")
+        stream.open_stage(stage_request("w", "r", 0, 7, 0, "raw"))
     assert read_values(stream, 0) == []
-    assert not stream.commit("w", "r", 0, [ref]).is_repeated
+    assert not stream.commit(commit_request("w", "r", 0, [ref])).repeated
 
 
 def test_a_value_longer_than_a_message_is_refused_before_it_is_committed(streams: StreamStore) -> None:
@@ -235,20 +239,20 @@ def test_the_schemas_of_two_tasks_are_merged(streams: StreamStore) -> None:
     wide = serialize(pa.schema([pa.field("a", pa.int64()), pa.field("b", pa.string())]))
     refs = []
     for task, schema in enumerate((narrow, wide)):
-        stage = stream.open_stage("w", "r", 0, 0, task, "arrow", schema)
+        stage = stream.open_stage(stage_request("w", "r", 0, 0, task, "arrow", schema))
         for buffer in _group(encode_batch(pa.RecordBatch.from_pylist([{"a": task}], read_schema(schema)))):
             stage.append(buffer, stage.used_at)
         refs.append(stage.finish())
-    stream.commit("w", "r", 0, refs)
+    stream.commit(commit_request("w", "r", 0, refs))
     content, schema = stream.content()
     assert content == "arrow"
     assert schema is not None
     assert read_schema(schema).names == ["a", "b"]
     other = serialize(pa.schema([pa.field("a", pa.string())]))
     with pytest.raises(DataFormatError, match=r"string[\s\S]*int64"):
-        stream.open_stage("w", "r", 1, 0, 0, "arrow", other)
+        stream.open_stage(stage_request("w", "r", 1, 0, 0, "arrow", other))
     with pytest.raises(DataFormatError, match="has arrow rows"):
-        stream.open_stage("w", "r", 1, 0, 0, "raw")
+        stream.open_stage(stage_request("w", "r", 1, 0, 0, "raw"))
 
 
 def _group(payload: pa.Buffer) -> list[pa.Buffer]:
@@ -270,11 +274,11 @@ def test_a_commit_that_fails_before_the_journal_has_no_effect_and_can_be_repeate
         with monkeypatch.context() as patched:
             patched.setattr(stream._journal, "write", fail_as_disk_full)
             with pytest.raises(TransportError, match="disk is full"):
-                stream.commit("w", "r", 1, refs)
+                stream.commit(commit_request("w", "r", 1, refs))
         assert ends(stream) == before
         assert read_values(stream, 0) == read_values(stream, 1) == [b"first"]
         assert stream.last_transaction("w") == 0
-    stream.commit("w", "r", 1, refs)
+    stream.commit(commit_request("w", "r", 1, refs))
     assert read_values(stream, 0) == [b"first", *[b"second"] * 100]
     assert read_values(stream, 1) == [b"first", b"second"]
     assert identities(stream) == identity
@@ -289,12 +293,12 @@ def test_a_run_that_is_fenced_during_its_commit_is_refused(
 
     def publish_and_fence(stages: object, at: object) -> object:
         found = publish(stages, at)  # type: ignore[arg-type]
-        stream.begin("w", "second", 0)
+        stream.begin(Transaction("w", "second", 0))
         return found
 
     monkeypatch.setattr(stream._recordings, "publish", publish_and_fence)
     with pytest.raises(RefusedError, match="fenced"):
-        stream.commit("w", "first", 0, refs)
+        stream.commit(commit_request("w", "first", 0, refs))
     monkeypatch.undo()
     assert ends(stream) == [0]
     write(stream, 0, {0: [b"new"]}, run="second")
@@ -306,7 +310,7 @@ def test_the_wait_for_commits_ends_with_a_commit(streams: StreamStore) -> None:
     refs = stage_rows(stream, 0, [(1, 0, [b"x"])])
     waiting = stream.when_beyond([0, 0])
     assert not waiting.done()
-    stream.commit("w", "r", 0, refs)
+    stream.commit(commit_request("w", "r", 0, refs))
     assert waiting.result(60)
     assert stream.when_beyond([0, 0]).result(0)
     assert not stream.when_beyond(ends(stream)).done()
@@ -382,5 +386,5 @@ def test_a_writer_and_a_waiting_reader_of_a_deleted_stream_get_an_error(streams:
     assert all(isinstance(error, UsageError) for error in errors), errors
     assert any("deleted" in str(error) for error in errors)
     with pytest.raises(UsageError, match="deleted"):
-        stream.begin("w", "r", 10_000)
+        stream.begin(Transaction("w", "r", 10_000))
     assert reserved_bytes(streams) == 0

@@ -20,8 +20,10 @@ from aeron_spark.streams import store as stores
 from aeron_spark.streams.recordings import Recordings
 from aeron_spark.streams.store import StreamStore
 from aeron_spark.streams.stream import Stream
+from aeron_spark.wire.stream_rpc import Transaction
 from tests.aeron.stream_store.rows import SETTINGS, ends, identities, read_values, stage_rows, write
 from tests.aeron.streams import own_node
+from tests.stream_requests import commit_request
 
 TERM = SEGMENT = 64 << 10
 LONGEST_PAYLOAD = 8_192 - 32  # bytes in the longest frame
@@ -41,7 +43,7 @@ def publish_uncommitted(stream: Stream, rows: list[bytes]) -> None:
     stages = {0: [stream._stages.take(ref, 0.0) for ref in refs]}
     stream._recordings.publish(stages, stream._ledger.ends)
     stream._recordings.mark_uncommitted([0])
-    stream.abort("w", "r", 1_000_000)
+    stream.abort(Transaction("w", "r", 1_000_000))
 
 
 @pytest.mark.parametrize(
@@ -149,7 +151,7 @@ def test_a_replayed_recording_is_truncated_after_the_replay(streams: StreamStore
     with replay(archive, recording, 0, 3 * SEGMENT, timeout=10), pytest.raises(AeronSparkError) as failed:
         write(stream, 1, {0: [b"after"]})
     assert failed.value.retriable
-    stream.commit("w", "r", 1, stage_rows(stream, 1, [(0, 0, [b"after"])]))
+    stream.commit(commit_request("w", "r", 1, stage_rows(stream, 1, [(0, 0, [b"after"])])))
     assert read_values(stream, 0) == [*FULL_TERM, *FULL_TERM, b"after"]
 
 

@@ -13,6 +13,7 @@ from aeron_spark.streams.stream import Stream
 from aeron_spark.wire.staged_items import encode_values_item
 from aeron_spark.wire.stream_rpc import BulkMessage, BulkMessageKind
 from tests.aeron.stream_store.rows import ends, read_values, write
+from tests.stream_requests import commit_request, stage_request
 
 ROW = b"r" * 1_000
 MIB = 1 << 20
@@ -42,7 +43,7 @@ def publish_results(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def open_incoming(stream: Stream) -> IncomingStage:
-    return IncomingStage(stream, stream.open_stage("w", "r", 0, 0, 0, "raw"))
+    return IncomingStage(stream, stream.open_stage(stage_request("w", "r", 0, 0, 0, "raw")))
 
 
 def append(incoming: IncomingStage, data: bytes, offset: int = 0, size: int = MIB // 2) -> tuple[int, int]:
@@ -61,7 +62,7 @@ def append(incoming: IncomingStage, data: bytes, offset: int = 0, size: int = MI
 
 
 def commit(stream: Stream, incoming: IncomingStage, size: int) -> None:
-    assert not stream.commit("w", "r", 0, [incoming.finish(size)]).is_repeated
+    assert not stream.commit(commit_request("w", "r", 0, [incoming.finish(size)])).repeated
 
 
 def test_a_small_stage_is_published_only_by_its_commit(stream: Stream, publish_results: list[int]) -> None:

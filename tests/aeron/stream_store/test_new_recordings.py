@@ -19,6 +19,7 @@ from aeron_spark.waiting import wait_for
 from tests.aeron.stream_store.rows import SETTINGS, delete_streams, ends, read_values, stage_rows, write
 from tests.aeron.stream_store.test_retention import TERM, Clock, clock, segment_files
 from tests.aeron.streams import TIMEOUT_S, own_node
+from tests.stream_requests import commit_request
 
 __all__ = ["clock"]
 
@@ -91,7 +92,7 @@ def test_uncommitted_rows_of_a_new_recording_are_truncated(
             patched.setattr(stream._journal, "write", fail_as_disk_full)
             refs = stage_rows(stream, transaction, [(0, 0, VALUES)])
             with pytest.raises(TransportError, match="disk is full"):
-                stream.commit("w", "r", transaction, refs)
+                stream.commit(commit_request("w", "r", transaction, refs))
         assert ends(stream) == before
     write(stream, 3, {0: [b"y"]})
     assert read_values(stream, 0) == [b"y"]

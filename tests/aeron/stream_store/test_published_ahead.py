@@ -13,10 +13,11 @@ from aeron_spark.errors import DataFormatError, RefusedError
 from aeron_spark.node import NodeHandle
 from aeron_spark.streams.partition import Partition
 from aeron_spark.streams.recordings import Recordings
-from aeron_spark.streams.stages import Stage, StageRef
+from aeron_spark.streams.stages import Stage
 from aeron_spark.streams.store import StreamStore
 from aeron_spark.streams.stream import Stream
 from aeron_spark.wire.staged_items import ITEM
+from aeron_spark.wire.stream_rpc import StagedPart, Transaction
 from tests.aeron.stream_store.rows import (
     SETTINGS,
     ends,
@@ -27,6 +28,7 @@ from tests.aeron.stream_store.rows import (
     stage_rows,
     write,
 )
+from tests.stream_requests import commit_request, stage_request
 
 FIRST_ROWS = [bytes([n]) * 9_000 for n in range(100)]
 SECOND_ROWS = [bytes([n]) * 1_000 for n in range(100, 200)]
@@ -37,15 +39,15 @@ def open_filled_stage(
     stream: Stream, *items: Sequence[bytes], task: int = 0, writer: str = "w", transaction: int = 1, partition: int = 0
 ) -> Stage:
     """Open a stage, and append these items of rows; it is not finished."""
-    stage = stream.open_stage(writer, "r", transaction, partition, task, "raw")
+    stage = stream.open_stage(stage_request(writer, "r", transaction, partition, task, "raw"))
     for item in items:
         fill(stage, item)
     return stage
 
 
-def commit(stream: Stream, *refs: StageRef, writer: str = "w", transaction: int = 1) -> None:
+def commit(stream: Stream, *refs: StagedPart, writer: str = "w", transaction: int = 1) -> None:
     """Commit a transaction of these stages."""
-    assert not stream.commit(writer, "r", transaction, refs).is_repeated
+    assert not stream.commit(commit_request(writer, "r", transaction, refs)).repeated
 
 
 @pytest.fixture
@@ -108,7 +110,7 @@ def test_only_complete_items_are_published_ahead(streams: StreamStore, published
     source = open_filled_stage(stream, FIRST_ROWS, SECOND_ROWS, partition=0, writer="source")
     data = source.path.read_bytes()[source.begin :]
     source.discard()
-    stage = stream.open_stage("w", "r", 1, 0, 0, "raw")
+    stage = stream.open_stage(stage_request("w", "r", 1, 0, 0, "raw"))
     published_positions = set()
     for at in range(0, len(data), 50_001):
         stage.append(data[at : at + 50_001], stage.used_at)
@@ -171,7 +173,7 @@ def test_a_removed_stage_releases_its_space_and_its_published_bytes(
     stage = open_filled_stage(stream, FIRST_ROWS)
     stream.publish_ahead(stage)
     if removal == "abort":
-        stream.abort("w", "r", 1)
+        stream.abort(Transaction("w", "r", 1))
     elif removal == "discard":
         stage.discard()
     else:
@@ -239,7 +241,7 @@ def test_a_failed_commit_publishes_the_whole_stage_again(streams: StreamStore, m
 
         broken.setattr(Recordings, "publish", fail_once)
         with pytest.raises(RefusedError, match="once"):
-            stream.commit("w", "r", 1, [ref])
+            stream.commit(commit_request("w", "r", 1, [ref]))
     commit(stream, ref)
     assert read_values(stream, 0) == FIRST_ROWS
 

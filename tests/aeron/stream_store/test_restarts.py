@@ -27,9 +27,11 @@ from aeron_spark.streams.model import RecordingStopped
 from aeron_spark.streams.store import StreamStore
 from aeron_spark.streams.stream import Stream
 from aeron_spark.waiting import wait_for
+from aeron_spark.wire.stream_rpc import Transaction
 from tests.aeron.node.programs import start_python
 from tests.aeron.stream_store.rows import SETTINGS, delete_streams, ends, identities, read_values, stage_rows, write
 from tests.aeron.streams import TIMEOUT_S, close_everything, open_stream
+from tests.stream_requests import commit_request, stage_request
 
 RESTARTS: Final = 20
 
@@ -140,7 +142,7 @@ def test_a_transaction_of_a_writer_killed_in_a_commit_is_complete_or_absent(
             assert stream.last_transaction("w") == (killed if is_committed else killed - 1)
             check_transactions(stream, stream.last_transaction("w"))
             if is_committed:
-                assert stream.commit("w", "r", killed, []).is_repeated
+                assert stream.commit(commit_request("w", "r", killed, [])).repeated
             else:
                 write(stream, killed, rows_of_both_partitions(killed))
             check_transactions(stream, killed)
@@ -238,7 +240,7 @@ def commit_in_thread(
 
     def attempt() -> None:
         with suppress(AeronSparkError):
-            stream.commit("w", "r", transaction, refs)
+            stream.commit(commit_request("w", "r", transaction, refs))
 
     thread = threading.Thread(target=attempt, daemon=True)
     thread.start()
@@ -294,9 +296,9 @@ def test_a_stream_whose_recording_lost_committed_rows_is_read_only(streams: Stre
             stream = store.get(name)
             for attempt in (
                 lambda s=stream: s.claim_writer("another", "alice"),
-                lambda s=stream: s.begin("w", "r", 2),
-                lambda s=stream: s.open_stage("w", "r", 2, 0, 0, "raw"),
-                lambda s=stream: s.commit("w", "r", 2, []),
+                lambda s=stream: s.begin(Transaction("w", "r", 2)),
+                lambda s=stream: s.open_stage(stage_request("w", "r", 2, 0, 0, "raw")),
+                lambda s=stream: s.commit(commit_request("w", "r", 2, [])),
             ):
                 with pytest.raises(DataLossError, match=wrong):
                     attempt()

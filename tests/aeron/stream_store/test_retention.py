@@ -26,6 +26,7 @@ from aeron_spark.waiting import wait_for
 from tests.aeron.stream_store import rows
 from tests.aeron.stream_store.rows import SETTINGS, delete_streams, ends, identities, read_values, stage_rows, write
 from tests.aeron.streams import TIMEOUT_S, own_node
+from tests.stream_requests import commit_request, stage_request
 
 NS_PER_S = 1_000_000_000
 TERM = 64 << 10
@@ -447,7 +448,11 @@ def test_the_files_and_recordings_of_a_deleted_stream_are_removed(streams: Strea
     assert [path.name for path in streams.folder.iterdir()] == ["lock"]
     with pytest.raises(OptionError):
         streams.get("a")
-    for attempt in (stream.states, lambda: stream.last_transaction("w"), lambda: stream.commit("w", "r", 1, [])):
+    for attempt in (
+        stream.states,
+        lambda: stream.last_transaction("w"),
+        lambda: stream.commit(commit_request("w", "r", 1, [])),
+    ):
         with pytest.raises(UsageError, match="deleted"):
             attempt()
     recreated = streams.create("a", 1, term_bytes=TERM)
@@ -498,12 +503,12 @@ def test_publishing_ahead_does_not_take_a_recording_slot_of_another_stream(strea
     others = [streams.create(f"other-{index}", 1, term_bytes=TERM) for index in range(3)]
     for other in others:
         write(other, 0, {0: [b"x"]})  # all recording slots are in use
-    stage = stream.open_stage("w", "r", 0, 0, 0, "raw")
+    stage = stream.open_stage(stage_request("w", "r", 0, 0, 0, "raw"))
     rows.fill(stage, [b"y"] * 100)
     begun = time.monotonic()
     with pytest.raises(NoRoomToRecord):
         stream.publish_ahead(stage)
     assert time.monotonic() - begun < SLOT_TIMEOUT_S  # it does not wait for a slot, so that other commits can run
     assert [other.states()[0].session_id != 0 for other in others] == [True] * 3
-    stream.commit("w", "r", 0, [stage.finish()])
+    stream.commit(commit_request("w", "r", 0, [stage.finish()]))
     assert read_values(stream, 0) == [b"y"] * 100

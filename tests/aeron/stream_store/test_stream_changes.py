@@ -20,7 +20,9 @@ from aeron_spark.streams.definition import ADDITIVE, Definition
 from aeron_spark.streams.schema_changes import serialize
 from aeron_spark.streams.store import StreamStore
 from aeron_spark.streams.stream import Stream
+from aeron_spark.wire.stream_rpc import NEXT_NUMBER, Transaction
 from tests.aeron.stream_store.rows import SETTINGS, delete_streams, read_values, stage_rows, write
+from tests.stream_requests import commit_request, empty_request, stage_request
 
 ENDED_NS = 1_700_000_000 * 10**9
 
@@ -37,25 +39,27 @@ def end(store: StreamStore, name: str) -> None:
 def test_an_ended_stream_refuses_rows_and_repeats_commits(streams: StreamStore) -> None:
     stream = streams.create("a", 1)
     first = stage_rows(stream, 0, [(0, 0, [b"one"])])
-    stream.commit("w", "r", 0, first, producer="p")
+    stream.commit(commit_request("w", "r", 0, first, producer="p"))
     staged = stage_rows(stream, 1, [(0, 0, [b"two"])])
     waiting = stream.when_beyond([state.end for state in stream.states()])
     end(streams, "a")
     assert waiting.result(0) is False
     assert streams.condition("a").state == "ended"
     refused: list[Callable[[], object]] = [
-        partial(stream.begin, "w", "r"), partial(stream.begin, "x", "r", 0), partial(stream.commit_empty, "w", "r", 2),
-        partial(stream.commit, "w", "r", 1, staged), partial(stream.open_stage, "w", "r", 1, 0, 0, "raw"),
+        partial(stream.begin, Transaction("w", "r", NEXT_NUMBER)), partial(stream.begin, Transaction("x", "r", 0)),
+        partial(stream.commit_empty, empty_request("w", "r", 2)),
+        partial(stream.commit, commit_request("w", "r", 1, staged)),
+        partial(stream.open_stage, stage_request("w", "r", 1, 0, 0, "raw")),
     ]  # fmt: skip
     for attempt in refused:
         with pytest.raises(RefusedError, match="was ended at 2023-11-14T22:13:20Z") as error:
             attempt()
         assert error.value.reason == "ended"
-    assert stream.commit("w", "r", 0, first, producer="p").is_repeated
-    assert stream.begin("w", "r", 0, producer="p")[0] == 0
+    assert stream.commit(commit_request("w", "r", 0, first, producer="p")).repeated
+    assert stream.begin(Transaction("w", "r", 0, producer="p")).last == 0
     assert read_values(stream, 0) == [b"one"]
     streams.alter("a", Definition.reopened)
-    assert not stream.commit("w", "r", 1, staged).is_repeated
+    assert not stream.commit(commit_request("w", "r", 1, staged)).repeated
     assert read_values(stream, 0) == [b"one", b"two"]
 
 
@@ -96,7 +100,7 @@ def test_no_row_follows_the_end_of_a_stream_that_ends_during_commits(streams: St
 def test_changes_of_a_stream_survive_a_restart(store: StreamStore, node: NodeHandle) -> None:
     stream = store.create("a", 2, retention_bytes=1 << 30)
     write(stream, 0, {0: [b"one"], 1: [b"two"]})
-    stamp = stream.begin("w", "r", 0)[1]
+    stamp = stream.begin(Transaction("w", "r", 0)).stamp
     store.alter("a", lambda definition: definition.altered(retention_seconds=60.0, schema_policy="additive"))
     stream.claim_writer("w", "alice")
     renamed = store.rename("a", "b")
@@ -110,7 +114,7 @@ def test_changes_of_a_stream_survive_a_restart(store: StreamStore, node: NodeHan
         assert (kept.retention_bytes, kept.retention_seconds, kept.schema_policy) == (1 << 30, 60.0, "additive")
         assert (kept.is_ended, kept.names_before, kept.original_name) == (True, ("a",), "a")
         assert [read_values(found, partition) for partition in (0, 1)] == [[b"one"], [b"two"]]
-        assert found.begin("w", "r2", 0, acknowledged=0, stamp=stamp)[0] == 0
+        assert found.begin(Transaction("w", "r2", 0, acknowledged=0, stamp=stamp)).last == 0
         with pytest.raises(RefusedError, match="belongs to another key"):
             found.claim_writer("w", "bob")
         with pytest.raises(OptionError, match="stream 'a' was renamed to 'b'"):
@@ -219,13 +223,13 @@ def test_a_schema_is_fixed_at_the_creation_and_after_a_restart(store: StreamStor
     def check(stream: Stream) -> None:
         assert stream.content() == ("arrow", narrow)
         with pytest.raises(RefusedError, match="the data adds the columns 'b'") as error:
-            stream.open_stage("w", "r", 0, 0, 0, "arrow", wide)
+            stream.open_stage(stage_request("w", "r", 0, 0, 0, "arrow", wide))
         assert error.value.reason == "schema"
 
     with StreamStore(store.folder, embedded(node), SETTINGS) as again:
         check(again.get("a"))
         again.alter("a", lambda definition: definition.altered(schema_policy="additive"))
-        again.get("a").open_stage("w", "r", 0, 0, 0, "arrow", wide)
+        again.get("a").open_stage(stage_request("w", "r", 0, 0, 0, "arrow", wide))
     delete_streams(again, node)
 
 
@@ -234,13 +238,13 @@ def test_another_limit_of_columns_applies_to_open_streams(streams: StreamStore, 
     two, three = (serialize(pa.schema([(name, pa.int8()) for name in names])) for names in ("ab", "abc"))
 
     live.replace(ServerOptions(max_columns=2))
-    stream.open_stage("w", "r", 0, 0, 0, "arrow", two)
+    stream.open_stage(stage_request("w", "r", 0, 0, 0, "arrow", two))
     for request in (
-        partial(stream.open_stage, "w", "r", 0, 0, 1, "arrow", three),
+        partial(stream.open_stage, stage_request("w", "r", 0, 0, 1, "arrow", three)),
         partial(streams.create, "b", 1, schema=three),
     ):
         with pytest.raises(RefusedError, match=r"the schema has more columns.* limit of 2 \(maxColumns\)"):
             request()
     live.replace(ServerOptions(max_columns=3))
-    stream.open_stage("w", "r", 0, 0, 2, "arrow", three)
+    stream.open_stage(stage_request("w", "r", 0, 0, 2, "arrow", three))
     streams.create("b", 1, schema=three)

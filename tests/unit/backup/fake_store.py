@@ -20,10 +20,11 @@ from aeron_spark.streams.archive_mark import ArchiveMark
 from aeron_spark.streams.cut import StreamCut
 from aeron_spark.streams.definition import Definition, read_definition, write_definition
 from aeron_spark.streams.journal import JournaledLedger, StoreOpening, create_ledger
-from aeron_spark.streams.ledger import Ledger
+from aeron_spark.streams.ledger import Change, Ledger
 from aeron_spark.streams.model import PartitionState, Shape, StreamView
 from aeron_spark.streams.partition import alias_of
 from aeron_spark.wire.chunk import Content, Header, decode, encode_header
+from aeron_spark.wire.stream_rpc import Transaction
 
 TERM_BYTES: Final = 1 << 16
 SEGMENT_BYTES: Final = 2 * TERM_BYTES
@@ -57,11 +58,8 @@ class FakeStream:
         """Record the values of each partition, and commit them; return the transaction's number."""
         number = self.ledger.last_transaction(writer) + 1 if transaction is None else transaction
         ends = {index: self.record(index, values) for index, values in rows.items()}
-        record = self.ledger.prepare_commit(
-            writer, "run", number, now_ns=self.store.now_ns(), ends=ends,
-            rows={index: len(values) for index, values in rows.items()}, content=self.content,
-        )  # fmt: skip
-        self.journal.write(record)
+        change = Change(ends, {index: len(values) for index, values in rows.items()}, self.content)
+        self.journal.write(self.ledger.prepare_commit(Transaction(writer, "run", number), change, self.store.now_ns()))
         return number
 
     def record(self, partition: int, values: Sequence[bytes]) -> int:

@@ -27,7 +27,7 @@ from aeron_spark.cli.main import main
 from aeron_spark.errors import AeronSparkError, DataFormatError, DataLossError, OptionError
 from aeron_spark.streams.definition import read_definition
 from aeron_spark.streams.journal import Journal, encode_entry, read_entries
-from aeron_spark.streams.journal_records import Committed, encode_record
+from aeron_spark.streams.journal_records import CommitRecord, encode_record
 from aeron_spark.streams.stages import FINISHED
 from tests.unit.backup.fake_store import TERM_BYTES, FakeStore
 
@@ -299,7 +299,7 @@ def test_a_stage_that_is_not_regular_is_a_finding(store: FakeStore, damage: Call
 def test_positions_far_beyond_the_files_make_one_finding(store: FakeStore) -> None:
     end = 2**62
     journal, _ = Journal.open(store.streams_dir / "copied" / "journal")
-    journal.append(encode_record(Committed("w", "run", 9, 10**18, {0: end}, {0: 1})))
+    journal.append(encode_record(CommitRecord("w", "run", 9, 10**18, {0: end}, {0: 1})))
     journal.close()
     (number,) = store.catalog.entries
     data = encode_catalog(store.catalog, {number: (0, end)}, 1)
@@ -311,7 +311,7 @@ def test_positions_far_beyond_the_files_make_one_finding(store: FakeStore) -> No
 
 def test_rows_that_end_within_a_frame_are_a_finding(store: FakeStore) -> None:
     journal, _ = Journal.open(store.streams_dir / "copied" / "journal")
-    journal.append(encode_record(Committed("w", "run", 9, 10**18, {0: 1001}, {0: 1})))
+    journal.append(encode_record(CommitRecord("w", "run", 9, 10**18, {0: 1001}, {0: 1})))
     journal.close()
     (number,) = store.catalog.entries
     data = encode_catalog(store.catalog, {number: (0, 1001)}, 1)

@@ -34,7 +34,7 @@ from aeron_spark.streams.archive_mark import Mark, read_mark
 from aeron_spark.streams.cut import StreamCut
 from aeron_spark.streams.definition import Definition, read_definition, write_definition
 from aeron_spark.streams.journal_records import (
-    Committed,
+    CommitRecord,
     Epoch,
     Purged,
     Record,
@@ -127,7 +127,7 @@ def _long_records(size: int) -> dict[str, bytes]:
     writers = {str(number): Writer("") for number in range(size // 70)}
     empty = Snapshot(0, 0, "", None, {}, [0, 0], [0, 0], [0, 0], [b"", b""], [b"", b""], {})
     return {
-        "partitions": encode_record(Committed("", "", 0, 1, keys)),
+        "partitions": encode_record(CommitRecord("", "", 0, 1, keys)),
         "pending": encode_record(Purged({}, keys)),
         "ends": encode_record(Epoch(1, (0,) * size, 0)),
         "runs": encode_record(msgspec.structs.replace(empty, writers={"w": Writer("", earlier=runs)})),

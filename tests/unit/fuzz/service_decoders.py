@@ -57,12 +57,12 @@ def _decode_response(data: bytes) -> Any:
 
 def _long_requests(size: int) -> dict[str, bytes]:
     keys = colliding_numbers(size // 6)
-    part = stream_rpc.StagedPart("", 0, 0, 0)
+    part, transaction = stream_rpc.StagedPart("", 0, 0, 0), stream_rpc.Transaction("", "", 0)
     requests: dict[str, Any] = {
         "partitions": stream_rpc.MeasureLags("", tuple((key, 0) for key in keys)),
         "a map": {"type": "measure-lags", "stream": "", "positions": dict.fromkeys(keys, 0)},
         "many numbers": stream_rpc.AwaitCommits("", (0,) * size, 1.0),
-        "many parts": stream_rpc.CommitTransaction("", "", "", 0, "", (part,) * (size // 28), 0, 1.0),
+        "many parts": stream_rpc.CommitTransaction("", transaction, (part,) * (size // 28), 0, 1.0),
     }
     return {name: msgspec.msgpack.encode(request) for name, request in requests.items()}
 

@@ -16,7 +16,7 @@ import pytest
 
 from aeron_spark.aeron.recording import ArchiveAddress
 from aeron_spark.direct import appender as direct
-from aeron_spark.log.writing import Source, Transaction
+from aeron_spark.log.writing import Source
 from aeron_spark.options import WriteOptions
 from aeron_spark.stream_client.staging import ServerAppender
 from aeron_spark.stream_client.transactions import commit
@@ -24,7 +24,7 @@ from aeron_spark.wire.arrow import encode_batch, split_rows
 from aeron_spark.wire.chunk import NOT_CONTINUED, Content, Header, payload_limit
 from aeron_spark.wire.groups import Chunk, split
 from aeron_spark.wire.staged_items import encode_group_item
-from aeron_spark.wire.stream_rpc import BULK_HEAD
+from aeron_spark.wire.stream_rpc import BULK_HEAD, Transaction
 from tests.unit.stream_client.joined import MemoryBulkLink, World
 from tests.unit.stream_client.recorded import messages_of
 

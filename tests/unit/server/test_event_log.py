@@ -42,7 +42,14 @@ from aeron_spark.wire.stream_admin_rpc import (
     RenameStream,
     ReopenStream,
 )
-from aeron_spark.wire.stream_rpc import SERVICE, AnyRequest, BeginTransaction, CommitTransaction, OpenStage
+from aeron_spark.wire.stream_rpc import (
+    SERVICE,
+    AnyRequest,
+    BeginTransaction,
+    CommitTransaction,
+    OpenStage,
+    Transaction,
+)
 from tests.unit.connection.endpoints import TIMEOUT_S, World, client_options, server_options, wait_for
 
 
@@ -256,14 +263,15 @@ def test_a_change_that_is_only_tried_makes_no_event() -> None:
 def test_columns_that_a_stream_does_not_take_make_an_event_at_the_stage_and_at_the_commit() -> None:
     refusal = RefusedError("the data adds the columns 'x'", reason="schema")
     expected = ("schema_refused", {"stream": "s", "name": "desk-7", "error": refusal.what})
-    stage = OpenStage("s", "w", "r", 0, False, "p", 0, 0, "arrow", b"", 1, 1)
+    transaction = Transaction("w", "r", 0, producer="p")
+    stage = OpenStage("s", transaction, 0, 0, "arrow", b"", 1, 1)
     assert reported(stage, refusal) == [expected]
     assert reported(stage, DataFormatError("the column 'x' is int64"))[0][0] == "schema_refused"
     assert reported(stage, RefusedError("fenced")) == []
-    for failed in (stage, BeginTransaction("s", "w", "r", 0, False, "p")):  # a folder that is gone, for example
+    for failed in (stage, BeginTransaction("s", transaction)):  # a folder that is gone, for example
         ((name, fields),) = reported(failed, TransportError("the journal is gone"))
         assert (name, fields["reason"], fields["transaction"]) == ("commit_failed", "TransportError", 0)
-    commit = CommitTransaction("s", "w", "r", 0, "p", (), 1, 1.0)
+    commit = CommitTransaction("s", transaction, (), 1, 1.0)
     assert [name for name, _ in reported(commit, refusal)] == ["commit_failed", "schema_refused"]
     assert [name for name, _ in reported(commit, RefusedError("fenced"))] == ["commit_failed"]
     (event, _) = reported(commit, RefusedError("transactions 4 to 5 were acknowledged", reason="diverged"))

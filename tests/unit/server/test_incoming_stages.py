@@ -27,6 +27,7 @@ from aeron_spark.wire.stream_rpc import (
     OpenStage,
     StageFinished,
     StageOpened,
+    Transaction,
     decode_response,
     encode_bulk_head,
     encode_request,
@@ -52,8 +53,8 @@ def call(world: World, request: Any) -> Any:
 
 def open_request(link: MemoryBulkLink, request: int, transaction: int = 0, task: int = 0) -> OpenStage:
     return OpenStage(
-        stream="s", writer="w", run="r", transaction=transaction, single_use=False, producer="p", partition=0,
-        task=task, content="raw", schema=b"", link=link.number, request=request,
+        stream="s", transaction=Transaction("w", "r", transaction, producer="p"), partition=0, task=task,
+        content="raw", schema=b"", link=link.number, request=request,
     )  # fmt: skip
 
 
@@ -80,7 +81,7 @@ def leave(world: World, link: MemoryBulkLink, transaction: int) -> None:
 
 
 def abort(world: World, link: MemoryBulkLink, transaction: int) -> None:
-    call(world, AbortTransaction("s", "w", "r", transaction))
+    call(world, AbortTransaction("s", Transaction("w", "r", transaction)))
 
 
 def expire(world: World, link: MemoryBulkLink, transaction: int) -> None:
@@ -147,7 +148,7 @@ def test_the_stages_of_all_connections_of_a_key_are_limited_also_those_in_reques
         call(world, inline_request(task))
     with pytest.raises(RefusedError, match="your key has 3 stages, which is the limit"):
         call(world, inline_request(3))
-    call(world, AbortTransaction("s", "w", "r", 0))
+    call(world, AbortTransaction("s", Transaction("w", "r", 0)))
     assert call(world, inline_request(4)).stage
 
 
@@ -206,7 +207,7 @@ def begin_to_finish(world: World, stage: str) -> Deferred:
 def test_a_request_that_waits_for_bytes_ends_with_its_stage(world: World) -> None:
     stage = open_stage(world, world.bulk_link(), 1)
     waiting = begin_to_finish(world, stage)
-    call(world, AbortTransaction("s", "w", "r", 0))
+    call(world, AbortTransaction("s", Transaction("w", "r", 0)))
     assert waiting.awaited.result(LONG_TIMEOUT_S)
     with pytest.raises(EndedError) as ended:
         decode_response(FinishStage("s", stage, 1, 20.0), waiting.finish())

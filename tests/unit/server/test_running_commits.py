@@ -11,10 +11,10 @@ from aeron_spark.connection.deadlines import Deadlines
 from aeron_spark.connection.peer_calls import Deferred
 from aeron_spark.errors import RefusedError, StillWorking, TransportError, WaitTimeout
 from aeron_spark.server.running_commits import RunningCommits
-from aeron_spark.streams.model import CommitOutcome
+from aeron_spark.wire.stream_rpc import Committed
 
 TIMEOUT_S = 30.0
-OUTCOME = CommitOutcome(is_repeated=False, ends=[1], stamp="s")
+OUTCOME = Committed(repeated=False, ends=(1,), stamp="s")
 
 
 class Draining:
@@ -37,7 +37,7 @@ class Held:
         self.count = 0
         self._error = error
 
-    def __call__(self) -> CommitOutcome:
+    def __call__(self) -> Committed:
         self.count += 1
         self.running.set()
         assert self.release.wait(TIMEOUT_S)
@@ -82,7 +82,7 @@ def test_a_draining_server_does_not_begin_a_commit() -> None:
 
 
 def test_a_commit_that_fails_is_not_counted_and_can_begin_again() -> None:
-    def fail() -> CommitOutcome:
+    def fail() -> Committed:
         raise RefusedError("no")
 
     commits = RunningCommits(Deadlines(lambda: None))

@@ -56,6 +56,7 @@ from aeron_spark.wire.stream_rpc import (
     RenewLease,
     StartRead,
     StopRead,
+    Transaction,
     decode_response,
     encode_request,
 )
@@ -65,7 +66,8 @@ from tests.unit.stream_client.joined import world_with_stream
 READ, WRITE, CREATE, MANAGE, PURGE = "read", "write", "create", "manage", "purge"
 ALL_ACTIONS: Final = frozenset(STREAM_ACTIONS)
 NAME: Final = "flights"
-STAGE: Final = OpenStage(NAME, "w", "run", 0, True, "producer", 0, 0, "raw", b"", 1, 1)
+TRANSACTION: Final = Transaction("w", "run", 0, True, "producer")
+STAGE: Final = OpenStage(NAME, TRANSACTION, 0, 0, "raw", b"", 1, 1)
 
 # A request of each class that names a stream, and the actions of which the client's grant needs one.
 REQUESTS: Final[list[tuple[Request[Any], frozenset[str]]]] = [
@@ -89,13 +91,13 @@ REQUESTS: Final[list[tuple[Request[Any], frozenset[str]]]] = [
     (AwaitCommits(NAME, (0,), 0.0), frozenset({READ})),
     (StartRead(NAME, 0, 0, 64, 1, 1), frozenset({READ})),
     (LastTransaction(NAME, "w", "producer"), frozenset({WRITE})),
-    (BeginTransaction(NAME, "w", "run", 0, True, "producer"), frozenset({WRITE})),
+    (BeginTransaction(NAME, TRANSACTION), frozenset({WRITE})),
     (FindLostTransaction(NAME, "w", 0, "stamp"), frozenset({WRITE})),
     (STAGE, frozenset({WRITE})),
     (FinishStage(NAME, "1", 0, 0.0), frozenset({WRITE})),
-    (CommitTransaction(NAME, "w", "run", 0, "producer", (), 0, 0.0), frozenset({WRITE})),
-    (CommitEmptyTransaction(NAME, "w", "run", 0, "producer", 0.0), frozenset({WRITE})),
-    (AbortTransaction(NAME, "w", "run", 0), frozenset({WRITE})),
+    (CommitTransaction(NAME, TRANSACTION, (), 0, 0.0), frozenset({WRITE})),
+    (CommitEmptyTransaction(NAME, TRANSACTION, 0.0), frozenset({WRITE})),
+    (AbortTransaction(NAME, TRANSACTION), frozenset({WRITE})),
     (RenewLease(NAME, "reader", ((0, 0),), 60.0), frozenset({READ})),
 ]
 WITHOUT_A_STREAM: Final = {ListStreams, StopRead}  # one lists the granted streams, one concerns only its own link

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from msgspec.structs import replace
 
 from aeron_spark.connection.owner import PeerInfo
 from aeron_spark.errors import RefusedError
@@ -19,19 +20,21 @@ from aeron_spark.wire.stream_rpc import (
     CommitEmptyTransaction,
     FindLostTransaction,
     LastTransaction,
+    Transaction,
 )
 from tests.unit.stream_client.joined import Session, World, world_with_stream
 
 WRITE: Final = (StreamGrant(("s",), frozenset({"write"})),)
 PLAIN: Final = Grant(streams=WRITE)
 NAMED: Final = Grant(streams=WRITE, writers=("edge-*",))
-BEGIN: Final = BeginTransaction("s", "edge-7", "run", 0, False, "producer")
+TRANSACTION: Final = Transaction("edge-7", "run", 0, producer="producer")
+BEGIN: Final = BeginTransaction("s", TRANSACTION)
 REQUESTS: Final = (
     BEGIN,
     LastTransaction("s", "edge-7", ""),
     FindLostTransaction("s", "edge-7", 0, ""),
-    CommitEmptyTransaction("s", "edge-7", "run", 100, "producer", 1.0),
-    AbortTransaction("s", "edge-7", "run", 0),
+    CommitEmptyTransaction("s", replace(TRANSACTION, number=100), 1.0),
+    AbortTransaction("s", TRANSACTION),
 )
 
 
@@ -75,4 +78,4 @@ def test_a_key_writes_under_an_id_that_is_granted_by_name_also_after_another_key
 def test_a_key_does_not_write_under_an_id_that_its_grant_does_not_name(world: World) -> None:
     client = connected(world, b"a", NAMED)
     with pytest.raises(RefusedError, match="your key may not write under the writer id 'desk'"):
-        client.execute(BeginTransaction("s", "desk", "run", 0, False, "producer"))
+        client.execute(BeginTransaction("s", replace(TRANSACTION, writer="desk")))

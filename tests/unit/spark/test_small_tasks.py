@@ -17,12 +17,12 @@ import pytest
 
 from aeron_spark.aeron.checksum import crc32
 from aeron_spark.errors import DataFormatError, RefusedError, WaitTimeout
-from aeron_spark.log.writing import Source, Transaction
+from aeron_spark.log.writing import Source
 from aeron_spark.spark.writer import WrittenRows
 from aeron_spark.stream_client.inline_rows import MAX_INLINE_BYTES
 from aeron_spark.streams.stream import Stream
 from aeron_spark.wire.staged_items import encode_values_item
-from aeron_spark.wire.stream_rpc import CommitPart, OpenStage, StageOpened
+from aeron_spark.wire.stream_rpc import CommitPart, OpenStage, StageOpened, Transaction
 from tests.unit.spark.query_runs import QUERY, SERVER, Run, batches, row, rows
 from tests.unit.stream_client.faults import Fault
 from tests.unit.stream_client.joined import World, world_with_stream
@@ -158,7 +158,9 @@ def test_a_stream_that_was_created_again_with_shorter_messages_takes_the_repeate
 def test_rows_that_are_not_as_the_request_says_leave_no_stage(world: World, run: Run, changes: dict[str, Any]) -> None:
     items = b"".join(bytes(one) for one in encode_values_item(pa.array([b"a"], pa.binary())))
     given: dict[str, Any] = {"items": items, "rows": 1, "crc": crc32(items)}
-    request = OpenStage("s", QUERY, "run-1", 1, False, QUERY, 0, 0, "raw", b"", 0, 0, **{**given, **changes})
+    request = OpenStage(
+        "s", Transaction(QUERY, "run-1", 1, producer=QUERY), 0, 0, "raw", b"", 0, 0, **{**given, **changes}
+    )
     with pytest.raises(RefusedError):
         run.session.call(request)
     assert stages(world) == 0
@@ -191,7 +193,17 @@ def test_the_response_names_the_stage_and_its_partition(world: World, run: Run) 
     items = b"".join(bytes(one) for one in encode_values_item(pa.array([b"a"], pa.binary())))
     opened = run.session.call(
         OpenStage(
-            "s", QUERY, "run-1", 1, False, QUERY, None, 3, "raw", b"", 0, 0, items=items, rows=1, crc=crc32(items)
+            "s",
+            Transaction(QUERY, "run-1", 1, producer=QUERY),
+            None,
+            3,
+            "raw",
+            b"",
+            0,
+            0,
+            items=items,
+            rows=1,
+            crc=crc32(items),
         )
     )
     assert opened == StageOpened(opened.stage, 1, 2, stream_of(world).definition.max_message_bytes)

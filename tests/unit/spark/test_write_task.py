@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from aeron_spark.errors import RefusedError
-from aeron_spark.log.writing import Appender, CommitResult, Source, Transaction
+from aeron_spark.log.writing import Appender, Source
 from aeron_spark.options import WriteOptions
 from aeron_spark.spark import writer as writing
 from aeron_spark.spark.batch_order import NONE, Progress, token_of
 from aeron_spark.spark.writer import WriteTask, WrittenRows
-from aeron_spark.wire.stream_rpc import LastCommitted, StagedPart
+from aeron_spark.wire.stream_rpc import Committed, LastCommitted, StagedPart, Transaction
 
 QUERY, RUN, SERVER = "the query", "run-1", "127.0.0.1:20121"
 KEY = "aeron-spark:AS4Oa1S2Mu0vMDh7uNmzIoNS3Y9cElKNIYjhuLBwKQk"
@@ -53,16 +53,16 @@ class Writer:
 
     def commit(
         self, transaction: Transaction, server: str, parts: Sequence[StagedPart], rows: int, token: str = ""
-    ) -> CommitResult:
+    ) -> Committed:
         if self._overtaken_by is not None:
             self.last = self._overtaken_by
-            return CommitResult(repeated=True)
-        self.last = transaction.id
-        self.committed.append(transaction.id)
-        return CommitResult(repeated=False)
+            return Committed(True, (), "")
+        self.last = transaction.number
+        self.committed.append(transaction.number)
+        return Committed(False, (), "")
 
     def abort(self, transaction: Transaction, server: str) -> None:
-        self.aborted.append(transaction.id)
+        self.aborted.append(transaction.number)
 
     def last_committed(self, transaction: Transaction, server: str) -> LastCommitted:
         return LastCommitted(self.last, token_of(self.last, SERVER, RUN, {SERVER: Progress(self.last)}))

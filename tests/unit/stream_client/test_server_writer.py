@@ -6,9 +6,9 @@ import pyarrow as pa
 import pytest
 
 from aeron_spark.errors import UsageError
-from aeron_spark.log.writing import Source, Transaction
+from aeron_spark.log.writing import Source
 from aeron_spark.stream_client.server_writer import ServerWriter
-from aeron_spark.wire.stream_rpc import BeginTransaction, CommitEmptyTransaction
+from aeron_spark.wire.stream_rpc import BeginTransaction, CommitEmptyTransaction, Transaction
 from tests.unit.stream_client.faults import Fault
 from tests.unit.stream_client.joined import World
 
@@ -51,7 +51,7 @@ def test_a_commit_without_rows_tells_the_server_that_the_writer_is_single_use(wo
     writer.commit(Transaction("batch-1", "run", 0, single_use=True), "server", (), 0)
     first, second = (request for request, _, _ in world.sent_requests[-2:])
     assert isinstance(first, BeginTransaction)
-    assert first.single_use  # so that the server forgets the writer some day
+    assert first.transaction.single_use  # so that the server forgets the writer some day
     assert isinstance(second, CommitEmptyTransaction)
 
 

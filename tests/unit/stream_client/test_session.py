@@ -18,7 +18,6 @@ from aeron_spark.errors import (
     UsageError,
     WaitTimeout,
 )
-from aeron_spark.log.writing import Transaction
 from aeron_spark.protocol.rpc_dispatch import UNKNOWN_OBJECT
 from aeron_spark.stream_client.reader import StreamReader
 from aeron_spark.stream_client.session import (
@@ -33,6 +32,7 @@ from aeron_spark.wire.stream_admin_rpc import ListStreams, StreamList
 from aeron_spark.wire.stream_rpc import (
     CommitEmptyTransaction,
     Committed,
+    Transaction,
     decode_request,
     encode_response,
     failure_of,

@@ -17,12 +17,19 @@ from aeron_spark.errors import (
     UsageError,
     WaitTimeout,
 )
-from aeron_spark.log.writing import Source, Transaction
+from aeron_spark.log.writing import Source
 from aeron_spark.stream_client.admin import Retention, create_stream, describe_stream
 from aeron_spark.stream_client.staging import AppenderState, ServerAppender
 from aeron_spark.stream_client.transactions import begin, commit, commit_empty
 from aeron_spark.stream_client.writer import StreamWriter
-from aeron_spark.wire.stream_rpc import FinishStage, OpenStage, StageFinished, decode_response, encode_request
+from aeron_spark.wire.stream_rpc import (
+    FinishStage,
+    OpenStage,
+    StageFinished,
+    Transaction,
+    decode_response,
+    encode_request,
+)
 from tests.unit.stream_client.faults import Fault
 from tests.unit.stream_client.joined import World
 
@@ -163,7 +170,7 @@ def test_the_server_responds_to_a_repeated_finish_stage(world: World) -> None:
 def test_the_server_responds_to_a_repeated_finish_stage_with_the_same_error(world: World) -> None:
     world.connect(1.0)
     bulk_link = world.bulk_link()
-    request = OpenStage("s", "w", "r", 0, False, "", 0, 0, "raw", b"", bulk_link.number, 1)
+    request = OpenStage("s", Transaction("w", "r", 0), 0, 0, "raw", b"", bulk_link.number, 1)
     opened = service(world).execute(request)
     assert service(world).execute(request) == opened
     with pytest.raises(TimeoutError, match="0 of 100 bytes"):

@@ -24,6 +24,7 @@ from aeron_spark.streams.store import StreamStore
 from aeron_spark.streams.stream import Stream
 from aeron_spark.streams.time_index import SECOND_NS
 from aeron_spark.wire.staged_items import encode_values_item
+from tests.stream_requests import commit_request, stage_request
 from tests.unit.stream_client.recorded import ADDRESS, MemoryArchive, Offers, stand_in
 
 SEGMENT = 1 << 16
@@ -183,11 +184,11 @@ class Site:
         try:
             refs = []
             for partition, rows in values.items():
-                stage = stream.open_stage("w", "r", number, partition, 0, "raw")
+                stage = stream.open_stage(stage_request("w", "r", number, partition, 0, "raw"))
                 for buffer in encode_values_item(pa.array(rows, pa.binary())):
                     stage.append(buffer, stage.used_at)
                 refs.append(stage.finish())
-            stream.commit("w", "r", number, refs)
+            stream.commit(commit_request("w", "r", number, refs))
         finally:
             self._note(number, values, ends)
 

@@ -19,9 +19,10 @@ from aeron_spark.log.epochs import (
     parse_epoch,
 )
 from aeron_spark.streams import ledger as ledger_module
-from aeron_spark.streams.journal_records import Committed, Epoch, RunStarted, Snapshot, decode_record, encode_record
-from aeron_spark.streams.ledger import SINGLE_USE_EXPIRY_NS, Ledger
+from aeron_spark.streams.journal_records import CommitRecord, Epoch, RunStarted, Snapshot, decode_record, encode_record
+from aeron_spark.streams.ledger import SINGLE_USE_EXPIRY_NS, Change, Ledger
 from aeron_spark.streams.writer_histories import Acknowledged, parse_stamp, stamp_text
+from aeron_spark.wire.stream_rpc import NEXT_NUMBER, Transaction
 
 MS = 1_000_000  # ns
 NOW = 1_700_000_000_000 * MS
@@ -37,8 +38,14 @@ def begin_epoch(ledger: Ledger, time_ns: int, random: int = 7, copied_ns: int = 
 def commit(ledger: Ledger, ends: dict[int, int], *, writer: str = "w", single_use: bool = False) -> int:
     """Commit the writer's next transaction, and return its number."""
     number = ledger.last_transaction(writer) + 1
-    ledger.apply(ledger.prepare_commit(writer, "run", number, now_ns=NOW, ends=ends, single_use=single_use))
+    transaction = Transaction(writer, "run", number, single_use)
+    ledger.apply(ledger.prepare_commit(transaction, Change(ends), NOW))
     return number
+
+
+def continued(writer: str, acknowledged: int, stamp: str) -> Transaction:
+    """Return a transaction of a writer that knows this acknowledgement."""
+    return Transaction(writer, "run", NEXT_NUMBER, acknowledged=acknowledged, stamp=stamp)
 
 
 def test_an_epoch_has_44_bits_of_time_and_20_random_bits() -> None:
@@ -193,7 +200,7 @@ def test_records_of_earlier_releases_keep_their_bytes() -> None:
     assert encode_record(RunStarted("w", "r", 5)).hex() == (
         "85a474797065a7656e7465726564a6777269746572a177a372756ea172a774696d655f6e7305a46f6e6365c2"
     )
-    assert encode_record(Committed("w", "r", 0, 1)).hex() == (
+    assert encode_record(CommitRecord("w", "r", 0, 1)).hex() == (
         "85a474797065a9636f6d6d6974746564a6777269746572a177a372756ea172ab7472616e73616374696f6e00a774696d655f6e7301"
     )
     snapshot = (
@@ -260,9 +267,9 @@ def test_an_idle_writer_and_an_idle_reader_continue_after_their_epoch_is_forgott
     for opening in range(1, 9):
         begin_epoch(ledger, NOW + opening * MS)
         commit(ledger, {1: 32 * opening}, writer="busy")
-    ledger.check_acknowledged("idle", 0, stamp)
-    ledger.check_acknowledged("idle", 0, ledger.stamp("idle"))
-    ledger.check_acknowledged("unused", -1, unused)
+    ledger.check_acknowledged(continued("idle", 0, stamp))
+    ledger.check_acknowledged(continued("idle", 0, ledger.stamp("idle")))
+    ledger.check_acknowledged(continued("unused", -1, unused))
     assert ledger.epochs(0).has(epoch, 32, 32)
     assert ledger.epochs(1).has(nothing_read, 0, 256)
 
@@ -335,11 +342,11 @@ def test_the_refusal_names_the_acknowledged_transactions_that_an_older_copy_lack
     """A writer with lost transactions is refused before it uses any number."""
     ledger, stamp = restored()
     with pytest.raises(RefusedError, match=TEXT) as caught:
-        ledger.check_acknowledged("desk-7", 57, stamp)
+        ledger.check_acknowledged(continued("desk-7", 57, stamp))
     assert caught.value.reason == DIVERGED
     assert "accept_loss()" in caught.value.remedy
     with pytest.raises(RefusedError, match="transaction 42 of writer 'desk-7' was acknowledged and is no longer"):
-        ledger.check_acknowledged("desk-7", 42, stamp)
+        ledger.check_acknowledged(continued("desk-7", 42, stamp))
 
 
 def test_a_writer_is_refused_after_another_run_has_used_the_lost_numbers() -> None:
@@ -352,8 +359,8 @@ def test_a_writer_is_refused_after_another_run_has_used_the_lost_numbers() -> No
     again = Ledger.replay(1, [decode_record(encode_record(ledger.snapshot()))])
     for one in (ledger, again):
         with pytest.raises(RefusedError, match=TEXT):
-            one.check_acknowledged("desk-7", 57, stamp)
-        one.check_acknowledged("desk-7", 101, ledger.stamp("desk-7"))
+            one.check_acknowledged(continued("desk-7", 57, stamp))
+        one.check_acknowledged(continued("desk-7", 101, ledger.stamp("desk-7")))
 
 
 @pytest.mark.parametrize("later", [MS, -5 * MS])
@@ -378,7 +385,7 @@ def test_the_first_lost_transaction_is_where_the_histories_separated(later: int)
     with pytest.raises(
         RefusedError, match="transactions 4 to 19 of writer 'desk-7' were acknowledged and are no longer"
     ):
-        tuesday.check_acknowledged("desk-7", 19, restored.stamp("desk-7"))
+        tuesday.check_acknowledged(continued("desk-7", 19, restored.stamp("desk-7")))
 
 
 def test_a_refusal_says_if_the_stream_may_have_some_of_the_transactions_that_it_names() -> None:
@@ -399,7 +406,7 @@ def test_a_refusal_says_if_the_stream_may_have_some_of_the_transactions_that_it_
             with pytest.raises(
                 RefusedError, match="to 39 of writer 'w' were acknowledged and at least the last"
             ) as caught:
-                old.check_acknowledged("w", 39, stamp_text(parts))
+                old.check_acknowledged(continued("w", 39, stamp_text(parts)))
             assert "Read the stream" in caught.value.remedy
         assert old.first_lost("w", 39, stamp_text([parts[0]._replace(following=None)])) == 0
     kept = sorted(one.following or 0 for one in parts)
@@ -424,7 +431,7 @@ def test_a_hundred_short_epochs_of_a_writer_do_not_displace_the_long_one_before_
 def test_a_writer_that_the_copy_does_not_have_lost_all_its_transactions() -> None:
     ledger, stamp = restored()
     with pytest.raises(RefusedError, match="transactions 0 to 3 of writer 'new' were"):
-        ledger.check_acknowledged("new", 3, stamp)
+        ledger.check_acknowledged(continued("new", 3, stamp))
 
 
 def test_a_forgotten_writer_is_accepted_by_its_stamp() -> None:
@@ -435,16 +442,16 @@ def test_a_forgotten_writer_is_accepted_by_its_stamp() -> None:
     stamp = ledger.stamp("single-use-1")
     assert ledger.forget_single_use_writers(NOW + 2 * SINGLE_USE_EXPIRY_NS) == ["single-use-1"]
     assert ledger.snapshot().committed_in == {}
-    ledger.check_acknowledged("single-use-1", 0, stamp)
+    ledger.check_acknowledged(continued("single-use-1", 0, stamp))
 
 
 def test_without_a_stamp_only_numbers_above_the_last_one_are_lost() -> None:
     ledger, _ = restored()
-    ledger.check_acknowledged("desk-7", 41, "")
-    ledger.check_acknowledged("new", 7, "")
-    ledger.check_acknowledged("desk-7", -1, "")
+    ledger.check_acknowledged(continued("desk-7", 41, ""))
+    ledger.check_acknowledged(continued("new", 7, ""))
+    ledger.check_acknowledged(continued("desk-7", -1, ""))
     with pytest.raises(RefusedError, match=TEXT):
-        ledger.check_acknowledged("desk-7", 57, "")
+        ledger.check_acknowledged(continued("desk-7", 57, ""))
 
 
 def test_stamps_are_encoded_as_text_and_invalid_ones_are_refused() -> None:
@@ -455,4 +462,4 @@ def test_stamps_are_encoded_as_text_and_invalid_ones_are_refused() -> None:
     ledger = Ledger(1)
     for wrong in ("x", "-", "0" * 16, "0" * 16 + "-", "0" * 16 + "-x", "0" * 16 + "-1-1-1", "0" * 16 + "-1-1 "):
         with pytest.raises(UsageError, match=r"not a stamp|not an epoch|not a hexadecimal number"):
-            ledger.check_acknowledged("w", 0, wrong)
+            ledger.check_acknowledged(continued("w", 0, wrong))

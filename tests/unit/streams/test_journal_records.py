@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from aeron_spark.errors import DataFormatError
 from aeron_spark.streams.journal_records import (
     MAX_PARTITIONS,
-    Committed,
+    CommitRecord,
     ContentFixed,
     Purged,
     Record,
@@ -25,9 +25,9 @@ from aeron_spark.streams.ledger import Ledger
 RECORDS: list[Record] = [
     Recorded(3, 77, "00ff00ff", 1 << 40),
     RunStarted("writer", "run", 1_700_000_000_000_000_000, True),
-    Committed("writer", "run", 2**63 - 1, 5, {0: 96, 9_999: 2**62}, {0: 3}, "arrow", b"\xff\0schema", True),
-    Committed("w", "r", 0, 1),
-    Committed("w", "r", 0, 1, producer="query"),
+    CommitRecord("writer", "run", 2**63 - 1, 5, {0: 96, 9_999: 2**62}, {0: 3}, "arrow", b"\xff\0schema", True),
+    CommitRecord("w", "r", 0, 1),
+    CommitRecord("w", "r", 0, 1, producer="query"),
     Purged({0: 4096}),
     ContentFixed("arrow", b"\xff\0schema"),
     WriterReleased("w"),
@@ -42,8 +42,8 @@ def test_a_record_is_decoded_as_it_was_encoded(record: Record) -> None:
 
 def test_the_bytes_of_a_commit_are_as_documented() -> None:
     text = {"type": "committed", "writer": "w", "run": "r", "transaction": 7, "time_ns": 9, "ends": {0: 64}}
-    assert decode_record(msgspec.msgpack.encode(text)) == Committed("w", "r", 7, 9, {0: 64})
-    assert msgspec.msgpack.decode(encode_record(Committed("w", "r", 7, 9, {0: 64}))) == text
+    assert decode_record(msgspec.msgpack.encode(text)) == CommitRecord("w", "r", 7, 9, {0: 64})
+    assert msgspec.msgpack.decode(encode_record(CommitRecord("w", "r", 7, 9, {0: 64}))) == text
 
 
 def test_keys_on_the_disk_stay_the_same_under_other_names_of_attributes() -> None:
@@ -52,7 +52,7 @@ def test_keys_on_the_disk_stay_the_same_under_other_names_of_attributes() -> Non
         "type": "committed", "writer": "w", "run": "r", "transaction": 7, "time_ns": 9, "once": True, "author": "q",
         "token": "t",
     }  # fmt: skip
-    record = Committed("w", "r", 7, 9, single_use=True, producer="q", token="t")
+    record = CommitRecord("w", "r", 7, 9, single_use=True, producer="q", token="t")
     assert msgspec.msgpack.decode(encode_record(record)) == committed
     started = {"type": "entered", "writer": "w", "run": "r", "time_ns": 9, "once": True}
     assert msgspec.msgpack.decode(encode_record(RunStarted("w", "r", 9, single_use=True))) == started
@@ -67,7 +67,7 @@ def test_keys_on_the_disk_stay_the_same_under_other_names_of_attributes() -> Non
 
 
 def test_a_commit_of_one_partition_is_small_in_a_stream_of_many() -> None:
-    record = Committed("query-7f3a2c", "run-123", 12, 1_700_000_000_000_000_000, {9_999: 1 << 40}, {9_999: 1000})
+    record = CommitRecord("query-7f3a2c", "run-123", 12, 1_700_000_000_000_000_000, {9_999: 1 << 40}, {9_999: 1000})
     assert len(encode_record(record)) < 128
 
 

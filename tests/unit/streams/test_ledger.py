@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from aeron_spark.errors import DataFormatError, RefusedError, UsageError
 from aeron_spark.streams import ledger as ledger_module
 from aeron_spark.streams.journal_records import (
-    Committed,
+    CommitRecord,
     ContentFixed,
     Purged,
     Record,
@@ -25,14 +25,24 @@ from aeron_spark.streams.journal_records import (
     decode_record,
     encode_record,
 )
-from aeron_spark.streams.ledger import NO_TRANSACTION, SINGLE_USE_EXPIRY_NS, AlreadyCommitted, Ledger
+from aeron_spark.streams.ledger import NO_TRANSACTION, SINGLE_USE_EXPIRY_NS, AlreadyCommitted, Change, Ledger
 from aeron_spark.streams.time_index import SECOND_NS
+from aeron_spark.wire.stream_rpc import NEXT_NUMBER, Transaction
 
 NOW = 1_700_000_000 * SECOND_NS
 
 
-def commit(ledger: Ledger, transaction: int, *, run: str = "run", writer: str = "writer", **fields: Any) -> Committed:
-    record = ledger.prepare_commit(writer, run, transaction, **{"now_ns": NOW, **fields})
+def of(number: int = NEXT_NUMBER, run: str = "run", *, writer: str = "writer", **fields: Any) -> Transaction:
+    """Return a transaction, of a run that replaces none unless ``fields`` say so."""
+    return Transaction(writer, run, number, **fields)
+
+
+def commit(
+    ledger: Ledger, number: int, *, run: str = "run", writer: str = "writer", now_ns: int = NOW,
+    single_use: bool = False, producer: str = "", **change: Any,
+) -> CommitRecord:  # fmt: skip
+    transaction = of(number, run, writer=writer, single_use=single_use, producer=producer)
+    record = ledger.prepare_commit(transaction, Change(**change), now_ns)
     ledger.apply(record)
     return record
 
@@ -82,7 +92,7 @@ def test_a_released_writer_id_stays_without_an_owner_after_a_restart() -> None:
 def test_a_transaction_is_committed_once() -> None:
     ledger = Ledger(2)
     record = commit(ledger, 5, ends={0: 96, 1: 64}, rows={0: 3, 1: 2}, content="raw")
-    assert record == Committed("writer", "run", 5, NOW, {0: 96, 1: 64}, {0: 3, 1: 2}, "raw")
+    assert record == CommitRecord("writer", "run", 5, NOW, {0: 96, 1: 64}, {0: 3, 1: 2}, "raw")
     assert (ledger.ends, ledger.rows, ledger.last_transaction("writer"), ledger.transactions) == (
         [96, 64],
         [3, 2],
@@ -91,14 +101,14 @@ def test_a_transaction_is_committed_once() -> None:
     )
     before = ledger.snapshot()
     for repeated in (5, 4, 0):
-        assert ledger.is_committed("writer", repeated)
+        assert ledger.is_committed(of(repeated))
         with pytest.raises(AlreadyCommitted, match=f"transaction {repeated} of writer 'writer' is committed"):
-            ledger.prepare_commit("writer", "run", repeated, now_ns=NOW, ends={0: 128})
+            ledger.prepare_commit(of(repeated), Change({0: 128}), NOW)
         with pytest.raises(AlreadyCommitted, match="the last one is 5"):
-            ledger.check_open("writer", "run", repeated)
+            ledger.check_open(of(repeated))
     assert ledger.snapshot() == before
-    assert not ledger.is_committed("writer", 6)
-    assert not ledger.is_committed("another", 0)
+    assert not ledger.is_committed(of(6))
+    assert not ledger.is_committed(of(0, writer="another"))
 
 
 def test_a_transaction_without_rows_is_committed() -> None:
@@ -110,19 +120,19 @@ def test_a_transaction_without_rows_is_committed() -> None:
 def test_a_later_run_fences_the_earlier_ones() -> None:
     ledger = Ledger(1)
     for run in ("one", "two", "three"):
-        record = ledger.prepare_run("writer", run, now_ns=NOW)
+        record = ledger.prepare_run(of(run=run), NOW)
         assert record == RunStarted("writer", run, NOW)
         ledger.apply(record)
-        assert ledger.prepare_run("writer", run, now_ns=NOW) is None
+        assert ledger.prepare_run(of(run=run), NOW) is None
     for run in ("one", "two"):
         for refused in (
-            lambda run=run: ledger.prepare_run("writer", run, now_ns=NOW),
-            lambda run=run: ledger.check_open("writer", run, 0),
-            lambda run=run: ledger.prepare_commit("writer", run, 0, now_ns=NOW),
+            lambda run=run: ledger.prepare_run(of(run=run), NOW),
+            lambda run=run: ledger.check_open(of(0, run)),
+            lambda run=run: ledger.prepare_commit(of(0, run), Change(), NOW),
         ):
             with pytest.raises(RefusedError, match=f"run '{run}' of writer 'writer' is fenced: the later run 'three'"):
                 refused()
-    assert ledger.prepare_run("another", "one", now_ns=NOW) is not None
+    assert ledger.prepare_run(of(run="one", writer="another"), NOW) is not None
 
 
 def test_transactions_of_a_fenced_run_stay_committed() -> None:
@@ -132,9 +142,9 @@ def test_transactions_of_a_fenced_run_stay_committed() -> None:
     commit(ledger, 4, run="two")
     assert ledger.current_run("writer") == "two"
     with pytest.raises(AlreadyCommitted):
-        ledger.prepare_commit("writer", "one", 3, now_ns=NOW)
+        ledger.prepare_commit(of(3, "one"), Change(), NOW)
     with pytest.raises(RefusedError, match="fenced"):
-        ledger.prepare_commit("writer", "one", 5, now_ns=NOW)
+        ledger.prepare_commit(of(5, "one"), Change(), NOW)
 
 
 def test_the_number_of_earlier_runs_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,7 +188,7 @@ def test_a_stream_has_one_content() -> None:
     assert commit(ledger, 2, content="arrow", schema=b"s2").schema == b"s2"
     assert (ledger.content, ledger.schema) == ("arrow", b"s2")
     with pytest.raises(DataFormatError, match="the stream has arrow rows, and the new rows are raw"):
-        ledger.prepare_commit("writer", "run", 3, now_ns=NOW, content="raw")
+        ledger.prepare_commit(of(3), Change(content="raw"), NOW)
     with pytest.raises(UsageError, match="unknown content"):
         ledger.check_content("csv")
 
@@ -243,11 +253,11 @@ def test_a_purge_of_all_rows_leaves_no_entry_of_the_time_index() -> None:
 @pytest.mark.parametrize(
     ("record", "why"),
     [
-        (Committed("writer", "run", 5, NOW + 9), "twice"),
-        (Committed("writer", "run", 6, NOW), "is not after"),
-        (Committed("writer", "run", 6, NOW + 9, {0: 31}), "would end at position 31, before its end 32"),
-        (Committed("writer", "run", 6, NOW + 9, {1: 31}), "no partition 1"),
-        (Committed("writer", "run", 6, NOW + 9, {}, {1: 31}), "no partition 1"),
+        (CommitRecord("writer", "run", 5, NOW + 9), "twice"),
+        (CommitRecord("writer", "run", 6, NOW), "is not after"),
+        (CommitRecord("writer", "run", 6, NOW + 9, {0: 31}), "would end at position 31, before its end 32"),
+        (CommitRecord("writer", "run", 6, NOW + 9, {1: 31}), "no partition 1"),
+        (CommitRecord("writer", "run", 6, NOW + 9, {}, {1: 31}), "no partition 1"),
         (Ledger(2).snapshot(), r"a snapshot has \[2\] partitions"),
     ],
 )
@@ -262,18 +272,18 @@ def test_records_that_contradict_the_state_change_nothing(record: Record, why: s
 
 def test_impossible_ends_and_ids_are_refused() -> None:
     with pytest.raises(UsageError, match="no partition 3"):
-        Ledger(1).prepare_commit("writer", "run", 0, now_ns=NOW, ends={3: 32})
+        Ledger(1).prepare_commit(of(0), Change({3: 32}), NOW)
     for call in (
         Ledger(1).is_committed,
-        lambda writer, number: Ledger(1).prepare_commit(writer, "r", number, now_ns=NOW),
+        lambda transaction: Ledger(1).prepare_commit(transaction, Change(), NOW),
     ):
         with pytest.raises(UsageError, match="transaction id -1 is negative"):
-            call("writer", -1)
+            call(of(-1))
 
 
 def test_single_use_writers_are_forgotten_after_a_day() -> None:
     ledger = Ledger(1)
-    commit(ledger, 0, writer="single-use", single_use=True)
+    commit(ledger, 0, writer="single-use", single_use=True, rows={0: 1})
     commit(ledger, 0, writer="named")
     late = NOW + SINGLE_USE_EXPIRY_NS + 2
     assert ledger.forget_single_use_writers(late - 2) == []
@@ -342,9 +352,9 @@ class AgainstModel(RuleBasedStateMachine):
     def begin_run(self, writer: str, run: str) -> None:
         if (writer, run) in self.fenced:
             with pytest.raises(RefusedError, match="fenced"):
-                self.ledger.prepare_run(writer, run, now_ns=self.now)
+                self.ledger.prepare_run(of(run=run, writer=writer), self.now)
             return
-        record = self.ledger.prepare_run(writer, run, now_ns=self.now)
+        record = self.ledger.prepare_run(of(run=run, writer=writer), self.now)
         assert (record is None) == (self.current.get(writer) == run)
         if record is not None:
             self.keep(record)
@@ -365,23 +375,22 @@ class AgainstModel(RuleBasedStateMachine):
     ) -> None:  # fmt: skip
         self.now += passed
         ends = {at: self.ends()[at] + more for at, more in added.items()}
-        given: dict[str, Any] = {
-            "now_ns": self.now,
-            "ends": ends,
-            "rows": dict.fromkeys(added, 1),
-            "producer": producer,
-        }
+        given = (
+            of(transaction, run, writer=writer, producer=producer),
+            Change(ends, dict.fromkeys(added, 1)),
+            self.now,
+        )
         if transaction <= self.lasts.get((writer, producer), -1):
             with pytest.raises(AlreadyCommitted):
-                self.ledger.prepare_commit(writer, run, transaction, **given)
+                self.ledger.prepare_commit(*given)
         elif (writer, run) in self.fenced:
             with pytest.raises(RefusedError, match="fenced"):
-                self.ledger.prepare_commit(writer, run, transaction, **given)
+                self.ledger.prepare_commit(*given)
         elif transaction <= self.last(writer):
             with pytest.raises(RefusedError, match="another producer"):
-                self.ledger.prepare_commit(writer, run, transaction, **given)
+                self.ledger.prepare_commit(*given)
         else:
-            record = self.ledger.prepare_commit(writer, run, transaction, **given)
+            record = self.ledger.prepare_commit(*given)
             if journalled:  # otherwise the server was killed before, or the transaction was aborted
                 self.keep(record)
                 self.take_over(writer, run)

@@ -12,6 +12,7 @@ import pytest
 from aeron_spark.errors import DataLossError, OptionError, TransportError
 from aeron_spark.streams.store import DAMAGED, OK, READ_ONLY, Condition
 from aeron_spark.streams.store_folder import has_streams
+from aeron_spark.wire.stream_rpc import NEXT_NUMBER, Transaction
 from tests.unit.stream_client.recorded import ADDRESS
 from tests.unit.streams.simulated_store import PARTITIONS, SEGMENT, Clock, Site
 
@@ -90,7 +91,7 @@ def test_a_stream_without_a_folder_can_be_given_up(site: Site, archive_dir: Path
 
 def test_streams_of_another_store_deleted_and_renamed_ones_are_not_missing(site: Site, archive_dir: Path) -> None:
     site.store.create("gone", 1, term_bytes=SEGMENT)
-    site.store.get("gone").begin("w", "r")
+    site.store.get("gone").begin(Transaction("w", "r", NEXT_NUMBER))
     site.store.delete("gone")
     site.store.rename("s", "renamed")
     other = Site(address=site.address, archive=site.archive, clock=Clock(2_000.0))

@@ -19,8 +19,9 @@ from aeron_spark.log.epochs import DIVERGED, UNKNOWN, Epochs, epoch_text
 from aeron_spark.stream_client.positions import Positions, check_epochs, set_position
 from aeron_spark.streams import writer_histories
 from aeron_spark.streams.journal_records import Recorded, decode_record, encode_record
-from aeron_spark.streams.ledger import Ledger
+from aeron_spark.streams.ledger import Change, Ledger
 from aeron_spark.streams.writer_histories import parse_stamp, stamp_text
+from aeron_spark.wire.stream_rpc import NEXT_NUMBER, Transaction
 
 MS = 1_000_000  # ns
 START = 1_700_000_000_000 * MS
@@ -138,7 +139,7 @@ class Restores(RuleBasedStateMachine):
         self.change()
         ends = {at: self.ledger.ends[at] + FRAME * more for at, more in enumerate(added) if more}
         number = self.ledger.last_transaction(writer) + 1
-        record = self.ledger.prepare_commit(writer, "run", number, now_ns=self.now, ends=ends)
+        record = self.ledger.prepare_commit(Transaction(writer, "run", number), Change(ends), self.now)
         for at, more in enumerate(added):
             self.store.frames[at] += itertools.islice(self.ids, more)
         self.store.committed.append((writer, number, next(self.ids)))
@@ -234,7 +235,9 @@ class Restores(RuleBasedStateMachine):
                 if found is not None and found != lost[0]:
                     assert found < lost[0]
                     with pytest.raises(RefusedError, match=f"{found} to {last} .* at least the last one is no longer"):
-                        self.ledger.check_acknowledged(saved.writer, last, stamp)
+                        self.ledger.check_acknowledged(
+                            Transaction(saved.writer, "run", NEXT_NUMBER, acknowledged=last, stamp=stamp)
+                        )
 
 
 def _diverged(positions: Positions, states: dict[int, RecordingState]) -> DataLossError | None:

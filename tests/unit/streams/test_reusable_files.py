@@ -13,6 +13,7 @@ import pytest
 from aeron_spark.streams.stage_files import EXPIRY_S, MAX_TOTAL_BYTES, MIN_FILE_BYTES, ReusableStageFiles, StageSpace
 from aeron_spark.streams.stages import Stage, Stages
 from aeron_spark.wire.staged_items import encode_values_item
+from tests.stream_requests import stage_request
 
 
 class Clock:
@@ -113,7 +114,7 @@ LARGE = items(b"old" * 100, MIN_FILE_BYTES // 300 + 1)
 
 
 def stage_of(stages: Stages, data: bytes) -> Stage:
-    stage = stages.open("w", "r", 0, 0, 0, "raw", now=0.0)
+    stage = stages.open(stage_request("w", "r", 0, 0, 0, "raw"), 0, now=0.0)
     stage.append(data, 0.0)
     return stage
 

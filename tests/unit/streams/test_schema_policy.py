@@ -10,7 +10,7 @@ from aeron_spark.streams.definition import ADDITIVE, STRICT
 from aeron_spark.streams.ledger import Ledger
 from aeron_spark.streams.schema_changes import Evolution, evolve, serialize
 from aeron_spark.streams.stage_checks import merge_content
-from aeron_spark.streams.stage_files import Description
+from aeron_spark.streams.stage_files import StageHead
 from aeron_spark.wire.foreign_arrow import read_schema
 
 ID = pa.field("id", pa.int64(), nullable=False)
@@ -24,7 +24,7 @@ class Staged:
     """A stage, of which only the description counts here."""
 
     def __init__(self, schema: bytes, *, evolves: bool = False) -> None:
-        self.description = Description("1", "w", "r", 0, 0, 0, "arrow", schema, evolves=evolves)
+        self.description = StageHead("1", "w", "r", 0, 0, 0, "arrow", schema, evolves=evolves)
 
 
 def ledger_of(schema: bytes | None) -> Ledger:

@@ -9,21 +9,23 @@ import sys
 import threading
 import zlib
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 from aeron_spark.errors import AeronSparkError, DataFormatError, RefusedError, TransportError, UsageError
 from aeron_spark.streams import content_checks
 from aeron_spark.streams import stages as stages_module
 from aeron_spark.streams.stage_files import StageItems, StageSpace
-from aeron_spark.streams.stages import FILE_BYTES, Stage, StageRef, Stages, by_partition
+from aeron_spark.streams.stages import FILE_BYTES, Stage, Stages, by_partition
 from aeron_spark.wire.chunk import Content, Header
 from aeron_spark.wire.staged_items import StagedGroup, StagedValues, encode_group_item, encode_values_item
+from aeron_spark.wire.stream_rpc import StagedPart
 from tests.hostile_arrow import HOSTILE, stream_of
+from tests.stream_requests import stage_request
 
 CONNECTOR = Path(stages_module.__file__).resolve().parents[2]
 VALUES = [b"one", b"", b"three"]
@@ -49,8 +51,12 @@ def stages(tmp_path: Path, space: StageSpace) -> Stages:
     return Stages(tmp_path / "stages", space, now=0.0)
 
 
-def opened(stages: Stages, transaction: int = 0, partition: int = 0, task: int = 0, **given: Any) -> Stage:
-    return stages.open("writer", "run", transaction, partition, task, "raw", **{"now": 0.0, **given})
+def opened(
+    stages: Stages, transaction: int = 0, partition: int = 0, task: int = 0, *, schema: bytes | None = None,
+    **given: Any,
+) -> Stage:  # fmt: skip
+    request = stage_request("writer", "run", transaction, partition, task, "raw", schema)
+    return stages.open(request, partition, **{"now": 0.0, **given})
 
 
 def staged(stages: Stages, *given: Any) -> Stage:
@@ -78,7 +84,7 @@ def test_staged_items_are_read_unchanged(stages: Stages) -> None:
     for at in range(0, len(DATA), 7):  # parts that end within items
         stage.append(memoryview(DATA)[at : at + 7], 0.0)
     ref = stage.finish()
-    assert ref == StageRef(stage.id, *REF_OF_DATA)
+    assert ref == StagedPart(stage.id, *REF_OF_DATA)
     assert stage.finish() == ref
     assert files(stages) == [f"{stage.id}.stage"]
     assert read(stage) == [VALUES, (1, b"p" * 50)]
@@ -89,7 +95,7 @@ def test_staged_items_are_read_unchanged(stages: Stages) -> None:
 
 def test_an_empty_stage_is_finished(stages: Stages) -> None:
     stage = opened(stages)
-    assert stage.finish() == StageRef(stage.id, 0, 0, 0)
+    assert stage.finish() == StagedPart(stage.id, 0, 0, 0)
     assert read(stage) == []
 
 
@@ -115,7 +121,7 @@ def test_ids_are_random_and_long(stages: Stages) -> None:
 def test_an_unfinished_stage_cannot_be_read_or_committed(stages: Stages) -> None:
     stage = opened(stages)
     stage.append(DATA, 0.0)
-    for early in (stage.items, lambda: stage.ref, lambda: stages.take(StageRef(stage.id, *REF_OF_DATA), 0.0)):
+    for early in (stage.items, lambda: stage.ref, lambda: stages.take(StagedPart(stage.id, *REF_OF_DATA), 0.0)):
         with pytest.raises(UsageError, match="is not finished"):
             early()
     stage.finish()
@@ -194,7 +200,7 @@ def test_abandoned_stages_expire_and_release_their_space(stages: Stages, space: 
 
 def test_stages_are_found_by_writer_and_transaction(stages: Stages) -> None:
     first, second = opened(stages, 0), opened(stages, 1)
-    other = stages.open("other", "run", 0, 0, 0, "raw", now=0.0)
+    other = stages.open(stage_request("other", "run", 0, 0, 0, "raw"), 0, now=0.0)
     assert stages.of("writer") == [first, second]
     assert stages.of("writer", 1) == [second]
     assert stages.of("other") == [other]
@@ -298,14 +304,16 @@ from pathlib import Path
 from aeron_spark.errors import TransportError
 from aeron_spark.streams.stage_files import StageSpace
 from aeron_spark.streams.stages import Stages
+from aeron_spark.wire.stream_rpc import OpenStage, Transaction
+request = OpenStage("s", Transaction("w", "r", 0), 0, 0, "raw", b"", 0, 0)
 folder, limit = Path(sys.argv[1]), int(sys.argv[2])
 space = StageSpace(lambda: 0)
 stages = Stages(folder, space, now=0.0)
 if limit:
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
-kept = stages.open("w", "r", 0, 0, 0, "raw", now=0.0)
+kept = stages.open(request, 0, now=0.0)
 kept.finish()
-stage = stages.open("w", "r", 0, 0, 0, "raw", now=0.0)
+stage = stages.open(request, 0, now=0.0)
 count = 0
 try:
     while True:
@@ -315,7 +323,7 @@ except TransportError as error:
     assert error.remedy.startswith("Free some space"), error
 assert [path.name for path in folder.iterdir()] == [kept.path.name]
 assert len(stages) == 1 and space.reserved < 5000, space.reserved
-again = stages.open("w", "r", 0, 0, 0, "raw", now=0.0)
+again = stages.open(request, 0, now=0.0)
 again.append(b"x" * 1000, 0.0)
 print(count)
 """
@@ -394,7 +402,7 @@ def arrow_items(payload: bytes, rows: int = 4) -> bytes:
 
 
 def arrow_stage(stages: Stages) -> Stage:
-    return stages.open("writer", "run", 7, 0, 3, "arrow", TEXT.serialize().to_pybytes(), now=0.0)
+    return stages.open(stage_request("writer", "run", 7, 0, 3, "arrow", TEXT.serialize().to_pybytes()), 0, now=0.0)
 
 
 @pytest.mark.parametrize("name", HOSTILE)

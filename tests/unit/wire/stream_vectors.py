@@ -17,6 +17,8 @@ from aeron_spark.wire import stream_rpc as rpc
 
 FILE: Final = Path(__file__).parents[2] / "golden" / "wire" / "stream_requests.json"
 
+_TRANSACTION: Final = rpc.Transaction("desk-7", "run-2", 41, True, "query-1", 40, "stamp", "run-1")
+
 REQUESTS: Final[tuple[admin_rpc.Request[Any], ...]] = (
     admin_rpc.ListStreams(),
     admin_rpc.DescribeStream("prices", accept_damaged=True),
@@ -40,26 +42,24 @@ REQUESTS: Final[tuple[admin_rpc.Request[Any], ...]] = (
     rpc.StartRead("prices", 1, 1024, 8192, 3, 17, 2**63 + 5, 1024),
     rpc.StopRead(3, 17),
     rpc.LastTransaction("prices", "desk-7", "query-1"),
-    rpc.BeginTransaction("prices", "desk-7", "run-2", 41, True, "query-1", 40, "stamp", "run-1"),
+    rpc.BeginTransaction("prices", _TRANSACTION),
     rpc.FindLostTransaction("prices", "desk-7", 40, "stamp"),
     rpc.OpenStage(
-        stream="prices", writer="desk-7", run="run-2", transaction=41, single_use=True, producer="query-1",
-        partition=1, task=5, content="arrow", schema=b"schema", link=3, request=17, max_message_bytes=4096,
-        acknowledged=40, stamp="stamp", replaced="run-1", evolve_schema=True, items=b"items", rows=2, crc=2**32 - 1,
+        stream="prices", transaction=_TRANSACTION, partition=1, task=5, content="arrow", schema=b"schema", link=3,
+        request=17, max_message_bytes=4096, evolve_schema=True, items=b"items", rows=2, crc=2**32 - 1,
     ),
     rpc.FinishStage("prices", "stage-1", 4096, 20.0),
     rpc.CommitTransaction(
-        stream="prices", writer="desk-7", run="run-2", transaction=41, producer="query-1",
+        stream="prices", transaction=_TRANSACTION,
         parts=(
             rpc.StagedPart("stage-1", 2, 4096, 2**32 - 1),
             rpc.InlinePart(1, 5, "arrow", b"schema", 3, b"items", 77),
             rpc.InlinePart(None, 6, "raw", b"", 1, b"item", 78),
         ),
-        rows=6, seconds=12.0, token="source 7", single_use=True, acknowledged=40, stamp="stamp", replaced="run-1",
-        evolve_schema=True,
+        rows=6, seconds=12.0, token="source 7", evolve_schema=True,
     ),
-    rpc.CommitEmptyTransaction("prices", "desk-7", "run-2", 41, "query-1", 12.0, "source 7"),
-    rpc.AbortTransaction("prices", "desk-7", "run-2", 41),
+    rpc.CommitEmptyTransaction("prices", _TRANSACTION, 12.0, "source 7"),
+    rpc.AbortTransaction("prices", _TRANSACTION),
 )  # fmt: skip
 
 _STREAM: Final = admin_rpc.StreamDescription(

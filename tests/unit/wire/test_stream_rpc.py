@@ -34,6 +34,7 @@ from aeron_spark.wire.stream_rpc import (
     MeasureLags,
     RenewLease,
     StagedPart,
+    Transaction,
     decode_bulk_message,
     decode_head,
     decode_request,
@@ -214,7 +215,7 @@ def test_the_class_and_the_stream_of_a_request_are_decoded_without_its_other_fie
 
 
 def test_incomplete_bytes_and_trailing_bytes_are_not_decoded_as_a_request() -> None:
-    whole = encode_request(CommitTransaction("s", "w", "r", 0, "p", (StagedPart("1", 2, 3, 4),), 2, 1.0))
+    whole = encode_request(CommitTransaction("s", Transaction("w", "r", 0), (StagedPart("1", 2, 3, 4),), 2, 1.0))
     assert isinstance(decode_request(whole), CommitTransaction)
     for end in range(len(whole)):
         with pytest.raises(DataFormatError):

@@ -1,0 +1,31 @@
+"""Requests of a writer, for tests that call a stream without a server."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from aeron_spark.wire.stream_rpc import CommitEmptyTransaction, CommitPart, CommitTransaction, OpenStage, Transaction
+
+SECONDS = 600.0  # no test waits for so long: a stream's own limit is shorter
+
+
+def stage_request(
+    writer: str, run: str, number: int, partition: int, task: int, content: str, schema: bytes | None = None,
+    **identity: Any,
+) -> OpenStage:  # fmt: skip
+    """Return the request for a stage, whose rows do not come with it. ``identity`` has more of the transaction."""
+    return OpenStage("s", Transaction(writer, run, number, **identity), partition, task, content, schema or b"", 0, 0)
+
+
+def commit_request(
+    writer: str, run: str, number: int, parts: Sequence[CommitPart], rows: int | None = None, **identity: Any
+) -> CommitTransaction:
+    """Return the request for a commit of these parts; ``rows`` is the sum of theirs unless given."""
+    count = sum(part.rows for part in parts) if rows is None else rows
+    return CommitTransaction("s", Transaction(writer, run, number, **identity), tuple(parts), count, SECONDS)
+
+
+def empty_request(writer: str, run: str, number: int, **identity: Any) -> CommitEmptyTransaction:
+    """Return the request for a commit without rows."""
+    return CommitEmptyTransaction("s", Transaction(writer, run, number, **identity), SECONDS)
