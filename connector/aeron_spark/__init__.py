@@ -45,11 +45,11 @@ if TYPE_CHECKING:
     from aeron_spark.options.keywords import ServerOptions as ServerOptions
     from aeron_spark.server.server import Server as Server
     from aeron_spark.spark.sbe_function import from_sbe as from_sbe
-    from aeron_spark.stream_client.admin import StreamInfo as StreamInfo
     from aeron_spark.stream_client.buffered_writer import BufferedWriter as BufferedWriter
     from aeron_spark.stream_client.positions import Positions as Positions
     from aeron_spark.stream_client.reader import StreamReader as StreamReader
     from aeron_spark.stream_client.writer import StreamWriter as StreamWriter
+    from aeron_spark.wire.stream_admin_rpc import StreamInfo as StreamInfo
 
     __version__: str
 
@@ -62,7 +62,7 @@ _LAZY = {
     "ReceivedFile": "connection.spill",
     "Server": "server.server",
     "ServerOptions": "options.keywords",
-    "StreamInfo": "stream_client.admin",
+    "StreamInfo": "wire.stream_admin_rpc",
     "StreamReader": "stream_client.reader",
     "StreamWriter": "stream_client.writer",
     "UnconfirmedTransfer": "connection.unconfirmed",

@@ -13,8 +13,13 @@ from aeron_spark import client as plain
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from aeron_spark.stream_client.admin import StreamAlteration, StreamInfo, StreamLease, StreamWriterId
-    from aeron_spark.stream_client.purging import PurgedPartition
+    from aeron_spark.wire.stream_admin_rpc import (
+        PurgedPartition,
+        StreamAlteration,
+        StreamInfo,
+        StreamLease,
+        StreamWriterId,
+    )
 
 T = TypeVar("T")
 

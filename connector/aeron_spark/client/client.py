@@ -31,11 +31,16 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from aeron_spark.options.keywords import ClientOptions
-    from aeron_spark.stream_client.admin import StreamAlteration, StreamInfo, StreamLease, StreamWriterId
     from aeron_spark.stream_client.buffered_writer import BufferedWriter
-    from aeron_spark.stream_client.purging import PurgedPartition
     from aeron_spark.stream_client.reader import StartOrEnd, StreamReader
     from aeron_spark.stream_client.writer import StreamWriter
+    from aeron_spark.wire.stream_admin_rpc import (
+        PurgedPartition,
+        StreamAlteration,
+        StreamInfo,
+        StreamLease,
+        StreamWriterId,
+    )
 
 ClientState = Literal["connecting", "connected", "reconnecting", "stopped", "closed"]
 

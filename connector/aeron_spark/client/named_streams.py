@@ -32,17 +32,17 @@ from aeron_spark.log.facade import (
 from aeron_spark.options import ClientOptions, SbeFormatOptions, SbeOptions
 from aeron_spark.options.declaration import Where
 from aeron_spark.options.sbe_options import split_sbe_options
-from aeron_spark.stream_client.admin import (
+from aeron_spark.stream_client.admin import parse_new_retention, parse_retention
+from aeron_spark.units import format_time, rounded_size
+from aeron_spark.wire.stream_admin_rpc import (
+    HeldBytes,
+    PurgedPartition,
     StreamAlteration,
     StreamInfo,
     StreamLease,
     StreamProperties,
     StreamWriterId,
-    parse_new_retention,
-    parse_retention,
 )
-from aeron_spark.stream_client.purging import HeldBytes, PurgedPartition
-from aeron_spark.units import format_time, rounded_size
 
 if TYPE_CHECKING:
     from aeron_spark.client.command_rows import ServerSource, ServerTarget

@@ -73,14 +73,14 @@ class StreamAdministration:
                     found.append(self._inspect(name))
         return admin_rpc.StreamList(tuple(found))
 
-    def describe(self, request: admin_rpc.DescribeStream) -> admin_rpc.StreamDescription:
+    def describe(self, request: admin_rpc.DescribeStream) -> admin_rpc.StreamInfo:
         """Describe a stream."""
         if request.accept_damaged:
             self._access.check_exists(request)
             return self._inspect(request.stream)
         return self._description(self._access.stream(request))
 
-    def create(self, request: admin_rpc.CreateStream) -> admin_rpc.StreamDescription:
+    def create(self, request: admin_rpc.CreateStream) -> admin_rpc.StreamInfo:
         """Create a stream that belongs to the client's key."""
         self._access.check_request(type(request), request.stream)
         self._check_write()
@@ -95,7 +95,7 @@ class StreamAdministration:
         )  # fmt: skip
         return self._description(created)
 
-    def alter(self, request: admin_rpc.AlterStream) -> admin_rpc.StreamAltered:
+    def alter(self, request: admin_rpc.AlterStream) -> admin_rpc.StreamAlteration:
         """Change the retention and the schema policy of a stream, or with ``dry_run`` compute the effect."""
         stream = self._access.stream(request)
 
@@ -109,12 +109,12 @@ class StreamAdministration:
             before, after = stream.definition, change(stream.definition)
         else:
             before, after = self._store().alter(request.stream, change, COMMIT_TIMEOUT_S)
-        return admin_rpc.StreamAltered(
+        return admin_rpc.StreamAlteration(
             _properties(before), _properties(after), tuple(one.start for one in stream.states()),
             tuple(stream.retention_starts(after)),
         )  # fmt: skip
 
-    def rename(self, request: admin_rpc.RenameStream) -> admin_rpc.StreamDescription:
+    def rename(self, request: admin_rpc.RenameStream) -> admin_rpc.StreamInfo:
         """Rename a stream. A repeated request has the same result."""
         store = self._store()
         self._access.check_request(type(request), request.stream)
@@ -124,12 +124,12 @@ class StreamAdministration:
         self._access.check_exists(request)
         return self._description(store.rename(request.stream, request.new_name, COMMIT_TIMEOUT_S))
 
-    def end(self, request: admin_rpc.EndStream) -> admin_rpc.StreamDescription:
+    def end(self, request: admin_rpc.EndStream) -> admin_rpc.StreamInfo:
         """End a stream; an ended one keeps the time of its end."""
         now_ns = time.time_ns()
         return self._change(request, lambda definition: definition.ended(now_ns))
 
-    def reopen(self, request: admin_rpc.ReopenStream) -> admin_rpc.StreamDescription:
+    def reopen(self, request: admin_rpc.ReopenStream) -> admin_rpc.StreamInfo:
         """Let a stream take rows again."""
         return self._change(request, Definition.reopened)
 
@@ -137,13 +137,7 @@ class StreamAdministration:
         """Return the next writer ids of a stream."""
         known = self._access.stream(request).writers()
         following = [one for one in known if one.id > request.after]
-        return admin_rpc.WriterList(
-            tuple(
-                admin_rpc.WriterEntry(one.id, one.last, one.time_ns, one.owner, one.single_use)
-                for one in following[:MAX_WRITERS]
-            ),
-            len(following) > MAX_WRITERS,
-        )
+        return admin_rpc.WriterList(tuple(following[:MAX_WRITERS]), len(following) > MAX_WRITERS)
 
     def release_writer(self, request: admin_rpc.ReleaseWriter) -> admin_rpc.Done:
         """Let any key use a writer id."""
@@ -155,7 +149,7 @@ class StreamAdministration:
         found = self._access.stream(request).live_leases()
         return admin_rpc.LeaseList(
             tuple(
-                admin_rpc.LeaseEntry(reader, owner, tuple(lease.positions.items()), lease.until)
+                admin_rpc.StreamLease(reader, owner, tuple(lease.positions.items()), lease.until)
                 for (owner, reader), lease in sorted(found.items())
             )
         )
@@ -167,7 +161,7 @@ class StreamAdministration:
 
     def _change(
         self, request: admin_rpc.EndStream | admin_rpc.ReopenStream, change: Callable[[Definition], Definition]
-    ) -> admin_rpc.StreamDescription:
+    ) -> admin_rpc.StreamInfo:
         stream = self._access.stream(request)
         self._store().alter(request.stream, change, COMMIT_TIMEOUT_S)
         return self._description(stream)
@@ -184,32 +178,21 @@ class StreamAdministration:
             partition=request.partition, before_position=request.before_position,
             before_time_ns=request.before_time_ns, seconds=COMMIT_TIMEOUT_S,
         )  # fmt: skip
-        return admin_rpc.PurgeReport(
-            tuple(
-                admin_rpc.PurgedPartition(
-                    one.partition, one.before, one.start, one.freed,
-                    tuple(
-                        admin_rpc.HeldBytes(held.bytes, held.why, held.holder, held.reader, held.until_ns)
-                        for held in one.held
-                    ),
-                )
-                for one in purged
-            )
-        )  # fmt: skip
+        return admin_rpc.PurgeReport(tuple(purged))
 
-    def _inspect(self, name: str) -> admin_rpc.StreamDescription:
+    def _inspect(self, name: str) -> admin_rpc.StreamInfo:
         """Describe a stream, also a damaged one."""
         store = self._store()
         condition = store.condition(name)
         if name not in store.failed:
             return self._description(store.get(name))
         definition = store.definition(name)
-        return admin_rpc.StreamDescription(
+        return admin_rpc.StreamInfo(
             name=name,
             state=condition.state,
             problem=condition.problem,
             content="",
-            schema=b"",
+            encoded_schema=b"",
             created_ns=0 if definition is None else definition.created_ns,
             retention_bytes=0 if definition is None else definition.retention_bytes,
             retention_seconds=0.0 if definition is None else definition.retention_seconds,
@@ -222,23 +205,23 @@ class StreamAdministration:
             max_message_bytes=0 if definition is None else definition.max_message_bytes,
         )
 
-    def _description(self, stream: Stream) -> admin_rpc.StreamDescription:
+    def _description(self, stream: Stream) -> admin_rpc.StreamInfo:
         definition = stream.definition
         content, schema = stream.content()
         states = stream.states()
         condition = self._store().condition(definition.name)
-        return admin_rpc.StreamDescription(
+        return admin_rpc.StreamInfo(
             name=definition.name,
             state=condition.state,
             problem=condition.problem,
             content=content,
-            schema=schema or b"",
+            encoded_schema=schema or b"",
             created_ns=definition.created_ns,
             retention_bytes=definition.retention_bytes,
             retention_seconds=definition.retention_seconds,
             segment_bytes=definition.term_bytes,
             file_bytes=max(one.segment_length for one in states),
-            partitions=tuple(admin_rpc.PartitionRange(one.partition, one.start, one.end) for one in states),
+            partitions=tuple(admin_rpc.StreamPartition(one.partition, one.start, one.end) for one in states),
             schema_policy=definition.schema_policy,
             former_names=definition.names_before,
             ended_ns=definition.ended_ns,

@@ -14,8 +14,6 @@ from aeron_spark.errors import OptionError
 from aeron_spark.options import values
 from aeron_spark.stream_client.session import StreamSession
 from aeron_spark.units import INT64_MAX, NANOS
-from aeron_spark.wire import stream_admin_rpc
-from aeron_spark.wire.foreign_arrow import read_schema
 from aeron_spark.wire.stream_admin_rpc import (
     AlterStream,
     CreateStream,
@@ -29,107 +27,14 @@ from aeron_spark.wire.stream_admin_rpc import (
     ReleaseWriter,
     RenameStream,
     ReopenStream,
-    StreamDescription,
-    WriterEntry,
+    StreamAlteration,
+    StreamInfo,
+    StreamLease,
+    StreamWriterId,
 )
 
 RETENTION_REMEDY: Final = "Give a size such as 10GiB or 512MiB, a time such as 7d, 12h or 30min, or both: 10GiB,7d."
 _AMBIGUOUS: Final = re.compile(r"\d+(?:\.\d+)?\s*m?", re.ASCII)  # megabytes or minutes, bytes or seconds
-
-
-@dataclass(frozen=True, slots=True)
-class StreamPartition:
-    """One partition: ``start`` is its first position, ``end`` the position after its last committed row, in bytes."""
-
-    number: int
-    start: int
-    end: int
-
-
-@dataclass(frozen=True, slots=True)
-class StreamInfo:
-    """The state of a stream on its server.
-
-    ``content`` is ``raw``, ``framed``, ``arrow``, or empty before the first rows; ``schema`` that of ``arrow`` rows.
-    Retention keeps ``retention_bytes`` of each partition, and ``retention_seconds``; 0: no limit. ``state`` is
-    ``ok``, ``read-only``, ``damaged``, ``recovering`` (the server tries to open it again) or ``ended``; ``problem`` has
-    the cause and the remedy. A damaged stream has no partitions here. ``schema_policy`` is ``strict`` or ``additive``.
-    ``former_names`` are the names before it was renamed. ``ended`` is the time from which it takes no more rows.
-    ``segment_bytes`` is the size of its segments as it was created. ``file_bytes`` is the size of its files, which a
-    node that the server joined may make longer; a partition holds at most so many bytes besides its readable rows.
-    ``max_message_bytes`` is the size of its longest message.
-    """
-
-    name: str
-    content: str
-    schema: pa.Schema | None
-    partitions: tuple[StreamPartition, ...]
-    retention_bytes: int
-    retention_seconds: float
-    created: datetime
-    state: str = "ok"
-    problem: str = ""
-    schema_policy: str = "strict"
-    former_names: tuple[str, ...] = ()
-    ended: datetime | None = None
-    segment_bytes: int = 0
-    file_bytes: int = 0
-    max_message_bytes: int = 0
-
-    @property
-    def bytes(self) -> int:
-        """The size of all partitions, as bytes of the log."""
-        return sum(partition.end - partition.start for partition in self.partitions)
-
-
-@dataclass(frozen=True, slots=True)
-class StreamProperties:
-    """The properties of a stream that ``alter_stream`` changes; a retention of 0 is no limit."""
-
-    retention_bytes: int
-    retention_seconds: float
-    schema_policy: str
-
-
-@dataclass(frozen=True, slots=True)
-class StreamAlteration:
-    """A change of a stream: its properties before and after.
-
-    ``unreadable_bytes`` has by partition the bytes that the retention afterwards does not keep now. Readers with leases
-    can delay their deletion.
-    """
-
-    before: StreamProperties
-    after: StreamProperties
-    unreadable_bytes: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class StreamWriterId:
-    """A writer id of a stream: the number of its last transaction (-1: none), and the time of its last change.
-
-    ``owner`` is the fingerprint of the key to which the id belongs, or empty. A ``single_use`` id is forgotten a day
-    after its last change.
-    """
-
-    id: str
-    last: int
-    changed: datetime
-    owner: str
-    single_use: bool
-
-
-@dataclass(frozen=True, slots=True)
-class StreamLease:
-    """The lease of a reader: by partition the first position that it keeps, and the seconds until it expires.
-
-    ``owner`` is the fingerprint of the reader's key.
-    """
-
-    reader: str
-    owner: str
-    positions: dict[int, int]
-    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,17 +47,17 @@ class Retention:
 
 def list_streams(session: StreamSession) -> list[StreamInfo]:
     """Return all streams that this client is granted, sorted by name."""
-    return sorted(map(_info, session.call(ListStreams()).streams), key=lambda info: info.name)
+    return sorted(session.call(ListStreams()).streams, key=lambda info: info.name)
 
 
 def describe_stream(session: StreamSession, name: str, *, timeout_s: float | None = None) -> StreamInfo:
     """Return one stream. Raises OptionError with the nearest name if it does not exist, and its problem if damaged."""
-    return _info(session.call(DescribeStream(name), timeout=timeout_s))
+    return session.call(DescribeStream(name), timeout=timeout_s)
 
 
 def inspect_stream(session: StreamSession, name: str) -> StreamInfo:
     """Return one stream, also a damaged one. Raises OptionError with the nearest name if it does not exist."""
-    return _info(session.call(DescribeStream(name, accept_damaged=True)))
+    return session.call(DescribeStream(name, accept_damaged=True))
 
 
 def create_stream(
@@ -169,7 +74,7 @@ def create_stream(
         name, partitions, retention.bytes, float(retention.seconds), segment_bytes, schema_policy, encoded
     )
     try:
-        return _info(session.call(request))
+        return session.call(request)
     except OptionError as error:
         if error.reason != "exists" or not (exist_ok or error.repeated):
             raise
@@ -184,38 +89,32 @@ def alter_stream(
 ) -> StreamAlteration:
     """Change the properties that are given, or with ``dry_run`` return the effect of the change."""
     size, seconds = (None, None) if retention is None else (retention.bytes, retention.seconds)
-    found = session.call(AlterStream(name, size, seconds, schema_policy, dry_run))
-    sizes = (max(0, kept - start) for start, kept in zip(found.starts, found.kept_from, strict=True))
-    return StreamAlteration(_properties(found.before), _properties(found.after), tuple(sizes))
-
-
-def _properties(found: stream_admin_rpc.StreamProperties) -> StreamProperties:
-    return StreamProperties(found.retention_bytes, found.retention_seconds, found.schema_policy)
+    return session.call(AlterStream(name, size, seconds, schema_policy, dry_run))
 
 
 def rename_stream(session: StreamSession, name: str, new_name: str) -> StreamInfo:
     """Rename a stream. Raises OptionError for an unknown name, and for one that another stream has."""
-    return _info(session.call(RenameStream(name, new_name)))
+    return session.call(RenameStream(name, new_name))
 
 
 def end_stream(session: StreamSession, name: str) -> StreamInfo:
     """End a stream: it takes no more rows."""
-    return _info(session.call(EndStream(name)))
+    return session.call(EndStream(name))
 
 
 def reopen_stream(session: StreamSession, name: str) -> StreamInfo:
     """Let an ended stream take rows again."""
-    return _info(session.call(ReopenStream(name)))
+    return session.call(ReopenStream(name))
 
 
 def list_writers(session: StreamSession, name: str) -> list[StreamWriterId]:
     """Return the writer ids of a stream, in their order."""
-    found: list[WriterEntry] = []
+    found: list[StreamWriterId] = []
     while True:
         listed = session.call(ListWriters(name, found[-1].id if found else ""))
         found += listed.writers
         if not listed.has_more:
-            return [StreamWriterId(one.id, one.last, _time(one.time_ns), one.owner, one.single_use) for one in found]
+            return found
 
 
 def release_writer(session: StreamSession, name: str, writer: str) -> None:
@@ -225,8 +124,7 @@ def release_writer(session: StreamSession, name: str, writer: str) -> None:
 
 def list_leases(session: StreamSession, name: str) -> list[StreamLease]:
     """Return the leases of a stream's readers."""
-    leases = session.call(ListLeases(name)).leases
-    return [StreamLease(one.reader, one.owner, dict(one.positions), one.seconds) for one in leases]
+    return list(session.call(ListLeases(name)).leases)
 
 
 def release_lease(session: StreamSession, name: str, reader: str) -> None:
@@ -302,30 +200,6 @@ def _positive(number: float, value: object) -> float:
     if not number > 0:
         raise OptionError(f"a retention must be more than 0, not {value}", remedy="Give more than 0, or leave it out.")
     return number
-
-
-def _info(found: StreamDescription) -> StreamInfo:
-    return StreamInfo(
-        name=found.name,
-        content=found.content,
-        schema=read_schema(found.schema) if found.schema else None,
-        partitions=tuple(StreamPartition(part.partition, part.start, part.end) for part in found.partitions),
-        retention_bytes=found.retention_bytes,
-        retention_seconds=found.retention_seconds,
-        created=_time(found.created_ns),
-        state=found.state,
-        problem=found.problem,
-        schema_policy=found.schema_policy,
-        former_names=found.former_names,
-        ended=_time(found.ended_ns) if found.ended_ns else None,
-        segment_bytes=found.segment_bytes,
-        file_bytes=found.file_bytes,
-        max_message_bytes=found.max_message_bytes,
-    )
-
-
-def _time(time_ns: int) -> datetime:
-    return datetime.fromtimestamp(time_ns / NANOS, tz=timezone.utc)
 
 
 def _checked_schema(schema: object) -> pa.Schema:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
 
 from aeron_spark.errors import OptionError
-from aeron_spark.stream_client.admin import StreamInfo, describe_stream
+from aeron_spark.stream_client.admin import describe_stream
 from aeron_spark.stream_client.session import StreamSession
+from aeron_spark.wire.stream_admin_rpc import StreamInfo, with_content
 
 MAX_SCHEMAS: Final = 8  # that are remembered; a program that alternates between more stages its rows
 
@@ -48,7 +48,7 @@ class KnownStream:
     def note_committed(self, payload: str, schema: pa.Schema | None) -> None:
         """Note that the server committed rows of this payload and schema (None: rows without one)."""
         if self._found is not None and not self._found.content:
-            self._found = replace(self._found, content=payload)
+            self._found = with_content(self._found, payload)
         if schema is not None and schema not in self._accepted:
             self._accepted = [*self._accepted[1 - MAX_SCHEMAS :], schema]
 

@@ -24,7 +24,6 @@ from aeron_spark.log.available import read_available
 from aeron_spark.log.epochs import Epochs
 from aeron_spark.log.source_stream import ServerStream
 from aeron_spark.stream_client.session import StreamSession
-from aeron_spark.wire.foreign_arrow import read_schema
 from aeron_spark.wire.stream_admin_rpc import DescribeStream
 from aeron_spark.wire.stream_rpc import (
     BulkMessageKind,
@@ -131,8 +130,7 @@ class ServerLog:
         found = [session.call(DescribeStream(self.name)) for session in self.sessions.values()]
         for description in found:
             if description.content:
-                schema = read_schema(description.schema) if description.schema else None
-                return StreamContent(description.content, schema)
+                return StreamContent(description.content, description.schema)
         return None
 
     def position_at(self, state: RecordingState, time_ns: int, times: PublishTimes | None) -> int:

@@ -9,8 +9,9 @@ from aeron_spark.aeron.recording import ArchiveAddress
 from aeron_spark.errors import DataLossError
 from aeron_spark.streams.definition import Definition
 from aeron_spark.streams.journal import JournaledLedger
-from aeron_spark.streams.model import KnownWriter, StreamSettings, StreamView
+from aeron_spark.streams.model import StreamSettings, StreamView
 from aeron_spark.streams.reads import ReadableStream
+from aeron_spark.wire.stream_admin_rpc import StreamWriterId
 
 
 class LedgerStream(ReadableStream):
@@ -93,7 +94,7 @@ class LedgerStream(ReadableStream):
 
     # For the operator
 
-    def writers(self) -> list[KnownWriter]:
+    def writers(self) -> list[StreamWriterId]:
         """Return the writer ids that have a run or an owner, by name."""
         with self._state:
             self._refuse_closed()

@@ -51,34 +51,6 @@ class StreamView:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldBytes:
-    """Bytes that a purge did not free, and why they stay: ``segment``, ``recording``, ``lease`` or ``hold``.
-
-    ``segment``: their segment file also has readable rows. ``recording``: the partition has no rows, and continues in
-    another recording soon. ``lease``: the rows are readable, because a reader has leased them; ``holder`` is the
-    reader's key, ``reader`` its id, ``until_ns`` the end of its lease, since 1970. ``hold``: ``holder``, such as a
-    backup, uses the files.
-    """
-
-    bytes: int
-    why: str
-    holder: str = ""
-    reader: str = ""
-    until_ns: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class PurgedPartition:
-    """A purge of one partition: its first position before and now, the bytes freed now, and those that are not."""
-
-    partition: int
-    before: int
-    start: int
-    freed: int
-    held: tuple[HeldBytes, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class WriteRights:
     """What a client may do when it writes; without a client everything.
 
@@ -89,21 +61,6 @@ class WriteRights:
     owner: str = ""
     stage_bytes: int = 0
     may_evolve: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class KnownWriter:
-    """A writer id of a stream.
-
-    ``last`` is its last transaction, -1 without one; ``time_ns`` the time since 1970 of its last change. ``owner`` is
-    the fingerprint of the key to which the id belongs, "" for none.
-    """
-
-    id: str
-    last: int
-    time_ns: int
-    owner: str
-    single_use: bool
 
 
 DEFAULT_OPTIONS: Final = ServerOptions()

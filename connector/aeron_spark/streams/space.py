@@ -26,12 +26,13 @@ from aeron_spark.streams.definition import Definition
 from aeron_spark.streams.deletion_holds import DeletionHolds
 from aeron_spark.streams.journal import JournaledLedger
 from aeron_spark.streams.journal_records import Recorded
-from aeron_spark.streams.model import HeldBytes, LeaseOverridden, PurgedPartition, Shape, StreamTrimmed
+from aeron_spark.streams.model import LeaseOverridden, Shape, StreamTrimmed
 from aeron_spark.streams.partition import NoRoomToRecord, NoSpaceToRecord
 from aeron_spark.streams.reader_leases import ReaderLease, ReaderLeases
 from aeron_spark.streams.recordings import Recordings
 from aeron_spark.streams.retention import AgeClock, Limits, allowed_start
 from aeron_spark.streams.time_index import SECOND_NS
+from aeron_spark.wire.stream_admin_rpc import HeldBytes, PurgedPartition
 
 # A partition without rows for so long continues in another recording. A shorter time would make recordings for a stream
 # whose rows expire before the next ones come.

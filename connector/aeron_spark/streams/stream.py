@@ -31,7 +31,6 @@ from aeron_spark.streams.ledger_stream import LedgerStream
 from aeron_spark.streams.model import (
     AbortedTransaction,
     CommittedTransaction,
-    PurgedPartition,
     SchemaChanged,
     StreamReadOnly,
     StreamRecovery,
@@ -48,6 +47,7 @@ from aeron_spark.streams.space import StreamSpace
 from aeron_spark.streams.stage_checks import check_rows_named, check_transaction, merge_content
 from aeron_spark.streams.stage_files import StageHead, StageSpace
 from aeron_spark.streams.stages import Stage, Stages, by_partition
+from aeron_spark.wire.stream_admin_rpc import PurgedPartition
 from aeron_spark.wire.stream_rpc import (
     NEXT_NUMBER,
     Begun,

@@ -8,8 +8,8 @@ from typing import Final
 
 from aeron_spark.errors import OptionError, RefusedError
 from aeron_spark.streams.journal_records import Writer, WriterOwned, WriterReleased
-from aeron_spark.streams.model import KnownWriter
 from aeron_spark.text_safety import nearest
+from aeron_spark.wire.stream_admin_rpc import StreamWriterId
 
 MAX_WRITERS: Final = 20_000  # ids with an owner; an owner has about 300 bytes
 MAX_WRITERS_OF_OWNER: Final = 10_000  # so that one key leaves room for others
@@ -73,7 +73,7 @@ class WriterOwners:
             )
         return None
 
-    def known_writers(self, writers: Mapping[str, Writer]) -> list[KnownWriter]:
+    def known_writers(self, writers: Mapping[str, Writer]) -> list[StreamWriterId]:
         """Return the ids that have a run or an owner, in their order."""
         return [
             _known_writer(name, writers.get(name), self._owned.get(name)) for name in sorted({*writers, *self._owned})
@@ -103,8 +103,8 @@ class WriterOwners:
         return tuple(self._owned.values())
 
 
-def _known_writer(name: str, writer: Writer | None, owned: WriterOwned | None) -> KnownWriter:
+def _known_writer(name: str, writer: Writer | None, owned: WriterOwned | None) -> StreamWriterId:
     owner = "" if owned is None else owned.owner
     if writer is None:  # no run of the id has begun
-        return KnownWriter(name, Writer("").last, 0 if owned is None else owned.time_ns, owner, single_use=False)
-    return KnownWriter(name, writer.last, writer.time_ns, owner, writer.single_use)
+        return StreamWriterId(name, Writer("").last, 0 if owned is None else owned.time_ns, owner, single_use=False)
+    return StreamWriterId(name, writer.last, writer.time_ns, owner, writer.single_use)

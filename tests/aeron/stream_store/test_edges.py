@@ -86,7 +86,7 @@ def test_all_rows_can_be_purged_if_the_end_is_the_end_of_a_segment(
     if extended:
         stream.release_slots()
     (purged,) = stream.purge(before_position=2**60)
-    assert (purged.start, purged.freed, purged.held) == (2 * SEGMENT, 2 * SEGMENT, ())
+    assert (purged.start, purged.freed_bytes, purged.held) == (2 * SEGMENT, 2 * SEGMENT, ())
     assert list(stream.blocks(0, 2 * SEGMENT, 2**60, 100)) == []
     stream.release_slots()
     write(stream, 1, {0: [b"after"]})

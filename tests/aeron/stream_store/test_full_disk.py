@@ -57,7 +57,7 @@ def test_a_killed_node_starts_with_less_than_33_mib_free_and_its_rows_can_be_rea
         stream = store.get("a")
         assert read_values(stream, 0) == rows * 3
         (purged,) = stream.purge(before_position=stream.states()[0].end)
-        assert purged.freed > 0
+        assert purged.freed_bytes > 0
         assert [one.why for one in purged.held] == ["recording"]  # the archive begins no other one
         with pytest.raises(
             TransportError, match=rf"the disk of the archive's folder {small_file_system}/archive has too few free"

@@ -59,7 +59,7 @@ def test_a_purge_of_all_rows_frees_all_files_and_positions_go_on(
     (before, other) = stream.states()
     assert before.end % TERM > 0  # the new recording begins inside of a term
     (report, _) = stream.purge(before_position=before.end)
-    assert (report.start, report.freed, report.held) == (before.end, before.end, ())
+    assert (report.start, report.freed_bytes, report.held) == (before.end, before.end, ())
     (now, same) = stream.states()
     assert (now.start, now.end, now.start_position) == (before.end,) * 3
     assert now.recording_id != before.recording_id

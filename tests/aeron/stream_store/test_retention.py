@@ -17,12 +17,12 @@ from aeron_spark.node import NodeHandle
 from aeron_spark.options import LiveOptions, ServerOptions
 from aeron_spark.streams import leftovers
 from aeron_spark.streams import store as stores
-from aeron_spark.streams.model import HeldBytes, PurgedPartition
 from aeron_spark.streams.partition import NoRoomToRecord
 from aeron_spark.streams.recordings import SLOT_TIMEOUT_S
 from aeron_spark.streams.store import StreamStore
 from aeron_spark.streams.stream import Stream
 from aeron_spark.waiting import wait_for
+from aeron_spark.wire.stream_admin_rpc import HeldBytes, PurgedPartition
 from tests.aeron.stream_store import rows
 from tests.aeron.stream_store.rows import SETTINGS, delete_streams, ends, identities, read_values, stage_rows, write
 from tests.aeron.streams import TIMEOUT_S, own_node
@@ -297,7 +297,12 @@ def test_a_hold_delays_the_deletion_of_files_and_not_of_rows(
     with streams.holds.hold("backup", 60):
         before = segment_positions(node, kept)
         (found,) = kept.purge(before_position=begins[5])
-        assert (found.start, found.freed, found.held[0].why, found.held[0].holder) == (begins[5], 0, "hold", "backup")
+        assert (found.start, found.freed_bytes, found.held[0].why, found.held[0].holder) == (
+            begins[5],
+            0,
+            "hold",
+            "backup",
+        )
         streams.delete("deleted")
         assert streams.tick() == []
         with pytest.raises(DataLossError):

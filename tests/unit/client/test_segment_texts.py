@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
-
 import pytest
 
 from aeron_spark.client import named_streams
-from aeron_spark.stream_client.admin import StreamInfo
-
-CREATED = datetime(2026, 3, 1, tzinfo=timezone.utc)
+from aeron_spark.wire.stream_admin_rpc import StreamInfo
 
 
 @pytest.mark.parametrize(
@@ -24,5 +20,9 @@ CREATED = datetime(2026, 3, 1, tzinfo=timezone.utc)
     ],
 )
 def test_longer_files_of_the_node_are_named(files: int, text: str) -> None:
-    stream = StreamInfo("s", "", None, (), 0, 0.0, CREATED, segment_bytes=1 << 20, file_bytes=files)
+    stream = StreamInfo(
+        name="s", state="ok", problem="", content="", encoded_schema=b"", created_ns=0, retention_bytes=0,
+        retention_seconds=0.0, segment_bytes=1 << 20, file_bytes=files, partitions=(), schema_policy="strict",
+        former_names=(), ended_ns=0, max_message_bytes=0,
+    )  # fmt: skip
     assert named_streams._segment(stream) == text

@@ -7,25 +7,25 @@ from typing import Any
 import pytest
 
 from aeron_spark.errors import WaitTimeout
-from aeron_spark.stream_client.purging import HeldBytes, PurgedPartition, purge_stream
-from aeron_spark.wire import stream_admin_rpc as rpc
+from aeron_spark.stream_client.purging import purge_stream
+from aeron_spark.wire.stream_admin_rpc import HeldBytes, PurgedPartition, PurgeReport
 
-LEASE = rpc.HeldBytes(3_000, "lease", "key", "reader", 1_700_000_000_000_000_000)
-HOLD = rpc.HeldBytes(2_000, "hold", "backup", "", 0)
-SEGMENT = rpc.HeldBytes(96, "segment", "", "", 0)
+LEASE = HeldBytes(3_000, "lease", "key", "reader", 1_700_000_000_000_000_000)
+HOLD = HeldBytes(2_000, "hold", "backup", "", 0)
+SEGMENT = HeldBytes(96, "segment", "", "", 0)
 
 
 class Server:
     """A server that answers each request for a purge with the next report."""
 
-    def __init__(self, *reports: tuple[rpc.PurgedPartition, ...]) -> None:
+    def __init__(self, *reports: tuple[PurgedPartition, ...]) -> None:
         self.reports = list(reports)
         self.requests: list[Any] = []
         self.now = 0.0
 
-    def call(self, request: Any) -> rpc.PurgeReport:
+    def call(self, request: Any) -> PurgeReport:
         self.requests.append(request)
-        return rpc.PurgeReport(self.reports.pop(0) if len(self.reports) > 1 else self.reports[0])
+        return PurgeReport(self.reports.pop(0) if len(self.reports) > 1 else self.reports[0])
 
     def purge(self, before: Any, wait_s: float) -> list[PurgedPartition]:
         session: Any = self
@@ -39,9 +39,9 @@ class Server:
 
 def test_a_wait_ends_when_only_segments_with_readable_rows_are_left() -> None:
     server = Server(
-        (rpc.PurgedPartition(0, 0, 4_096, 2_000, (HOLD, SEGMENT, LEASE)),),
-        (rpc.PurgedPartition(0, 4_096, 4_096, 0, (HOLD, SEGMENT, LEASE)),),
-        (rpc.PurgedPartition(0, 7_096, 7_096, 0, (SEGMENT,)),),
+        (PurgedPartition(0, 0, 4_096, 2_000, (HOLD, SEGMENT, LEASE)),),
+        (PurgedPartition(0, 4_096, 4_096, 0, (HOLD, SEGMENT, LEASE)),),
+        (PurgedPartition(0, 7_096, 7_096, 0, (SEGMENT,)),),
     )
     (purged,) = server.purge("-1h", 60.0)
     # the housekeeping freed the bytes of the hold, and those of the lease, between the requests
@@ -51,7 +51,7 @@ def test_a_wait_ends_when_only_segments_with_readable_rows_are_left() -> None:
 
 
 def test_without_a_wait_the_report_says_what_is_held_and_why() -> None:
-    server = Server((rpc.PurgedPartition(0, 0, 4_096, 2_000, (HOLD, SEGMENT, LEASE)),))
+    server = Server((PurgedPartition(0, 0, 4_096, 2_000, (HOLD, SEGMENT, LEASE)),))
     (purged,) = server.purge(5_000, 0.0)
     assert [held.sentence for held in purged.held] == [
         "backup", "segment in use", "lease of reader until 22:13:20Z",
@@ -60,7 +60,7 @@ def test_without_a_wait_the_report_says_what_is_held_and_why() -> None:
 
 
 def test_a_wait_has_a_deadline_that_says_what_it_waited_for() -> None:
-    server = Server((rpc.PurgedPartition(0, 0, 4_096, 2_000, (HOLD, SEGMENT, LEASE)),))
+    server = Server((PurgedPartition(0, 0, 4_096, 2_000, (HOLD, SEGMENT, LEASE)),))
     with pytest.raises(WaitTimeout, match=r"the space of stream 's' to be freed \(backup; lease of reader until"):
         server.purge(5_000, 3.0)
     assert server.now == 3.0

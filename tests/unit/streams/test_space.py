@@ -24,12 +24,12 @@ from aeron_spark.server.backups import Backups
 from aeron_spark.streams import store as store_module
 from aeron_spark.streams.cut import StreamCut
 from aeron_spark.streams.definition import Definition, deleted_stream
-from aeron_spark.streams.model import PurgedPartition
 from aeron_spark.streams.renaming import rename_files
 from aeron_spark.streams.retention import AgeClock
 from aeron_spark.streams.space import EMPTY_S
 from aeron_spark.streams.time_index import SECOND_NS
 from aeron_spark.waiting import wait_for
+from aeron_spark.wire.stream_admin_rpc import PurgedPartition
 from tests.ending import LONG_TIMEOUT_S
 from tests.unit.streams.simulated_store import (
     PARTITIONS,
@@ -265,8 +265,8 @@ class Spaces(RuleBasedStateMachine):
         self.check_report(report, before)
         for one in report:
             if not self.live_leases():
-                wanted = [row.begin for row in self.site.rows[one.partition] if row.end > position]
-                assert one.start >= max([*wanted[:1], self.starts[one.partition]] if wanted else [ends[one.partition]])
+                wanted = [row.begin for row in self.site.rows[one.number] if row.end > position]
+                assert one.start >= max([*wanted[:1], self.starts[one.number]] if wanted else [ends[one.number]])
 
     @rule(back=st.sampled_from([0.0, 1.0, 100.0]))
     def purge_by_time(self, back: float) -> None:
@@ -390,8 +390,8 @@ class Spaces(RuleBasedStateMachine):
     def check_report(self, report: list[PurgedPartition], before: list[int]) -> None:
         """The numbers of a purge are those of the disk."""
         for one in report:
-            state = self.site.stream.states()[one.partition]
-            assert (one.before, one.start) == (self.starts[one.partition], state.start)
+            state = self.site.stream.states()[one.number]
+            assert (one.before, one.start) == (self.starts[one.number], state.start)
             for held in one.held:
                 assert held.bytes > 0
                 self.counts[f"held by {held.why}"] += 1
@@ -399,9 +399,9 @@ class Spaces(RuleBasedStateMachine):
                     assert (held.holder, self.site.store.holds.holder) == ("backup", "backup")
                 if held.why == "lease":
                     assert held.reader in self.leases
-        for one, now in zip(report, [self.site.held_bytes()[one.partition] for one in report], strict=True):
-            assert before[one.partition] - now == one.freed
-            unreadable = now - (self.site.stream.states()[one.partition].end - one.start)
+        for one, now in zip(report, [self.site.held_bytes()[one.number] for one in report], strict=True):
+            assert before[one.number] - now == one.freed_bytes
+            unreadable = now - (self.site.stream.states()[one.number].end - one.start)
             assert unreadable == sum(held.bytes for held in one.held if held.why != "lease")
 
     # What always holds

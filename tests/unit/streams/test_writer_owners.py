@@ -6,8 +6,8 @@ import pytest
 
 from aeron_spark.errors import OptionError, RefusedError, Retry
 from aeron_spark.streams.journal_records import Writer, WriterOwned, WriterReleased
-from aeron_spark.streams.model import KnownWriter
 from aeron_spark.streams.writer_owners import MAX_WRITERS, MAX_WRITERS_OF_OWNER, WriterOwners
+from aeron_spark.wire.stream_admin_rpc import StreamWriterId
 
 
 def test_an_id_belongs_to_the_first_key_that_uses_it() -> None:
@@ -56,8 +56,8 @@ def test_the_list_has_ids_with_a_run_and_ids_with_an_owner() -> None:
     owners = WriterOwners([WriterOwned("owned", "alice", 1), WriterOwned("both", "bob", 2)])
     writers = {"both": Writer("run", last=7, time_ns=9), "free": Writer("run", time_ns=5, single_use=True)}
     assert owners.known_writers(writers) == [
-        KnownWriter("both", 7, 9, "bob", False), KnownWriter("free", -1, 5, "", True),
-        KnownWriter("owned", -1, 1, "alice", False),
+        StreamWriterId("both", 7, 9, "bob", False), StreamWriterId("free", -1, 5, "", True),
+        StreamWriterId("owned", -1, 1, "alice", False),
     ]  # fmt: skip
 
 

@@ -62,9 +62,9 @@ REQUESTS: Final[tuple[admin_rpc.Request[Any], ...]] = (
     rpc.AbortTransaction("prices", _TRANSACTION),
 )  # fmt: skip
 
-_STREAM: Final = admin_rpc.StreamDescription(
+_STREAM: Final = admin_rpc.StreamInfo(
     "prices", "ended", "none", "arrow", b"schema", 1_700_000_000_000_000_000, 2**40, 86_400.0, 1 << 20, 1 << 21,
-    (admin_rpc.PartitionRange(0, 1024, 8192), admin_rpc.PartitionRange(1, 2048, 4096)), "additive", ("rates",),
+    (admin_rpc.StreamPartition(0, 1024, 8192), admin_rpc.StreamPartition(1, 2048, 4096)), "additive", ("rates",),
     1_700_000_001_000_000_000, 65_536,
 )  # fmt: skip
 
@@ -72,7 +72,7 @@ RESPONSES: Final[tuple[admin_rpc.Response, ...]] = (
     admin_rpc.Done(),
     _STREAM,
     admin_rpc.StreamList((_STREAM,)),
-    admin_rpc.StreamAltered(
+    admin_rpc.StreamAlteration(
         admin_rpc.StreamProperties(0, 0.0, "strict"), admin_rpc.StreamProperties(2**40, 86_400.0, "additive"),
         (1024, 2048), (4096, 2048),
     ),
@@ -83,8 +83,8 @@ RESPONSES: Final[tuple[admin_rpc.Response, ...]] = (
             ),
         )
     ),
-    admin_rpc.WriterList((admin_rpc.WriterEntry("desk-7", 41, 1_700_000_000_000_000_000, "key", True),), True),
-    admin_rpc.LeaseList((admin_rpc.LeaseEntry("reader-1", "key", ((0, 1024), (1, 2048)), 59.5),)),
+    admin_rpc.WriterList((admin_rpc.StreamWriterId("desk-7", 41, 1_700_000_000_000_000_000, "key", True),), True),
+    admin_rpc.LeaseList((admin_rpc.StreamLease("reader-1", "key", ((0, 1024), (1, 2048)), 59.5),)),
     rpc.Failure(b"error"),
     rpc.CommittedPartitions(
         (rpc.CommittedPartition(1, 12, "fingerprint", 1024, 8192, 65_536, 7, 1408, 1001, -5, b"epochs", 2048),),
