@@ -92,7 +92,7 @@ def test_a_copy_equals_its_source_after_a_failed_commit_and_a_restart(
     commit_values(source, 200, 300)
     query = copy_available(frame, options, tmp_path / "c")
     assert query.id == first.id
-    assert target.last_transaction(query.id) == 1
+    assert target.last_committed(query.id).transaction == 1
     for partition in (0, 1):
         same, wanted = (
             [
@@ -125,7 +125,7 @@ def test_a_copy_equals_its_source_in_each_partition_after_a_restart(
             for one in (source, target)
         )
         assert first == second
-    assert target.last_transaction(str(query.id)) == int(
+    assert target.last_committed(str(query.id)).transaction == int(
         max(path.name for path in (tmp_path / "c" / "commits").glob("[0-9]*"))
     )
 
@@ -169,7 +169,7 @@ def test_a_micro_batch_without_rows_is_a_transaction(
 ) -> None:
     frame = stream_rows(spark, server, source).where("value is null")
     copy_available(frame, server.options(target), tmp_path / "c", writerId="empty")
-    assert target.last_transaction("empty") == 0
+    assert target.last_committed("empty").transaction == 0
     assert [state.end for state in target.states()] == [0, 0]
 
 
@@ -180,7 +180,7 @@ def test_a_later_run_fences_the_earlier_run_of_a_query(
     options, frame = server.options(target), stream_rows(spark, server, source)
     older = start(frame, options, tmp_path / "c", trigger={"processingTime": "0 seconds"}, writerId="w")
     try:
-        wait_for_query(older, "its first batch", lambda: target.last_transaction("w") == 0)
+        wait_for_query(older, "its first batch", lambda: target.last_committed("w").transaction == 0)
         target.begin("w", "the later run", 1)  # as a query on another cluster that has a copy of the checkpoint
         commit_values(source, 200, 250)
         with pytest.raises(PySparkException, match="the later run"):
@@ -201,7 +201,7 @@ def test_a_micro_batch_of_another_query_with_the_same_number_is_refused_and_one_
     """Writer id and batch number are equal, so the server tells the queries apart by their query ids."""
     frame, options = stream_rows(spark, server, source), server.options(target)
     first = copy_available(frame, options, tmp_path / "one", writerId="shared")
-    assert target.last_transaction("shared") == 0
+    assert target.last_committed("shared").transaction == 0
     with pytest.raises(PySparkException, match=rf"'shared' is committed by another producer's run '{first.runId}'"):
         copy_available(frame.where("value like '1%'"), options, tmp_path / "two", writerId="shared")
     with pytest.raises(PySparkException, match="another producer's run"):
@@ -239,13 +239,13 @@ def test_the_query_that_starts_later_fences_another_query_with_the_same_writer_i
     ahead = copy_available(few, server.options(server.create_stream()), tmp_path / "ahead", writerId="w")
     older = start(frame, options, tmp_path / "older", trigger=trigger, writerId="w")
     try:
-        wait_for_query(older, "its first batch", lambda: target.last_transaction("w") == 0)
+        wait_for_query(older, "its first batch", lambda: target.last_committed("w").transaction == 0)
         # its earlier micro-batches went to another stream
         newer = start(frame, options, tmp_path / "ahead", trigger=trigger, writerId="w", acceptGap="true")
         try:
             assert newer.id == ahead.id
             commit_values(source, 200, 250)
-            wait_for_query(newer, "its next batch", lambda: target.last_transaction("w", str(newer.id)) > 0)
+            wait_for_query(newer, "its next batch", lambda: target.last_committed("w", str(newer.id)).transaction > 0)
             commit_values(source, 250, 300)
             with pytest.raises(PySparkException) as fenced:
                 older.awaitTermination(QUERY_TIMEOUT_S)

@@ -43,7 +43,7 @@ def test_a_repeated_micro_batch_adds_no_rows(server: StreamServer, target: Strea
     assert target.states() == before
     sink.write(1, *make_tasks(200, 250))
     assert committed_numbers(server, target) == list(range(250))
-    assert target.last_transaction(sink.query_id) == 1
+    assert target.last_committed(sink.query_id).transaction == 1
 
 
 @pytest.mark.parametrize("after_commit", [False, True], ids=["before the commit", "after the commit"])
@@ -75,7 +75,7 @@ def test_staged_rows_are_not_visible_before_the_commit(server: StreamServer, tar
 def test_a_micro_batch_without_rows_is_a_transaction(server: StreamServer, target: Stream) -> None:
     sink = Sink(server.options(target), writerId="empty")
     sink.write(0, [make_numbered_batch(0, 0)], [])
-    assert target.last_transaction("empty") == 0
+    assert target.last_committed("empty").transaction == 0
     assert [state.end for state in target.states()] == [0, 0]
 
 
@@ -144,7 +144,7 @@ def test_micro_batches_alternate_between_two_servers_and_are_read_once(
     sink = Sink(both)
     for batch in range(5):
         sink.write(batch, *make_tasks(40 * batch, 40 * batch + 40))
-    assert sorted(stream.last_transaction(sink.query_id) for stream in streams) == [3, 4]
+    assert sorted(stream.last_committed(sink.query_id).transaction for stream in streams) == [3, 4]
     before = [stream.states() for stream in streams]
     sink.restart()
     sink.write(4, *make_tasks(160, 200))
@@ -169,12 +169,12 @@ def test_queries_read_and_write_a_server_that_is_added_to_the_file_of_servers(
     sink = Sink(options)
     sink.write(0, *make_tasks(200, 210))
     sink.write(1, *make_tasks(210, 220))
-    assert [stream.last_transaction(sink.query_id) for stream in streams] == [1, -1]
+    assert [stream.last_committed(sink.query_id).transaction for stream in streams] == [1, -1]
     file.write_text("# two servers\n" + format_server_list(server, second_server))
     assert sorted(one for batch in query.run_batches() for one in batch) == [*range(100, 150), *range(200, 220)]
     sink.write(2, *make_tasks(220, 230))
     sink.write(3, *make_tasks(230, 240))
-    assert sorted(stream.last_transaction(sink.query_id) for stream in streams) == [2, 3]
+    assert sorted(stream.last_committed(sink.query_id).transaction for stream in streams) == [2, 3]
     assert sorted(one for batch in query.run_batches() for one in batch) == list(range(220, 240))
 
 

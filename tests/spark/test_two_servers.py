@@ -39,7 +39,7 @@ def test_micro_batches_alternate_between_two_servers_and_their_rows_are_read_onc
     )
     frame = read_stream(spark, server.options(source), maxRowsPerTrigger=40).select("value")
     query = copy_available(frame, both, tmp_path / "c")
-    last = sorted(stream.last_transaction(str(query.id)) for stream in streams)
+    last = sorted(stream.last_committed(str(query.id)).transaction for stream in streams)
     assert last[1] - last[0] == 1  # each server has every second batch
     assert all(any(state.end for state in stream.states()) for stream in streams)
     before = [stream.states() for stream in streams]
@@ -89,7 +89,7 @@ def test_running_queries_read_and_write_a_server_that_is_added(
     streams = [one.endpoint.streams.create("spread-by-file", 2) for one in (server, second_server)]
     target = {**options, "stream": "spread-by-file"}
     copied = copy_available(frame, target, tmp_path / "d")
-    last = sorted(stream.last_transaction(str(copied.id)) for stream in streams)
+    last = sorted(stream.last_committed(str(copied.id)).transaction for stream in streams)
     assert last[1] - last[0] == 1
     assert sorted(number(row.value) for row in read_frame(spark, target, payload="raw").collect()) == list(range(200))
 
@@ -119,12 +119,12 @@ def test_a_running_query_writes_to_a_server_that_is_added(
 
     try:
         run_batches(2)
-        before = streams[0].last_transaction(name)
+        before = streams[0].last_committed(name).transaction
         assert before >= 1  # the first batch may have no rows
-        assert streams[1].last_transaction(name) == -1
+        assert streams[1].last_committed(name).transaction == -1
         file.write_text(format_server_list(server, second_server))
         run_batches(2)
-        last = sorted(stream.last_transaction(name) for stream in streams)
+        last = sorted(stream.last_committed(name).transaction for stream in streams)
         assert last[0] > before
         assert last[1] == last[0] + 1  # the batches alternate
     finally:

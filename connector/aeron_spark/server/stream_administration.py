@@ -146,13 +146,7 @@ class StreamAdministration:
 
     def list_leases(self, request: admin_rpc.ListLeases) -> admin_rpc.LeaseList:
         """Return the leases of a stream's readers."""
-        found = self._access.stream(request).live_leases()
-        return admin_rpc.LeaseList(
-            tuple(
-                admin_rpc.StreamLease(reader, owner, tuple(lease.positions.items()), lease.until)
-                for (owner, reader), lease in sorted(found.items())
-            )
-        )
+        return admin_rpc.LeaseList(tuple(self._access.stream(request).live_leases()))
 
     def release_lease(self, request: admin_rpc.ReleaseLease) -> admin_rpc.Done:
         """End the leases of a reader."""

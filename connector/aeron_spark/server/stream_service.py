@@ -324,7 +324,7 @@ class StreamRequestHandler(OperationService):
 
     def _last_transaction(self, request: rpc.LastTransaction) -> rpc.LastCommitted:
         stream = self._access.written_stream(request, request.writer)
-        return rpc.LastCommitted(*stream.last_transaction_with_token(request.writer, request.producer))
+        return stream.last_committed(request.writer, request.producer)
 
     def _begin(self, request: rpc.BeginTransaction) -> rpc.Begun:
         if request.transaction.number == rpc.NEXT_NUMBER and request.transaction.replaced:

@@ -13,7 +13,7 @@ from aeron_spark.errors import RefusedError
 from aeron_spark.streams.content_checks import check_content
 from aeron_spark.streams.stage_files import StageHead, count_rows
 from aeron_spark.wire.staged_items import Item, read_items
-from aeron_spark.wire.stream_rpc import InlinePart
+from aeron_spark.wire.stream_rpc import CommitTransaction, InlinePart
 
 
 class RowItems(Protocol):
@@ -75,6 +75,11 @@ class InlineRows:
 
     description: StageHead
     part: InlinePart
+
+    @classmethod
+    def of(cls, request: CommitTransaction, part: InlinePart, partition: int) -> InlineRows:
+        """Return the rows of a part of a commit, in the partition that the stream has chosen for it."""
+        return cls(StageHead.of("", request.transaction, part, partition, evolves=request.evolve_schema), part)
 
     @property
     def rows(self) -> int:

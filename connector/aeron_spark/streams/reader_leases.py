@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from aeron_spark.errors import OptionError, RefusedError
+from aeron_spark.wire.stream_admin_rpc import StreamLease
 
 MAX_LEASES: Final = 10_000  # a lease has a few hundred bytes, and lasts until its expiry if its reader dies
 MAX_LEASES_PER_OWNER: Final = 1_000  # so that one key leaves room for others
@@ -103,6 +104,13 @@ class ReaderLeases:
     def live(self, now: float) -> dict[tuple[str, str], ReaderLease]:
         """Return the leases that have not expired, by owner and reader id."""
         return {lease: found for lease, found in self._leases.items() if found.until > now}
+
+    def listed(self, now: float) -> list[StreamLease]:
+        """Return the leases that have not expired, by owner and reader id."""
+        return [
+            StreamLease(reader, owner, tuple(lease.positions.items()), lease.until - now)
+            for (owner, reader), lease in sorted(self.live(now).items())
+        ]
 
     def release(self, reader: str, now: float) -> None:
         """End the live leases of a reader id. Raises OptionError if it has none."""

@@ -8,19 +8,28 @@ from aeron_spark.errors import DataFormatError, RefusedError, UsageError
 from aeron_spark.streams.inline_stages import CommittableRows
 from aeron_spark.streams.ledger import Ledger
 from aeron_spark.streams.schema_changes import Evolution, evolve
-from aeron_spark.wire.stream_rpc import CommitTransaction, Transaction
+from aeron_spark.wire.stream_rpc import CommitTransaction, StagedPart, Transaction
 
 
-def check_rows_named(request: CommitTransaction) -> None:
-    """Raise RefusedError for a commit without parts, or one whose parts have another number of rows than it says."""
-    named = sum(part.rows for part in request.parts)
-    if request.parts and request.rows == named:
-        return
-    raise RefusedError(
-        f"transaction {request.transaction.number} of writer {request.transaction.writer!r} is not committed: its "
-        f"commit names {len(request.parts)} stages with {named} rows, but its writer wrote {request.rows} rows",
-        remedy="Stage the rows of the transaction again.",
-    )
+def check_parts(request: CommitTransaction) -> None:
+    """Check the parts that a commit names.
+
+    Raises RefusedError without parts, or if they have another number of rows than the request says; UsageError if a
+    stage occurs twice.
+    """
+    transaction, named = request.transaction, sum(part.rows for part in request.parts)
+    if not request.parts or request.rows != named:
+        raise RefusedError(
+            f"transaction {transaction.number} of writer {transaction.writer!r} is not committed: its commit names "
+            f"{len(request.parts)} stages with {named} rows, but its writer wrote {request.rows} rows",
+            remedy="Stage the rows of the transaction again.",
+        )
+    ids = [part.id for part in request.parts if isinstance(part, StagedPart)]
+    if len(set(ids)) != len(ids):
+        raise UsageError(
+            f"the commit of transaction {transaction.number} of writer {transaction.writer!r} names a stage twice",
+            remedy="Name the stages of the successful attempts, each once.",
+        )
 
 
 def check_transaction(stages: Iterable[CommittableRows], transaction: Transaction) -> None:

@@ -8,7 +8,6 @@ see the last view.
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from aeron_spark.aeron.recording import ArchiveAddress, Recording
-from aeron_spark.errors import AeronSparkError, DataFormatError, DataLossError, RefusedError, StillWorking, UsageError
+from aeron_spark.errors import AeronSparkError, DataFormatError, DataLossError, RefusedError, StillWorking
 from aeron_spark.facts import Bus
 from aeron_spark.streams.archive_mark import ArchiveMark
 from aeron_spark.streams.cut import StreamCut
@@ -27,7 +26,6 @@ from aeron_spark.streams.figures import StreamFigures, figures_of
 from aeron_spark.streams.inline_stages import CommittableRows, InlineRows
 from aeron_spark.streams.journal import JournaledLedger, StoreOpening
 from aeron_spark.streams.ledger import Change, check_number
-from aeron_spark.streams.ledger_stream import LedgerStream
 from aeron_spark.streams.model import (
     AbortedTransaction,
     CommittedTransaction,
@@ -39,26 +37,17 @@ from aeron_spark.streams.model import (
     WriteRights,
 )
 from aeron_spark.streams.partition import RecordedLogs
-from aeron_spark.streams.reader_leases import ReaderLease, ReaderLeases
+from aeron_spark.streams.reader_leases import ReaderLeases
+from aeron_spark.streams.reads import ReadableStream
 from aeron_spark.streams.recordings import Recordings, free_nothing
 from aeron_spark.streams.retention import AgeClock
 from aeron_spark.streams.schema_changes import Evolution, check_fields, evolve
 from aeron_spark.streams.space import StreamSpace
-from aeron_spark.streams.stage_checks import check_rows_named, check_transaction, merge_content
-from aeron_spark.streams.stage_files import StageHead, StageSpace
+from aeron_spark.streams.stage_checks import check_parts, check_transaction, merge_content
+from aeron_spark.streams.stage_files import StageSpace
 from aeron_spark.streams.stages import Stage, Stages, by_partition
-from aeron_spark.wire.stream_admin_rpc import PurgedPartition
-from aeron_spark.wire.stream_rpc import (
-    NEXT_NUMBER,
-    Begun,
-    CommitEmptyTransaction,
-    Committed,
-    CommitTransaction,
-    InlinePart,
-    OpenStage,
-    StagedPart,
-    Transaction,
-)
+from aeron_spark.wire import stream_rpc as rpc
+from aeron_spark.wire.stream_admin_rpc import PurgedPartition, StreamLease, StreamWriterId
 from aeron_spark.wire.tokens import check_token
 
 STAGES: Final = "stages"
@@ -66,7 +55,7 @@ ALL_RIGHTS: Final = WriteRights()  # of the server's own program
 MARK_INTERVAL_S: Final = 10.0  # between two updates of the archive's mark, each of which calls fsync
 
 
-class Stream(LedgerStream):
+class Stream(ReadableStream):
     """A stream with its files in ``folder``; :class:`StreamStore` creates it. Thread-safe.
 
     ``free_slots`` is called when the archive cannot record more publications at once. It closes publications of another
@@ -99,13 +88,18 @@ class Stream(LedgerStream):
         self._options: Final = settings.options
         self._writing_timeout_s = settings.writing_timeout_s
         self._publication_idle_s = settings.publication_idle_s
+        self._clock = clock  # seconds, monotonic
+        self._wall = wall  # ns since 1970
         self._writing = threading.Lock()
+        self._state = threading.Lock()
+        self._recovery_loss: DataLossError | None = None  # found by the recovery; it makes the stream read-only
         self._is_shut = False  # whether the files are closed
         self._commit_loss: DataLossError | None = None  # found by the last commit
         self._reported_failure = ""  # text of a failure of the journal
         self._mark_updated_at = clock()
         mark = ArchiveMark(address.archive_dir, definition, folder)
-        journal = JournaledLedger(folder, definition.partitions, opening, mark)
+        self._journal = journal = JournaledLedger(folder, definition.partitions, opening, mark)
+        self._ledger = journal.ledger
         try:
             self._recordings = Recordings(
                 definition, address, settings, journal.ledger.recordings, self._facts, clock=clock,
@@ -122,7 +116,7 @@ class Stream(LedgerStream):
         except BaseException:
             journal.close()
             raise
-        super().__init__(definition, address, settings, self._recordings.view(journal.ledger), journal, clock, wall)
+        super().__init__(definition, address, settings, self._recordings.view(journal.ledger))
         self.space = StreamSpace(
             definition, journal, self._recordings, self._facts, holds, self._state, self._renew_view, clock=clock,
             ages=self._ages, leases=leases,
@@ -133,7 +127,31 @@ class Stream(LedgerStream):
         """The error that makes the stream read-only, or None."""
         return self._recovery_loss or self._commit_loss or self._journal.failure
 
-    # For readers; LedgerStream has more methods for them
+    # For readers; ReadableStream has more methods for them
+
+    def position_at(self, time_ns: int) -> list[int]:
+        """Return, by partition, the start of the first transaction committed at or after ``time_ns``, or its end.
+
+        ``time_ns`` is ns since 1970 by this server's clock. Only the time index in the ledger is searched.
+        """
+        self._refuse_closed()
+        with self._state:
+            found = self._ledger.position_at(time_ns)
+            return [max(position, start) for position, start in zip(found, self._ledger.starts, strict=True)]
+
+    def lags_ns(self, positions: Mapping[int, int]) -> dict[int, int]:
+        """Return, by partition, how long ago the first byte from a reader's position on was committed, in ns.
+
+        0 without such a byte. By this server's clock. Only the time index in the ledger is searched. Raises OptionError
+        for an unknown partition.
+        """
+        self._refuse_closed()
+        for partition in positions:
+            self.check_partition(partition)
+        now_ns = self._wall()
+        with self._state:
+            times = {partition: self._ledger.committed_at(partition, at) for partition, at in positions.items()}
+        return {partition: 0 if at is None else max(0, now_ns - at) for partition, at in times.items()}
 
     def lease(self, reader: str, positions: Mapping[int, int], seconds: float, owner: str = "") -> None:
         """Lease the bytes from ``positions`` (by partition) on to ``reader`` for ``seconds``; replace its former lease.
@@ -150,15 +168,11 @@ class Stream(LedgerStream):
         with self._state:
             self.space.end_leases(owner)
 
-    def live_leases(self) -> dict[tuple[str, str], ReaderLease]:
-        """Return the leases that have not expired, by owner and reader id; ``until`` is in seconds from now."""
+    def live_leases(self) -> list[StreamLease]:
+        """Return the leases that have not expired, by owner and reader id."""
         with self._state:
             self._refuse_closed()
-            now = self._clock()
-            return {
-                who: dataclasses.replace(lease, until=lease.until - now)
-                for who, lease in self.space.leases.live(now).items()
-            }
+            return self.space.leases.listed(self._clock())
 
     def release_lease(self, reader: str) -> None:
         """End the leases of a reader id. Raises OptionError for a reader without a lease."""
@@ -168,7 +182,35 @@ class Stream(LedgerStream):
 
     # For writers
 
-    def begin(self, transaction: Transaction) -> Begun:
+    def claim_writer(self, writer: str, owner: str, *, is_granted: bool = False) -> None:
+        """Give a writer id that has no owner to a client's key.
+
+        Raises RefusedError if it belongs to another key, unless it ``is_granted`` to this one by name.
+        """
+        with self._state:
+            record = self._ledger.owners.prepare(writer, owner, max(self._wall(), 0), is_granted=is_granted)
+            if record is not None:
+                self._refuse_unwritable()
+                self._journal.write(record)
+
+    def last_committed(self, writer: str, producer: str = "") -> rpc.LastCommitted:
+        """Return the last committed transaction of the writer, or of one of its producers, with that one's token."""
+        with self._state:
+            self._refuse_closed()
+            return rpc.LastCommitted(
+                self._ledger.last_transaction(writer, producer), self._ledger.token(writer, producer)
+            )
+
+    def first_lost(self, writer: str, acknowledged: int, stamp: str) -> int | None:
+        """Return the writer's first transaction up to ``acknowledged`` that this stream lacks, or None.
+
+        See ``Stream.begin`` for the arguments.
+        """
+        with self._state:
+            self._refuse_closed()
+            return self._ledger.first_lost(writer, acknowledged, stamp)
+
+    def begin(self, transaction: rpc.Transaction) -> rpc.Begun:
         """Begin a transaction. A new run of its writer fences the run before it.
 
         Returns the writer's last committed transaction, or -1, with its stamp and its token.
@@ -183,7 +225,7 @@ class Stream(LedgerStream):
             self._begin(transaction)
             return self._ledger.begun(transaction.writer)
 
-    def open_stage(self, request: OpenStage, rights: WriteRights = ALL_RIGHTS) -> Stage:
+    def open_stage(self, request: rpc.OpenStage, rights: WriteRights = ALL_RIGHTS) -> Stage:
         """Open a stage for the rows of one task and partition; begins the transaction as :meth:`begin` does.
 
         Raises AlreadyCommitted; RefusedError as :meth:`begin`, if the space for stages is full, or with the reason
@@ -209,7 +251,7 @@ class Stream(LedgerStream):
                 share=self._stages.space.share(rights.owner, rights.stage_bytes),
             )  # fmt: skip
 
-    def partition_of(self, part: OpenStage | InlinePart) -> int:
+    def partition_of(self, part: rpc.OpenStage | rpc.InlinePart) -> int:
         """Return the partition of a task's rows: the one that the request names, else one by the task's number."""
         return part.task % self.definition.partitions if part.partition is None else part.partition
 
@@ -218,7 +260,7 @@ class Stream(LedgerStream):
         self._refuse_closed()
         return self._stages.get(stage_id)
 
-    def commit(self, request: CommitTransaction, rights: WriteRights = ALL_RIGHTS) -> Committed:
+    def commit(self, request: rpc.CommitTransaction, rights: WriteRights = ALL_RIGHTS) -> rpc.Committed:
         """Make the rows of these parts visible, all at once. Do nothing for a transaction that is committed already.
 
         A part is a finished stage, or rows of the request itself, which reserve space for stages until the end of the
@@ -235,33 +277,34 @@ class Stream(LedgerStream):
         for a damaged stage or a schema that does not merge; TransportError or WaitTimeout if the archive or the disk
         failed; StillWorking after the longest wait; DataLossError if the stream is read-only.
         """
-        named = [part if isinstance(part, StagedPart) else self._inline_rows(request, part) for part in request.parts]
-        inline = [part for part in named if isinstance(part, InlineRows)]
+        parts = [
+            part if isinstance(part, rpc.StagedPart) else InlineRows.of(request, part, self.partition_of(part))
+            for part in request.parts
+        ]
+        inline = [part for part in parts if isinstance(part, InlineRows)]
         for part in inline:  # before the wait for other commits, which must not wait for these checks
             self.check_partition(part.description.partition)
             check_fields(self._ledger.schema, part.description.schema, self._options().max_columns)
             part.check(self.definition.max_message_bytes)
         share = self._stages.space.share(rights.owner, rights.stage_bytes)
         with share.reserved(sum(part.bytes for part in inline)):
-            return self._commit_unless_repeated(
-                request, lambda: self._named_rows(request, named), begins=bool(inline), may_evolve=rights.may_evolve
-            )
+            return self._commit_unless_repeated(request, parts, rights.may_evolve)
 
-    def commit_empty(self, request: CommitEmptyTransaction) -> Committed:
+    def commit_empty(self, request: rpc.CommitEmptyTransaction) -> rpc.Committed:
         """Commit a transaction without rows; see :meth:`commit`."""
-        return self._commit_unless_repeated(request, list)
+        return self._commit_unless_repeated(request, ())
 
     def _commit_unless_repeated(
-        self, request: CommitTransaction | CommitEmptyTransaction, get_rows: Callable[[], list[CommittableRows]], *,
-        begins: bool = False, may_evolve: bool = True,
-    ) -> Committed:  # fmt: skip
+        self, request: rpc.CommitTransaction | rpc.CommitEmptyTransaction,
+        parts: Sequence[rpc.StagedPart | InlineRows], may_evolve: bool = True,
+    ) -> rpc.Committed:  # fmt: skip
         transaction = request.transaction
         check_number(transaction)
         check_token(transaction.writer, transaction.number, request.token)
         with self._lock_writing(request.seconds):
             with self._state:
                 self._refuse_unwritable()
-                if begins:
+                if any(isinstance(part, InlineRows) for part in parts):
                     self._begin(transaction)
                 is_repeated = self._ledger.is_committed(transaction)
                 if not is_repeated:
@@ -269,13 +312,15 @@ class Stream(LedgerStream):
                     self._ledger.check_open(transaction)
             if not is_repeated:
                 begun = self._clock()
-                self._commit(transaction, get_rows(), request.token, begun, may_evolve)
+                if isinstance(request, rpc.CommitTransaction):
+                    check_parts(request)
+                self._commit(transaction, self._rows_of(transaction, parts), request.token, begun, may_evolve)
             for stage in self._stages.of(transaction.writer):
                 if stage.description.transaction <= transaction.number:
                     stage.release()
             with self._state:
                 ends = tuple(state.end for state in self._view.states)
-                return Committed(is_repeated, ends, self._ledger.stamp(transaction.writer))
+                return rpc.Committed(is_repeated, ends, self._ledger.stamp(transaction.writer))
 
     def publish_ahead(self, stage: Stage, published: int = 0) -> int:
         """Publish more of a growing stage than its first ``published`` bytes; return the number of published bytes.
@@ -294,7 +339,7 @@ class Stream(LedgerStream):
         finally:
             self._writing.release()
 
-    def abort(self, transaction: Transaction) -> None:
+    def abort(self, transaction: rpc.Transaction) -> None:
         """Remove the stages of this run for the transaction. A committed transaction stays."""
         with self._lock_writing():
             self._refuse_closed()
@@ -304,6 +349,20 @@ class Stream(LedgerStream):
         self._facts.emit(AbortedTransaction(self.definition.name))
 
     # For the operator and the server
+
+    def writers(self) -> list[StreamWriterId]:
+        """Return the writer ids that have a run or an owner, by name."""
+        with self._state:
+            self._refuse_closed()
+            return self._ledger.owners.known_writers(self._ledger.writers)
+
+    def release_writer(self, writer: str) -> None:
+        """Forget the owner of a writer id, if it has one. Raises OptionError for an unknown id."""
+        with self._state:
+            self._refuse_unwritable()
+            record = self._ledger.owners.prepare_release(writer, self._ledger.writers)
+            if record is not None:
+                self._journal.write(record)
 
     def purge(
         self, *, partition: int | None = None, before_position: int | None = None, before_time_ns: int | None = None,
@@ -394,7 +453,9 @@ class Stream(LedgerStream):
             self._recordings.truncate_abandoned(self._stages, self._ledger.ends)
             with self._state:
                 self._stages.expire(self._clock())
-                self._update_mark()
+                if self._clock() - self._mark_updated_at >= MARK_INTERVAL_S:
+                    self._mark_updated_at = self._clock()
+                    self._journal.update_mark()
             if self._recovery_loss is None:
                 self.space.apply_retention(lease_delay_s)
                 with self._state:
@@ -430,6 +491,12 @@ class Stream(LedgerStream):
     def _renew_view(self) -> None:
         self._replace_view(self._recordings.view(self._ledger))
 
+    def _refuse_unwritable(self) -> None:
+        self._refuse_closed()
+        if self._recovery_loss is not None:
+            raise self._recovery_loss
+        self._journal.check_writable()
+
     def _report_failure(self) -> None:
         """Report once that the journal takes no more records."""
         failure = self._journal.failure
@@ -437,14 +504,8 @@ class Stream(LedgerStream):
             self._facts.emit(StreamReadOnly(self.definition.name, failure))
         self._reported_failure = "" if failure is None else str(failure)
 
-    def _update_mark(self) -> None:
-        """Update the mark in the archive's folder at intervals. The caller holds ``_state``."""
-        if self._clock() - self._mark_updated_at >= MARK_INTERVAL_S:
-            self._mark_updated_at = self._clock()
-            self._journal.update_mark()
-
     def _commit(
-        self, transaction: Transaction, named: list[CommittableRows], token: str, begun: float, may_evolve: bool
+        self, transaction: rpc.Transaction, named: list[CommittableRows], token: str, begun: float, may_evolve: bool
     ) -> None:
         with_rows = [stage for stage in named if stage.rows]
         with self._state:
@@ -487,35 +548,23 @@ class Stream(LedgerStream):
         if changes_schema:
             self._facts.emit(SchemaChanged(self.definition.name, transaction.writer))
 
-    def _inline_rows(self, request: CommitTransaction, part: InlinePart) -> InlineRows:
-        partition = self.partition_of(part)
-        return InlineRows(StageHead.of("", request.transaction, part, partition, evolves=request.evolve_schema), part)
-
-    def _named_rows(
-        self, request: CommitTransaction, named: Sequence[StagedPart | InlineRows]
+    def _rows_of(
+        self, transaction: rpc.Transaction, parts: Sequence[rpc.StagedPart | InlineRows]
     ) -> list[CommittableRows]:  # fmt: skip
-        check_rows_named(request)
-        transaction = request.transaction
-        ids = [part.id for part in named if isinstance(part, StagedPart)]
-        if len(set(ids)) != len(ids):
-            raise UsageError(
-                f"the commit of transaction {transaction.number} of writer {transaction.writer!r} names a stage twice",
-                remedy="Name the stages of the successful attempts, each once.",
-            )
         found: list[CommittableRows] = [
-            part if isinstance(part, InlineRows) else self._take_stage(part) for part in named
+            part if isinstance(part, InlineRows) else self._take_stage(part) for part in parts
         ]
         check_transaction(found, transaction)
         return found
 
-    def _take_stage(self, ref: StagedPart) -> Stage:
+    def _take_stage(self, ref: rpc.StagedPart) -> Stage:
         """Return the stage that a commit names. Raises RefusedError if it was removed or has changed."""
         try:
             return self._stages.take(ref, self._clock())
         except DataFormatError as error:
             raise RefusedError(error.what, remedy=error.remedy, reason=error.reason) from error
 
-    def _begin(self, transaction: Transaction) -> None:
+    def _begin(self, transaction: rpc.Transaction) -> None:
         """Begin a transaction; see :meth:`begin`. The caller holds ``_state``."""
         self._refuse_ended(transaction)
         self._ledger.check_acknowledged(transaction)
@@ -542,9 +591,9 @@ class Stream(LedgerStream):
         finally:
             self._writing.release()
 
-    def _refuse_ended(self, transaction: Transaction) -> None:
+    def _refuse_ended(self, transaction: rpc.Transaction) -> None:
         """Raise RefusedError if the stream has ended, unless the transaction is committed."""
         if not self.definition.is_ended:
             return
-        if transaction.number == NEXT_NUMBER or not self._ledger.is_committed(transaction):
+        if transaction.number == rpc.NEXT_NUMBER or not self._ledger.is_committed(transaction):
             raise ended_stream(self.definition)

@@ -106,10 +106,10 @@ def test_a_producer_killed_between_its_commits_and_the_servers_has_each_transact
             os.kill(process.pid, signal.SIGKILL)
     assert process.returncode == -signal.SIGKILL
     assert files(folder) == ["0.sending", "1.unsent", "2.unsent"]
-    assert stream.last_transaction(WRITER) == -1, "the server has a transaction already"
+    assert stream.last_committed(WRITER).transaction == -1, "the server has a transaction already"
     blocked_commit.go.set()
     wait_for(
-        lambda: stream.last_transaction(WRITER) == 0,
+        lambda: stream.last_committed(WRITER).transaction == 0,
         TIMEOUT_S,
         "the server to commit the first transaction",
     )

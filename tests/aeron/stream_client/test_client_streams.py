@@ -352,7 +352,7 @@ def test_a_following_reader_reads_on_in_the_new_recordings_of_its_partitions(
 
 def _move_to_new_recordings(stream: Stream) -> None:
     """Purge all rows, also those under leases, and check that each partition with rows continues in a new recording."""
-    for _, reader in stream.live_leases():
+    for reader in [lease.reader for lease in stream.live_leases()]:
         stream.release_lease(reader)
     before = stream.states()
     stream.purge(before_position=1 << 40)

@@ -55,8 +55,8 @@ def test_values_are_read_unchanged_in_the_order_of_tasks(streams: StreamStore, r
     assert read_values(stream, 1) == [*rows[1], *rows[2], *rows[3]]
     assert read_values(stream, 2) == []
     assert stream.content() == ("raw", None)
-    assert stream.last_transaction("w") == 5
-    assert stream.last_transaction("x") == -1
+    assert stream.last_committed("w").transaction == 5
+    assert stream.last_committed("x").transaction == -1
     assert reserved_bytes(streams) == 0
 
 
@@ -157,11 +157,7 @@ def test_another_producers_rows_are_refused_and_its_run_does_not_fence_the_write
     # After a restart from its checkpoint, A repeats its last micro-batch as another run.
     assert stream.begin(Transaction("w", "a2", 1, producer="A")).last == 1
     assert stream.commit(commit_request("w", "a2", 1, [], producer="A")).repeated
-    assert (stream.last_transaction("w"), stream.last_transaction("w", "A"), stream.last_transaction("w", "B")) == (
-        1,
-        1,
-        -1,
-    )
+    assert [stream.last_committed("w", producer).transaction for producer in ("", "A", "B")] == [1, 1, -1]
     # B commits a later transaction and takes over; then an equal transaction of A is refused.
     assert not stream.commit_empty(empty_request("w", "b1", 2, producer="B")).repeated
     with pytest.raises(RefusedError, match="fenced"):
@@ -182,7 +178,7 @@ def test_an_abort_removes_stages_and_keeps_committed_rows(streams: StreamStore) 
     write(stream, 0, {0: [b"committed"]})
     stream.abort(Transaction("w", "r", 0))
     assert read_values(stream, 0) == [b"committed"]
-    assert stream.last_transaction("w") == 0
+    assert stream.last_committed("w").transaction == 0
 
 
 def test_stages_that_a_commit_does_not_name_are_removed(streams: StreamStore) -> None:
@@ -204,7 +200,7 @@ def test_a_transaction_without_rows_is_committed(streams: StreamStore) -> None:
     stream = streams.create("a", 2)
     assert not stream.commit_empty(empty_request("w", "r", 3)).repeated
     assert stream.commit_empty(empty_request("w", "r", 3)).repeated
-    assert stream.last_transaction("w") == 3
+    assert stream.last_committed("w").transaction == 3
     empty = stream.open_stage(stage_request("w", "r", 4, 0, 0, "raw")).finish()
     assert stream.commit(commit_request("w", "r", 4, [empty])).ends == (0, 0)
     assert stream.content() == ("", None)
@@ -277,7 +273,7 @@ def test_a_commit_that_fails_before_the_journal_has_no_effect_and_can_be_repeate
                 stream.commit(commit_request("w", "r", 1, refs))
         assert ends(stream) == before
         assert read_values(stream, 0) == read_values(stream, 1) == [b"first"]
-        assert stream.last_transaction("w") == 0
+        assert stream.last_committed("w").transaction == 0
     stream.commit(commit_request("w", "r", 1, refs))
     assert read_values(stream, 0) == [b"first", *[b"second"] * 100]
     assert read_values(stream, 1) == [b"first", b"second"]

@@ -67,7 +67,7 @@ journal.Journal.append = append_or_die
 with node.ensure(aeron_dir) as handle, StreamStore(Path(folder), embedded(handle), SETTINGS) as streams:
     stream = streams.get("a")
     print("ready", flush=True)
-    transaction = stream.last_transaction("w")
+    transaction = stream.last_committed("w").transaction
     while True:
         transaction += 1
         is_kill_due = transaction % 4 == 3 and point != "anywhere"
@@ -98,7 +98,7 @@ def test_restarts_never_change_committed_positions(streams: StreamStore, node: N
             stream = store.get("a")
             assert identities(stream) == identity
             assert ends(stream) == before
-            assert stream.last_transaction("w") == transaction - 1
+            assert stream.last_committed("w").transaction == transaction - 1
             for _ in range(rng.randrange(3)):
                 write(stream, transaction, rows_of_both_partitions(transaction))
                 transaction += 1
@@ -139,8 +139,8 @@ def test_a_transaction_of_a_writer_killed_in_a_commit_is_complete_or_absent(
             stream, killed = store.get("a"), 4 * iteration + 3
             assert acknowledged == [*range(4 * iteration, killed)]
             assert identities(stream) == identity
-            assert stream.last_transaction("w") == (killed if is_committed else killed - 1)
-            check_transactions(stream, stream.last_transaction("w"))
+            assert stream.last_committed("w").transaction == (killed if is_committed else killed - 1)
+            check_transactions(stream, stream.last_committed("w").transaction)
             if is_committed:
                 assert stream.commit(commit_request("w", "r", killed, [])).repeated
             else:
@@ -168,8 +168,8 @@ def test_a_writer_killed_at_any_moment_loses_no_acknowledged_transaction(
             stream = store.get("a")
             assert identities(stream) == identity
             acknowledged = [int(word) for word in output.split()]
-            assert stream.last_transaction("w") >= max(acknowledged, default=-1)
-            check_transactions(stream, stream.last_transaction("w"))
+            assert stream.last_committed("w").transaction >= max(acknowledged, default=-1)
+            check_transactions(stream, stream.last_committed("w").transaction)
 
 
 @pytest.fixture
@@ -208,8 +208,8 @@ def test_a_node_killed_between_or_during_commits_loses_no_committed_row(
                 handle.close()
                 handle = nodes.ensure(node_dir)
                 failed()
-                interrupted_commits += stream.last_transaction("w") < transaction
-                assert (ends(stream) == before) == (stream.last_transaction("w") < transaction)
+                interrupted_commits += stream.last_committed("w").transaction < transaction
+                assert (ends(stream) == before) == (stream.last_committed("w").transaction < transaction)
             else:
                 kill_node(node_dir, handle.pid)
                 handle.close()
@@ -259,7 +259,7 @@ def commit_until_successful(stream: Stream, transaction: int) -> None:
 
     def attempt() -> bool:
         try:
-            if stream.last_transaction("w") < transaction:
+            if stream.last_committed("w").transaction < transaction:
                 write(stream, transaction, rows_of_both_partitions(transaction))
         except AeronSparkError as error:
             if not error.retriable:

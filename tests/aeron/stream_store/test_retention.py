@@ -70,7 +70,7 @@ def streams(node: NodeHandle, tmp_path: Path, clock: Clock, live: LiveOptions) -
 def commit_each_second(stream: Stream, clock: Clock, transactions: int = 10) -> list[int]:
     """Commit one segment of rows each second; return the start of each transaction."""
     begins = []
-    first = stream.last_transaction("w") + 1
+    first = stream.last_committed("w").transaction + 1
     for transaction in range(first, first + transactions):
         clock.now += 1
         begins.append(ends(stream)[0])
@@ -362,7 +362,7 @@ def test_the_logs_of_all_streams_share_a_limit(node: NodeHandle, tmp_path: Path)
         assert [read_values(stream, 4) for stream in (first, second)] == [[b"0", b"1"]] * 2
 
         def has_both_logs() -> bool:  # not while the driver deletes the logs of others
-            write(second, second.last_transaction("w") + 1, {0: [b"2"], 1: [b"2"]})
+            write(second, second.last_committed("w").transaction + 1, {0: [b"2"], 1: [b"2"]})
             return sum(partition.is_open for partition in second._recordings.partitions) == 2
 
         wait_for(has_both_logs, TIMEOUT_S, "both logs to be those of one stream")
@@ -455,14 +455,14 @@ def test_the_files_and_recordings_of_a_deleted_stream_are_removed(streams: Strea
         streams.get("a")
     for attempt in (
         stream.states,
-        lambda: stream.last_transaction("w"),
+        lambda: stream.last_committed("w").transaction,
         lambda: stream.commit(commit_request("w", "r", 1, [])),
     ):
         with pytest.raises(UsageError, match="deleted"):
             attempt()
     recreated = streams.create("a", 1, term_bytes=TERM)
     assert ends(recreated) == [0]
-    assert recreated.last_transaction("w") == -1
+    assert recreated.last_committed("w").transaction == -1
 
 
 def segment_files(node: NodeHandle, recordings: list[int]) -> list[Path]:

@@ -188,7 +188,7 @@ def test_a_renamed_stream_keeps_its_leases_and_its_former_name_can_be_used(strea
     stream.lease("reader", {0: 0}, 60.0, "alice")
     waiting = stream.when_beyond([1 << 40])
     renamed = streams.rename("a", "b")
-    assert list(renamed.live_leases()) == [("alice", "reader")]
+    assert [(lease.owner, lease.reader) for lease in renamed.live_leases()] == [("alice", "reader")]
     for use in (stream.states, partial(waiting.result, 0), partial(streams.get, "a")):
         with pytest.raises(OptionError, match="stream 'a' was renamed to 'b'"):
             use()

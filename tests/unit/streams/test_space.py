@@ -80,7 +80,7 @@ def test_a_stream_is_unreadable_at_its_deletion_although_a_commit_goes_on(site: 
     stream.close()
     stream.close()
     with pytest.raises(UsageError, match="stream 's' was deleted"):
-        stream.last_transaction("w")
+        stream.last_committed("w")
 
 
 @pytest.fixture
