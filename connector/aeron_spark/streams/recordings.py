@@ -57,11 +57,6 @@ class Recovered(NamedTuple):
     truncated: dict[int, tuple[int, int]]  # by partition: the end of its recording before and now
 
 
-def free_nothing() -> bool:
-    """Return False: the default for a stream that is alone in its archive."""
-    return False
-
-
 class Recordings:
     """The recordings of a stream, for one thread at a time.
 
@@ -79,7 +74,7 @@ class Recordings:
         *,
         clock: Callable[[], float],
         free_slots: Callable[[], bool],
-        recorded_logs: RecordedLogs | None = None,
+        recorded_logs: RecordedLogs,
     ) -> None:
         missing = [index for index in range(definition.partitions) if index not in assigned]
         if missing:

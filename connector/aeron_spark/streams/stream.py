@@ -9,7 +9,6 @@ see the last view.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,7 +38,7 @@ from aeron_spark.streams.model import (
 from aeron_spark.streams.partition import RecordedLogs
 from aeron_spark.streams.reader_leases import ReaderLeases
 from aeron_spark.streams.reads import ReadableStream
-from aeron_spark.streams.recordings import Recordings, free_nothing
+from aeron_spark.streams.recordings import Recordings
 from aeron_spark.streams.retention import AgeClock
 from aeron_spark.streams.schema_changes import Evolution, check_fields, evolve
 from aeron_spark.streams.space import StreamSpace
@@ -73,17 +72,17 @@ class Stream(ReadableStream):
         opening: StoreOpening,
         holds: DeletionHolds,
         *,
-        clock: Callable[[], float] = time.monotonic,
-        wall: Callable[[], int] = time.time_ns,
-        ages: AgeClock | None = None,
-        free_slots: Callable[[], bool] = free_nothing,
-        recorded_logs: RecordedLogs | None = None,
-        facts: Bus | None = None,
-        leases: ReaderLeases | None = None,
+        clock: Callable[[], float],
+        wall: Callable[[], int],
+        ages: AgeClock,
+        free_slots: Callable[[], bool],
+        recorded_logs: RecordedLogs,
+        facts: Bus,
+        leases: ReaderLeases | None,
     ) -> None:
         self._folder = folder
-        self._ages = ages or AgeClock(clock, wall)
-        self._facts = facts or Bus()
+        self._ages = ages
+        self._facts = facts
         self._holds = holds
         self._options: Final = settings.options
         self._writing_timeout_s = settings.writing_timeout_s
