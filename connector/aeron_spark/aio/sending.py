@@ -107,7 +107,7 @@ class Sending:
         method = rpc_objects.Proxy(rpc_objects.remote_of(proxy), mode, timeout)[call.method]
         return await self._on_thread(partial(method, *call.args, **(call.kwargs or {})))
 
-    async def _result(self, begun: Pending[Any], request: Call | Create, timeout: float | None) -> object:
+    async def _result(self, begun: Pending, request: Call | Create, timeout: float | None) -> object:
         try:
             await self._accepted(begun.accepted, timeout or self._connection.send_seconds(None))
             # The client's event loop ends the call at its deadline. The grace is for a loop that is late.

@@ -242,7 +242,7 @@ class PeerCalls:
             return self._refused(call_id, Failure(BAD_ARGUMENTS, text_of(error)))
         match head:
             case ObjectEnded():
-                self._service.end_proxies(head.object_id)
+                self._objects.end_proxies(head.object_id)
                 return None
             case Delete():
                 failure = self._service.delete(head.object_id)

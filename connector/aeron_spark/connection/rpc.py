@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final
 
 from aeron_spark.connection.owner import EndpointServices
 from aeron_spark.errors import (
@@ -56,8 +56,6 @@ from aeron_spark.protocol.rpc_messages import (
 from aeron_spark.protocol.rpc_objects import CALL_TIMEOUT, ConnectionObjects, Mode, Proxy, remote_of
 from aeron_spark.waiting import fail, resolve, result_within
 
-A = TypeVar("A")
-
 Send = Callable[[int, bytes, float | None], None]  # kind, payload, end of the wait for room (None: do not wait)
 SendRequest = Callable[[int, bytes, float, Future[Any]], None]  # kind, payload, end of the wait for room, response
 BeginPush = Callable[[int, bytes], Future[None] | None]  # kind, payload -> future of its acceptance
@@ -82,7 +80,7 @@ class _OwnCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Pending(Generic[A]):
+class Pending:
     """A call that was begun: the futures of its acceptance and of its encoded response, which ``decode`` decodes.
 
     A program that does not wait any more cancels ``response``.
@@ -90,7 +88,7 @@ class Pending(Generic[A]):
 
     accepted: Future[None]
     response: Future[Buffer]
-    decode: Callable[[Buffer], A]
+    decode: Callable[[Buffer], Any]
 
 
 class Rpc:
@@ -156,7 +154,7 @@ class Rpc:
         payload = self._response_to(call, timeout)
         return self._result_of(call, payload), self._name(call_id_of(payload))
 
-    def begin(self, request: Request, timeout: float | None) -> Pending[Any] | None:
+    def begin(self, request: Request, timeout: float | None) -> Pending | None:
         """Send a request as soon as there is room, without waiting; None if it is too large for a record.
 
         The event loop ends the request at its deadline, ``timeout`` seconds from now.

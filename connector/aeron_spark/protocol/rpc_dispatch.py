@@ -236,10 +236,6 @@ class ObjectService:
             self._objects.end_by_number(number)
             return None
 
-    def end_proxies(self, number: int) -> None:
-        """Note that an object of the peer has ended."""
-        self._objects.end_proxies(number)
-
     def _find_factory(self, name: str) -> Factory | Failure:
         if not self._permit(name, "create"):
             return Failure(NOT_PERMITTED, f"you are not permitted to create objects with {name!r}")

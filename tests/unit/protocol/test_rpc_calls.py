@@ -34,20 +34,20 @@ def value(call_id: int, result: object = None) -> bytes:
     return encode_value(call_id, result, TYPES, None)
 
 
-def begin(end: RpcEnd, request: Request = CALL, *, timeout: float | None = None) -> tuple[int, Pending[Any]]:
+def begin(end: RpcEnd, request: Request = CALL, *, timeout: float | None = None) -> tuple[int, Pending]:
     """Begin a call; return its id, and its futures."""
     pending = end.rpc.begin(request, timeout)
     assert pending is not None
     return call_id_of(end.sent[-1]), pending
 
 
-def result_of(pending: Pending[Any]) -> Any:
+def result_of(pending: Pending) -> Any:
     """Return the result of a call whose response has arrived."""
     assert pending.response.done()
     return pending.decode(pending.response.result())
 
 
-def error_of(pending: Pending[Any]) -> BaseException | None:
+def error_of(pending: Pending) -> BaseException | None:
     """Return the error of a call that ended without a response."""
     assert pending.response.done()
     return pending.response.exception()
@@ -269,7 +269,7 @@ def test_deadlines_of_ended_calls_do_not_accumulate() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from(["begin", "respond", "expire"]), st.integers(0, 20)), max_size=60))
 def test_every_call_ends_exactly_once_as_in_a_model(steps: list[tuple[str, int]]) -> None:
-    end, calls, waiting, timed_out = RpcEnd(), dict[int, Pending[Any]](), dict[int, float](), set[int]()
+    end, calls, waiting, timed_out = RpcEnd(), dict[int, Pending](), dict[int, float](), set[int]()
     for step, number in steps:
         if step == "begin":
             call_id, calls[call_id] = begin(end, timeout=number + 1)
