@@ -105,8 +105,8 @@ def _with_importers(paths: set[str], sources: Mapping[str, Source]) -> set[str]:
 def read_sources(root: Path = ROOT) -> dict[str, Source]:
     """Read the modules of the connector and the tools, of the tests without a JVM, and of those that tests share."""
     tests = root / "tests"
-    folders = [(root / "connector").rglob, (root / "tools").glob, tests.glob, (root / UNIT).rglob]
-    files = [path for paths_in in folders for path in paths_in("*.py")]
+    searches = [(root / "connector").rglob, (root / "tools").glob, tests.glob, (root / UNIT).rglob]
+    files = [path for search in searches for path in search("*.py")]
     names = {_module_name(path.relative_to(root)): path.relative_to(root).as_posix() for path in files}
     found = {}
     for name, path in names.items():
