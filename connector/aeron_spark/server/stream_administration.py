@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
 from aeron_spark.errors import OptionError, UsageError
 from aeron_spark.server.stream_access import StreamAccess
 from aeron_spark.streams.definition import Definition, check_segment_bytes
-from aeron_spark.streams.store import StreamStore
+from aeron_spark.streams.model import PartitionState
+from aeron_spark.streams.store import Condition, StreamStore
 from aeron_spark.streams.stream import Stream
 from aeron_spark.wire import stream_admin_rpc as admin_rpc
 
@@ -180,47 +181,35 @@ class StreamAdministration:
         condition = store.condition(name)
         if name not in store.failed:
             return self._description(store.get(name))
-        definition = store.definition(name)
-        return admin_rpc.StreamInfo(
-            name=name,
-            state=condition.state,
-            problem=condition.problem,
-            content="",
-            encoded_schema=b"",
-            created_ns=0 if definition is None else definition.created_ns,
-            retention_bytes=0 if definition is None else definition.retention_bytes,
-            retention_seconds=0.0 if definition is None else definition.retention_seconds,
-            segment_bytes=0 if definition is None else definition.term_bytes,
-            file_bytes=0,
-            partitions=(),
-            schema_policy="" if definition is None else definition.schema_policy,
-            former_names=() if definition is None else definition.names_before,
-            ended_ns=0 if definition is None else definition.ended_ns,
-            max_message_bytes=0 if definition is None else definition.max_message_bytes,
-        )
+        return _info(name, condition, store.definition(name))
 
     def _description(self, stream: Stream) -> admin_rpc.StreamInfo:
-        definition = stream.definition
-        content, schema = stream.content()
-        states = stream.states()
-        condition = self._store().condition(definition.name)
-        return admin_rpc.StreamInfo(
-            name=definition.name,
-            state=condition.state,
-            problem=condition.problem,
-            content=content,
-            encoded_schema=schema or b"",
-            created_ns=definition.created_ns,
-            retention_bytes=definition.retention_bytes,
-            retention_seconds=definition.retention_seconds,
-            segment_bytes=definition.term_bytes,
-            file_bytes=max(one.segment_length for one in states),
-            partitions=tuple(admin_rpc.StreamPartition(one.partition, one.start, one.end) for one in states),
-            schema_policy=definition.schema_policy,
-            former_names=definition.names_before,
-            ended_ns=definition.ended_ns,
-            max_message_bytes=definition.max_message_bytes,
-        )
+        definition, content, states = stream.definition, stream.content(), stream.states()
+        return _info(definition.name, self._store().condition(definition.name), definition, content, states)
+
+
+def _info(
+    name: str, condition: Condition, definition: Definition | None, content: tuple[str, bytes | None] = ("", None),
+    states: Sequence[PartitionState] = (),
+) -> admin_rpc.StreamInfo:  # fmt: skip
+    """Return a stream for its client; a damaged one has no states, and no ``definition`` if that is damaged, too."""
+    return admin_rpc.StreamInfo(
+        name=name,
+        state=condition.state,
+        problem=condition.problem,
+        content=content[0],
+        encoded_schema=content[1] or b"",
+        created_ns=0 if definition is None else definition.created_ns,
+        retention_bytes=0 if definition is None else definition.retention_bytes,
+        retention_seconds=0.0 if definition is None else definition.retention_seconds,
+        segment_bytes=0 if definition is None else definition.term_bytes,
+        file_bytes=max((one.segment_length for one in states), default=0),
+        partitions=tuple(admin_rpc.StreamPartition(one.partition, one.start, one.end) for one in states),
+        schema_policy="" if definition is None else definition.schema_policy,
+        former_names=() if definition is None else definition.names_before,
+        ended_ns=0 if definition is None else definition.ended_ns,
+        max_message_bytes=0 if definition is None else definition.max_message_bytes,
+    )
 
 
 def _properties(definition: Definition) -> admin_rpc.StreamProperties:
