@@ -16,6 +16,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from aeron_spark.errors import RefusedError
 from aeron_spark.streams.stream import Stream
+from aeron_spark.wire.stream_rpc import Transaction
 from spark_jobs.session import begin
 from tests.aeron.streams import number
 from tests.spark.queries import QUERY_TIMEOUT_S, read_stream, wait_for_query
@@ -104,7 +105,7 @@ def test_a_copy_equals_its_source_after_a_failed_commit_and_a_restart(
         )
         assert same == wanted
     with pytest.raises(RefusedError, match=f"fenced: the later run '{query.runId}'"):
-        target.begin(query.id, first.runId, 2)
+        target.begin(Transaction(query.id, first.runId, 2))
 
 
 @pytest.mark.full("two queries and four reads through Spark; test_server_sink shows the same without Spark")
@@ -181,7 +182,8 @@ def test_a_later_run_fences_the_earlier_run_of_a_query(
     older = start(frame, options, tmp_path / "c", trigger={"processingTime": "0 seconds"}, writerId="w")
     try:
         wait_for_query(older, "its first batch", lambda: target.last_committed("w").transaction == 0)
-        target.begin("w", "the later run", 1)  # as a query on another cluster that has a copy of the checkpoint
+        # As a query on another cluster that has a copy of the checkpoint.
+        target.begin(Transaction("w", "the later run", 1))
         commit_values(source, 200, 250)
         with pytest.raises(PySparkException, match="the later run"):
             older.awaitTermination(QUERY_TIMEOUT_S)
@@ -191,7 +193,7 @@ def test_a_later_run_fences_the_earlier_run_of_a_query(
     copy_available(frame, options, tmp_path / "c", writerId="w")
     assert sorted(committed_numbers(server, target)) == list(range(250))
     with pytest.raises(RefusedError, match="fenced"):
-        target.begin("w", "the later run", 2)
+        target.begin(Transaction("w", "the later run", 2))
 
 
 @pytest.mark.full("four queries through Spark; test_server_sink shows the same without Spark")

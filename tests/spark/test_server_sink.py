@@ -13,6 +13,7 @@ import pytest
 from aeron_spark.errors import OptionError, RefusedError, SetupError, TransportError
 from aeron_spark.protocol.keypair import public_text
 from aeron_spark.streams.stream import Stream
+from aeron_spark.wire.stream_rpc import Transaction
 from tests.spark.simulated_engine import Query, Sink, Task, make_numbered_batch, read_numbers, read_table
 from tests.spark.stream_server import FailingCommit, StreamServer, commit_values, format_server_list
 
@@ -82,7 +83,8 @@ def test_a_micro_batch_without_rows_is_a_transaction(server: StreamServer, targe
 def test_a_later_run_fences_the_earlier_run_of_a_query(server: StreamServer, target: Stream) -> None:
     sink = Sink(server.options(target), writerId="w")
     sink.write(0, *make_tasks(0, 200))
-    target.begin("w", "the later run", 1)  # as a query on another cluster that has a copy of the checkpoint
+    # As a query on another cluster that has a copy of the checkpoint.
+    target.begin(Transaction("w", "the later run", 1))
     with pytest.raises(RefusedError, match="the later run"):
         sink.write(1, *make_tasks(200, 250))
     assert committed_numbers(server, target) == list(range(200))
@@ -90,7 +92,7 @@ def test_a_later_run_fences_the_earlier_run_of_a_query(server: StreamServer, tar
     sink.write(1, *make_tasks(200, 250))
     assert committed_numbers(server, target) == list(range(250))
     with pytest.raises(RefusedError, match="fenced"):
-        target.begin("w", "the later run", 2)
+        target.begin(Transaction("w", "the later run", 2))
 
 
 def test_a_micro_batch_of_another_query_with_the_same_number_is_refused_and_one_after_a_restart_is_a_repeat(
