@@ -19,7 +19,7 @@ _SET_BY_PROGRAMS: Final = """
     ConnectionRunner.disconnect_listeners EndpointListeners._by_event ErrorCodes._codes GlobalObjects._factories
     GlobalObjects._names GlobalObjects._objects Listeners._by_class Listeners._found _Found._by_class
     MemoryPeerStore._authorized MemoryPeerStore._known Readiness._conditions Runtime.pools
-    ServerMetrics._families ServerParts._admin_commands ServerRunner.addresses ServerRunner.services
+    ServerMetrics._families ServerRunner.addresses ServerRunner.services
     Types._classes Types._ids
 """
 # Entries that outlast the end of a client within a bound: waits of ids, rates, used cookies, totals, subjects of log

@@ -123,10 +123,6 @@ def test_a_running_server_returns_free_pages(returned: list[bool], monkeypatch: 
     polls = iter(range(100))
     monkeypatch.setattr("aeron_spark.freed_memory.RETURN_INTERVAL_S", 0.005)
     monkeypatch.setattr(server_run, "POLL_INTERVAL_S", 0.001)
-    running = SimpleNamespace(
-        message_server=SimpleNamespace(closed=False), state=SimpleNamespace(report_ready_once=lambda: None)
-    )
-    server_run._await_end(
-        running, lambda: next(polls, None) is None, SimpleNamespace(), SimpleNamespace(take=lambda: False)
-    )
+    running = SimpleNamespace(closed=False, report_ready_once=lambda: None)
+    server_run._await_end(running, lambda: next(polls, None) is None, SimpleNamespace(take=lambda: False))
     assert 1 < len(returned) <= 50

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
@@ -30,8 +30,7 @@ from aeron_spark.options import ServerOptions
 from aeron_spark.units import format_time
 
 if TYPE_CHECKING:
-    from aeron_spark.server.parts import ServerParts
-    from aeron_spark.server.reloading import Reloader
+    from aeron_spark.server.command_server import CommandServer
 
 COMMAND_NAMES: Final = ("backup", "check", "reload", "restore", "status", "verify")
 CUT_OFF_TIMEOUT_S: Final = 5.0  # for the end of a server whose work was cut off
@@ -103,9 +102,7 @@ def run(
     For example, for the clients whose keys a file authorises:
       aeron-spark server 0.0.0.0:20121 --authorized-keys /etc/aeron-spark/authorized_keys
     """
-    from aeron_spark.server.parts import ServerParts
-    from aeron_spark.server.relay import Relay
-    from aeron_spark.server.reloading import Reloader
+    from aeron_spark.server.command_server import CommandServer
 
     _refuse_command_name(address)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
@@ -115,14 +112,11 @@ def run(
     with catch_stop_signals() as stopped, _hang_up_requests() as hang_ups:
         is_complete = True
         try:
-            running = ServerParts(address, options)
-            Relay(running.message_server)
-            reloader = Reloader(
-                running, lambda: ServerOptions.parse(*merged_server_options(given_address, config, flags))
-            )
-            running.add_admin_command("reload", reloader.run)
-            running.backups.config_file = "" if config is None else str(config)
-            is_complete = _serve(running, reloader, stopped, hang_ups, as_json=as_json)
+            running = CommandServer(
+                address, options, config,
+                lambda: ServerOptions.parse(*merged_server_options(given_address, config, flags)),
+            )  # fmt: skip
+            is_complete = _serve(running, stopped, hang_ups, as_json=as_json)
         except KeyboardInterrupt:
             is_starting = not stopped.is_polled
             if stopped.number != signal.SIGTERM or not is_starting:
@@ -134,21 +128,19 @@ def run(
     return 0
 
 
-def _serve(running: ServerParts, reloader: Reloader, stopped: StopRequest, hang_ups: HangUps, *, as_json: bool) -> bool:
+def _serve(running: CommandServer, stopped: StopRequest, hang_ups: HangUps, *, as_json: bool) -> bool:
     """Serve until a signal, and end the server. Return whether its work was finished.
 
     A signal during the start raises KeyboardInterrupt, after the end of the server.
     """
-    from aeron_spark.server.service_manager import ServiceManager
-
-    manager = ServiceManager(running.state)
+    manager = running.service_manager
     is_complete = True
     try:
         manager.start()  # here, because a signal after its first report must have the report of the end
         running.start()
         stopped.start_polling()
         _print_listening(running, as_json=as_json)
-        _await_end(running, stopped, reloader, hang_ups)
+        _await_end(running, stopped, hang_ups)
         manager.report_stopping()
         is_complete = _drain(running)
     except KeyboardInterrupt:
@@ -161,7 +153,7 @@ def _serve(running: ServerParts, reloader: Reloader, stopped: StopRequest, hang_
     return is_complete
 
 
-def _close(running: ServerParts, *, is_complete: bool) -> None:
+def _close(running: CommandServer, *, is_complete: bool) -> None:
     """Close the server. A part of it that waits for work that was cut off is abandoned after some seconds."""
     if is_complete:
         running.close()
@@ -171,15 +163,14 @@ def _close(running: ServerParts, *, is_complete: bool) -> None:
     closing.join(CUT_OFF_TIMEOUT_S)
 
 
-def _await_end(running: ServerParts, stopped: StopRequest, reloader: Reloader, hang_ups: HangUps) -> None:
+def _await_end(running: CommandServer, stopped: StopRequest, hang_ups: HangUps) -> None:
     """Wait for a signal to end, or until the server is closed. SIGHUP reloads."""
     free_pages = FreePages()
-    while not stopped() and not running.message_server.closed:
+    while not stopped() and not running.closed:
         free_pages.return_if_due()
-        running.state.report_ready_once()
+        running.report_ready_once()
         if hang_ups.take():
-            with suppress(AeronSparkError):  # it is reported as an event
-                reloader.run({})
+            running.try_reload()
         time.sleep(POLL_INTERVAL_S)
 
 
@@ -194,7 +185,7 @@ def _hang_up_requests() -> Iterator[HangUps]:
         signal.signal(signal.SIGHUP, before)
 
 
-def _drain(running: ServerParts) -> bool:
+def _drain(running: CommandServer) -> bool:
     """Let the server finish its work; a second signal ends that. Return whether the work was finished."""
     try:
         return running.drain()
@@ -202,7 +193,7 @@ def _drain(running: ServerParts) -> bool:
         return not running.unfinished_work
 
 
-def _stop_node(running: ServerParts) -> None:
+def _stop_node(running: CommandServer) -> None:
     """Stop the media driver if this server has started it, unless another process uses it."""
     from aeron_spark import node
     from aeron_spark.aeron.client import close_client
@@ -228,13 +219,12 @@ def _refuse_command_name(address: str | None) -> None:
         )
 
 
-def _print_listening(running: ServerParts, *, as_json: bool) -> None:
+def _print_listening(running: CommandServer, *, as_json: bool) -> None:
     """Print a line for each address: programs that start a server wait for it."""
     from aeron_spark.protocol.keypair import fingerprint
 
-    server = running.message_server
-    for address in server.address_texts:
-        values = {"address": address, "key": fingerprint(server.public_key), "aeron_dir": running.aeron_dir}
+    for address in running.addresses:
+        values = {"address": address, "key": fingerprint(running.public_key), "aeron_dir": running.aeron_dir}
         if as_json:
             print_json({"event": "listening", "time": format_time(time.time()), **values})
         else:

@@ -8,9 +8,9 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Final, Protocol
+from typing import Final
 
-from aeron_spark.server.readiness import Readiness
+from aeron_spark.server.server_state import ServerState
 
 STEP_INTERVAL_S: Final = 0.25  # a manager notices a step of the recovery so late
 SEND_TIMEOUT_S: Final = 1.0  # the manager's socket is local: its buffer has room, or the manager hangs
@@ -18,22 +18,6 @@ RECOVERY_EXTENSION_S: Final = 60  # for the recovery of the next stream
 # With a full disk a server serves reads and purges. A service manager that waits for the disk would end it.
 NOT_NEEDED_TO_START: Final = frozenset({"disk", "store"})
 WATCHDOG_SHARE: Final = 3  # of the watchdog's time passes between two reports
-
-
-class ObservedState(Protocol):
-    """The parts of a server's state that the reports contain."""
-
-    @property
-    def readiness(self) -> Readiness:
-        """Whether the server is ready, and why not."""
-
-    @property
-    def recovery_progress(self) -> tuple[int, int] | None:
-        """The numbers of recovered streams and of all streams; None before the recovery."""
-
-    @property
-    def turns(self) -> tuple[int, ...]:
-        """Counts that grow while the server's threads work."""
 
 
 class ServiceReports:
@@ -44,7 +28,7 @@ class ServiceReports:
     for the start. The watchdog is satisfied only if each thread of ``turns`` has turned since it was satisfied last.
     """
 
-    def __init__(self, server: ObservedState, watchdog_s: float | None) -> None:
+    def __init__(self, server: ServerState, watchdog_s: float | None) -> None:
         self._server: Final = server
         self._watchdog_s: Final = watchdog_s
         self._progress: tuple[int, int] | None = None
@@ -88,7 +72,7 @@ class ServiceManager:
     """
 
     def __init__(
-        self, server: ObservedState, environ: Mapping[str, str] = os.environ,
+        self, server: ServerState, environ: Mapping[str, str] = os.environ,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         self._address: Final = environ.get("NOTIFY_SOCKET", "")

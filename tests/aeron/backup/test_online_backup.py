@@ -38,7 +38,6 @@ from aeron_spark.wire.chunk import Content, Header
 from aeron_spark.wire.staged_items import encode_group_item
 from aeron_spark.wire.stream_rpc import CommitTransaction, InlinePart, Transaction
 from tests.aeron.backup.conftest import SETTINGS as NODE_SETTINGS
-from tests.aeron.server_parts import parts_of
 from tests.aeron.stream_store.rows import SETTINGS, read_values, remove_marks, write
 from tests.cli.conftest import run_program
 from tests.hostile_arrow import HOSTILE
@@ -146,7 +145,7 @@ def check_backups_under_load(node: NodeHandle, folder: Path, another_dir: Path, 
         after = load.committed
         load.end()
         rate = load.committed * 2 * VALUES * VALUE_BYTES / (time.monotonic() - begun)
-        status = parts_of(server).state.status({})
+        status = server._state.status({})
         assert status["last_backup_directory"] == str(folder / "second")
         server.streams.delete("empty")
         server.streams.delete("loaded")
@@ -199,7 +198,7 @@ def test_a_backup_has_what_was_purged_deleted_and_moved_while_it_copied(
         for number in range(4):
             write(purged, number, {0: [b"%d." % number + b"x" * VALUE_BYTES] * 200})
         write(deleted, 0, {0: [b"kept"]})
-        begun, *cuts = parts_of(server).backups.begin({"directory": "x"})
+        begun, *cuts = server._backups.begin({"directory": "x"})
         before = read_values(purged, 0)
         purged.purge(before_position=purged.states()[0].end)
         server.streams.delete("deleted")
@@ -209,7 +208,7 @@ def test_a_backup_has_what_was_purged_deleted_and_moved_while_it_copied(
             Path(begun["streams_dir"]), Path(begun["archive_dir"]), [cut_of(cut) for cut in cuts], 10**18, "1"
         )
         write_backup(source, tmp_path / "copy")
-        parts_of(server).backups.end({"id": begun["id"], "bytes": 1})
+        server._backups.end({"id": begun["id"], "bytes": 1})
         server.streams.tick()
         checked = Checked()
         found = verify_store(tmp_path / "copy" / "streams", tmp_path / "copy" / "archive", checked)

@@ -9,7 +9,6 @@ from pathlib import Path
 from aeron_spark.node import NodeHandle
 from aeron_spark.server.server import Server
 from aeron_spark.waiting import wait_for
-from tests.aeron.server_parts import parts_of
 from tests.aeron.stream_store.rows import write
 from tests.aeron.streams import TIMEOUT_S
 from tests.ports import free_ports
@@ -42,7 +41,7 @@ def test_a_closed_server_leaves_no_transfer_thread(node_of_64k: NodeHandle, tmp_
         streams_dir=str(tmp_path / "streams"), allow_any_key=True,
     ) as server:  # fmt: skip
         found: Future[threading.Thread] = Future()
-        parts_of(server)._stream_service.pool.submit("owner", lambda: found.set_result(threading.current_thread()))
+        server._stream_service.pool.submit("owner", lambda: found.set_result(threading.current_thread()))
         thread = found.result(TIMEOUT_S)
         assert thread.is_alive()
     wait_for(lambda: not thread.is_alive(), TIMEOUT_S, "the thread to end")

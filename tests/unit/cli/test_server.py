@@ -44,7 +44,7 @@ def test_a_parameter_of_the_python_class_is_no_option_of_the_file(
     def started(*_: object, **options: object) -> NoReturn:
         pytest.fail("the server took the options")
 
-    monkeypatch.setattr("aeron_spark.server.parts.ServerParts", started)
+    monkeypatch.setattr("aeron_spark.server.command_server.CommandServer", started)
     config = tmp_path / "server.toml"
     config.write_text(f'{name} = "127.0.0.1:20121"\nallowAnyKey = true\n')
     for line in (f"server 127.0.0.1:20121 --config {config}", f"server check --config {config}"):
@@ -61,5 +61,5 @@ def test_a_signal_before_the_server_starts_ends_the_command(
         os.kill(os.getpid(), number)
         pytest.fail("the signal did not end the start")
 
-    monkeypatch.setattr("aeron_spark.server.parts.ServerParts", signalled)
+    monkeypatch.setattr("aeron_spark.server.command_server.CommandServer", signalled)
     assert main(["server", "127.0.0.1:20121", "--allow-any-key"]) == code

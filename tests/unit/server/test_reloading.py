@@ -3,39 +3,61 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from aeron_spark.errors import DataFormatError, OptionError, RefusedError, SetupError
-from aeron_spark.keys.client_table import ClientsChange
 from aeron_spark.options import LiveOptions, OptionChanges, ServerOptions
 from aeron_spark.options.declaration import Restart
-from aeron_spark.server.reloading import Reloader
+from aeron_spark.protocol.keypair import keypair_from, public_text
+from aeron_spark.server.command_server import CommandServer
 from aeron_spark.server.server_facts import EventReported
 from tests.unit.connection.endpoints import World, server_options
 
 
-class Reloadable:
-    """A server that records what a reload does."""
+class Reloaded:
+    """A server that is not started. A test changes its options and its clients file, and reloads both."""
 
-    def __init__(self) -> None:
-        self.options = LiveOptions(ServerOptions.parse("127.0.0.1:1"))
-        self.is_clients_file_read = False
-        self.clients: ClientsChange | Exception | None = None
-        self.reported: list[tuple[str, dict[str, Any]]] = []
-        self.events: Any = self
+    def __init__(self, folder: Path) -> None:
+        self.options: dict[str, Any] = {}
+        self.clients = folder / "authorized_keys"
+        self.secret = folder / "secret"
+        self.secret.write_text("0123456789abcdef0123456789abcdef")
+        self.secret.chmod(0o600)
+        self._fixed = {
+            "aeron_dir": str(folder / "aeron"), "streams_dir": str(folder / "streams"),
+            "identity": str(folder / "identity"), "authorized_keys": str(self.clients),
+            "shared_secret_file": str(self.secret),
+        }  # fmt: skip
+        self.write_clients("name=desk-7 streams=*:read,write")
+        self.server = CommandServer("ipc:", self._fixed, None, self._read_options)
+        self.reported: list[EventReported] = []
+        self.server._facts.on(EventReported, self.reported.append)
 
-    def report(self, event: str, **fields: Any) -> None:
-        self.reported.append((event, fields))
+    def write_clients(self, *grants: str) -> None:
+        keys = [public_text(keypair_from(bytes([number] * 32)).public) for number in range(1, len(grants) + 1)]
+        self.clients.write_text("\n".join(f"{grant} {key}" for grant, key in zip(grants, keys, strict=True)))
+        self.clients.chmod(0o600)
 
-    def reload(self) -> ClientsChange | None:
-        if isinstance(self.clients, Exception):
-            raise self.clients
-        self.is_clients_file_read = True
-        return self.clients
+    def reload(self) -> dict[str, Any]:
+        return self.server._reload_files({})
+
+    @property
+    def names(self) -> list[str]:
+        return [event.name for event in self.reported]
+
+    def _read_options(self) -> ServerOptions:
+        return ServerOptions.parse("ipc:", {**self._fixed, **self.options})
+
+
+@pytest.fixture
+def reloaded(tmp_path: Path) -> Iterator[Reloaded]:
+    one = Reloaded(tmp_path)
+    yield one
+    one.server.close()
 
 
 def parsed(**options: Any) -> ServerOptions:
@@ -75,59 +97,63 @@ def test_an_option_is_live_or_has_a_reason_why_it_needs_a_restart_and_the_docume
     assert set(re.findall(r"`(\w+)`", said)) == {option.name for option in options if option.live}
 
 
-def test_a_reload_reports_and_returns_what_changed() -> None:
-    server = Reloadable()
-    server.clients = ClientsChange(("new",), (), ("desk-7",), ("desk-7",))
-    result = Reloader(server, lambda: parsed(max_connections=5, workers=3)).run({})
-    assert result == {
+def test_a_reload_reports_and_returns_what_changed(reloaded: Reloaded) -> None:
+    reloaded.options = {"max_connections": 5, "workers": 3}
+    reloaded.write_clients("name=desk-7 streams=*:read", "name=new streams=*:read")
+    assert reloaded.reload() == {
         "changed": ["maxConnections"],
         "restart_needed": ["workers"],
         "clients": {"added": ["new"], "removed": [], "changed": ["desk-7"], "narrowed": ["desk-7"]},
     }
-    [(event, fields)] = server.reported
-    assert event == "reloaded"
-    assert fields["changed"] == (
+    assert reloaded.names == ["clients_changed", "reloaded"]
+    assert reloaded.reported[1].fields["changed"] == (
         "maxConnections",
         "clients added: new",
         "clients changed: desk-7",
         "clients narrowed: desk-7",
     )
+    assert reloaded.server._live.value.max_connections == 5
 
 
-def test_a_wrong_option_or_clients_file_changes_nothing_and_is_reported() -> None:
-    server = Reloadable()
-    before = server.options.value
+def test_a_wrong_option_or_clients_file_changes_nothing_and_is_reported(reloaded: Reloaded) -> None:
+    before = reloaded.server._live.value
+    reloaded.options = {"max_conections": 5}
     with pytest.raises(OptionError, match="max_conections"):
-        Reloader(server, lambda: parsed(max_conections=5)).run({})
-    server.clients = DataFormatError("line 3 is wrong", remedy="Correct it.")
-    with pytest.raises(DataFormatError, match="line 3 is wrong"):
-        Reloader(server, lambda: parsed(max_connections=5)).run({})
-    assert server.options.value == before
-    assert [event for event, _ in server.reported] == ["reload_failed", "reload_failed"]
-    assert server.reported[0][1]["files"] == ("configuration",)
-    assert server.reported[1][1] == {
-        "files": ("configuration", "clients"), "error": "line 3 is wrong", "remedy": "Correct it.",
+        reloaded.reload()
+    reloaded.options = {"max_connections": 5}
+    reloaded.write_clients("name=desk-7 stream=*:read")
+    with pytest.raises(DataFormatError, match="line 1 of") as wrong:
+        reloaded.reload()
+    assert reloaded.server._live.value == before
+    assert reloaded.names == ["reload_failed", "reload_failed"]
+    assert reloaded.reported[0].fields["files"] == ("configuration",)
+    assert reloaded.reported[1].fields == {
+        "files": ("configuration", "clients"), "error": wrong.value.what, "remedy": wrong.value.remedy,
     }  # fmt: skip
 
 
-def test_a_wrong_clients_file_with_an_unchanged_configuration_leaves_only_the_clients_file_unused() -> None:
-    server = Reloadable()
-    server.clients = DataFormatError("line 3 is wrong", remedy="Correct it.")
-    for read_options in (parsed, None):
-        with pytest.raises(DataFormatError):
-            Reloader(server, read_options).run({})
-    assert [fields["files"] for _, fields in server.reported] == [("clients",), ("clients",)]
+def test_a_wrong_clients_file_with_an_unchanged_configuration_leaves_only_the_clients_file_unused(
+    reloaded: Reloaded,
+) -> None:
+    reloaded.write_clients("name=desk-7 stream=*:read")
+    with pytest.raises(DataFormatError):
+        reloaded.reload()
+    reloaded.server._read_options = None  # as a server that a program has made
+    with pytest.raises(DataFormatError):
+        reloaded.reload()
+    assert [event.fields["files"] for event in reloaded.reported] == [("clients",), ("clients",)]
 
 
-def test_options_that_cannot_apply_leave_the_clients_file_as_it_was(tmp_path: Path) -> None:
-    server = Reloadable()
-    server.options = LiveOptions(parsed(shared_secret_file=str(tmp_path / "gone")))
-    before = server.options.value
-    with pytest.raises(SetupError, match="shared secret"):
-        Reloader(server, lambda: parsed(max_connections=5)).run({})
-    assert not server.is_clients_file_read
-    assert server.options.value == before
-    assert [event for event, _ in server.reported] == ["reload_failed"]
+def test_options_that_cannot_apply_leave_the_clients_file_as_it_was(reloaded: Reloaded) -> None:
+    before = reloaded.server._live.value
+    reloaded.options = {"max_connections": 5}
+    reloaded.write_clients()
+    reloaded.secret.unlink()
+    with pytest.raises(SetupError, match="secret"):
+        reloaded.reload()
+    assert reloaded.server._live.value == before
+    assert reloaded.names == ["reload_failed"]  # the clients file was not read: the last client is still there
+    assert reloaded.reported[0].fields["files"] == ("configuration",)
 
 
 def test_changed_limits_and_filters_apply_to_the_next_client(world: World) -> None:
