@@ -263,16 +263,17 @@ class Runtime:
         else:
             self._error_executor.submit(lambda: self.listeners.report(None, error))
 
-    def notify(self, change: ConnectionChanged) -> None:
-        """Call the listeners of a change, after those of all earlier messages of its connection."""
+    def notify(self, *changes: ConnectionChanged) -> None:
+        """Call the listeners of changes of one connection, after those of all its earlier messages."""
 
         def call() -> None:
-            self.facts.emit(change)
-            self.listeners.notify(change.notice, change.connection)
-            if change.notice == "disconnect":
-                change.connection.notify_disconnect()
+            for change in changes:
+                self.facts.emit(change)
+                self.listeners.notify(change.notice, change.connection)
+                if change.notice == "disconnect":
+                    change.connection.notify_disconnect()
 
-        change.connection.run_in_order(call)
+        changes[0].connection.run_in_order(call)
 
     def is_permitted(self, connection: ConnectionRunner, target: Target, method: str) -> bool:
         """Whether the peer of a connection may call this method."""

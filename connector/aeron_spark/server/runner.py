@@ -435,9 +435,8 @@ class ServerRunner:
                 connection.end(cause.error_of(connection.label) if isinstance(cause, Ending) else cause)
             case effects.Notify(session, notice):
                 connection = self._connections[session]
-                if notice == "connect":
-                    self._runtime.notify(ConnectionChanged(connection, "init"))
-                self._runtime.notify(ConnectionChanged(connection, notice, self._endings.get(session)))
+                init = [ConnectionChanged(connection, "init")] if notice == "connect" else []
+                self._runtime.notify(*init, ConnectionChanged(connection, notice, self._endings.get(session)))
             case effects.ForgetConnection(session):
                 del self._connections[session]
                 self._endings.pop(session, None)
