@@ -18,7 +18,7 @@ from typing import Final
 import psutil
 
 from aeron_spark import node
-from aeron_spark.keys.identity import ensure_identity
+from aeron_spark.keys.stores import ensure_identity
 from aeron_spark.protocol.keypair import public_text
 from aeron_spark.waiting import wait_for
 from benchmarks.costs_clients import WRITERS

@@ -16,7 +16,7 @@ import pyarrow as pa
 import aeron_spark
 from aeron_spark import node
 from aeron_spark.client.client import Client
-from aeron_spark.keys.identity import ensure_identity
+from aeron_spark.keys.stores import ensure_identity
 from benchmarks.measure import take_over_output
 
 STREAM: Final = "costs"

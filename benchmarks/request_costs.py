@@ -16,8 +16,8 @@ import aeron_spark
 from aeron_spark.aeron.checksum import crc32
 from aeron_spark.client.client import Client
 from aeron_spark.errors import AeronSparkError
-from aeron_spark.wire import stream_admin_rpc as admin_rpc
-from aeron_spark.wire import stream_rpc as rpc
+from aeron_spark.wire import stream_requests as admin_rpc
+from aeron_spark.wire import stream_requests as rpc
 from aeron_spark.wire.staged_items import encode_values_item
 from benchmarks.environment import Environment
 from benchmarks.measure import Figure, cpu_seconds

@@ -209,7 +209,7 @@ def time_reference(folder: Path, rounds: int, jars: Path = REFERENCE_JARS) -> li
 def time_decoder(columns: list[str], rounds: int) -> list[float]:
     """Return the decoded messages of each round, in millions a second of this thread's processor time."""
     from aeron_spark.aeron.sbe_decoder import SbeDecoder
-    from aeron_spark.sbe.compiler import load_schema
+    from aeron_spark.sbe.schema import load_schema
     from aeron_spark.sbe.settings import SbeSettings
     from aeron_spark.sbe.table import MessageColumns
 

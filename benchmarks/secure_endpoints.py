@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from aeron_spark.aeron.client import client_of
 from aeron_spark.aeron.endpoint_transport import AeronClientTransport, AeronServerTransport
-from aeron_spark.aeron.publication import BatchPublication
+from aeron_spark.aeron.publications import BatchPublication
 from aeron_spark.client import Client
 from aeron_spark.client.runner import ClientRunner
 from aeron_spark.connection.connection import Connection

@@ -16,7 +16,7 @@ import pyarrow as pa
 from aeron_spark.log.api import Range
 from aeron_spark.options import ReadOptions
 from aeron_spark.spark.reader import RangePartition, Task
-from aeron_spark.spark.schema import RAW
+from aeron_spark.spark.row_values import RAW
 from benchmarks.environment import Environment
 from benchmarks.measure import ROOT, Figure
 
@@ -93,7 +93,7 @@ def _time_in_worker(
 
 
 def make_task(options: dict[str, str]) -> Task:
-    from aeron_spark.direct.archives import this_host
+    from aeron_spark.direct.archive_recordings import this_host
 
     return Task(ReadOptions.parse(options, streaming=False), "raw", RAW, this_host())
 

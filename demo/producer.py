@@ -13,7 +13,7 @@ import time
 
 import pyarrow as pa
 
-from aeron_spark.direct.appender import DirectAppender
+from aeron_spark.direct.writing import DirectAppender
 from aeron_spark.log.writing import Source
 from aeron_spark.options import WriteOptions
 from demo.flights import TOTAL, load

@@ -33,10 +33,10 @@ def make(archive: Path) -> None:
     from aeron_spark.aeron.archive import archive_of
     from aeron_spark.aeron.client import client_of, close_all
     from aeron_spark.aeron.driver import EmbeddedDriver, start_driver_jvm
-    from aeron_spark.aeron.publication import BatchPublication
+    from aeron_spark.aeron.publications import BatchPublication
     from aeron_spark.aeron.recording import ArchiveAddress
-    from aeron_spark.node.handle import CONTROL_CHANNEL, CONTROL_STREAM
     from aeron_spark.node.settings import archive_context, driver_context, parse_settings
+    from aeron_spark.node.state_files import CONTROL_CHANNEL, CONTROL_STREAM
 
     with tempfile.TemporaryDirectory() as folder:
         aeron_dir = f"{folder}/aeron"

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from aeron_spark.protocol.ids import PooledIds
 from aeron_spark.protocol.limits import Permit
-from aeron_spark.protocol.pools import PooledIds
 from aeron_spark.protocol.server_machine import ServerMachine
-from aeron_spark.protocol.server_resources import ServerResources
-from aeron_spark.protocol.server_sessions import ServerSession, SessionState
+from aeron_spark.protocol.server_sessions import ServerResources, ServerSession, SessionState
 
 
 def check_invariants(machine: ServerMachine) -> None:

@@ -7,8 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from aeron_spark.sbe.encode_plan import encode_plan
-from aeron_spark.sbe.encoder import SbeEncoder, row_of
+from aeron_spark.sbe.encoding import SbeEncoder, encode_plan, row_of
 from aeron_spark.sbe.table import MessageColumns
 
 

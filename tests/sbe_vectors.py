@@ -17,8 +17,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 from aeron_spark.sbe.columns import Column, Op
-from aeron_spark.sbe.compiler import load_schema
 from aeron_spark.sbe.model import Schema
+from aeron_spark.sbe.schema import load_schema
 from aeron_spark.sbe.settings import SbeSettings
 from aeron_spark.sbe.table import MessageColumns
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from aeron_spark.wire.stream_rpc import CommitEmptyTransaction, CommitPart, CommitTransaction, OpenStage, Transaction
+from aeron_spark.wire.stream_requests import (
+    CommitEmptyTransaction,
+    CommitPart,
+    CommitTransaction,
+    OpenStage,
+    Transaction,
+)
 
 SECONDS = 600.0  # no test waits for so long: a stream's own limit is shorter
 

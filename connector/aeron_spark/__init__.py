@@ -37,19 +37,19 @@ if TYPE_CHECKING:
     from aeron_spark import node as node
     from aeron_spark import spark as spark
     from aeron_spark.client.client import Client as Client
-    from aeron_spark.client.opening import connect as connect
+    from aeron_spark.client.client import connect as connect
     from aeron_spark.connection.connection import Connection as Connection
+    from aeron_spark.connection.deliveries import UnconfirmedTransfer as UnconfirmedTransfer
     from aeron_spark.connection.spill import ReceivedFile as ReceivedFile
-    from aeron_spark.connection.unconfirmed import UnconfirmedTransfer as UnconfirmedTransfer
     from aeron_spark.options.keywords import ClientOptions as ClientOptions
     from aeron_spark.options.keywords import ServerOptions as ServerOptions
     from aeron_spark.server.server import Server as Server
-    from aeron_spark.spark.sbe_function import from_sbe as from_sbe
+    from aeron_spark.spark.sbe import from_sbe as from_sbe
     from aeron_spark.stream_client.buffered_writer import BufferedWriter as BufferedWriter
-    from aeron_spark.stream_client.positions import Positions as Positions
+    from aeron_spark.stream_client.reader import Positions as Positions
     from aeron_spark.stream_client.reader import StreamReader as StreamReader
     from aeron_spark.stream_client.writer import StreamWriter as StreamWriter
-    from aeron_spark.wire.stream_admin_rpc import StreamInfo as StreamInfo
+    from aeron_spark.wire.stream_requests import StreamInfo as StreamInfo
 
     __version__: str
 
@@ -58,16 +58,16 @@ _LAZY = {
     "Client": "client.client",
     "ClientOptions": "options.keywords",
     "Connection": "connection.connection",
-    "Positions": "stream_client.positions",
+    "Positions": "stream_client.reader",
     "ReceivedFile": "connection.spill",
     "Server": "server.server",
     "ServerOptions": "options.keywords",
-    "StreamInfo": "wire.stream_admin_rpc",
+    "StreamInfo": "wire.stream_requests",
     "StreamReader": "stream_client.reader",
     "StreamWriter": "stream_client.writer",
-    "UnconfirmedTransfer": "connection.unconfirmed",
-    "connect": "client.opening",
-    "from_sbe": "spark.sbe_function",
+    "UnconfirmedTransfer": "connection.deliveries",
+    "connect": "client.client",
+    "from_sbe": "spark.sbe",
 }
 
 __all__ = [

@@ -29,7 +29,7 @@ def open_log(
     """
     if isinstance(route, DirectRoute):
         from aeron_spark.direct.archive_log import ArchiveLog
-        from aeron_spark.direct.archives import StreamAddress, archives_of
+        from aeron_spark.direct.archive_recordings import StreamAddress, archives_of
 
         address = StreamAddress(
             route.channel, route.stream_id, archives_of(route).archives, idle_timeout, read_path, fail_on_data_loss
@@ -67,11 +67,11 @@ def open_writer(
     connections are those of this Spark ``partition``. Nothing is opened before the writer is used.
     """
     if isinstance(route, DirectRoute):
-        from aeron_spark.direct.appender import ArchiveWriter
+        from aeron_spark.direct.writing import ArchiveWriter
 
         yield ArchiveWriter(options)
         return
-    from aeron_spark.stream_client.server_writer import ServerWriter
+    from aeron_spark.stream_client.server_log import ServerWriter
 
     with POOL.borrow(route, partition) as sessions:
         yield ServerWriter(

@@ -408,7 +408,7 @@ def _connect(
     ``on_unused`` are those of ``connect_for_pool``.
     """
     from aeron_spark import node
-    from aeron_spark.client.opening import connect_for_pool
+    from aeron_spark.client.client import connect_for_pool
 
     if within is not None:
         return connect_for_pool(address, min(timeout, within), is_in_use, on_unused, options)

@@ -11,7 +11,7 @@ from typing import Final
 from aeron_spark.aeron.archive import archive_of
 from aeron_spark.aeron.recording import ArchiveAddress
 from aeron_spark.errors import ConnectError
-from aeron_spark.node.liveness import driver_liveness
+from aeron_spark.node.state_files import driver_liveness
 from aeron_spark.waiting import wait_for
 from tests.aeron.node.programs import start_foreign_driver, start_python
 from tests.aeron.streams import TIMEOUT_S

@@ -34,7 +34,7 @@ def print_peak(size):
 WRITER: Final = (
     COMMON
     + """
-from aeron_spark.direct.appender import DirectAppender
+from aeron_spark.direct.writing import DirectAppender
 from aeron_spark.log.writing import Source
 from aeron_spark.options import WriteOptions
 

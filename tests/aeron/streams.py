@@ -18,11 +18,11 @@ from aeron_spark.aeron import client as clients
 from aeron_spark.aeron.archive import Archive, archive_of
 from aeron_spark.aeron.client import client_of
 from aeron_spark.aeron.jvm import jclass
-from aeron_spark.aeron.publication import BatchPublication
+from aeron_spark.aeron.publications import BatchPublication
 from aeron_spark.aeron.recording import ArchiveAddress, Recording
-from aeron_spark.direct.appender import DirectAppender
-from aeron_spark.direct.archives import embedded
-from aeron_spark.direct.publisher import close_all as close_publications
+from aeron_spark.direct.archive_recordings import embedded
+from aeron_spark.direct.writing import DirectAppender
+from aeron_spark.direct.writing import close_all as close_publications
 from aeron_spark.log.writing import Source
 from aeron_spark.node import NodeHandle
 from aeron_spark.options import WriteOptions

@@ -14,8 +14,8 @@ import pytest
 from aeron_spark import node
 from aeron_spark.aeron.archive import archive_of
 from aeron_spark.direct.archive_log import ArchiveLog
-from aeron_spark.direct.archives import StreamAddress, embedded
-from aeron_spark.direct.publisher import PublishAddress, Publisher
+from aeron_spark.direct.archive_recordings import StreamAddress, embedded
+from aeron_spark.direct.writing import PublishAddress, Publisher
 from aeron_spark.errors import TransportError
 from aeron_spark.node.locks import is_locked
 from aeron_spark.waiting import wait_for

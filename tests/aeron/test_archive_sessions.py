@@ -14,7 +14,7 @@ from aeron_spark import node
 from aeron_spark.aeron.archive import DORMANT_AFTER_S, Archive, archive_of
 from aeron_spark.aeron.client import client_of
 from aeron_spark.aeron.recording import ArchiveAddress, Recording
-from aeron_spark.direct.archives import embedded
+from aeron_spark.direct.archive_recordings import embedded
 from aeron_spark.direct.session_recordings import SessionRecordings
 from aeron_spark.errors import ConnectError, TransportError
 from aeron_spark.node import NodeHandle

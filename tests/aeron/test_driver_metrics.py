@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from aeron_spark.aeron.archive import replay
 from aeron_spark.aeron.counters import read_counters
 from aeron_spark.aeron.jvm import jclass
-from aeron_spark.aeron.replay import replay
 from aeron_spark.node import NodeHandle
-from aeron_spark.server import metric_state
+from aeron_spark.server import metrics
 from aeron_spark.waiting import wait_for
 from tests.aeron.streams import TIMEOUT_S, Stream, numbered, open_stream, own_node
 
@@ -30,7 +30,7 @@ def stream(node: NodeHandle) -> Iterator[Stream]:
 
 def test_active_recordings_and_replays_are_counted(node: NodeHandle, stream: Stream) -> None:
     def active(kind: str) -> float:
-        return metric_state.driver_state(node.aeron_dir)[f"archive_{kind}_active"][()]
+        return metrics.driver_state(node.aeron_dir)[f"archive_{kind}_active"][()]
 
     assert (active("recordings"), active("replays")) == (0, 0)
     publishing = stream.publisher()
@@ -48,9 +48,9 @@ def test_active_recordings_and_replays_are_counted(node: NodeHandle, stream: Str
 
 def test_the_types_and_labels_of_the_counters_are_those_of_aeron(node: NodeHandle) -> None:
     aeron = jclass("io.aeron.AeronCounters")
-    assert metric_state.RECORDING_POSITION == aeron.ARCHIVE_RECORDING_POSITION_TYPE_ID
-    assert metric_state.REPLAY_SESSIONS == aeron.ARCHIVE_REPLAY_SESSION_COUNT_TYPE_ID
-    assert metric_state.SYSTEM_COUNTER == aeron.DRIVER_SYSTEM_COUNTER_TYPE_ID
-    labels = [one.label for one in read_counters(node.aeron_dir) if one.type_id == metric_state.SYSTEM_COUNTER]
-    for beginning in metric_state.DRIVER_TOTALS.values():
+    assert metrics.RECORDING_POSITION == aeron.ARCHIVE_RECORDING_POSITION_TYPE_ID
+    assert metrics.REPLAY_SESSIONS == aeron.ARCHIVE_REPLAY_SESSION_COUNT_TYPE_ID
+    assert metrics.SYSTEM_COUNTER == aeron.DRIVER_SYSTEM_COUNTER_TYPE_ID
+    labels = [one.label for one in read_counters(node.aeron_dir) if one.type_id == metrics.SYSTEM_COUNTER]
+    for beginning in metrics.DRIVER_TOTALS.values():
         assert len([label for label in labels if label.startswith(beginning)]) == 1, beginning

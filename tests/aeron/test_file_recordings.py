@@ -11,9 +11,14 @@ from contextlib import suppress
 import pytest
 
 from aeron_spark.direct.archive_log import ArchiveLog
-from aeron_spark.direct.archive_recordings import CannotAnswerError, CataloguedRecording
-from aeron_spark.direct.archives import StreamAddress, embedded, hold_node
-from aeron_spark.direct.file_recordings import FileRecordings
+from aeron_spark.direct.archive_recordings import (
+    CannotAnswerError,
+    CataloguedRecording,
+    FileRecordings,
+    StreamAddress,
+    embedded,
+    hold_node,
+)
 from aeron_spark.direct.session_recordings import SessionRecordings
 from tests.aeron.node.programs import start_python
 from tests.aeron.streams import TIMEOUT_S, Stream, numbered, own_node

@@ -9,8 +9,7 @@ from aeron_spark.errors import DataFormatError
 from aeron_spark.log.follow import Follower
 from aeron_spark.log_factory import log_of
 from aeron_spark.options import ReadOptions
-from aeron_spark.wire.chunk import Content, Header
-from aeron_spark.wire.groups import split
+from aeron_spark.wire.chunks import Content, Header, split
 from tests.aeron.streams import PublishedRecording, Stream
 from tests.hostile_arrow import HOSTILE, stream_of, texts
 from tests.spark.simulated_engine import read_table

@@ -12,7 +12,7 @@ import pytest
 from aeron_spark.aeron import checksum, framed_values, jvm
 from aeron_spark.aeron.framed_values import FramedDecoder, encode_values
 from aeron_spark.wire import values as in_python
-from aeron_spark.wire.chunk import Content, Header, encode
+from aeron_spark.wire.chunks import Content, Header, encode
 from aeron_spark.wire.values import FIELDS, Values
 from tests.unit.wire.test_chunk import DAMAGED, LITERAL, LITERAL_HEADER
 

@@ -20,7 +20,7 @@ BLOCKED_S = 600  # duration of the blocking call of each program
 PROGRAM = f"""
 import signal, sys, threading, time
 import aeron_spark
-from aeron_spark.aeron.interruptible import interruptible
+from aeron_spark.aeron.java_calls import interruptible
 from aeron_spark.aeron.jvm import jclass
 from aeron_spark.keys.stores import MemoryPeerStore
 
@@ -128,7 +128,7 @@ def test_a_signal_that_the_program_ignores_stays_ignored() -> None:
 
 def test_a_java_call_of_the_main_thread_raises_javas_exception() -> None:
     code = (
-        "from aeron_spark.aeron.interruptible import interruptible\n"
+        "from aeron_spark.aeron.java_calls import interruptible\n"
         "from aeron_spark.aeron.jvm import jclass\n"
         "try: interruptible(jclass('java.lang.Integer').parseInt, 'x')\n"
         "except jclass('java.lang.NumberFormatException') as error: print(error.getMessage())\n"
@@ -143,7 +143,7 @@ def test_the_result_of_a_call_whose_wait_was_interrupted_is_discarded() -> None:
     code = """
 import _thread, threading, time
 from aeron_spark.aeron import jvm
-from aeron_spark.aeron.interruptible import interruptible
+from aeron_spark.aeron.java_calls import interruptible
 jvm.start()
 go, discarded = threading.Event(), []
 late = threading.Event()
@@ -172,7 +172,7 @@ def test_a_process_ends_after_the_threads_that_return_from_java_calls() -> None:
     code = """
 import _thread, threading, time
 from aeron_spark.aeron import jvm
-from aeron_spark.aeron.interruptible import interruptible
+from aeron_spark.aeron.java_calls import interruptible
 jvm.start()
 go, returned = threading.Event(), threading.Event()
 def call():
@@ -199,7 +199,7 @@ def test_a_process_ends_after_the_calls_of_java_that_still_run_at_its_end() -> N
     """Regression: the end of the clients or of the JVM ended such a call, whose thread then aborted the process."""
     code = f"""
 import _thread, time
-from aeron_spark.aeron.interruptible import interruptible
+from aeron_spark.aeron.java_calls import interruptible
 from aeron_spark.aeron.jvm import jclass
 sleep = jclass("java.lang.Thread").sleep
 def call():

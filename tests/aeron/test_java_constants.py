@@ -8,7 +8,7 @@ from aeron_spark.aeron import guard, inbox
 from aeron_spark.aeron.jvm import jclass
 from aeron_spark.protocol import ids
 from aeron_spark.transport import api
-from aeron_spark.wire import chunk
+from aeron_spark.wire import chunks
 
 SHARED = {
     "driver.HandshakeStream.ID": (api.HANDSHAKE_STREAM_ID, ids.HANDSHAKE_STREAM_ID),
@@ -24,15 +24,15 @@ SHARED = {
     "guard.OwnerRegistry.LAYOUT": (guard.OWNER_LAYOUT,),
     "guard.OwnerRegistry.RECEIVED": (guard.DIRECTIONS["received"],),
     "guard.OwnerRegistry.PUBLISHED": (guard.DIRECTIONS["published"],),
-    "wire.ChunkLayout.MAGIC": (int.from_bytes(chunk.MAGIC, "little"),),
-    "wire.ChunkLayout.VERSION": (chunk.VERSION,),
-    "wire.ChunkLayout.BYTES": (chunk.Content.BYTES,),
-    "wire.ChunkLayout.HEADER_LENGTH": (chunk.FIXED_BYTES,),
-    "wire.ChunkLayout.CRC_OFFSET": (chunk.CRC_BEGIN,),
-    "wire.ChunkLayout.CRC_END": (chunk.CRC_END,),
-    "wire.ChunkLayout.NOT_CONTINUED": (chunk.NOT_CONTINUED,),
-    "wire.ChunkLayout.FIRST_OF_GROUP": (chunk.FIRST,),
-    "wire.ChunkLayout.LAST_OF_GROUP": (chunk.LAST,),
+    "wire.ChunkLayout.MAGIC": (int.from_bytes(chunks.MAGIC, "little"),),
+    "wire.ChunkLayout.VERSION": (chunks.VERSION,),
+    "wire.ChunkLayout.BYTES": (chunks.Content.BYTES,),
+    "wire.ChunkLayout.HEADER_LENGTH": (chunks.FIXED_BYTES,),
+    "wire.ChunkLayout.CRC_OFFSET": (chunks.CRC_BEGIN,),
+    "wire.ChunkLayout.CRC_END": (chunks.CRC_END,),
+    "wire.ChunkLayout.NOT_CONTINUED": (chunks.NOT_CONTINUED,),
+    "wire.ChunkLayout.FIRST_OF_GROUP": (chunks.FIRST,),
+    "wire.ChunkLayout.LAST_OF_GROUP": (chunks.LAST,),
 }
 
 

@@ -24,7 +24,7 @@ import sys
 
 from aeron_spark.log.api import Range
 from aeron_spark.direct.archive_log import ArchiveLog
-from aeron_spark.direct.archives import StreamAddress, embedded, hold_node
+from aeron_spark.direct.archive_recordings import StreamAddress, embedded, hold_node
 
 archives = (embedded(hold_node(sys.argv[1], wait_s=10.0)),)
 log = ArchiveLog(StreamAddress(sys.argv[2], int(sys.argv[3]), archives, read_path=sys.argv[4]))

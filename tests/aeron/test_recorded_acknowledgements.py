@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from aeron_spark import node as nodes
-from aeron_spark.direct.appender import DirectAppender
-from aeron_spark.direct.archives import this_host
+from aeron_spark.direct.archive_recordings import this_host
+from aeron_spark.direct.writing import DirectAppender
 from aeron_spark.errors import ConnectError, TransportError, WaitTimeout
 from aeron_spark.log.query import QueryPlanner
 from aeron_spark.log.writing import Source

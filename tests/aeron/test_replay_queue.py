@@ -8,9 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from aeron_spark.aeron.archive import MAX_REPLAYS
-from aeron_spark.aeron.exceptions import archive_error_code
-from aeron_spark.aeron.replay import ReplayedRange
+from aeron_spark.aeron.archive import MAX_REPLAYS, ReplayedRange
+from aeron_spark.aeron.java_calls import archive_error_code
 from aeron_spark.aeron.row_sources import ReplaySource, drain
 from aeron_spark.node import NodeHandle
 from aeron_spark.waiting import wait_for

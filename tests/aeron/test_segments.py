@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from aeron_spark.direct.archive_log import ArchiveLog
-from aeron_spark.direct.archives import StreamAddress
+from aeron_spark.direct.archive_recordings import StreamAddress
 from aeron_spark.errors import DataLossError, SetupError, TransportError
 from aeron_spark.log.api import Range, RecordingState
 from aeron_spark.node import NodeHandle

@@ -21,8 +21,8 @@ import pytest
 from aeron_spark import node
 from aeron_spark.aeron import client as clients
 from aeron_spark.cli.main import main
-from aeron_spark.direct import archives, publisher
-from aeron_spark.process_cache import ProcessCache
+from aeron_spark.direct import archive_recordings, writing
+from aeron_spark.process import ProcessCache
 from aeron_spark.streams import archive_mark
 from tests.aeron.ended import check_ended_endpoints, ended_endpoints
 from tests.aeron.streams import own_node
@@ -104,12 +104,14 @@ CachedKeys = tuple[frozenset[object], frozenset[object], frozenset[object]]
 
 def cached_keys() -> CachedKeys:
     """Return the keys of the publications, clients and nodes that this process has cached for other tests."""
-    return publisher.PUBLICATIONS.cached_keys(), clients.CLIENTS.cached_keys(), archives.HELD_NODES.cached_keys()
+    caches = (writing.PUBLICATIONS, clients.CLIENTS, archive_recordings.HELD_NODES)
+    publications, aeron_clients, nodes = (cache.cached_keys() for cache in caches)
+    return publications, aeron_clients, nodes
 
 
 def close_new_entries(before: CachedKeys) -> None:
     """Close the publications, clients and nodes that a command cached, as the end of its process would."""
-    caches: tuple[ProcessCache[Any, Any], ...] = (publisher.PUBLICATIONS, clients.CLIENTS, archives.HELD_NODES)
+    caches: tuple[ProcessCache[Any, Any], ...] = (writing.PUBLICATIONS, clients.CLIENTS, archive_recordings.HELD_NODES)
     for cache, was in zip(caches, before, strict=True):
         for key in cache.cached_keys() - was:
             cache.take(key).close()

@@ -14,7 +14,7 @@ import pytest
 from aeron_spark import node
 from aeron_spark.cli.main import main
 from aeron_spark.direct.archive_log import ArchiveLog
-from aeron_spark.direct.archives import StreamAddress
+from aeron_spark.direct.archive_recordings import StreamAddress
 from aeron_spark.direct.recordings import stop_command
 from tests.aeron.streams import Stream, close_everything, numbered
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from aeron_spark.cli import output
-from aeron_spark.direct.appender import CONFIRM_INTERVAL_S
+from aeron_spark.direct.writing import CONFIRM_INTERVAL_S
 from tests.aeron.streams import own_node
 from tests.cli.conftest import CONNECTOR, BytesResult, begin, pipe
 from tests.waiting import poll_until

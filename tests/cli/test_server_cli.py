@@ -16,10 +16,9 @@ from typing import Any
 
 import pytest
 
-from aeron_spark.aeron.driver_server import ports_of_server
+from aeron_spark.aeron.driver import ports_of_server
 from aeron_spark.errors import OptionError
-from aeron_spark.options.declaration import Where, options_named
-from aeron_spark.options.reader import OptionReader
+from aeron_spark.options.declaration import OptionReader, Where, options_named
 from aeron_spark.options.routes import route_of
 from aeron_spark.waiting import wait_for
 from tests.cli.conftest import CONNECTOR, pipe, run

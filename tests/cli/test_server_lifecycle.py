@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from aeron_spark import node
+from aeron_spark.node.lifecycle import local_node_paths
 from aeron_spark.node.locks import FileLock
 from aeron_spark.node.paths import make_private
-from aeron_spark.node.starting import local_node_paths
 from aeron_spark.waiting import wait_for
 from tests.cli.conftest import CONNECTOR, run
 from tests.cli.supervisor import Supervisor

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from aeron_spark.server.event_table import EVENTS
-from aeron_spark.server.metric_table import METRICS, PREFIX, PROCESS_METRICS
+from aeron_spark.server.metrics import METRICS, PREFIX, PROCESS_METRICS
 from tests.cli.conftest import pipe, run
 from tests.cli.test_server_cli import address, client, running_server
 from tests.ports import free_ports

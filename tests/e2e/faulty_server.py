@@ -22,14 +22,13 @@ from typing import Final
 from aeron_spark.cli.main import main
 from aeron_spark.connection.peer_calls import Deferred
 from aeron_spark.server.stream_service import StreamRequestHandler
-from aeron_spark.streams.inline_stages import CommittableRows
 from aeron_spark.streams.journal import Journal, encode_entry
 from aeron_spark.streams.model import WriteRights
 from aeron_spark.streams.recordings import Recordings
+from aeron_spark.streams.stages import CommittableRows
 from aeron_spark.streams.stream import Stream
 from aeron_spark.waiting import wait_for
-from aeron_spark.wire.stream_admin_rpc import Response
-from aeron_spark.wire.stream_rpc import AnyRequest, Committed, CommitTransaction
+from aeron_spark.wire.stream_requests import AnyRequest, Committed, CommitTransaction, Response
 
 STAGED: Final = "staged"  # all rows are staged, and the commit has not begun
 UNPUBLISHED: Final = "unpublished"  # other commits wait for this one, and no row of it is published

@@ -25,8 +25,7 @@ import aeron_spark
 from aeron_spark import node
 from aeron_spark.client.client import Client
 from aeron_spark.errors import AeronSparkError
-from aeron_spark.keys.identity import ensure_identity
-from aeron_spark.keys.stores import MemoryPeerStore
+from aeron_spark.keys.stores import MemoryPeerStore, ensure_identity
 from aeron_spark.protocol.keypair import public_text
 from tests.cli.conftest import CONNECTOR, Result
 from tests.cli.supervisor import Supervisor

@@ -23,7 +23,7 @@ from typing import Final, TextIO
 
 import pyarrow as pa
 
-from aeron_spark.direct.appender import DirectAppender
+from aeron_spark.direct.writing import DirectAppender
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.log.writing import Source
 from aeron_spark.options import WriteOptions

@@ -12,7 +12,7 @@ import sys
 import pyarrow as pa
 
 from aeron_spark.direct.archive_log import ArchiveLog
-from aeron_spark.direct.archives import StreamAddress, embedded, hold_node
+from aeron_spark.direct.archive_recordings import StreamAddress, embedded, hold_node
 from aeron_spark.log.api import Range
 from aeron_spark.log.inspection import last_message
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from aeron_spark.keys.identity import ensure_identity
+from aeron_spark.keys.stores import ensure_identity
 from aeron_spark.protocol.keypair import public_text
 from tests.e2e.faulty_server import FATAL
 from tests.e2e.processes import TIMEOUT_S, environment

@@ -20,7 +20,7 @@ from typing import Final
 import pytest
 
 from aeron_spark import node
-from aeron_spark.wire.chunk import decode
+from aeron_spark.wire.chunks import decode
 from tests.e2e.processes import (
     SPECULATION,
     TIMEOUT_S,
@@ -76,7 +76,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkProgram]:
 def query_setup(aeron_dir: Path, tmp_path: Path) -> Iterator[QuerySetup]:
     """A node of one test, with short terms, so that a little data has many boundaries."""
     # long timeouts, so that the tests do not fail on a machine that does not run for ten seconds
-    timeouts = {"aeron.client.liveness.timeout": "30s", "aeron.publication.unblock.timeout": "40s"}
+    timeouts = {"aeron.client.liveness.timeout": "30s", "aeron.publications.unblock.timeout": "40s"}
     node.start(aeron_dir, ipc_term_length="64k", term_length="64k", properties=timeouts)
     yield QuerySetup(aeron_dir, tmp_path)
     remove_node(aeron_dir)

@@ -20,7 +20,7 @@ import pytest
 
 import aeron_spark
 from aeron_spark import node
-from aeron_spark.direct.appender import DirectAppender
+from aeron_spark.direct.writing import DirectAppender
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.log.writing import Source
 from aeron_spark.options import WriteOptions

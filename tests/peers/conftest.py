@@ -14,7 +14,7 @@ import pytest
 
 from aeron_spark import node as nodes
 from aeron_spark.node import NodeHandle
-from aeron_spark.node.liveness import driver_liveness
+from aeron_spark.node.state_files import driver_liveness
 from aeron_spark.waiting import wait_for
 from tests.aeron.archives import archive_properties, has_archive
 from tests.aeron.node.programs import start_foreign_driver

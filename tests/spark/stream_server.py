@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from aeron_spark.connection.connection import Connection
 from aeron_spark.errors import TransportError
-from aeron_spark.keys.identity import ensure_identity
+from aeron_spark.keys.stores import ensure_identity
 from aeron_spark.node import NodeHandle
 from aeron_spark.pool import POOL
 from aeron_spark.protocol.keypair import public_text

@@ -8,7 +8,7 @@ from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, Strin
 
 from aeron_spark.errors import OptionError
 from aeron_spark.node import NodeHandle
-from aeron_spark.spark.schema import FRAMED, RAW
+from aeron_spark.spark.row_values import FRAMED, RAW
 from tests.aeron.streams import Stream, numbered
 from tests.spark.simulated_engine import make_source, read_table
 

@@ -17,7 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import aeron_spark
-from aeron_spark.direct.appender import DirectAppender
+from aeron_spark.direct.writing import DirectAppender
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.log.writing import Source
 from aeron_spark.node import NodeHandle

@@ -27,7 +27,7 @@ import os, signal, sys
 import pyarrow as pa
 from aeron_spark.aeron.client import client_of
 from aeron_spark.aeron.jvm import jclass
-from aeron_spark.aeron.publication import BatchPublication
+from aeron_spark.aeron.publications import BatchPublication
 from aeron_spark.direct import appender as appending
 from aeron_spark.log.writing import Source
 from aeron_spark.options import WriteOptions

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import SparkSession
 
 from aeron_spark.node import NodeHandle
-from aeron_spark.spark.schema import RAW
+from aeron_spark.spark.row_values import RAW
 
 
 def test_a_session_without_a_registration_finds_the_source(spark: SparkSession, node: NodeHandle) -> None:

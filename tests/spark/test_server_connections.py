@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from aeron_spark import log_factory
 from aeron_spark.errors import OptionError, RefusedError
-from aeron_spark.keys.identity import ensure_identity
+from aeron_spark.keys.stores import ensure_identity
 from aeron_spark.node import NodeHandle
 from aeron_spark.options import ReadOptions, ServerRoute
 from aeron_spark.pool import POOL

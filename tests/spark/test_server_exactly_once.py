@@ -16,7 +16,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from aeron_spark.errors import RefusedError
 from aeron_spark.streams.stream import Stream
-from aeron_spark.wire.stream_rpc import Transaction
+from aeron_spark.wire.stream_requests import Transaction
 from spark_jobs.session import begin
 from tests.aeron.streams import number
 from tests.spark.queries import QUERY_TIMEOUT_S, read_stream, wait_for_query

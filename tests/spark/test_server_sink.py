@@ -13,7 +13,7 @@ import pytest
 from aeron_spark.errors import OptionError, RefusedError, SetupError, TransportError
 from aeron_spark.protocol.keypair import public_text
 from aeron_spark.streams.stream import Stream
-from aeron_spark.wire.stream_rpc import Transaction
+from aeron_spark.wire.stream_requests import Transaction
 from tests.spark.simulated_engine import Query, Sink, Task, make_numbered_batch, read_numbers, read_table
 from tests.spark.stream_server import FailingCommit, StreamServer, commit_values, format_server_list
 

@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 
 from aeron_spark.errors import AeronSparkError, DataFormatError, OptionError, RefusedError, ServerKeyChanged
-from aeron_spark.keys.identity import ensure_identity
+from aeron_spark.keys.stores import ensure_identity
 from aeron_spark.protocol.keypair import public_text
 from tests.spark.simulated_engine import make_batch, make_numbered_batch, read_table, save
 from tests.spark.stream_server import StreamServer, make_numbered_rows, read_frame, write_frame

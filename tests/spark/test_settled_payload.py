@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from aeron_spark.direct.appender import DirectAppender
+from aeron_spark.direct.writing import DirectAppender
 from aeron_spark.errors import DataFormatError
 from aeron_spark.log.follow import Follower
 from aeron_spark.log.writing import Source

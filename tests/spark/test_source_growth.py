@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from aeron_spark.aeron.replay import replay
+from aeron_spark.aeron.archive import replay
 from aeron_spark.node import NodeHandle
 from tests.aeron.node.programs import start_python
 from tests.aeron.streams import TIMEOUT_S, Stream, number, numbered, open_stream, own_node

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from aeron_spark.aeron import client as clients
-from aeron_spark.process_cache import ProcessCache
+from aeron_spark.process import ProcessCache
 
 
 class AeronClient(clients.Client):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from aeron_spark.aeron.driver_server import SERVER_TYPE
+from aeron_spark.aeron.driver import SERVER_TYPE
 from aeron_spark.aeron.guard import COOKIE_TYPE, DROP_TYPE, OWNER_TYPE
 
 GUARD = Path(__file__).resolve().parents[2] / "jars" / "src" / "main" / "java" / "io" / "aeronspark" / "guard"

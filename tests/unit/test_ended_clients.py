@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from aeron_spark.aeron.client import ClientProcesses, EndedClient, client_name
 from aeron_spark.aeron.counters import Counter
 from aeron_spark.aeron.driver import HEARTBEAT_TYPE
-from aeron_spark.aeron.ended_clients import ClientProcesses, EndedClient, client_name
 
 
 class Machine:

@@ -31,8 +31,8 @@ from aeron_spark.errors import (
 from aeron_spark.node.state_files import read_failure, write_failure
 from aeron_spark.protocol.client_handshake import refused
 from aeron_spark.protocol.handshake_payloads import Code
-from aeron_spark.protocol.refusals import Refusal
 from aeron_spark.protocol.rpc_dispatch import ErrorCodes
+from aeron_spark.protocol.sources import Refusal
 from tests.unit.protocol.rpc_ends import RpcEnd, connected_ends
 
 ADVICE = {

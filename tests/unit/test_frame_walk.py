@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aeron_spark.aeron import frame_walk
-from aeron_spark.aeron.boundary_rule import Walked, WalkRange, find_end
-from aeron_spark.aeron.frame_walk import FrameWalk, UnwalkableFilesError, walk_files
+from aeron_spark.aeron import boundary as frame_walk
+from aeron_spark.aeron.boundary import FrameWalk, UnwalkableFilesError, Walked, WalkRange, find_end, walk_files
 from aeron_spark.aeron.recording import Recording
-from aeron_spark.wire.chunk import Content, Header, encode_header
+from aeron_spark.wire.chunks import Content, Header, encode_header
 
 TERM = 4096  # shorter than an archive allows, so that few frames fill several
 SEGMENT = 2 * TERM

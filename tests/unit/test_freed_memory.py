@@ -12,7 +12,7 @@ import pytest
 
 from aeron_spark.cli import server_run
 from aeron_spark.cli.main import main
-from aeron_spark.freed_memory import VARIABLE, FreePages
+from aeron_spark.process import VARIABLE, FreePages
 
 # Frees most of what it used, but not what it allocated last: buffers of 15 MB, as of a server's calls, or a heap.
 PROGRAM = """
@@ -20,7 +20,7 @@ import sys
 import threading
 from pathlib import Path
 
-from aeron_spark.freed_memory import return_free_pages, return_large_buffers
+from aeron_spark.process import return_free_pages, return_large_buffers
 
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 >> 20
@@ -96,7 +96,7 @@ def test_the_command_of_the_server_has_the_setting(monkeypatch: pytest.MonkeyPat
 def returned(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """An entry for each time that free pages were returned."""
     calls: list[bool] = []
-    monkeypatch.setattr("aeron_spark.freed_memory.return_free_pages", lambda: calls.append(True))
+    monkeypatch.setattr("aeron_spark.process.return_free_pages", lambda: calls.append(True))
     return calls
 
 
@@ -111,7 +111,7 @@ def test_free_pages_are_returned_once_a_minute(returned: list[bool]) -> None:
 
 def test_what_is_not_used_is_freed_before_the_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
-    monkeypatch.setattr("aeron_spark.freed_memory.return_free_pages", lambda: calls.append("pages"))
+    monkeypatch.setattr("aeron_spark.process.return_free_pages", lambda: calls.append("pages"))
     now = [0.0]
     free_pages = FreePages(lambda: now[0], free=lambda: calls.append("garbage"))
     for now[0] in (59.0, 61.0):
@@ -121,7 +121,7 @@ def test_what_is_not_used_is_freed_before_the_pages(monkeypatch: pytest.MonkeyPa
 
 def test_a_running_server_returns_free_pages(returned: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
     polls = iter(range(100))
-    monkeypatch.setattr("aeron_spark.freed_memory.RETURN_INTERVAL_S", 0.005)
+    monkeypatch.setattr("aeron_spark.process.RETURN_INTERVAL_S", 0.005)
     monkeypatch.setattr(server_run, "POLL_INTERVAL_S", 0.001)
     running = SimpleNamespace(closed=False, report_ready_once=lambda: None)
     server_run._await_end(running, lambda: next(polls, None) is None, SimpleNamespace(take=lambda: False))

@@ -26,7 +26,7 @@ from aeron_spark.pool import (
     THREAD_NAME,
     ConnectionPool,
 )
-from aeron_spark.wire.stream_rpc import LastCommitted, LastTransaction, encode_response
+from aeron_spark.wire.stream_requests import LastCommitted, LastTransaction, encode_response
 from tests.unit.connection.endpoints import wait_for
 from tests.unit.stream_client.connections import connection_of
 from tests.unit.test_error_codes import ADVICE

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from aeron_spark import aio
-from aeron_spark.process_bound import bind_to_process
+from aeron_spark.process import bind_to_process
 from aeron_spark.stream_client.reader import StreamReader
 from aeron_spark.stream_client.writer import StreamWriter
 from tests.unit.connection.endpoints import TIMEOUT_S, World

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from aeron_spark.process_cache import ProcessCache
+from aeron_spark.process import ProcessCache
 
 ROOT = Path(__file__).parents[2]
 
@@ -76,13 +76,13 @@ CASES = {
         def prepare(make): archive.Archive = type("Archive", (), {"__new__": lambda *args: make(), "close": close})
         def use(): return archive.archive_of(archive.ArchiveAddress("name", "dir", "aeron:ipc"))
     """,
-    "direct.publisher": """
+    "direct.writing": """
         from aeron_spark.direct import publisher
         publisher.client_of = lambda aeron_dir: CLIENT
         def prepare(make): publisher.BatchPublication = lambda *args: make()
         def use(): return publisher.publication_of(publisher.PublishAddress("dir", "aeron:ipc", 1), "aeron:ipc")
     """,
-    "direct.archives": """
+    "direct.archive_recordings": """
         from aeron_spark.direct import archives
         archives.is_running = lambda pid: True
         def prepare(make): archives.node.ensure = lambda aeron_dir, wait_s: make()
@@ -169,7 +169,7 @@ def test_a_forked_child_does_not_wait_for_a_lock_that_a_thread_of_its_parent_hol
 
 FORKED_TWICE = """
 import os
-from aeron_spark.process_cache import ProcessCache
+from aeron_spark.process import ProcessCache
 class Value:
     def __init__(self): self.pid = os.getpid()
     def __del__(self): assert self.pid == os.getpid() or os._exit(4)

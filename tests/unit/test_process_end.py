@@ -9,7 +9,7 @@ from tests.inner import ROOT
 PROGRAM = """
 import os
 import sys
-from aeron_spark.process_end import ExitHook
+from aeron_spark.process import ExitHook
 
 class Open:
     def __init__(self, name):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from aeron_spark.processes import exists, has_ended, has_mapped
+from aeron_spark.process import exists, has_ended, has_mapped
 from aeron_spark.waiting import wait_for
 
 TIMEOUT_S = 30.0

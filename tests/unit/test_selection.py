@@ -12,10 +12,10 @@ from tests.selection import WHOLE_PROJECT, Source, changed_paths, read_sources, 
 ALWAYS = "tests/unit/test_architecture.py"
 SOURCES = {
     "connector/aeron_spark/errors.py": Source(""),
-    "connector/aeron_spark/wire/chunk.py": Source("", frozenset({"connector/aeron_spark/errors.py"})),
-    "connector/aeron_spark/log/api.py": Source("", frozenset({"connector/aeron_spark/wire/chunk.py"})),
+    "connector/aeron_spark/wire/chunks.py": Source("", frozenset({"connector/aeron_spark/errors.py"})),
+    "connector/aeron_spark/log/api.py": Source("", frozenset({"connector/aeron_spark/wire/chunks.py"})),
     "tests/conftest.py": Source(""),
-    "tests/frames.py": Source('ROOT / "tests" / "golden"', frozenset({"connector/aeron_spark/wire/chunk.py"})),
+    "tests/frames.py": Source('ROOT / "tests" / "golden"', frozenset({"connector/aeron_spark/wire/chunks.py"})),
     ALWAYS: Source(""),
     "tests/unit/log/test_api.py": Source(
         "", frozenset({"connector/aeron_spark/log/api.py", "tests/unit/log/logs.py", "tests/conftest.py"})
@@ -23,7 +23,7 @@ SOURCES = {
     "tests/unit/log/logs.py": Source(""),
     "tests/unit/sbe/test_types.py": Source('"options.md"', frozenset({"tests/conftest.py"})),
     "tests/unit/wire/test_chunk.py": Source(
-        "", frozenset({"connector/aeron_spark/wire/chunk.py", "tests/conftest.py"})
+        "", frozenset({"connector/aeron_spark/wire/chunks.py", "tests/conftest.py"})
     ),
     "tests/unit/wire/test_golden.py": Source("", frozenset({"tests/frames.py", "tests/conftest.py"})),
     "tests/unit/demo/test_pacing.py": Source("", frozenset({"connector/aeron_spark/errors.py"})),
@@ -40,7 +40,7 @@ CHUNK, GOLDEN, DEMO = (
     ("changed", "expected"),
     [
         pytest.param("connector/aeron_spark/log/api.py", {LOG}, id="a module that no other one imports"),
-        pytest.param("connector/aeron_spark/wire/chunk.py", {LOG, CHUNK, GOLDEN}, id="a module and its importers"),
+        pytest.param("connector/aeron_spark/wire/chunks.py", {LOG, CHUNK, GOLDEN}, id="a module and its importers"),
         pytest.param("connector/aeron_spark/wire/new.py", {CHUNK, GOLDEN}, id="all tests of the package"),
         pytest.param("connector/aeron_spark/errors.py", {LOG, CHUNK, GOLDEN}, id="importers of importers"),
         pytest.param("tests/unit/sbe/test_types.py", {SBE}, id="a test"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aeron_spark.strict_json import check_json, parse_json
+from aeron_spark.texts import check_json, parse_json
 
 
 def test_json_is_read() -> None:

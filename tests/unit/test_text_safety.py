@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aeron_spark.text_safety import MAX_TEXT_CHARACTERS, escape_text, nearest, quote_text
+from aeron_spark.texts import MAX_TEXT_CHARACTERS, escape_text, nearest, quote_text
 
 FORGED: Final = "desk\n2026-11-23T18:30:00.123Z INFO connected name=root"
 BIDIRECTIONAL_CONTROLS: Final = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}

@@ -6,12 +6,10 @@ import os
 from pathlib import Path
 from typing import Any, Final
 
-from aeron_spark.aeron.archive import Archive
-from aeron_spark.aeron.boundary_rule import Walked, WalkRange, after_damage, find_end
-from aeron_spark.aeron.frame_walk import HEADER_LENGTH, ends_inside_frame
+from aeron_spark.aeron.archive import Archive, ReplayedRange
+from aeron_spark.aeron.boundary import HEADER_LENGTH, Walked, WalkRange, after_damage, ends_inside_frame, find_end
 from aeron_spark.aeron.jvm import jclass
 from aeron_spark.aeron.recording import Recording, UnreadableBytesError, segment_at
-from aeron_spark.aeron.replay import ReplayedRange
 
 MAPPED_BYTES: Final = 16 << 20  # maximum of a segment file that is mapped in one step
 

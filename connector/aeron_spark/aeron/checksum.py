@@ -9,8 +9,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from aeron_spark.aeron.attached_threads import enter_java
-from aeron_spark.aeron.jvm import jclass, started
+from aeron_spark.aeron.jvm import enter_java, jclass, started
 
 Data = bytes | bytearray | memoryview | pa.Buffer
 

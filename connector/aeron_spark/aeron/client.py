@@ -1,23 +1,69 @@
-"""One Aeron client per process and driver directory, kept across tasks and replaced when it has ended."""
+"""One Aeron client per process and driver directory, and the clients of a driver whose process has ended.
+
+A driver learns of such an end only when the client's heartbeat is as old as its client liveness timeout, 10 s, by the
+wall clock: later if the clock was set back. Until then it keeps the client's subscriptions, and the peers of a killed
+server would send to them.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from aeron_spark.aeron.attached_threads import enter_java
-from aeron_spark.aeron.cnc import CNC_FILE, open_cnc
-from aeron_spark.aeron.ended_clients import client_name
-from aeron_spark.aeron.exceptions import CORRECT_CHANNEL, describe, java_errors
-from aeron_spark.aeron.interruptible import interruptible
-from aeron_spark.aeron.jvm import jclass
+from aeron_spark.aeron.counters import CNC_FILE, Counter, open_cnc
+from aeron_spark.aeron.java_calls import CORRECT_CHANNEL, describe, interruptible, java_errors
+from aeron_spark.aeron.jvm import enter_java, jclass
 from aeron_spark.errors import ConnectError, TransportError
-from aeron_spark.process_bound import bind_to_process
-from aeron_spark.process_cache import ProcessCache
-from aeron_spark.processes import has_ended, has_mapped
+from aeron_spark.process import ProcessCache, bind_to_process, has_ended, has_mapped
+
+_NAME: Final = "aeron-spark {}"  # of the client in the label of its heartbeat
+_NAMED: Final = re.compile(" name=" + _NAME.format(r"(?P<pid>\d+)") + " ")
+
+
+def client_name() -> str:
+    """Return the name for an Aeron client of this process."""
+    return _NAME.format(os.getpid())
+
+
+class EndedClient(NamedTuple):
+    """An Aeron client whose process has ended."""
+
+    client_id: int
+    pid: int
+
+
+class ClientProcesses:
+    """The processes of a driver's Aeron clients, as far as they are known: those of this package in this namespace."""
+
+    def __init__(
+        self, aeron_dir: str, *, has_mapped: Callable[[int, Path], bool] = has_mapped,
+        has_ended: Callable[[int], bool] = has_ended,
+    ) -> None:  # fmt: skip
+        self._cnc: Final = Path(aeron_dir) / CNC_FILE
+        self._has_mapped: Final = has_mapped
+        self._has_ended: Final = has_ended
+        self._known: dict[int, int | None] = {}  # process ids by client id; None: of another program or namespace
+
+    def ended(self, heartbeats: Iterable[Counter]) -> list[EndedClient]:
+        """Return the clients whose process has ended. ``heartbeats`` are the counters of all clients of the driver.
+
+        A client is known from the first call at which its process ran, and named itself.
+        """
+        found = {one.registration_id: one.label for one in heartbeats}
+        self._known = {client: pid for client, pid in self._known.items() if client in found}
+        for client, label in found.items():
+            named = _NAMED.search(label)
+            if client not in self._known and named is not None:  # a client names itself with its first heartbeat
+                pid = int(named["pid"])
+                self._known[client] = pid if self._has_mapped(pid, self._cnc) else None
+        return [
+            EndedClient(client, pid) for client, pid in self._known.items() if pid is not None and self._has_ended(pid)
+        ]
+
 
 # The longest delay until the client sees a new image. Aeron's default of 16 ms would delay each task.
 CONDUCTOR_IDLE_NS: Final = 1_000_000

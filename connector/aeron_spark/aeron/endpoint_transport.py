@@ -13,15 +13,14 @@ from typing import Any, Final, NamedTuple
 import jpype
 import pyarrow as pa
 
-from aeron_spark.aeron.attached_threads import enter_java
 from aeron_spark.aeron.client import Client
-from aeron_spark.aeron.driver_server import DriverServer, IsLocked
-from aeron_spark.aeron.exceptions import describe, java_errors
+from aeron_spark.aeron.driver import DriverServer, IsLocked
 from aeron_spark.aeron.guard import GuardRules, Registration, guarded, register, require_cookies
 from aeron_spark.aeron.inbox import CLIENT_EVENT_BYTES, AeronInbox, first_address
-from aeron_spark.aeron.jvm import jclass
+from aeron_spark.aeron.java_calls import describe, java_errors
+from aeron_spark.aeron.jvm import enter_java, jclass
 from aeron_spark.errors import AeronSparkError, TransportError, UsageError
-from aeron_spark.process_bound import bind_to_process
+from aeron_spark.process import bind_to_process
 from aeron_spark.transport import endpoint_channels
 from aeron_spark.transport.addresses import HostPort
 from aeron_spark.transport.api import (

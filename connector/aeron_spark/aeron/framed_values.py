@@ -14,11 +14,10 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from aeron_spark.aeron.attached_threads import enter_java
 from aeron_spark.aeron.checksum import is_in_java
-from aeron_spark.aeron.jvm import jclass
+from aeron_spark.aeron.jvm import enter_java, jclass
 from aeron_spark.wire import values as in_python
-from aeron_spark.wire.chunk import Content, Header, encode_header
+from aeron_spark.wire.chunks import Content, Header, encode_header
 from aeron_spark.wire.values import FIELDS, Values, repeated
 
 # In the order of the arguments in Java.

@@ -16,7 +16,7 @@ from typing import Final, Literal
 from aeron_spark.aeron import jvm
 from aeron_spark.aeron.client import Client
 from aeron_spark.aeron.counters import read_counters
-from aeron_spark.aeron.exceptions import java_errors
+from aeron_spark.aeron.java_calls import java_errors
 from aeron_spark.errors import OptionError
 from aeron_spark.protocol.sources import mapped_address
 

@@ -9,12 +9,11 @@ from typing import Any, Final
 
 import jpype
 
-from aeron_spark.aeron.attached_threads import enter_java
 from aeron_spark.aeron.client import Client
-from aeron_spark.aeron.exceptions import describe, java_errors, plain_message
-from aeron_spark.aeron.jvm import jclass
+from aeron_spark.aeron.java_calls import describe, java_errors, plain_message
+from aeron_spark.aeron.jvm import enter_java, jclass
 from aeron_spark.errors import OptionError, TransportError
-from aeron_spark.process_bound import bind_to_process
+from aeron_spark.process import bind_to_process
 from aeron_spark.transport.addresses import HostPort, canonical_host
 from aeron_spark.transport.api import (
     IPC,

@@ -10,11 +10,10 @@ from typing import Any, Final, Protocol
 import jpype
 import pyarrow as pa
 
-from aeron_spark.aeron.attached_threads import enter_java
-from aeron_spark.aeron.exceptions import java_errors
-from aeron_spark.aeron.jvm import jclass
+from aeron_spark.aeron.archive import ReplayedRange
+from aeron_spark.aeron.java_calls import java_errors
+from aeron_spark.aeron.jvm import enter_java, jclass
 from aeron_spark.aeron.recording import Recording, UnreadableBytesError, segment_at
-from aeron_spark.aeron.replay import ReplayedRange
 from aeron_spark.errors import TransportError
 from aeron_spark.transport.api import BULK_MESSAGE_BYTES
 from aeron_spark.wire.values import BATCH_ROWS, Rows

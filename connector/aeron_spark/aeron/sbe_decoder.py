@@ -9,7 +9,7 @@ from typing import Any, Final
 import jpype
 import pyarrow as pa
 
-from aeron_spark.aeron.exceptions import describe
+from aeron_spark.aeron.java_calls import describe
 from aeron_spark.aeron.jvm import jclass
 from aeron_spark.errors import DataFormatError
 from aeron_spark.sbe.table import DecodeTable

@@ -5,28 +5,31 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections.abc import Callable, Generator, Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeVar, overload
 
 from aeron_spark import client as plain
-from aeron_spark.aio.administration import StreamAdministration
-from aeron_spark.aio.own_loop import OwnLoop
-from aeron_spark.aio.proxy import Proxy
+from aeron_spark.aio.own import OwnLoop
 from aeron_spark.aio.reader import StreamReader
-from aeron_spark.aio.sending import Sending
 from aeron_spark.aio.writer import BufferedWriter, StreamWriter
-from aeron_spark.client.client import ClientState
-from aeron_spark.client.opening import MIN_CONNECT_S
+from aeron_spark.client.client import MIN_CONNECT_S, ClientState
 from aeron_spark.client.runner import ClientRunner
 from aeron_spark.connection.connection import Connection
-from aeron_spark.errors import AeronSparkError, EndedError, UsageError
-from aeron_spark.process_bound import bind_to_process
-from aeron_spark.process_end import ExitHook
+from aeron_spark.connection.deliveries import CONFIRM_REMEDY, CONFIRMS
+from aeron_spark.connection.rpc import GRACE_S, STUCK_REMEDY, Pending
+from aeron_spark.connection.runner import ConnectionRunner
+from aeron_spark.errors import AeronSparkError, EndedError, UsageError, WaitTimeout
+from aeron_spark.process import ExitHook, bind_to_process
+from aeron_spark.protocol import rpc_objects
 from aeron_spark.protocol.access import PeerStore
+from aeron_spark.protocol.rpc_messages import Call, Create, check_timeout, describe_request
+from aeron_spark.protocol.rpc_objects import CALL_TIMEOUT, Mode, remote_of
 from aeron_spark.waiting import fail, resolve
 
 if TYPE_CHECKING:
@@ -35,8 +38,292 @@ if TYPE_CHECKING:
 
     from aeron_spark.options.keywords import ClientOptions
     from aeron_spark.stream_client.reader import StartOrEnd
+    from aeron_spark.wire.stream_requests import (
+        PurgedPartition,
+        StreamAlteration,
+        StreamInfo,
+        StreamLease,
+        StreamWriterId,
+    )
+
+
+class Invoke(Protocol):
+    """Executes a call; in ``Mode.SYNC`` it returns the result or raises the error."""
+
+    def __call__(self, proxy: rpc_objects.Proxy, call: Call, mode: Mode, timeout: float | None) -> Awaitable[Any]: ...
+
+
+class Proxy:
+    """An object of the server. ``await proxy.describe("prices")`` calls a method, and waits 3 s at most.
+
+    ``proxy.with_timeout(seconds)``, ``proxy.oneway`` and ``proxy["name"]`` are as those of a proxy without asyncio.
+    A cancelled call may still run at the server.
+    """
+
+    __slots__ = ("_invoke", "_mode", "_proxy", "_timeout")
+
+    _invoke: Invoke
+    _mode: Mode
+    _proxy: rpc_objects.Proxy
+    _timeout: float | None
+
+    def __init__(
+        self, proxy: rpc_objects.Proxy, invoke: Invoke, mode: Mode = Mode.SYNC, timeout: float | None = CALL_TIMEOUT
+    ) -> None:
+        object.__setattr__(self, "_proxy", proxy)
+        object.__setattr__(self, "_invoke", invoke)
+        object.__setattr__(self, "_mode", mode)
+        object.__setattr__(self, "_timeout", check_timeout(timeout))
+
+    @property
+    def oneway(self) -> Proxy:
+        """A proxy of the same object whose calls return None when they are accepted, without a response."""
+        return Proxy(self._proxy, self._invoke, Mode.ONE_WAY, self._timeout)
+
+    def with_timeout(self, seconds: float | None) -> Proxy:
+        """Return a proxy of the same object with another timeout of its calls; 0 or None: until the connection ends."""
+        return Proxy(self._proxy, self._invoke, self._mode, seconds)
+
+    def __getitem__(self, method: str) -> Callable[..., Awaitable[Any]]:
+        """Return the remote method with this name."""
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            remote = remote_of(self._proxy)
+            if remote.ended:
+                raise EndedError(f"{self._proxy!r} {remote.ended}", remedy="Create or look up another object.")
+            request = Call(remote.target, method, *plain_call(args, kwargs))
+            return wrap(await self._invoke(self._proxy, request, self._mode, self._timeout), self._invoke)
+
+        call.__name__ = call.__qualname__ = method
+        return call
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
+        if name.startswith("_"):
+            raise AttributeError(f"{self._proxy!r} has no attribute {name!r}: private names cannot be called remotely")
+        return self[name]
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise UsageError(f"attribute {name} of {self._proxy!r} cannot be set remotely", remedy="Call a method.")
+
+    def __repr__(self) -> str:
+        return repr(self._proxy)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Proxy) and self._proxy == other._proxy
+
+    def __hash__(self) -> int:
+        return hash(self._proxy)
+
+
+def wrap(value: Any, invoke: Invoke) -> Any:
+    """Return the proxy for asyncio of a result that is a proxy; any other value unchanged."""
+    return Proxy(value, invoke) if isinstance(value, rpc_objects.Proxy) else value
+
+
+def plain_call(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments of a call with the plain proxies of those for asyncio."""
+    return tuple(plain_value(value) for value in args), {name: plain_value(value) for name, value in kwargs.items()}
+
+
+def plain_value(value: Any) -> Any:
+    """Return the plain proxy of one for asyncio; any other value unchanged."""
+    return object.__getattribute__(value, "_proxy") if isinstance(value, Proxy) else value
+
 
 T = TypeVar("T")
+
+
+class OnThread(Protocol):
+    """Runs a call that waits on a thread of the client, and returns its result."""
+
+    def __call__(self, call: Callable[[], T]) -> Awaitable[T]: ...
+
+
+class Sending:
+    """The calls of one connection. Timeouts are in seconds; None: the endpoint's.
+
+    A record that waits for room is a future of the connection, and the event loop of the client accepts it. A message
+    or call of more than one record waits on a thread. The task that ends a wait withdraws a record that was not
+    accepted.
+    """
+
+    def __init__(self, own_loop: OwnLoop, connection: ConnectionRunner, on_thread: OnThread) -> None:
+        self._connection: Final = connection
+        self._own_loop: Final = own_loop
+        self._on_thread: Final = on_thread
+
+    async def send(self, message: object, timeout: float | None, *, acknowledge: bool) -> None:
+        """Send a message; with ``acknowledge``, wait until the peer's listeners have returned."""
+        connection, seconds = self._connection, self._connection.send_seconds(timeout)
+        begun = connection.messages.begin(message, acknowledge=acknowledge)
+        if begun is None:
+            await self._on_thread(
+                partial(connection.for_program.send, message, timeout=timeout, acknowledge=acknowledge)
+            )
+            return
+        end = self._own_loop.time() + seconds
+        try:
+            await self._accepted(begun.accepted, seconds)
+            if begun.confirmed is not None:
+                await self._own_loop.wait(begun.confirmed, max(0.0, end - self._own_loop.time()))
+                if not begun.confirmed.done():
+                    awaited = f"waited {seconds:.3g} s for {connection.label} {CONFIRMS}"
+                    raise WaitTimeout(awaited, remedy=CONFIRM_REMEDY)
+                begun.confirmed.result()
+        finally:
+            if begun.confirmed is not None:
+                begun.confirmed.cancel()  # no effect on one that has ended
+
+    async def ping(self, timeout: float | None) -> float:
+        """Return the round-trip time in seconds."""
+        connection = self._connection
+        seconds = connection.ping_seconds(timeout)
+        what = f"the response of {connection.label} to a ping"
+        pong = connection.begin_ping(seconds)
+        return await self._own_loop.result_within(pong, seconds + GRACE_S, what, remedy=STUCK_REMEDY)
+
+    def remote(self, target: str | int) -> Proxy:
+        """Return a proxy of the peer's object."""
+        return Proxy(self._connection.for_program.remote(target), self.invoke)
+
+    async def create(self, factory: str, args: tuple[Any, ...], kwargs: dict[str, Any], timeout: float | None) -> Proxy:
+        """Have the peer's factory create an object."""
+        create = Create(factory, *plain_call(args, kwargs))
+        seconds = CALL_TIMEOUT if timeout is None else timeout
+        begun = self._connection.rpc.begin(create, seconds)
+        if begun is not None:
+            created = await self._result(begun, create, seconds)
+        else:
+            make = partial(
+                self._connection.for_program.create, factory, *create.args, timeout=timeout, **(create.kwargs or {})
+            )
+            created = await self._on_thread(make)
+        proxy: Proxy = wrap(created, self.invoke)
+        return proxy
+
+    async def delete(self, proxy: Proxy, timeout: float | None) -> None:
+        """Delete an object that the peer created."""
+        await self._on_thread(partial(self._connection.for_program.delete, plain_value(proxy), timeout=timeout))
+
+    async def invoke(self, proxy: rpc_objects.Proxy, call: Call, mode: Mode, timeout: float | None) -> Any:
+        """Call a remote method; return its result, or None when a one-way call is accepted."""
+        self._own_loop.check()
+        if mode is Mode.ONE_WAY:
+            accepted = self._connection.rpc.begin_one_way(call)
+            if accepted is not None:
+                await self._accepted(accepted, self._connection.send_seconds(timeout))
+                return None
+        else:
+            begun = self._connection.rpc.begin(call, timeout)
+            if begun is not None:
+                return await self._result(begun, call, timeout)
+        method = rpc_objects.Proxy(rpc_objects.remote_of(proxy), mode, timeout)[call.method]
+        return await self._on_thread(partial(method, *call.args, **(call.kwargs or {})))
+
+    async def _result(self, begun: Pending, request: Call | Create, timeout: float | None) -> object:
+        try:
+            await self._accepted(begun.accepted, timeout or self._connection.send_seconds(None))
+            # The client's event loop ends the call at its deadline. The grace is for a loop that is late.
+            what = f"the response to {describe_request(request)}"
+            timeout_s = timeout + GRACE_S if timeout else None
+            response = await self._own_loop.result_within(begun.response, timeout_s, what, remedy=STUCK_REMEDY)
+        finally:
+            begun.response.cancel()  # no effect on one that has ended
+        return begun.decode(response)
+
+    async def _accepted(self, accepted: Future[None], seconds: float) -> None:
+        """Wait until a record is accepted. Otherwise it is not sent: raises WaitTimeout after ``seconds``."""
+        sender = self._connection.sender
+        try:
+            is_ended = await self._own_loop.wait(accepted, seconds)
+        except BaseException:  # the task is cancelled
+            sender.withdraw(accepted)
+            raise
+        if not is_ended and sender.withdraw(accepted):
+            raise sender.no_room_error()
+        await self._own_loop.wait(accepted)  # accepted a moment ago, and about to end
+        accepted.result()
+
+
+class StreamAdministration(ABC):
+    """The methods of ``Client`` without asyncio of the same names, awaited. They wait on threads of the client."""
+
+    @abstractmethod
+    def _opened(self) -> plain.Client:
+        """Return the client without asyncio."""
+
+    @abstractmethod
+    async def _on_thread(self, call: Callable[[], T]) -> T:
+        """Return the result of a call on a thread of the client."""
+
+    async def streams(self) -> list[StreamInfo]:
+        """Return the server's streams that this client may use, sorted by name."""
+        return await self._on_thread(self._opened().streams)
+
+    async def stream(self, name: str) -> StreamInfo:
+        """Return one stream."""
+        return await self._on_thread(partial(self._opened().stream, name))
+
+    async def create_stream(
+        self, name: str, partitions: int = 1, *, retention: str | int | timedelta | None = None, segment_bytes: int = 0,
+        schema_policy: str = "strict", schema: pa.Schema | None = None, exist_ok: bool = False,
+    ) -> StreamInfo:  # fmt: skip
+        """Create a stream; see ``Client.create_stream``."""
+        create = partial(
+            self._opened().create_stream, name, partitions, retention=retention, segment_bytes=segment_bytes,
+            schema_policy=schema_policy, schema=schema, exist_ok=exist_ok,
+        )  # fmt: skip
+        return await self._on_thread(create)
+
+    async def alter_stream(
+        self, name: str, *, retention: str | int | timedelta | None = None,
+        schema_policy: str | None = None, dry_run: bool = False,
+    ) -> StreamAlteration:  # fmt: skip
+        """Change the retention or the schema policy of a stream; see ``Client.alter_stream``."""
+        alter = self._opened().alter_stream
+        return await self._on_thread(
+            partial(alter, name, retention=retention, schema_policy=schema_policy, dry_run=dry_run)
+        )
+
+    async def rename_stream(self, name: str, new_name: str) -> StreamInfo:
+        """Rename a stream; see ``Client.rename_stream``."""
+        return await self._on_thread(partial(self._opened().rename_stream, name, new_name))
+
+    async def end_stream(self, name: str) -> StreamInfo:
+        """End a stream: it takes no more rows."""
+        return await self._on_thread(partial(self._opened().end_stream, name))
+
+    async def reopen_stream(self, name: str) -> StreamInfo:
+        """Let an ended stream take rows again."""
+        return await self._on_thread(partial(self._opened().reopen_stream, name))
+
+    async def stream_writers(self, name: str) -> list[StreamWriterId]:
+        """Return the writer ids of a stream."""
+        return await self._on_thread(partial(self._opened().stream_writers, name))
+
+    async def release_writer(self, name: str, writer_id: str) -> None:
+        """Take a writer id from its key; see ``Client.release_writer``."""
+        await self._on_thread(partial(self._opened().release_writer, name, writer_id))
+
+    async def stream_leases(self, name: str) -> list[StreamLease]:
+        """Return the leases of a stream's readers."""
+        return await self._on_thread(partial(self._opened().stream_leases, name))
+
+    async def release_lease(self, name: str, reader: str) -> None:
+        """End the leases of a reader."""
+        await self._on_thread(partial(self._opened().release_lease, name, reader))
+
+    async def delete_stream(self, name: str) -> None:
+        """Delete a stream with all its rows."""
+        await self._on_thread(partial(self._opened().delete_stream, name))
+
+    async def purge_stream(
+        self, name: str, before: int | str | datetime, *, partition: int | None = None, wait: float = 0.0
+    ) -> list[PurgedPartition]:
+        """Make old rows unreadable and free their space; see ``Client.purge_stream``."""
+        return await self._on_thread(partial(self._opened().purge_stream, name, before, partition=partition, wait=wait))
+
+
 S = TypeVar("S", StreamReader, StreamWriter, BufferedWriter)
 F = TypeVar("F", bound=Callable[..., object])
 

@@ -9,12 +9,11 @@ from typing import Final
 
 import pyarrow as pa
 
-from aeron_spark.aio.own_loop import OwnLoop
-from aeron_spark.aio.own_thread import OwnThread
+from aeron_spark.aio.own import OwnLoop, OwnThread
 from aeron_spark.errors import AeronSparkError, EndedError, UsageError
-from aeron_spark.process_bound import bind_to_process
+from aeron_spark.process import bind_to_process
 from aeron_spark.stream_client import reader as plain
-from aeron_spark.stream_client.positions import Positions
+from aeron_spark.stream_client.reader import Positions
 
 
 class StreamReader:

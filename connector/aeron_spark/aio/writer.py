@@ -8,11 +8,10 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Final, Generic, TypeVar
 
-from aeron_spark.aio.own_loop import OwnLoop
-from aeron_spark.aio.own_thread import OwnThread
+from aeron_spark.aio.own import OwnLoop, OwnThread
 from aeron_spark.errors import AeronSparkError, RefusedError, UsageError
-from aeron_spark.process_bound import bind_to_process
-from aeron_spark.rows.json_rows import Text
+from aeron_spark.process import bind_to_process
+from aeron_spark.rows.gathering import Text
 from aeron_spark.stream_client import buffered_writer
 from aeron_spark.stream_client import writer as plain
 from aeron_spark.stream_client.buffer_folder import TransactionOutcome

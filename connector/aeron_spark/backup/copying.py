@@ -1,12 +1,13 @@
 """Copies a store and the recordings of its streams into a backup folder, while the server uses both.
 
 The folder is made beside its place, as ``<name>.partial-<random>``, and renamed when it is complete. The bytes that
-belong to the copy do not change (``streams.cut``), so the copy needs no lock of the server. The server only keeps files
-that it would delete or rewrite.
+belong to the copy do not change (``streams.model``), so the copy needs no lock of the server. The server only keeps
+files that it would delete or rewrite.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import secrets
@@ -19,21 +20,138 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from aeron_spark.aeron import archive_catalog as catalog
 from aeron_spark.aeron.recording import Recording
 from aeron_spark.backup import manifest
-from aeron_spark.backup.file_copies import copy_file, hash_file, ignore_progress, sync_tree
 from aeron_spark.backup.manifest import FileEntry, Manifest, PartitionEntry, StreamEntry
-from aeron_spark.disk import NO_SPACE_ERRNOS, read_regular, replace_file, sync_folder
 from aeron_spark.errors import AeronSparkError, DataLossError, OptionError, TransportError
+from aeron_spark.files import NO_SPACE_ERRNOS, read_regular, replace_file, sync_folder, write_at
 from aeron_spark.log.epochs import FIRST, epoch_text
 from aeron_spark.node.locks import FileLock, is_locked
 from aeron_spark.streams import definition, journal
 from aeron_spark.streams.archive_mark import ArchiveMark
-from aeron_spark.streams.cut import PartitionCut, StreamCut
-from aeron_spark.streams.journal_records import decode_record
+from aeron_spark.streams.journal_records import Count, decode_record
 from aeron_spark.streams.ledger import Ledger
+from aeron_spark.streams.model import PartitionCut, StreamCut
 from aeron_spark.streams.retention import Layout
+
+BLOCK_BYTES: Final = 1 << 20
+ZEROS: Final = bytes(BLOCK_BYTES)
+SYNC_BYTES: Final = 32 << 20  # written between two calls of fdatasync, so that none takes long
+NO_LIMIT: Final = 2**63 - 1
+
+
+def ignore_progress(size: int) -> None:
+    """Do nothing: the default for copies that are not watched."""
+
+
+def copy_file(
+    source: Path | int, target: Path, size: int = NO_LIMIT, *, length: int = 0,
+    progress: Callable[[int], object] = ignore_progress,
+) -> tuple[int, str]:  # fmt: skip
+    """Copy the first ``size`` bytes of a file, or all, and call fsync; return the number of bytes and their SHA-256.
+
+    Blocks of zeros become holes. ``length`` is the length of the target if it is greater; the rest is a hole.
+    ``source`` may be an open file, which stays open. ``progress`` is called with the size of each copied block. Raises
+    DataLossError if the source has fewer bytes than ``size``, OSError.
+    """
+    descriptor = source if isinstance(source, int) else os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        written = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            copied, digest = _copy_blocks(descriptor, written, size, progress)
+            if size != NO_LIMIT and copied < size:
+                raise DataLossError(
+                    f"{source} is damaged: it ends at byte {copied}, expected at least {size} bytes",
+                    remedy="Run 'aeron-spark server verify', which names the rows that are lost.",
+                )
+            os.ftruncate(written, max(copied, length))
+            os.fsync(written)
+            _drop_pages(written)
+        finally:
+            os.close(written)
+    finally:
+        if not isinstance(source, int):
+            os.close(descriptor)
+    return copied, digest
+
+
+def _copy_blocks(source: int, target: int, size: int, progress: Callable[[int], object]) -> tuple[int, str]:
+    buffer = bytearray(min(BLOCK_BYTES, max(size, 1)))
+    view = memoryview(buffer)
+    digest = hashlib.sha256()
+    copied = unsynced = 0
+    while copied < size:
+        count = os.preadv(source, [view[: min(len(view), size - copied)]], copied)
+        if not count:
+            break
+        block = view[:count]
+        digest.update(block)
+        if block != ZEROS[:count]:
+            write_at(target, block, copied)
+        copied += count
+        unsynced += count
+        if unsynced >= SYNC_BYTES:
+            os.fdatasync(target)
+            _drop_pages(target)
+            unsynced = 0
+        progress(count)
+    return copied, digest.hexdigest()
+
+
+def _drop_pages(descriptor: int) -> None:
+    """Free the file's pages in memory, which the server needs more."""
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def hash_file(source: Path | int, progress: Callable[[int], object] = ignore_progress) -> tuple[int, str]:
+    """Return the size of a file, or of an open one, and its SHA-256. Raises OSError."""
+    digest = hashlib.sha256()
+    size = 0
+    with open(source, "rb", buffering=0, closefd=not isinstance(source, int)) as file:
+        while block := file.read(BLOCK_BYTES):
+            digest.update(block)
+            size += len(block)
+            progress(len(block))
+    return size, digest.hexdigest()
+
+
+def sync_tree(folder: Path) -> None:
+    """Make the names in a folder and in its subfolders durable (fsync). Raises OSError."""
+    for path, _, _ in os.walk(folder):
+        sync_folder(Path(path))
+
+
+FILE_NAME: Final = "backup.json"
+
+
+class LastBackup(msgspec.Struct, frozen=True):
+    """The last backup. ``time`` is that of its cut, in seconds since 1970; ``seconds`` is its duration."""
+
+    time: float
+    directory: str
+    bytes: Count
+    seconds: float
+
+
+_DECODER: Final = msgspec.json.Decoder(LastBackup)
+
+
+def read_last_backup(store: Path) -> LastBackup | None:
+    """Return the last backup of the store; None if there was none, or if the file is damaged."""
+    try:
+        return _DECODER.decode((store / FILE_NAME).read_bytes())
+    except (OSError, msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+
+
+def write_last_backup(store: Path, last: LastBackup) -> None:
+    """Replace the file. Raises OSError."""
+    replace_file(store / FILE_NAME, msgspec.json.encode(last))
+
 
 LOCK: Final = ".lock"  # in the partial folder: the process that writes it is alive
 LEFTOVER: Final = re.compile(r".+\.partial-[0-9a-f]{8}")

@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from aeron_spark.aeron.archive_catalog import signed_crc32c
 from aeron_spark.node.archive_repair import FRAME_ALIGNMENT, FRAME_HEADER_LENGTH
-from aeron_spark.wire.chunk import CRC_BEGIN, CRC_END, FIXED_BYTES
+from aeron_spark.wire.chunks import CRC_BEGIN, CRC_END, FIXED_BYTES
 
 DATA: Final = 1
 PADDING: Final = 0

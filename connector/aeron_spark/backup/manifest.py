@@ -1,4 +1,4 @@
-"""The manifest of a backup: its release and time, the streams with their ends, and the SHA-256 of each file. Pure.
+"""The manifest of a backup, and the findings of a check of a store with its archive. Pure.
 
     <backup>/manifest.json
     <backup>/streams/<stream>/        definition.json, journal
@@ -14,7 +14,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -27,8 +28,8 @@ from aeron_spark.streams.definition import MAX_SEGMENT_BYTES, NAME, check_name
 from aeron_spark.streams.journal import FILE_NAME as JOURNAL
 from aeron_spark.streams.journal import MAX_FILE_BYTES
 from aeron_spark.streams.journal_records import Count, Position, Time
-from aeron_spark.streams.store_folder import LOCK
-from aeron_spark.text_safety import escape_text, quote_text
+from aeron_spark.streams.store import LOCK
+from aeron_spark.texts import escape_text, quote_text
 
 FILE_NAME: Final = "manifest.json"
 VERSION: Final = 1
@@ -178,3 +179,41 @@ def decode_manifest(data: bytes, name: str) -> Manifest:
 def _digest(members: dict[str, Any]) -> str:
     """Return the SHA-256 of the members, independent of the spaces in the file."""
     return hashlib.sha256(json.dumps(members, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+DAMAGE: Final = "damage"
+WARNING: Final = "warning"
+MAX_CHARACTERS: Final = 10_000
+RESTORE: Final = "Restore the store and the archive's folder from copies of one time"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A finding. ``partition``, ``start`` and ``end`` are None if it is about the whole stream or partition.
+
+    ``what`` is the fact and its cause, ``lost`` the rows that readers lose, or "".
+    """
+
+    level: Literal["damage", "warning"]
+    stream: str
+    what: str
+    lost: str
+    remedy: str
+    partition: int | None = None
+    start: int | None = None
+    end: int | None = None
+
+    def __str__(self) -> str:
+        where = f"stream {self.stream!r}" if self.stream else "store"
+        if self.partition is not None:
+            where = f"partition {self.partition} of {where}"
+        if self.start is not None:
+            where += f", position {self.start}" + (f" to {self.end}" if self.end is not None else "")
+        parts = [f"{self.level}: {where}: {self.what}", self.lost, self.remedy]
+        text = ". ".join(part.rstrip(".") for part in parts if part) + "."
+        return escape_text(text, MAX_CHARACTERS)  # another person may have chosen names in the folders
+
+
+def stream_damage(stream: str, what: str, remedy: str = "") -> Finding:
+    """Return the finding that a stream cannot be used at all."""
+    return Finding(DAMAGE, stream, what, "Readers lose all its rows", remedy or RESTORE)

@@ -24,11 +24,10 @@ from typing import Final
 
 from aeron_spark.aeron import archive_catalog as catalog
 from aeron_spark.backup import manifest
-from aeron_spark.backup.copying import read_manifest
-from aeron_spark.backup.file_copies import copy_file, hash_file, ignore_progress, sync_tree
+from aeron_spark.backup.copying import copy_file, hash_file, ignore_progress, read_manifest, sync_tree
 from aeron_spark.backup.manifest import FileEntry, Manifest
-from aeron_spark.disk import NO_SPACE_ERRNOS, NotRegularError, open_regular, sync_folder
 from aeron_spark.errors import DataLossError, InUseError, OptionError, TransportError
+from aeron_spark.files import NO_SPACE_ERRNOS, NotRegularError, open_regular, sync_folder
 from aeron_spark.log.epochs import RANDOM_BITS
 from aeron_spark.node.locks import FileLock, current_owner_text
 from aeron_spark.node.paths import ARCHIVE_LOCK
@@ -37,8 +36,7 @@ from aeron_spark.streams.archive_mark import ArchiveMark
 from aeron_spark.streams.definition import read_definition
 from aeron_spark.streams.journal_records import decode_record, encode_record
 from aeron_spark.streams.ledger import Ledger
-from aeron_spark.streams.store import RESTORING
-from aeron_spark.streams.store_folder import LOCK, lock_store
+from aeron_spark.streams.store import LOCK, RESTORING, lock_store
 
 MAX_UNLISTED: Final = 20  # files that a restore names, of those that it ignores
 Progress = Callable[[int], object]

@@ -14,7 +14,7 @@ from typing import Final
 
 from aeron_spark.aeron.recording import Recording
 from aeron_spark.backup.frames import Fault, Layout, check_term
-from aeron_spark.disk import open_regular
+from aeron_spark.files import open_regular
 from aeron_spark.streams.retention import Layout as Segments
 
 READ_BYTES: Final = 8 << 20  # at a time

@@ -15,22 +15,20 @@ from typing import Final
 from aeron_spark.aeron import archive_catalog as catalog
 from aeron_spark.aeron.archive_catalog import Catalog, CatalogEntry
 from aeron_spark.aeron.recording import Recording
-from aeron_spark.backup.file_copies import ignore_progress
-from aeron_spark.backup.findings import DAMAGE, RESTORE, WARNING, Finding, stream_damage
+from aeron_spark.backup.copying import ignore_progress
+from aeron_spark.backup.manifest import DAMAGE, RESTORE, WARNING, Finding, stream_damage
 from aeron_spark.backup.segments import check_segments, find_segments
-from aeron_spark.disk import read_regular
 from aeron_spark.errors import AeronSparkError, DataLossError
+from aeron_spark.files import read_regular
 from aeron_spark.log.api import fingerprint
 from aeron_spark.node.archive_repair import FRAME_ALIGNMENT
 from aeron_spark.streams import archive_mark, journal, stage_files, stages
 from aeron_spark.streams.archive_mark import OTHER_TIME, ArchiveMark, Mark
-from aeron_spark.streams.definition import Definition, read_definition
+from aeron_spark.streams.definition import Definition, is_half_renamed, read_definition
 from aeron_spark.streams.journal_records import decode_record
 from aeron_spark.streams.ledger import Ledger
-from aeron_spark.streams.leftovers import DELETED
 from aeron_spark.streams.partition import alias_of
-from aeron_spark.streams.renaming import is_half_renamed
-from aeron_spark.streams.store import RESTORING
+from aeron_spark.streams.store import DELETED, RESTORING
 from aeron_spark.streams.stream import STAGES
 from aeron_spark.transport.channel import ChannelUri
 

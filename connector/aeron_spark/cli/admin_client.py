@@ -137,7 +137,7 @@ def _ended(path: Path, cause: str) -> TransportError:
 
 def read_admin_options(config: Path) -> dict[str, str]:
     """Return the options of a TOML file, by their names in lower case without separators."""
-    from aeron_spark.toml_file import read_toml
+    from aeron_spark.files import read_toml
 
     try:
         options = read_toml(config)
@@ -148,7 +148,7 @@ def read_admin_options(config: Path) -> dict[str, str]:
 
 def _default_store(aeron_dir: str | None) -> str:
     """Return the folder of streams of a server without streamsDir: it is beside the archive of the node."""
-    from aeron_spark.node.starting import local_node_paths
+    from aeron_spark.node.lifecycle import local_node_paths
     from aeron_spark.node.state_files import read_record
 
     paths = local_node_paths(aeron_dir, None, os.environ)

@@ -11,10 +11,10 @@ import click
 
 from aeron_spark.cli.output import aeron_dir_option
 from aeron_spark.errors import DataFormatError, OptionError, SetupError
+from aeron_spark.files import read_toml
 from aeron_spark.options import ClientOptions, ServerOptions
 from aeron_spark.options.endpoint_options import flags_of
 from aeron_spark.options.values import FLAG
-from aeron_spark.toml_file import read_toml
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 

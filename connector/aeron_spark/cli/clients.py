@@ -16,8 +16,15 @@ from aeron_spark.cli.output import json_option, print_json, print_table
 from aeron_spark.cli.signals import OperationError
 from aeron_spark.errors import DataFormatError, OptionError, SetupError
 from aeron_spark.keys import KeyPaths
-from aeron_spark.keys.clients_file import ClientsFile, Entry, read_clients
-from aeron_spark.keys.grant_text import allowed_text, conditions_text, limits_text, time_text
+from aeron_spark.keys.clients_file import (
+    ClientsFile,
+    Entry,
+    allowed_text,
+    conditions_text,
+    limits_text,
+    read_clients,
+    time_text,
+)
 from aeron_spark.node.paths import config_home
 from aeron_spark.options import ServerOptions
 from aeron_spark.protocol.grants import STREAM_ACTIONS, Grant

@@ -14,8 +14,7 @@ from aeron_spark.cli.main import SuggestingGroup
 from aeron_spark.cli.output import json_option, print_json, print_table, time_cell
 from aeron_spark.errors import OptionError
 from aeron_spark.protocol.sources import Network
-from aeron_spark.text_safety import escape_text
-from aeron_spark.units import format_time
+from aeron_spark.texts import escape_text, format_time
 
 NONE_FOUND: Final = 1
 SHOWN_STREAMS: Final = 3  # names of streams in a row

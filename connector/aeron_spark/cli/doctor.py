@@ -16,14 +16,13 @@ from aeron_spark.aeron import jvm
 from aeron_spark.cli.main import FAILED
 from aeron_spark.cli.output import aeron_dir_option, json_option, print_json, print_table
 from aeron_spark.errors import AeronSparkError
-from aeron_spark.node import NodePaths, local_node_paths, paths, space, status
-from aeron_spark.node.liveness import driver_liveness
+from aeron_spark.node import NodePaths, local_node_paths, paths, status
 from aeron_spark.node.paths import SHARED_MEMORY
 from aeron_spark.node.settings import RECEIVE_BUFFER, granted_buffer, machine_cores, parse_settings, receive_window
+from aeron_spark.node.state_files import driver_liveness
+from aeron_spark.texts import rounded_size
 from aeron_spark.transport.api import MTU_BYTES
-from aeron_spark.transport.network_paths import device_mtus, may_be_fragmented
-from aeron_spark.transport.packet_sizes import packet_bytes
-from aeron_spark.units import rounded_size
+from aeron_spark.transport.packet_sizes import device_mtus, may_be_fragmented, packet_bytes
 
 OPEN_FILES: Final = 4096  # each publication, image and segment needs one
 SEND_BUFFER: Final = 128 * 1024  # bytes that Aeron requests for a socket by default
@@ -104,18 +103,18 @@ def _space(node_paths: NodePaths) -> Iterator[Finding]:
         return
     settings = parse_settings({}, machine_cores())
     try:
-        chosen, warning = space.choose_aeron_dir(
+        chosen, warning = paths.choose_aeron_dir(
             node_paths.aeron_dir, node_paths.disk_aeron_dir, node_paths.chosen, settings
         )
         verdict: Verdict = "warning" if warning else "ok"
         yield Finding(
-            "shared memory", verdict, warning or f"{rounded_size(space.space_of(chosen).free)} free for {chosen}"
+            "shared memory", verdict, warning or f"{rounded_size(paths.space_of(chosen).free)} free for {chosen}"
         )
     except AeronSparkError as error:
         yield _broken("shared memory", error)
     try:
-        warning = space.check_archive_space(node_paths.archive_dir, settings)
-        free = rounded_size(space.space_of(node_paths.archive_dir).free)
+        warning = paths.check_archive_space(node_paths.archive_dir, settings)
+        free = rounded_size(paths.space_of(node_paths.archive_dir).free)
         yield Finding("disk", "warning" if warning else "ok", warning or f"{free} free for {node_paths.archive_dir}")
     except AeronSparkError as error:
         yield _broken("disk", error)

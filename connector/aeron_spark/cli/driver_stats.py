@@ -15,20 +15,21 @@ import click
 
 from aeron_spark.aeron import counters
 from aeron_spark.cli.admin_client import admin_options, socket_path
-from aeron_spark.cli.live import compare_samples, show_views
 from aeron_spark.cli.output import (
     aeron_dir_option,
+    compare_samples,
     json_option,
     make_table,
     print_json,
     print_lines,
     print_table,
+    show_views,
     time_cell,
 )
 from aeron_spark.cli.server_top import show_server
 from aeron_spark.errors import OptionError
 from aeron_spark.node import status
-from aeron_spark.units import format_time, rounded_size
+from aeron_spark.texts import format_time, rounded_size
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aeron_spark.errors import OptionError
-from aeron_spark.units import NANOS, parse_duration_ns
+from aeron_spark.texts import NANOS, parse_duration_ns
 
 
 def duration_seconds(flag: str, text: str) -> float:

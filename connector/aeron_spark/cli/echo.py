@@ -20,7 +20,7 @@ from aeron_spark.transport.addresses import HostPort
 
 if TYPE_CHECKING:
     from aeron_spark.aeron.client import Client
-    from aeron_spark.echo.reports import EchoEvent, Report
+    from aeron_spark.echo.conversation import EchoEvent, Report
 
 WILDCARDS: Final = ("0.0.0.0", "::")
 DRIVER_WAIT_S: Final = 10.0  # for a media driver that the user runs
@@ -230,7 +230,7 @@ def _refuse_for_echo_1(**flags: int | None) -> None:
 
 def _own_address(server: HostPort, text: str | None) -> HostPort:
     """Return the address at which a client of Echo 1.0 receives; by default this host's that faces the server."""
-    from aeron_spark.direct.archives import facing_address
+    from aeron_spark.direct.archive_recordings import facing_address
 
     if text is None:
         return HostPort.parse(f"{facing_address(str(server))}:0")

@@ -23,7 +23,7 @@ from aeron_spark.keys import (
     read_identity,
     set_passphrase,
 )
-from aeron_spark.keys.identity import PASSPHRASE
+from aeron_spark.keys.stores import PASSPHRASE
 from aeron_spark.node.paths import config_home
 from aeron_spark.protocol.keypair import KeyPair, fingerprint, parse_public, public_text
 

@@ -46,7 +46,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "keys": Command("keys", "keys", "Make and show this user's identity key; manage known servers."),
     "loss": Command("driver_stats", "loss", "Show the packet loss that the media driver recorded."),
     "node": Command("node", "node", "Start, stop and show this machine's media driver and archive."),
-    "ping": Command("ping", "ping", "Connect to a secure server and measure the round trip."),
+    "ping": Command("bench", "ping", "Connect to a secure server and measure the round trip."),
     "receive": Command("transfer", "receive", "Receive a stream: write it to standard output or a file."),
     "recordings": Command("recordings", "recordings", "List, stop and delete recordings in archives."),
     "sbe": Command("sbe", "sbe", "Show the messages and columns of an SBE schema."),

@@ -11,7 +11,7 @@ from aeron_spark import node as nodes
 from aeron_spark.cli.main import SuggestingGroup
 from aeron_spark.cli.output import aeron_dir_option, json_option, print_json, print_table, time_cell
 from aeron_spark.errors import OptionError
-from aeron_spark.units import format_time, rounded_size
+from aeron_spark.texts import format_time, rounded_size
 
 
 @click.group(cls=SuggestingGroup)

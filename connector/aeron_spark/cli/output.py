@@ -1,7 +1,8 @@
-"""Prints results: tables on a terminal, lines with tabs to a pipe or file, one JSON object per line with --json."""
+"""Prints results: tables on a terminal, lines with tabs to a pipe or file, JSON with --json, and live views."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import sys
@@ -10,15 +11,17 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 from aeron_spark.errors import OptionError
-from aeron_spark.units import format_time
+from aeron_spark.texts import format_time
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
     from rich.table import Table
+
 
 # Control characters, and marks that change the direction of text: a cell with them could break lines or forge output.
 _DIRECTIONS: Final = (0x61C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
@@ -247,3 +250,54 @@ class Prompt:
         """Raise click.Abort (exit code 1) if the user does not say yes."""
         if not self._yes:
             click.confirm(question, abort=True, err=True)
+
+
+_View = TypeVar("_View")
+_Sample = TypeVar("_Sample")
+
+
+def compare_samples(
+    read: Callable[[], _Sample], compare: Callable[[_Sample, _Sample], _View], interval_s: float, count: int | None
+) -> Iterator[_View]:
+    """Read a sample every ``interval_s`` seconds, and yield ``compare`` of each two successive ones, ``count`` times.
+
+    Without ``count`` it does not end.
+    """
+    before = read()
+    for _ in range(count) if count else itertools.count():
+        time.sleep(interval_s)
+        after = read()
+        yield compare(before, after)
+        before = after
+
+
+def show_views(
+    views: Iterator[_View], as_json: bool, *, print_object: Callable[[_View], object],
+    print_rows: Callable[[_View], object], render: Callable[[_View, int], RenderableType],
+) -> None:  # fmt: skip
+    """Show the views until they end, or until Ctrl-C, which is a normal end.
+
+    ``print_object`` prints a view for --json, ``print_rows`` prints its lines for a pipe or a file. ``render`` returns
+    the view for a terminal with this number of lines.
+    """
+    try:
+        if as_json:
+            for view in views:
+                print_object(view)
+        elif is_terminal():
+            _show_live(views, render)
+        else:
+            for view in views:
+                print_rows(view)
+    except KeyboardInterrupt:
+        pass
+
+
+def _show_live(views: Iterator[_View], render: Callable[[_View, int], RenderableType]) -> None:
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(highlight=False, markup=False)
+    with Live(console=console, auto_refresh=False, screen=True) as live:
+        for view in views:
+            live.update(render(view, console.height), refresh=True)

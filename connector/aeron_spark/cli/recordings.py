@@ -10,17 +10,10 @@ import click
 
 from aeron_spark.cli.arguments import connector_options, route_options, yes_option
 from aeron_spark.cli.main import SuggestingGroup
-from aeron_spark.cli.output import (
-    Prompt,
-    json_option,
-    print_json,
-    print_table,
-    print_warnings,
-    time_cell,
-)
+from aeron_spark.cli.output import Prompt, json_option, print_json, print_table, print_warnings, time_cell
 from aeron_spark.cli.signals import catch_sigint, operation
 from aeron_spark.errors import OptionError
-from aeron_spark.units import format_time, rounded_size
+from aeron_spark.texts import format_time, rounded_size
 
 if TYPE_CHECKING:
     from aeron_spark.aeron.recording import ArchiveAddress
@@ -163,7 +156,7 @@ def _archives(route_flags: dict[str, Any]) -> Iterator[tuple[tuple[ArchiveAddres
     any_stream = {"channel": "aeron:ipc", "streamId": "0"}
     route = direct_route(ReadOptions.parse(any_stream | options, streaming=False).route)
     with catch_sigint(), print_warnings(), operation():
-        from aeron_spark.direct.archives import archives_of
+        from aeron_spark.direct.archive_recordings import archives_of
 
         yield archives_of(route).archives, options.get("channel"), route.stream_id if "streamId" in options else None
 

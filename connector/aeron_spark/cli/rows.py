@@ -101,7 +101,7 @@ def receive_rows(
 
     Return the number of rows, and whether a signal ended it.
     """
-    from aeron_spark.cli.sbe_receive import SbeReceiver  # send does not load what decodes rows
+    from aeron_spark.cli.sbe_rows import SbeReceiver  # send does not load what decodes rows
     from aeron_spark.log.follow import RAW
 
     sbe = None if source.sbe is None else SbeReceiver(source.sbe, metadata=source.has_metadata)
@@ -127,7 +127,7 @@ def receive_rows(
 
 def send_messages(options: Mapping[str, str], sources: tuple[str, ...], form: str | None, stopped: StopRequest) -> int:
     """Send each message of the files ``sources``. Return their number when the server has acknowledged them all."""
-    from aeron_spark.client import opening
+    from aeron_spark.client import client as opening
     from aeron_spark.client.named_streams import split_server
 
     address, connection_options = split_server(options)
@@ -164,7 +164,7 @@ def receive_messages(
     Ends after ``count`` messages, after ``timeout`` seconds without a message, or at a signal. Raises WaitTimeout if
     the time is over before ``count`` messages came.
     """
-    from aeron_spark.client import opening
+    from aeron_spark.client import client as opening
     from aeron_spark.client.named_streams import split_server
     from aeron_spark.server.relay import SERVICE
 

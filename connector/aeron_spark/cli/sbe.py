@@ -34,9 +34,9 @@ def describe(schema: str, message: str | None, as_json: bool, **flags: str | Non
     """
     from aeron_spark.options import SbeOptions
     from aeron_spark.options.declaration import Where
-    from aeron_spark.sbe.compiler import load_schema
     from aeron_spark.sbe.description import DescribedColumn
     from aeron_spark.sbe.description import describe as describe_messages
+    from aeron_spark.sbe.schema import load_schema
     from aeron_spark.sbe.table import MessageColumns
 
     given = {f"sbe{name.capitalize()}": text for name, text in flags.items() if text is not None}

@@ -13,13 +13,13 @@ from aeron_spark.cli.main import FAILED, SuggestingGroup
 from aeron_spark.cli.output import json_option, print_json, print_table
 from aeron_spark.cli.signals import OperationError
 from aeron_spark.errors import ConnectError, OptionError
-from aeron_spark.units import format_time, rounded_size
+from aeron_spark.texts import format_time, rounded_size
 
 RUN: Final = "run"  # the command of a line without the name of one; no line can name it
 RELOAD_TIMEOUT_S: Final = 60.0  # a large clients file takes a second
 TIMES: Final = ("started", "clients_read_at", "last_backup")  # properties of the status, in seconds since 1970
 HELP_FLAGS: Final = ("-h", "--help")
-LAZY: Final = {"check": "server_check"}  # modules of commands that load the options of a server
+LAZY: Final = {"check": "server_run"}  # modules of commands that load the options of a server
 
 
 class ServerGroup(SuggestingGroup):
@@ -162,7 +162,7 @@ def restore(directory: Path, streams_dir: Path, archive_dir: Path, as_json: bool
     Clients that have seen later rows find that they diverged, and take the remedies of docs/backup.md. The clients
     file, the configuration and the server's key of the backup stay in DIR; the command names them.
     """
-    loaded = importlib.import_module("aeron_spark.cli.server_restore")
+    loaded = importlib.import_module("aeron_spark.cli.server_backup")
     code: int = loaded.restore(directory, streams_dir, archive_dir, as_json=as_json)
     return code
 
@@ -187,7 +187,7 @@ def verify(
     Prints one finding a line: the damage, the rows that readers lose, and the remedy. The exit code is 0, or 1 if
     something is damaged. It is 3 while a server or its node uses the folders.
     """
-    loaded = importlib.import_module("aeron_spark.cli.server_verify")
+    loaded = importlib.import_module("aeron_spark.cli.server_backup")
     code: int = loaded.verify(config, streams_dir, archive_dir, quick=quick, as_json=as_json)
     return code
 

@@ -1,26 +1,34 @@
-"""``aeron-spark server backup``: asks the running server for a cut of its streams, and copies their files."""
+"""``aeron-spark server backup|restore|verify``: copies a running server's streams, restores a copy, checks a store."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
-from aeron_spark.backup.copying import Outcome, Source, check_target, find_base, write_backup
-from aeron_spark.backup.manifest import CONFIGURATION_FILES
-from aeron_spark.cli.admin_client import ask, ask_all
+from aeron_spark.backup.copying import Outcome, Source, check_target, find_base, read_manifest, write_backup
+from aeron_spark.backup.manifest import CONFIGURATION_FILES, DAMAGE
+from aeron_spark.backup.restoring import restore_backup
+from aeron_spark.backup.verifying import Checked, verify_store
+from aeron_spark.cli.admin_client import ask, ask_all, read_admin_options
 from aeron_spark.cli.connections import counted
+from aeron_spark.cli.main import FAILED
 from aeron_spark.cli.output import print_json
 from aeron_spark.cli.signals import catch_termination
-from aeron_spark.errors import AeronSparkError, SetupError
-from aeron_spark.processes import pid_namespace
-from aeron_spark.streams.cut import StreamCut
-from aeron_spark.units import rounded_size
+from aeron_spark.errors import AeronSparkError, InUseError, OptionError, SetupError
+from aeron_spark.node.lifecycle import local_node_paths
+from aeron_spark.node.locks import FileLock, current_owner_text
+from aeron_spark.node.paths import ARCHIVE_LOCK
+from aeron_spark.process import pid_namespace
+from aeron_spark.streams.model import StreamCut
+from aeron_spark.streams.store import LOCK
+from aeron_spark.texts import escape_text, rounded_size
 
 CUT_TIMEOUT_S: Final = 60.0  # a stream waits for an fsync of its journal
 RENEW_INTERVAL_S: Final = 5.0  # the server ends a backup that is not renewed for a minute
@@ -129,3 +137,96 @@ def _print(directory: Path, begun: Mapping[str, Any], outcome: Outcome, seconds:
         f"{directory}: {counted(len(made.streams), 'stream')} of {made.time}, {len(made.files)} files with "
         f"{rounded_size(made.bytes)}{linked}"
     )
+
+
+MAX_PATH: Final = 4096
+
+
+def restore(directory: Path, streams_dir: Path, archive_dir: Path, *, as_json: bool) -> int:
+    """Restore the backup in ``directory``. Raises the errors of ``restore_backup``."""
+    ticker = Ticker(read_manifest(directory).bytes, "restored")
+    with catch_termination():
+        restored = restore_backup(directory, streams_dir, archive_dir, now_ns=time.time_ns(), progress=ticker)
+    made = restored.manifest
+    files = [str(path) for path in restored.configuration]
+    if as_json:
+        print_json({
+            "directory": str(directory), "time": made.time, "streams": len(made.streams), "bytes": made.bytes,
+            "streams_dir": str(streams_dir), "archive_dir": str(archive_dir), "damaged": made.damaged,
+            "configuration": files, "unlisted": [str(path) for path in restored.unlisted],
+        })  # fmt: skip
+        return 0
+    for name in made.damaged:
+        click.echo(f"not in the backup: stream {escape_text(name)} was damaged", err=True)
+    for path in restored.unlisted:
+        click.echo(f"ignored, because the manifest does not list it: {escape_text(str(path), MAX_PATH)}", err=True)
+    time_text = escape_text(made.time)  # another person may have made the backup
+    click.echo(f"restored {counted(len(made.streams), 'stream')} of {time_text}, {rounded_size(made.bytes)}")
+    for file in files:
+        click.echo(f"copy this file yourself: {file}")
+    return 0
+
+
+def verify(
+    config: Path | None, streams_dir: Path | None, archive_dir: Path | None, *, quick: bool, as_json: bool
+) -> int:
+    """Print the findings. Return 0, or 1 if one is damage. Raises InUseError while a server or a node runs."""
+    streams, archive = _folders(config, streams_dir, archive_dir)
+    for folder in (streams, archive):
+        if not folder.is_dir():
+            raise OptionError(f"{folder} is not a folder", remedy="Give --streams-dir and --archive-dir.")
+    checked, damages, began = Checked(), 0, time.monotonic()
+    with _unused(streams, archive):
+        for finding in verify_store(streams, archive, checked, is_quick=quick, progress=_Progress()):
+            damages += finding.level == DAMAGE
+            if as_json:
+                print_json(finding)
+            else:
+                click.echo(str(finding))
+    seconds = time.monotonic() - began
+    if as_json:
+        print_json({"level": "summary", **asdict(checked), "damages": damages, "seconds": seconds})
+    else:
+        result = counted(damages, "damage") if damages else "no damage"
+        speed = "" if quick else f", {rounded_size(checked.bytes)} in {seconds:.1f} s"
+        click.echo(
+            f"{result} in {counted(checked.streams, 'stream')}, {counted(checked.partitions, 'partition')}{speed}"
+        )
+    return FAILED if damages else 0
+
+
+class _Progress:
+    """Prints how many bytes were read, if it takes long."""
+
+    def __init__(self) -> None:
+        self._done = 0
+        self._shown_at = time.monotonic()
+
+    def __call__(self, size: int) -> None:
+        self._done += size
+        if time.monotonic() - self._shown_at >= PROGRESS_INTERVAL_S:
+            self._shown_at = time.monotonic()
+            click.echo(f"checked {rounded_size(self._done)}", err=True)
+
+
+def _folders(config: Path | None, streams_dir: Path | None, archive_dir: Path | None) -> tuple[Path, Path]:
+    """Return the folders of the store and of the archive: those of the options, or the ones that a server uses."""
+    configured = {} if config is None else read_admin_options(config)
+    archive = archive_dir or local_node_paths(configured.get("aerondir"), None, os.environ).archive_dir
+    return Path(streams_dir or configured.get("streamsdir") or f"{archive}.streams"), archive
+
+
+@contextmanager
+def _unused(streams_dir: Path, archive_dir: Path) -> Iterator[None]:
+    """Lock both folders against a start, if they have lock files. Raises InUseError."""
+    with ExitStack() as stack:
+        for path, user in ((streams_dir / LOCK, "server"), (archive_dir / ARCHIVE_LOCK, "node")):
+            if not path.exists():  # a copy, which no server has used
+                continue
+            lock = stack.enter_context(FileLock(path))
+            if not lock.try_acquire():
+                raise InUseError(
+                    f"{path.parent} is in use by {user} process {current_owner_text(path)}",
+                    remedy="Stop it first: rows that are being written cannot be checked.",
+                )
+        yield

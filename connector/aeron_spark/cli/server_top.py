@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aeron_spark.cli.admin_client import ask
 from aeron_spark.cli.connections import address_text, printed, streams_text
-from aeron_spark.cli.live import compare_samples, show_views
-from aeron_spark.cli.output import make_table, print_json, print_lines
-from aeron_spark.text_safety import escape_text
-from aeron_spark.units import format_time, rounded_size
+from aeron_spark.cli.output import compare_samples, make_table, print_json, print_lines, show_views
+from aeron_spark.texts import escape_text, format_time, rounded_size
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType

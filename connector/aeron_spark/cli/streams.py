@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aeron_spark import units
+from aeron_spark import texts
 from aeron_spark.cli.arguments import route_options, server_options, yes_option
 from aeron_spark.cli.formats import check_file, format_of
 from aeron_spark.cli.main import SuggestingGroup
@@ -315,7 +315,7 @@ def _parse_before(text: str | None) -> tuple[int | None, int | None]:
 def _parse_keep(text: str | None) -> int | None:
     """Parse --keep. Return bytes."""
     try:
-        return None if text is None else units.parse_size(text, 0, units.INT64_MAX)
+        return None if text is None else texts.parse_size(text, 0, texts.INT64_MAX)
     except ValueError as error:
         raise OptionError(f"--keep is {text!r}, expected {error}", remedy="Give a size such as 10GiB.") from None
 

@@ -115,7 +115,7 @@ def send(
     target = streams_of_options(options).writer(commit_rows)
     with running(options) as stopped:
         from aeron_spark.cli.rows import send_files
-        from aeron_spark.cli.sbe_send import reader_of
+        from aeron_spark.cli.sbe_rows import reader_of
 
         reader, read_payload = reader_of(target.payload, target.sbe)
         with target.opened(read_payload, stopped, partial(click.echo, err=True)):

@@ -14,14 +14,13 @@ from typing import Final
 
 from aeron_spark import node
 from aeron_spark.aeron.client import ClientLease, lease_client
-from aeron_spark.aeron.driver_server import ports_of_server
+from aeron_spark.aeron.driver import ports_of_server
 from aeron_spark.aeron.endpoint_transport import AeronClientTransport
 from aeron_spark.client.runner import ClientRunner
 from aeron_spark.connection.connection import Connection
 from aeron_spark.errors import ConnectError, EndedError
-from aeron_spark.keys.identity import load_identity
-from aeron_spark.keys.known_servers import ipc_server, network_server
-from aeron_spark.keys.stores import FilePeerStore, KeyPaths
+from aeron_spark.keys.key_files import ipc_server, network_server
+from aeron_spark.keys.stores import FilePeerStore, KeyPaths, load_identity
 from aeron_spark.node import NodeHandle
 from aeron_spark.options import ClientOptions
 from aeron_spark.protocol.access import PeerStore, ServerName

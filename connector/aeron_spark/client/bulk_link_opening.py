@@ -14,12 +14,10 @@ from aeron_spark.connection.link import LinkEnds
 from aeron_spark.connection.packet_watch import PacketWatch, alive_times
 from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.errors import AeronSparkError, RemoteError, WaitTimeout
-from aeron_spark.protocol.bulk import RANDOM_BYTES, bulk_link_keys
-from aeron_spark.protocol.frame_cipher import FrameDecryptor, FrameEncryptor
+from aeron_spark.protocol.frame_cipher import RANDOM_BYTES, FrameDecryptor, FrameEncryptor, bulk_link_keys
 from aeron_spark.protocol.rpc_dispatch import UNKNOWN_METHOD
 from aeron_spark.transport.api import MTU_BYTES, LinkIds
-from aeron_spark.transport.network_paths import network_path
-from aeron_spark.transport.packet_sizes import NetworkPath, PacketSizes, open_bytes
+from aeron_spark.transport.packet_sizes import NetworkPath, PacketSizes, network_path, open_bytes
 from aeron_spark.waiting import result_within
 
 ANSWER_S: Final = 2.0

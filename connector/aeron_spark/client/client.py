@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, overload
 
@@ -19,8 +20,7 @@ from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.endpoint import Endpoint
 from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.errors import AeronSparkError, OptionError, RefusedError
-from aeron_spark.freed_memory import FreePages
-from aeron_spark.process_end import ExitHook
+from aeron_spark.process import ExitHook, FreePages
 from aeron_spark.protocol.access import PeerStore
 from aeron_spark.protocol.rpc_objects import Proxy
 from aeron_spark.stream_client.session import StreamSession
@@ -34,13 +34,14 @@ if TYPE_CHECKING:
     from aeron_spark.stream_client.buffered_writer import BufferedWriter
     from aeron_spark.stream_client.reader import StartOrEnd, StreamReader
     from aeron_spark.stream_client.writer import StreamWriter
-    from aeron_spark.wire.stream_admin_rpc import (
+    from aeron_spark.wire.stream_requests import (
         PurgedPartition,
         StreamAlteration,
         StreamInfo,
         StreamLease,
         StreamWriterId,
     )
+
 
 ClientState = Literal["connecting", "connected", "reconnecting", "stopped", "closed"]
 
@@ -309,13 +310,13 @@ class Client(Endpoint):
 
     def streams(self) -> list[StreamInfo]:
         """Return the server's streams that this client may use, sorted by name, with their positions and states."""
-        from aeron_spark.stream_client.admin import list_streams
+        from aeron_spark.stream_client.operations import list_streams
 
         return list_streams(self._stream_session())
 
     def stream(self, name: str) -> StreamInfo:
         """Return one stream; for a damaged one, with ``state`` and ``problem``."""
-        from aeron_spark.stream_client.admin import inspect_stream
+        from aeron_spark.stream_client.operations import inspect_stream
 
         return inspect_stream(self._stream_session(), name)
 
@@ -333,7 +334,7 @@ class Client(Endpoint):
         With ``schema`` the stream takes only ``arrow`` rows. Raises OptionError with the reason "exists" if a stream of
         that name exists; ``exist_ok`` returns that stream instead, also if it has other properties.
         """
-        from aeron_spark.stream_client.admin import create_stream, parse_retention
+        from aeron_spark.stream_client.operations import create_stream, parse_retention
 
         return create_stream(
             self._stream_session(),
@@ -355,7 +356,7 @@ class Client(Endpoint):
         ``retention`` is as in :meth:`create_stream`, and ``"none"`` for no limit; None leaves it unchanged. It replaces
         both limits. The server applies it within some seconds. With ``dry_run`` nothing changes.
         """
-        from aeron_spark.stream_client.admin import alter_stream, parse_new_retention
+        from aeron_spark.stream_client.operations import alter_stream, parse_new_retention
 
         new_retention = parse_new_retention(retention)
         return alter_stream(self._stream_session(), name, new_retention, schema_policy, dry_run=dry_run)
@@ -366,49 +367,49 @@ class Client(Endpoint):
         Requests under the former name fail, and their error has the new name, until another stream gets the former
         name. Raises OptionError if a stream has the new name.
         """
-        from aeron_spark.stream_client.admin import rename_stream
+        from aeron_spark.stream_client.operations import rename_stream
 
         return rename_stream(self._stream_session(), name, new_name)
 
     def end_stream(self, name: str) -> StreamInfo:
         """End a stream: it takes no more rows, and readers that follow it end after its last row."""
-        from aeron_spark.stream_client.admin import end_stream
+        from aeron_spark.stream_client.operations import end_stream
 
         return end_stream(self._stream_session(), name)
 
     def reopen_stream(self, name: str) -> StreamInfo:
         """Let an ended stream take rows again."""
-        from aeron_spark.stream_client.admin import reopen_stream
+        from aeron_spark.stream_client.operations import reopen_stream
 
         return reopen_stream(self._stream_session(), name)
 
     def stream_writers(self, name: str) -> list[StreamWriterId]:
         """Return the writer ids of a stream, with their last transactions and the keys that own them."""
-        from aeron_spark.stream_client.admin import list_writers
+        from aeron_spark.stream_client.operations import list_writers
 
         return list_writers(self._stream_session(), name)
 
     def release_writer(self, name: str, writer_id: str) -> None:
         """Take a writer id from its key: the next key that writes under the id owns it, and continues its numbers."""
-        from aeron_spark.stream_client.admin import release_writer
+        from aeron_spark.stream_client.operations import release_writer
 
         release_writer(self._stream_session(), name, writer_id)
 
     def stream_leases(self, name: str) -> list[StreamLease]:
         """Return the leases of a stream's readers, which delay its retention."""
-        from aeron_spark.stream_client.admin import list_leases
+        from aeron_spark.stream_client.operations import list_leases
 
         return list_leases(self._stream_session(), name)
 
     def release_lease(self, name: str, reader: str) -> None:
         """End the leases of a reader. A reader that still runs takes another one within 15 s."""
-        from aeron_spark.stream_client.admin import release_lease
+        from aeron_spark.stream_client.operations import release_lease
 
         release_lease(self._stream_session(), name, reader)
 
     def delete_stream(self, name: str) -> None:
         """Delete a stream with all its rows."""
-        from aeron_spark.stream_client.admin import delete_stream
+        from aeron_spark.stream_client.operations import delete_stream
 
         delete_stream(self._stream_session(), name)
 
@@ -422,7 +423,7 @@ class Client(Endpoint):
         unreadable when the lease ends. ``wait`` is the longest wait in seconds until everything is freed except bytes
         whose segment has readable rows; raises WaitTimeout after it.
         """
-        from aeron_spark.stream_client.purging import purge_stream
+        from aeron_spark.stream_client.operations import purge_stream
 
         return purge_stream(self._stream_session(), name, before, partition=partition, wait_s=wait)
 
@@ -514,7 +515,7 @@ class Client(Endpoint):
 
         Raises the server's error for a stream that cannot be written, if the client is connected.
         """
-        from aeron_spark.stream_client.admin import describe_stream
+        from aeron_spark.stream_client.operations import describe_stream
 
         if not self.connected:
             return None
@@ -528,7 +529,7 @@ class Client(Endpoint):
 
 def _parse_seconds(name: str, duration: float | str) -> float:
     """Return a keyword's duration in seconds, 0 or more. Raises OptionError for another value."""
-    from aeron_spark.units import NANOS, parse_duration_or_zero_ns
+    from aeron_spark.texts import NANOS, parse_duration_or_zero_ns
 
     try:
         return parse_duration_or_zero_ns(str(duration)) / NANOS
@@ -536,3 +537,75 @@ def _parse_seconds(name: str, duration: float | str) -> float:
         raise OptionError(
             f"{name} must be a duration of 0 or more, not {duration!r}", remedy=f"Such as {name}='24h', or seconds."
         ) from None
+
+
+MIN_CONNECT_S: Final = 0.1  # for the handshake, after a start of the media driver that took nearly all of the timeout
+
+
+def connect(
+    address: str = "",
+    *,
+    store: PeerStore | None = None,
+    connection_class: type[Connection] = Connection,
+    timeout: float | None = None,
+    wait: bool = True,
+    **options: Unpack[ClientOptions],
+) -> Client:
+    """Connect to the server at ``address`` (``host:port``, ``host:port:control``, or ``ipc:``) and return the client.
+
+    To register listeners before connecting, create the client with ``Client.to(address)``, and call its ``connect``.
+
+    ``options`` are those of docs/options.md, written as there or with underscores: ``identity``, the file of the
+    client's key or ``env:NAME`` (by default the user's own key, which is made at its first use), ``tag``,
+    ``server_key``. If the server also listens over this machine's shared memory, the client connects there, unless
+    ``ipc='never'``.
+
+    ``wait=False`` returns at once, with a client that tries to connect until it is closed. It is for a program that
+    writes through a buffer (:meth:`Client.writer`) and whose server may be down; ``client.connect(seconds)`` waits
+    later. A thread of the client then starts this machine's media driver. If the machine cannot run one, the client
+    stops with the error (``client.error``, ``on_stopped``).
+
+    ``timeout`` is in seconds. It includes the start of this machine's media driver, which has ten minutes without a
+    timeout. A slow start continues after the timeout, and the next call waits for it. With 0 the client tries until it
+    is closed.
+
+    Raises OptionError for a wrong argument, RefusedError with the server's reason, IdentityError for a wrong key, and
+    ConnectError or WaitTimeout if no server responds.
+    """
+    from aeron_spark.client.aeron_dialer import make_runner
+
+    deadline = time.monotonic() + timeout if timeout else None
+    client = Client(make_runner(address, store, connection_class, options, deadline, opens=wait))
+    _open(client, timeout, deadline, wait=wait)
+    return client
+
+
+def connect_for_pool(
+    address: str, timeout: float, is_in_use: Callable[[], bool], on_unused: Callable[[Client], object],
+    options: Mapping[str, object],
+) -> Client:  # fmt: skip
+    """Connect as :func:`connect` does, and connect again after a loss only while ``is_in_use()``.
+
+    A client that loses its link without use ends its session and stops. ``on_unused(client)`` is then called on a
+    thread of the client, and may close it. The event loop calls ``is_in_use``, which must not wait.
+    """
+    from aeron_spark.client.aeron_dialer import make_runner
+
+    deadline = time.monotonic() + timeout if timeout else None
+    runner = make_runner(address, None, Connection, options, deadline)
+    client = Client(runner)
+    _open(client, timeout, deadline, wait=True)
+    runner.reconnect_while(is_in_use, partial(on_unused, client))
+    return client
+
+
+def _open(client: Client, timeout: float | None, deadline: float | None, *, wait: bool) -> None:
+    """Connect a client, or begin to; close it if that fails."""
+    try:
+        if wait:
+            client.connect(timeout if deadline is None else max(MIN_CONNECT_S, deadline - time.monotonic()))
+        else:
+            client.begin_connecting()
+    except BaseException:
+        client.close()
+        raise

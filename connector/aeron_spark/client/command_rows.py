@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from aeron_spark.client import opening
+from aeron_spark.client import client as opening
 from aeron_spark.errors import AeronSparkError, OptionError
-from aeron_spark.log.columns import are_values
+from aeron_spark.log.decoding import are_values
 from aeron_spark.log.facade import Reading, StopSignal, Summary, check_start_time, count_text
 from aeron_spark.log.follow import RAW
 from aeron_spark.options import SbeFormatOptions, SbeOptions, values

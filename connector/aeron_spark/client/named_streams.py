@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from aeron_spark import units
-from aeron_spark.client import opening
+from aeron_spark import texts
+from aeron_spark.client import client as opening
 from aeron_spark.client.client import Client
 from aeron_spark.errors import DataLossError, OptionError
 from aeron_spark.keys.key_files import read_shared_secret
@@ -31,10 +31,10 @@ from aeron_spark.log.facade import (
 )
 from aeron_spark.options import ClientOptions, SbeFormatOptions, SbeOptions
 from aeron_spark.options.declaration import Where
-from aeron_spark.options.sbe_options import split_sbe_options
-from aeron_spark.stream_client.admin import parse_new_retention, parse_retention
-from aeron_spark.units import format_time, rounded_size
-from aeron_spark.wire.stream_admin_rpc import (
+from aeron_spark.options.stream_options import split_sbe_options
+from aeron_spark.stream_client.operations import parse_new_retention, parse_retention
+from aeron_spark.texts import format_time, rounded_size
+from aeron_spark.wire.stream_requests import (
     HeldBytes,
     PurgedPartition,
     StreamAlteration,
@@ -281,7 +281,7 @@ def _parse_segment(name: str, text: str) -> int:
     from aeron_spark.streams.definition import MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES, check_segment_bytes
 
     try:
-        size = units.parse_size(text, MIN_SEGMENT_BYTES, MAX_SEGMENT_BYTES)
+        size = texts.parse_size(text, MIN_SEGMENT_BYTES, MAX_SEGMENT_BYTES)
     except ValueError as error:
         raise OptionError(
             f"--segment is {text!r}, expected {error}", remedy="Give a power of two from 1MiB to 1GiB."
@@ -293,7 +293,7 @@ def _parse_segment(name: str, text: str) -> int:
 def _parse_wait(text: str | None) -> float:
     """Parse --wait. Return seconds; 0 without the option."""
     try:
-        return 0.0 if text is None else units.parse_duration_ns(text) / units.NANOS
+        return 0.0 if text is None else texts.parse_duration_ns(text) / texts.NANOS
     except ValueError as error:
         raise OptionError(f"--wait is {text!r}, expected {error}", remedy="Give a duration such as 2min.") from None
 

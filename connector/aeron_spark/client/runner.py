@@ -41,19 +41,12 @@ from aeron_spark.protocol.access import PeerStore, ServerName
 from aeron_spark.protocol.client_events import ClientEffect, ClientEvent, ClientState, Effects
 from aeron_spark.protocol.client_machine import ClientMachine
 from aeron_spark.protocol.connection_machine import PeerClosed
+from aeron_spark.protocol.handshake_payloads import type_digests
 from aeron_spark.protocol.rpc_messages import Target
 from aeron_spark.protocol.transfers import Purpose
 from aeron_spark.protocol.transitions import assert_never
-from aeron_spark.protocol.type_digests import type_digests
 from aeron_spark.reused_threads import submit
-from aeron_spark.transport.api import (
-    ClientTransport,
-    DriverLost,
-    Inbox,
-    LinkIds,
-    TransportEvent,
-)
-from aeron_spark.transport.unopened import UnopenedTransport
+from aeron_spark.transport.api import ClientTransport, DriverLost, Inbox, LinkIds, TransportEvent, UnopenedTransport
 from aeron_spark.waiting import result_within
 
 LOG: Final = logging.getLogger("aeron_spark.endpoint")

@@ -17,10 +17,10 @@ from typing import Final, Protocol
 from aeron_spark.connection.link import OFFER_TIMEOUT_S, LinkEnds
 from aeron_spark.connection.packet_watch import PacketWatch
 from aeron_spark.connection.runner import ConnectionRunner
-from aeron_spark.connection.traffic import EndpointTraffic
+from aeron_spark.connection.usage import EndpointTraffic
 from aeron_spark.errors import AeronSparkError, DataFormatError, EndedError, TamperedError, TransportError, WaitTimeout
-from aeron_spark.process_bound import bind_to_process
-from aeron_spark.protocol.bulk import BulkFrameKind
+from aeron_spark.process import bind_to_process
+from aeron_spark.protocol.frame_cipher import BulkFrameKind
 from aeron_spark.protocol.frames import Buffer
 from aeron_spark.protocol.liveness import Liveness
 from aeron_spark.protocol.rpc_messages import FIRST_SERVICE

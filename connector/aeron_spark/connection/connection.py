@@ -8,13 +8,13 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from aeron_spark.connection.deliveries import Listeners
 from aeron_spark.connection.frame_sender import FrameSender
-from aeron_spark.connection.listeners import Listeners
 from aeron_spark.connection.message_sender import MessageSender
 from aeron_spark.connection.owner import PeerInfo
 from aeron_spark.connection.rpc import GRACE_S, STUCK_REMEDY, Rpc
 from aeron_spark.connection.transfers import TransferRunner
-from aeron_spark.process_bound import bind_to_process
+from aeron_spark.process import bind_to_process
 from aeron_spark.protocol.connection_machine import ConnectionMachine
 from aeron_spark.protocol.message_types import TYPE_ID
 from aeron_spark.protocol.rpc_objects import Proxy

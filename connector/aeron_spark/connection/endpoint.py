@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
 from aeron_spark.connection.runtime import Runtime
-from aeron_spark.process_bound import bind_to_process
-from aeron_spark.process_cache import ProcessLock
+from aeron_spark.process import ProcessLock, bind_to_process
 
 F = TypeVar("F", bound=Callable[..., object])
 

@@ -10,12 +10,12 @@ from functools import partial
 from typing import Any, Final, Literal, TypeVar
 
 from aeron_spark.connection.connection import Connection
-from aeron_spark.connection.listeners import Listeners
+from aeron_spark.connection.deliveries import Listeners
 from aeron_spark.connection.runner import CallEnded, ConnectionRunner
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.facts import Bus
 from aeron_spark.protocol.server_effects import Ending
-from aeron_spark.text_safety import escape_text
+from aeron_spark.texts import escape_text
 
 LOG: Final = logging.getLogger("aeron_spark.endpoint")
 MAX_LOGGED_CHARACTERS: Final = 1024  # of an error's text

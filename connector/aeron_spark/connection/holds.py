@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from aeron_spark.connection.bulk_links import BulkLinks
-from aeron_spark.connection.memory_account import MemoryAccount
-from aeron_spark.connection.rate_limits import RateLimits, Rates, Used
 from aeron_spark.connection.runner import ConnectionRunner
+from aeron_spark.connection.usage import MemoryAccount, RateLimits, Rates, Used
 from aeron_spark.errors import REFUSALS, RefusedError
 from aeron_spark.facts import Bus
 

@@ -8,8 +8,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Final, TypeGuard
 
+from aeron_spark.connection.deliveries import Deliveries
 from aeron_spark.connection.frame_sender import FrameSender
-from aeron_spark.connection.inbound import Deliveries
 from aeron_spark.connection.transfers import TransferRunner
 from aeron_spark.protocol.connection_machine import NUMBER_BYTES, ConnectionMachine
 from aeron_spark.protocol.frames import RecordKind

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from aeron_spark.connection.fair_pool import FairPool
-from aeron_spark.connection.response_memory import ResponseMemory
+from aeron_spark.connection.usage import ResponseMemory
 from aeron_spark.options import EndpointOptions
 from aeron_spark.protocol.message_types import Types
 from aeron_spark.protocol.rpc_dispatch import ErrorCodes

@@ -17,8 +17,7 @@ from typing import Final
 from aeron_spark.errors import TransportError
 from aeron_spark.protocol.liveness import Times
 from aeron_spark.transport.api import MTU_BYTES
-from aeron_spark.transport.network_paths import network_path
-from aeron_spark.transport.packet_sizes import NetworkPath
+from aeron_spark.transport.packet_sizes import NetworkPath, network_path
 
 ALIVE_SECONDS: Final = 1.0  # between two frames of an idle bulk link
 SILENCE_S: Final = 10.0  # after this time, Aeron itself gives up a peer, too

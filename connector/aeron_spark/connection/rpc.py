@@ -32,7 +32,7 @@ from aeron_spark.errors import (
     WaitTimeout,
     decode_error,
 )
-from aeron_spark.process_bound import bind_to_process
+from aeron_spark.process import bind_to_process
 from aeron_spark.protocol.frames import RecordKind
 from aeron_spark.protocol.message_types import Buffer
 from aeron_spark.protocol.rpc_dispatch import REFUSED, REMEDIES

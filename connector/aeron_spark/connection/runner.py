@@ -10,21 +10,26 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from aeron_spark.connection.connection import Connection, ConnectionParts
+from aeron_spark.connection.deliveries import (
+    LISTENER_FAILED,
+    NO_LISTENER,
+    Deliveries,
+    Listeners,
+    SerialExecutor,
+    messages_of,
+)
 from aeron_spark.connection.frame_sender import FrameSender
-from aeron_spark.connection.inbound import LISTENER_FAILED, NO_LISTENER, Deliveries, SerialExecutor
 from aeron_spark.connection.link import LinkEnds
-from aeron_spark.connection.listeners import Listeners
 from aeron_spark.connection.message_sender import MessageSender
 from aeron_spark.connection.owner import EndpointServices, PeerInfo
 from aeron_spark.connection.peer_calls import PeerCalls
 from aeron_spark.connection.rpc import Rpc
 from aeron_spark.connection.spill import content_of
-from aeron_spark.connection.traffic import Traffic
 from aeron_spark.connection.transfers import TransferRunner
-from aeron_spark.connection.unconfirmed import messages_of
+from aeron_spark.connection.usage import Traffic
 from aeron_spark.errors import REFUSALS, AeronSparkError, ConnectError, RefusedError, UsageError, WaitTimeout
 from aeron_spark.facts import Bus
-from aeron_spark.process_bound import bind_to_process
+from aeron_spark.process import bind_to_process
 from aeron_spark.protocol.connection_machine import (
     ConfirmDelivery,
     ConnectionMachine,

@@ -11,16 +11,14 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from aeron_spark.connection.bulk_links import FOREIGN_IMAGE, BulkLinks
-from aeron_spark.connection.deadlines import Deadlines
+from aeron_spark.connection.deliveries import SerialExecutor
 from aeron_spark.connection.endpoint_listeners import ConnectionChanged, EndpointListeners
 from aeron_spark.connection.fair_pool import FairPool
 from aeron_spark.connection.holds import ConnectionHolds
-from aeron_spark.connection.inbound import SerialExecutor
 from aeron_spark.connection.link import LinkEnds
-from aeron_spark.connection.loop import IDLE_WAIT_S, EventLoop
-from aeron_spark.connection.response_memory import ResponseMemory
+from aeron_spark.connection.loop import IDLE_WAIT_S, Deadlines, EventLoop
 from aeron_spark.connection.runner import ConnectionRunner
-from aeron_spark.connection.traffic import EndpointTraffic
+from aeron_spark.connection.usage import EndpointTraffic, ResponseMemory
 from aeron_spark.errors import (
     AeronSparkError,
     DataFormatError,

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from aeron_spark.connection.deliveries import SerialExecutor
 from aeron_spark.connection.frame_sender import FrameSender
-from aeron_spark.connection.inbound import SerialExecutor
 from aeron_spark.connection.owner import EndpointServices
 from aeron_spark.connection.spill import spilling_to
 from aeron_spark.errors import AeronSparkError, RefusedError, SetupError

@@ -10,27 +10,27 @@ from aeron_spark.aeron.recording import ArchiveAddress, Recording, read_recorded
 from aeron_spark.direct.archive_recordings import (
     ArchiveRecordings,
     CataloguedRecording,
+    FileRecordings,
     FilesFirst,
+    StreamAddress,
     WantedBoundary,
 )
-from aeron_spark.direct.archives import StreamAddress
-from aeron_spark.direct.file_recordings import FileRecordings
 from aeron_spark.errors import DataLossError
 from aeron_spark.log.api import (
     Boundary,
+    DirectStream,
     PublishTimes,
     Range,
     RecordingState,
     StreamContent,
+    direct_stream,
     fingerprint,
     recording_key,
     split_key,
 )
 from aeron_spark.log.available import read_available
 from aeron_spark.log.inspection import content_of, no_times, position_at
-from aeron_spark.log.source_stream import DirectStream, direct_stream
-from aeron_spark.transport.channel import ChannelUri, same_stream
-from aeron_spark.transport.recording_start import with_start, without_start
+from aeron_spark.transport.channel import ChannelUri, same_stream, with_start, without_start
 from aeron_spark.wire.values import Rows
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class ArchiveLog:
 
         With ``fail_on_data_loss=False`` of the address, without those that are gone, of which it warns.
         """
-        from aeron_spark.direct.archive_rows import read_rows
+        from aeron_spark.direct.session_recordings import read_rows
 
         address = self._archives[split_key(wanted.key)[0]]
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from aeron_spark.aeron.archive import archive_of
 from aeron_spark.aeron.recording import ArchiveAddress
 from aeron_spark.direct.archive_log import ArchiveLog
-from aeron_spark.direct.archive_recordings import CataloguedRecording, segment_base
-from aeron_spark.direct.archives import StreamAddress, archives_of
+from aeron_spark.direct.archive_recordings import CataloguedRecording, StreamAddress, archives_of, segment_base
 from aeron_spark.direct.session_recordings import with_end
 from aeron_spark.errors import OptionError, RefusedError
 from aeron_spark.log.api import StreamContent
@@ -38,9 +37,8 @@ from aeron_spark.log.inspection import content_of, framed_times, messages_betwee
 from aeron_spark.log.overlaps import Overlaps
 from aeron_spark.log.overlaps import repeated_bytes as count_repeated
 from aeron_spark.options import ReadOptions, WriteOptions, direct_route
-from aeron_spark.transport.channel import ChannelUri, same_stream
-from aeron_spark.transport.recording_start import without_start
-from aeron_spark.units import format_time, rounded_size
+from aeron_spark.texts import format_time, rounded_size
+from aeron_spark.transport.channel import ChannelUri, same_stream, without_start
 
 if TYPE_CHECKING:
     from aeron_spark.direct.command_rows import DirectSource, DirectTarget

@@ -15,10 +15,8 @@ from aeron_spark.aeron.counters import commit_positions, has_cluster_backup
 from aeron_spark.aeron.recording import Recording
 from aeron_spark.direct.archive_log import ArchiveLog
 from aeron_spark.errors import OptionError
-from aeron_spark.log.api import Boundary, PublishTimes, Range, RecordingState, StreamContent
-from aeron_spark.log.source_stream import DirectStream
-from aeron_spark.transport.channel import ChannelUri
-from aeron_spark.transport.recording_start import without_start
+from aeron_spark.log.api import Boundary, DirectStream, PublishTimes, Range, RecordingState, StreamContent
+from aeron_spark.transport.channel import ChannelUri, without_start
 from aeron_spark.wire.values import Rows
 
 # The beginnings of the aliases of the log's channels: those of a member, and that on which a ClusterBackup gets it.

@@ -12,10 +12,10 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from aeron_spark.direct.appender import DirectAppender
+from aeron_spark.direct.writing import DirectAppender
 from aeron_spark.errors import AeronSparkError, ConnectError, DataFormatError, TransportError, WaitTimeout
 from aeron_spark.log.api import Log
-from aeron_spark.log.columns import VALUE, are_values
+from aeron_spark.log.decoding import VALUE_COLUMN, are_values
 from aeron_spark.log.facade import Reading, StopSignal, Summary, check_start_time, count_text
 from aeron_spark.log.follow import RAW, Follower
 from aeron_spark.log.query import OpenLog
@@ -150,7 +150,7 @@ class DirectSource:
     def schema(self) -> pa.Schema:
         """The columns of the stream."""
         content = self._follower.content
-        return RAW if content is None or content.payload == "raw" else content.schema or VALUE
+        return RAW if content is None or content.payload == "raw" else content.schema or VALUE_COLUMN
 
     def _batches(self) -> Iterator[tuple[str, pa.RecordBatch]]:
         for received in self._follower.batches(follow=self._follow, position=self._position):

@@ -15,13 +15,14 @@ from typing import Final, Protocol
 
 from aeron_spark.aeron.archive import Archive, RecordingSubscription, archive_of
 from aeron_spark.aeron.recording import ArchiveAddress, Recording
-from aeron_spark.direct.archives import StreamAddress
+from aeron_spark.direct.archive_recordings import StreamAddress
 from aeron_spark.errors import OptionError, RefusedError
 from aeron_spark.log.api import EMBEDDED, RecordingState
 from aeron_spark.node import aeron_dir_argument
-from aeron_spark.transport.channel import ChannelUri, same_stream
-from aeron_spark.transport.recording_start import (
+from aeron_spark.transport.channel import (
+    ChannelUri,
     RecordingStart,
+    same_stream,
     server_stream,
     start_of,
     without_start,

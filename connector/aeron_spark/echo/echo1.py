@@ -10,14 +10,12 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from aeron_spark.aeron.client import Client
-from aeron_spark.aeron.polled_images import BytesPublication, PolledImage, PolledSubscription
-from aeron_spark.echo import channels, reports, texts
-from aeron_spark.echo.channels import guarded_channel, open_publication
-from aeron_spark.echo.conversation import Clock, check_size, refuse_echo, wait_for_step
-from aeron_spark.echo.outbox import Outbox
-from aeron_spark.echo.reports import LimitedReport, Report
+from aeron_spark.aeron.publications import BytesPublication, PolledImage, PolledSubscription
+from aeron_spark.echo import conversation, texts
+from aeron_spark.echo.conversation import Clock, LimitedReport, Outbox, Report, check_size, refuse_echo, wait_for_step
+from aeron_spark.echo.texts import guarded_channel, open_publication
 from aeron_spark.errors import ConnectError, DataFormatError, OptionError, TransportError
-from aeron_spark.protocol import refusals
+from aeron_spark.protocol import sources
 from aeron_spark.protocol.ids import Entropy
 from aeron_spark.protocol.limits import Admission, Limits, Permit
 from aeron_spark.protocol.sources import UdpSource, parse_source
@@ -50,21 +48,21 @@ class Client1:
         self._publication: BytesPublication | None = None
         self._subscription: PolledSubscription | None = None
 
-    def connect(self) -> Generator[None, None, reports.ClientConnected]:
+    def connect(self) -> Generator[None, None, conversation.ClientConnected]:
         """Send HELLO and wait for the server's publication; see :class:`~aeron_spark.echo.conversation.EchoClient`."""
         start = self._clock()
         subscription = self._subscription = PolledSubscription(
-            self._client, channels.receive_channel(self.own), texts.STREAM_ID, channels.LARGEST_MESSAGE
+            self._client, texts.receive_channel(self.own), texts.STREAM_ID, texts.LARGEST_MESSAGE
         )
         bound = yield from self._wait(lambda: subscription.address or None, "subscription")
         publication = self._publication = open_publication(
-            self._client, lambda session_id: channels.send_channel(self.server, session_id), self._entropy
+            self._client, lambda session_id: texts.send_channel(self.server, session_id), self._entropy
         )
         yield from self._wait(lambda: publication.connected, "publication")
         port = HostPort.parse(bound).port
         yield from self._wait(lambda: publication.offer(texts.encode_hello_1(port)) is None, "HELLO")
         yield from self._wait(lambda: bool(subscription.images()), "the server's publication back to this client")
-        return reports.ClientConnected(str(self.server), publication.session_id, self._clock() - start)
+        return conversation.ClientConnected(str(self.server), publication.session_id, self._clock() - start)
 
     def echo(self, payload: bytes) -> Generator[None, None, bytes]:
         """Send ``payload`` and receive its echo; see :class:`~aeron_spark.echo.conversation.EchoClient`."""
@@ -102,7 +100,7 @@ class Client1:
             for message in image.poll(1):
                 if message is None:
                     raise DataFormatError(
-                        f"an echo has more than {channels.LARGEST_MESSAGE} bytes", remedy="Check the server's program."
+                        f"an echo has more than {texts.LARGEST_MESSAGE} bytes", remedy="Check the server's program."
                     )
                 return message
         if not images:
@@ -174,11 +172,11 @@ class Server1:
         self._peers: dict[int, _Peer] = {}
         self._subscription = PolledSubscription(
             client,
-            guarded_channel(channels.receive_channel(settings.listen)),
+            guarded_channel(texts.receive_channel(settings.listen)),
             texts.STREAM_ID,
-            channels.LARGEST_MESSAGE,
+            texts.LARGEST_MESSAGE,
         )
-        report(reports.ListeningStarted(1, str(settings.listen), ""))
+        report(conversation.ListeningStarted(1, str(settings.listen), ""))
 
     @property
     def clients(self) -> int:
@@ -228,7 +226,7 @@ class Server1:
         for message in peer.image.poll(FRAGMENTS_PER_POLL):
             work += 1
             if message is None:
-                self._refuse(peer, f"a message of more than {channels.LARGEST_MESSAGE} bytes")
+                self._refuse(peer, f"a message of more than {texts.LARGEST_MESSAGE} bytes")
             elif peer.replies is not None:
                 peer.replies.outbox.put(message, now)
             else:
@@ -250,13 +248,13 @@ class Server1:
         source = parse_source(peer.image.source)
         assert isinstance(source, UdpSource)  # the subscription's channel is UDP
         permit = self._admission.connect(source, time.monotonic())
-        if isinstance(permit, refusals.Refusal):
+        if isinstance(permit, sources.Refusal):
             self._refuse(peer, permit.text)
             return
         client_address = HostPort(f"{source.address}{'%' if source.zone else ''}{source.zone}", port)
         try:
             publication = open_publication(
-                self._client, lambda session_id: channels.send_channel(client_address, session_id), self._entropy
+                self._client, lambda session_id: texts.send_channel(client_address, session_id), self._entropy
             )
         except BaseException as error:
             permit.release()
@@ -265,10 +263,10 @@ class Server1:
             self._refuse(peer, str(error))
             return
         peer.replies = _Replies(publication, Outbox(publication, self._step_timeout_s), permit)
-        self._report(reports.ClientIntroduced(peer.image.source, peer.image.session_id, port))
+        self._report(conversation.ClientIntroduced(peer.image.source, peer.image.session_id, port))
 
     def _refuse(self, peer: _Peer, reason: str) -> None:
-        self._report(reports.Refusal(peer.image.source, peer.image.session_id, reason))
+        self._report(conversation.Refusal(peer.image.source, peer.image.session_id, reason))
 
     def _end(self, peer: _Peer, reason: str) -> None:
         replies, peer.replies = peer.replies, None
@@ -277,4 +275,4 @@ class Server1:
         replies.permit.release()
         with contextlib.suppress(TransportError):  # a lost driver has closed everything
             replies.publication.close()
-        self._report(reports.ClientEnded(peer.image.source, replies.outbox.sent, reason))
+        self._report(conversation.ClientEnded(peer.image.source, replies.outbox.sent, reason))

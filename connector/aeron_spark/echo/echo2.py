@@ -15,14 +15,23 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from aeron_spark.aeron.client import Client
-from aeron_spark.aeron.polled_images import BytesPublication, PolledImage, PolledSubscription
-from aeron_spark.echo import channels, reports, texts
-from aeron_spark.echo.channels import guarded_channel, open_publication, register_owner
-from aeron_spark.echo.conversation import Clock, check_size, refuse_echo, wait_for_step
-from aeron_spark.echo.outbox import Outbox, SharedOutbox
-from aeron_spark.echo.reports import ClientJoined, LimitedReport, Refusal, Report
+from aeron_spark.aeron.publications import BytesPublication, PolledImage, PolledSubscription
+from aeron_spark.echo import conversation, texts
+from aeron_spark.echo.conversation import (
+    ClientJoined,
+    Clock,
+    LimitedReport,
+    Outbox,
+    Refusal,
+    Report,
+    SharedOutbox,
+    check_size,
+    refuse_echo,
+    wait_for_step,
+)
+from aeron_spark.echo.texts import guarded_channel, open_publication, register_owner
 from aeron_spark.errors import ConnectError, DataFormatError, OptionError, RefusedError, TransportError
-from aeron_spark.protocol import refusals
+from aeron_spark.protocol import sources
 from aeron_spark.protocol.ids import Entropy, IdAllocator, PortAllocator
 from aeron_spark.protocol.limits import Admission, Limits, Permit
 from aeron_spark.protocol.sources import UdpSource, is_from_address, parse_source
@@ -63,10 +72,10 @@ class Client2:
         self._publication: BytesPublication | None = None
         self._subscription: PolledSubscription | None = None
 
-    def connect(self) -> Generator[None, None, reports.ClientConnected]:
+    def connect(self) -> Generator[None, None, conversation.ClientConnected]:
         """Request a duologue and join it; see :class:`~aeron_spark.echo.conversation.EchoClient`."""
         start = self._clock()
-        subscription = self._listen(channels.join_channel(self.control))
+        subscription = self._listen(texts.join_channel(self.control))
         yield from self._wait(lambda: bool(subscription.images()), "initial subscription")
         publication = self._talk(self.server)
         session_id = publication.session_id
@@ -75,16 +84,16 @@ class Client2:
         address = yield from self._wait(lambda: self._poll_response(subscription, session_id), "CONNECT response")
         self.close()
         subscription = self._listen(
-            channels.join_channel(HostPort(self.server.host, address.control_port), address.session_id)
+            texts.join_channel(HostPort(self.server.host, address.control_port), address.session_id)
         )
         yield from self._wait(lambda: bool(subscription.images()), "duologue subscription")
         publication = self._publication = BytesPublication(
             self._client,
-            channels.send_channel(HostPort(self.server.host, address.data_port), address.session_id),
+            texts.send_channel(HostPort(self.server.host, address.data_port), address.session_id),
             texts.STREAM_ID,
         )
         yield from self._wait(lambda: publication.connected, "duologue publication")
-        return reports.ClientConnected(str(self.server), session_id, self._clock() - start)
+        return conversation.ClientConnected(str(self.server), session_id, self._clock() - start)
 
     def echo(self, payload: bytes) -> Generator[None, None, bytes]:
         """Send ``payload`` and receive its echo; see :class:`~aeron_spark.echo.conversation.EchoClient`."""
@@ -113,12 +122,12 @@ class Client2:
         return publication.offer(message) is None
 
     def _listen(self, channel: str) -> PolledSubscription:
-        self._subscription = PolledSubscription(self._client, channel, texts.STREAM_ID, channels.LARGEST_MESSAGE)
+        self._subscription = PolledSubscription(self._client, channel, texts.STREAM_ID, texts.LARGEST_MESSAGE)
         return self._subscription
 
     def _talk(self, server: HostPort) -> BytesPublication:
         self._publication = open_publication(
-            self._client, lambda session_id: channels.send_channel(server, session_id), self._entropy
+            self._client, lambda session_id: texts.send_channel(server, session_id), self._entropy
         )
         return self._publication
 
@@ -207,10 +216,10 @@ class EchoDuologue:
         with contextlib.ExitStack() as opened:
             for ownership in register_owner(client, address, str(owner.address)):
                 opened.callback(ownership.close)
-            outgoing = guarded_channel(channels.fan_out_channel(control, address.session_id))
+            outgoing = guarded_channel(texts.fan_out_channel(control, address.session_id))
             self._publication = BytesPublication(client, outgoing, texts.STREAM_ID)
             opened.callback(self._publication.close)
-            incoming = guarded_channel(channels.receive_channel(data, address.session_id))
+            incoming = guarded_channel(texts.receive_channel(data, address.session_id))
             self._subscription = PolledSubscription(
                 client, incoming, texts.STREAM_ID, self._publication.max_message_bytes
             )
@@ -352,18 +361,18 @@ class Server2:
         control = HostPort(settings.listen.host, settings.control_port)
         with contextlib.ExitStack() as opened:
             self._publication = open_publication(
-                client, lambda session_id: guarded_channel(channels.fan_out_channel(control, session_id)), entropy
+                client, lambda session_id: guarded_channel(texts.fan_out_channel(control, session_id)), entropy
             )
             opened.callback(self._publication.close)
             self._subscription = PolledSubscription(
                 client,
-                guarded_channel(channels.receive_channel(settings.listen)),
+                guarded_channel(texts.receive_channel(settings.listen)),
                 texts.STREAM_ID,
-                channels.LARGEST_MESSAGE,
+                texts.LARGEST_MESSAGE,
             )
             opened.pop_all()
         self._outbox = SharedOutbox(self._publication, step_timeout_s)
-        report(reports.ListeningStarted(2, str(settings.listen), str(control)))
+        report(conversation.ListeningStarted(2, str(settings.listen), str(control)))
 
     @property
     def duologues(self) -> int:
@@ -421,10 +430,10 @@ class Server2:
         found = texts.BAD_MESSAGE if key is None else self._open(image, now)
         if isinstance(found, str) or key is None:
             text = found if isinstance(found, str) else texts.BAD_MESSAGE
-            self._report(reports.Refusal(image.source, image.session_id, text))
+            self._report(conversation.Refusal(image.source, image.session_id, text))
             self._outbox.refuse(image.id, texts.encode_refusal(image.session_id, text), now)
             return
-        self._report(reports.DuologueOpened(image.source, image.session_id, found.data_port, found.control_port))
+        self._report(conversation.DuologueOpened(image.source, image.session_id, found.data_port, found.control_port))
         self._outbox.admit(texts.encode_connect(image.session_id, key, found), now)
 
     def _open(self, image: PolledImage, now: float) -> texts.EchoAddress | str:
@@ -432,7 +441,7 @@ class Server2:
         source = parse_source(image.source)
         assert isinstance(source, UdpSource)  # the subscription's channel is UDP
         permit = self._admission.connect(source, time.monotonic())
-        if isinstance(permit, refusals.Refusal):
+        if isinstance(permit, sources.Refusal):
             return REFUSAL_TEXTS[permit.code]
         with contextlib.ExitStack() as refused:
             refused.enter_context(permit)
@@ -446,10 +455,10 @@ class Server2:
 
     def _try_to_open(self, owner: UdpSource, now: float) -> EchoDuologue | None:
         ports = self._ports.take(2)
-        if isinstance(ports, refusals.Refusal):  # the last ones are lingering
+        if isinstance(ports, sources.Refusal):  # the last ones are lingering
             return None
         session_id = self._sessions.take(now)
-        if isinstance(session_id, refusals.Refusal):
+        if isinstance(session_id, sources.Refusal):
             self._ports.release(ports)
             return None
         address = texts.EchoAddress(ports[0], ports[1], session_id)
@@ -468,7 +477,7 @@ class Server2:
             if not isinstance(error, TransportError) or self._client.closed:
                 raise
             # For example, another program uses a port.
-            self._report(reports.Refusal(str(owner), session_id, str(error)))
+            self._report(conversation.Refusal(str(owner), session_id, str(error)))
             return None
 
     def _end(self, entry: _OpenDuologue, reason: str, now: float) -> None:
@@ -477,7 +486,7 @@ class Server2:
         self._release(entry.duologue.address, now)
         with contextlib.suppress(TransportError):  # a lost driver has closed everything
             entry.duologue.close()
-        self._report(reports.ClientEnded(str(entry.duologue.owner), entry.duologue.echoes, reason))
+        self._report(conversation.ClientEnded(str(entry.duologue.owner), entry.duologue.echoes, reason))
 
     def _release(self, address: texts.EchoAddress, now: float) -> None:
         self._sessions.release(address.session_id, now)

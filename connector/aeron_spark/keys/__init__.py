@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from aeron_spark.keys.client_table import ClientTable
-from aeron_spark.keys.identity import create_identity, ensure_identity, load_identity, read_identity, set_passphrase
-from aeron_spark.keys.known_servers import KnownServers, ipc_server, network_server, parse_server
-from aeron_spark.keys.stores import FilePeerStore, KeyPaths, MemoryPeerStore
+from aeron_spark.keys.clients_file import ClientTable
+from aeron_spark.keys.key_files import KnownServers, ipc_server, network_server, parse_server
+from aeron_spark.keys.stores import (
+    FilePeerStore,
+    KeyPaths,
+    MemoryPeerStore,
+    create_identity,
+    ensure_identity,
+    load_identity,
+    read_identity,
+    set_passphrase,
+)
 
 __all__ = [
     "ClientTable",

@@ -28,7 +28,9 @@ largest applies.
 from __future__ import annotations
 
 import hashlib
+import os
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
@@ -40,11 +42,57 @@ from typing import Final, TypeVar
 
 from aeron_spark.errors import AeronSparkError, DataFormatError, SetupError
 from aeron_spark.keys import key_files
-from aeron_spark.protocol.grants import MESSAGE_DIRECTIONS, STREAM_ACTIONS, Grant, KeyLimits, StreamGrant
+from aeron_spark.protocol.grants import MESSAGE_DIRECTIONS, STREAM_ACTIONS, Grant, KeyLimits, StreamGrant, covers
 from aeron_spark.protocol.keypair import PREFIX, parse_public
 from aeron_spark.protocol.sources import Network
-from aeron_spark.text_safety import nearest
-from aeron_spark.units import INT64_MAX, parse_size, parse_whole
+from aeron_spark.texts import INT64_MAX, format_size, nearest, parse_size, parse_whole
+
+SIZES = frozenset({"bytes_in", "bytes_out", "stage_bytes"})
+
+
+def allowed_text(grant: Grant) -> str:
+    """Return what the grant allows; "connect and ping" if that is all."""
+    if grant.everything:
+        return "all"
+    words = [
+        f"streams={','.join(one.patterns)}:" + (",".join(action for action in STREAM_ACTIONS if action in one.actions))
+        for one in grant.streams
+    ]
+    if grant.writers is not None:
+        words.append(f"writers={','.join(grant.writers)}")
+    if grant.calls:
+        words.append(f"calls={','.join(grant.calls)}")
+    if grant.messages:
+        words.append(f"messages={','.join(one for one in MESSAGE_DIRECTIONS if one in grant.messages)}")
+    if grant.sends_files:
+        words.append("files=send")
+    return " ".join(words) or "connect and ping"
+
+
+def conditions_text(grant: Grant) -> str:
+    """Return the conditions of the grant, or ""."""
+    words = [f"tag={','.join(patterns)}" for patterns in grant.tags]
+    words += [f"from={','.join(map(str, networks))}" for networks in grant.networks]
+    if grant.expires is not None:
+        words.append(f"expires={time_text(grant.expires)}")
+    return " ".join(words)
+
+
+def limits_text(grant: Grant) -> str:
+    """Return the limits of the grant, or ""."""
+    found = ((one.name, getattr(grant.limits, one.name)) for one in fields(KeyLimits))
+    return " ".join(
+        f"{name.replace('_', '-')}={format_size(value) if name in SIZES else value}"
+        for name, value in found
+        if value is not None
+    )
+
+
+def time_text(seconds: float) -> str:
+    """Return a time in seconds since 1970 as text in UTC: a day at midnight, else a time."""
+    moment = datetime.fromtimestamp(seconds, timezone.utc)
+    return moment.strftime("%Y-%m-%d" if seconds % 86_400 == 0 else "%Y-%m-%dT%H:%M:%SZ")
+
 
 ROLE: Final = "role"  # the first word of a line that defines a role
 LIMITS: Final[Mapping[str, Callable[[str, int, int], int]]] = {
@@ -416,3 +464,81 @@ def _split_word(text: str) -> tuple[str, str]:
     """Return the first word of a text, and the rest; "" and "" for no word."""
     words = text.split(None, 1)
     return (words[0] if words else "", words[1] if len(words) > 1 else "")
+
+
+@dataclass(frozen=True, slots=True)
+class ClientsChange:
+    """The keys, by their names, that a new version of the file added, removed and changed.
+
+    ``narrowed`` are those of ``changed`` that lost a grant or got a further condition. ``keys`` is the number of keys
+    in the new version.
+    """
+
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+    changed: tuple[str, ...]
+    narrowed: tuple[str, ...] = ()
+    keys: int = 0
+
+
+class ClientTable:
+    """The grants in a clients file, in memory. ``grant`` is thread-safe; one thread at a time calls ``refresh``.
+
+    Raises SetupError or DataFormatError if the file is missing or wrong. A later version that is missing or wrong
+    changes nothing: the last good version stays. ``wall`` returns seconds since 1970.
+    """
+
+    def __init__(self, path: Path, wall: Callable[[], float] = time.time) -> None:
+        self.path = path
+        self._wall = wall
+        self._signature = _signature(path)  # before reading: a change meanwhile is found later
+        self._grants = read_clients(path).grants(str(path))
+        self.read_at = wall()
+        """When the version in use was read, in seconds since 1970."""
+
+    def __len__(self) -> int:
+        return len(self._grants)
+
+    def grant(self, client: bytes) -> Grant | None:
+        """Return the grant of a public key; None if it is not authorised."""
+        return self._grants.get(client)
+
+    def grants(self) -> Mapping[bytes, Grant]:
+        """Return the grants of all keys."""
+        return self._grants
+
+    def refresh(self, *, force: bool = False) -> ClientsChange | None:
+        """Read the file again if it has changed, or with ``force``; return the change, or None for an unchanged file.
+
+        Raises SetupError or DataFormatError, once per version of the file, if the file is missing or wrong.
+        """
+        signature = _signature(self.path)
+        if signature == self._signature and not force:
+            return None
+        self._signature = signature
+        before, after = self._grants, read_clients(self.path).grants(str(self.path))
+        self._grants, self.read_at = after, self._wall()
+        return _change(before, after)
+
+
+def _change(before: Mapping[bytes, Grant], after: Mapping[bytes, Grant]) -> ClientsChange:
+    changed = {key: grant for key, grant in after.items() if before.get(key, grant) != grant}
+    return ClientsChange(
+        added=tuple(grant.name for key, grant in after.items() if key not in before),
+        removed=tuple(grant.name for key, grant in before.items() if key not in after),
+        changed=tuple(grant.name for grant in changed.values()),
+        narrowed=tuple(grant.name for key, grant in changed.items() if not covers(grant, before[key])),
+        keys=len(after),
+    )
+
+
+def _signature(path: Path) -> tuple[int, ...] | None:
+    """Return what differs between two versions of a file; None without the file.
+
+    The path may be a symbolic link that is replaced, as Kubernetes does.
+    """
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from aeron_spark.aeron.boundary_rule import after_damage
+from aeron_spark.aeron.boundary import after_damage
 from aeron_spark.aeron.recording import UnreadableBytesError
 from aeron_spark.errors import DataLossError
 from aeron_spark.log.api import Log, Range, RecordingState
@@ -22,7 +22,7 @@ from aeron_spark.log.losses import (
     Truncated,
     refuse,
 )
-from aeron_spark.log.marks import is_rewritten
+from aeron_spark.log.offsets import is_rewritten
 from aeron_spark.wire.values import Rows
 
 Find = Callable[[], RecordingState | None]  # returns the recording now, or None if it does not exist

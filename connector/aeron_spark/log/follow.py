@@ -9,7 +9,7 @@ from typing import Final
 import pyarrow as pa
 
 from aeron_spark.errors import DataFormatError
-from aeron_spark.log import columns
+from aeron_spark.log import decoding
 from aeron_spark.log.api import Range, RecordingState, StreamContent
 from aeron_spark.log.available import state_for
 from aeron_spark.log.decoding import (
@@ -25,7 +25,7 @@ from aeron_spark.log.offsets import Offset
 from aeron_spark.log.query import OpenLog, QueryPlanner
 from aeron_spark.options import ReadOptions
 
-RAW: Final = pa.schema([field for field in columns.RAW if field.name != "timestamp"])  # a foreign stream has none
+RAW: Final = pa.schema([field for field in decoding.RAW if field.name != "timestamp"])  # a foreign stream has none
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +121,9 @@ class Follower:
             )
 
     def _batches(self, found: SmallValues | PlacedGroup, state: RecordingState) -> Iterator[pa.RecordBatch]:
-        metadata = columns.metadata() if self.options.include_metadata else []
+        metadata = decoding.metadata() if self.options.include_metadata else []
         if isinstance(found, SmallValues) or not RowDecoder.is_arrow(found):
-            yield self._decoder_of(pa.schema([*columns.VALUE, *metadata]), state).framed(found)
+            yield self._decoder_of(pa.schema([*decoding.VALUE_COLUMN, *metadata]), state).framed(found)
             return
         # Each group has its own schema.
         yield from self._decoder_of(pa.schema([*schema_of_group(found), *metadata]), state).arrow(found)

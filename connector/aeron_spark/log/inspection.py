@@ -11,7 +11,7 @@ import pyarrow as pa
 from aeron_spark.errors import OptionError
 from aeron_spark.log.api import Log, PublishTimes, Range, RecordingState, StreamContent
 from aeron_spark.log.decoding import PlacedGroup, of_recording, read_range, schema_of_group
-from aeron_spark.wire.chunk import Content, decode, is_framed
+from aeron_spark.wire.chunks import Content, decode, is_framed
 from aeron_spark.wire.values import Rows
 
 

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from aeron_spark.errors import DataLossError
-from aeron_spark.log.api import RecordingState, split_key
+from aeron_spark.log.api import RecordingState, ServerStream, split_key
 from aeron_spark.log.epochs import DIVERGED, Divergence, diverged_sentence
 from aeron_spark.log.offsets import Offset
 from aeron_spark.log.overlaps import Overlaps
-from aeron_spark.log.source_stream import ServerStream
 
 _MAX_FINDINGS: Final = 20  # described in one error; further ones are counted
 _NONE: Final[Mapping[str, Rewritten]] = {}

@@ -1,4 +1,9 @@
-"""``Offset``: the *next* position of a query in each recording, as canonical JSON.
+"""The offsets of a query: JSON with the position of each recording, and marks of the bytes before it. Pure.
+
+After an extension beyond the query's position, neither the recording's end nor the catalog shows the truncation: the
+bytes before the position do. A mark is of at least the last frame. It is the same if another publication wrote equal
+messages: the files of an archive with checksums have no Aeron session ids. Bytes that were purged, or are not in files
+of this machine, cannot be compared. Pure, given the bytes.
 
     {"begins": {"<archive>/<id>": <position>},
      "done": "<finished recordings, packed>", "epochs": {"<server>/<partition>": "<Epochs.to_text>"},
@@ -37,17 +42,69 @@ from __future__ import annotations
 
 import json
 import re
+import zlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from aeron_spark.errors import DataFormatError
-from aeron_spark.log.api import FRAME_ALIGNMENT, Mark, RecordingState, split_key
+from aeron_spark.log.api import (
+    FRAME_ALIGNMENT,
+    Mark,
+    RecordedBytes,
+    RecordingState,
+    SourceStream,
+    joined_stream,
+    parse_stream,
+    split_key,
+)
 from aeron_spark.log.epochs import Epochs
-from aeron_spark.log.marks import pack_marks, unpack_marks
 from aeron_spark.log.packing import MAX_NUMBER, ByteReader, pack_values, unpack_values, varint
-from aeron_spark.log.source_stream import SourceStream, joined_stream, parse_stream
-from aeron_spark.strict_json import check_json
+from aeron_spark.texts import check_json
+
+_CHECKSUM_BYTES: Final = 4
+
+
+def mark_before(log: RecordedBytes, state: RecordingState, position: int) -> Mark | None:
+    """Return the mark of a position; None if the recording has no bytes before it, or its bytes cannot be read."""
+    begin = max(state.start, position - state.mtu, _term_before(state, position))
+    length = position - begin
+    if length <= 0 or length % FRAME_ALIGNMENT:
+        return None
+    data = log.recorded_bytes(state.key, begin, length)
+    return None if data is None else Mark(length, zlib.crc32(data))
+
+
+def is_rewritten(log: RecordedBytes, state: RecordingState, position: int, mark: Mark | None) -> bool:
+    """Whether the recording has other bytes before ``position`` than when the mark was made, as far as is known."""
+    if mark is None or position - mark.length < state.start or position > state.end:
+        return False
+    data = log.recorded_bytes(state.key, position - mark.length, mark.length)
+    return data is not None and zlib.crc32(data) != mark.checksum
+
+
+def _term_before(state: RecordingState, position: int) -> int:
+    """Return the begin of the term with the byte before ``position``."""
+    return (position - 1) // state.term_length * state.term_length
+
+
+def pack_marks(marks: Mapping[str, Mark]) -> str:
+    """Return marks by recording as a text; equal marks have the same text."""
+    return pack_values(marks, _encode_mark)
+
+
+def unpack_marks(text: str) -> dict[str, Mark]:
+    """Return the marks of a text of ``pack_marks``. Raises ValueError for other texts."""
+    return unpack_values(text, _decode_mark, _encode_mark)
+
+
+def _encode_mark(mark: Mark) -> bytes:
+    return varint(mark.length // FRAME_ALIGNMENT) + mark.checksum.to_bytes(_CHECKSUM_BYTES, "big")
+
+
+def _decode_mark(reader: ByteReader) -> Mark:
+    return Mark(reader.length(), int.from_bytes(reader.bytes(_CHECKSUM_BYTES), "big"))
+
 
 VERSION: Final = 1
 

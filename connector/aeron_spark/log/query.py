@@ -1,4 +1,4 @@
-"""Plans a query over a stream: its first offset, the end of its next batch, and the ranges between two offsets.
+"""A query's reading of a stream: the end of the next micro-batch, its ranges, and its lag.
 
 A planner exists in one long-lived process. It stores only state that it can find again, and does not depend on Spark.
 """
@@ -9,14 +9,13 @@ import logging
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from aeron_spark.errors import AeronSparkError, DataFormatError, OptionError
-from aeron_spark.log.api import Log, PublishTimes, Range, RecordingState, StreamContent
+from aeron_spark.log.api import DirectStream, Log, PublishTimes, Range, RecordingState, ServerStream, StreamContent
 from aeron_spark.log.epochs import NoEpochWarning
 from aeron_spark.log.inspection import at_message, damage_before, framed_times, last_message, messages_between, within
-from aeron_spark.log.lag import ReadLag, unread_bytes
 from aeron_spark.log.losses import (
     CheckedRecordings,
     Damaged,
@@ -26,8 +25,7 @@ from aeron_spark.log.losses import (
     check_recordings,
     refuse,
 )
-from aeron_spark.log.marks import is_rewritten, mark_before
-from aeron_spark.log.offsets import Offset, advance, begin, finish
+from aeron_spark.log.offsets import Offset, advance, begin, finish, is_rewritten, mark_before
 from aeron_spark.log.overlaps import (
     Messages,
     Overlaps,
@@ -40,8 +38,57 @@ from aeron_spark.log.overlaps import (
     skip,
 )
 from aeron_spark.log.planning import backlogs, cap, due, plan_end, ranges_between, readable, resolve
-from aeron_spark.log.source_stream import DirectStream, ServerStream
 from aeron_spark.options import DirectRoute, ReadOptions, WantedOffsets
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLag:
+    """The unread rows of a stream: by recording the bytes of its log, and the age of the first unread row in seconds.
+
+    Both mappings have only recordings with unread bytes. ``seconds`` is None for a log without commit times: the
+    archives of the direct route have none.
+    """
+
+    bytes: Mapping[str, int]
+    seconds: Mapping[str, float] | None = None
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes over all recordings."""
+        return sum(self.bytes.values())
+
+    @property
+    def max_seconds(self) -> float | None:
+        """The age of the oldest unread row; 0 if all rows are read, None without commit times."""
+        return None if self.seconds is None else max(self.seconds.values(), default=0.0)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return plain values for a query's progress; without commit times there is no ``seconds``."""
+        partitions: dict[str, object] = {}
+        for key, count in sorted(self.bytes.items()):
+            age = {} if self.seconds is None else {"seconds": self.seconds.get(key, 0.0)}
+            partitions[key] = {"bytes": count, **age}
+        total: dict[str, object] = {"bytes": self.total_bytes, "partitions": partitions}
+        if self.max_seconds is not None:
+            total["seconds"] = self.max_seconds
+        return total
+
+
+def unread_bytes(ends: Mapping[str, int], read: Offset) -> dict[str, int]:
+    """Return the bytes between ``read`` and the ends of the recordings, by key.
+
+    A recording that is not in ``read`` counts from position 0. An incomplete message at the end of a finished
+    recording does not count.
+    """
+    found = {}
+    for key, end in ends.items():
+        position = read.position(key) or 0
+        finished = read.done.get(key)
+        if finished is not None and finished.seen == end:
+            position = end
+        found[key] = max(0, end - position)
+    return found
+
 
 LOG: Final = logging.getLogger("aeron_spark.spark")
 _MAX_RECORDINGS = 20  # that a warning names

@@ -1,9 +1,9 @@
-"""Makes the record batches of rows from SBE messages: those of a query's range, and of batches that were received."""
+"""Decodes recorded SBE messages to record batches of rows."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, cast
 
 import pyarrow as pa
@@ -11,12 +11,35 @@ import pyarrow as pa
 from aeron_spark.aeron.sbe_decoder import SbeDecoder
 from aeron_spark.errors import DataFormatError
 from aeron_spark.log.api import Log, Range, RecordingState
-from aeron_spark.log.columns import METADATA_PREFIX, POSITION
-from aeron_spark.log.decoding import VALUE, RowDecoder, SmallValues, of_recording, read_range, values_of
+from aeron_spark.log.decoding import (
+    METADATA_PREFIX,
+    POSITION,
+    VALUE,
+    RowDecoder,
+    SmallValues,
+    of_recording,
+    read_range,
+    values_of,
+)
 from aeron_spark.options import TimestampFrom
+from aeron_spark.sbe.encoding import EncodePlan, SbeEncoder
 from aeron_spark.sbe.table import DecodeTable
-from aeron_spark.wire.chunk import decode, is_framed
+from aeron_spark.wire.chunks import decode, is_framed
 from aeron_spark.wire.values import Rows
+
+
+def encoded_batches(
+    plan: EncodePlan, batches: Iterable[pa.RecordBatch], name_row: Callable[[int], str]
+) -> Iterator[pa.RecordBatch]:
+    """Yield batches of the column ``value`` with one message for each row; ``name_row`` names one in an error.
+
+    Raises DataFormatError for a value that its field cannot hold.
+    """
+    encoder = SbeEncoder(plan, name_row)
+    for batch in batches:
+        for messages in encoder.encode(batch):
+            yield pa.RecordBatch.from_arrays([messages], ["value"])
+
 
 LOG: Final = logging.getLogger("aeron_spark.spark")
 

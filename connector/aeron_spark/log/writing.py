@@ -1,7 +1,7 @@
 """Writing to a log: the interface of both routes, and the encoding of rows as a log stores them.
 
-Spark writes through :class:`LogWriter` and :class:`Appender`. The direct route (``direct.appender``) publishes rows at
-once: a repeated task publishes its rows again. Through a server (``stream_client.server_writer``) rows are staged, and
+Spark writes through :class:`LogWriter` and :class:`Appender`. The direct route (``direct.writing``) publishes rows at
+once: a repeated task publishes its rows again. Through a server (``stream_client.server_log``) rows are staged, and
 a commit makes the rows of all tasks visible, exactly once.
 """
 
@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from aeron_spark.aeron.framed_values import encode_values
 from aeron_spark.wire.arrow import BatchEncoder, encode_batch, encode_parts, split_rows
-from aeron_spark.wire.chunk import Content, Header, Payload, payload_limit
-from aeron_spark.wire.stream_rpc import CommitPart, Committed, LastCommitted, Transaction
+from aeron_spark.wire.chunks import Content, Header, Payload, payload_limit
+from aeron_spark.wire.stream_requests import CommitPart, Committed, LastCommitted, Transaction
 from aeron_spark.wire.values import runs, value_at
 
 PART_BYTES: Final = 32 << 10  # of a column, from which on its encoding as a view is faster than a copy

@@ -10,12 +10,19 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from aeron_spark.node.handle import NodeHandle
+from aeron_spark.node.lifecycle import (
+    START_TIMEOUT,
+    STOP_TIMEOUT,
+    aeron_dir_argument,
+    ensure,
+    local_node_paths,
+    running_aeron_dir,
+    stop,
+)
 from aeron_spark.node.paths import NodePaths, config_home, data_home
 from aeron_spark.node.settings import SETTING_NAMES, NodeSettings
-from aeron_spark.node.starting import START_TIMEOUT, aeron_dir_argument, ensure, local_node_paths, running_aeron_dir
+from aeron_spark.node.state_files import NodeHandle
 from aeron_spark.node.status import NodeStatus, status
-from aeron_spark.node.stopping import STOP_TIMEOUT, stop
 
 __all__ = [
     "SETTING_NAMES",

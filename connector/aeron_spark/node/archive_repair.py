@@ -31,7 +31,7 @@ from aeron_spark.aeron.archive_catalog import (
     VALID,
 )
 from aeron_spark.aeron.recording import NULL_POSITION
-from aeron_spark.node.liveness import DRIVER_TIMEOUT_S, archive_mark_age
+from aeron_spark.node.state_files import DRIVER_TIMEOUT_S, archive_mark_age
 
 DESCRIPTOR: Final = struct.Struct(
     "<16x"  # control session, correlation

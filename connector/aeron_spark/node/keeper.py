@@ -1,5 +1,8 @@
 """The node process, ``python -m aeron_spark.node.keeper '<json>'``: runs the media driver and the archive.
 
+A ``threading.Event`` would deadlock: Python runs a handler between any two instructions of the main thread, even while
+that thread has locked the event's lock in ``wait()``. ``set()`` in the handler would wait for this lock for ever.
+
 It ends on a signal, or when it has been unused for some time. Rules:
 * It keeps ``alive.lock`` locked until its end. If that lock is free, the node has ended, even if its files exist.
 * It stops as unused only while it has locked ``users.lock`` exclusively, no other Aeron client is connected, and no
@@ -12,6 +15,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import select
 import signal
 import socket
 import sys
@@ -23,22 +27,48 @@ from types import FrameType
 from typing import Final
 
 from aeron_spark.aeron import driver as aeron
-from aeron_spark.disk import replace_file
 from aeron_spark.errors import AeronSparkError, SetupError, TransportError
-from aeron_spark.freed_memory import FreePages
-from aeron_spark.node import locks, paths, settings, start_progress, state_files
+from aeron_spark.files import replace_file
+from aeron_spark.node import lifecycle, locks, paths, settings, state_files
 from aeron_spark.node.archive_repair import repair_recordings
-from aeron_spark.node.liveness import driver_liveness
 from aeron_spark.node.paths import NodePaths
-from aeron_spark.node.settings import (
-    RECEIVE_BUFFER,
-    NodeSettings,
-    archive_context,
-    driver_context,
-    settings_from_json,
-)
-from aeron_spark.node.signals import StopRequest
+from aeron_spark.node.settings import RECEIVE_BUFFER, NodeSettings, archive_context, driver_context, settings_from_json
+from aeron_spark.node.state_files import driver_liveness
+from aeron_spark.process import FreePages
 from aeron_spark.version import package_version
+
+
+class StopRequest:
+    """A request that a signal handler makes and the main thread waits for, without a lock."""
+
+    def __init__(self) -> None:
+        self._number: int | None = None
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._write, False)
+
+    @property
+    def number(self) -> int | None:
+        """The first signal that requested the stop, or None without a request."""
+        return self._number
+
+    def make(self, number: int) -> None:
+        """Make the request, in a handler of this signal; the wait ends immediately."""
+        if self._number is None:
+            self._number = number
+        with suppress(BlockingIOError):  # the pipe is full of earlier requests
+            os.write(self._write, b"\0")
+
+    def wait(self, seconds: float) -> bool:
+        """Wait up to ``seconds`` for a request. Return whether it was made."""
+        if self._number is None:
+            select.select([self._read], [], [], seconds)
+        return self._number is not None
+
+    def close(self) -> None:
+        """Close the pipe. The handlers must have been replaced before."""
+        os.close(self._read)
+        os.close(self._write)
+
 
 POLL_INTERVAL_S: Final = 0.5  # a lost driver or an unused node may be noticed so late
 SEE_OPERATIONS: Final = "See 'When something fails' in docs/operations.md. The next user of the node starts it again."
@@ -98,7 +128,7 @@ class NodeProcess:
         self._driver = self._launch()
 
     def _write_stage(self, stage: str) -> None:
-        start_progress.write_stage(self._node.progress, stage)
+        lifecycle.write_stage(self._node.progress, stage)
 
     def _launch(self) -> aeron.EmbeddedDriver:
         receive_buffer = settings.granted_buffer(socket.SO_RCVBUF, RECEIVE_BUFFER)

@@ -20,9 +20,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from aeron_spark.disk import NotRegularError, open_regular
 from aeron_spark.errors import SetupError, WaitTimeout
-from aeron_spark.processes import exists
+from aeron_spark.files import NotRegularError, open_regular
+from aeron_spark.process import exists
 
 RETRY_INTERVAL_S: Final = 0.002  # short, because locks are usually locked for milliseconds
 # A process writes its id into the file after it has acquired the lock, within this time. A server that is refused must

@@ -1,18 +1,108 @@
-"""Files that the node process writes for other processes: its description, its use, and the error of a failed start."""
+"""The files by which the processes of a node tell its state: description, use, errors, liveness, handles.
+
+Offsets are those of the archive's SBE schema for its mark file; a test compares each with the Java classes.
+"""
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
+import struct
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Final
 
-from aeron_spark.disk import replace_file
-from aeron_spark.errors import AeronSparkError, SetupError, decode_error, encode_error
+from aeron_spark.aeron.counters import open_cnc
+from aeron_spark.errors import AeronSparkError, ConnectError, SetupError, decode_error, encode_error
+from aeron_spark.files import replace_file
+from aeron_spark.node.locks import FileLock
 from aeron_spark.node.settings import NodeSettings, settings_from_json
+
+DRIVER_TIMEOUT_S: Final = 10.0  # seconds without a heartbeat after which Aeron calls a driver dead
+
+MARK_FILE: Final = "archive-mark.dat"
+MARK_HEADER: Final = struct.Struct(
+    "<8x"  # SBE message header
+    "i4x"  # version
+    "q"  # activity, ms
+    "q"  # start, ms
+    "q"  # pid
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Liveness:
+    """Process id, start and last heartbeat of a media driver, from its CnC file."""
+
+    pid: int
+    started: float  # seconds since the epoch
+    heartbeat_age: float  # seconds; infinite after the driver has closed
+
+    @property
+    def alive(self) -> bool:
+        """Whether the driver is alive by Aeron's rule."""
+        return self.heartbeat_age < DRIVER_TIMEOUT_S
+
+
+def driver_liveness(aeron_dir: Path, now: float | None = None) -> Liveness | None:
+    """Return the liveness of the driver in ``aeron_dir``, or None without a complete, readable CnC file.
+
+    Raises OSError if this process or the system has no free descriptor.
+    """
+    try:
+        with open_cnc(str(aeron_dir)) as cnc:
+            pid, started_ms, heartbeat_ms = cnc.pid, cnc.started_ms, cnc.heartbeat_ms
+    except ConnectError as error:
+        if isinstance(error.__cause__, OSError) and error.__cause__.errno in (errno.EMFILE, errno.ENFILE):
+            raise error.__cause__ from None
+        return None
+    age = (time.time() if now is None else now) - heartbeat_ms / 1000 if heartbeat_ms > 0 else float("inf")
+    return Liveness(pid, started_ms / 1000, age)
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveMark:
+    """The archive's mark file: its last activity (epoch milliseconds; 0 or less after its close), start, process id."""
+
+    activity_ms: int
+    started_ms: int
+    pid: int
+
+    @property
+    def age(self) -> float:
+        """Seconds since the last activity; infinite after the close."""
+        return time.time() - self.activity_ms / 1000 if self.activity_ms > 0 else float("inf")
+
+
+def archive_mark_pid(archive_dir: Path) -> int | None:
+    """Return the process id in the archive's mark file, or None without the file."""
+    found = read_archive_mark(archive_dir)
+    return None if found is None else found.pid
+
+
+def archive_mark_age(archive_dir: Path) -> float | None:
+    """Return the seconds since the archive's last activity; infinite after its close, None without a mark file."""
+    found = read_archive_mark(archive_dir)
+    return None if found is None else found.age
+
+
+def read_archive_mark(archive_dir: Path) -> ArchiveMark | None:
+    """Return the archive's mark file, or None without a complete, readable one."""
+    try:
+        with (archive_dir / MARK_FILE).open("rb") as file:
+            head = file.read(MARK_HEADER.size)
+    except OSError:
+        return None
+    if len(head) < MARK_HEADER.size:
+        return None
+    _, activity, started, pid = MARK_HEADER.unpack(head)
+    return ArchiveMark(activity, started, pid)
+
 
 VERSION: Final = 1
 MAX_NAMES: Final = 5  # of recordings in the state file
@@ -109,3 +199,47 @@ def read_json(path: Path) -> dict[str, Any] | None:
 def _replace(path: Path, data: bytes) -> None:
     # Without sync, because a crash of the machine ends the node, too.
     replace_file(path, data, draft_suffix=f".{os.getpid()}", sync=False)
+
+
+CONTROL_CHANNEL: Final = "aeron:ipc?term-length=64k"  # the archive's default for clients of its driver
+CONTROL_STREAM: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class NodeHandle:
+    """A use of a media driver, usually with an archive; the node does not stop while the handle is open.
+
+    ``foreign``: another program started the driver. Then this package does not know its settings nor its archive
+    (``archive_dir`` is empty, ``settings`` None). A handle does not survive a fork: it is closed in the child, which
+    must call ``ensure`` itself.
+    """
+
+    aeron_dir: str
+    pid: int
+    started: float  # seconds since the epoch
+    foreign: bool
+    archive_dir: str
+    archive_id: int
+    settings: NodeSettings | None
+    warning: str
+    _users: FileLock = field(repr=False, compare=False)
+
+    control_channel: str = CONTROL_CHANNEL
+    control_stream: int = CONTROL_STREAM
+    is_started_here: bool = False
+    """Whether the call that returned this handle has started the node."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether the handle is closed."""
+        return not self._users.is_acquired
+
+    def close(self) -> None:
+        """End the use. The node stops some time after its last user has closed its handle."""
+        self._users.release(touch=True)
+
+    def __enter__(self) -> NodeHandle:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()

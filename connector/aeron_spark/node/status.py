@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Literal
 
 from aeron_spark.node import state_files
-from aeron_spark.node.liveness import driver_liveness
+from aeron_spark.node.lifecycle import local_node_paths, reap_ended
 from aeron_spark.node.locks import is_locked, owner_pid
+from aeron_spark.node.paths import Space, space_of
 from aeron_spark.node.settings import NodeSettings
-from aeron_spark.node.space import Space, space_of
-from aeron_spark.node.starting import local_node_paths, reap_ended
+from aeron_spark.node.state_files import driver_liveness
 
 
 @dataclass(frozen=True, slots=True)

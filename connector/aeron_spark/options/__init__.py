@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from aeron_spark.options.declaration import has_batch_only_options
 from aeron_spark.options.endpoint_options import ClientOptions, EndpointOptions
 from aeron_spark.options.live_options import LiveOptions, OptionChanges
-from aeron_spark.options.reader import has_batch_only_options
 from aeron_spark.options.routes import DirectRoute, ServerEntry, ServerRoute, direct_route, parse_servers_file
-from aeron_spark.options.sbe_options import SbeFormatOptions, SbeOptions
 from aeron_spark.options.server_options import ServerOptions
-from aeron_spark.options.stream_options import Bounds, Limits, ReadOptions, WriteOptions
+from aeron_spark.options.stream_options import Bounds, Limits, ReadOptions, SbeFormatOptions, SbeOptions, WriteOptions
 from aeron_spark.options.values import Edge, Moment, TimestampFrom, WantedOffsets
 
 __all__ = [

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from aeron_spark.errors import OptionError
-from aeron_spark.options.declaration import CLIENT, ENDPOINT, Option, OptionSet, Restart, Where, option
-from aeron_spark.options.reader import OptionReader
+from aeron_spark.options.declaration import CLIENT, ENDPOINT, Option, OptionReader, OptionSet, Restart, Where, option
 from aeron_spark.options.values import (
     INT32_MAX,
     Bytes,
@@ -30,7 +29,7 @@ from aeron_spark.protocol.rpc_objects import MAX_OBJECTS
 from aeron_spark.protocol.session import BUFFER_BYTES, SessionLimits
 from aeron_spark.protocol.transfers import MAX_MEMORY_BYTES, MAX_SPILLED_BYTES, MAX_TRANSFERS, MEMORY_LIMIT
 from aeron_spark.transport.api import LINK_TERM_BYTES, MAX_MESSAGE_BYTES, MTU_BYTES, ChannelSettings, ServerAddress
-from aeron_spark.transport.channel_parameters import FRAME_ALIGNMENT, MTU_MAX_BYTES, TERM_MAX_BYTES, TERM_MIN_BYTES
+from aeron_spark.transport.channel import FRAME_ALIGNMENT, MTU_MAX_BYTES, TERM_MAX_BYTES, TERM_MIN_BYTES
 from aeron_spark.transport.endpoint_channels import EndpointAddress, server_address
 
 if TYPE_CHECKING:

@@ -7,8 +7,16 @@ from typing import Final, Literal
 
 from aeron_spark.errors import OptionError
 from aeron_spark.options import values
-from aeron_spark.options.declaration import EVERYWHERE, READING, REQUIRED, OptionSet, Route, option
-from aeron_spark.options.reader import OptionReader, example
+from aeron_spark.options.declaration import (
+    EVERYWHERE,
+    READING,
+    REQUIRED,
+    OptionReader,
+    OptionSet,
+    Route,
+    example,
+    option,
+)
 from aeron_spark.options.values import (
     INT32_MAX,
     INT32_MIN,

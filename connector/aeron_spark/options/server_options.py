@@ -8,9 +8,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, Final, Literal, cast
 
 from aeron_spark.errors import OptionError
-from aeron_spark.options.declaration import SERVER, Restart, Where, option
+from aeron_spark.options.declaration import SERVER, OptionReader, Restart, Where, option
 from aeron_spark.options.endpoint_options import SHARED_MEMORY, EndpointOptions
-from aeron_spark.options.reader import OptionReader
 from aeron_spark.options.values import (
     INT32_MAX,
     AddressTexts,

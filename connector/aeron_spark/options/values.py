@@ -16,11 +16,7 @@ from aeron_spark.errors import DataFormatError, OptionError
 from aeron_spark.protocol.access import Rule
 from aeron_spark.protocol.keypair import PREFIX, parse_public
 from aeron_spark.protocol.sources import Network
-from aeron_spark.transport.addresses import HostPort
-from aeron_spark.transport.channel import ChannelUri
-from aeron_spark.transport.channel_parameters import FRAME_ALIGNMENT
-from aeron_spark.transport.endpoint_channels import ClientPorts, Ports, client_ports, port_pair, server_address
-from aeron_spark.units import (
+from aeron_spark.texts import (
     INT64_MAX,
     NANOS,
     format_seconds,
@@ -30,6 +26,9 @@ from aeron_spark.units import (
     parse_size,
     parse_whole,
 )
+from aeron_spark.transport.addresses import HostPort
+from aeron_spark.transport.channel import FRAME_ALIGNMENT, ChannelUri
+from aeron_spark.transport.endpoint_channels import ClientPorts, Ports, client_ports, port_pair, server_address
 
 INT32_MIN: Final = -(2**31)
 INT32_MAX: Final = 2**31 - 1

@@ -10,15 +10,14 @@ from typing import Final, Protocol
 from aeron_spark.errors import IdentityError, OptionError, ServerKeyChanged
 from aeron_spark.protocol.grants import Grant
 from aeron_spark.protocol.keypair import KeyPair, fingerprint, public_text
-from aeron_spark.protocol.refusals import Refusal, undecided
-from aeron_spark.protocol.sources import IpAddress, Network
+from aeron_spark.protocol.sources import IpAddress, Network, Refusal, undecided
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class ServerName:
     """The name of a server at a client: canonical host and data port, or ``ipc:DIRECTORY`` and 0 for shared memory.
 
-    ``aeron_spark.keys.known_servers`` makes the canonical form.
+    ``aeron_spark.keys.key_files`` makes the canonical form.
     """
 
     host: str

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from aeron_spark.errors import AeronSparkError, DataFormatError, decode_error, encode_error
-from aeron_spark.strict_json import parse_json
+from aeron_spark.texts import parse_json
 
 VERSION: Final = 1
 MAX_REQUEST_BYTES: Final = 64 << 10

@@ -25,7 +25,10 @@ from aeron_spark.protocol.handshake_packets import (
     HelloAckPacket,
     HelloPacket,
     OtherVersion,
+    RefusalHint,
+    RetryHint,
     decode,
+    decode_hint,
     encode,
     encode_client_done,
     key_hash,
@@ -41,8 +44,7 @@ from aeron_spark.protocol.handshake_payloads import (
 )
 from aeron_spark.protocol.keypair import KeyPair
 from aeron_spark.protocol.noise import Entropy, HandshakeState
-from aeron_spark.protocol.refusals import Refusal
-from aeron_spark.protocol.retry_cookies import RefusalHint, RetryHint, decode_hint
+from aeron_spark.protocol.sources import Refusal
 from aeron_spark.protocol.transitions import Row, step, unexpected_event
 
 

@@ -32,8 +32,8 @@ from aeron_spark.protocol.connection_machine import closed_error
 from aeron_spark.protocol.handshake_payloads import TICKET_BYTES, ClientDone
 from aeron_spark.protocol.keypair import KeyPair
 from aeron_spark.protocol.noise import Entropy
-from aeron_spark.protocol.refusals import may_retry
 from aeron_spark.protocol.server_key_verifier import ServerKeyVerifier
+from aeron_spark.protocol.sources import may_retry
 
 CONNECT_AGAIN: Final = "client.connect() tries again"
 

@@ -1,4 +1,4 @@
-"""Encrypts and decrypts the frames of a link: ``FrameEncryptor`` at the sender, ``FrameDecryptor`` at the receiver.
+"""Encrypts and decrypts the frames of a link and of a bulk link.
 
 All numbers are big-endian.
 
@@ -15,6 +15,13 @@ One key encrypts at most 2^32 frames and 64 GiB of plaintext. Before the frame t
 replace the key by Noise's REKEY. Both ends count the same frames, so no message announces the change; the epoch in the
 header exposes a difference between them. The receiver accepts only the next frame, unaltered. Any other frame raises
 TamperedError, is counted, and changes no state.
+
+Client and server each send 32 random bytes, encrypted, over the connection. Both derive
+
+    client's key || server's key = HKDF-SHA256(ikm = client's bytes || server's bytes, salt = none,
+                                               info = "aeron-spark/1 branch" || the four ids, big-endian, 4 bytes each)
+
+Thus a bulk link is as authentic as its connection, needs no separate handshake, and never shares a key.
 """
 
 from __future__ import annotations
@@ -22,12 +29,15 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Final
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from aeron_spark.errors import TamperedError, TransportError
+from aeron_spark.errors import DataFormatError, TamperedError, TransportError
 from aeron_spark.protocol.noise import MAX_NONCE, TAG_BYTES, derive_next_key
 
 Buffer = bytes | bytearray | memoryview
@@ -213,3 +223,32 @@ class FrameDecryptor:
             remedy="Messages were altered, repeated or forged in transit. The client reconnects by itself; check the"
             " network if this repeats.",
         )
+
+
+RANDOM_BYTES: Final = 32
+KEY_BYTES: Final = 32
+LABEL: Final = b"aeron-spark/1 branch"
+IDS: Final = struct.Struct(">iiii")  # session in, stream in, session out, stream out
+
+
+class BulkFrameKind(IntEnum):
+    """The first byte of a bulk link's frames, except the first frame, which is an OPEN as on every link."""
+
+    DATA = 1
+    ALIVE = 2
+    CLOSE = 3
+
+
+def bulk_link_keys(client_random: bytes, server_random: bytes, ids: tuple[int, int, int, int]) -> tuple[bytes, bytes]:
+    """Return the key of the client's frames and the key of the server's frames, 32 bytes each.
+
+    Raises DataFormatError unless both random values have 32 bytes.
+    """
+    for random_bytes in (client_random, server_random):
+        if len(random_bytes) != RANDOM_BYTES:
+            raise DataFormatError(
+                f"{len(random_bytes)} random bytes for the keys of a bulk link, expected {RANDOM_BYTES}",
+                remedy="Use the same release of aeron-spark at both ends.",
+            )
+    derived = HKDF(SHA256(), 2 * KEY_BYTES, None, LABEL + IDS.pack(*ids)).derive(client_random + server_random)
+    return derived[:KEY_BYTES], derived[KEY_BYTES:]

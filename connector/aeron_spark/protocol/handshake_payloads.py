@@ -1,4 +1,4 @@
-"""The encrypted payloads of the handshake: msgpack arrays with bounded fields.
+"""The encrypted payloads of the handshake: msgpack arrays with bounded fields, and digests of message types.
 
 Decoding is strict: it refuses unknown fields, values beyond their bounds, and every encoding except the shortest, with
 DataFormatError. It allocates no more memory than the input justifies.
@@ -6,11 +6,15 @@ DataFormatError. It allocates no more memory than the input justifies.
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, TypeVar, cast, get_args
 
 import msgspec
 
 from aeron_spark.errors import DataFormatError, OptionError
+from aeron_spark.protocol.message_types import Types, encode_summary
+from aeron_spark.protocol.sources import Refusal
 
 Code = Literal[
     "full",
@@ -169,3 +173,26 @@ def _malformed(kind: type[Payload], fault: str) -> DataFormatError:
         f"a payload is not a valid {kind.__name__}: {fault}",
         remedy="Use releases of aeron-spark with the same protocol version.",
     )
+
+
+def type_digests(types: Types) -> dict[int, bytes]:
+    """Return the digests of the registered types by id, limited to the MAX_TYPES lowest ids."""
+    return {
+        summary.id: hashlib.sha256(encode_summary((summary,))).digest()[:DIGEST_BYTES]
+        for summary in types.summary()[:MAX_TYPES]
+    }
+
+
+def schema_refusal(types: Types, theirs: Mapping[int, bytes]) -> Refusal | None:
+    """Return the refusal of a client whose message types contradict ours, or None.
+
+    A type that only one end has is permitted.
+    """
+    mine = type_digests(types)
+    names = {summary.id: summary.name for summary in types.summary()}
+    for type_id in sorted(mine.keys() & theirs.keys()):
+        if mine[type_id] != theirs[type_id]:
+            return Refusal(
+                "schema", f"Type {type_id} ({names[type_id]}) has other fields or another name at the server"
+            )
+    return None

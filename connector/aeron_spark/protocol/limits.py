@@ -19,8 +19,7 @@ from types import TracebackType
 from typing import Final
 
 from aeron_spark.errors import OptionError
-from aeron_spark.protocol.refusals import ReachedLimit, Refusal
-from aeron_spark.protocol.sources import LimitKey, Source, UdpSource
+from aeron_spark.protocol.sources import LimitKey, ReachedLimit, Refusal, Source, UdpSource
 
 FULL: Final = Refusal("full", "Server is full")
 ADDRESS_LIMIT: Final = Refusal("address-limit", "Too many connections for IP address")

@@ -1,4 +1,13 @@
-"""Encodes messages, arguments and results as MessagePack with stable type ids. The bytes never name a class.
+"""Encodes messages, arguments and results as MessagePack with stable type ids, and summarises the types.
+
+A decoder follows the bytes: nesting can exhaust the stack, an array can announce 2^32 entries, and the keys of a map
+can have equal hashes. Therefore this module limits the depth and the number of entries, and permits only text and bytes
+as keys: a peer cannot predict their hashes, while chosen integers or tuples make a map quadratic. The same rules apply
+within extension types that contain MessagePack.
+
+The digest of a field is computed from the JSON schema that msgspec derives, without titles and descriptions, and with
+resolved references. Two classes with different names and documentation have equal digests if they decode the same bytes
+in the same way.
 
     encoded = u16 type id (big-endian) | body
 
@@ -25,8 +34,9 @@ the annotation ``Any`` can contain a remote object, but a tuple in it arrives as
 
 from __future__ import annotations
 
+import hashlib
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -34,11 +44,306 @@ from enum import IntEnum
 from typing import Any, Final, Protocol
 from uuid import UUID
 
-from msgspec import msgpack
+import msgspec
+from msgspec import inspect, msgpack
 
 from aeron_spark.errors import AeronSparkError, DataFormatError, OptionError
-from aeron_spark.protocol.msgpack_shape import MESSAGE_SHAPE, ShapeLimits, fault_of
-from aeron_spark.protocol.type_schemas import TypeSummary, encode_summary, fault_of_type, summarise
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeLimits:
+    """Limits of one MessagePack value: levels of nested containers, and entries of all containers together."""
+
+    depth: int
+    items: int
+
+
+MESSAGE_SHAPE: Final = ShapeLimits(depth=64, items=1_000_000)  # at most about 100 MB of Python objects
+
+
+def _scalar_lengths() -> list[int]:
+    lengths = [0] * 256
+    for first in (*range(0x00, 0x80), *range(0xE0, 0x100), 0xC0, 0xC2, 0xC3):
+        lengths[first] = 1
+    for first, payload in ((0xCA, 4), (0xCB, 8), (0xCC, 1), (0xCD, 2), (0xCE, 4), (0xCF, 8)):
+        lengths[first] = 1 + payload
+    for power, first in enumerate(range(0xD0, 0xD4)):  # int8 to int64
+        lengths[first] = 1 + 2**power
+    for first in range(0xA0, 0xC0):  # fixstr
+        lengths[first] = 1 + (first & 0x1F)
+    return lengths
+
+
+_LENGTHS: Final = tuple(_scalar_lengths())  # complete length by first byte; 0: depends on later bytes
+_SIZED: Final = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}  # bin and str: width of the length
+_FIXED_EXTENSIONS: Final = {0xD4: 1, 0xD5: 2, 0xD6: 4, 0xD7: 8, 0xD8: 16}
+_EXTENSIONS: Final = {0xC7: 1, 0xC8: 2, 0xC9: 4}
+_ARRAYS: Final = {0xDC: 2, 0xDD: 4}
+_MAPS: Final = {0xDE: 2, 0xDF: 4}
+_KEYS: Final = frozenset((*range(0xA0, 0xC0), *_SIZED))
+
+
+class _Unsafe(Exception):
+    pass
+
+
+def fault_of(
+    body: bytes | memoryview,
+    *,
+    nested: Mapping[int, int],
+    limits: ShapeLimits = MESSAGE_SHAPE,
+) -> str | None:
+    """Return the fault of ``body``, which must be one MessagePack value, or None.
+
+    ``nested`` has the extension types that contain MessagePack, and the offset in their payload where it begins.
+    """
+    scanner = _Scanner(body, nested, limits)
+    try:
+        end = scanner.scan_values(0, 1, 0)
+    except _Unsafe as fault:
+        return str(fault)
+    except IndexError:
+        return "it is truncated"
+    if end != len(body):
+        return "it is truncated" if end > len(body) else f"{len(body) - end} bytes follow the value"
+    return None
+
+
+class _Scanner:
+    __slots__ = ("body", "items", "limits", "nested")
+
+    def __init__(self, body: bytes | memoryview, nested: Mapping[int, int], limits: ShapeLimits) -> None:
+        self.body = body
+        self.nested = nested
+        self.limits = limits
+        self.items = 0
+
+    def scan_values(self, at: int, count: int, depth: int, *, pairs: bool = False) -> int:
+        """Check ``count`` values from offset ``at``, and return their end. ``pairs``: every other value is a key."""
+        self.items += count
+        if self.items > self.limits.items:
+            raise _Unsafe(f"it has more than {self.limits.items} entries")
+        if depth > self.limits.depth:
+            raise _Unsafe(f"it is nested deeper than {self.limits.depth} levels")
+        body, lengths = self.body, _LENGTHS
+        for index in range(count):
+            first = body[at]
+            if pairs and not index & 1 and first not in _KEYS:
+                raise _Unsafe("a map has a key that is neither text nor bytes")
+            length = lengths[first]
+            at = at + length if length else self.scan_sized(first, at, depth)
+        return at
+
+    def scan_sized(self, first: int, at: int, depth: int) -> int:
+        """Check the value at ``at``, whose length depends on more than its first byte, and return its end."""
+        if first & 0xF0 == 0x90:
+            return self.scan_values(at + 1, first & 0x0F, depth + 1)
+        if first & 0xF0 == 0x80:
+            return self.scan_values(at + 1, 2 * (first & 0x0F), depth + 1, pairs=True)
+        if width := _SIZED.get(first):
+            return at + 1 + width + self.read_number(at + 1, width)
+        if width := _ARRAYS.get(first):
+            return self.scan_values(at + 1 + width, self.read_number(at + 1, width), depth + 1)
+        if width := _MAPS.get(first):
+            return self.scan_values(at + 1 + width, 2 * self.read_number(at + 1, width), depth + 1, pairs=True)
+        if length := _FIXED_EXTENSIONS.get(first):
+            return self.scan_extension(at + 1, length, depth)
+        if width := _EXTENSIONS.get(first):
+            return self.scan_extension(at + 1 + width, self.read_number(at + 1, width), depth)
+        raise _Unsafe(f"it has the invalid first byte 0x{first:02x}")
+
+    def scan_extension(self, at: int, length: int, depth: int) -> int:
+        """Check an extension value whose code is at ``at``, and return its end."""
+        end = at + 1 + length
+        prefix = self.nested.get(self.body[at])
+        if prefix is None:
+            return end
+        if length <= prefix or self.scan_values(at + 1 + prefix, 1, depth + 1) != end:
+            raise _Unsafe("a nested value does not fill its extension")
+        return end
+
+    def read_number(self, at: int, width: int) -> int:
+        return int.from_bytes(self.body[at : at + width], "big")
+
+
+FIELD_DIGEST_BYTES: Final = 8  # detects accidental differences; not a security measure
+MAX_SUMMARIES: Final = 4096  # of one endpoint
+_NOTES: Final = {"title", "description", "examples"}  # parts of a schema that do not affect the encoding
+_PREDICTABLE: Final = "keys of dicts and entries of sets must be str or bytes, whose hashes a peer cannot predict"
+
+
+class TypeSummary(msgspec.Struct, frozen=True, array_like=True):
+    """A registered type: its id, its name, and the digests of its fields by name."""
+
+    id: int
+    name: str
+    fields: dict[str, bytes]
+
+
+_SUMMARIES: Final = msgspec.msgpack.Decoder(list[TypeSummary])
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A difference between the types of two endpoints. ``field`` is empty if it concerns the whole type."""
+
+    type_id: int
+    type_name: str
+    field: str
+    text: str
+
+    def __str__(self) -> str:
+        name = f"{self.type_name}.{self.field}" if self.field else self.type_name
+        return f"type {self.type_id} ({name}): {self.text}"
+
+
+def summarise(type_id: int, cls: type) -> TypeSummary:
+    """Return the summary of ``cls``."""
+    (schema,), definitions = msgspec.json.schema_components([cls], ref_template="{name}")
+    resolved = definitions.get(schema.get("$ref", ""), schema)
+    required = set(resolved.get("required", ()))
+    fields: dict[str, Any] = {
+        name: [field, name in required] for name, field in dict(resolved.get("properties", {})).items()
+    }
+    for index, field in enumerate(resolved.get("prefixItems", ())):
+        fields[str(index)] = [field, index < resolved.get("minItems", 0)]
+    return TypeSummary(
+        type_id, cls.__name__, {name: _digest(_canonical(field, definitions, ())) for name, field in fields.items()}
+    )
+
+
+def encode_summary(summary: Iterable[TypeSummary]) -> bytes:
+    """Encode summaries. Equal types have equal bytes."""
+    return msgspec.msgpack.encode(sorted(summary, key=lambda item: item.id), order="deterministic")
+
+
+def decode_summary(data: bytes | memoryview) -> tuple[TypeSummary, ...]:
+    """Decode the summaries of the peer. Raises DataFormatError."""
+    try:
+        summary = _SUMMARIES.decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise DataFormatError(
+            f"the peer's list of message types is invalid: {error}",
+            remedy="Use the same release of aeron-spark at both ends.",
+        ) from None
+    if len(summary) > MAX_SUMMARIES:
+        raise DataFormatError(
+            f"the peer has {len(summary)} message types, and the limit is {MAX_SUMMARIES}",
+            remedy="Register fewer types.",
+        )
+    return tuple(summary)
+
+
+def differences(mine: Iterable[TypeSummary], theirs: Iterable[TypeSummary]) -> tuple[Difference, ...]:
+    """Return the types and fields that differ between the two endpoints, by id and name."""
+    local = {summary.id: summary for summary in mine}
+    remote = {summary.id: summary for summary in theirs}
+    found: list[Difference] = []
+    for type_id in sorted(local.keys() | remote.keys()):
+        if type_id not in remote:
+            found.append(Difference(type_id, local[type_id].name, "", "is registered only by this endpoint"))
+        elif type_id not in local:
+            found.append(Difference(type_id, remote[type_id].name, "", "is registered only by the peer"))
+        else:
+            found += _field_differences(local[type_id], remote[type_id])
+    return tuple(found)
+
+
+def _field_differences(mine: TypeSummary, theirs: TypeSummary) -> Iterator[Difference]:
+    for field in sorted(mine.fields.keys() | theirs.fields.keys()):
+        local, remote = mine.fields.get(field), theirs.fields.get(field)
+        if local == remote:
+            continue
+        if local is None or remote is None:
+            text = f"the field exists only at {'the peer' if local is None else 'this endpoint'}"
+        else:
+            text = "the peer's field has another type or default, or is not equally required"
+        yield Difference(mine.id, mine.name, field, text)
+
+
+def fault_of_type(cls: type) -> str:
+    """Return why objects of ``cls`` cannot be messages, or the empty string.
+
+    After it has returned the empty string, any thread can decode ``cls``, because msgspec has prepared it. Until then
+    no other thread may use ``cls`` with msgspec, or call this for a class with a common field: the process would crash.
+    """
+    try:
+        msgspec.msgpack.Decoder(cls)
+        msgspec.json.schema(cls)
+        described = inspect.type_info(cls)
+    except (TypeError, NameError, AttributeError) as error:
+        return str(error).splitlines()[0]
+    if not isinstance(described, inspect.StructType | inspect.DataclassType):
+        return "only msgspec.Struct classes and dataclasses can be registered"
+    pending: list[inspect.Type] = [described]
+    seen: set[int] = set()
+    while pending:
+        current = pending.pop()
+        if id(current) in seen:
+            continue
+        seen.add(id(current))
+        if not all(map(_has_unpredictable_hash, _hashed_types(current))):
+            return _PREDICTABLE
+        pending += _contained_types(current)
+    return ""
+
+
+def _hashed_types(container: inspect.Type) -> list[inspect.Type]:
+    if isinstance(container, inspect.DictType):
+        return [container.key_type]
+    return [container.item_type] if isinstance(container, inspect.SetType | inspect.FrozenSetType) else []
+
+
+def _has_unpredictable_hash(key: inspect.Type) -> bool:
+    if isinstance(key, inspect.LiteralType):
+        return all(isinstance(value, str) for value in key.values)
+    if isinstance(key, inspect.EnumType):
+        return all(isinstance(member.value, str) for member in key.cls)
+    return isinstance(key, inspect.StrType | inspect.BytesType)
+
+
+def _contained_types(container: inspect.Type) -> list[inspect.Type]:
+    if isinstance(container, inspect.UnionType):
+        return list(container.types)
+    if isinstance(container, inspect.TupleType):
+        return list(container.item_types)
+    if isinstance(container, inspect.DictType):
+        return [container.value_type]
+    if isinstance(container, inspect.Metadata):
+        return [container.type]
+    if isinstance(container, inspect.ListType | inspect.VarTupleType):
+        return [container.item_type]
+    fields = getattr(container, "fields", ())  # structs, dataclasses, named tuples, typed dicts
+    return [field.type for field in fields]
+
+
+def _canonical(schema: Any, definitions: dict[str, Any], within: tuple[str, ...]) -> Any:
+    """Return ``schema`` without notes, with resolved references. A recursive reference becomes its relative depth."""
+    if isinstance(schema, list | tuple):
+        return [_canonical(part, definitions, within) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    name = schema.get("$ref")
+    if isinstance(name, str):
+        if name in within:
+            return {"$up": within[::-1].index(name)}
+        return _canonical(definitions[name], definitions, (*within, name))
+    # the keys of "properties" are the names of fields, which may be "title"
+    return {
+        key: (
+            {field: _canonical(part, definitions, within) for field, part in value.items()}
+            if key == "properties"
+            else _canonical(value, definitions, within)
+        )
+        for key, value in schema.items()
+        if key not in _NOTES
+    }
+
+
+def _digest(value: Any) -> bytes:
+    text = msgspec.json.encode(value, order="deterministic")
+    return hashlib.sha256(text).digest()[:FIELD_DIGEST_BYTES]
+
 
 FIRST_USER_ID: Final = 64
 LAST_ID: Final = 2**16 - 1

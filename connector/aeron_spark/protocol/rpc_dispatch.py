@@ -32,7 +32,7 @@ from aeron_spark.protocol.rpc_messages import (
     text_of,
 )
 from aeron_spark.protocol.rpc_objects import ConnectionObjects, Factory, Origin, check_methods
-from aeron_spark.text_safety import nearest
+from aeron_spark.texts import nearest
 
 MAX_IN_FLIGHT: Final = 65_536  # pending calls of one connection; each needs about 500 bytes
 MAX_RUNNING: Final = 1_024

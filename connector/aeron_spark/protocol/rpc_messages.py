@@ -23,8 +23,7 @@ from typing import Any, Final
 from msgspec import MsgspecError, Raw, msgpack
 
 from aeron_spark.errors import AeronSparkError, DataFormatError, OptionError
-from aeron_spark.protocol.message_types import Buffer, References, Types
-from aeron_spark.protocol.msgpack_shape import ShapeLimits
+from aeron_spark.protocol.message_types import Buffer, References, ShapeLimits, Types
 
 Target = int | str
 

@@ -11,9 +11,8 @@ from aeron_spark.protocol.connection_machine import closed_error
 from aeron_spark.protocol.frame_cipher import FrameDecryptor, FrameEncryptor
 from aeron_spark.protocol.grants import Grant
 from aeron_spark.protocol.handshake_payloads import ClientDone
-from aeron_spark.protocol.pools import PooledIds
-from aeron_spark.protocol.refusals import Refusal
-from aeron_spark.protocol.sources import Source
+from aeron_spark.protocol.ids import PooledIds
+from aeron_spark.protocol.sources import Refusal, Source
 
 Notice = Literal["connect", "resume", "disconnect"]
 """A notification of the listeners. Before the first "connect", the runner also notifies the "init" listeners."""

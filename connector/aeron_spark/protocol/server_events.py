@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.protocol.grants import Grant
-from aeron_spark.protocol.refusals import Refusal
+from aeron_spark.protocol.sources import Refusal
 
 Decision = Refusal | Grant
 """The decision of the grants and filters on a client."""

@@ -9,15 +9,19 @@ from typing import Final
 from aeron_spark.errors import DataFormatError, OptionError, TamperedError
 from aeron_spark.protocol.frame_cipher import FrameDecryptor, FrameEncryptor, KeyLimits
 from aeron_spark.protocol.handshake_packets import (
+    Cookies,
     DoneAckPacket,
     DonePacket,
     FailedPacket,
     HelloAckPacket,
     HelloPacket,
     OtherVersion,
+    RefusalHint,
+    RetryHint,
     decode,
     decode_client_done,
     encode,
+    encode_hint,
     hello_core,
     key_hash,
     prologue,
@@ -36,8 +40,7 @@ from aeron_spark.protocol.handshake_payloads import (
 )
 from aeron_spark.protocol.keypair import KeyPair
 from aeron_spark.protocol.noise import Entropy, HandshakeState
-from aeron_spark.protocol.refusals import Refusal
-from aeron_spark.protocol.retry_cookies import Cookies, RefusalHint, RetryHint, encode_hint
+from aeron_spark.protocol.sources import Refusal
 from aeron_spark.protocol.transitions import Row, step, unexpected_event
 
 

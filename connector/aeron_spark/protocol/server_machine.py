@@ -28,17 +28,15 @@ from aeron_spark.protocol import server_effects as effects
 from aeron_spark.protocol import server_events as events
 from aeron_spark.protocol import server_handshake as actions
 from aeron_spark.protocol.grants import Grant
-from aeron_spark.protocol.handshake_payloads import ServerHello
+from aeron_spark.protocol.handshake_packets import Cookies
+from aeron_spark.protocol.handshake_payloads import ServerHello, schema_refusal, type_digests
 from aeron_spark.protocol.keypair import KeyPair
 from aeron_spark.protocol.limits import Permit
 from aeron_spark.protocol.message_types import Types
 from aeron_spark.protocol.noise import Entropy
-from aeron_spark.protocol.refusals import Refusal, refusal_of, undecided
-from aeron_spark.protocol.retry_cookies import Cookies
 from aeron_spark.protocol.server_effects import AuthenticatedClient, Ending, ServerEffect, ServerEffects
 from aeron_spark.protocol.server_events import Decision, ServerEvent
 from aeron_spark.protocol.server_handshake import ServerHandshake, ServerIdentity
-from aeron_spark.protocol.server_resources import ServerResources
 from aeron_spark.protocol.server_sessions import (
     AcceptedHandshake,
     AwaitingFirstFrame,
@@ -46,13 +44,13 @@ from aeron_spark.protocol.server_sessions import (
     OpenedLink,
     PendingHandshake,
     ServerMachineOptions,
+    ServerResources,
     ServerSession,
     SessionState,
     build_done_ack,
 )
-from aeron_spark.protocol.sources import IpAddress, UdpSource, parse_source
+from aeron_spark.protocol.sources import IpAddress, Refusal, UdpSource, parse_source, refusal_of, undecided
 from aeron_spark.protocol.transitions import assert_never
-from aeron_spark.protocol.type_digests import schema_refusal, type_digests
 
 BAD_SOURCE: Final = "aeron-spark/1 FAILED message Bad source address"
 NO_LINK: Final = "Connection error! The link could not be opened"

@@ -1,22 +1,25 @@
-"""The data of the server machine: its handshakes and sessions, and the options that it reads."""
+"""The data of the server machine: its handshakes, its sessions, and its limited resources."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 from aeron_spark.protocol import server_handshake as actions
 from aeron_spark.protocol.frame_cipher import KeyLimits
 from aeron_spark.protocol.handshake_payloads import DoneAck
-from aeron_spark.protocol.limits import Limits, Permit
+from aeron_spark.protocol.ids import PooledIds, Pools
+from aeron_spark.protocol.limits import Admission, Limits, Permit
 from aeron_spark.protocol.liveness import Times
-from aeron_spark.protocol.pools import PooledIds
-from aeron_spark.protocol.refusals import Refusal
+from aeron_spark.protocol.noise import Entropy
 from aeron_spark.protocol.server_effects import AuthenticatedClient, HandshakeEnded, Notice
 from aeron_spark.protocol.server_events import ImageAvailable
 from aeron_spark.protocol.server_handshake import ServerHandshake, ServerTiming
-from aeron_spark.protocol.sources import Source
+from aeron_spark.protocol.sources import Refusal, Source
+from aeron_spark.protocol.tickets import TicketStore
 
 
 class ServerMachineOptions(Protocol):
@@ -188,3 +191,43 @@ def build_done_ack(
         max_message=options.max_message,
         types=types,
     )
+
+
+class ServerResources:
+    """Resources of one server. For one thread, except ``statistics``."""
+
+    def __init__(self, options: Callable[[], ServerMachineOptions], entropy: Entropy) -> None:
+        at_start = options()
+        self.admission: Final = Admission(lambda: options().admission)
+        self.pools: Final = Pools(entropy, at_start.session_id_range, at_start.mdc_ports, at_start.id_reuse_delay)
+        self.tickets: Final[TicketStore[ServerSession]] = TicketStore(
+            entropy,
+            at_start.times.retention_seconds,
+            max_sessions=lambda: options().max_sessions,
+            max_connections_per_key=lambda: options().max_connections_per_key,
+            confirm_seconds=at_start.timing.authenticating_s + at_start.times.setup_seconds,
+        )
+        self.refused: Final[Counter[str]] = Counter()
+        self._bulk: Final[set[PooledIds]] = set()
+
+    def take_bulk_ids(self, now: float) -> PooledIds | Refusal:
+        """Take the ids of a bulk link. The caller must release them when it closes the link."""
+        ids = self.pools.take(now)
+        if not isinstance(ids, Refusal):
+            self._bulk.add(ids)
+        return ids
+
+    def release_bulk_ids(self, ids: PooledIds, now: float) -> None:
+        """Release the ids of a bulk link. Raises KeyError for ids that are not taken."""
+        self._bulk.remove(ids)
+        self.pools.release(ids, now)
+
+    def statistics(self) -> dict[str, int]:
+        """Return counts of used resources, and of refusals by code. Thread-safe."""
+        return {
+            "admitted": self.admission.connections,
+            "pending": self.admission.pending,
+            "addresses": self.admission.addresses,
+            **self.pools.in_use,
+            **{f"refused-{code}": number for code, number in dict(self.refused).items()},
+        }

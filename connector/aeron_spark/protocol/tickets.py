@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
 from aeron_spark.errors import UsageError
-from aeron_spark.protocol.refusals import ReachedLimit, Refusal
+from aeron_spark.protocol.sources import ReachedLimit, Refusal
 
 S = TypeVar("S")
 

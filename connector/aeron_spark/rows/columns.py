@@ -14,8 +14,19 @@ import pyarrow.compute as pc
 
 from aeron_spark.errors import DataFormatError
 from aeron_spark.rows.gathering import remedy_of_unknown, row_error
-from aeron_spark.rows.inference import GIVE_SCHEMA, NAME, UNKNOWN, check_known, is_name, merged, type_of
-from aeron_spark.rows.values import USE_BATCH, ValueProblem, check_of, text_of
+from aeron_spark.rows.values import (
+    GIVE_SCHEMA,
+    NAME,
+    UNKNOWN,
+    USE_BATCH,
+    ValueProblem,
+    check_known,
+    check_of,
+    is_name,
+    merged,
+    text_of,
+    type_of,
+)
 
 ADD_ZONE: Final = (
     "Give it a zone: series.dt.tz_localize('UTC') in pandas, pyarrow.compute.assume_timezone(pyarrow.array(x), 'UTC') "

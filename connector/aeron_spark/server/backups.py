@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from aeron_spark.backup.last_backup import LastBackup, read_last_backup, write_last_backup
+from aeron_spark.backup.copying import LastBackup, read_last_backup, write_last_backup
 from aeron_spark.errors import AeronSparkError, EndedError, OptionError, RefusedError
-from aeron_spark.processes import has_ended, pid_namespace
+from aeron_spark.process import has_ended, pid_namespace
 from aeron_spark.server.ban_file import FILE_NAME as BAN_FILE
 from aeron_spark.server.event_log import EventLog
-from aeron_spark.streams.deletion_holds import Hold
+from aeron_spark.streams.space import Hold
 from aeron_spark.streams.store import DAMAGED, READ_ONLY, RECOVERING, StreamStore
 from aeron_spark.version import package_version
 

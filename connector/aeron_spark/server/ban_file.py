@@ -15,13 +15,12 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from aeron_spark.disk import replace_file, write_failed
 from aeron_spark.errors import AeronSparkError, DataFormatError, RefusedError, SetupError
+from aeron_spark.files import replace_file, write_failed
 from aeron_spark.protocol.keypair import parse_public, public_text
-from aeron_spark.protocol.refusals import Refusal
-from aeron_spark.protocol.sources import IpAddress, Network
+from aeron_spark.protocol.sources import IpAddress, Network, Refusal
 from aeron_spark.server.bans import MAX_TIME_S, Ban, BanTable, Subject
-from aeron_spark.strict_json import parse_json
+from aeron_spark.texts import parse_json
 
 FILE_NAME: Final = "bans.json"
 VERSION: Final = 1

@@ -12,8 +12,7 @@ from datetime import datetime, timezone
 from types import MappingProxyType
 from typing import Final
 
-from aeron_spark.protocol.refusals import Refusal
-from aeron_spark.protocol.sources import IpAddress, Network
+from aeron_spark.protocol.sources import IpAddress, Network, Refusal
 
 BANNED: Final = "banned"
 MAX_TIME_S: Final = 253_402_300_799  # the end of the year 9999: refusals and lists show times as dates

@@ -14,15 +14,13 @@ from aeron_spark.connection.link import LinkEnds
 from aeron_spark.connection.packet_watch import PacketWatch, alive_times
 from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.errors import DataFormatError, RefusedError, WaitTimeout
-from aeron_spark.protocol.bulk import RANDOM_BYTES, bulk_link_keys
-from aeron_spark.protocol.frame_cipher import FrameDecryptor, FrameEncryptor
+from aeron_spark.protocol.frame_cipher import RANDOM_BYTES, FrameDecryptor, FrameEncryptor, bulk_link_keys
 from aeron_spark.protocol.liveness import Times
-from aeron_spark.protocol.refusals import Refusal
+from aeron_spark.protocol.sources import Refusal
 from aeron_spark.server.runner import ServerRunner
 from aeron_spark.transport.api import MTU_BYTES, ChannelPair, ChannelSettings, LinkIds
-from aeron_spark.transport.channel_parameters import FRAME_ALIGNMENT
-from aeron_spark.transport.network_paths import network_path
-from aeron_spark.transport.packet_sizes import open_bytes
+from aeron_spark.transport.channel import FRAME_ALIGNMENT
+from aeron_spark.transport.packet_sizes import network_path, open_bytes
 from aeron_spark.waiting import result_within
 
 RunOnLoop = Callable[[Callable[[], Any]], Future[Any]]

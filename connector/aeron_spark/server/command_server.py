@@ -11,7 +11,7 @@ from aeron_spark.errors import AeronSparkError
 from aeron_spark.options import ServerOptions
 from aeron_spark.server.relay import Relay
 from aeron_spark.server.server import Server
-from aeron_spark.server.service_manager import ServiceManager
+from aeron_spark.server.state import ServiceManager
 
 
 class CommandServer(Server):

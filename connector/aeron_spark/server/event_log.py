@@ -30,8 +30,7 @@ from aeron_spark.protocol.server_effects import Ending, HandshakeEnded
 from aeron_spark.protocol.server_machine import DRIVER_LOST
 from aeron_spark.protocol.sources import UdpSource
 from aeron_spark.server.event_table import EVENTS, EventType, Level
-from aeron_spark.server.log_format import describe
-from aeron_spark.server.log_limiter import LogLimiter
+from aeron_spark.server.log_output import LogLimiter, describe
 from aeron_spark.server.server_facts import DriverBack, EventReported
 from aeron_spark.streams.model import (
     CommittedTransaction,
@@ -45,24 +44,22 @@ from aeron_spark.streams.model import (
     WriterFenced,
 )
 from aeron_spark.streams.time_index import SECOND_NS
-from aeron_spark.wire.stream_admin_rpc import (
+from aeron_spark.wire.stream_requests import (
+    NEXT_NUMBER,
     AlterStream,
+    AnyRequest,
+    BeginTransaction,
+    CommitEmptyTransaction,
+    CommitTransaction,
     CreateStream,
     DeleteStream,
     EndStream,
+    OpenStage,
     PurgeStream,
     ReleaseLease,
     ReleaseWriter,
     RenameStream,
     ReopenStream,
-)
-from aeron_spark.wire.stream_rpc import (
-    NEXT_NUMBER,
-    AnyRequest,
-    BeginTransaction,
-    CommitEmptyTransaction,
-    CommitTransaction,
-    OpenStage,
 )
 
 LOG: Final = logging.getLogger("aeron_spark.server")

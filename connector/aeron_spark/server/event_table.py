@@ -8,7 +8,7 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import Final
 
-from aeron_spark.text_safety import MAX_TEXT_CHARACTERS
+from aeron_spark.texts import MAX_TEXT_CHARACTERS
 
 MAX_OWN_TEXT_CHARACTERS: Final = 1024  # of a text that the server made
 

@@ -1,18 +1,190 @@
-"""Writes the log of a server process to standard error, on a thread: a reader that is slow delays no client."""
+"""Writes a server's log: the format of a line, its limits, and the thread that writes it."""
 
 from __future__ import annotations
 
+import json
 import logging
+import math
 import queue
+import re
 import sys
 import threading
 import time
-from collections.abc import Callable
-from typing import Final, TextIO
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any, Final, Literal, TextIO
 
+from aeron_spark.connection.endpoint_listeners import stack_of
 from aeron_spark.options import LiveOptions
-from aeron_spark.server.event_table import EVENTS
-from aeron_spark.server.log_format import LineFormatter, LogFormat
+from aeron_spark.server.event_table import EVENTS, FIELDS, Field
+from aeron_spark.texts import quote_text
+
+LogFormat = Literal["text", "json"]
+
+MAX_LISTED: Final = 20  # elements of a list
+_PLAIN: Final = re.compile(r"[A-Za-z0-9._:@/+,%\[\]-]+", re.ASCII)  # needs no quotation marks in a line of text
+_OTHER_FIELD: Final = Field("of a record that is not an event", is_quoted=True)
+
+
+class LineFormatter(logging.Formatter):
+    """Formats the events of ``server.event_log``, and records of other loggers as the event ``log``.
+
+    Text: ``2026-11-23T18:30:00.123Z INFO connected name=desk-7 tag="orders"``. JSON: one object with ``time``,
+    ``level``, ``event`` and the fields. Texts have no line ends, terminal sequences or bidirectional controls.
+    """
+
+    def __init__(self, log_format: LogFormat) -> None:
+        super().__init__()
+        self._is_json: Final = log_format == "json"
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line, without a line end."""
+        event, fields = _event_of(record)
+        if self._is_json:
+            head = f'"time": "{_time(record)}", "level": "{record.levelname.lower()}", "event": {quote_text(event)}'
+            return "{" + head + "".join(f", {_json_name(name)}: {_json(name, fields[name])}" for name in fields) + "}"
+        return f"{_time(record)} {record.levelname} {describe(event, fields)}"
+
+
+def describe(event: str, fields: Mapping[str, Any]) -> str:
+    """Return an event with its fields, without time and level: ``connected name=desk-7``."""
+    return " ".join([event, *(f"{name}={_text(name, value)}" for name, value in fields.items())])
+
+
+def _event_of(record: logging.LogRecord) -> tuple[str, Mapping[str, Any]]:
+    event, fields = getattr(record, "event", None), getattr(record, "fields", None)
+    if isinstance(event, str) and isinstance(fields, Mapping):
+        return event, fields
+    fields = {"logger": record.name, "message": record.getMessage()}
+    error = record.exc_info[1] if record.exc_info else None
+    if error is not None:
+        fields |= {"error_type": type(error).__name__, "error": str(error), "stack": stack_of(error)}
+    return "log", fields
+
+
+def _time(record: logging.LogRecord) -> str:
+    moment = datetime.fromtimestamp(record.created, timezone.utc)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _text(name: str, value: object) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case int():
+            return str(value)
+        case float():
+            return f"{value:.6g}"
+        case tuple() | list():
+            shown = ",".join(str(one) for one in _listed(value))
+            return shown if _PLAIN.fullmatch(shown) else _quote(name, shown)
+        case _:
+            text = str(value)
+            is_bare = not _field(name).is_quoted and len(text) <= _field(name).max_characters and _PLAIN.fullmatch(text)
+            return text if is_bare else _quote(name, text)
+
+
+def _json_name(name: str) -> str:
+    return quote_text(_field(name).json_name or name)
+
+
+def _json(name: str, value: object) -> str:
+    match value:
+        case bool() | int():
+            return json.dumps(value)
+        case float():
+            return json.dumps(float(f"{value:.6g}") if math.isfinite(value) else None)
+        case tuple() | list():
+            return "[" + ", ".join(_quote(name, str(one)) for one in _listed(value)) + "]"
+        case _:
+            return _quote(name, str(value))
+
+
+def _quote(name: str, text: str) -> str:
+    return quote_text(text, _field(name).max_characters)
+
+
+def _field(name: str) -> Field:
+    return FIELDS.get(name, _OTHER_FIELD)
+
+
+def _listed(values: tuple[object, ...] | list[object]) -> list[object]:
+    return [*values] if len(values) <= MAX_LISTED else [*values[:MAX_LISTED], f"+{len(values) - MAX_LISTED}"]
+
+
+BURST: Final = 5  # lines of one event about one subject at once
+LINES_PER_S: Final = 0.1  # of one event about one subject after the burst
+TOTAL_PER_S: Final = 50.0  # lines of all events
+PEERS_PER_S: Final = 40.0  # lines of the events that clients cause: some of the total always stay for the other events
+MAX_SUBJECTS: Final = 4096  # about 1 MB
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """Tokens, of which each line takes one."""
+
+    size: float
+    per_s: float
+    tokens: float
+    counted_at: float
+
+    def fill(self, now: float) -> None:
+        """Add the tokens since the last call."""
+        self.tokens = min(self.size, self.tokens + max(0.0, now - self.counted_at) * self.per_s)
+        self.counted_at = max(now, self.counted_at)
+
+
+class LogLimiter:
+    """Decides which events become lines, and counts the other ones. Not thread-safe.
+
+    For each event and subject, such as a key or an address: ``BURST`` lines at once, then one in 10 s. In all: 50 lines
+    a second. At ``MAX_SUBJECTS`` the subject without events for the longest time is forgotten; the total limits remain.
+    Times are in monotonic seconds.
+    """
+
+    def __init__(self, now: float) -> None:
+        self._total: Final = _Bucket(TOTAL_PER_S, TOTAL_PER_S, TOTAL_PER_S, now)
+        self._peers: Final = _Bucket(PEERS_PER_S, PEERS_PER_S, PEERS_PER_S, now)
+        self._subjects: Final[OrderedDict[tuple[str, object], _Bucket]] = OrderedDict()  # the least recent one first
+        self._suppressed: Counter[str] = Counter()
+        self.suppressed_total = 0
+        """The number of lines that were suppressed since the start."""
+
+    def __len__(self) -> int:
+        return len(self._subjects)
+
+    def admit(
+        self, event: str, subject: object, now: float, *, is_caused_by_peer: bool, is_vital: bool = False
+    ) -> bool:
+        """Return whether an event at ``now`` becomes a line; otherwise count it.
+
+        The total limits do not suppress a vital event, such as a damaged stream: no client can cause many of them.
+        """
+        key = (event, subject)
+        bucket = self._subjects.pop(key, None) or _Bucket(BURST, LINES_PER_S, BURST, now)
+        self._subjects[key] = bucket
+        if len(self._subjects) > MAX_SUBJECTS:
+            self._subjects.popitem(last=False)
+        totals = () if is_vital else (self._total, self._peers) if is_caused_by_peer else (self._total,)
+        buckets = (bucket, *totals)
+        for one in buckets:
+            one.fill(now)
+        is_admitted = all(one.tokens >= 1 for one in buckets)
+        if is_admitted:
+            for one in buckets:
+                one.tokens -= 1
+        else:
+            self._suppressed[event] += 1
+            self.suppressed_total += 1
+        return is_admitted
+
+    def take_suppressed(self) -> dict[str, int]:
+        """Return the suppressed lines by event since the last call."""
+        taken, self._suppressed = dict(self._suppressed), Counter()
+        return taken
+
 
 PACKAGE_LOG: Final = logging.getLogger("aeron_spark")
 MAX_WAITING_LINES: Final = 10_000

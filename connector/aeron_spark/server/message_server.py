@@ -11,22 +11,22 @@ from typing import Any, Final
 
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.endpoint import Endpoint
-from aeron_spark.connection.rate_limits import Rates
 from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.connection.runtime import Runtime
+from aeron_spark.connection.usage import Rates
 from aeron_spark.errors import AeronSparkError, EndedError, RefusedError, UsageError
 from aeron_spark.facts import Bus
 from aeron_spark.keys.clients_file import default_name
 from aeron_spark.options import LiveOptions
 from aeron_spark.protocol.access import Candidate, PeerStore
 from aeron_spark.protocol.grants import Grant
-from aeron_spark.protocol.refusals import Refusal
+from aeron_spark.protocol.sources import Refusal
 from aeron_spark.server.ban_file import StoredBans
 from aeron_spark.server.bulk_link_service import BulkLinkHandler
 from aeron_spark.server.event_log import EventLog
-from aeron_spark.server.log_space import LogSpace
 from aeron_spark.server.runner import ConnectionService, ServerRunner
 from aeron_spark.server.server_facts import GrantChanged
+from aeron_spark.server.watch import LogSpace
 from aeron_spark.transport.addresses import HostPort
 from aeron_spark.transport.api import ServerAddress, ServerTransport
 

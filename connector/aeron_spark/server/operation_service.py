@@ -11,8 +11,8 @@ from aeron_spark.errors import AeronSparkError, DataFormatError, OptionError
 from aeron_spark.protocol.admin_messages import decode_request, encode_response
 from aeron_spark.protocol.rpc_dispatch import BAD_ARGUMENTS, UNKNOWN_METHOD, PeerCall, unknown_failure
 from aeron_spark.protocol.rpc_messages import Call, Create, Failure, decode_data_call, text_of
-from aeron_spark.wire import stream_rpc as rpc
-from aeron_spark.wire.stream_admin_rpc import Request, Response
+from aeron_spark.wire import stream_requests as rpc
+from aeron_spark.wire.stream_requests import Request, Response
 
 
 class OperationService(ABC):

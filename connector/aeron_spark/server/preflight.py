@@ -1,4 +1,7 @@
-"""Checks the configuration of a server and its machine. Starts nothing, changes nothing, and needs no JVM."""
+"""Checks a configuration and this machine before a server starts, and computes the memory that it needs.
+
+The constants are measured: docs/operations.md has the measurements and their conditions.
+"""
 
 from __future__ import annotations
 
@@ -12,24 +15,100 @@ from typing import Final, Literal
 
 from aeron_spark import node
 from aeron_spark.errors import AeronSparkError
-from aeron_spark.keys.identity import load_identity
 from aeron_spark.keys.key_files import read_secret, read_shared_secret
+from aeron_spark.keys.stores import load_identity
 from aeron_spark.node.locks import current_owner_text, is_locked
-from aeron_spark.node.space import file_bytes, space_of
+from aeron_spark.node.paths import file_bytes, space_of
 from aeron_spark.options import ServerOptions
 from aeron_spark.protocol.grants import Grant
-from aeron_spark.server import memory_formula
 from aeron_spark.server.ban_file import StoredBans
-from aeron_spark.server.disk_reserve import DiskReserve
+from aeron_spark.server.clients import clients_of, is_from_environment, key_paths_of
 from aeron_spark.server.http import parse_http_address, require_free
-from aeron_spark.server.locks import address_lock_path, bind_error
-from aeron_spark.server.memory_formula import MIB, Load
 from aeron_spark.server.metrics import require_prometheus_client
-from aeron_spark.server.peer_store import clients_of, is_from_environment, key_paths_of
+from aeron_spark.server.server_node import address_lock_path, bind_error
+from aeron_spark.server.watch import DiskReserve
 from aeron_spark.streams.definition import DEFAULT_SEGMENT_BYTES, Definition, read_definition
 from aeron_spark.streams.journal import FILE_NAME, read_entries
 from aeron_spark.streams.journal_records import decode_record
-from aeron_spark.streams.store_folder import LOCK, missing_streams
+from aeron_spark.streams.store import LOCK, missing_streams
+
+KIB: Final = 1 << 10
+MIB: Final = 1 << 20
+LOG_TERMS: Final = 3  # terms of a publication's or an image's log
+DIRECTIONS: Final = 2  # of a connection or a bulk link
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One term of a sum: ``count`` things of ``bytes_each``."""
+
+    name: str
+    count: int
+    bytes_each: int
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of all of them."""
+        return self.count * self.bytes_each
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """The numbers on which the sums depend, and the sizes of terms and the memory limit in bytes."""
+
+    connections: int
+    bulk_links: int
+    partitions: int
+    written_partitions: int
+    memory_limit: int
+    link_term_bytes: int
+    stream_term_bytes: int
+
+
+def server_terms(load: Load) -> tuple[Term, ...]:
+    """Return the terms of the resident memory of the server's process."""
+    return (
+        Term("base", 1, 250 * MIB),
+        Term("connections", load.connections, MIB // 10),
+        Term("partitions", load.partitions, 256 * KIB),
+        Term("memoryLimit", 1, load.memory_limit),
+    )
+
+
+def node_terms(load: Load) -> tuple[Term, ...]:
+    """Return the terms of the resident memory of the node's process, without shared memory."""
+    return (
+        Term("base", 1, 350 * MIB),
+        Term("connections", load.connections, 4 * MIB // 10),
+        Term("written partitions", load.written_partitions, 256 * KIB),
+    )
+
+
+def shared_memory_terms(load: Load) -> tuple[Term, ...]:
+    """Return the terms of the media driver's files, if every link has sent as much as its logs hold."""
+    return (
+        Term("driver", 1, 48 * MIB),
+        Term("reserve", 1, 256 * MIB),  # the server opens no link for which less would remain
+        Term("connections and bulk links", load.connections + load.bulk_links,
+             LOG_TERMS * DIRECTIONS * load.link_term_bytes),
+        Term("written partitions", load.written_partitions, LOG_TERMS * load.stream_term_bytes),
+    )  # fmt: skip
+
+
+def total(terms: tuple[Term, ...]) -> int:
+    """Return the sum of the terms in bytes."""
+    return sum(term.bytes for term in terms)
+
+
+def describe(terms: tuple[Term, ...]) -> str:
+    """Return the sum and its terms as a text, such as ``350 MiB = base 250 MiB + connections 1000 x 0.1 MiB``."""
+    parts = [
+        f"{one.name} {one.bytes_each / MIB:.4g} MiB" if one.count == 1
+        else f"{one.name} {one.count} x {one.bytes_each / MIB:.2g} MiB"
+        for one in terms
+    ]  # fmt: skip
+    return f"{total(terms) / MIB:.0f} MiB = {' + '.join(parts)}"
+
 
 Level = Literal["ok", "warning", "error"]
 FILES_PER_CONNECTION: Final = 4
@@ -224,9 +303,9 @@ class Preflight:
 
     def _memory(self) -> Iterator[Finding]:
         load, available = self._load(), _available_memory()
-        server, of_node = memory_formula.server_terms(load), memory_formula.node_terms(load)
-        required = memory_formula.total(server) + memory_formula.total(of_node)
-        text = f"at most: server {memory_formula.describe(server)}; node {memory_formula.describe(of_node)}"
+        server, of_node = server_terms(load), node_terms(load)
+        required = total(server) + total(of_node)
+        text = f"at most: server {describe(server)}; node {describe(of_node)}"
         if available is not None and required > available:
             yield Finding("warning", "memory", f"{text}; available are {available / MIB:.0f} MiB",
                           "Add memory, or lower maxConnections or memoryLimit.")  # fmt: skip
@@ -234,10 +313,10 @@ class Preflight:
             yield Finding("ok", "memory", text)
 
     def _shared_memory(self) -> Iterator[Finding]:
-        folder, terms = Path(self._node.aeron_dir), memory_formula.shared_memory_terms(self._load())
-        text = f"at most {memory_formula.describe(terms)} in {folder}"
+        folder, terms = Path(self._node.aeron_dir), shared_memory_terms(self._load())
+        text = f"at most {describe(terms)} in {folder}"
         available = space_of(folder).free + file_bytes(folder)  # the files are of this node, or of a dead one
-        if memory_formula.total(terms) > available:
+        if total(terms) > available:
             yield Finding("warning", "shared memory", f"{text}; available are {available / MIB:.0f} MiB",
                           "Enlarge the file system, or lower maxConnections or termLength.")  # fmt: skip
         else:

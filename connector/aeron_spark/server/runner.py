@@ -29,21 +29,20 @@ from aeron_spark.protocol import server_events as events
 from aeron_spark.protocol.access import Candidate, PeerStore
 from aeron_spark.protocol.connection_machine import PeerClosed
 from aeron_spark.protocol.grants import Grant, KeyLimits
-from aeron_spark.protocol.pools import PooledIds
-from aeron_spark.protocol.refusals import Refusal
+from aeron_spark.protocol.ids import PooledIds
 from aeron_spark.protocol.rpc_messages import FIRST_SERVICE, Target
 from aeron_spark.protocol.server_effects import AuthenticatedClient, Ending, ServerEffect, ServerEffects
 from aeron_spark.protocol.server_events import Decision, ServerEvent
 from aeron_spark.protocol.server_handshake import SHUTTING_DOWN
 from aeron_spark.protocol.server_machine import ServerMachine
-from aeron_spark.protocol.sources import UdpSource
+from aeron_spark.protocol.sources import Refusal, UdpSource
 from aeron_spark.protocol.transfers import Purpose
 from aeron_spark.protocol.transitions import assert_never
 from aeron_spark.server.ban_file import StoredBans
-from aeron_spark.server.client_access import ClientAccess
+from aeron_spark.server.clients import ClientAccess
 from aeron_spark.server.handshake_paths import HandshakePaths
-from aeron_spark.server.log_space import LogSpace, link_bytes
 from aeron_spark.server.server_facts import DriverBack
+from aeron_spark.server.watch import LogSpace, link_bytes
 from aeron_spark.transport.api import (
     SEE_DRIVER,
     ChannelPair,

@@ -17,41 +17,37 @@ from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.endpoint import Endpoint
 from aeron_spark.errors import REFUSALS, AeronSparkError, RefusedError, SetupError
 from aeron_spark.facts import Bus
-from aeron_spark.keys.client_table import ClientsChange, ClientTable
-from aeron_spark.keys.clients_file import key_name
+from aeron_spark.keys.clients_file import ClientsChange, ClientTable, key_name
 from aeron_spark.keys.key_files import read_shared_secret
 from aeron_spark.keys.stores import FilePeerStore
-from aeron_spark.node.space import Space, driver_space
+from aeron_spark.node.paths import Space, driver_space
 from aeron_spark.options import LiveOptions, OptionChanges, ServerOptions
-from aeron_spark.process_end import ExitHook
+from aeron_spark.process import ExitHook
 from aeron_spark.protocol.access import PeerStore
 from aeron_spark.protocol.admin_messages import SOCKET_NAME
 from aeron_spark.protocol.grants import Grant
 from aeron_spark.protocol.keypair import fingerprint
-from aeron_spark.server.admin_commands import BanCommands, ConnectionCommands, ServerClients
-from aeron_spark.server.admin_socket import AdminSocket
 from aeron_spark.server.backups import Backups, file_paths
 from aeron_spark.server.ban_file import StoredBans
-from aeron_spark.server.clients_watcher import CLIENTS, ClientsWatcher
-from aeron_spark.server.connection_report import ConnectionReporter
-from aeron_spark.server.disk_reserve import DiskReserve
+from aeron_spark.server.clients import CLIENTS, ClientsWatcher, is_from_environment, key_paths_of, peer_store_of
 from aeron_spark.server.event_log import EventLog
-from aeron_spark.server.event_watch import EventWatch
 from aeron_spark.server.http import HttpServer, json_page, parse_http_address
 from aeron_spark.server.log_output import ServerLog
-from aeron_spark.server.log_space import LogSpace
 from aeron_spark.server.message_server import MessageServer
-from aeron_spark.server.metric_counts import MetricCounts
-from aeron_spark.server.metric_state import MetricReader, State
-from aeron_spark.server.metrics import ServerMetrics, require_prometheus_client
+from aeron_spark.server.metrics import MetricCounts, MetricReader, ServerMetrics, State, require_prometheus_client
 from aeron_spark.server.operation_service import OperatorCommand, OperatorService
-from aeron_spark.server.peer_store import is_from_environment, key_paths_of, peer_store_of
-from aeron_spark.server.readiness import Readiness
+from aeron_spark.server.operator import (
+    AdminSocket,
+    BanCommands,
+    ConnectionCommands,
+    ConnectionReporter,
+    ServerClients,
+    StreamCommands,
+)
 from aeron_spark.server.server_node import ServerNode
-from aeron_spark.server.server_state import ServerState
-from aeron_spark.server.store_housekeeper import StoreHousekeeper
-from aeron_spark.server.stream_report import StreamCommands
+from aeron_spark.server.state import Readiness, ServerState
 from aeron_spark.server.stream_service import StreamService
+from aeron_spark.server.watch import DiskReserve, EventWatch, LogSpace, StoreHousekeeper
 from aeron_spark.streams.store import StreamStore
 from aeron_spark.transport.addresses import HostPort, ip_of
 from aeron_spark.transport.api import ServerAddress

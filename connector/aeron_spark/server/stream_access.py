@@ -16,8 +16,8 @@ from aeron_spark.protocol.keypair import fingerprint
 from aeron_spark.streams.definition import renamed_stream, unknown_stream
 from aeron_spark.streams.store import StreamStore
 from aeron_spark.streams.stream import Stream
-from aeron_spark.wire import stream_admin_rpc as admin_rpc
-from aeron_spark.wire import stream_rpc as rpc
+from aeron_spark.wire import stream_requests as admin_rpc
+from aeron_spark.wire import stream_requests as rpc
 
 ACTIONS: Final[Mapping[type[admin_rpc.Request[Any]], tuple[StreamAction, ...]]] = {
     admin_rpc.DescribeStream: STREAM_ACTIONS,

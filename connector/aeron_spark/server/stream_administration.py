@@ -13,7 +13,7 @@ from aeron_spark.streams.definition import Definition, check_segment_bytes
 from aeron_spark.streams.model import PartitionState
 from aeron_spark.streams.store import Condition, StreamStore
 from aeron_spark.streams.stream import Stream
-from aeron_spark.wire import stream_admin_rpc as admin_rpc
+from aeron_spark.wire import stream_requests as admin_rpc
 
 COMMIT_TIMEOUT_S: Final = 15.0  # longest wait of a request for a commit of the stream; clients wait for 20 s
 MAX_WRITERS: Final = 1_000  # in one response

@@ -1,4 +1,4 @@
-"""The stream service of a server: executes clients' requests to the store, and transfers rows over bulk links.
+"""Executes the requests to the streams of a server, and knows the commits that run.
 
 A worker thread executes each request. A wait for a client or for a commit has no thread: its response is deferred.
 Transfers, which send the rows of reads and receive those of stages, take turns on threads that the clients' keys share.
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, Final
@@ -17,36 +17,90 @@ from weakref import WeakValueDictionary
 
 from aeron_spark.connection.bulk_links import BulkLinks
 from aeron_spark.connection.connection import Connection
-from aeron_spark.connection.deadlines import Deadlines
 from aeron_spark.connection.fair_pool import FairPool
+from aeron_spark.connection.loop import Deadlines
 from aeron_spark.connection.peer_calls import Deferred
 from aeron_spark.connection.runner import ConnectionRunner
-from aeron_spark.errors import (
-    REFUSALS,
-    AeronSparkError,
-    EndedError,
-    OptionError,
-    RefusedError,
-)
+from aeron_spark.errors import REFUSALS, AeronSparkError, EndedError, OptionError, RefusedError, StillWorking
 from aeron_spark.facts import Bus
 from aeron_spark.options import LiveOptions
 from aeron_spark.protocol.grants import Grant
-from aeron_spark.server.incoming_stage import IncomingStage, fill_at_once
-from aeron_spark.server.incoming_stages import IncomingStages
 from aeron_spark.server.operation_service import OperationService
-from aeron_spark.server.outgoing_reads import OutgoingReads
-from aeron_spark.server.running_commits import RunningCommits
 from aeron_spark.server.server_facts import GrantChanged, StreamRead
 from aeron_spark.server.stream_access import StreamAccess
 from aeron_spark.server.stream_administration import StreamAdministration
+from aeron_spark.server.stream_transfers import IncomingStage, IncomingStages, OutgoingReads, fill_at_once
 from aeron_spark.streams.ledger import AlreadyCommitted
 from aeron_spark.streams.model import WriteRights
 from aeron_spark.streams.stages import Stage
 from aeron_spark.streams.store import StreamStore
 from aeron_spark.streams.stream import Stream
-from aeron_spark.waiting import fail
-from aeron_spark.wire import stream_admin_rpc as admin_rpc
-from aeron_spark.wire import stream_rpc as rpc
+from aeron_spark.waiting import fail, resolve
+from aeron_spark.wire import stream_requests as admin_rpc
+from aeron_spark.wire import stream_requests as rpc
+from aeron_spark.wire.stream_requests import Committed
+
+
+class RunningCommits:
+    """The commits that run now, of all clients, so that a repeated request does not commit again. Thread-safe.
+
+    A client repeats its request if it has no response for some time, to find out whether the server lives. No thread
+    waits for a commit that runs: ``deadlines`` ends the wait. ``check_new`` raises the reason if no further commit may
+    begin.
+    """
+
+    def __init__(self, deadlines: Deadlines, check_new: Callable[[], object] = lambda: None) -> None:
+        self._deadlines = deadlines
+        self._check_new = check_new
+        self._lock = threading.Lock()
+        self._running: dict[Hashable, Future[Committed]] = {}
+
+    def __len__(self) -> int:
+        """Return the number of commits that run."""
+        with self._lock:
+            return len(self._running)
+
+    def run(
+        self, key: Hashable, commit: Callable[[], Committed], timeout_s: float
+    ) -> Committed | Deferred:  # fmt: skip
+        """Return or raise the outcome of ``commit()``; while a commit with the same key runs, wait for its outcome.
+
+        The wait raises StillWorking if that commit does not end within ``timeout_s``. Raises the error of
+        ``check_new``.
+        """
+        own: Future[Committed] = Future()
+        with self._lock:
+            if key not in self._running:
+                self._check_new()
+            running = self._running.setdefault(key, own)
+        if running is not own:
+            return self._when_ended(running, timeout_s)
+        try:
+            outcome = commit()
+        except BaseException as error:
+            self._end(key)
+            own.set_exception(error)
+            raise
+        self._end(key)
+        own.set_result(outcome)
+        return outcome
+
+    def _when_ended(self, running: Future[Committed], timeout_s: float) -> Deferred:
+        waiting: Future[bool] = Future()  # another future: the end of one wait must not end the others
+        running.add_done_callback(lambda _: resolve(waiting, True))
+        self._deadlines.add(waiting, False, timeout_s)
+
+        def outcome() -> Committed:
+            if not waiting.result():
+                raise StillWorking("the commit is still running on the server", remedy="Send the request again.")
+            return running.result()
+
+        return Deferred(waiting, outcome)
+
+    def _end(self, key: Hashable) -> None:
+        with self._lock:
+            del self._running[key]
+
 
 TRANSFER_THREADS: Final = 64  # of all clients
 TRANSFER_THREADS_PER_KEY: Final = 16

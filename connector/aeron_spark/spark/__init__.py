@@ -22,8 +22,7 @@ def register(spark: SparkSession) -> None:
     the version of this process is not changed. Raises SetupError if the workers may run on other machines, and their
     Python cannot run this package.
     """
-    from aeron_spark.spark.source import AeronDataSource
-    from aeron_spark.spark.worker_python import context_of, use_python_of_this_process
+    from aeron_spark.spark.source import AeronDataSource, context_of, use_python_of_this_process
 
     context = context_of(spark)
     if context is not None:

@@ -1,17 +1,30 @@
-"""The readers of batch and streaming queries, and the read of a task's ranges.
+"""Reads a stream: batch and streaming readers, and a batch reader that takes filters.
 
 Spark creates and pickles readers several times, so their constructors only store the options.
+
+A separate class, because Spark's default configuration refuses a reader with ``pushFilters``.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    DataSourceStreamReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -21,12 +34,11 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from aeron_spark.direct.archives import this_host
+from aeron_spark.direct.archive_recordings import this_host
 from aeron_spark.errors import SetupError
-from aeron_spark.log.api import Log, Range
+from aeron_spark.log.api import FRAME_ALIGNMENT, Log, Range
 from aeron_spark.log.available import state_for
-from aeron_spark.log.columns import METADATA_PREFIX
-from aeron_spark.log.decoding import RowDecoder, of_recording, publish_times, read_range, refuse_framed
+from aeron_spark.log.decoding import METADATA_PREFIX, RowDecoder, of_recording, publish_times, read_range, refuse_framed
 from aeron_spark.log.offsets import Offset
 from aeron_spark.log.planning import partition_by_key, partition_by_size
 from aeron_spark.log.query import QueryPlanner
@@ -34,7 +46,7 @@ from aeron_spark.log.restarts import restartable
 from aeron_spark.log_factory import log_of, open_log
 from aeron_spark.options import DirectRoute, ReadOptions, ServerRoute
 from aeron_spark.pool import POOL
-from aeron_spark.spark.schema import arrow_schema
+from aeron_spark.spark.row_values import arrow_schema
 from aeron_spark.spark.task_context import partition_of_task, resolve_key_files, with_servers
 
 if TYPE_CHECKING:
@@ -246,3 +258,63 @@ def plan_partitions(task: Task, stream: QueryPlanner, ranges: list[Range]) -> li
     if isinstance(route, ServerRoute) and task.options.min_partitions is None:
         return [RangePartition(part, route) for part in partition_by_key(ranges, stream.keys())]
     return [RangePartition(part, route) for part in partition_by_size(ranges, task.options.min_partitions)]
+
+
+class FilteringBatchReader(AeronBatchReader):
+    """Reads only the positions and Aeron sessions that match the filters; Spark still applies all filters."""
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+        self._start: int | None = None
+        self._end: int | None = None
+        self._sessions: set[int] | None = None
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Derive bounds from ``filters``, and return all filters, because the bounds are coarser than rows."""
+        for one in filters:
+            column: tuple[str, ...] = getattr(one, "attribute", ())
+            name = column[0].removeprefix(METADATA_PREFIX) if len(column) == 1 else ""
+            if name == "position":
+                self._bound_position(one)
+            elif name == "sessionId":
+                self._bound_sessions(one)
+        return filters
+
+    def partitions(self) -> list[InputPartition]:
+        """Plan the ranges within the bounds."""
+        stream = self._task.stream()
+        ranges = stream.whole(
+            start=self._start,
+            end=self._end,
+            sessions=None if self._sessions is None else sorted(self._sessions),
+        )
+        return plan_partitions(self._task, stream, ranges)
+
+    def _bound_position(self, one: Filter) -> None:
+        low: int | None
+        high: int | None
+        match one:
+            case EqualTo(_, int(value)):
+                low, high = value, value + FRAME_ALIGNMENT
+            case GreaterThan(_, int(value)) | GreaterThanOrEqual(_, int(value)):
+                low, high = value, None
+            case LessThan(_, int(value)):
+                low, high = None, value
+            case LessThanOrEqual(_, int(value)):
+                low, high = None, value + FRAME_ALIGNMENT
+            case _:
+                return
+        if low is not None:
+            self._start = max(low, self._start or 0)
+        if high is not None:
+            self._end = high if self._end is None else min(high, self._end)
+
+    def _bound_sessions(self, one: Filter) -> None:
+        match one:
+            case EqualTo(_, int(value)):
+                found = {value}
+            case In(_, values):
+                found = {value for value in values if isinstance(value, int)}
+            case _:
+                return
+        self._sessions = found if self._sessions is None else self._sessions & found

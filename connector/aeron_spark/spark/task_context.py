@@ -85,8 +85,8 @@ def check_route(route: DirectRoute | ServerRoute) -> None:
     """Check the client's options and keys when the query is built, without a connection. Raises their errors."""
     if isinstance(route, DirectRoute):
         return
-    from aeron_spark.keys.identity import load_identity
     from aeron_spark.keys.key_files import read_shared_secret
+    from aeron_spark.keys.stores import load_identity
 
     resolved = resolve_key_files(with_servers(route))
     assert isinstance(resolved, ServerRoute)

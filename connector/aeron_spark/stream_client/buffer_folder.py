@@ -41,10 +41,10 @@ from typing import Any, Final, Literal
 
 import pyarrow as pa
 
-from aeron_spark.disk import replace_file, sync_folder
 from aeron_spark.errors import AeronSparkError, DataFormatError, OptionError, TransportError, UsageError
+from aeron_spark.files import replace_file, sync_folder
 from aeron_spark.node.locks import FileLock, current_owner_pid
-from aeron_spark.stream_client.write_batches import BYTES, WriteBatch
+from aeron_spark.stream_client.row_input import BYTES, WriteBatch
 from aeron_spark.wire.arrow import decode_batches, encode_batch
 from aeron_spark.wire.foreign_arrow import read_schema
 

@@ -47,16 +47,19 @@ from aeron_spark.stream_client.buffer_folder import (
     BufferFolder,
     TransactionOutcome,
 )
-from aeron_spark.stream_client.known_stream import KnownStream
-from aeron_spark.stream_client.row_input import RowInput, Stage
+from aeron_spark.stream_client.row_input import RowInput, Stage, WriteBatch, check_payload
 from aeron_spark.stream_client.session import SessionClient, StreamSession
-from aeron_spark.stream_client.staged_transaction import StagedTransaction
-from aeron_spark.stream_client.staging import SEND_TIMEOUT_S
-from aeron_spark.stream_client.transactions import begin, first_lost, last_committed
-from aeron_spark.stream_client.write_batches import WriteBatch, check_payload
+from aeron_spark.stream_client.staging import (
+    SEND_TIMEOUT_S,
+    KnownStream,
+    StagedTransaction,
+    begin,
+    first_lost,
+    last_committed,
+)
 from aeron_spark.stream_client.writer import FIRST_PAUSE_S, Writer
 from aeron_spark.wire.arrow import encoded_size
-from aeron_spark.wire.stream_rpc import NEXT_NUMBER, Transaction
+from aeron_spark.wire.stream_requests import NEXT_NUMBER, Transaction
 from aeron_spark.wire.tokens import check_token
 
 LOG: Final = logging.getLogger("aeron_spark.remote")

@@ -1,16 +1,25 @@
-"""A program's reader of a server's stream: record batches, and positions at which a later reader continues."""
+"""A program's reader of a server's stream: record batches, positions to continue at, and the reader's lease.
+
+The lease's thread also closes the rows' generator after its iterator was dropped half-way. A finalizer can run at any
+point, also inside a remote call of the same thread, so it must not send a request itself.
+"""
 
 from __future__ import annotations
 
+import json
+import logging
+import re
 import threading
 import time
+import uuid
 import warnings
 import weakref
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import datetime
+from queue import Empty, SimpleQueue
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 import pyarrow as pa
 
@@ -22,8 +31,9 @@ from aeron_spark.errors import (
     OptionError,
     RefusedError,
     SessionLost,
+    UsageError,
 )
-from aeron_spark.log import columns
+from aeron_spark.log import decoding
 from aeron_spark.log.api import Range, RecordingState, StreamContent
 from aeron_spark.log.decoding import (
     PlacedGroup,
@@ -33,17 +43,314 @@ from aeron_spark.log.decoding import (
     read_range,
     schema_of_group,
 )
-from aeron_spark.log.epochs import DIVERGED, NoEpochWarning
+from aeron_spark.log.epochs import DIVERGED, Epochs, NoEpochWarning, diverged_sentence
 from aeron_spark.log.follow import RAW
 from aeron_spark.log.inspection import at_message, damage_before
-from aeron_spark.process_bound import bind_to_process
-from aeron_spark.stream_client.admin import time_of
-from aeron_spark.stream_client.known_stream import check_partition
-from aeron_spark.stream_client.leases import LeasedIterator, ReaderLease
-from aeron_spark.stream_client.positions import Positions, check_epochs, set_position
+from aeron_spark.process import bind_to_process
+from aeron_spark.stream_client.operations import time_of
 from aeron_spark.stream_client.server_log import ServerLog
 from aeron_spark.stream_client.session import StreamSession
-from aeron_spark.wire.stream_rpc import AwaitCommits
+from aeron_spark.stream_client.staging import check_partition
+from aeron_spark.texts import parse_json
+from aeron_spark.wire.stream_requests import MAX_PARTITIONS, AwaitCommits, RenewLease
+
+VERSION: Final = 1
+REPLACED: Final = "replaced"  # the reason of an error about positions of a partition that does not exist any more
+KEYS: Final = frozenset({"epochs", "positions", "v"})  # of the JSON; later releases added "fingerprints"
+REMEDY: Final = "Give positions as reader.positions has them, or its to_json()."
+
+
+_PARTITION: Final = re.compile("[0-9]{1,10}")
+
+
+class Positions(dict[int, int]):
+    """The position of each partition, in bytes: the rows after it have not been delivered yet.
+
+    ``epochs`` has the epochs of the bytes before each position; see ``log.epochs``. ``fingerprints`` distinguish the
+    partitions from those of other streams. A copy made with ``dict(positions)`` has neither: keep :meth:`to_json`.
+    """
+
+    def __init__(
+        self, positions: Mapping[int, int] | None = None, epochs: Mapping[int, Epochs] | None = None,
+        fingerprints: Mapping[int, str] | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(positions or {})
+        self.epochs: dict[int, Epochs] = dict(epochs or {})
+        self.fingerprints: dict[int, str] = dict(fingerprints or {})
+
+    def copy(self) -> Positions:
+        """Return an independent copy, with epochs and fingerprints."""
+        return Positions(self, self.epochs, self.fingerprints)
+
+    def to_json(self) -> str:
+        """Return all of it as text, for :meth:`from_json` and for ``client.reader(start=...)``."""
+        epochs = {str(partition): saved.to_text() for partition, saved in sorted(self.epochs.items())}
+        found: dict[str, object] = {"epochs": epochs}
+        if self.fingerprints:
+            found["fingerprints"] = {str(partition): text for partition, text in sorted(self.fingerprints.items())}
+        positions = {str(partition): self[partition] for partition in sorted(self)}
+        return json.dumps(found | {"positions": positions, "v": VERSION})
+
+    @classmethod
+    def from_json(cls, text: str) -> Positions:
+        """Return the positions that :meth:`to_json` wrote. Raises OptionError for any other text."""
+        try:
+            found = parse_json(text)
+        except ValueError:
+            raise OptionError(f"{text[:80]!r} is not the JSON of positions", remedy=REMEDY) from None
+        return cls.of(found)
+
+    @classmethod
+    def of(cls, value: object) -> Positions:
+        """Return the positions of a ``Positions``, of the parsed JSON of one, or of a plain dict without epochs.
+
+        Raises OptionError for anything else.
+        """
+        if isinstance(value, Positions):
+            return value.copy()
+        if not isinstance(value, Mapping):
+            raise OptionError(f"positions cannot be {value!r}", remedy=REMEDY)
+        if "v" not in value:
+            return cls(_numbers(value))
+        if value["v"] != VERSION or set(value) - {"fingerprints"} != KEYS:
+            raise OptionError(
+                f"positions have version {value['v']!r} and the keys {', '.join(map(str, value))}; this release reads "
+                f"version {VERSION}",
+                remedy=REMEDY,
+            )
+        positions = _numbers(value["positions"])
+        try:
+            epochs = {partition: Epochs.parse(text) for partition, text in _by_partition(value["epochs"]).items()}
+        except ValueError as error:
+            raise OptionError(f"positions have a wrong epoch: {error}", remedy=REMEDY) from None
+        fingerprints = _by_partition(value.get("fingerprints", {}))
+        if not all(isinstance(text, str) for text in fingerprints.values()):
+            raise OptionError(f"positions have wrong fingerprints: {fingerprints}", remedy=REMEDY)
+        return cls(positions, epochs, fingerprints)
+
+
+def set_position(positions: Positions, state: RecordingState, position: int) -> None:
+    """Set the position of the partition of ``state``, with its epochs and its fingerprint.
+
+    The epochs of ``positions`` are of the history of ``state``, or there are none.
+    """
+    partition, epochs = state.recording_id, state.epochs or Epochs()
+    positions[partition] = position
+    positions.fingerprints[partition] = state.fingerprint
+    known = positions.epochs.get(partition)
+    if known is None or known.newest != epochs.at(position):  # histories with this epoch have the same ones before it
+        positions.epochs[partition] = epochs.before(position)
+
+
+def check_epochs(positions: Positions, states: Mapping[int, RecordingState], stream: str, owner: str) -> None:
+    """Raise DataLossError, reason "diverged", if the stream never had the bytes before one of the positions.
+
+    ``owner`` names the owner of the positions in the error. The error's ``positions`` are the given ones, but for each
+    partition that diverged the last position up to which the histories are known to be equal. The reason is "replaced"
+    if a position is of another partition, of another stream or of a deleted one; then the error has the beginning of
+    the partition. Positions without epochs, and those before the first position of the partition, are not checked here.
+    """
+    corrected = positions.copy()
+    _refuse_replaced(positions, states, stream, owner)
+    sentences = []
+    for partition, position in positions.items():
+        state, saved = states[partition], positions.epochs.get(partition)
+        if saved is None or state.epochs is None or position < state.start:
+            continue
+        found = state.divergence(saved, position)
+        if found is not None:
+            sentences.append(diverged_sentence(stream, partition, owner, position, found, state.start))
+            _move(corrected, state, max(found.at, state.start))
+    if sentences:
+        error = DataLossError(
+            "; ".join(sentences),
+            remedy="Undo the results of the rows after error.positions, then read on with start=error.positions",
+            reason=DIVERGED,
+        )
+        error.positions = corrected
+        raise error
+
+
+def _refuse_replaced(positions: Positions, states: Mapping[int, RecordingState], stream: str, owner: str) -> None:
+    replaced = [
+        partition
+        for partition in positions
+        if positions.fingerprints.get(partition, states[partition].fingerprint) != states[partition].fingerprint
+    ]
+    if not replaced:
+        return
+    corrected = positions.copy()
+    for partition in replaced:
+        _move(corrected, states[partition], states[partition].start)
+    numbers = ", ".join(map(str, replaced))
+    error = DataLossError(
+        f"the {owner}'s positions of partitions {numbers} do not belong to stream {stream!r}: the stream was deleted "
+        "and created again, or they belong to another stream",
+        remedy="Give the positions of this stream, or read it from its beginning with start=error.positions",
+        reason=REPLACED,
+    )
+    error.positions = corrected
+    raise error
+
+
+def _move(positions: Positions, state: RecordingState, position: int) -> None:
+    """Set the position of the partition of ``state``, whose epochs so far are of another history."""
+    positions.epochs.pop(state.recording_id, None)
+    set_position(positions, state, position)
+
+
+def _numbers(value: object) -> dict[int, int]:
+    found = _by_partition(value)
+    for partition, position in found.items():
+        if isinstance(position, bool) or not isinstance(position, int) or not 0 <= position < 1 << 63:
+            raise OptionError(f"{position!r} is not a position of partition {partition}", remedy=REMEDY)
+    return found
+
+
+def _by_partition(value: object) -> dict[int, Any]:
+    if not isinstance(value, Mapping):
+        raise OptionError(f"positions cannot be {value!r}", remedy=REMEDY)
+    if len(value) > MAX_PARTITIONS:  # of chosen numbers a dict becomes quadratic
+        raise OptionError(f"positions have {len(value)} partitions, the limit is {MAX_PARTITIONS}", remedy=REMEDY)
+    found: dict[int, Any] = {}
+    for key, item in value.items():
+        text = str(key)
+        if not _PARTITION.fullmatch(text):
+            raise OptionError(f"{key!r} is not the number of a partition", remedy=REMEDY)
+        found[int(text)] = item
+    return found
+
+
+LOG: Final = logging.getLogger("aeron_spark.streams")
+
+LEASE_S: Final = 60.0  # after a crash of the reader, retention waits for this long
+RENEWAL_TIMEOUT_S: Final = 5.0  # a failed renewal is followed by the next one
+END_TIMEOUT_S: Final = 1.0  # of the request that ends a lease; without it the lease expires
+
+T = TypeVar("T")
+
+
+class ReaderLease:
+    """A lease on the rows from ``positions`` on, by partition. It lasts from ``begin`` to ``end``.
+
+    The first of several failed renewals is logged; ``error`` is the reason of the last failure, None after a success.
+    ``interval`` is the time between two renewals, in seconds.
+    """
+
+    def __init__(
+        self, session: StreamSession, stream: str, positions: Callable[[], dict[int, int]],
+        rows: Generator[object, None, None], *, interval: float = LEASE_S / 4,
+    ) -> None:  # fmt: skip
+        self.error: Exception | None = None
+        self._interval = interval
+        self._session = session
+        self._stream = stream
+        self._positions = positions
+        self._rows = rows  # this reference prevents a finalization before the thread closes it
+        self._reader = uuid.uuid4().hex
+        self._ends: SimpleQueue[bool] = SimpleQueue()  # a finalizer may put to it; True: the reader was dropped
+        self._thread = threading.Thread(target=self._renew_until_end, name="aeron-spark-lease", daemon=True)
+
+    def begin(self) -> None:
+        """Request the lease, and renew it from now on. If the request fails, the next renewal takes the lease."""
+        self._request(LEASE_S, RENEWAL_TIMEOUT_S)
+        self._thread.start()
+
+    def end(self) -> None:
+        """End the lease; waits a short time for the server."""
+        self._ends.put(False)
+        self._thread.join(2 * END_TIMEOUT_S)
+
+    def abandon(self) -> None:
+        """Make the thread close the rows and end the lease, without waiting for it."""
+        self._ends.put(True)
+
+    def _renew_until_end(self) -> None:
+        while True:
+            try:
+                is_abandoned = self._ends.get(timeout=self._interval)
+            except Empty:
+                self._request(LEASE_S, RENEWAL_TIMEOUT_S)
+                continue
+            if is_abandoned:
+                try:
+                    self._rows.close()
+                except Exception as error:  # raised while it returns a bulk link, for example
+                    LOG.info("closing a dropped reader of stream %r failed: %s", self._stream, error)
+            self._request(0.0, END_TIMEOUT_S)
+            return
+
+    def _request(self, seconds: float, timeout_s: float) -> None:
+        """Request a lease of ``seconds``; 0 ends it."""
+        try:
+            request = RenewLease(self._stream, self._reader, tuple(self._positions().items()), seconds)
+            self._session.call(request, timeout=timeout_s)
+        except Exception as error:  # an error must not end the thread: the reader would lose its lease silently
+            self._report_failure(error, seconds)
+        else:
+            if self.error is not None:
+                LOG.info("the lease of a reader of stream %r was renewed again", self._stream)
+            self.error = None
+
+    def _report_failure(self, error: Exception, seconds: float) -> None:
+        is_first, self.error = self.error is None, error
+        if is_first and seconds:  # a lease that could not be ended expires
+            LOG.warning(
+                "the lease of a reader of stream %r was not renewed; the next attempts follow every %g s. After %g s "
+                "without a renewal, retention may delete rows that the reader has not read: %s",
+                self._stream, self._interval, LEASE_S, error,
+                exc_info=None if isinstance(error, AeronSparkError) else error,
+            )  # fmt: skip
+
+
+class LeasedIterator(Generic[T]):
+    """Iterates over ``rows`` under ``lease``, which lasts until the end, :meth:`close`, or the iterator is dropped.
+
+    For the thread that makes it. Another one gets UsageError, and changes nothing.
+    """
+
+    def __init__(self, rows: Generator[T, None, None], lease: ReaderLease) -> None:
+        self._rows = rows
+        self._lease = lease
+        bind_to_process(self)
+        self._thread = threading.current_thread()
+        self._ended = False
+
+    def begin(self) -> None:
+        """Request the lease. Call it before the first row is read."""
+        self._lease.begin()
+
+    def _refuse_other_threads(self) -> None:
+        """Raise UsageError if the iteration has not ended, and its thread lives and is not the caller's."""
+        if not self._ended and self._thread is not threading.current_thread() and self._thread.is_alive():
+            raise UsageError(
+                f"thread {self._thread.name!r} reads with this reader",
+                remedy="Make a reader in each thread, for other partitions: client.reader(..., partitions=[0]).",
+            )
+
+    def __iter__(self) -> LeasedIterator[T]:
+        return self
+
+    def __next__(self) -> T:
+        self._refuse_other_threads()
+        try:
+            return next(self._rows)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Stop reading. A second call does nothing. Raises UsageError in another thread."""
+        self._refuse_other_threads()
+        if not self._ended:
+            self._ended = True
+            self._rows.close()
+            self._lease.end()
+
+    def __del__(self) -> None:
+        if not self._ended:
+            self._lease.abandon()
+
 
 READ_BYTES: Final = 16 << 20  # of the log, read from one partition before the next one has its turn
 AWAIT_TIMEOUT_S: Final = 1.0  # of one request for new commits; stop() takes effect after it at the latest
@@ -91,7 +398,7 @@ class StreamReader:
         self._is_ended = False  # whether the stream had ended when its states were read
         self._content: StreamContent | None = None
         self._given_schema = schema
-        self._metadata = columns.metadata() if metadata else []
+        self._metadata = decoding.metadata() if metadata else []
         self._timeout_s = timeout
         self._outage_timeout_s = outage
         self._outage_since: float | None = None
@@ -277,7 +584,7 @@ class StreamReader:
             framed = content.payload != "raw"
             self._log = ServerLog({self.stream: self._session}, self.stream, framed=framed)
         self._content = content
-        own = {"raw": RAW, "framed": columns.VALUE}.get(content.payload, self._given_schema or content.schema)
+        own = {"raw": RAW, "framed": decoding.VALUE_COLUMN}.get(content.payload, self._given_schema or content.schema)
         if own is not None:
             metadata = self._metadata if content.payload != "raw" else []
             self._columns = pa.schema([*own, *metadata])

@@ -23,8 +23,8 @@ from aeron_spark.errors import (
 )
 from aeron_spark.protocol.rpc_messages import Call
 from aeron_spark.waiting import Deadline
-from aeron_spark.wire import stream_rpc
-from aeron_spark.wire.stream_admin_rpc import Request, Response
+from aeron_spark.wire import stream_requests
+from aeron_spark.wire.stream_requests import Request, Response
 
 IDLE_TIMEOUT_S: Final = 15.0  # after which an idle bulk link is closed; it costs as much as an idle connection
 KEPT_LINKS: Final = 8  # idle bulk links that stay open for so long
@@ -112,7 +112,7 @@ class StreamSession:
                 answer, call, again = self._call(request, timeout, deadline)
                 repeated = repeated or again
                 try:
-                    return stream_rpc.decode_response(request, answer, call)
+                    return stream_requests.decode_response(request, answer, call)
                 except AeronSparkError as error:
                     error.repeated = repeated
                     if not isinstance(error, RefusedError) or error.reason != DRAINING:
@@ -121,7 +121,7 @@ class StreamSession:
 
     def _call(self, request: Request[Any], timeout: float | None, deadline: Deadline) -> tuple[bytes, str, bool]:
         """Return the encoded response, the name of the call in the server's log, and whether it was repeated."""
-        call = Call(stream_rpc.SERVICE, stream_rpc.METHOD, (stream_rpc.encode_request(request),))
+        call = Call(stream_requests.SERVICE, stream_requests.METHOD, (stream_requests.encode_request(request),))
         name = type(request).__name__
         repeated = may_be_sent = False
         while True:
@@ -197,8 +197,8 @@ class StreamSession:
         """Send a request once without waiting for its response; errors are ignored."""
         with self._using(), suppress(AeronSparkError):
             client = self.client if self._ensure_connected is None else self._ensure_connected(self.timeout_s)
-            service = client.connection.remote(stream_rpc.SERVICE)
-            service.oneway[stream_rpc.METHOD](stream_rpc.encode_request(request))
+            service = client.connection.remote(stream_requests.SERVICE)
+            service.oneway[stream_requests.METHOD](stream_requests.encode_request(request))
 
     def after_fork(self) -> None:
         """In a forked child: forget the bulk links, which belong to the parent."""

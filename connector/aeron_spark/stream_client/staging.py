@@ -1,6 +1,8 @@
-"""Staging the rows of one task on a server. ``stream_client.staged_transaction`` has those of a whole transaction.
+"""Stages the rows of a transaction or of a task on a server, and begins, commits and aborts transactions.
 
-A stage is filled over a bulk link. Its rows become visible when a commit names it; see ``stream_client.transactions``.
+All of them can be repeated after any error: the server commits a transaction once.
+
+A stage is filled over a bulk link. Its rows become visible when a commit names it; see ``stream_client.staging``.
 A few rows of a task come in the request that opens their stage, and need no bulk link. The rows of a small transaction
 have no stage: the commit request carries them.
 """
@@ -9,8 +11,10 @@ from __future__ import annotations
 
 import copy
 import time
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
@@ -22,36 +26,271 @@ from aeron_spark.connection.bulk_links import BulkLink
 from aeron_spark.errors import (
     TOO_LONG,
     AeronSparkError,
+    ConnectError,
     DataFormatError,
     EndedError,
+    OptionError,
+    RefusedError,
+    SessionLost,
+    StillWorking,
     TransportError,
     UsageError,
+    WaitTimeout,
 )
 from aeron_spark.log.writing import RowEncoder, RowSink, Source, values_of
-from aeron_spark.stream_client.inline_rows import InlineRequest, InlineRows
-from aeron_spark.stream_client.session import MIN_TIMEOUT_S, RETRY_INTERVAL_S, StreamSession
-from aeron_spark.stream_client.transactions import (
-    SERVER_SHARE,
-    UNANSWERED,
-    attempt_timeout,
-)
+from aeron_spark.stream_client.operations import describe_stream
+from aeron_spark.stream_client.row_input import BYTES, WriteBatch
+from aeron_spark.stream_client.session import DRAINING, MIN_TIMEOUT_S, RETRY_INTERVAL_S, StreamSession
 from aeron_spark.waiting import Deadline
-from aeron_spark.wire.chunk import Header, Payload
+from aeron_spark.wire.chunks import Header, Payload
 from aeron_spark.wire.staged_items import MAX_ITEM_BYTES, encode_group_item, encode_values_item
-from aeron_spark.wire.stream_rpc import (
+from aeron_spark.wire.stream_requests import (
     BULK_HEAD,
     PAYLOAD_OFFSET,
+    AbortTransaction,
+    BeginTransaction,
+    Begun,
     BulkMessageKind,
+    CommitEmptyTransaction,
     CommitPart,
+    Committed,
+    CommitTransaction,
+    FindLostTransaction,
     FinishStage,
     InlinePart,
+    LastCommitted,
+    LastTransaction,
     OpenStage,
+    Request,
     StagedPart,
     StageFinished,
     StageOpened,
+    StreamInfo,
     Transaction,
     encode_bulk_head,
+    with_content,
 )
+
+COMMIT_TIMEOUT_S: Final = 600.0  # of a large transaction: the server copies it into the stream
+ATTEMPT_TIMEOUT_S: Final = 20.0  # then the request is repeated, and the server says whether it still works on it
+MIN_ATTEMPTS: Final = 3  # of one request before its deadline
+SERVER_SHARE: Final = 0.6  # of an attempt's time that the server may wait; the rest is for the response to arrive
+# The request had no response: the server may have done what it requests, or may do it later.
+UNANSWERED: Final = (ConnectError, SessionLost, WaitTimeout)
+
+
+def begin(session: StreamSession, stream: str, transaction: Transaction, *, timeout_s: float | None = None) -> Begun:
+    """Begin a transaction and fence earlier runs; return the writer's last committed transaction.
+
+    Raises RefusedError if a later run fenced this one, if another
+    producer has committed a transaction with this id, and, with the reason "diverged", if the server was restored from
+    a copy without a transaction that it had acknowledged.
+    """
+    return session.call(BeginTransaction(stream, transaction), timeout=timeout_s)
+
+
+def commit(
+    session: StreamSession, stream: str, transaction: Transaction, parts: Sequence[CommitPart], rows: int,
+    deadline: Deadline | None = None, token: str = "", *, evolve_schema: bool = False,
+) -> Committed:  # fmt: skip
+    """Make the parts visible, all at once.
+
+    If the request carries rows, the server must know the transaction's run: otherwise it has lost the state in which
+    the writer began, and refuses. With ``evolve_schema`` these rows may add columns to a strict schema.
+
+    ``rows`` is the number of rows that the writer counted: the server refuses parts with another number of rows, and a
+    commit without parts. ``deadline`` bounds the server's silence. While the server says that it works on the commit,
+    this waits for up to ``COMMIT_TIMEOUT_S`` and then raises StillWorking. The server keeps ``token`` with the
+    producer's last transaction, see :func:`last_committed`.
+    """
+    begun = transaction.of_known_run()
+    request_parts = tuple(parts)
+
+    def request(seconds: float) -> CommitTransaction:
+        return CommitTransaction(stream, begun, request_parts, rows, seconds, token, evolve_schema)
+
+    return _commit(session, deadline, request)
+
+
+def commit_empty(
+    session: StreamSession, stream: str, transaction: Transaction, deadline: Deadline | None = None, token: str = ""
+) -> Committed:
+    """Commit a transaction without rows; see :func:`commit`."""
+    return _commit(session, deadline, lambda seconds: CommitEmptyTransaction(stream, transaction, seconds, token))
+
+
+def _commit(
+    session: StreamSession, deadline: Deadline | None, make_request: Callable[[float], Request[Committed]]
+) -> Committed:
+    """Commit; ``make_request`` takes the seconds for which the server may wait before it responds."""
+    commit_deadline = session.deadline(COMMIT_TIMEOUT_S, "the commit to end")
+    silence_deadline = commit_deadline if deadline is None else deadline
+    while True:
+        attempt_s = attempt_timeout(silence_deadline)
+        try:
+            return session.call(make_request(attempt_s * SERVER_SHARE), timeout=attempt_s)
+        except StillWorking:
+            if session.client.closed or not commit_deadline.remaining():
+                raise
+            if silence_deadline is not commit_deadline:
+                silence_deadline.progress()
+        except (*UNANSWERED, RefusedError) as error:
+            if isinstance(error, RefusedError) and error.reason != DRAINING:
+                raise
+            if session.client.closed or not silence_deadline.remaining():
+                raise
+            session.sleep(min(RETRY_INTERVAL_S, silence_deadline.remaining()))
+
+
+def attempt_timeout(deadline: Deadline) -> float:
+    """Return the seconds for one attempt of a request, so that several attempts fit before the deadline."""
+    share_s = min(ATTEMPT_TIMEOUT_S, deadline.seconds / MIN_ATTEMPTS)
+    return max(MIN_TIMEOUT_S, min(share_s, deadline.remaining()))
+
+
+def abort(session: StreamSession, stream: str, transaction: Transaction, *, timeout_s: float | None = None) -> None:
+    """Discard the staged rows of a transaction; a committed transaction stays."""
+    session.call(AbortTransaction(stream, transaction), timeout=timeout_s)
+
+
+def last_committed(
+    session: StreamSession, stream: str, transaction: Transaction, *, timeout_s: float | None = None
+) -> LastCommitted:
+    """Return the last transaction of this one's writer and producer that is committed, -1 for none, and its token."""
+    return session.call(LastTransaction(stream, transaction.writer, transaction.producer), timeout=timeout_s)
+
+
+def first_lost(session: StreamSession, stream: str, writer: str, acknowledged: int, stamp: str) -> int | None:
+    """Return the writer's first acknowledged transaction that the stream has no longer, or None if it has all."""
+    return session.call(FindLostTransaction(stream, writer, acknowledged, stamp)).transaction
+
+
+# Of one request: with its other fields it fits into one message, whose smallest limit is 128 KiB. A stage over a bulk
+# link costs two round trips, in which a network carries about so many bytes.
+MAX_INLINE_BYTES: Final = 64 << 10
+PART_BYTES: Final = 256  # counted for each part: its other fields take fewer
+
+
+@dataclass(slots=True)
+class InlineRoom:
+    """The bytes that one request can still carry, negative if it has too many.
+
+    It is the commit request of a transaction, or the request that stages the rows of a task.
+    """
+
+    left: int = MAX_INLINE_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class InlineRequest:
+    """A request that carries rows of a task, while it has room for them.
+
+    ``message_limit`` is the longest message of the stream, in bytes. The request is one that opens a stage, or the
+    commit request.
+    """
+
+    room: InlineRoom
+    message_limit: int
+    opens_stage: bool = False
+
+
+class InlineRows:
+    """Collects the items of one task's rows. Implements ``RowSink``. Copies them: the caller may reuse its memory."""
+
+    def __init__(self, room: InlineRoom) -> None:
+        self.items = bytearray()
+        self._room = room
+        self.count(PART_BYTES)
+
+    @property
+    def has_too_many(self) -> bool:
+        """Whether the request cannot carry all the rows."""
+        return self._room.left < 0
+
+    def has_room(self, size: int) -> bool:
+        """Whether rows of ``size`` bytes may fit; their items are larger."""
+        return size <= self._room.left
+
+    def count(self, size: int) -> None:
+        """Count ``size`` bytes that the request carries besides the items."""
+        self._room.left -= size
+
+    def put_values(self, values: pa.Array[Any], reserved: pa.Array[Any] | None) -> None:
+        """Take values that become one message each."""
+        self._put(encode_values_item(values, reserved))
+
+    def put_group(self, header: Header, payload: Payload | Sequence[pa.Buffer], reserved: int) -> None:
+        """Take a group; ``reserved`` is not sent."""
+        self._put(encode_group_item(header, payload))
+
+    def truncate(self, size: int) -> None:
+        """Keep the first ``size`` bytes of the items only."""
+        self._room.left += len(self.items) - size
+        del self.items[size:]
+
+    def part(self, partition: int | None, task: int, content: str, schema: bytes, rows: int) -> InlinePart:
+        """Return the part of the commit request."""
+        items = bytes(self.items)
+        return InlinePart(partition, task, content, schema, rows, items, crc32(items))
+
+    def _put(self, buffers: Iterable[pa.Buffer]) -> None:
+        for buffer in buffers:
+            view = memoryview(buffer).cast("B")
+            self.items += view
+            self._room.left -= view.nbytes
+
+
+MAX_SCHEMAS: Final = 8  # that are remembered; a program that alternates between more stages its rows
+
+
+class KnownStream:
+    """A stream as its server described it. For one thread.
+
+    The number of partitions and the content never change after the first rows. Until then, and after :meth:`forget`,
+    each call of :meth:`describe` requests them.
+    """
+
+    def __init__(self, session: StreamSession, stream: str, found: StreamInfo | None = None) -> None:
+        self.name = stream
+        self._session = session
+        self._found = found
+        self._accepted: list[pa.Schema] = []  # of committed rows; the stream's own schema can have more columns
+
+    def describe(self, timeout_s: float) -> StreamInfo:
+        """Return the stream's description. Raises as :func:`describe_stream`."""
+        if self._found is None or not self._found.content:
+            self._found = describe_stream(self._session, self.name, timeout_s=timeout_s)
+        return self._found
+
+    def forget(self) -> None:
+        """Request the description again: the stream may have been restored, or created again under this name."""
+        self._found = None
+        self._accepted.clear()
+
+    def takes(self, payload: str, schema: pa.Schema | None) -> bool:
+        """Whether the stream has rows of this payload and schema, so that the server has no reason to refuse them."""
+        found = self._found
+        if found is None or found.content != payload:
+            return False
+        return schema is None or schema == found.schema or schema in self._accepted
+
+    def note_committed(self, payload: str, schema: pa.Schema | None) -> None:
+        """Note that the server committed rows of this payload and schema (None: rows without one)."""
+        if self._found is not None and not self._found.content:
+            self._found = with_content(self._found, payload)
+        if schema is not None and schema not in self._accepted:
+            self._accepted = [*self._accepted[1 - MAX_SCHEMAS :], schema]
+
+
+def check_partition(stream: str, partition: int, partitions: int) -> None:
+    """Raise OptionError if the stream does not have the partition."""
+    if not 0 <= partition < partitions:
+        raise OptionError(
+            f"stream {stream!r} has no partition {partition}",
+            remedy=f"It has {partitions}, numbered from 0.",
+            reason="no-partition",
+        )
+
 
 SEND_TIMEOUT_S: Final = 60.0  # for a message that Aeron does not take; then the server is stuck
 STAGE_AGAIN: Final = "Stage the rows again."
@@ -442,3 +681,175 @@ def staging_error(error: BaseException) -> AeronSparkError:
     if isinstance(error, AeronSparkError):
         return error
     return TransportError(f"staging rows was interrupted: {error!r}", remedy=STAGE_AGAIN)
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenAppender:
+    """The appender that takes a partition's next rows, and the rows that it can take."""
+
+    appender: ServerAppender
+    payload: str
+    schema: pa.Schema | None
+
+
+class StagedTransaction:
+    """Stages the batches of one transaction, in stages of several partitions, and commits them.
+
+    Within a partition, rows keep the order in which they were appended. ``deadline`` bounds every wait; the caller
+    extends it before each operation. If ``error`` is set, rows are lost, and a new object must stage all rows again.
+
+    If the server knows the transaction's run (``has_begun``), it opens no stages for a few rows of a schema that the
+    stream has: the commit request carries them. Then an error of these rows comes with the commit.
+    """
+
+    def __init__(
+        self, session: StreamSession, known: KnownStream, transaction: Transaction, deadline: Deadline, *,
+        has_begun: bool, evolve_schema: bool = False,
+    ) -> None:  # fmt: skip
+        self.transaction = transaction
+        self._evolve_schema = evolve_schema
+        self.rows = 0  # appended so far
+        self.error: AeronSparkError | None = None
+        self.stamp = ""  # of the transaction, when commit() has returned
+        self._session = session
+        self._known = known
+        self._stream = known.name
+        self._room = InlineRoom() if has_begun else None
+        self._deadline = deadline
+        self._appenders: list[ServerAppender] = []
+        self._open: dict[int, _OpenAppender] = {}  # by partition
+        self._written: list[tuple[str, pa.Schema | None]] = []  # payload and schema of each appender
+
+    @property
+    def committed(self) -> bool:
+        """Whether the server had committed the transaction before the first stage was opened; then rows are dropped."""
+        return any(appender.committed for appender in self._appenders)
+
+    def append(self, batch: WriteBatch) -> None:
+        """Stage all rows of a batch. After an error, either none of them is staged or ``error`` is set."""
+        self._refuse_broken()
+        found = self._known.describe(self._deadline.remaining())
+        partitions = len(found.partitions)
+        partition = self._default_partition(partitions) if batch.partition is None else batch.partition
+        check_partition(self._stream, partition, partitions)
+        bytes_payload = "raw" if found.content == "raw" else "framed"
+        payload = bytes_payload if batch.payload == BYTES else batch.payload
+        appender = self._appender(
+            partition, payload, batch.rows.schema if payload == "arrow" else None, found.max_message_bytes
+        )
+        rows_before = appender.rows
+        try:
+            appender.append(batch.rows)
+            self.rows += batch.rows.num_rows
+        except BaseException as error:
+            if appender.state is AppenderState.FAILED or appender.rows != rows_before:
+                self.fail(error)
+            raise
+
+    def finish(self) -> list[CommitPart]:
+        """Wait until the server has all staged rows; return the parts of the commit. Can be repeated after an error.
+
+        Raises TransportError, and sets ``error``, if the parts have another number of rows than was appended.
+        """
+        self._refuse_broken()
+        try:
+            parts = [part for appender in self._appenders for part in appender.finish()]
+            staged_rows = sum(part.rows for part in parts)
+            if staged_rows != self.rows and not self.committed:
+                raise TransportError(
+                    f"{staged_rows} of {self.rows} rows of transaction {self.transaction.number} are staged",
+                    remedy=STAGE_AGAIN,
+                )
+        except BaseException as error:
+            has_failed = any(appender.state is AppenderState.FAILED for appender in self._appenders)
+            if has_failed or isinstance(error, TransportError):
+                self.fail(error)
+            raise
+        return parts
+
+    def commit(self, token: str = "") -> bool:
+        """Make all rows visible; return whether an earlier request did. Can be repeated after an error.
+
+        The server keeps ``token`` with the transaction, which can be without rows.
+        """
+        parts = self.finish()
+        try:
+            if self.rows:
+                result = commit(
+                    self._session, self._stream, self.transaction, parts, self.rows, self._deadline, token,
+                    evolve_schema=self._evolve_schema,
+                )  # fmt: skip
+            else:  # no stage was opened, which begins the transaction, too, and says if the writer id is used once
+                begin(self._session, self._stream, self.transaction, timeout_s=self._deadline.remaining())
+                result = commit_empty(self._session, self._stream, self.transaction, self._deadline, token)
+        except SessionLost:
+            raise
+        except RefusedError as error:  # for example, a stage has expired
+            self.fail(error)
+            raise
+        self.stamp = result.stamp
+        for payload, schema in self._written:
+            self._known.note_committed(payload, schema)
+        return result.repeated
+
+    def fail(self, error: BaseException) -> AeronSparkError:
+        """Record that the stages do not have the rows of the transaction; return the first error that was recorded."""
+        if self.error is None:
+            self.error = staging_error(error)
+            self._known.forget()
+        return self.error
+
+    def discard(self) -> None:
+        """Give up the stages. The server discards them when the transaction is aborted, or when they expire."""
+        self.fail(UsageError("the staged rows were discarded", remedy=STAGE_AGAIN))
+        for appender in self._appenders:
+            appender.discard()
+
+    def abort(self, timeout_s: float) -> bool:
+        """Discard the staged rows; return whether the server confirmed it in time.
+
+        A server that does not respond discards them later.
+        """
+        self.discard()
+        try:
+            abort(self._session, self._stream, self.transaction, timeout_s=timeout_s)
+        except AeronSparkError:
+            return False
+        return True
+
+    def _appender(
+        self, partition: int, payload: str, schema: pa.Schema | None, max_message_bytes: int
+    ) -> ServerAppender:  # fmt: skip
+        """Return the appender of a partition. A stage has one schema: for another schema, the next stage begins."""
+        found = self._open.get(partition)
+        if found is not None:
+            matches = found.payload == payload and found.schema == schema
+            if matches and found.appender.state is AppenderState.OPEN:
+                return found.appender
+            try:
+                found.appender.finish()
+            except BaseException as error:
+                if found.appender.state is AppenderState.FAILED:
+                    self.fail(error)
+                raise
+        transaction, task = self.transaction, len(self._appenders)
+        inline = None
+        if self._room is not None and self._known.takes(payload, schema):
+            inline = InlineRequest(self._room, max_message_bytes)
+        appender = ServerAppender(
+            self._session, self._stream, transaction, task=task, partition=partition,
+            source=Source(transaction.writer, transaction.number, task), payload=payload, deadline=self._deadline,
+            evolve_schema=self._evolve_schema, inline=inline,
+        )  # fmt: skip
+        self._appenders.append(appender)
+        self._written.append((payload, schema))
+        self._open[partition] = _OpenAppender(appender, payload, schema)
+        return appender
+
+    def _refuse_broken(self) -> None:
+        if self.error is not None:
+            raise copy.copy(self.error)
+
+    def _default_partition(self, partitions: int) -> int:
+        """The partition of rows that name none: a writer's transactions take turns, each writer begins at its hash."""
+        return (zlib.crc32(self.transaction.writer.encode()) + self.transaction.number) % partitions

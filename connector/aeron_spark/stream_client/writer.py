@@ -27,18 +27,21 @@ from aeron_spark.errors import (
     TransportError,
     UsageError,
 )
-from aeron_spark.process_bound import bind_to_process
-from aeron_spark.rows.json_rows import Text
-from aeron_spark.stream_client.admin import describe_stream
-from aeron_spark.stream_client.known_stream import KnownStream, check_partition
-from aeron_spark.stream_client.row_input import RowInput, Rows, Stage
+from aeron_spark.process import bind_to_process
+from aeron_spark.rows.gathering import Text
+from aeron_spark.stream_client.operations import describe_stream
+from aeron_spark.stream_client.row_input import RowInput, Rows, Stage, WriteBatch, check_payload
 from aeron_spark.stream_client.session import StreamSession
-from aeron_spark.stream_client.staged_transaction import StagedTransaction
-from aeron_spark.stream_client.staging import STAGE_AGAIN
-from aeron_spark.stream_client.transactions import begin, last_committed
-from aeron_spark.stream_client.write_batches import WriteBatch, check_payload
+from aeron_spark.stream_client.staging import (
+    STAGE_AGAIN,
+    KnownStream,
+    StagedTransaction,
+    begin,
+    check_partition,
+    last_committed,
+)
 from aeron_spark.waiting import Deadline
-from aeron_spark.wire.stream_rpc import NEXT_NUMBER, Begun, Transaction
+from aeron_spark.wire.stream_requests import NEXT_NUMBER, Begun, Transaction
 from aeron_spark.wire.tokens import check_token
 
 MEMORY_BYTES: Final = 64 << 20  # of a transaction's rows; a larger transaction fails if an outage destroys its stages

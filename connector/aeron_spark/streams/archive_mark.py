@@ -19,8 +19,8 @@ from typing import Annotated, Final
 
 import msgspec
 
-from aeron_spark.disk import read_regular, replace_file, write_failed
 from aeron_spark.errors import DataFormatError, DataLossError
+from aeron_spark.files import read_regular, replace_file, write_failed
 from aeron_spark.log.epochs import UNKNOWN, epoch_text
 from aeron_spark.streams.definition import Definition
 

@@ -1,4 +1,4 @@
-"""The definition of a stream: its name, partitions, retention and policies, in a small file beside the journal."""
+"""The definition of a stream: its file, its changes, its name, and the error of a damaged file."""
 
 from __future__ import annotations
 
@@ -6,18 +6,24 @@ import json
 import re
 import zlib
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Annotated, Final
 
 import msgspec
 
-from aeron_spark.disk import read_regular, replace_file, write_failed
-from aeron_spark.errors import DataFormatError, DataLossError, OptionError, RefusedError, UsageError
-from aeron_spark.streams.damage import FIND_AND_RESTORE
+from aeron_spark.errors import AeronSparkError, DataFormatError, DataLossError, OptionError, RefusedError, UsageError
+from aeron_spark.files import read_regular, replace_file, sync_folder, write_failed
 from aeron_spark.streams.journal_records import Time
-from aeron_spark.text_safety import nearest
-from aeron_spark.wire.stream_admin_rpc import MAX_PARTITIONS
+from aeron_spark.texts import nearest
+from aeron_spark.wire.stream_requests import MAX_PARTITIONS
+
+FIND_AND_RESTORE: Final = (
+    "Stop the server, and run 'aeron-spark server verify', which names the rows that are lost. Then restore the store "
+    "and the archive's folder from copies of one time. The server changed nothing in the stream."
+)
+
 
 FILE_NAME: Final = "definition.json"
 VERSION: Final = 1
@@ -286,3 +292,46 @@ def read_definition(folder: Path) -> Definition:
 def _crc_of(members: object) -> int:
     """Return the CRC-32 of a definition's members, independent of the spaces in the file."""
     return zlib.crc32(json.dumps(members, sort_keys=True, separators=(",", ":")).encode())
+
+
+def rename_files(folder: Path, definition: Definition) -> None:
+    """Give the stream in ``folder`` its new ``definition``, and the folder the name of that.
+
+    Raises TransportError if the disk fails: the stream has its former name then, or the next start renames it.
+    """
+    before = read_definition(folder)
+    write_definition(folder, definition)
+    try:
+        folder.rename(folder.with_name(definition.name))
+        sync_folder(folder.parent)
+    except OSError as error:
+        with suppress(AeronSparkError):
+            if folder.exists():
+                write_definition(folder, before)
+        raise write_failed(folder, error) from error
+
+
+def is_half_renamed(folder: Path, definition: Definition) -> bool:
+    """Return whether a stream with this ``definition`` is in the folder of its former name, which a start renames."""
+    return definition.is_former_name(folder.name) and not folder.with_name(definition.name).exists()
+
+
+def finish_rename(folder: Path) -> Path:
+    """Rename a stream's folder if a crash prevented that; return the folder with its present name.
+
+    A folder with a damaged definition, or one that has never been a folder of its stream, is returned unchanged. Raises
+    TransportError if the disk fails.
+    """
+    try:
+        definition = read_definition(folder)
+    except AeronSparkError:
+        return folder
+    if not is_half_renamed(folder, definition):
+        return folder
+    target = folder.with_name(definition.name)
+    try:
+        folder.rename(target)
+        sync_folder(folder.parent)
+    except OSError as error:
+        raise write_failed(folder, error) from error
+    return target

@@ -30,12 +30,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from aeron_spark.disk import NO_SPACE_ERRNOS, is_no_space, replace_file, sync_folder, write_at, write_failed
 from aeron_spark.errors import DataFormatError, DataLossError, EndedError, TransportError, UsageError
+from aeron_spark.files import NO_SPACE_ERRNOS, is_no_space, replace_file, sync_folder, write_at, write_failed
 from aeron_spark.streams.archive_mark import ArchiveMark
-from aeron_spark.streams.cut import PartitionCut, StreamCut
-from aeron_spark.streams.damage import FIND_AND_RESTORE
-from aeron_spark.streams.definition import Definition
+from aeron_spark.streams.definition import FIND_AND_RESTORE, Definition
 from aeron_spark.streams.journal_records import (
     ContentFixed,
     Record,
@@ -45,7 +43,7 @@ from aeron_spark.streams.journal_records import (
     encode_record,
 )
 from aeron_spark.streams.ledger import Ledger
-from aeron_spark.streams.model import Shape, StreamView
+from aeron_spark.streams.model import PartitionCut, Shape, StreamCut, StreamView
 
 FILE_NAME: Final = "journal"
 FILE_HEAD: Final = b"AsFJ" + (1).to_bytes(4, "little")

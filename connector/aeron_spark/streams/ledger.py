@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from aeron_spark.errors import AeronSparkError, DataFormatError, RefusedError, UsageError
 from aeron_spark.log.epochs import DIVERGED, FIRST, Epochs, epoch_at
-from aeron_spark.streams.damage import FIND_AND_RESTORE
+from aeron_spark.streams.definition import FIND_AND_RESTORE
 from aeron_spark.streams.journal_records import (
     CommitRecord,
     CommittedIn,
@@ -41,10 +41,9 @@ from aeron_spark.streams.journal_records import (
     WriterReleased,
 )
 from aeron_spark.streams.time_index import SECOND_NS, TimeIndex
-from aeron_spark.streams.writer_histories import Acknowledged, Loss, WriterHistories, parse_stamp, stamp_text
-from aeron_spark.streams.writer_owners import WriterOwners
+from aeron_spark.streams.writers import Acknowledged, Loss, WriterHistories, WriterOwners, parse_stamp, stamp_text
 from aeron_spark.wire.payloads import other_payload
-from aeron_spark.wire.stream_rpc import NEXT_NUMBER, Begun, Transaction
+from aeron_spark.wire.stream_requests import NEXT_NUMBER, Begun, Transaction
 
 NO_TRANSACTION: Final = -1
 MAX_EARLIER_RUNS: Final = 128  # of a writer: no task outlives so many restarts of its query

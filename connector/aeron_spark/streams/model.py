@@ -1,20 +1,29 @@
-"""Values of a stream: its view for readers, its settings, what a client may do, the shape of a recording. Pure.
+"""The values of a stream that the store, its users and a backup share.
 
 A commit replaces the view as a whole, so a reader sees all of a transaction or nothing. At the end of the module are
 the facts of a store, which a server's log and metrics show. A store emits some of them while it holds a stream's lock.
+
+The files change while they are copied. The cut says which of their bytes belong to the copy: a journal grows after
+``journal_bytes``, and a recording after the ``end`` of its partition. Bytes before these limits never change.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, Any, Final
+
+import msgspec
 
 from aeron_spark.aeron.recording import Recording
-from aeron_spark.errors import AeronSparkError
+from aeron_spark.errors import AeronSparkError, DataFormatError
 from aeron_spark.log.api import fingerprint
 from aeron_spark.log.epochs import Epochs
 from aeron_spark.options import ServerOptions
+from aeron_spark.streams.definition import Definition
+from aeron_spark.streams.journal_records import Count, Position
+from aeron_spark.streams.reader_leases import ReaderLease
+from aeron_spark.streams.retention import Layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,3 +236,110 @@ class LeaseOverridden:
 
     stream: str
     readers: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamFigures:
+    """Sizes in bytes. ``disk_bytes`` are those of the segment files with committed bytes.
+
+    The lags are the largest of the readers with a lease: bytes after the reader's positions, and the time since the
+    first of them was committed, in seconds.
+    """
+
+    partitions: int
+    bytes: int
+    disk_bytes: int
+    leases: int
+    stages: int
+    lag_bytes: int
+    lag_s: float
+
+
+def figures_of(
+    states: Sequence[PartitionState], leases: Collection[ReaderLease], stages: int,
+    committed_ns: Callable[[int, int], int | None], now_ns: int,
+) -> StreamFigures:  # fmt: skip
+    """Return the figures of a stream. ``committed_ns`` returns the commit time of a byte of a partition."""
+    return StreamFigures(
+        partitions=len(states),
+        bytes=sum(state.end - state.start for state in states),
+        disk_bytes=sum(map(_disk_bytes, states)),
+        leases=len(leases),
+        stages=stages,
+        lag_bytes=max((_lag_bytes(states, lease) for lease in leases), default=0),
+        lag_s=max((_lag_s(states, lease, committed_ns, now_ns) for lease in leases), default=0.0),
+    )
+
+
+def _disk_bytes(state: PartitionState) -> int:
+    """Return the bytes of the segments from that of ``start`` to that of ``end``."""
+    if state.start_position == state.end:
+        return 0
+    layout = Layout(state.start_position, state.term_length, state.segment_length)
+    return layout.segment_base(state.end - 1) + state.segment_length - layout.purge_base(state.start, state.end)
+
+
+def _lag_bytes(states: Sequence[PartitionState], lease: ReaderLease) -> int:
+    return sum(max(0, state.end - lease.positions.get(state.partition, state.end)) for state in states)
+
+
+def _lag_s(
+    states: Sequence[PartitionState], lease: ReaderLease, committed_ns: Callable[[int, int], int | None], now_ns: int
+) -> float:
+    times = [
+        time_ns
+        for state in states
+        if (position := lease.positions.get(state.partition, state.end)) < state.end
+        and (time_ns := committed_ns(state.partition, position)) is not None
+    ]
+    return max(0.0, (now_ns - min(times)) / 1e9) if times else 0.0
+
+
+_Number = Annotated[int, msgspec.Meta(ge=0)]  # below 2**64, which msgspec cannot express
+
+
+class PartitionCut(msgspec.Struct, frozen=True, array_like=True):
+    """The committed range of a partition, with its recording. Positions and lengths are in bytes."""
+
+    recording_id: Count
+    fingerprint: str
+    start: Position
+    end: Position
+    term_length: Count
+    segment_length: Count
+
+
+class StreamCut(msgspec.Struct, frozen=True):
+    """A stream at the moment of the cut. ``journal_inode`` is the inode of the journal's file."""
+
+    definition: Definition
+    journal_inode: _Number
+    journal_bytes: Count
+    epoch: _Number
+    transactions: Count
+    partitions: tuple[PartitionCut, ...]
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for numbers of more than 64 bits, which JSON has and no file or epoch."""
+        if max(self.journal_inode, self.epoch) >= 1 << 64:
+            raise ValueError(f"the inode {self.journal_inode} or the epoch {self.epoch} has more than 64 bits")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return an object of JSON."""
+        found: dict[str, Any] = msgspec.to_builtins(self)
+        return found
+
+    @classmethod
+    def from_json(cls, value: object) -> StreamCut:
+        """Return the cut of an object of :meth:`to_json`. Raises DataFormatError."""
+        try:
+            return _DECODER.decode(msgspec.json.encode(value))
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise DataFormatError(
+                f"the server described a stream in an unknown way: {error}",
+                remedy="Use the aeron-spark command of the server's release.",
+            ) from error
+
+
+# Built at import, by one thread: decoders of msgspec that threads build concurrently can crash the process.
+_DECODER: Final = msgspec.json.Decoder(StreamCut)

@@ -20,20 +20,18 @@ import pyarrow as pa
 from aeron_spark.aeron.archive import MAX_RECORDINGS, STORAGE_SPACE, Archive, archive_of
 from aeron_spark.aeron.checksum import crc32
 from aeron_spark.aeron.counters import recent_archive_error
-from aeron_spark.aeron.exceptions import archive_error_code, java_errors
-from aeron_spark.aeron.publication import BatchPublication
+from aeron_spark.aeron.java_calls import archive_error_code, java_errors
+from aeron_spark.aeron.publications import BatchPublication
 from aeron_spark.aeron.recording import ArchiveAddress, Recording
 from aeron_spark.errors import TOO_LONG, AeronSparkError, DataFormatError, DataLossError, TransportError
 from aeron_spark.facts import Bus
-from aeron_spark.node.space import TERMS_PER_LOG
-from aeron_spark.streams.damage import FIND_AND_RESTORE
-from aeron_spark.streams.definition import Definition
+from aeron_spark.node.paths import TERMS_PER_LOG
+from aeron_spark.streams.definition import FIND_AND_RESTORE, Definition
 from aeron_spark.streams.model import RecordingStopped, Shape
 from aeron_spark.transport.api import OfferResult
 from aeron_spark.transport.channel import ChannelUri
 from aeron_spark.waiting import Deadline, wait_for
-from aeron_spark.wire.chunk import NOT_CONTINUED, Content
-from aeron_spark.wire.groups import split
+from aeron_spark.wire.chunks import NOT_CONTINUED, Content, split
 from aeron_spark.wire.staged_items import Item, StagedGroup, StagedValues
 
 # Aeron reserves the session ids from -1 to 1000; a program may choose any id above.

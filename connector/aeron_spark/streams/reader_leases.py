@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from aeron_spark.errors import OptionError, RefusedError
-from aeron_spark.wire.stream_admin_rpc import StreamLease
+from aeron_spark.wire.stream_requests import StreamLease
 
 MAX_LEASES: Final = 10_000  # a lease has a few hundred bytes, and lasts until its expiry if its reader dies
 MAX_LEASES_PER_OWNER: Final = 1_000  # so that one key leaves room for others

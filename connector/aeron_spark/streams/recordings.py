@@ -11,15 +11,13 @@ from aeron_spark.aeron.recording import ArchiveAddress, Recording
 from aeron_spark.errors import AeronSparkError, ConnectError, DataLossError, TransportError, WaitTimeout
 from aeron_spark.facts import Bus
 from aeron_spark.log.epochs import Epochs
-from aeron_spark.streams.damage import FIND_AND_RESTORE
-from aeron_spark.streams.definition import Definition
-from aeron_spark.streams.inline_stages import CommittableRows, RowItems
+from aeron_spark.streams.definition import FIND_AND_RESTORE, Definition
 from aeron_spark.streams.journal_records import RecordingOf
 from aeron_spark.streams.ledger import Ledger
 from aeron_spark.streams.model import PartitionState, Shape, StreamSettings, StreamView
 from aeron_spark.streams.partition import NoRoomToRecord, Partition, RecordedLogs, delete_recording, has_alias
 from aeron_spark.streams.retention import Layout
-from aeron_spark.streams.stages import Stage
+from aeron_spark.streams.stages import CommittableRows, RowItems, Stage
 from aeron_spark.waiting import Deadline
 
 T = TypeVar("T")

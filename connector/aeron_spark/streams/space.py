@@ -1,4 +1,7 @@
-"""The space of one stream: which of its bytes may be deleted, by retention, purges and leases; and their deletion.
+"""The disk space of streams: what stages may take, and what must not be deleted yet.
+
+A hold delays only the deletion of files. The rows become unreadable at once, and the housekeeping deletes their files
+after the last hold. A hold ends at its deadline, so that a backup that died keeps no files for long.
 
 The start of a partition rises from transaction to transaction; files follow in whole segments. A partition without rows
 continues in a new recording at the same position, so that its last segment goes, too. The steps of this move:
@@ -15,15 +18,15 @@ lock ``_state``, which guards the ledger, the journal and the leases.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
-from aeron_spark.errors import AeronSparkError
+from aeron_spark.errors import AeronSparkError, OptionError
 from aeron_spark.facts import Bus
 from aeron_spark.streams.definition import Definition
-from aeron_spark.streams.deletion_holds import DeletionHolds
 from aeron_spark.streams.journal import JournaledLedger
 from aeron_spark.streams.journal_records import Recorded
 from aeron_spark.streams.model import LeaseOverridden, Shape, StreamTrimmed
@@ -32,7 +35,75 @@ from aeron_spark.streams.reader_leases import ReaderLease, ReaderLeases
 from aeron_spark.streams.recordings import Recordings
 from aeron_spark.streams.retention import AgeClock, Limits, allowed_start
 from aeron_spark.streams.time_index import SECOND_NS
-from aeron_spark.wire.stream_admin_rpc import HeldBytes, PurgedPartition
+from aeron_spark.wire.stream_requests import HeldBytes, PurgedPartition
+
+MAX_HOLD_S: Final = 3_600.0  # a longer backup renews its hold
+
+
+class DeletionHolds:
+    """The holds on the files of one store. Thread-safe, without a lock. ``clock`` returns seconds, monotonic."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._holds: dict[int, Hold] = {}  # by identity; single operations of a dict are atomic
+
+    def hold(self, holder: str, seconds: float) -> Hold:
+        """Hold back deletions for ``seconds``. ``holder`` says who holds them, such as ``backup``.
+
+        A thread that reads the starts of partitions after this call finds the files from these positions on until the
+        hold ends. Raises OptionError unless ``seconds`` is greater than 0 and at most MAX_HOLD_S.
+        """
+        made = Hold(self, holder)
+        made.renew(seconds)
+        return made
+
+    @property
+    def holder(self) -> str:
+        """The holder of a live hold, or ""."""
+        now = self._clock()
+        for hold in list(self._holds.values()):
+            if hold.until > now:
+                return hold.holder
+            self._holds.pop(id(hold), None)
+        return ""
+
+    def set_end(self, hold: Hold, seconds: float) -> None:
+        """Let a hold end in ``seconds``; 0 ends it now."""
+        if seconds:
+            hold.until = self._clock() + seconds
+            self._holds[id(hold)] = hold
+        else:
+            self._holds.pop(id(hold), None)
+
+
+class Hold:
+    """A hold on deletions, until ``release`` or its deadline. A context manager that releases it."""
+
+    def __init__(self, holds: DeletionHolds, holder: str) -> None:
+        self.holder: Final = holder
+        self.until = 0.0
+        """The deadline, in seconds of the store's clock."""
+        self._holds = holds
+
+    def renew(self, seconds: float) -> None:
+        """Let the hold end in ``seconds`` from now. Raises OptionError; see :meth:`DeletionHolds.hold`."""
+        if not (math.isfinite(seconds) and 0 < seconds <= MAX_HOLD_S):
+            raise OptionError(
+                f"a hold of deletions for {seconds!r} seconds",
+                remedy=f"Hold them for more than 0 and at most {MAX_HOLD_S:g} s, and renew the hold.",
+            )
+        self._holds.set_end(self, seconds)
+
+    def release(self) -> None:
+        """End the hold now; the next housekeeping deletes the files that waited for it."""
+        self._holds.set_end(self, 0)
+
+    def __enter__(self) -> Hold:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
 
 # A partition without rows for so long continues in another recording. A shorter time would make recordings for a stream
 # whose rows expire before the next ones come.

@@ -30,10 +30,10 @@ from typing import Final
 import msgspec
 import pyarrow as pa
 
-from aeron_spark.disk import open_regular
 from aeron_spark.errors import TOO_LONG, DataFormatError, RefusedError, TransportError, UsageError
+from aeron_spark.files import open_regular
 from aeron_spark.wire.staged_items import ALIGNMENT, Item, StagedValues, complete_items, read_items
-from aeron_spark.wire.stream_rpc import InlinePart, OpenStage, Transaction
+from aeron_spark.wire.stream_requests import InlinePart, OpenStage, Transaction
 
 HEAD: Final = struct.Struct(
     "<"

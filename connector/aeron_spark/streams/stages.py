@@ -1,4 +1,4 @@
-"""The stages of a stream: files of rows that are not committed yet, one for each task attempt and partition.
+"""Stages: the rows of transactions that are not committed, with the checks before and at the commit.
 
 The file of a stage is ``<id>.part`` while it grows, and ``<id>.stage`` once it is finished. A lost stage is not a data
 loss: its rows are not acknowledged, so the client stages them again. For this reason the next start removes incomplete
@@ -10,25 +10,19 @@ from __future__ import annotations
 import os
 import secrets
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import pyarrow as pa
 
 from aeron_spark.aeron.checksum import crc32
-from aeron_spark.disk import sync_folder, write_at, write_failed
-from aeron_spark.errors import (
-    AeronSparkError,
-    DataFormatError,
-    EndedError,
-    RefusedError,
-    TransportError,
-    UsageError,
-)
-from aeron_spark.streams.content_checks import check_content
-from aeron_spark.streams.inline_stages import CommittableRows
+from aeron_spark.errors import AeronSparkError, DataFormatError, EndedError, RefusedError, TransportError, UsageError
+from aeron_spark.files import sync_folder, write_at, write_failed
+from aeron_spark.streams.ledger import Ledger
+from aeron_spark.streams.schema_changes import Evolution, evolve
 from aeron_spark.streams.stage_files import (
     ReusableStageFiles,
     StageHead,
@@ -36,12 +30,215 @@ from aeron_spark.streams.stage_files import (
     StageShare,
     StageSpace,
     check_items,
+    count_rows,
     crc_of,
     encode_head,
     read_head,
 )
-from aeron_spark.wire.staged_items import Item
-from aeron_spark.wire.stream_rpc import OpenStage, StagedPart
+from aeron_spark.wire.arrow import conform, decode_batches
+from aeron_spark.wire.chunks import Content
+from aeron_spark.wire.foreign_arrow import read_schema
+from aeron_spark.wire.staged_items import Item, StagedGroup, read_items
+from aeron_spark.wire.stream_requests import CommitTransaction, InlinePart, OpenStage, StagedPart, Transaction
+
+ARROW: Final = "arrow"
+RELEASE_BYTES: Final = 16 << 20  # checked bytes after which their memory is released
+
+
+def check_content(
+    items: Iterable[Item], description: StageHead, first: int = 0, release_memory: Callable[[], object] = lambda: None
+) -> int:
+    """Return the number of rows up to the end of ``items``; ``first`` is the number of rows before them.
+
+    Raises DataFormatError unless they have the content of the description, and its schema if they are Arrow rows.
+    ``release_memory`` is called from time to time: it releases the memory of the items that were checked.
+    """
+    schema = read_schema(description.schema) if description.content == ARROW and description.schema else None
+    held = 0
+    for item in items:
+        try:
+            _check_item(item, description.content, schema)
+        except DataFormatError as error:
+            raise DataFormatError(
+                f"rows {first} to {first + item.rows - 1} of task {description.task} of transaction "
+                f"{description.transaction} of writer {description.writer!r} are refused: {error.what}",
+                remedy="Correct the program that made them, and write them again.",
+            ) from error
+        first += item.rows
+        held += item.payload.size if isinstance(item, StagedGroup) else 0
+        if held >= RELEASE_BYTES:
+            release_memory()
+            held = 0
+    return first
+
+
+def _check_item(item: Item, content: str, schema: pa.Schema | None) -> None:
+    found = ARROW if isinstance(item, StagedGroup) and item.header.content is Content.ARROW else "values"
+    if (found == ARROW) != (content == ARROW):
+        raise DataFormatError(f"they are {found}, and the stage is {content}")
+    if isinstance(item, StagedGroup) and found == ARROW:
+        for batch in decode_batches(item.payload, item.rows):
+            if schema is not None:
+                conform(batch, schema)
+
+
+class RowItems(Protocol):
+    """The items of one task's rows; the end of the ``with`` block ends their use."""
+
+    def from_byte(self, begin: int) -> Iterator[Item]:
+        """Yield the items from their byte ``begin`` on. Raises DataFormatError for an invalid one."""
+
+    def release_memory(self) -> None:
+        """Release the memory of the items that were read."""
+
+    def __enter__(self) -> RowItems: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+class CommittableRows(Protocol):
+    """The rows of one task that a commit publishes: those of a stage, or those of the request."""
+
+    @property
+    def id(self) -> str:
+        """The id of the stage, "" without one."""
+
+    @property
+    def description(self) -> StageHead:
+        """Their writer, transaction, partition, task and content."""
+
+    @property
+    def rows(self) -> int:
+        """Their number."""
+
+    def items(self) -> RowItems:
+        """Return their items."""
+
+
+@dataclass(frozen=True, slots=True)
+class InlineItems:
+    """Items in memory. Implements ``RowItems``."""
+
+    data: pa.Buffer
+
+    def from_byte(self, begin: int) -> Iterator[Item]:
+        """See ``RowItems``."""
+        return read_items(self.data, begin)
+
+    def release_memory(self) -> None:
+        """Do nothing: the request holds the memory."""
+
+    def __enter__(self) -> InlineItems:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Do nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class InlineRows:
+    """The rows of a task in a commit request, with the head that their stage would have."""
+
+    description: StageHead
+    part: InlinePart
+
+    @classmethod
+    def of(cls, request: CommitTransaction, part: InlinePart, partition: int) -> InlineRows:
+        """Return the rows of a part of a commit, in the partition that the stream has chosen for it."""
+        return cls(StageHead.of("", request.transaction, part, partition, evolves=request.evolve_schema), part)
+
+    @property
+    def rows(self) -> int:
+        """Their number, as the request says."""
+        return self.part.rows
+
+    @property
+    def id(self) -> str:
+        """Return "": no stage has these rows."""
+        return ""
+
+    @property
+    def bytes(self) -> int:
+        """The size of the items."""
+        return len(self.part.items)
+
+    def items(self) -> InlineItems:
+        """Return the items."""
+        return InlineItems(pa.py_buffer(self.part.items))
+
+    def check(self, max_value_bytes: int) -> None:
+        """Check all items. Raises RefusedError for another checksum or number of rows, DataFormatError as a stage."""
+        crc = crc32(self.part.items)
+        rows = count_rows(self.items().from_byte(0), max_value_bytes) if crc == self.part.crc else 0
+        if (crc, rows) != (self.part.crc, self.rows):
+            raise RefusedError(
+                f"the commit of transaction {self.description.transaction} of writer {self.description.writer!r} has "
+                f"{rows} rows with the checksum {crc:#010x}, and names {self.rows} rows with {self.part.crc:#010x}",
+                remedy="Send the rows of the transaction again.",
+            )
+        check_content(self.items().from_byte(0), self.description)
+
+
+def check_parts(request: CommitTransaction) -> None:
+    """Check the parts that a commit names.
+
+    Raises RefusedError without parts, or if they have another number of rows than the request says; UsageError if a
+    stage occurs twice.
+    """
+    transaction, named = request.transaction, sum(part.rows for part in request.parts)
+    if not request.parts or request.rows != named:
+        raise RefusedError(
+            f"transaction {transaction.number} of writer {transaction.writer!r} is not committed: its commit names "
+            f"{len(request.parts)} stages with {named} rows, but its writer wrote {request.rows} rows",
+            remedy="Stage the rows of the transaction again.",
+        )
+    ids = [part.id for part in request.parts if isinstance(part, StagedPart)]
+    if len(set(ids)) != len(ids):
+        raise UsageError(
+            f"the commit of transaction {transaction.number} of writer {transaction.writer!r} names a stage twice",
+            remedy="Name the stages of the successful attempts, each once.",
+        )
+
+
+def check_transaction(stages: Iterable[CommittableRows], transaction: Transaction) -> None:
+    """Raise UsageError if a stage does not belong to this transaction."""
+    writer, run, number = transaction.writer, transaction.run, transaction.number
+    for stage in stages:
+        found = stage.description
+        if (found.writer, found.run, found.transaction) != (writer, run, number):
+            raise UsageError(
+                f"the commit of transaction {number} of writer {writer!r}, run {run!r}, names stage "
+                f"{stage.id} of transaction {found.transaction} of writer {found.writer!r}, run {found.run!r}",
+                remedy="Name the stages of the transaction itself.",
+            )
+
+
+def merge_content(
+    ledger: Ledger, stages: Sequence[CommittableRows], policy: str, *, may_evolve: bool = True
+) -> tuple[str, bytes | None]:
+    """Return the content and the schema of the stream with the rows of these stages.
+
+    ``policy`` is the stream's schema policy. ``may_evolve`` is whether the stages that evolve the schema may do so now.
+    The stages of the first transaction fix the schema together. Raises DataFormatError if contents or schemas do not
+    fit, RefusedError if the policy refuses new columns.
+    """
+    content, schema = ledger.content, ledger.schema
+    for stage in stages:
+        description = stage.description
+        ledger.check_content(description.content, description.schema)
+        if content and content != description.content:
+            raise DataFormatError(
+                f"tasks of transaction {description.transaction} of writer {description.writer!r} staged "
+                f"{content} and {description.content} rows, expected one content",
+                remedy="Write the whole transaction with one payload.",
+            )
+        content = description.content
+        if description.schema is not None:
+            if ledger.schema is not None:
+                evolve(ledger.schema, description.schema, policy, Evolution.of(description.evolves, may_evolve))
+            schema = evolve(schema, description.schema, policy, Evolution.PERMITTED)
+    return content, schema
+
 
 __all__ = ["Stage", "StageHead", "StageItems", "Stages", "by_partition"]
 

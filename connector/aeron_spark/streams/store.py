@@ -1,4 +1,4 @@
-"""All streams of a server: one folder for each. Creation and deletion are atomic.
+"""The store: opens, creates, renames and deletes streams, and removes what a crash left over.
 
     <folder>/lock                        lock of the one server that uses the folder, with its process id
     <folder>/admin.sock                  socket on which commands ask that server
@@ -12,7 +12,9 @@ The next start removes folders of the kinds ``.creating-`` and ``.deleted-``, wi
 
 from __future__ import annotations
 
+import os
 import secrets
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -23,44 +25,244 @@ from typing import Final, NamedTuple
 
 from aeron_spark.aeron.archive import archive_of
 from aeron_spark.aeron.recording import ArchiveAddress, Recording
-from aeron_spark.disk import sync_folder, write_failed
 from aeron_spark.errors import (
     AeronSparkError,
+    DataFormatError,
     DataLossError,
     EndedError,
+    InUseError,
     OptionError,
     RefusedError,
     SetupError,
     StillWorking,
 )
 from aeron_spark.facts import Bus
+from aeron_spark.files import sync_folder, write_failed
 from aeron_spark.log.epochs import FIRST, RANDOM_BITS
-from aeron_spark.node.locks import FileLock
-from aeron_spark.streams.archive_mark import OTHER_TIME
+from aeron_spark.node.locks import FileLock, current_owner_text
+from aeron_spark.streams.archive_mark import FOLDER, OTHER_TIME, ArchiveMark, read_mark
 from aeron_spark.streams.definition import (
     STRICT,
     Definition,
     check_name,
     default_segment_bytes,
     deleted_stream,
+    finish_rename,
     read_definition,
+    rename_files,
     renamed_stream,
     unknown_stream,
     write_definition,
 )
-from aeron_spark.streams.deletion_holds import DeletionHolds
 from aeron_spark.streams.journal import StoreOpening, create_ledger
-from aeron_spark.streams.leftovers import CREATING, DELETED, Leftovers
-from aeron_spark.streams.model import Shape, StreamNotOpened, StreamSettings
-from aeron_spark.streams.partition import RecordedLogs, alias_of, create_recording
+from aeron_spark.streams.model import DeletePending, Shape, StreamNotOpened, StreamSettings
+from aeron_spark.streams.partition import (
+    RECORDING_TIMEOUT_S,
+    RecordedLogs,
+    alias_of,
+    create_recording,
+    delete_recording,
+    has_alias,
+    is_recording_of,
+)
 from aeron_spark.streams.reader_leases import ReaderLeases
 from aeron_spark.streams.recordings import retry_for_slot
-from aeron_spark.streams.renaming import finish_rename, rename_files
 from aeron_spark.streams.retention import AgeClock
 from aeron_spark.streams.schema_changes import check_fields, merge
+from aeron_spark.streams.space import DeletionHolds
 from aeron_spark.streams.stage_files import StageSpace
-from aeron_spark.streams.store_folder import StoreFolder, lock_store
 from aeron_spark.streams.stream import Stream
+
+CREATING: Final = ".creating-"
+DELETED: Final = ".deleted-"
+PENDING_S: Final = 60.0  # files of a deleted stream that are not deleted after this time are reported
+
+
+class Leftovers:
+    """The leftovers in the folder of a store. For one thread at a time. ``clock`` returns seconds, monotonic."""
+
+    def __init__(
+        self, folder: Path, address: ArchiveAddress, holds: DeletionHolds, facts: Bus,
+        clock: Callable[[], float],
+    ) -> None:  # fmt: skip
+        self._folder = folder
+        self._address = address
+        self._holds = holds
+        self._facts = facts
+        self._clock = clock
+        self._since: dict[Path, float] = {}  # folders that are not removed yet
+        self._reported: set[Path] = set()
+
+    def remove_all(self) -> list[AeronSparkError]:
+        """Remove all leftovers; return the errors. Reports a deleted stream that is pending for ``PENDING_S``."""
+        found = self.found()
+        errors = []
+        for folder in found:
+            of_folder = self.remove(folder)
+            errors += of_folder
+            if folder.exists():
+                self._note_pending(folder, of_folder)
+        self._since = {folder: since for folder, since in self._since.items() if folder in found and folder.exists()}
+        return errors
+
+    def _note_pending(self, folder: Path, errors: list[AeronSparkError]) -> None:
+        now = self._clock()
+        if now - self._since.setdefault(folder, now) >= PENDING_S and folder not in self._reported:
+            self._reported.add(folder)
+            if folder.name.startswith(DELETED):
+                _, _, name = folder.name.removeprefix(DELETED).partition("-")
+                holder = self._holds.holder
+                why = f"its files are in use for a {holder}" if holder else f"{folder} cannot be removed"
+                self._facts.emit(DeletePending(name, errors[0].what if errors else why))
+
+    def found(self) -> list[Path]:
+        """Return the leftovers."""
+        return [path for path in self._folder.iterdir() if path.name.startswith((CREATING, DELETED))]
+
+    def remove(self, folder: Path) -> list[AeronSparkError]:
+        """Delete a folder and the recordings of its stream; return an error that prevents it now.
+
+        A hold on deletions delays it.
+        """
+        if not folder.exists() or self._holds.holder:
+            return []
+        try:
+            definition = read_definition(folder)
+        except AeronSparkError:  # without a definition it has no recordings
+            shutil.rmtree(folder, ignore_errors=True)
+            return []
+        try:
+            archive = archive_of(self._address)
+            aliases = {id_: alias_of(definition, index) for index, id_ in enumerate(definition.stream_ids)}
+            for stream_id, alias in aliases.items():
+                for found in archive.recordings(stream_id):
+                    if has_alias(found, alias):
+                        delete_recording(archive, found.id, RECORDING_TIMEOUT_S)
+        except AeronSparkError as error:
+            return [error]
+        ArchiveMark(self._address.archive_dir, definition).remove()
+        shutil.rmtree(folder, ignore_errors=True)
+        return []
+
+
+LOCK: Final = "lock"
+
+
+def lock_store(folder: Path) -> FileLock:
+    """Lock the store in ``folder`` for this process; create the folder if it is missing.
+
+    Raises InUseError, with the process id of the server that uses the store. Raises SetupError if mkdir fails.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise SetupError(
+            f"the folder {folder} of the streams cannot be created: {error.strerror}",
+            remedy="Give --streams-dir a folder that this user can write.",
+        ) from error
+    lock = FileLock(folder / LOCK)
+    if not lock.try_own():
+        raise InUseError(
+            f"the store {folder} is in use by server process {current_owner_text(lock.path)}",
+            remedy="Stop that server, or give --streams-dir another folder.",
+        )
+    return lock
+
+
+def has_streams(folder: Path, archive_dir: Path) -> bool:
+    """Whether the store has, or should have, streams that a start of the server has to recover."""
+    is_named = any((archive_dir / FOLDER).glob("*.json"))
+    return is_named or (folder.is_dir() and any(entry.is_dir() for entry in folder.iterdir()))
+
+
+class StoreFolder:
+    """The folder of an open store. ``missing`` are the streams that the archive names and the folder does not have.
+
+    For one thread at a time, except ``problem``.
+    """
+
+    def __init__(self, folder: Path, address: ArchiveAddress) -> None:
+        self.missing: dict[str, Path] = {}
+        """The marks of the missing streams in the archive's folder, by name of the stream."""
+        self._folder: Final = folder
+        self._address: Final = address
+        self._opened: Final = folder.stat()
+
+    def find_missing(self, definitions: Iterable[Definition], names: Iterable[str]) -> dict[str, DataLossError]:
+        """Find the missing streams; return their errors by name. See :func:`missing_streams`."""
+        found = missing_streams(self._folder, self._address.archive_dir, definitions, names)
+        self.missing = {name: mark for name, (mark, _) in found.items()}
+        return {name: error for name, (_, error) in found.items()}
+
+    def delete_missing(self, name: str) -> None:
+        """Delete the recordings of a missing stream, and its mark. Raises AeronSparkError if the archive fails."""
+        mark = self.missing[name]
+        archive = archive_of(self._address)
+        for found in archive.recordings():
+            if is_recording_of(found, mark.stem):
+                delete_recording(archive, found.id, RECORDING_TIMEOUT_S)
+        mark.unlink(missing_ok=True)
+        del self.missing[name]
+
+    @property
+    def problem(self) -> str:
+        """Why the folder cannot take streams and rows, or which stream it lacks; "" if it can and lacks none."""
+        try:
+            is_same = os.path.samestat(self._opened, self._folder.stat())
+        except OSError:
+            is_same = False
+        if not is_same:
+            return (
+                f"the folder {self._folder} of the streams was removed or replaced, or a file system is mounted over it"
+            )
+        if not os.access(self._folder, os.W_OK):
+            return f"the folder {self._folder} of the streams cannot be written"
+        if self.missing:
+            first, *others = self.missing
+            return f"the folder of stream {first!r} is gone" + (f", and those of {len(others)} more" if others else "")
+        return ""
+
+
+def missing_streams(
+    folder: Path, archive_dir: str, definitions: Iterable[Definition], names: Iterable[str]
+) -> dict[str, tuple[Path, DataLossError]]:
+    """Return the mark and the error of each stream of the store in ``folder`` whose folder is gone, by its name.
+
+    ``definitions`` are those of the streams that are there; ``names`` also has those without a definition. If another
+    stream has the name of a missing one, the name of its mark is used. Marks that cannot be read, marks of other
+    stores, and those of earlier releases do not count.
+    """
+    known = {ArchiveMark(archive_dir, one).path for one in (*definitions, *_deleted(folder))}
+    taken = set(names)
+    found: dict[str, tuple[Path, DataLossError]] = {}
+    for path in sorted((Path(archive_dir) / FOLDER).glob("*.json")):
+        missing = None if path in known else _stream_folder(path)
+        if missing is not None and missing.parent == Path(os.path.abspath(folder)):
+            error = DataLossError(
+                f"the stream is damaged: its folder {missing} is gone, but {path} in the archive's folder names it",
+                remedy="Mount or restore the folder of the streams, then restart the server. To give up the rows, "
+                "delete the stream.",
+            )
+            found[path.stem if missing.name in taken else missing.name] = path, error
+    return found
+
+
+def _deleted(store: Path) -> list[Definition]:
+    found = []
+    for folder in store.glob(f"{DELETED}*"):
+        with suppress(AeronSparkError):  # without a definition, the folder alone is deleted
+            found.append(read_definition(folder))
+    return found
+
+
+def _stream_folder(path: Path) -> Path | None:
+    """Return the folder of a stream from its mark; None if the mark has none or cannot be read."""
+    try:
+        mark = read_mark(path)
+    except DataFormatError:
+        return None
+    return Path(mark.folder) if mark is not None and mark.folder else None
+
 
 RESTORING: Final = ".restoring"
 # Far from ids that programs choose, and from 10, 20 and 100, which Aeron's archives and clusters use.

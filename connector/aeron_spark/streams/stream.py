@@ -18,22 +18,21 @@ from aeron_spark.aeron.recording import ArchiveAddress, Recording
 from aeron_spark.errors import AeronSparkError, DataFormatError, DataLossError, RefusedError, StillWorking
 from aeron_spark.facts import Bus
 from aeron_spark.streams.archive_mark import ArchiveMark
-from aeron_spark.streams.cut import StreamCut
 from aeron_spark.streams.definition import Definition, closed_stream, ended_stream, write_definition
-from aeron_spark.streams.deletion_holds import DeletionHolds
-from aeron_spark.streams.figures import StreamFigures, figures_of
-from aeron_spark.streams.inline_stages import CommittableRows, InlineRows
 from aeron_spark.streams.journal import JournaledLedger, StoreOpening
 from aeron_spark.streams.ledger import Change, check_number
 from aeron_spark.streams.model import (
     AbortedTransaction,
     CommittedTransaction,
     SchemaChanged,
+    StreamCut,
+    StreamFigures,
     StreamReadOnly,
     StreamRecovery,
     StreamSettings,
     WriterFenced,
     WriteRights,
+    figures_of,
 )
 from aeron_spark.streams.partition import RecordedLogs
 from aeron_spark.streams.reader_leases import ReaderLeases
@@ -41,12 +40,20 @@ from aeron_spark.streams.reads import ReadableStream
 from aeron_spark.streams.recordings import Recordings
 from aeron_spark.streams.retention import AgeClock
 from aeron_spark.streams.schema_changes import Evolution, check_fields, evolve
-from aeron_spark.streams.space import StreamSpace
-from aeron_spark.streams.stage_checks import check_parts, check_transaction, merge_content
+from aeron_spark.streams.space import DeletionHolds, StreamSpace
 from aeron_spark.streams.stage_files import StageSpace
-from aeron_spark.streams.stages import Stage, Stages, by_partition
-from aeron_spark.wire import stream_rpc as rpc
-from aeron_spark.wire.stream_admin_rpc import PurgedPartition, StreamLease, StreamWriterId
+from aeron_spark.streams.stages import (
+    CommittableRows,
+    InlineRows,
+    Stage,
+    Stages,
+    by_partition,
+    check_parts,
+    check_transaction,
+    merge_content,
+)
+from aeron_spark.wire import stream_requests as rpc
+from aeron_spark.wire.stream_requests import PurgedPartition, StreamLease, StreamWriterId
 from aeron_spark.wire.tokens import check_token
 
 STAGES: Final = "stages"

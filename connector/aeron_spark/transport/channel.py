@@ -1,21 +1,191 @@
 """Parses, checks, changes and compares Aeron channel URIs.
 
+Aeron ignores an unknown parameter and reads ``reliable=yes`` as false. The only symptom of a misspelt name is a stream
+that never connects. Therefore names and values are checked here, before the start.
+
     [aeron-spy:]aeron:(ipc|udp)[?name=value[|name=value]...]
 
 Two URIs carry the same Aeron stream if their ``identity`` is equal; a comparison of texts is wrong. For example, the
 archive's own search compares substrings, and finds port 40123 in a search for 4012.
+
+    aeron:udp?endpoint=localhost:40123|alias=flights;aeron-spark(at=1795469531315,by=ann%40host,query=counts)
+
+An archive stores the alias of a channel in its catalog and its list of recording subscriptions, but ignores it when it
+compares channels. The note therefore needs no file, survives restarts and backups, and works with a remote archive.
 """
 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
+from urllib.parse import quote, unquote
 
 from aeron_spark.errors import OptionError
 from aeron_spark.transport.addresses import HostPort, canonical_host, canonical_interface, ip_of
-from aeron_spark.transport.channel_parameters import CHECKS, FRAME_ALIGNMENT, nearest, parse_size
+
+TERM_MIN_BYTES: Final = 64 * 1024  # LogBufferDescriptor.TERM_MIN_LENGTH
+TERM_MAX_BYTES: Final = 1024 * 1024 * 1024  # LogBufferDescriptor.TERM_MAX_LENGTH
+MTU_MAX_BYTES: Final = 65_504  # Configuration.MAX_UDP_PAYLOAD_LENGTH, a UDP datagram less its headers, 32-byte aligned
+FRAME_ALIGNMENT: Final = 32  # FrameDescriptor.FRAME_ALIGNMENT, also the length of a frame's header
+MAX_RESEND_MAX: Final = 256  # Configuration.MAX_RESEND_MAX
+CONTROL_MODES: Final = ("dynamic", "manual", "response")
+
+Check = Callable[[str], None]
+
+_SIZE = re.compile(r"([0-9]{1,18})([kKmMgG]?)", re.ASCII)
+_DURATION = re.compile(r"[0-9]{1,18}(?:[num]?s)?", re.ASCII | re.IGNORECASE)
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
+_UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+
+def parse_size(text: str) -> int:
+    """Return the bytes of a size such as ``4096``, ``64k``, ``16M`` or ``1g``. Raises ValueError with a phrase."""
+    match = _SIZE.fullmatch(text)
+    if match is None:
+        raise ValueError("is not a size such as 65536, 64k, 16m or 1g")
+    return int(match[1]) * _UNITS[match[2].lower()]
+
+
+def nearest(name: str) -> str | None:
+    """Return the most similar parameter name, or None."""
+    spelt = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", name.strip()).replace("_", "-").lower()
+    if spelt in CHECKS:
+        return spelt
+    if spelt in _OTHER_NAMES:
+        return _OTHER_NAMES[spelt]
+    close = difflib.get_close_matches(spelt, CHECKS, n=1, cutoff=0.6)
+    return close[0] if close else None
+
+
+def _any(text: str) -> None:
+    """Accept any text; the channel checks addresses, together with other parameters."""
+
+
+def _size(text: str) -> None:
+    parse_size(text)
+
+
+def _term_length(text: str) -> None:
+    size = parse_size(text)
+    if not TERM_MIN_BYTES <= size <= TERM_MAX_BYTES or size & (size - 1):
+        raise ValueError("is not a power of two from 64k to 1g")
+
+
+def _mtu(text: str) -> None:
+    size = parse_size(text)
+    if not FRAME_ALIGNMENT < size <= MTU_MAX_BYTES or size % FRAME_ALIGNMENT:
+        raise ValueError("is not a multiple of 32 from 64 to 65504")
+
+
+def _duration(text: str) -> None:
+    if _DURATION.fullmatch(text) is None:
+        raise ValueError("is not a duration such as 5s, 200ms, 10us or 1000ns")
+
+
+def _boolean(text: str) -> None:
+    if text not in ("true", "false"):
+        raise ValueError("is neither true nor false")
+
+
+def _group(text: str) -> None:
+    if text not in ("true", "false", "infer"):
+        raise ValueError("is not one of true, false, infer")
+
+
+def _control_mode(text: str) -> None:
+    if text not in CONTROL_MODES:
+        raise ValueError(f"is not one of {', '.join(CONTROL_MODES)}")
+
+
+def _integer(low: int, high: int, *words: str) -> Check:
+    def check(text: str) -> None:
+        if text in words:
+            return
+        if _INTEGER.fullmatch(text) is None or not low <= int(text) <= high:
+            alternatives = f", nor {' nor '.join(words)}" if words else ""
+            raise ValueError(f"is not a number from {low} to {high}{alternatives}")
+
+    return check
+
+
+_INT32: Final = _integer(-(2**31), 2**31 - 1)
+_TIMESTAMP_OFFSET: Final = _integer(0, MTU_MAX_BYTES, "reserved")
+
+
+def _session_id(text: str) -> None:
+    if text.startswith("tag:"):
+        _integer(0, 2**63 - 1)(text.removeprefix("tag:"))
+    else:
+        _INT32(text)
+
+
+CHECKS: Final[dict[str, Check]] = {
+    "endpoint": _any,
+    "interface": _any,
+    "control": _any,
+    "control-mode": _control_mode,
+    "init-term-id": _INT32,
+    "term-id": _INT32,
+    "term-offset": _integer(0, TERM_MAX_BYTES),
+    "term-length": _term_length,
+    "mtu": _mtu,
+    "ttl": _integer(0, 255),
+    "session-id": _session_id,
+    "stream-id": _INT32,
+    "linger": _duration,
+    "reliable": _boolean,
+    "tags": _any,
+    "sparse": _boolean,
+    "alias": _any,
+    "eos": _boolean,
+    "tether": _boolean,
+    "group": _group,
+    "rejoin": _boolean,
+    "cc": _any,
+    "fc": _any,
+    "gtag": _integer(-(2**63), 2**63 - 1),
+    "ssc": _boolean,
+    "so-sndbuf": _size,
+    "so-rcvbuf": _size,
+    "rcv-wnd": _size,
+    "pub-wnd": _size,
+    "media-rcv-ts-offset": _TIMESTAMP_OFFSET,
+    "channel-rcv-ts-offset": _TIMESTAMP_OFFSET,
+    "channel-snd-ts-offset": _TIMESTAMP_OFFSET,
+    "response-endpoint": _any,
+    "response-correlation-id": _integer(-1, 2**63 - 1, "prototype"),
+    "nak-delay": _duration,
+    "max-resend": _integer(1, MAX_RESEND_MAX),
+    "untethered-window-limit-timeout": _duration,
+    "untethered-linger-timeout": _duration,
+    "untethered-resting-timeout": _duration,
+}
+"""The parameter names of Aeron 1.51 (CommonContext), with the check of each value."""
+
+# Names in Aeron's builder and documentation that differ from the parameter's name in a URI.
+_OTHER_NAMES: Final = {
+    "network-interface": "interface",
+    "control-endpoint": "control",
+    "mdc-control": "control",
+    "initial-term-id": "init-term-id",
+    "mtu-length": "mtu",
+    "term-buffer-length": "term-length",
+    "flow-control": "fc",
+    "congestion-control": "cc",
+    "group-tag": "gtag",
+    "spies-simulate-connection": "ssc",
+    "socket-sndbuf": "so-sndbuf",
+    "socket-rcvbuf": "so-rcvbuf",
+    "receiver-window": "rcv-wnd",
+    "publication-window": "pub-wnd",
+    "port": "endpoint",
+    "host": "endpoint",
+    "address": "endpoint",
+}
+
 
 MAX_URI_LENGTH: Final = 4095  # bytes, ChannelUri.MAX_URI_LENGTH
 SPY_PREFIX: Final = "aeron-spy:"
@@ -327,3 +497,60 @@ def _is_multicast(host: str | None) -> bool:
 def _is_always_local(host: str) -> bool:
     address = ip_of(host)
     return address is not None and (address.is_loopback or address.is_unspecified)
+
+
+MAX_TEXT: Final = 100  # characters of a name, because the channel must fit into a counter's label
+_NOTE: Final = re.compile(
+    r"(?P<own>.*?);?aeron-spark\(at=(?P<at>\d{1,15}),by=(?P<by>[^,()]*),query=(?P<query>[^,()]*)\)", re.DOTALL
+)
+_SERVER_STREAM: Final = re.compile(r"aeron-spark:(?P<stream>[^:]*):\d+:[0-9a-f]+")  # streams.partition names them so
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingStart:
+    """The start of a recording.
+
+    ``at_ms``: milliseconds since the epoch. ``by``: user, host and program. ``query``: name of the query, or "".
+    """
+
+    at_ms: int
+    by: str
+    query: str = ""
+
+
+def with_start(channel: str, start: RecordingStart) -> str:
+    """Return ``channel`` with ``start`` in its alias, or unchanged if the URI would become too long."""
+    parsed = ChannelUri.parse(without_start(channel), foreign=True)
+    by, query = quote(start.by[:MAX_TEXT], safe="@/."), quote(start.query[:MAX_TEXT], safe="@/.")
+    note = f"aeron-spark(at={start.at_ms},by={by},query={query})"
+    own = parsed.get("alias")
+    try:
+        return str(ChannelUri.parse(str(parsed.with_params(alias=f"{own};{note}" if own else note)), foreign=True))
+    except OptionError:
+        return channel
+
+
+def start_of(channel: str) -> RecordingStart | None:
+    """Return the start in the alias of a recorded channel, or None without one."""
+    found = _note(ChannelUri.parse(channel, foreign=True))
+    return None if found is None else RecordingStart(int(found["at"]), unquote(found["by"]), unquote(found["query"]))
+
+
+def without_start(channel: str) -> str:
+    """Return the channel without the note of its recording's start."""
+    parsed = ChannelUri.parse(channel, foreign=True)
+    found = _note(parsed)
+    if found is None:
+        return channel
+    without = parsed.without("alias")
+    return str(without.with_params(alias=found["own"]) if found["own"] else without)
+
+
+def server_stream(channel: str) -> str | None:
+    """Return the name of the server's stream to which a recorded channel belongs, or None for another recording."""
+    found = _SERVER_STREAM.fullmatch(ChannelUri.parse(channel, foreign=True).get("alias") or "")
+    return None if found is None else found["stream"]
+
+
+def _note(channel: ChannelUri) -> re.Match[str] | None:
+    return _NOTE.fullmatch(channel.get("alias") or "")

@@ -25,7 +25,7 @@ from aeron_spark.transport.api import (
     LinkIds,
     ServerAddress,
 )
-from aeron_spark.transport.channel_parameters import MTU_MAX_BYTES
+from aeron_spark.transport.channel import MTU_MAX_BYTES
 
 Ports = tuple[int, int]  # data, control
 

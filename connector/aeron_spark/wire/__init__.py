@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from aeron_spark.wire.arrow import conform, decode_batches, encode_batch, encode_parts, encoded_size, split_rows
-from aeron_spark.wire.chunk import (
+from aeron_spark.wire.chunks import (
     MAX_WRITER_BYTES,
+    Chunk,
     Content,
     Frame,
+    Group,
     Header,
+    Reassembler,
     decode,
     encode,
     encode_header,
     is_framed,
     payload_limit,
+    split,
 )
-from aeron_spark.wire.groups import Chunk, Group, Reassembler, split
 from aeron_spark.wire.values import Run, Values, decode_values, encode_values, read_groups, runs
 
 __all__ = [

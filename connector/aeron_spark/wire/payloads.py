@@ -7,7 +7,7 @@ from typing import Final
 import pyarrow as pa
 
 from aeron_spark.errors import DataFormatError
-from aeron_spark.text_safety import nearest
+from aeron_spark.texts import nearest
 from aeron_spark.wire.foreign_arrow import read_schema
 
 VALUE: Final = "value"

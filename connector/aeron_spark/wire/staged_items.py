@@ -43,7 +43,7 @@ import numpy as np
 import pyarrow as pa
 
 from aeron_spark.errors import DataFormatError, OptionError
-from aeron_spark.wire.chunk import (
+from aeron_spark.wire.chunks import (
     CHECKED,
     CONTENT_AT,
     FIXED_BYTES,

@@ -12,7 +12,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from aeron_spark.errors import DataFormatError
-from aeron_spark.wire.chunk import (
+from aeron_spark.wire.chunks import (
     CRC_BEGIN,
     CRC_END,
     FIRST,
@@ -23,13 +23,14 @@ from aeron_spark.wire.chunk import (
     NOT_CONTINUED,
     VERSION,
     Content,
+    Group,
     Header,
+    Reassembler,
     decode,
     encode_header,
     header_bytes,
     payload_limit,
 )
-from aeron_spark.wire.groups import Group, Reassembler
 
 BATCH_ROWS: Final = 1 << 15  # that a log returns at once
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from aeron_spark.client.client import Client
 from aeron_spark.errors import AeronSparkError
-from aeron_spark.keys.identity import ensure_identity
+from aeron_spark.keys.stores import ensure_identity
 from aeron_spark.node import NodeHandle
 from aeron_spark.protocol.keypair import public_text
 from aeron_spark.waiting import wait_for

@@ -23,8 +23,8 @@ from aeron_spark.client.client import Client
 from aeron_spark.errors import AeronSparkError, DataFormatError, RefusedError
 from aeron_spark.protocol.frames import RecordKind
 from aeron_spark.protocol.rpc_messages import CALL
-from aeron_spark.wire import stream_admin_rpc as admin_rpc
-from aeron_spark.wire import stream_rpc as rpc
+from aeron_spark.wire import stream_requests as admin_rpc
+from aeron_spark.wire import stream_requests as rpc
 from aeron_spark.wire.staged_items import encode_values_item
 from tests.internals import runner_of
 

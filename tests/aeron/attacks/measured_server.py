@@ -16,7 +16,7 @@ import psutil
 import aeron_spark
 from aeron_spark import node
 from aeron_spark.client.client import Client
-from aeron_spark.keys.identity import ensure_identity
+from aeron_spark.keys.stores import ensure_identity
 from aeron_spark.node import NodeHandle
 from aeron_spark.protocol.keypair import public_text
 from tests.leaks import SHARED_MEMORY

@@ -19,9 +19,9 @@ import aeron_spark
 from aeron_spark import node as nodes
 from aeron_spark.aeron.checksum import crc32
 from aeron_spark.backup.copying import Source, write_backup
-from aeron_spark.backup.findings import DAMAGE
+from aeron_spark.backup.manifest import DAMAGE
 from aeron_spark.backup.verifying import Checked, verify_store
-from aeron_spark.direct.archives import embedded
+from aeron_spark.direct.archive_recordings import embedded
 from aeron_spark.errors import DataFormatError, DataLossError, SetupError
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.log.api import Range
@@ -29,14 +29,14 @@ from aeron_spark.log.decoding import PlacedGroup, batches_of_group, read_range
 from aeron_spark.node import NodeHandle
 from aeron_spark.server.server import Server
 from aeron_spark.stream_client.server_log import ServerLog
-from aeron_spark.streams import inline_stages
+from aeron_spark.streams import stages
 from aeron_spark.streams.archive_mark import OTHER_TIME
 from aeron_spark.streams.store import OK, RESTORING, StreamStore
 from aeron_spark.streams.stream import Stream
 from aeron_spark.waiting import wait_for
-from aeron_spark.wire.chunk import Content, Header
+from aeron_spark.wire.chunks import Content, Header
 from aeron_spark.wire.staged_items import encode_group_item
-from aeron_spark.wire.stream_rpc import CommitTransaction, InlinePart, Transaction
+from aeron_spark.wire.stream_requests import CommitTransaction, InlinePart, Transaction
 from tests.aeron.backup.conftest import SETTINGS as NODE_SETTINGS
 from tests.aeron.stream_store.rows import SETTINGS, read_values, remove_marks, write
 from tests.cli.conftest import run_program
@@ -253,7 +253,7 @@ def test_a_backup_has_what_was_purged_deleted_and_moved_while_it_copied(
 
 
 def cut_of(value: object) -> Any:
-    from aeron_spark.streams.cut import StreamCut
+    from aeron_spark.streams.model import StreamCut
 
     return StreamCut.from_json(value)
 
@@ -279,7 +279,7 @@ def test_rows_of_a_restore_are_checked_although_another_server_has_marked_them(
     with serving(node, tmp_path) as server, connected(server, node) as client:
         server.streams.create("marked", 1, term_bytes=TERM)
         with monkeypatch.context() as hostile_server:
-            hostile_server.setattr(inline_stages, "check_content", lambda *given: None)
+            hostile_server.setattr(stages, "check_content", lambda *given: None)
             commit_arrow(client, "marked", payload)
         with client.writer("marked") as out:
             out.write({"text": "good"})

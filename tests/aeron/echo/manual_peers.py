@@ -13,12 +13,11 @@ from typing import Any, Final, TypeVar
 from aeron_spark.aeron import guard
 from aeron_spark.aeron.client import Client
 from aeron_spark.aeron.jvm import jclass
-from aeron_spark.aeron.polled_images import BytesPublication, PolledImage, PolledSubscription
-from aeron_spark.echo import channels, texts
-from aeron_spark.echo.conversation import serve
+from aeron_spark.aeron.publications import BytesPublication, PolledImage, PolledSubscription
+from aeron_spark.echo import texts
+from aeron_spark.echo.conversation import EchoEvent, serve
 from aeron_spark.echo.echo1 import Server1
 from aeron_spark.echo.echo2 import Server2
-from aeron_spark.echo.reports import EchoEvent
 from aeron_spark.transport.addresses import HostPort
 from aeron_spark.waiting import wait_for
 from tests.leaks import SHARED_MEMORY
@@ -177,7 +176,7 @@ class ManualClient:
             one.close()
 
     def _listen(self, control_port: int, session_id: int | None = None) -> PolledSubscription:
-        channel = channels.join_channel(HostPort(self.host, control_port), session_id)
+        channel = texts.join_channel(HostPort(self.host, control_port), session_id)
         return PolledSubscription(self.client, channel, texts.STREAM_ID, MAX_MESSAGE_BYTES)
 
     def _next(self, subscription: PolledSubscription) -> bytes | None:
@@ -228,9 +227,9 @@ class FakeServer:
     def __init__(self, client: Client, listen: HostPort, control_port: int) -> None:
         control = HostPort(listen.host, control_port)
         self.client = client
-        self.publication = BytesPublication(client, channels.fan_out_channel(control, 77), texts.STREAM_ID)
+        self.publication = BytesPublication(client, texts.fan_out_channel(control, 77), texts.STREAM_ID)
         self.subscription = PolledSubscription(
-            client, channels.receive_channel(listen), texts.STREAM_ID, MAX_MESSAGE_BYTES
+            client, texts.receive_channel(listen), texts.STREAM_ID, MAX_MESSAGE_BYTES
         )
 
     def hello(self) -> tuple[PolledImage, bytes] | None:

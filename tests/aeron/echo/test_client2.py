@@ -10,8 +10,8 @@ from collections.abc import Callable, Generator, Iterator
 import pytest
 
 from aeron_spark.aeron.client import Client
-from aeron_spark.aeron.polled_images import BytesPublication, PolledSubscription
-from aeron_spark.echo import channels, reports, texts
+from aeron_spark.aeron.publications import BytesPublication, PolledSubscription
+from aeron_spark.echo import conversation, texts
 from aeron_spark.echo.conversation import converse, run_steps
 from aeron_spark.echo.echo2 import Client2, Server2, Server2Settings
 from aeron_spark.errors import AeronSparkError, ConnectError, DataFormatError, RefusedError, WaitTimeout
@@ -86,11 +86,11 @@ def test_row_94_an_error_of_the_server_in_the_duologue_ends_the_client(
     data, control = listen.port + 10, listen.port + 11
     duologue = texts.EchoAddress(data, control, 4711)
     publication = BytesPublication(
-        fake_server.client, channels.fan_out_channel(HostPort(listen.host, control), 4711), texts.STREAM_ID
+        fake_server.client, texts.fan_out_channel(HostPort(listen.host, control), 4711), texts.STREAM_ID
     )
     subscription = PolledSubscription(
         fake_server.client,
-        channels.receive_channel(HostPort(listen.host, data), 4711),
+        texts.receive_channel(HostPort(listen.host, data), 4711),
         texts.STREAM_ID,
         MAX_MESSAGE_BYTES,
     )
@@ -107,7 +107,7 @@ def test_row_94_an_error_of_the_server_in_the_duologue_ends_the_client(
     try:
         with echo_client(client_aeron, listen) as client, pytest.raises(RefusedError, match="you are too loud"):
             run_with_server(converse(client, [b"soft", b"loud"], 0.0, events), poll)
-        assert [echo.text for echo in events.of(reports.EchoReceived)] == ["soft"]
+        assert [echo.text for echo in events.of(conversation.EchoReceived)] == ["soft"]
     finally:
         subscription.close()
         publication.close()
@@ -122,7 +122,7 @@ def test_row_94_a_closed_duologue_ends_a_client_that_pauses(
         # The client pauses until the end of the test, unless it notices that the duologue is closed.
         steps = converse(client, [b"one", b"two"], LONG_TIMEOUT_S, events)
         with serving(server):
-            run_steps(steps, lambda: bool(events.of(reports.EchoReceived)))
+            run_steps(steps, lambda: bool(events.of(conversation.EchoReceived)))
         with pytest.raises(ConnectError, match="was closed"):
             call_in_time(lambda: run_steps(steps, lambda: False), "a client whose server has closed")
 
@@ -184,7 +184,7 @@ def test_row_96_the_error_of_a_timeout_names_the_step(
         )
     control = HostPort(listen.host, duologue.control_port)
     publication = BytesPublication(
-        fake_server.client, channels.fan_out_channel(control, duologue.session_id), texts.STREAM_ID
+        fake_server.client, texts.fan_out_channel(control, duologue.session_id), texts.STREAM_ID
     )
     try:
         with (
@@ -236,7 +236,7 @@ def test_row_97_clients_on_different_drivers_get_different_sessions(
             return not waiting
 
         wait_until(all_done, "all clients to be echoed", 2 * TIMEOUT_S)
-    assert len(client_events.of(reports.EchoReceived)) == count
-    sessions = {event.session_id for event in client_events.of(reports.ClientConnected)}
+    assert len(client_events.of(conversation.EchoReceived)) == count
+    sessions = {event.session_id for event in client_events.of(conversation.ClientConnected)}
     assert len(sessions) == count
-    assert {event.session_id for event in events.of(reports.DuologueOpened)} == sessions
+    assert {event.session_id for event in events.of(conversation.DuologueOpened)} == sessions

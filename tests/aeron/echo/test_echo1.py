@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from aeron_spark.aeron.client import Client
-from aeron_spark.aeron.polled_images import BytesPublication, PolledSubscription
-from aeron_spark.echo import channels, reports, texts
+from aeron_spark.aeron.publications import BytesPublication, PolledSubscription
+from aeron_spark.echo import conversation, texts
 from aeron_spark.echo.conversation import converse, run_steps
 from aeron_spark.echo.echo1 import Client1, Server1, Server1Settings
 from aeron_spark.errors import ConnectError, WaitTimeout
@@ -44,7 +44,7 @@ def manual_client(
 ) -> Iterator[tuple[PolledSubscription, BytesPublication]]:
     """Yield the channels of a client that a test controls message by message."""
     subscription = PolledSubscription(
-        client_aeron, channels.receive_channel(HostPort("127.0.0.1", port)), texts.STREAM_ID, MAX_MESSAGE_BYTES
+        client_aeron, texts.receive_channel(HostPort("127.0.0.1", port)), texts.STREAM_ID, MAX_MESSAGE_BYTES
     )
     publication = open_sender(client_aeron, listen)
     try:
@@ -62,8 +62,8 @@ def send_and_receive(client_aeron: Client, listen: HostPort, *payloads: bytes) -
         assert run_steps(converse(client, payloads, 0.0, events), lambda: False) == len(payloads)
     finally:
         client.close()
-    assert len(events.of(reports.ClientConnected)) == 1
-    return [echo.text for echo in events.of(reports.EchoReceived)]
+    assert len(events.of(conversation.ClientConnected)) == 1
+    return [echo.text for echo in events.of(conversation.EchoReceived)]
 
 
 def test_row_82_every_message_after_hello_is_echoed(
@@ -77,7 +77,7 @@ def test_row_82_every_message_after_hello_is_echoed(
             "4",
             "5",
         ]
-        (ended,) = wait_until(lambda: events.of(reports.ClientEnded), "the client's end")
+        (ended,) = wait_until(lambda: events.of(conversation.ClientEnded), "the client's end")
         assert (ended.echoes, ended.reason) == (5, "its client left")
         with manual_client(client_aeron, listen, listen.port + 10) as (subscription, publication):
             send(publication, texts.encode_hello_1(listen.port + 10), b"one")
@@ -93,8 +93,8 @@ def test_row_83_messages_before_hello_are_refused(server_aeron: Client, client_a
         send(publication, b"FOO", b"HELLO", b"HELLO -1", b"hello 1", b"\xff", b"HELLO %d" % port, b"x")
         assert receive(subscription) == [b"x"]
         assert receives_nothing(subscription, 0.3)
-        assert len(events.of(reports.Refusal)) == 5
-        assert len(events.of(reports.ClientIntroduced)) == 1
+        assert len(events.of(conversation.Refusal)) == 5
+        assert len(events.of(conversation.ClientIntroduced)) == 1
 
 
 def test_row_83_a_hello_with_an_invalid_port_is_refused(
@@ -104,8 +104,8 @@ def test_row_83_a_hello_with_an_invalid_port_is_refused(
     with running_server(server_aeron, listen) as events:
         with manual_client(client_aeron, listen, listen.port + 10) as (_, publication):
             send(publication, *(b"HELLO " + port for port in bad))
-            wait_until(lambda: len(events.of(reports.Refusal)) == len(bad), "refusals")
-        reasons = [refused.reason for refused in events.of(reports.Refusal)]
+            wait_until(lambda: len(events.of(conversation.Refusal)) == len(bad), "refusals")
+        reasons = [refused.reason for refused in events.of(conversation.Refusal)]
         assert reasons[:4] == [f"port is {port.decode()}, expected 1 to 65535" for port in bad[:4]]
         assert reasons[4].endswith("... is not a HELLO")
         assert send_and_receive(client_aeron, listen, b"alive") == ["alive"]
@@ -131,7 +131,7 @@ def test_row_84_a_message_that_is_too_long_is_refused_and_the_next_is_echoed(
     ):
         send(publication, b"HELLO %d" % port, b"z" * 8_193, b"after")
         assert receive(subscription) == [b"after"]
-        (refused,) = events.of(reports.Refusal)
+        (refused,) = events.of(conversation.Refusal)
         assert refused.reason == "a message of more than 8192 bytes"
 
 
@@ -141,7 +141,7 @@ def test_a_server_removes_a_client_that_does_not_receive_its_replies(
     with running_server(server_aeron, listen, clients=1) as events:
         with manual_client(client_aeron, listen, listen.port + 10) as (_, publication):
             send(publication, b"HELLO %d" % (listen.port + 11), b"unread")
-            (ended,) = wait_until(lambda: events.of(reports.ClientEnded), "the end of the client")
+            (ended,) = wait_until(lambda: events.of(conversation.ClientEnded), "the end of the client")
             assert ended.reason == "its client does not receive the replies"
             wait_until(lambda: not publication.connected, "the server to reject the client")
         assert send_and_receive(client_aeron, listen, b"next") == ["next"]
@@ -163,7 +163,7 @@ def test_a_full_server_refuses_a_client_and_still_echoes_to_others(
                 run_steps(other.connect(), lambda: False)
         finally:
             other.close()
-        assert [one.reason for one in events.of(reports.Refusal)] == ["Server is full"]
+        assert [one.reason for one in events.of(conversation.Refusal)] == ["Server is full"]
         send(publication, b"mine")
         assert receive(subscription) == [b"mine"]
 
@@ -187,7 +187,7 @@ def test_a_client_notices_that_its_server_has_closed(
     steps = converse(client, [b"one", b"two"], LONG_TIMEOUT_S, events)
     try:
         with running_server(server_aeron, listen):
-            run_steps(steps, lambda: bool(events.of(reports.EchoReceived)))
+            run_steps(steps, lambda: bool(events.of(conversation.EchoReceived)))
         with pytest.raises(ConnectError, match=f"the server at {listen} closed its publication"):
             call_in_time(lambda: run_steps(steps, lambda: False), "a client whose server has closed")
     finally:

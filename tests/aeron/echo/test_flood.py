@@ -10,10 +10,9 @@ import pytest
 
 from aeron_spark.aeron.client import Client
 from aeron_spark.aeron.guard import has_guard, read_drops
-from aeron_spark.echo import channels, reports
-from aeron_spark.echo.conversation import converse, run_steps
+from aeron_spark.echo import conversation, texts
+from aeron_spark.echo.conversation import REPORT_BURST, converse, run_steps
 from aeron_spark.echo.echo2 import Client2, Server2, Server2Settings
-from aeron_spark.echo.reports import REPORT_BURST
 from aeron_spark.transport.addresses import HostPort
 from tests.aeron.echo.manual_peers import (
     Events,
@@ -77,7 +76,7 @@ def test_a_new_client_gets_echoes_during_a_flood_that_causes_few_reports(
         finally:
             client.close()
         assert has_guard(guarded_aeron.aeron_dir)
-        reported = [event for event in events.of(reports.Refusal) if event.source.startswith(FLOOD_SOURCE)]
+        reported = [event for event in events.of(conversation.Refusal) if event.source.startswith(FLOOD_SOURCE)]
         assert REPORT_BURST <= len(reported) <= REPORT_BURST + 6  # one more per 10 s, if this test takes a minute
 
 
@@ -101,7 +100,8 @@ def test_the_guard_admits_only_the_client_to_its_duologue(
             send(publication, b"ECHO mine")
             assert receive(subscription) == [b"ECHO mine"]
             assert not foreign.connected
-            assert not events.of(reports.Refusal)  # the guard dropped the packets, so the server did not receive them
+            # the guard dropped the packets, so the server did not receive them
+            assert not events.of(conversation.Refusal)
         finally:
             manual.close()
             intruder.close()
@@ -113,7 +113,7 @@ def test_the_guard_limits_the_receivers_of_the_channel_of_all_clients(
     server = Server2(guarded_aeron, Server2Settings(listen, listen.port + 1, listen.port + 10), Events())
     control = HostPort(listen.host, listen.port + 1)
     refused = read_drops(guarded_aeron.aeron_dir).get("sending: source", 0)
-    with serving(server), many_receivers(control, channels.RULES.destinations_per_source + 1) as join:
+    with serving(server), many_receivers(control, texts.RULES.destinations_per_source + 1) as join:
 
         def dropped() -> bool:
             join()

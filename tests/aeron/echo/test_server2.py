@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from aeron_spark.aeron.client import Client
-from aeron_spark.echo import reports
+from aeron_spark.echo import conversation
 from aeron_spark.echo.conversation import converse, run_steps
 from aeron_spark.echo.echo2 import Client2, Server2, Server2Settings
 from aeron_spark.transport.addresses import HostPort
@@ -85,10 +85,10 @@ def test_row_85_a_client_gets_a_duologue_and_echoes(
             assert run_steps(converse(client, payloads, 0.0, events), lambda: False) == len(payloads)
         finally:
             client.close()
-        assert len(events.of(reports.ClientConnected)) == 1
-        assert [echo.text for echo in events.of(reports.EchoReceived)][:3] == ["one", "", "zwölf €"]
+        assert len(events.of(conversation.ClientConnected)) == 1
+        assert [echo.text for echo in events.of(conversation.EchoReceived)][:3] == ["one", "", "zwölf €"]
         running.wait_until_idle()
-    (ended,) = running.events.of(reports.ClientEnded)
+    (ended,) = running.events.of(conversation.ClientEnded)
     assert (ended.echoes, ended.reason) == (5, "its client left")
 
 
@@ -144,7 +144,7 @@ def test_row_89_a_duologue_that_its_client_does_not_join_is_released(
         assert time.monotonic() - start >= STEP_TIMEOUT_S
         for _ in range(3):
             assert running.manual_client().request("HELLO 1").startswith(b"CONNECT ")
-    assert [end.reason for end in running.events.of(reports.ClientEnded)][:3] == ["its client never came"] * 3
+    assert [end.reason for end in running.events.of(conversation.ClientEnded)][:3] == ["its client never came"] * 3
 
 
 def test_row_90_a_second_hello_does_not_end_the_first_duologue(
@@ -175,12 +175,12 @@ def test_row_91_only_the_owner_may_use_a_duologue(
         duologue = manual.request_duologue()
         intruder = running.manual_client(client=other_driver)
         subscription, publication = intruder.try_to_join(duologue, source=FOREIGN)
-        wait_until(lambda: running.events.of(reports.Refusal), "the foreign address to be noticed")
+        wait_until(lambda: running.events.of(conversation.Refusal), "the foreign address to be noticed")
         wait_until(lambda: not publication.connected, "the foreign publication to be refused")
         publication.offer(b"ECHO mine now")
         assert receives_nothing(subscription, 1.0)
-        assert not running.events.of(reports.ClientJoined)
-        (refused,) = running.events.of(reports.Refusal)
+        assert not running.events.of(conversation.ClientJoined)
+        (refused,) = running.events.of(conversation.Refusal)
         assert refused.source.startswith(FOREIGN)
         assert refused.reason == "this duologue belongs to another address"
 
@@ -205,7 +205,7 @@ def test_row_92_a_client_with_a_wrong_aeron_session_id_cannot_join(
         subscription, publication = manual.try_to_join(wrong_duologue)
         assert stays_false(lambda: publication.connected, 3.0)
         assert receives_nothing(subscription, 0.1)
-        assert not running.events.of(reports.ClientJoined)
+        assert not running.events.of(conversation.ClientJoined)
 
 
 def test_row_93_an_invalid_message_ends_the_duologue(
@@ -252,7 +252,7 @@ def test_row_98_a_client_that_does_not_read_does_not_delay_others(
             served += 1
             assert served < 5_000
         wait_until(
-            lambda: "its client does not read" in [end.reason for end in running.events.of(reports.ClientEnded)],
+            lambda: "its client does not read" in [end.reason for end in running.events.of(conversation.ClientEnded)],
             "the end of the client that does not read",
         )
         send(publication, b"ECHO still quick")
@@ -269,7 +269,7 @@ def test_row_99_a_client_gets_echoes_over_ipv6(server_aeron: Client, client_aero
             assert run_steps(converse(client, [b"six"], 0.0, events), lambda: False) == 1
         finally:
             client.close()
-        assert running.events.of(reports.DuologueOpened)[0].source.startswith("[0:0:0:0:0:0:0:1]:")
+        assert running.events.of(conversation.DuologueOpened)[0].source.startswith("[0:0:0:0:0:0:0:1]:")
         assert running.server.duologues == 1
 
 

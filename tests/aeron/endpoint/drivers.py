@@ -14,7 +14,7 @@ from aeron_spark.aeron.client import Client
 from aeron_spark.aeron.endpoint_transport import AeronClientTransport, AeronServerTransport
 from aeron_spark.aeron.jvm import classpath
 from aeron_spark.errors import TransportError
-from aeron_spark.node.liveness import driver_liveness
+from aeron_spark.node.state_files import driver_liveness
 from aeron_spark.transport.api import ServerAddress
 from aeron_spark.waiting import wait_for
 from tests.class_data import java_options

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from aeron_spark.aeron.guard import GuardRules, guarded, require_cookies
-from aeron_spark.protocol.handshake_packets import HelloPacket, encode, hello_core
-from aeron_spark.protocol.retry_cookies import Cookies
+from aeron_spark.protocol.handshake_packets import Cookies, HelloPacket, encode, hello_core
 from aeron_spark.transport.api import HANDSHAKE_STREAM_ID, HANDSHAKE_TERM_BYTES, MTU_BYTES
 from aeron_spark.waiting import wait_for
 from tests.aeron.guard import frames

@@ -24,7 +24,7 @@ import sys, time
 from pathlib import Path
 from aeron_spark import node
 from aeron_spark.errors import RefusedError
-from aeron_spark.node.liveness import driver_liveness
+from aeron_spark.node.state_files import driver_liveness
 
 aeron_dir = sys.argv[1]
 for line in sys.stdin:

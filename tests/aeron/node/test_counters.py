@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from aeron_spark import node
-from aeron_spark.aeron import archive_catalog, cnc, counters
+from aeron_spark.aeron import archive_catalog, counters
 from aeron_spark.aeron.client import Client
 from aeron_spark.aeron.jvm import jclass
 from aeron_spark.errors import ConnectError, TransportError
-from aeron_spark.node import NodeHandle, archive_repair, liveness
+from aeron_spark.node import NodeHandle, archive_repair, state_files
 from aeron_spark.node.settings import RECEIVE_BUFFER, granted_buffer, receive_window
 from aeron_spark.waiting import wait_for
 from tests.ports import free_ports
@@ -28,7 +28,7 @@ def test_the_package_reads_process_and_counters_of_a_driver_from_its_files(node_
     found = counters.read_driver(aeron_dir)
     assert (found.pid, found.cnc_version, found.client_liveness_timeout) == (node_of_256k.pid, "0.2.0", 10.0)
     assert found.alive
-    driver = liveness.driver_liveness(Path(aeron_dir))
+    driver = state_files.driver_liveness(Path(aeron_dir))
     assert driver is not None
     assert (driver.pid, driver.started) == (found.pid, found.started)
     labels = [counter.label for counter in counters.read_counters(aeron_dir)]
@@ -38,12 +38,12 @@ def test_the_package_reads_process_and_counters_of_a_driver_from_its_files(node_
 
 def test_the_offsets_in_aerons_files_are_those_of_aerons_classes() -> None:
     ring = jclass("org.agrona.concurrent.ringbuffer.RingBufferDescriptor")
-    assert int(ring.TRAILER_LENGTH) == cnc.RING_TRAILER_LENGTH
-    assert int(ring.CONSUMER_HEARTBEAT_OFFSET) == cnc.RING_HEARTBEAT_OFFSET
+    assert int(ring.TRAILER_LENGTH) == counters.RING_TRAILER_LENGTH
+    assert int(ring.CONSUMER_HEARTBEAT_OFFSET) == counters.RING_HEARTBEAT_OFFSET
     file = jclass("io.aeron.CncFileDescriptor")
-    assert int(file.META_DATA_LENGTH) == cnc.CNC_META_LENGTH
+    assert int(file.META_DATA_LENGTH) == counters.CNC_META_LENGTH
     assert int(file.ERROR_LOG_BUFFER_LENGTH_FIELD_OFFSET) == 20
-    assert int(file.PID_FIELD_OFFSET) + 8 == cnc.CNC_HEADER.size
+    assert int(file.PID_FIELD_OFFSET) + 8 == counters.CNC_HEADER.size
     reader = jclass("org.agrona.concurrent.status.CountersReader")
     assert (int(reader.METADATA_LENGTH), int(reader.COUNTER_LENGTH)) == (counters.META_LENGTH, counters.COUNTER_LENGTH)
     assert (int(reader.TYPE_ID_OFFSET), int(reader.KEY_OFFSET)) == (counters.TYPE_ID_OFFSET, counters.KEY_OFFSET)
@@ -53,7 +53,7 @@ def test_the_offsets_in_aerons_files_are_those_of_aerons_classes() -> None:
     assert int(errors.ENCODED_ERROR_OFFSET) == counters.ERROR.size
     assert int(errors.RECORD_ALIGNMENT) == counters.ERROR_ALIGNMENT
     mark_file = jclass("io.aeron.archive.codecs.mark.MarkFileHeaderDecoder")
-    assert 8 + int(mark_file.pidEncodingOffset()) + 8 == liveness.MARK_HEADER.size
+    assert 8 + int(mark_file.pidEncodingOffset()) + 8 == state_files.MARK_HEADER.size
     assert struct.calcsize("<8xi4xq") == 8 + int(mark_file.startTimestampEncodingOffset())
     header = jclass("io.aeron.archive.codecs.CatalogHeaderDecoder")
     assert int(header.BLOCK_LENGTH) == archive_catalog.CATALOG_HEADER_LENGTH

@@ -13,8 +13,16 @@ from pathlib import Path
 
 from aeron_spark import node
 from aeron_spark.aeron.client import Client
-from aeron_spark.aeron.cnc import CNC_FILE, CNC_HEADER, CNC_META_LENGTH, RING_HEARTBEAT_OFFSET, RING_TRAILER_LENGTH
-from aeron_spark.aeron.counters import COUNTER_LENGTH, Counter, read_counters
+from aeron_spark.aeron.counters import (
+    CNC_FILE,
+    CNC_HEADER,
+    CNC_META_LENGTH,
+    COUNTER_LENGTH,
+    RING_HEARTBEAT_OFFSET,
+    RING_TRAILER_LENGTH,
+    Counter,
+    read_counters,
+)
 from aeron_spark.aeron.driver import HEARTBEAT_TYPE
 from aeron_spark.aeron.inbox import AeronInbox
 from aeron_spark.node.state_files import read_state

@@ -11,7 +11,7 @@ import pytest
 from aeron_spark import node
 from aeron_spark.aeron.client import Client
 from aeron_spark.errors import OptionError, UsageError
-from aeron_spark.node.liveness import driver_liveness
+from aeron_spark.node.state_files import driver_liveness
 from tests.aeron.node.programs import start_foreign_driver
 
 

@@ -13,11 +13,10 @@ import pytest
 
 from aeron_spark import node
 from aeron_spark.aeron.client import client_of
-from aeron_spark.aeron.publication import BatchPublication
+from aeron_spark.aeron.publications import BatchPublication
 from aeron_spark.errors import OptionError, RefusedError, TransportError
 from aeron_spark.node import NodeHandle
-from aeron_spark.node.liveness import driver_liveness
-from aeron_spark.node.state_files import read_state
+from aeron_spark.node.state_files import driver_liveness, read_state
 from aeron_spark.waiting import wait_for
 from tests.aeron.node.programs import start_python
 from tests.aeron.streams import TIMEOUT_S, Stream, close_client

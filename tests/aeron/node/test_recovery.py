@@ -16,8 +16,8 @@ import pytest
 from aeron_spark import node
 from aeron_spark.aeron.driver import CHECKSUM
 from aeron_spark.aeron.jvm import jclass
-from aeron_spark.node.liveness import driver_liveness
 from aeron_spark.node.locks import is_locked, owner_pid
+from aeron_spark.node.state_files import driver_liveness
 from tests.aeron.node.programs import JAR, RECORDER, start_python
 from tests.waiting import suspend
 

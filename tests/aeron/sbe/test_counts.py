@@ -14,7 +14,7 @@ from typing import Any, Final
 import pytest
 
 from aeron_spark.errors import DataFormatError
-from aeron_spark.sbe.compiler import load_schema
+from aeron_spark.sbe.schema import load_schema
 from aeron_spark.sbe.settings import Framing, SbeSettings
 from aeron_spark.sbe.table import MessageColumns
 from tests.aeron.sbe.decoding import decode_rows

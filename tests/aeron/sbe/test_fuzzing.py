@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aeron_spark.sbe.compiler import load_schema
+from aeron_spark.sbe.schema import load_schema
 from aeron_spark.sbe.settings import Mode, SbeSettings, Times
 from aeron_spark.sbe.table import MessageColumns
 from tests.aeron.sbe.decoding import decode_rows

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from aeron_spark.sbe.compiler import load_schema
+from aeron_spark.sbe.schema import load_schema
 from aeron_spark.sbe.settings import settings_of
 from aeron_spark.sbe.table import MessageColumns
 from tests.aeron.sbe.decoding import decode_rows

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from aeron_spark.log.sbe_rows import SbeBatches, SbeRows
-from aeron_spark.sbe.compiler import load_schema
+from aeron_spark.sbe.schema import load_schema
 from aeron_spark.sbe.settings import Mode, SbeSettings
 from aeron_spark.sbe.table import DecodeTable, MessageColumns
 from tests.sbe_orders import SCHEMA, encode_heartbeat, encode_order

@@ -15,7 +15,7 @@ from aeron_spark.connection.bulk_links import DATA, BulkLink
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.protocol.frame_cipher import OVERHEAD_BYTES
 from aeron_spark.server.message_server import MessageServer
-from aeron_spark.transport.channel_parameters import MTU_MAX_BYTES
+from aeron_spark.transport.channel import MTU_MAX_BYTES
 from aeron_spark.transport.packet_sizes import MAX_PACKET_BYTES
 from aeron_spark.waiting import wait_for
 from tests.aeron.secure.endpoints import TIMEOUT_S, World

@@ -19,7 +19,7 @@ from aeron_spark.cli import doctor
 from aeron_spark.connection.connection import Connection
 from aeron_spark.errors import RefusedError, SetupError
 from aeron_spark.keys.stores import MemoryPeerStore
-from aeron_spark.node.liveness import driver_liveness
+from aeron_spark.node.state_files import driver_liveness
 from aeron_spark.protocol.limits import MAX_PENDING_PER_ADDRESS
 from aeron_spark.waiting import wait_for
 from tests.aeron.node.programs import start_foreign_driver

@@ -17,10 +17,9 @@ import pytest
 
 from aeron_spark.aeron.checksum import crc32
 from aeron_spark.aeron.client import Client as AeronClient
-from aeron_spark.aeron.exceptions import java_errors
-from aeron_spark.aeron.interruptible import interruptible
+from aeron_spark.aeron.java_calls import interruptible, java_errors
 from aeron_spark.aeron.jvm import jclass
-from aeron_spark.aeron.publication import BatchPublication
+from aeron_spark.aeron.publications import BatchPublication
 from aeron_spark.client.client import Client
 from tests.aeron.secure.endpoints import TIMEOUT_S, World
 from tests.waiting import poll_until

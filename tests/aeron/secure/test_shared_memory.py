@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import aeron_spark
-from aeron_spark.aeron.driver_server import ports_of_server
+from aeron_spark.aeron.driver import ports_of_server
 from aeron_spark.client.client import Client
-from aeron_spark.keys.known_servers import network_server
+from aeron_spark.keys.key_files import network_server
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.node import NodeHandle
 from aeron_spark.server.server import Server

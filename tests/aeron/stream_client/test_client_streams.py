@@ -27,7 +27,7 @@ from aeron_spark.stream_client.reader import StreamReader
 from aeron_spark.stream_client.writer import Writer
 from aeron_spark.streams.stream import Stream
 from aeron_spark.waiting import wait_for
-from aeron_spark.wire.stream_admin_rpc import HeldBytes, PurgedPartition
+from aeron_spark.wire.stream_requests import HeldBytes, PurgedPartition
 from tests.aeron.stream_client.conftest import Connect
 
 TIMEOUT_S = 30.0

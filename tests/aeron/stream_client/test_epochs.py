@@ -17,10 +17,9 @@ from aeron_spark.server.server import Server
 from aeron_spark.stream_client.reader import StreamReader
 from aeron_spark.stream_client.server_log import ServerLog
 from aeron_spark.stream_client.session import StreamSession
-from aeron_spark.stream_client.staging import ServerAppender
-from aeron_spark.stream_client.transactions import begin, commit, first_lost
-from aeron_spark.streams.writer_histories import Acknowledged, parse_stamp, stamp_text
-from aeron_spark.wire.stream_rpc import PartitionStates, StartRead, Transaction
+from aeron_spark.stream_client.staging import ServerAppender, begin, commit, first_lost
+from aeron_spark.streams.writers import Acknowledged, parse_stamp, stamp_text
+from aeron_spark.wire.stream_requests import PartitionStates, StartRead, Transaction
 from aeron_spark.wire.values import Rows
 
 _names = itertools.count()

@@ -17,14 +17,14 @@ from aeron_spark.log.decoding import PlacedGroup, read_range
 from aeron_spark.server.server import Server
 from aeron_spark.stream_client.server_log import ServerLog
 from aeron_spark.stream_client.session import StreamSession
-from aeron_spark.streams import inline_stages
-from aeron_spark.wire import chunk
-from aeron_spark.wire.chunk import Content, Header
+from aeron_spark.streams import stages
+from aeron_spark.wire import chunks
+from aeron_spark.wire.chunks import Content, Header
 from aeron_spark.wire.staged_items import encode_group_item
-from aeron_spark.wire.stream_admin_rpc import CreateStream
-from aeron_spark.wire.stream_rpc import (
+from aeron_spark.wire.stream_requests import (
     BulkMessageKind,
     CommitTransaction,
+    CreateStream,
     FinishStage,
     InlinePart,
     OpenStage,
@@ -124,8 +124,8 @@ def test_a_reader_names_hostile_rows_of_an_earlier_release(
     client: aeron_spark.Client, session: StreamSession, stream: str, metadata: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as earlier_release:
-        earlier_release.setattr(inline_stages, "check_content", lambda *given: None)
-        earlier_release.setattr(chunk, "CHECKED", 0)
+        earlier_release.setattr(stages, "check_content", lambda *given: None)
+        earlier_release.setattr(chunks, "CHECKED", 0)
         commit(session, stream, items_of(HOSTILE["offset"][0]))
     later = client.reader(stream, start="latest", metadata=metadata, follow=True, timeout=60.0)
     with client.writer(stream) as out:

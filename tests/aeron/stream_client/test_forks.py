@@ -8,7 +8,7 @@ from typing import Final
 
 from aeron_spark.node import NodeHandle
 from aeron_spark.server.server import Server
-from aeron_spark.stream_client.admin import create_stream, parse_retention
+from aeron_spark.stream_client.operations import create_stream, parse_retention
 from aeron_spark.stream_client.session import StreamSession
 from tests.aeron.stream_client.serving import ENVIRON
 

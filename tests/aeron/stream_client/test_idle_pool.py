@@ -14,7 +14,7 @@ from typing import Final
 import pytest
 
 from aeron_spark import node as nodes
-from aeron_spark.keys.identity import ensure_identity
+from aeron_spark.keys.stores import ensure_identity
 from aeron_spark.node import NodeHandle
 from aeron_spark.protocol.keypair import public_text
 from aeron_spark.server.server import Server
@@ -32,7 +32,7 @@ from aeron_spark.options import ServerRoute
 from aeron_spark.options.values import parse_public_key
 from aeron_spark.pool import ConnectionPool, _close_shared_clients
 from aeron_spark.waiting import wait_for
-from aeron_spark.wire.stream_admin_rpc import ListStreams
+from aeron_spark.wire.stream_requests import ListStreams
 from tests.java_threads import java_threads
 
 address, key, aeron_dir, use = sys.argv[1:]
@@ -87,7 +87,7 @@ from aeron_spark.options import ServerRoute
 from aeron_spark.options.values import parse_public_key
 from aeron_spark.pool import POOL
 from aeron_spark.waiting import wait_for
-from aeron_spark.wire.stream_admin_rpc import ListStreams
+from aeron_spark.wire.stream_requests import ListStreams
 
 address, key, aeron_dir = sys.argv[1:]
 route = ServerRoute(

@@ -16,7 +16,7 @@ import pytest
 import aeron_spark
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.node import NodeHandle
-from aeron_spark.stream_client.inline_rows import MAX_INLINE_BYTES
+from aeron_spark.stream_client.staging import MAX_INLINE_BYTES
 from aeron_spark.stream_client.writer import StreamWriter
 from aeron_spark.streams import journal
 from aeron_spark.streams.journal_records import decode_record

@@ -14,7 +14,7 @@ import pytest
 import aeron_spark
 from aeron_spark.aeron.archive import archive_of
 from aeron_spark.client.client import Client
-from aeron_spark.direct.archives import embedded
+from aeron_spark.direct.archive_recordings import embedded
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.node import NodeHandle

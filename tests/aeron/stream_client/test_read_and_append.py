@@ -17,11 +17,9 @@ from aeron_spark.protocol.rpc_messages import FIRST_SERVICE
 from aeron_spark.server.server import Server
 from aeron_spark.stream_client.server_log import ServerLog
 from aeron_spark.stream_client.session import StreamSession
-from aeron_spark.stream_client.staging import ServerAppender
-from aeron_spark.stream_client.transactions import abort, begin, commit
+from aeron_spark.stream_client.staging import ServerAppender, abort, begin, commit
 from aeron_spark.wire.arrow import decode_batches
-from aeron_spark.wire.stream_admin_rpc import DescribeStream, Request
-from aeron_spark.wire.stream_rpc import FinishStage, OpenStage, Transaction
+from aeron_spark.wire.stream_requests import DescribeStream, FinishStage, OpenStage, Request, Transaction
 
 
 def new_stream(server: Server, partitions: int = 1) -> str:

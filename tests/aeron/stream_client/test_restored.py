@@ -23,12 +23,11 @@ from aeron_spark.node import NodeHandle
 from aeron_spark.protocol.admin_messages import SOCKET_NAME
 from aeron_spark.server.server import Server
 from aeron_spark.stream_client.buffered_writer import BufferedWriter
-from aeron_spark.stream_client.positions import Positions
-from aeron_spark.stream_client.staging import ServerAppender
-from aeron_spark.stream_client.transactions import begin, commit
+from aeron_spark.stream_client.reader import Positions
+from aeron_spark.stream_client.staging import ServerAppender, begin, commit
 from aeron_spark.stream_client.writer import StreamWriter, Writer
 from aeron_spark.waiting import wait_for
-from aeron_spark.wire.stream_rpc import Transaction
+from aeron_spark.wire.stream_requests import Transaction
 from tests.aeron.stream_client.serving import ServerProcess
 from tests.aeron.stream_store.rows import remove_marks
 from tests.aeron.streams import own_node

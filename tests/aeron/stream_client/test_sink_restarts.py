@@ -11,8 +11,7 @@ import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
 import aeron_spark
-from aeron_spark.keys.identity import ensure_identity
-from aeron_spark.keys.stores import MemoryPeerStore
+from aeron_spark.keys.stores import MemoryPeerStore, ensure_identity
 from aeron_spark.node import NodeHandle
 from aeron_spark.pool import POOL
 from aeron_spark.protocol.keypair import public_text

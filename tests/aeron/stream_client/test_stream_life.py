@@ -14,7 +14,7 @@ from aeron_spark.errors import DataFormatError, OptionError, RefusedError
 from aeron_spark.stream_client.reader import StreamReader
 from aeron_spark.stream_client.session import StreamSession
 from aeron_spark.waiting import wait_for
-from aeron_spark.wire.stream_admin_rpc import AlterStream, CreateStream, DescribeStream
+from aeron_spark.wire.stream_requests import AlterStream, CreateStream, DescribeStream
 from tests.aeron.stream_client.conftest import Connect
 
 TIMEOUT_S = 30.0

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aeron_spark.direct.archives import embedded
+from aeron_spark.direct.archive_recordings import embedded
 from aeron_spark.node import NodeHandle
 from aeron_spark.options import LiveOptions, ServerOptions
 from aeron_spark.streams.store import StreamStore

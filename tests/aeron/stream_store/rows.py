@@ -10,17 +10,16 @@ from typing import Final
 
 import pyarrow as pa
 
-from aeron_spark.direct.archives import embedded
+from aeron_spark.direct.archive_recordings import embedded
 from aeron_spark.node import NodeHandle
 from aeron_spark.streams import archive_mark
 from aeron_spark.streams.model import StreamSettings
 from aeron_spark.streams.stages import Stage
 from aeron_spark.streams.store import StreamStore
 from aeron_spark.streams.stream import Stream
-from aeron_spark.wire.chunk import Content, Header, decode
-from aeron_spark.wire.groups import Group, Reassembler
+from aeron_spark.wire.chunks import Content, Group, Header, Reassembler, decode
 from aeron_spark.wire.staged_items import encode_group_item, encode_values_item
-from aeron_spark.wire.stream_rpc import Committed, StagedPart
+from aeron_spark.wire.stream_requests import Committed, StagedPart
 from tests.aeron.streams import TIMEOUT_S
 from tests.stream_requests import commit_request, stage_request
 

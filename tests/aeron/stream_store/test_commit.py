@@ -13,17 +13,17 @@ import pytest
 
 from aeron_spark.aeron.archive import archive_of
 from aeron_spark.aeron.row_sources import SegmentSource, drain
-from aeron_spark.direct.archives import embedded
+from aeron_spark.direct.archive_recordings import embedded
 from aeron_spark.errors import DataFormatError, OptionError, RefusedError, TransportError, UsageError
 from aeron_spark.node import NodeHandle
 from aeron_spark.streams.ledger import AlreadyCommitted
 from aeron_spark.streams.schema_changes import serialize
 from aeron_spark.streams.store import StreamStore
 from aeron_spark.wire.arrow import encode_batch
-from aeron_spark.wire.chunk import Content, Header
+from aeron_spark.wire.chunks import Content, Header
 from aeron_spark.wire.foreign_arrow import read_schema
 from aeron_spark.wire.staged_items import encode_group_item
-from aeron_spark.wire.stream_rpc import Transaction
+from aeron_spark.wire.stream_requests import Transaction
 from tests.aeron.stream_store.rows import (
     ends,
     identities,

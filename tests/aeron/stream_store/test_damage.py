@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from aeron_spark.aeron.archive import archive_of
-from aeron_spark.direct.archives import embedded
+from aeron_spark.direct.archive_recordings import embedded
 from aeron_spark.errors import DataLossError
 from aeron_spark.facts import Bus
 from aeron_spark.log.epochs import Divergence, Epochs

@@ -8,19 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from aeron_spark.aeron.archive import archive_of
+from aeron_spark.aeron.archive import archive_of, replay
 from aeron_spark.aeron.recording import segment_at
-from aeron_spark.aeron.replay import replay
 from aeron_spark.aeron.row_sources import ReceivedRange, drain
-from aeron_spark.direct.archives import embedded
+from aeron_spark.direct.archive_recordings import embedded
 from aeron_spark.errors import AeronSparkError, ConnectError, SetupError, TransportError
 from aeron_spark.node import NodeHandle
-from aeron_spark.streams import leftovers
+from aeron_spark.streams import store
 from aeron_spark.streams import store as stores
 from aeron_spark.streams.recordings import Recordings
 from aeron_spark.streams.store import StreamStore
 from aeron_spark.streams.stream import Stream
-from aeron_spark.wire.stream_rpc import Transaction
+from aeron_spark.wire.stream_requests import Transaction
 from tests.aeron.stream_store.rows import SETTINGS, ends, identities, read_values, stage_rows, write
 from tests.aeron.streams import own_node
 from tests.stream_requests import commit_request
@@ -108,7 +107,7 @@ def test_a_start_removes_streams_that_were_not_completely_created_or_deleted(
         raise TransportError("no")
 
     with monkeypatch.context() as patched:
-        patched.setattr(leftovers, "delete_recording", fail)
+        patched.setattr(store, "delete_recording", fail)
         patched.setattr(stores, "create_ledger", fail)
         with pytest.raises(TransportError):
             streams.create("made", 2, term_bytes=TERM)

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from aeron_spark import node as nodes
-from aeron_spark.direct.archives import embedded
+from aeron_spark.direct.archive_recordings import embedded
 from aeron_spark.errors import TransportError
 from aeron_spark.node.locks import is_locked
-from aeron_spark.node.space import space_of
+from aeron_spark.node.paths import space_of
 from aeron_spark.streams.store import OK, StreamStore
 from aeron_spark.waiting import wait_for
 from tests.aeron.stream_store.rows import SETTINGS, read_values, write

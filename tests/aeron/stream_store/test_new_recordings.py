@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from aeron_spark.aeron.archive import archive_of
-from aeron_spark.direct.archives import embedded
+from aeron_spark.direct.archive_recordings import embedded
 from aeron_spark.errors import DataLossError, TransportError
 from aeron_spark.node import NodeHandle
 from aeron_spark.streams.space import EMPTY_S

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from aeron_spark.aeron.archive import archive_of
-from aeron_spark.direct.archives import embedded
+from aeron_spark.direct.archive_recordings import embedded
 from aeron_spark.errors import DataFormatError, RefusedError
 from aeron_spark.node import NodeHandle
 from aeron_spark.streams.partition import Partition
@@ -17,7 +17,7 @@ from aeron_spark.streams.stages import Stage
 from aeron_spark.streams.store import StreamStore
 from aeron_spark.streams.stream import Stream
 from aeron_spark.wire.staged_items import ITEM
-from aeron_spark.wire.stream_rpc import StagedPart, Transaction
+from aeron_spark.wire.stream_requests import StagedPart, Transaction
 from tests.aeron.stream_store.rows import (
     SETTINGS,
     ends,

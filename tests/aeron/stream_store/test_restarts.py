@@ -18,7 +18,7 @@ import pytest
 
 from aeron_spark import node as nodes
 from aeron_spark.aeron.archive import archive_of
-from aeron_spark.direct.archives import embedded
+from aeron_spark.direct.archive_recordings import embedded
 from aeron_spark.errors import AeronSparkError, DataLossError
 from aeron_spark.facts import Bus
 from aeron_spark.node import NodeHandle
@@ -27,7 +27,7 @@ from aeron_spark.streams.model import RecordingStopped
 from aeron_spark.streams.store import StreamStore
 from aeron_spark.streams.stream import Stream
 from aeron_spark.waiting import wait_for
-from aeron_spark.wire.stream_rpc import Transaction
+from aeron_spark.wire.stream_requests import Transaction
 from tests.aeron.node.programs import start_python
 from tests.aeron.stream_store.rows import SETTINGS, delete_streams, ends, identities, read_values, stage_rows, write
 from tests.aeron.streams import TIMEOUT_S, close_everything, open_stream
@@ -40,7 +40,7 @@ WRITER: Final = """
 import os, signal, sys
 from pathlib import Path
 from aeron_spark import node
-from aeron_spark.direct.archives import embedded
+from aeron_spark.direct.archive_recordings import embedded
 from aeron_spark.streams import journal
 from aeron_spark.streams.store import StreamStore
 from tests.aeron.stream_store.rows import SETTINGS, write

@@ -11,18 +11,18 @@ from pathlib import Path
 import pytest
 
 from aeron_spark.aeron.archive import archive_of
-from aeron_spark.direct.archives import embedded
+from aeron_spark.direct.archive_recordings import embedded
 from aeron_spark.errors import DataLossError, InUseError, OptionError, RefusedError, TransportError, UsageError
 from aeron_spark.node import NodeHandle
 from aeron_spark.options import LiveOptions, ServerOptions
-from aeron_spark.streams import leftovers
+from aeron_spark.streams import store as leftovers
 from aeron_spark.streams import store as stores
 from aeron_spark.streams.partition import NoRoomToRecord
 from aeron_spark.streams.recordings import SLOT_TIMEOUT_S
 from aeron_spark.streams.store import StreamStore
 from aeron_spark.streams.stream import Stream
 from aeron_spark.waiting import wait_for
-from aeron_spark.wire.stream_admin_rpc import HeldBytes, PurgedPartition
+from aeron_spark.wire.stream_requests import HeldBytes, PurgedPartition
 from tests.aeron.stream_store import rows
 from tests.aeron.stream_store.rows import SETTINGS, delete_streams, ends, identities, read_values, stage_rows, write
 from tests.aeron.streams import TIMEOUT_S, own_node

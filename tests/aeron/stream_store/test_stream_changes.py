@@ -11,16 +11,16 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from aeron_spark.direct.archives import embedded
+from aeron_spark.direct.archive_recordings import embedded
 from aeron_spark.errors import OptionError, RefusedError, StillWorking, TransportError
 from aeron_spark.node import NodeHandle
 from aeron_spark.options import LiveOptions, ServerOptions
-from aeron_spark.streams import renaming
+from aeron_spark.streams import definition as renaming
 from aeron_spark.streams.definition import ADDITIVE, Definition
 from aeron_spark.streams.schema_changes import serialize
 from aeron_spark.streams.store import StreamStore
 from aeron_spark.streams.stream import Stream
-from aeron_spark.wire.stream_rpc import NEXT_NUMBER, Transaction
+from aeron_spark.wire.stream_requests import NEXT_NUMBER, Transaction
 from tests.aeron.stream_store.rows import SETTINGS, delete_streams, read_values, stage_rows, write
 from tests.stream_requests import commit_request, empty_request, stage_request
 

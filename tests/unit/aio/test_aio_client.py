@@ -13,8 +13,8 @@ from typing import Any, Final
 import pytest
 
 from aeron_spark import aio
-from aeron_spark.aio import sending
-from aeron_spark.aio.own_loop import OwnLoop
+from aeron_spark.aio import client as sending
+from aeron_spark.aio.own import OwnLoop
 from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.connection.spill import ReceivedFile
 from aeron_spark.errors import (

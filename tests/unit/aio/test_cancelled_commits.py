@@ -17,7 +17,7 @@ from typing import Any, Final
 import pytest
 
 from aeron_spark import aio
-from aeron_spark.aio.own_loop import OwnLoop
+from aeron_spark.aio.own import OwnLoop
 from aeron_spark.aio.writer import StreamWriter
 from aeron_spark.errors import AeronSparkError, RefusedError
 from aeron_spark.stream_client import writer as plain

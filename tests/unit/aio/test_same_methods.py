@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from aeron_spark import aio
-from aeron_spark.client.client import Client
-from aeron_spark.client.opening import connect
+from aeron_spark.client.client import Client, connect
 from aeron_spark.stream_client.buffered_writer import BufferedWriter
 from aeron_spark.stream_client.reader import StreamReader
 from aeron_spark.stream_client.writer import StreamWriter

@@ -9,11 +9,11 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
-from aeron_spark.aio.own_loop import OwnLoop
+from aeron_spark.aio.own import OwnLoop
 from aeron_spark.aio.reader import StreamReader
 from aeron_spark.errors import ConnectError, EndedError, UsageError
 from aeron_spark.stream_client import reader as plain
-from aeron_spark.stream_client.positions import Positions
+from aeron_spark.stream_client.reader import Positions
 
 TIMEOUT_S = 10.0
 

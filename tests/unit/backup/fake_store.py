@@ -17,14 +17,13 @@ from aeron_spark.aeron.recording import Recording
 from aeron_spark.backup.copying import Source
 from aeron_spark.log.api import fingerprint
 from aeron_spark.streams.archive_mark import ArchiveMark
-from aeron_spark.streams.cut import StreamCut
 from aeron_spark.streams.definition import Definition, read_definition, write_definition
 from aeron_spark.streams.journal import JournaledLedger, StoreOpening, create_ledger
 from aeron_spark.streams.ledger import Change, Ledger
-from aeron_spark.streams.model import PartitionState, Shape, StreamView
+from aeron_spark.streams.model import PartitionState, Shape, StreamCut, StreamView
 from aeron_spark.streams.partition import alias_of
-from aeron_spark.wire.chunk import Content, Header, decode, encode_header
-from aeron_spark.wire.stream_rpc import Transaction
+from aeron_spark.wire.chunks import Content, Header, decode, encode_header
+from aeron_spark.wire.stream_requests import Transaction
 
 TERM_BYTES: Final = 1 << 16
 SEGMENT_BYTES: Final = 2 * TERM_BYTES

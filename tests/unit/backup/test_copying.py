@@ -11,17 +11,16 @@ from typing import Any
 
 import pytest
 
-from aeron_spark.backup import file_copies, manifest
+from aeron_spark.backup import copying, manifest
 from aeron_spark.backup.copying import LOCK, find_base, read_manifest, write_backup
 from aeron_spark.backup.manifest import FileEntry, Manifest, StreamEntry, decode_manifest, encode_manifest
 from aeron_spark.backup.restoring import restore_backup
 from aeron_spark.backup.verifying import Checked, verify_store
-from aeron_spark.disk import write_at
 from aeron_spark.errors import DataFormatError, DataLossError, InUseError, OptionError, TransportError
+from aeron_spark.files import write_at
 from aeron_spark.log.epochs import epoch_text
 from aeron_spark.node.locks import FileLock
-from aeron_spark.streams.store import RESTORING
-from aeron_spark.streams.store_folder import lock_store
+from aeron_spark.streams.store import RESTORING, lock_store
 from tests.unit.backup.fake_store import SEGMENT_BYTES, FakeStore, read_values
 
 LARGE = 50_000
@@ -65,7 +64,7 @@ def test_a_backup_has_a_manifest_with_the_hash_of_each_file_and_no_uncommitted_b
     found = files_of(tmp_path / "b")
     assert {one.path for one in outcome.manifest.files} | {"manifest.json"} == set(found)
     for one in outcome.manifest.files:
-        assert file_copies.hash_file(tmp_path / "b" / one.path) == (one.bytes, one.sha256)
+        assert copying.hash_file(tmp_path / "b" / one.path) == (one.bytes, one.sha256)
     assert found["streams/bans.json"] == b"[]"
     assert found["configuration/authorized_keys"] == b"all ..."
     assert b"uncommitted" not in b"".join(found.values())
@@ -152,7 +151,7 @@ def test_a_disk_that_fails_leaves_nothing(
             raise OSError(code, os.strerror(code))
         write_at(descriptor, data, offset)
 
-    monkeypatch.setattr(file_copies, "write_at", fail)
+    monkeypatch.setattr(copying, "write_at", fail)
     with pytest.raises(TransportError, match=r"the backup .* cannot be written") as caught:
         write_backup(store.source(), tmp_path / "b")
     assert "Nothing was kept" in caught.value.remedy
@@ -271,7 +270,7 @@ def test_a_full_disk_leaves_both_folders_as_they_were(
     def fail(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(file_copies, "write_at", fail)
+    monkeypatch.setattr(copying, "write_at", fail)
     with pytest.raises(TransportError, match="the backup cannot be restored: No space left"):
         restore(tmp_path / "b", tmp_path / "r")
     assert not (tmp_path / "r" / "streams").exists()

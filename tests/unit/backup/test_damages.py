@@ -11,10 +11,9 @@ from typing import Final
 
 import pytest
 
-from aeron_spark.backup.findings import DAMAGE, WARNING, Finding
+from aeron_spark.backup.manifest import DAMAGE, WARNING, Finding
 from aeron_spark.backup.verifying import Checked, verify_store
-from aeron_spark.streams.definition import read_definition, write_definition
-from aeron_spark.streams.renaming import finish_rename
+from aeron_spark.streams.definition import finish_rename, read_definition, write_definition
 from tests.unit.backup.fake_store import SEGMENT_BYTES, FakeStore
 
 NAMES: Final = {"plain": "raw", "framed": "framed", "large": "framed"}

@@ -17,10 +17,8 @@ import pytest
 
 from aeron_spark.aeron.archive_catalog import encode_catalog
 from aeron_spark.backup import manifest
-from aeron_spark.backup.copying import find_base, read_manifest, write_backup
-from aeron_spark.backup.file_copies import hash_file
-from aeron_spark.backup.findings import DAMAGE, Finding
-from aeron_spark.backup.manifest import MAX_BYTES, Manifest, decode_manifest, encode_manifest
+from aeron_spark.backup.copying import find_base, hash_file, read_manifest, write_backup
+from aeron_spark.backup.manifest import DAMAGE, MAX_BYTES, Finding, Manifest, decode_manifest, encode_manifest
 from aeron_spark.backup.restoring import restore_backup
 from aeron_spark.backup.verifying import Checked, verify_store
 from aeron_spark.cli.main import main

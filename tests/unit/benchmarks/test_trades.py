@@ -5,7 +5,7 @@ import struct
 import numpy as np
 import pyarrow as pa
 
-from aeron_spark.sbe.compiler import load_schema
+from aeron_spark.sbe.schema import load_schema
 from aeron_spark.sbe.settings import SbeSettings
 from aeron_spark.sbe.table import MessageColumns
 from benchmarks.trades import FIRST_TIME_NS, LAYOUT, MESSAGE_BYTES, SCHEMA_XML, trade_batches, trade_messages

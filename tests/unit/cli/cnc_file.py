@@ -6,7 +6,7 @@ import struct
 from collections.abc import Sequence
 from pathlib import Path
 
-from aeron_spark.aeron import cnc, counters
+from aeron_spark.aeron import counters
 
 VALUES = 4 * counters.COUNTER_LENGTH
 
@@ -40,14 +40,15 @@ def error(observations: int, first_ms: int, last_ms: int, what: str) -> bytes:
 def write_driver(folder: Path, meta: Sequence[bytes], values: Sequence[tuple[int, int, int]], errors: bytes) -> None:
     """Write the CnC file of a closed driver of process 77. ``values``: value, registration, owner of each counter."""
     folder.mkdir(parents=True, exist_ok=True)
-    to_driver = bytes(1024 + cnc.RING_TRAILER_LENGTH)
+    to_driver = bytes(1024 + counters.RING_TRAILER_LENGTH)
     described = b"".join(meta).ljust(4 * counters.META_LENGTH, b"\0")
     counted = b"".join(counters.VALUE.pack(*one).ljust(counters.COUNTER_LENGTH, b"\0") for one in values)
     counted = counted.ljust(VALUES, b"\0")
     log = errors.ljust(1024, b"\0")
-    header = cnc.CNC_HEADER.pack(512, len(to_driver), 0, len(described), len(counted), len(log), 10**10, 60_000, 77)
-    file = header.ljust(cnc.CNC_META_LENGTH, b"\0") + to_driver + described + counted + log
-    (folder / cnc.CNC_FILE).write_bytes(file)
+    lengths = (len(described), len(counted), len(log))
+    header = counters.CNC_HEADER.pack(512, len(to_driver), 0, *lengths, 10**10, 60_000, 77)
+    file = header.ljust(counters.CNC_META_LENGTH, b"\0") + to_driver + described + counted + log
+    (folder / counters.CNC_FILE).write_bytes(file)
 
 
 def write_losses(folder: Path, *losses: tuple[int, int, int, int, int, int, str, str]) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from aeron_spark.aeron import jvm
 from aeron_spark.cli.main import cli, main
-from aeron_spark.client import opening
+from aeron_spark.client import client
 from aeron_spark.errors import AeronSparkError, ConnectError, OptionError, RefusedError, SetupError, WaitTimeout
 from aeron_spark.streams.definition import unknown_stream
 
@@ -51,7 +51,7 @@ def respond_with(monkeypatch: pytest.MonkeyPatch, error: AeronSparkError) -> lis
         connected.append((address, options))
         yield FailingClient(error)
 
-    monkeypatch.setattr(opening, "connect", connect)
+    monkeypatch.setattr(client, "connect", connect)
     return connected
 
 

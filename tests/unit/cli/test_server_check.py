@@ -14,12 +14,12 @@ import pytest
 
 from aeron_spark.aeron import jvm
 from aeron_spark.cli.main import main
-from aeron_spark.node import local_node_paths, space
+from aeron_spark.node import local_node_paths, paths
 from aeron_spark.node.locks import MachineLock
 from aeron_spark.node.settings import NodeSettings
 from aeron_spark.protocol.keypair import public_text
 from aeron_spark.server import preflight
-from aeron_spark.server.locks import address_lock_path
+from aeron_spark.server.server_node import address_lock_path
 from aeron_spark.streams.archive_mark import ArchiveMark
 from aeron_spark.streams.definition import Definition, FormerName, write_definition
 from aeron_spark.streams.journal import create_ledger
@@ -67,7 +67,7 @@ def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     monkeypatch.setattr(jvm, "start", refuse)
     monkeypatch.setattr(jpype, "startJVM", refuse)
     monkeypatch.setattr(preflight, "_available_memory", lambda: 1 << 40)
-    monkeypatch.setattr(preflight, "space_of", lambda path: space.Space(str(path), 1 << 40, 1 << 41))
+    monkeypatch.setattr(preflight, "space_of", lambda path: paths.Space(str(path), 1 << 40, 1 << 41))
     monkeypatch.setenv("AERON_SPARK_AERON_DIR", str(tmp_path / "aeron"))
     monkeypatch.setenv("AERON_SPARK_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("AERON_SPARK_DATA_HOME", str(tmp_path / "data"))
@@ -224,7 +224,7 @@ def test_too_little_memory_space_and_files_are_warnings(
     configured: Configured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(preflight, "_available_memory", lambda: 1 << 20)
-    monkeypatch.setattr(preflight, "space_of", lambda path: space.Space(str(path), 1 << 20, 1 << 21))
+    monkeypatch.setattr(preflight, "space_of", lambda path: paths.Space(str(path), 1 << 20, 1 << 21))
     monkeypatch.setattr(preflight.resource, "getrlimit", lambda which: (64, 64))
     code, found = configured.check(diskReserve="9999TiB")
     assert code == 0
@@ -237,7 +237,7 @@ def test_too_little_memory_space_and_files_are_warnings(
 def test_the_files_of_a_dead_driver_count_as_available_shared_memory(
     configured: Configured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(preflight, "space_of", lambda path: space.Space(str(path), 0, 1 << 41))
+    monkeypatch.setattr(preflight, "space_of", lambda path: paths.Space(str(path), 0, 1 << 41))
     assert [one["subject"] for one in configured.check()[1]] == ["shared memory"]
     monkeypatch.setattr(preflight, "file_bytes", lambda folder: 1 << 40)
     assert configured.check() == (0, [])

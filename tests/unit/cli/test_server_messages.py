@@ -54,7 +54,7 @@ class FakeClient:
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeClient]:
     client = FakeClient()
-    monkeypatch.setattr("aeron_spark.client.opening.connect", lambda address, **options: client)
+    monkeypatch.setattr("aeron_spark.client.client.connect", lambda address, **options: client)
     monkeypatch.setattr(rows, "QUEUE_LIMIT", 2)
     yield client
     assert client.closed

@@ -14,7 +14,7 @@ from aeron_spark.cli.main import cli
 from aeron_spark.direct import catalog
 from aeron_spark.errors import OptionError, TransportError
 from aeron_spark.log.api import StreamContent
-from aeron_spark.wire.stream_rpc import RenewLease
+from aeron_spark.wire.stream_requests import RenewLease
 from tests.unit.cli.transcripts import COLUMNS, SERVER, Transcript, catalogue, publish, record, serve, transcript
 from tests.unit.stream_client.conftest import world
 from tests.unit.stream_client.joined import World

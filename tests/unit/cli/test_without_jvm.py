@@ -13,7 +13,7 @@ import click
 import jpype
 import pytest
 
-from aeron_spark.aeron import cnc, counters, jvm
+from aeron_spark.aeron import counters, jvm
 from aeron_spark.cli.main import COMMANDS, cli, main
 from aeron_spark.errors import ConnectError
 from aeron_spark.protocol.keypair import public_text
@@ -186,7 +186,7 @@ def damaged(file: bytearray, damage: str) -> bytes:
     ],
 )
 def test_a_damaged_file_is_a_connect_error_with_a_remedy(driver: Path, damage: str, text: str) -> None:
-    path = driver / cnc.CNC_FILE
+    path = driver / counters.CNC_FILE
     path.write_bytes(damaged(bytearray(path.read_bytes()), damage))
     readers: list[Any] = [counters.read_driver, counters.read_counters, counters.read_errors, counters.read_losses]
     for read in readers:

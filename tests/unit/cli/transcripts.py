@@ -23,9 +23,9 @@ from aeron_spark.aeron import jvm
 from aeron_spark.aeron.recording import ArchiveAddress, Recording
 from aeron_spark.cli import output
 from aeron_spark.cli.main import WRONG_COMMAND_LINE, main
-from aeron_spark.client import opening
+from aeron_spark.client import client as opening
 from aeron_spark.client.client import Client
-from aeron_spark.direct import appender, archives, catalog
+from aeron_spark.direct import archive_recordings, catalog, writing
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.log.api import StreamContent
 from tests.unit.log.publications import Archives
@@ -176,7 +176,7 @@ def catalogue(patched: pytest.MonkeyPatch) -> MemoryArchive:
     _record(archive, 2, 1001, "aeron:ipc", length=100, begun_ms=BEGUN_MS + HOUR_MS, is_active=True)
     _record(archive, 5, 1002, "aeron:ipc?alias=prices", length=5 * SEGMENT)
     _record(archive, 7, 40, "aeron:udp?endpoint=224.20.30.39:40123", length=0)
-    patched.setattr(archives, "hold_node", lambda *_: handle)
+    patched.setattr(archive_recordings, "hold_node", lambda *_: handle)
     patched.setattr(catalog, "archive_of", lambda _: archive)
     patched.setattr(catalog, "ArchiveLog", lambda *_, **__: Archives())
     patched.setattr(catalog, "content_of", lambda *_: StreamContent("raw"))
@@ -230,10 +230,10 @@ def publish(patched: pytest.MonkeyPatch) -> Published:
     """Let ``send`` on the direct route publish to memory."""
     published = Published()
     patched.setattr(
-        appender, "archives_of", lambda _: SimpleNamespace(aeron_dir="", archives=(ArchiveAddress("a", "", ""),))
+        writing, "archives_of", lambda _: SimpleNamespace(aeron_dir="", archives=(ArchiveAddress("a", "", ""),))
     )
-    patched.setattr(appender, "acknowledging_archive", lambda *_, **__: None)
-    patched.setattr(appender, "Publisher", lambda *_: published)
+    patched.setattr(writing, "acknowledging_archive", lambda *_, **__: None)
+    patched.setattr(writing, "Publisher", lambda *_: published)
     return published
 
 

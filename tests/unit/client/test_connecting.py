@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from aeron_spark import freed_memory
+from aeron_spark import process
 from aeron_spark.client.client import Client
 from aeron_spark.connection.connection import Connection
 from aeron_spark.errors import (
@@ -23,13 +23,13 @@ from aeron_spark.errors import (
     UsageError,
     WaitTimeout,
 )
-from aeron_spark.freed_memory import FreePages
 from aeron_spark.keys.stores import FilePeerStore, KeyPaths, MemoryPeerStore
+from aeron_spark.process import FreePages
 from aeron_spark.protocol.access import ServerName
 from aeron_spark.protocol.client_events import ClientState
+from aeron_spark.protocol.handshake_packets import RefusalHint, encode_hint
 from aeron_spark.protocol.keypair import keypair_from
-from aeron_spark.protocol.refusals import Refusal
-from aeron_spark.protocol.retry_cookies import RefusalHint, encode_hint
+from aeron_spark.protocol.sources import Refusal
 from aeron_spark.transport.api import ChannelPair, PublicationRejected, ServerAddress
 from aeron_spark.waiting import result_within
 from tests.ending import LONG_TIMEOUT_S, call_in_time
@@ -421,7 +421,7 @@ def test_a_process_that_closes_clients_returns_free_memory_now_and_then(
     """Regression: its heap grew by 36 kB for each connect and close, although nothing was in use."""
     now, returned = [0.0], list[float]()
     monkeypatch.setattr("aeron_spark.client.client._FREE_PAGES", FreePages(lambda: now[0]))
-    monkeypatch.setattr(freed_memory, "return_free_pages", lambda: returned.append(now[0]))
+    monkeypatch.setattr(process, "return_free_pages", lambda: returned.append(now[0]))
     for at in (0.0, 59.0, 61.0, 62.0, 121.5):
         now[0] = at
         world.client(connect=False).close()

@@ -54,7 +54,7 @@ def test_no_function_makes_msgspec_analyse_a_class_at_its_first_use() -> None:
 ALLOWED = {
     "protocol/message_types.py _read",
     "protocol/message_types.py _unpack",
-    "protocol/type_schemas.py fault_of_type",
+    "protocol/message_types.py fault_of_type",
 }
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from aeron_spark import node
-from aeron_spark.client import opening
+from aeron_spark.client import client as opening
 from aeron_spark.errors import AeronSparkError, ConnectError, OptionError, SetupError, WaitTimeout
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.node.locks import FileLock

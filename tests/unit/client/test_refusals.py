@@ -11,10 +11,9 @@ import pytest
 from aeron_spark.errors import RefusedError
 from aeron_spark.options import ClientOptions
 from aeron_spark.protocol.client_handshake import ClientTiming
-from aeron_spark.protocol.refusals import Refusal
-from aeron_spark.protocol.retry_cookies import RefusalHint, encode_hint
+from aeron_spark.protocol.handshake_packets import RefusalHint, encode_hint
 from aeron_spark.protocol.server_handshake import ServerTiming
-from aeron_spark.protocol.sources import Network
+from aeron_spark.protocol.sources import Network, Refusal
 from aeron_spark.server.message_server import MessageServer
 from aeron_spark.transport.api import PublicationRejected
 from tests.ending import LONG_TIMEOUT_S, call_in_time

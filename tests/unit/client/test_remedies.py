@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from aeron_spark.aeron.exceptions import plain_message
+from aeron_spark.aeron.java_calls import plain_message
 from aeron_spark.connection.endpoint_listeners import EndpointListeners
 from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.errors import (
@@ -28,7 +28,7 @@ from aeron_spark.protocol.rpc_dispatch import REMEDIES
 from aeron_spark.server.server_facts import EventReported
 from aeron_spark.server.stream_service import StreamRequestHandler
 from aeron_spark.stream_client.session import StreamSession
-from aeron_spark.wire import stream_admin_rpc, stream_rpc
+from aeron_spark.wire import stream_requests
 from tests.unit.connection.endpoints import ADDRESS, World, client_options, wait_for
 
 LOG = "aeron_spark.server"
@@ -153,7 +153,7 @@ class RefusingStreams:
             store=lambda: SimpleNamespace(names=()), grant_of=lambda _: Grant(), facts=Bus(),
             check_write=lambda: None, deadlines=None,
         )  # fmt: skip
-        connection.add_service(StreamRequestHandler(service, connection), stream_rpc.SERVICE)
+        connection.add_service(StreamRequestHandler(service, connection), stream_requests.SERVICE)
 
 
 def test_the_error_of_a_stream_request_has_the_name_of_its_call_in_the_servers_log(world: World) -> None:
@@ -167,7 +167,7 @@ def test_the_error_of_a_stream_request_has_the_name_of_its_call_in_the_servers_l
     session = StreamSession(world.client(), 20.0)
     for _ in range(2):
         with pytest.raises(AeronSparkError) as caught:
-            session.call(stream_admin_rpc.DeleteStream("prices"))
+            session.call(stream_requests.DeleteStream("prices"))
         assert caught.value.call == failed[-1]
         assert str(caught.value).endswith(f" (call {failed[-1]} in the peer's log)")
         assert failed[-1] not in caught.value.what

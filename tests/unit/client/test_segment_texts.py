@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aeron_spark.client import named_streams
-from aeron_spark.wire.stream_admin_rpc import StreamInfo
+from aeron_spark.wire.stream_requests import StreamInfo
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 from aeron_spark.client.client import Client
 from aeron_spark.connection.connection import Connection
-from aeron_spark.connection.unconfirmed import UnconfirmedTransfer
+from aeron_spark.connection.deliveries import UnconfirmedTransfer
 from aeron_spark.errors import AeronSparkError, EndedError, IdentityError, RefusedError, SessionLost
 from aeron_spark.server.message_server import MessageServer
 from tests.unit.connection.endpoints import (

@@ -7,8 +7,7 @@ import threading
 import pytest
 
 from aeron_spark.client import aeron_dialer
-from aeron_spark.client.client import Client
-from aeron_spark.client.opening import connect_for_pool
+from aeron_spark.client.client import Client, connect_for_pool
 from tests.memory_transport import MemoryClientTransport
 from tests.unit.connection.endpoints import ADDRESS, TIMEOUT_S, World, wait_for
 

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from aeron_spark.connection.deadlines import _MAX_ENDED_DEADLINES, Deadlines
+from aeron_spark.connection.loop import _MAX_ENDED_DEADLINES, Deadlines
 
 
 class Clock:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from aeron_spark.connection.holds import NO_RATES, ConnectionHolds
-from aeron_spark.connection.rate_limits import Rates
+from aeron_spark.connection.usage import Rates
 from aeron_spark.facts import Bus
 
 RATES = Rates(bytes_out=1000)

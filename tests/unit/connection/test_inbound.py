@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from aeron_spark.connection.inbound import SerialExecutor
+from aeron_spark.connection.deliveries import SerialExecutor
 
 
 class ManualPool(Executor):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aeron_spark.connection.listeners import Listeners
+from aeron_spark.connection.deliveries import Listeners
 from aeron_spark.errors import OptionError
 
 

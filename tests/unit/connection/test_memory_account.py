@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aeron_spark.connection.memory_account import PAUSED_S, MemoryAccount
+from aeron_spark.connection.usage import PAUSED_S, MemoryAccount
 
 
 def account(limit: int = 1_000) -> MemoryAccount[str]:

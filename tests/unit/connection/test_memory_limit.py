@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from aeron_spark.client.client import Client
-from aeron_spark.connection import memory_account
+from aeron_spark.connection import usage
 from aeron_spark.errors import ConnectError, RefusedError, Retry, WaitTimeout
 from aeron_spark.options import ClientOptions, LiveOptions, ServerOptions
 from aeron_spark.server.message_server import MessageServer
@@ -45,7 +45,7 @@ class Slow:
 @pytest.fixture
 def long_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     """No connection ends because it is paused for long, which a slow machine makes it."""
-    monkeypatch.setattr(memory_account, "PAUSED_S", 3 * TIMEOUT_S)
+    monkeypatch.setattr(usage, "PAUSED_S", 3 * TIMEOUT_S)
 
 
 def serving(world: World, memory_limit: int) -> tuple[MessageServer, Slow]:

@@ -14,8 +14,7 @@ from aeron_spark.protocol.frames import MAX_RECORDS, MIN_BATCH_RECORDS, RecordKi
 from aeron_spark.protocol.handshake_payloads import MAX_TYPES
 from aeron_spark.protocol.ids import FIRST_SESSION_ID, FIRST_STREAM_ID, LAST_SESSION_ID, REUSE_DELAY_S
 from aeron_spark.protocol.liveness import Times
-from aeron_spark.protocol.message_types import MAX_DECIMAL_CHARACTERS
-from aeron_spark.protocol.msgpack_shape import MESSAGE_SHAPE
+from aeron_spark.protocol.message_types import MAX_DECIMAL_CHARACTERS, MESSAGE_SHAPE
 from aeron_spark.protocol.rpc_messages import ARGUMENTS_SHAPE, MAX_ARGUMENTS, MAX_TEXT_CHARACTERS
 from aeron_spark.protocol.rpc_objects import CALL_TIMEOUT, MAX_OBJECTS
 from aeron_spark.protocol.session import RECORD_COST

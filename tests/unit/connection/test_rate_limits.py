@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aeron_spark.connection.rate_limits import RateLimits, Rates, Used
+from aeron_spark.connection.usage import RateLimits, Rates, Used
 
 
 def charged(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aeron_spark.connection.response_memory import ResponseMemory
+from aeron_spark.connection.usage import ResponseMemory
 from aeron_spark.errors import RefusedError
 from tests.unit.connection.endpoints import World, server_options
 

@@ -8,10 +8,7 @@ from typing import Final
 from prometheus_client.parser import text_string_to_metric_families
 
 from aeron_spark.facts import Bus
-from aeron_spark.server.metric_counts import MetricCounts
-from aeron_spark.server.metric_state import State
-from aeron_spark.server.metric_table import METRICS, PREFIX, PROCESS_METRICS
-from aeron_spark.server.metrics import ServerMetrics
+from aeron_spark.server.metrics import METRICS, PREFIX, PROCESS_METRICS, MetricCounts, ServerMetrics, State
 from tests.promql import Scrape
 
 # Prometheus adds these labels to every series, and the metric ``up`` for every target.

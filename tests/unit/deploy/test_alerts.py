@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from aeron_spark.node.space import RESERVE_BYTES
+from aeron_spark.node.paths import RESERVE_BYTES
 from tests.promql import Scrape, evaluate, parse, references
 from tests.unit.deploy.exposed import EPOCH_S, TARGET, down, exposed, scrape
 

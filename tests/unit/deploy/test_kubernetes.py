@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from aeron_spark.options import ServerOptions
-from aeron_spark.server.memory_formula import Load, node_terms, server_terms, shared_memory_terms, total
-from aeron_spark.units import parse_size
+from aeron_spark.server.preflight import Load, node_terms, server_terms, shared_memory_terms, total
+from aeron_spark.texts import parse_size
 from tests.unit.deploy.dockerfile import environment, only
 from tests.unit.deploy.test_service_unit import UNIT, parsed
 

@@ -18,10 +18,18 @@ from aeron_spark.aeron.archive_catalog import (
     STOP_POSITION_OFFSET,
     STOP_TIMESTAMP_OFFSET,
 )
-from aeron_spark.aeron.cnc import CNC_HEADER, CNC_META_LENGTH, RING_HEARTBEAT_OFFSET, RING_TRAILER_LENGTH
-from aeron_spark.aeron.counters import COUNTER_LENGTH, KEY_OFFSET, META_LENGTH, RECORDING_POSITION
+from aeron_spark.aeron.counters import (
+    CNC_HEADER,
+    CNC_META_LENGTH,
+    COUNTER_LENGTH,
+    KEY_OFFSET,
+    META_LENGTH,
+    RECORDING_POSITION,
+    RING_HEARTBEAT_OFFSET,
+    RING_TRAILER_LENGTH,
+)
 from aeron_spark.aeron.recording import ArchiveAddress
-from aeron_spark.node.liveness import MARK_HEADER
+from aeron_spark.node.state_files import MARK_HEADER
 
 ARCHIVE_ID: Final = 4711
 COUNTERS: Final = 6

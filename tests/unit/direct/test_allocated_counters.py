@@ -8,8 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from aeron_spark.aeron.cnc import CNC_HEADER, CNC_META_LENGTH, RING_TRAILER_LENGTH
-from aeron_spark.aeron.counters import ALLOCATED, COPIED_COUNTERS, COUNTER_LENGTH, META_LENGTH, read_counters
+from aeron_spark.aeron.counters import (
+    ALLOCATED,
+    CNC_HEADER,
+    CNC_META_LENGTH,
+    COPIED_COUNTERS,
+    COUNTER_LENGTH,
+    META_LENGTH,
+    RING_TRAILER_LENGTH,
+    read_counters,
+)
 
 FREE = -1  # CountersReader.RECORD_RECLAIMED
 RING = 1024 + RING_TRAILER_LENGTH

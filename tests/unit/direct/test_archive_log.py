@@ -11,12 +11,11 @@ import pytest
 from aeron_spark.aeron import archive
 from aeron_spark.aeron.archive import Archive
 from aeron_spark.aeron.recording import ArchiveAddress, Recording
-from aeron_spark.direct import archive_rows, session_recordings
+from aeron_spark.direct import session_recordings
 from aeron_spark.direct.archive_log import ArchiveLog
-from aeron_spark.direct.archive_recordings import CataloguedRecording
-from aeron_spark.direct.archives import StreamAddress
+from aeron_spark.direct.archive_recordings import CataloguedRecording, StreamAddress
 from aeron_spark.log.api import Range
-from aeron_spark.transport.recording_start import without_start
+from aeron_spark.transport.channel import without_start
 
 ADDRESS = ArchiveAddress("embedded", "/dev/shm/none", "aeron:ipc")
 
@@ -89,7 +88,7 @@ def test_a_task_looks_up_the_recording_of_a_range_once(monkeypatch: pytest.Monke
     log = ArchiveLog(StreamAddress("aeron:ipc", 1001, (ADDRESS,)))
     recordings: Any = Recordings()
     log._recordings = {"embedded": recordings}
-    monkeypatch.setattr(archive_rows, "read_rows", lambda *_, **__: iter(()))
+    monkeypatch.setattr(session_recordings, "read_rows", lambda *_, **__: iter(()))
     state = log.state("embedded/7")
     assert list(log.read(Range("embedded/7", state.fingerprint, 0, 640, 640, 1 << 16))) == []
     assert looked_up == [7]

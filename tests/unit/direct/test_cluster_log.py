@@ -12,7 +12,7 @@ from aeron_spark.aeron import counters
 from aeron_spark.aeron.archive import Archive, ArchiveAddress, Recording
 from aeron_spark.direct import session_recordings
 from aeron_spark.direct.archive_log import ArchiveLog
-from aeron_spark.direct.archives import StreamAddress
+from aeron_spark.direct.archive_recordings import StreamAddress
 from aeron_spark.direct.cluster_log import ClusterLog, is_cluster_log
 from aeron_spark.errors import OptionError
 from aeron_spark.options.routes import CLUSTER_LOG_CHANNEL, CLUSTER_LOG_STREAM

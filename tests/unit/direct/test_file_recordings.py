@@ -13,9 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aeron_spark.aeron import counters
-from aeron_spark.direct import file_recordings
-from aeron_spark.direct.archive_recordings import CannotAnswerError
-from aeron_spark.direct.file_recordings import ATTEMPTS, FileRecordings
+from aeron_spark.direct import archive_recordings
+from aeron_spark.direct.archive_recordings import ATTEMPTS, CannotAnswerError, FileRecordings
 from tests.unit.direct.simulated_archive import SimulatedArchive, Truth
 
 STREAM = 1001
@@ -85,7 +84,7 @@ def test_an_archive_that_may_have_ended_gives_no_answer(
 def test_the_process_of_a_killed_archive_gives_no_answer_although_its_heartbeat_is_new(
     archive: SimulatedArchive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_recordings, "is_running", lambda pid: False)
+    monkeypatch.setattr(archive_recordings, "is_running", lambda pid: False)
     with pytest.raises(CannotAnswerError, match="has ended"):
         answer(archive)
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from aeron_spark.aeron.recording import ArchiveAddress
-from aeron_spark.direct import appender as direct
-from aeron_spark.direct.archives import this_host
+from aeron_spark.direct import writing as direct
+from aeron_spark.direct.archive_recordings import this_host
 from aeron_spark.errors import ConnectError
 from aeron_spark.log import restarts
 from aeron_spark.options import WriteOptions

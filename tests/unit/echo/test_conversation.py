@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator
 
 import pytest
 
-from aeron_spark.echo import reports
+from aeron_spark.echo import conversation
 from aeron_spark.echo.conversation import converse, run_steps, serve, wait_for_step
 from aeron_spark.errors import ConnectError, DataFormatError, WaitTimeout
 
@@ -29,9 +29,9 @@ class FakeClient:
         self.respond = respond
         self.checks = checks
 
-    def connect(self) -> Generator[None, None, reports.ClientConnected]:
+    def connect(self) -> Generator[None, None, conversation.ClientConnected]:
         yield
-        return reports.ClientConnected("nowhere", 1, 0.0)
+        return conversation.ClientConnected("nowhere", 1, 0.0)
 
     def echo(self, payload: bytes) -> Generator[None, None, bytes]:
         yield
@@ -50,7 +50,7 @@ def finish(steps: Generator[None, None, int]) -> int:
 
 
 def test_each_payload_is_echoed_and_reported() -> None:
-    reported: list[reports.EchoEvent] = []
+    reported: list[conversation.EchoEvent] = []
     assert finish(converse(FakeClient(bytes), [b"a", b"\xff"], 3.0, reported.append, Clock())) == 2
     assert [str(event).split(" in ")[0] for event in reported] == ["connected to nowhere", "a", "\\xff"]
 

@@ -7,9 +7,19 @@ from typing import Any
 
 import pytest
 
-from aeron_spark.echo import channels, echo1, echo2, reports, texts
-from aeron_spark.echo.outbox import REFUSAL_BURST, REFUSALS_PER_S, SharedOutbox
-from aeron_spark.echo.reports import INTERVAL_S, MAX_ADDRESSES, OTHERS, REPORT_BURST, EchoEvent, LimitedReport, Refusal
+from aeron_spark.echo import conversation, echo1, echo2, texts
+from aeron_spark.echo.conversation import (
+    INTERVAL_S,
+    MAX_ADDRESSES,
+    OTHERS,
+    REFUSAL_BURST,
+    REFUSALS_PER_S,
+    REPORT_BURST,
+    EchoEvent,
+    LimitedReport,
+    Refusal,
+    SharedOutbox,
+)
 from aeron_spark.transport.addresses import HostPort
 from aeron_spark.transport.api import OfferResult
 
@@ -119,8 +129,8 @@ def test_a_flood_from_one_address_withholds_only_its_own_refusals() -> None:
     reported = Reported()
     reported.refuse(count=100)
     reported.refuse("198.51.100.1:1")
-    reported.limited(reports.ClientJoined("198.51.100.1:1", 1))
-    assert [type(event) for event in reported.events[REPORT_BURST:]] == [Refusal, reports.ClientJoined]
+    reported.limited(conversation.ClientJoined("198.51.100.1:1", 1))
+    assert [type(event) for event in reported.events[REPORT_BURST:]] == [Refusal, conversation.ClientJoined]
 
 
 def test_withheld_refusals_are_reported_at_the_end() -> None:
@@ -200,7 +210,7 @@ class FakeAeron:
             monkeypatch.setattr(module, "PolledSubscription", open_subscription)
         monkeypatch.setattr(echo2, "open_publication", open_publication)
         monkeypatch.setattr(echo2, "BytesPublication", open_publication)
-        monkeypatch.setattr(channels, "register", register)
+        monkeypatch.setattr(texts, "register", register)
 
 
 @pytest.fixture
@@ -239,7 +249,7 @@ def test_the_servers_channels_have_guard_rules_and_a_duologue_has_an_owner(
     server = make_server(seen, [0.0])
     fakes.subscription.added = [Image(1, "198.51.100.7:4000", [texts.encode_hello_2(7)])]
     server.poll()
-    (duologue,) = [event for event in seen if isinstance(event, reports.DuologueOpened)]
+    (duologue,) = [event for event in seen if isinstance(event, conversation.DuologueOpened)]
     server.close()
     echo1.Server1(Any, echo1.Server1Settings(HostPort("192.0.2.1", 9100)), seen.append).close()  # type: ignore[arg-type]
     guarded = [channel for channel in fakes.channels if f"|guard=true|guard-streams={texts.STREAM_ID}|" in channel]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aeron_spark.echo.outbox import MAX_REPLIES, Outbox
+from aeron_spark.echo.conversation import MAX_REPLIES, Outbox
 from aeron_spark.transport.api import OfferResult
 
 

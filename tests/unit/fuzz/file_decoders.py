@@ -17,21 +17,20 @@ from msgspec import inspect
 
 from aeron_spark.aeron import archive_catalog as catalog
 from aeron_spark.backup import manifest
+from aeron_spark.backup.copying import FILE_NAME as LAST_BACKUP
+from aeron_spark.backup.copying import LastBackup, read_last_backup
 from aeron_spark.backup.frames import Layout, check_term
-from aeron_spark.backup.last_backup import FILE_NAME as LAST_BACKUP
-from aeron_spark.backup.last_backup import LastBackup, read_last_backup
 from aeron_spark.errors import DataFormatError, DataLossError
 from aeron_spark.keys.clients_file import ClientsFile, parse_clients
-from aeron_spark.keys.known_servers import KnownServers
+from aeron_spark.keys.key_files import KnownServers
 from aeron_spark.protocol.keypair import new_keypair, public_text
-from aeron_spark.sbe.compiler import load_schema
 from aeron_spark.sbe.model import Schema
+from aeron_spark.sbe.schema import load_schema
 from aeron_spark.sbe.settings import SbeSettings
 from aeron_spark.sbe.table import MessageColumns
 from aeron_spark.streams import journal
 from aeron_spark.streams.archive_mark import VERSION as MARK_VERSION
 from aeron_spark.streams.archive_mark import Mark, read_mark
-from aeron_spark.streams.cut import StreamCut
 from aeron_spark.streams.definition import Definition, read_definition, write_definition
 from aeron_spark.streams.journal_records import (
     CommitRecord,
@@ -44,6 +43,7 @@ from aeron_spark.streams.journal_records import (
     encode_record,
 )
 from aeron_spark.streams.ledger import Ledger
+from aeron_spark.streams.model import StreamCut
 from aeron_spark.streams.time_index import TimeIndex
 from tests.sbe_random import RandomSchema
 from tests.unit.fuzz.forms import BYTES, JSON, WORDS, XML, colliding_numbers, messagepack

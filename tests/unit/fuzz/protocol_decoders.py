@@ -26,11 +26,16 @@ from aeron_spark.errors import (
 )
 from aeron_spark.protocol import admin_messages, frames, handshake_packets, handshake_payloads, rpc_messages, transfers
 from aeron_spark.protocol.frame_cipher import FrameDecryptor, FrameEncryptor
-from aeron_spark.protocol.message_types import Reference, Types
-from aeron_spark.protocol.refusals import Refusal
-from aeron_spark.protocol.retry_cookies import RefusalHint, RetryHint, decode_hint, encode_hint
-from aeron_spark.protocol.sources import parse_source
-from aeron_spark.protocol.type_schemas import TypeSummary, decode_summary, differences, encode_summary
+from aeron_spark.protocol.handshake_packets import RefusalHint, RetryHint, decode_hint, encode_hint
+from aeron_spark.protocol.message_types import (
+    Reference,
+    Types,
+    TypeSummary,
+    decode_summary,
+    differences,
+    encode_summary,
+)
+from aeron_spark.protocol.sources import Refusal, parse_source
 from tests.unit.fuzz.forms import BYTES, JSON, WORDS, colliding_numbers, messagepack
 from tests.unit.fuzz.fuzzing import Decoder
 from tests.unit.fuzz.values import random_value

@@ -10,14 +10,14 @@ import msgspec
 from msgspec import inspect
 
 from aeron_spark.errors import AeronSparkError, OptionError, encode_error
-from aeron_spark.wire import stream_rpc
+from aeron_spark.wire import stream_requests
 from tests.unit.fuzz.forms import colliding_numbers, messagepack
 from tests.unit.fuzz.fuzzing import Decoder
 from tests.unit.fuzz.stream_decoders import random_epochs
 from tests.unit.fuzz.values import random_value
 
-_REQUESTS: Final = tuple(inspect.type_info(kind) for kind in get_args(stream_rpc.AnyRequest))
-_RESPONSES: Final = tuple(inspect.type_info(kind) for kind in get_args(stream_rpc.AnyResponse))
+_REQUESTS: Final = tuple(inspect.type_info(kind) for kind in get_args(stream_requests.AnyRequest))
+_RESPONSES: Final = tuple(inspect.type_info(kind) for kind in get_args(stream_requests.AnyResponse))
 
 
 _GIVEN: Final[dict[str, Callable[[Random], Any]]] = {
@@ -28,12 +28,12 @@ _GIVEN: Final[dict[str, Callable[[Random], Any]]] = {
 
 def _request(source: Random) -> bytes:
     request: Any = random_value(source.choice(_REQUESTS), source, _GIVEN)
-    return stream_rpc.encode_request(request)
+    return stream_requests.encode_request(request)
 
 
 def _response(source: Random) -> bytes:
     response: Any = random_value(source.choice(_RESPONSES), source, _GIVEN)
-    return stream_rpc.encode_response(response)
+    return stream_requests.encode_response(response)
 
 
 def _requests_by_tag() -> dict[bytes, Any]:
@@ -42,7 +42,7 @@ def _requests_by_tag() -> dict[bytes, Any]:
     found: dict[bytes, Any] = {}
     for kind in _REQUESTS:
         request: Any = random_value(kind, source, _GIVEN)
-        tag = stream_rpc.RESPONSES[type(request)].__struct_config__.tag
+        tag = stream_requests.RESPONSES[type(request)].__struct_config__.tag
         found[str(tag).encode()] = request
     return found
 
@@ -52,33 +52,33 @@ _BY_TAG: Final = _requests_by_tag()
 
 def _decode_response(data: bytes) -> Any:
     request = _BY_TAG.get(data[7 : 7 + (data[6] & 31)] if len(data) > 6 else b"", _BY_TAG[b"done"])
-    return stream_rpc.decode_response(request, data)
+    return stream_requests.decode_response(request, data)
 
 
 def _long_requests(size: int) -> dict[str, bytes]:
     keys = colliding_numbers(size // 6)
-    part, transaction = stream_rpc.StagedPart("", 0, 0, 0), stream_rpc.Transaction("", "", 0)
+    part, transaction = stream_requests.StagedPart("", 0, 0, 0), stream_requests.Transaction("", "", 0)
     requests: dict[str, Any] = {
-        "partitions": stream_rpc.MeasureLags("", tuple((key, 0) for key in keys)),
+        "partitions": stream_requests.MeasureLags("", tuple((key, 0) for key in keys)),
         "a map": {"type": "measure-lags", "stream": "", "positions": dict.fromkeys(keys, 0)},
-        "many numbers": stream_rpc.AwaitCommits("", (0,) * size, 1.0),
-        "many parts": stream_rpc.CommitTransaction("", transaction, (part,) * (size // 28), 0, 1.0),
+        "many numbers": stream_requests.AwaitCommits("", (0,) * size, 1.0),
+        "many parts": stream_requests.CommitTransaction("", transaction, (part,) * (size // 28), 0, 1.0),
     }
     return {name: msgspec.msgpack.encode(request) for name, request in requests.items()}
 
 
 def _long_responses(size: int) -> dict[str, bytes]:
     lags = tuple((key, 0) for key in colliding_numbers(size // 6))
-    return {"partitions": stream_rpc.encode_response(stream_rpc.ReaderLags(lags))}
+    return {"partitions": stream_requests.encode_response(stream_requests.ReaderLags(lags))}
 
 
 SERVICE: Final = (
     Decoder(
         "stream request",
-        stream_rpc.decode_request,
+        stream_requests.decode_request,
         _request,
         messagepack(),
-        use=stream_rpc.encode_request,
+        use=stream_requests.encode_request,
         long_samples=_long_requests,
     ),
     Decoder(
@@ -87,7 +87,7 @@ SERVICE: Final = (
         _response,
         messagepack(),
         (AeronSparkError,),
-        use=stream_rpc.encode_response,
+        use=stream_requests.encode_response,
         long_samples=_long_responses,
     ),
 )

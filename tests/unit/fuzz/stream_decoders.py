@@ -12,18 +12,18 @@ from typing import Any, Final
 import pyarrow as pa
 
 from aeron_spark.errors import AeronSparkError, DataFormatError, OptionError
-from aeron_spark.log.api import Mark
+from aeron_spark.log.api import Mark, ServerStream, canonical_channel, direct_stream
 from aeron_spark.log.epochs import Epochs
 from aeron_spark.log.offsets import Finished, Offset
 from aeron_spark.log.packing import varint
-from aeron_spark.log.source_stream import ServerStream, canonical_channel, direct_stream
 from aeron_spark.options.values import parse_offsets
-from aeron_spark.spark.batch_order import Progress, token_of
-from aeron_spark.stream_client.positions import Positions
-from aeron_spark.streams.writer_histories import Acknowledged, parse_stamp, stamp_text
+from aeron_spark.spark.writer import Progress, token_of
+from aeron_spark.stream_client.reader import Positions
+from aeron_spark.streams.writers import Acknowledged, parse_stamp, stamp_text
 from aeron_spark.transport.channel import ChannelUri
-from aeron_spark.wire import chunk, stream_rpc
-from aeron_spark.wire.groups import Group, Reassembler, split
+from aeron_spark.wire import chunks as chunk
+from aeron_spark.wire import stream_requests
+from aeron_spark.wire.chunks import Group, Reassembler, split
 from aeron_spark.wire.staged_items import StagedGroup, encode_group_item, encode_values_item, read_items
 from aeron_spark.wire.values import Values, read_groups
 from tests.unit.fuzz.forms import BYTES, JSON, WORDS, colliding_numbers
@@ -36,8 +36,8 @@ def random_epochs(source: Random) -> Epochs:
 
 
 def _bulk(source: Random) -> bytes:
-    kind = source.choice(tuple(stream_rpc.BulkMessageKind))
-    return stream_rpc.encode_bulk_head(source.randrange(2**32), kind, 4_096) + source.randbytes(9)
+    kind = source.choice(tuple(stream_requests.BulkMessageKind))
+    return stream_requests.encode_bulk_head(source.randrange(2**32), kind, 4_096) + source.randbytes(9)
 
 
 def _header(source: Random, rows: int = 1) -> chunk.Header:
@@ -280,7 +280,7 @@ def _parse_channel(data: bytes) -> tuple[str, str]:
 
 STREAM: Final = (
     Decoder("channel", _parse_channel, _channel, WORDS, (OptionError,)),
-    Decoder("bulk message", lambda data: stream_rpc.decode_bulk_message(memoryview(data)), _bulk, BYTES),
+    Decoder("bulk message", lambda data: stream_requests.decode_bulk_message(memoryview(data)), _bulk, BYTES),
     Decoder("chunk", chunk.decode, lambda source: source.choice(_messages(source)), BYTES, seal=_sealed_chunk),
     Decoder(
         "groups",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from aeron_spark.errors import DataFormatError, SetupError
-from aeron_spark.keys.client_table import ClientsChange, ClientTable
+from aeron_spark.keys.clients_file import ClientsChange, ClientTable
 from aeron_spark.protocol.keypair import new_keypair, public_text
 
 KEYS = [new_keypair(random.Random(number).randbytes).public for number in range(3)]

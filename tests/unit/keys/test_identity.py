@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from aeron_spark.errors import AeronSparkError, DataFormatError, SetupError, UsageError
-from aeron_spark.keys.identity import create_identity, ensure_identity, load_identity, read_identity, set_passphrase
+from aeron_spark.keys.stores import create_identity, ensure_identity, load_identity, read_identity, set_passphrase
 from aeron_spark.protocol.keypair import keypair_from, public_text
 
 PRIVATE_KEY = bytes(range(1, 33))

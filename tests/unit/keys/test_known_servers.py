@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aeron_spark.errors import DataFormatError, OptionError, ServerKeyChanged, SetupError
-from aeron_spark.keys.known_servers import KnownServer, KnownServers, ipc_server, network_server, parse_server
+from aeron_spark.keys.key_files import KnownServer, KnownServers, ipc_server, network_server, parse_server
 from aeron_spark.protocol.access import ServerName
 from aeron_spark.protocol.keypair import new_keypair, public_text
 

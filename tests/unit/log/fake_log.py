@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from aeron_spark.log.api import Boundary, Range, RecordingState
-from aeron_spark.log.source_stream import SourceStream, direct_stream
+from aeron_spark.log.api import Boundary, Range, RecordingState, SourceStream, direct_stream
 from aeron_spark.wire.values import Rows
 
 

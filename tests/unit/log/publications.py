@@ -11,12 +11,19 @@ from typing import cast
 
 import pyarrow as pa
 
-from aeron_spark.aeron.boundary_rule import Walked, WalkRange, find_end
-from aeron_spark.aeron.frame_walk import BEGIN, END, FrameWalk
-from aeron_spark.log.api import Boundary, Log, Range, RecordingState, StreamContent, fingerprint
+from aeron_spark.aeron.boundary import BEGIN, END, FrameWalk, Walked, WalkRange, find_end
+from aeron_spark.log.api import (
+    Boundary,
+    Log,
+    Range,
+    RecordingState,
+    SourceStream,
+    StreamContent,
+    direct_stream,
+    fingerprint,
+)
 from aeron_spark.log.offsets import Offset
 from aeron_spark.log.query import QueryPlanner
-from aeron_spark.log.source_stream import SourceStream, direct_stream
 from aeron_spark.options import ReadOptions
 from aeron_spark.wire.values import Rows
 

@@ -11,14 +11,19 @@ import pyarrow as pa
 import pytest
 
 from aeron_spark.errors import DataFormatError
-from aeron_spark.log import columns
-from aeron_spark.log.api import Log, Range, RecordingState
-from aeron_spark.log.columns import METADATA_PREFIX, ConstantColumns
-from aeron_spark.log.decoding import PlacedGroup, RowDecoder, SmallValues, batches_of_group, read_range
-from aeron_spark.log.source_stream import ServerStream, SourceStream, direct_stream
+from aeron_spark.log import decoding
+from aeron_spark.log.api import Log, Range, RecordingState, ServerStream, SourceStream, direct_stream
+from aeron_spark.log.decoding import (
+    METADATA_PREFIX,
+    ConstantColumns,
+    PlacedGroup,
+    RowDecoder,
+    SmallValues,
+    batches_of_group,
+    read_range,
+)
 from aeron_spark.wire.arrow import encode_batch
-from aeron_spark.wire.chunk import Content, Header, encode
-from aeron_spark.wire.groups import Group
+from aeron_spark.wire.chunks import Content, Group, Header, encode
 from aeron_spark.wire.values import FIELDS, Rows, decode_values, encode_values
 from tests.hostile_arrow import HOSTILE
 
@@ -54,8 +59,8 @@ def choose(schema: pa.Schema, *names: str) -> pa.Schema:
     return pa.schema([schema.field(name) for name in names])
 
 
-ALL_FRAMED = pa.schema([*columns.VALUE, *columns.metadata()])
-ALL_ARROW = pa.schema([*NUMBERS.schema, *columns.metadata()])
+ALL_FRAMED = pa.schema([*decoding.VALUE_COLUMN, *decoding.metadata()])
+ALL_ARROW = pa.schema([*NUMBERS.schema, *decoding.metadata()])
 
 
 def metadata_of(position: int, row: int) -> dict[str, Any]:
@@ -64,8 +69,8 @@ def metadata_of(position: int, row: int) -> dict[str, Any]:
 
 
 def test_all_columns_of_messages() -> None:
-    found = RowDecoder(columns.RAW, STATE, None).raw(messages(2))
-    assert found.schema == columns.RAW
+    found = RowDecoder(decoding.RAW, STATE, None).raw(messages(2))
+    assert found.schema == decoding.RAW
     assert found.to_pylist() == [
         {"value": b"%d" % row, "position": 64 * row, "reservedValue": 9, "timestamp": None} | OF_RECORDING
         for row in range(2)
@@ -95,10 +100,10 @@ def test_one_column_of_values_needs_one_field_at_most(column: str) -> None:
     assert found.equals(RowDecoder(ALL_FRAMED, STATE, None).framed(small_values(3)).select([column]))
 
 
-@pytest.mark.parametrize("column", columns.RAW.names)
+@pytest.mark.parametrize("column", decoding.RAW.names)
 def test_one_column_of_messages_is_chosen(column: str) -> None:
-    found = RowDecoder(choose(columns.RAW, column), STATE, None).raw(messages(3))
-    assert found.equals(RowDecoder(columns.RAW, STATE, None).raw(messages(3)).select([column]))
+    found = RowDecoder(choose(decoding.RAW, column), STATE, None).raw(messages(3))
+    assert found.equals(RowDecoder(decoding.RAW, STATE, None).raw(messages(3)).select([column]))
 
 
 @pytest.mark.parametrize("names", [["name"], ["_aeron_row", "id"], ["_aeron_writer"]], ids=str)
@@ -137,7 +142,7 @@ def address(array: pa.Array[Any]) -> int:
 
 
 def test_a_constant_column_is_made_once_for_all_batches_of_a_recording() -> None:
-    decoder = RowDecoder(columns.RAW, STATE, None)
+    decoder = RowDecoder(decoding.RAW, STATE, None)
     first, second = decoder.raw(messages(100)), decoder.raw(messages(7))
     for name in OF_RECORDING:
         assert address(first[name]) == address(second[name])
@@ -154,7 +159,7 @@ def test_a_constant_column_grows_and_changes_its_value() -> None:
         assert constants.column("writer", value, rows).to_pylist() == [value] * rows
     for number, rows in ((1, 0), (1, 2), (-1, 2)):
         assert constants.column("batch", number, rows).equals(pa.array([number] * rows, pa.int64()))
-    assert constants.column("timestamp", 5, 1).type == columns.MICROSECONDS
+    assert constants.column("timestamp", 5, 1).type == decoding.MICROSECONDS
 
 
 @pytest.mark.parametrize("stream", [ServerStream("s", {}), direct_stream("aeron:ipc", 7)])

@@ -10,11 +10,10 @@ from typing import cast
 import pytest
 
 from aeron_spark.errors import DataFormatError, DataLossError
-from aeron_spark.log.api import Log, Range, RecordingState
+from aeron_spark.log.api import Log, Range, RecordingState, ServerStream, SourceStream
 from aeron_spark.log.epochs import FIRST, Epochs, NoEpochWarning, epoch_text
 from aeron_spark.log.offsets import Offset
 from aeron_spark.log.query import DataLossWarning, QueryPlanner
-from aeron_spark.log.source_stream import ServerStream, SourceStream
 from aeron_spark.options import ReadOptions
 from tests.unit.log.fake_log import FakeLog
 

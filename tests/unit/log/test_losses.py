@@ -7,10 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aeron_spark.errors import DataLossError
-from aeron_spark.log.api import RecordingState
+from aeron_spark.log.api import RecordingState, ServerStream
 from aeron_spark.log.losses import Deleted, Finding, Purged, Replaced, Truncated, check_recordings, compare
 from aeron_spark.log.offsets import Finished, Offset
-from aeron_spark.log.source_stream import ServerStream
 
 PRINT = "0a0b0c0d"
 OTHER = "ffffffff"

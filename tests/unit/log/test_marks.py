@@ -9,8 +9,7 @@ import pytest
 from aeron_spark.errors import DataLossError
 from aeron_spark.log.api import Log, Mark
 from aeron_spark.log.available import state_for
-from aeron_spark.log.marks import mark_before, pack_marks, unpack_marks
-from aeron_spark.log.offsets import Offset
+from aeron_spark.log.offsets import Offset, mark_before, pack_marks, unpack_marks
 from aeron_spark.log.query import DataLossWarning
 from tests.unit.log.publications import TERM, Archives, Publication, Query, Recording, planner_of
 

@@ -9,8 +9,7 @@ import pytest
 
 from aeron_spark.errors import DataLossError, OptionError, TransportError
 from aeron_spark.log.api import Log, RecordingState, StreamContent
-from aeron_spark.log.lag import ReadLag
-from aeron_spark.log.query import QueryPlanner
+from aeron_spark.log.query import QueryPlanner, ReadLag
 from aeron_spark.options import ReadOptions
 from tests.unit.log.fake_log import FakeLog
 

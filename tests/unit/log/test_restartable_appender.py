@@ -15,9 +15,8 @@ from aeron_spark.errors import (
     TransportError,
     WaitTimeout,
 )
-from aeron_spark.log.restartable_appender import RestartableAppender
-from aeron_spark.log.restarts import PAUSE_S, OutageLimit, Outages
-from aeron_spark.wire.stream_rpc import CommitPart, StagedPart
+from aeron_spark.log.restarts import PAUSE_S, OutageLimit, Outages, RestartableAppender
+from aeron_spark.wire.stream_requests import CommitPart, StagedPart
 
 DOWNTIME_S = 6.0
 LIMIT = OutageLimit("the server of stream 's'", 60.0, "connectTimeout")

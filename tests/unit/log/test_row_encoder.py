@@ -10,7 +10,7 @@ import pytest
 
 from aeron_spark.log.writing import PART_BYTES, RowEncoder, Source
 from aeron_spark.wire.arrow import decode_batches, encode_batch
-from aeron_spark.wire.chunk import Header, Payload
+from aeron_spark.wire.chunks import Header, Payload
 
 MAX_MESSAGE_BYTES = 16 << 20
 

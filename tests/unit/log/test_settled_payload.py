@@ -14,7 +14,7 @@ from aeron_spark.log.decoding import refuse_framed
 from aeron_spark.log.offsets import Offset
 from aeron_spark.log.query import QueryPlanner
 from aeron_spark.options import ReadOptions
-from aeron_spark.wire.chunk import Content, Header, encode
+from aeron_spark.wire.chunks import Content, Header, encode
 from aeron_spark.wire.values import Rows
 from tests.unit.log.fake_log import FakeLog
 

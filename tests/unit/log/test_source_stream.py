@@ -12,11 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aeron_spark.errors import DataFormatError, OptionError
-from aeron_spark.log.api import Log, RecordingState
-from aeron_spark.log.offsets import Offset, begin
-from aeron_spark.log.query import QueryPlanner
-from aeron_spark.log.source_stream import (
+from aeron_spark.log.api import (
     DirectStream,
+    Log,
+    RecordingState,
     ServerStream,
     SourceStream,
     canonical_channel,
@@ -24,6 +23,8 @@ from aeron_spark.log.source_stream import (
     joined_stream,
     parse_stream,
 )
+from aeron_spark.log.offsets import Offset, begin
+from aeron_spark.log.query import QueryPlanner
 from aeron_spark.options import ReadOptions
 from aeron_spark.transport.channel import ChannelUri, same_stream
 from tests.unit.log.fake_log import FakeLog

@@ -15,16 +15,14 @@ import pyarrow as pa
 import pytest
 
 from aeron_spark.aeron.recording import ArchiveAddress
-from aeron_spark.direct import appender as direct
+from aeron_spark.direct import writing as direct
 from aeron_spark.log.writing import Source
 from aeron_spark.options import WriteOptions
-from aeron_spark.stream_client.staging import ServerAppender
-from aeron_spark.stream_client.transactions import commit
+from aeron_spark.stream_client.staging import ServerAppender, commit
 from aeron_spark.wire.arrow import encode_batch, split_rows
-from aeron_spark.wire.chunk import NOT_CONTINUED, Content, Header, payload_limit
-from aeron_spark.wire.groups import Chunk, split
+from aeron_spark.wire.chunks import NOT_CONTINUED, Chunk, Content, Header, payload_limit, split
 from aeron_spark.wire.staged_items import encode_group_item
-from aeron_spark.wire.stream_rpc import BULK_HEAD, Transaction
+from aeron_spark.wire.stream_requests import BULK_HEAD, Transaction
 from tests.unit.stream_client.joined import MemoryBulkLink, World
 from tests.unit.stream_client.recorded import messages_of
 

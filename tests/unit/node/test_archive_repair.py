@@ -12,7 +12,7 @@ import pytest
 
 from aeron_spark.aeron import archive_catalog
 from aeron_spark.node import archive_repair
-from aeron_spark.node.liveness import MARK_FILE, MARK_HEADER
+from aeron_spark.node.state_files import MARK_FILE, MARK_HEADER
 
 SEGMENT = 1 << 20
 TERM = 1 << 16

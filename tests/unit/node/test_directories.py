@@ -8,8 +8,8 @@ import pytest
 
 from aeron_spark.errors import InUseError, SetupError
 from aeron_spark.node import paths
-from aeron_spark.node.liveness import MARK_HEADER, Liveness
 from aeron_spark.node.locks import FileLock
+from aeron_spark.node.state_files import MARK_HEADER, Liveness
 
 
 def alive(pid: int) -> object:

@@ -41,8 +41,8 @@ def test_a_node_in_use_returns_free_pages(stopped: keeper.NodeProcess, monkeypat
             stopped._on_signal(signal.SIGTERM, None)
         return True  # it is used
 
-    monkeypatch.setattr("aeron_spark.freed_memory.return_free_pages", lambda: returned.append(True))
-    monkeypatch.setattr("aeron_spark.freed_memory.RETURN_INTERVAL_S", 0.005)
+    monkeypatch.setattr("aeron_spark.process.return_free_pages", lambda: returned.append(True))
+    monkeypatch.setattr("aeron_spark.process.RETURN_INTERVAL_S", 0.005)
     monkeypatch.setattr(keeper, "POLL_INTERVAL_S", 0.001)
     monkeypatch.setattr(stopped, "_check_health", lambda: None)
     monkeypatch.setattr(stopped, "_close_ended_clients", lambda: None)

@@ -3,8 +3,8 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
-from aeron_spark.aeron.cnc import CNC_HEADER, CNC_META_LENGTH, RING_HEARTBEAT_OFFSET, RING_TRAILER_LENGTH
-from aeron_spark.node.liveness import MARK_HEADER, archive_mark_pid, driver_liveness
+from aeron_spark.aeron.counters import CNC_HEADER, CNC_META_LENGTH, RING_HEARTBEAT_OFFSET, RING_TRAILER_LENGTH
+from aeron_spark.node.state_files import MARK_HEADER, archive_mark_pid, driver_liveness
 
 NOW = 1_000_000.0
 

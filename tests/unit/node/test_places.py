@@ -16,9 +16,9 @@ from aeron_spark.cli.main import main
 from aeron_spark.errors import ConnectError, SetupError
 from aeron_spark.facts import Bus
 from aeron_spark.keys.stores import MemoryPeerStore
-from aeron_spark.node import starting
-from aeron_spark.node.liveness import Liveness
+from aeron_spark.node import lifecycle
 from aeron_spark.node.locks import FileLock
+from aeron_spark.node.state_files import Liveness
 from aeron_spark.options import LiveOptions, ServerOptions
 from aeron_spark.server.server_node import ServerNode
 from tests.ports import free_ports
@@ -51,10 +51,10 @@ def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> User:
     found = User(tmp_path / "driver")
     monkeypatch.setenv("AERON_SPARK_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.delenv("AERON_SPARK_AERON_DIR", raising=False)
-    monkeypatch.setattr(starting, "_prepare", lambda paths, settings: (paths, ""))
-    monkeypatch.setattr(starting, "subprocess", SimpleNamespace(Popen=popen, DEVNULL=None))
-    monkeypatch.setattr(starting, "driver_liveness", found.liveness)
-    monkeypatch.setattr(starting.paths, "require_usable_foreign_driver", lambda *_: None)
+    monkeypatch.setattr(lifecycle, "_prepare", lambda paths, settings: (paths, ""))
+    monkeypatch.setattr(lifecycle, "subprocess", SimpleNamespace(Popen=popen, DEVNULL=None))
+    monkeypatch.setattr(lifecycle, "driver_liveness", found.liveness)
+    monkeypatch.setattr(lifecycle.paths, "require_usable_foreign_driver", lambda *_: None)
     return found
 
 

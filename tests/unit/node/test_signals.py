@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from aeron_spark.node.signals import StopRequest
+from aeron_spark.node.keeper import StopRequest
 
 TIMEOUT_S = 60.0
 SHORT_WAIT_S = 0.001

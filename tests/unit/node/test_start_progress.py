@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from aeron_spark.errors import SetupError, TransportError, WaitTimeout
-from aeron_spark.node import start_progress, starting, state_files
+from aeron_spark.node import lifecycle, state_files
+from aeron_spark.node.lifecycle import STALL_TIMEOUT_S, StallWatch, processor_ticks, read_stage, write_stage
 from aeron_spark.node.paths import NodePaths
-from aeron_spark.node.start_progress import STALL_TIMEOUT_S, StallWatch, processor_ticks, read_stage, write_stage
 
 PID = 4711
 
@@ -52,11 +52,11 @@ def paths(tmp_path: Path) -> NodePaths:
 
 @pytest.fixture(autouse=True)
 def no_children(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(starting, "_children", set())
+    monkeypatch.setattr(lifecycle, "_children", set())
 
 
 def set_processor_ticks(monkeypatch: pytest.MonkeyPatch, ticks: Callable[[], int]) -> None:
-    monkeypatch.setattr(starting, "processor_ticks", lambda pid: ticks())
+    monkeypatch.setattr(lifecycle, "processor_ticks", lambda pid: ticks())
 
 
 def set_stage(paths: NodePaths, stage: str) -> None:
@@ -64,7 +64,7 @@ def set_stage(paths: NodePaths, stage: str) -> None:
 
 
 def wait_for(paths: NodePaths, process: Process, deadline: float) -> None:
-    starting._await_ready(paths, process, deadline, clock=process.clock, sleep=process.sleep)  # type: ignore[arg-type]
+    lifecycle._await_ready(paths, process, deadline, clock=process.clock, sleep=process.sleep)  # type: ignore[arg-type]
 
 
 def test_a_start_of_minutes_continues_if_it_uses_the_processor(
@@ -102,7 +102,7 @@ def test_a_late_start_continues_and_the_error_has_its_stage(paths: NodePaths, mo
     with pytest.raises(WaitTimeout, match=text):
         wait_for(paths, process, 90.0)
     assert not process.killed
-    assert starting._children == {PID}  # to be reaped when it ends
+    assert lifecycle._children == {PID}  # to be reaped when it ends
 
 
 def test_a_start_that_is_stuck_is_killed_and_the_error_has_its_stage(
@@ -131,10 +131,10 @@ def test_a_failed_start_raises_the_error_of_the_node_process(paths: NodePaths) -
 
 def test_a_stage_is_that_of_the_process_that_wrote_it(tmp_path: Path) -> None:
     path = tmp_path / "starting.json"
-    assert read_stage(path, os.getpid()) == start_progress.FIRST_STAGE
+    assert read_stage(path, os.getpid()) == lifecycle.FIRST_STAGE
     write_stage(path, "repairing recordings")
     assert read_stage(path, os.getpid()) == "repairing recordings"
-    assert read_stage(path, os.getpid() + 1) == start_progress.FIRST_STAGE  # which was killed
+    assert read_stage(path, os.getpid() + 1) == lifecycle.FIRST_STAGE  # which was killed
 
 
 def test_the_processor_time_of_a_missing_process_is_zero() -> None:

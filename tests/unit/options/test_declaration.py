@@ -17,12 +17,13 @@ from aeron_spark.options.declaration import (
     SERVER,
     WRITING,
     Option,
+    OptionReader,
     Where,
     all_options,
+    example,
     options_named,
 )
 from aeron_spark.options.endpoint_options import flags_of
-from aeron_spark.options.reader import OptionReader, example
 from aeron_spark.options.routes import DirectRoute, ServerRoute
 from aeron_spark.protocol.ids import FIRST_SESSION_ID, LAST_SESSION_ID
 from aeron_spark.protocol.tickets import MAX_SESSIONS

@@ -9,8 +9,7 @@ import pytest
 
 from aeron_spark.errors import OptionError
 from aeron_spark.options import ClientOptions, ServerOptions, keywords
-from aeron_spark.options.declaration import Option, Where
-from aeron_spark.options.reader import OptionReader
+from aeron_spark.options.declaration import Option, OptionReader, Where
 from tools.keyword_source import keyword_source
 
 ENDPOINTS: Final = {

@@ -5,8 +5,14 @@ from __future__ import annotations
 import pytest
 
 from aeron_spark.errors import OptionError
-from aeron_spark.options.declaration import ENDPOINT, EVERYWHERE, Where, all_options
-from aeron_spark.options.reader import OptionReader, has_batch_only_options
+from aeron_spark.options.declaration import (
+    ENDPOINT,
+    EVERYWHERE,
+    OptionReader,
+    Where,
+    all_options,
+    has_batch_only_options,
+)
 from aeron_spark.protocol.sources import Network
 
 

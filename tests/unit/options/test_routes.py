@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aeron_spark.errors import OptionError
-from aeron_spark.options.declaration import Where
-from aeron_spark.options.reader import OptionReader
+from aeron_spark.options.declaration import OptionReader, Where
 from aeron_spark.options.routes import DirectRoute, ServerEntry, ServerRoute, direct_route, parse_servers_file, route_of
 from aeron_spark.options.values import parse_public_key
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from aeron_spark.errors import AeronSparkError, DataFormatError, OptionError, SetupError
+from aeron_spark.files import read_toml
 from aeron_spark.options import ServerOptions
-from aeron_spark.toml_file import read_toml
 from aeron_spark.transport.api import ServerAddress
 
 TOML = """

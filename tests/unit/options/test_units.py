@@ -11,7 +11,7 @@ from aeron_spark.errors import OptionError
 from aeron_spark.node.settings import parse_requested
 from aeron_spark.options import values
 from aeron_spark.options.declaration import Option, all_options
-from aeron_spark.stream_client.admin import Retention, parse_retention
+from aeron_spark.stream_client.operations import Retention, parse_retention
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 AMBIGUOUS = re.compile(r"-?\d+(?:\.\d+)?\s*m")

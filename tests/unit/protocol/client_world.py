@@ -16,8 +16,8 @@ from aeron_spark.protocol.client_events import ClientEvent, ClientState, Effects
 from aeron_spark.protocol.client_machine import ClientMachine
 from aeron_spark.protocol.frame_cipher import FrameDecryptor, FrameEncryptor
 from aeron_spark.protocol.handshake_payloads import DoneAck
-from aeron_spark.protocol.refusals import Refusal
 from aeron_spark.protocol.server_handshake import ServerHandshake, ServerIdentity
+from aeron_spark.protocol.sources import Refusal
 from aeron_spark.protocol.tickets import TicketStore
 from tests.unit.protocol.handshakes import ADDRESS, CLIENT_KEYS, NOW, SERVER_KEYS, make_server
 

@@ -18,13 +18,12 @@ from aeron_spark.protocol import server_handshake as server_side
 from aeron_spark.protocol.client_handshake import ClientHandshake
 from aeron_spark.protocol.frame_cipher import FrameEncryptor, KeyLimits
 from aeron_spark.protocol.frames import OutgoingRecord, RecordKind, encode
-from aeron_spark.protocol.handshake_packets import HelloPacket, decode, prologue
+from aeron_spark.protocol.handshake_packets import Cookies, HelloPacket, decode, prologue
 from aeron_spark.protocol.handshake_payloads import encode_payload
 from aeron_spark.protocol.keypair import KeyPair, keypair_from
 from aeron_spark.protocol.noise import derive_psk
-from aeron_spark.protocol.refusals import Refusal
-from aeron_spark.protocol.retry_cookies import Cookies
 from aeron_spark.protocol.server_handshake import ServerHandshake, ServerIdentity
+from aeron_spark.protocol.sources import Refusal
 from tests.unit.protocol.handshakes import ACK, ADDRESS, DONE, NOW, SERVER_HELLO, agree, one
 
 FOLDER: Final = Path(__file__).parents[3] / "tests" / "golden" / "endpoint"

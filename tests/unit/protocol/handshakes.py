@@ -10,11 +10,11 @@ from aeron_spark.errors import AeronSparkError
 from aeron_spark.protocol import client_handshake as client_side
 from aeron_spark.protocol import server_handshake as server_side
 from aeron_spark.protocol.client_handshake import ClientHandshake
+from aeron_spark.protocol.handshake_packets import Cookies, RefusalHint, decode_hint
 from aeron_spark.protocol.handshake_payloads import ClientDone, DoneAck, ServerHello
 from aeron_spark.protocol.keypair import keypair_from
-from aeron_spark.protocol.refusals import Refusal
-from aeron_spark.protocol.retry_cookies import Cookies, RefusalHint, decode_hint
 from aeron_spark.protocol.server_handshake import ServerHandshake, ServerIdentity
+from aeron_spark.protocol.sources import Refusal
 
 NOW: Final = 1000.0
 ADDRESS: Final = "10.0.0.1"

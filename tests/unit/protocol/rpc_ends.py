@@ -9,8 +9,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from aeron_spark.connection.peer_calls import PeerCalls
-from aeron_spark.connection.response_memory import ResponseMemory
 from aeron_spark.connection.rpc import Rpc
+from aeron_spark.connection.usage import ResponseMemory
 from aeron_spark.protocol.frames import RecordKind
 from aeron_spark.protocol.message_types import Types
 from aeron_spark.protocol.rpc_dispatch import CallLimits, ErrorCodes, ObjectService, Permit

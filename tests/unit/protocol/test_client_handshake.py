@@ -23,11 +23,10 @@ from aeron_spark.protocol.client_handshake import (
     Send,
     State,
 )
-from aeron_spark.protocol.handshake_packets import HelloPacket, decode
+from aeron_spark.protocol.handshake_packets import HelloPacket, RetryHint, decode, encode_hint
 from aeron_spark.protocol.handshake_payloads import CODES, ClientDone
-from aeron_spark.protocol.refusals import Refusal
-from aeron_spark.protocol.retry_cookies import RetryHint, encode_hint
 from aeron_spark.protocol.server_handshake import Send as ServerSend
+from aeron_spark.protocol.sources import Refusal
 from aeron_spark.protocol.transitions import Row, step
 from tests.unit.protocol.handshakes import ACK, CLIENT_KEYS, NOW, Joined, error_of, make_client, one
 

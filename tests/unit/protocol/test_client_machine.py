@@ -23,8 +23,8 @@ from aeron_spark.errors import (
 from aeron_spark.protocol import client_events as e
 from aeron_spark.protocol.client_events import ClientEvent, ClientState
 from aeron_spark.protocol.client_machine import TRANSITIONS
-from aeron_spark.protocol.refusals import Refusal, may_retry
-from aeron_spark.protocol.retry_cookies import RefusalHint, encode_hint
+from aeron_spark.protocol.handshake_packets import RefusalHint, encode_hint
+from aeron_spark.protocol.sources import Refusal, may_retry
 from tests.unit.protocol.client_world import LOST, OPTIONS, ClientWorld, end_link, in_state, lost_session
 from tests.unit.protocol.handshakes import NOW, SERVER_KEYS
 

@@ -12,8 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from aeron_spark.errors import AeronSparkError, ConnectError, SetupError, TamperedError, TransportError
 from aeron_spark.protocol import client_events as e
 from aeron_spark.protocol.client_events import ClientState
-from aeron_spark.protocol.refusals import Refusal
-from aeron_spark.protocol.retry_cookies import RefusalHint, encode_hint
+from aeron_spark.protocol.handshake_packets import RefusalHint, encode_hint
+from aeron_spark.protocol.sources import Refusal
 from tests.unit.protocol.client_world import ATTACHED, OPTIONS, in_state, lost_session
 from tests.unit.protocol.handshakes import SERVER_KEYS
 

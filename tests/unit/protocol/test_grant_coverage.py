@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aeron_spark.protocol.grant_coverage import covers
-from aeron_spark.protocol.grants import EVERYTHING, Grant, KeyLimits, StreamAction, StreamGrant
+from aeron_spark.protocol.grants import EVERYTHING, Grant, KeyLimits, StreamAction, StreamGrant, covers
 from aeron_spark.protocol.sources import Network
 
 

@@ -20,14 +20,15 @@ from aeron_spark.protocol.handshake_packets import (
     FailedPacket,
     HelloAckPacket,
     HelloPacket,
+    RetryHint,
     decode,
+    decode_hint,
     encode,
     encode_client_done,
 )
 from aeron_spark.protocol.handshake_payloads import CODES, ClientDone, DoneAck
 from aeron_spark.protocol.noise import derive_psk
-from aeron_spark.protocol.refusals import Refusal
-from aeron_spark.protocol.retry_cookies import RetryHint, decode_hint
+from aeron_spark.protocol.sources import Refusal
 from tests.unit.protocol.handshakes import (
     ACK,
     ADDRESS,

@@ -12,7 +12,7 @@ from aeron_spark.errors import (
 from aeron_spark.protocol import client_handshake as client_side
 from aeron_spark.protocol import server_handshake as server_side
 from aeron_spark.protocol.noise import derive_psk
-from aeron_spark.protocol.refusals import Refusal
+from aeron_spark.protocol.sources import Refusal
 from tests.unit.protocol.handshakes import ACK, NOW, Joined, error_of, make_client, make_server, one, refusal_of
 
 PSK = derive_psk(b"a secret of both sides")

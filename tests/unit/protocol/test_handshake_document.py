@@ -11,7 +11,7 @@ import pytest
 
 from aeron_spark.errors import DataFormatError
 from aeron_spark.protocol import client_handshake, server_handshake
-from aeron_spark.protocol.handshake_packets import DONE_PAYLOAD_BYTES, PACKET_BYTES
+from aeron_spark.protocol.handshake_packets import COOKIE_BYTES, DONE_PAYLOAD_BYTES, PACKET_BYTES, PERIOD_S
 from aeron_spark.protocol.handshake_payloads import (
     CODES,
     MAX_TAG,
@@ -22,7 +22,6 @@ from aeron_spark.protocol.handshake_payloads import (
     DoneAck,
     ServerHello,
 )
-from aeron_spark.protocol.retry_cookies import COOKIE_BYTES, PERIOD_S
 from tools import protocol_page
 from tools.protocol_page import MEANINGS, PARTS, fill_page
 

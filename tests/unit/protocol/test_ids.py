@@ -21,7 +21,7 @@ from aeron_spark.protocol.ids import (
     session_ids,
     stream_ids,
 )
-from aeron_spark.protocol.refusals import Refusal
+from aeron_spark.protocol.sources import Refusal
 
 
 def allocated(result: int | Refusal) -> int:

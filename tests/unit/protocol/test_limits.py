@@ -23,8 +23,7 @@ from aeron_spark.protocol.limits import (
     Limits,
     Permit,
 )
-from aeron_spark.protocol.refusals import ReachedLimit, Refusal
-from aeron_spark.protocol.sources import IpcSource, LimitKey, Source, parse_source
+from aeron_spark.protocol.sources import IpcSource, LimitKey, ReachedLimit, Refusal, Source, parse_source
 
 NO_LIMITS = Limits(0, 0, 0, 0, 0.0)
 

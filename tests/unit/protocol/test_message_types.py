@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from msgspec import msgpack
 
 from aeron_spark.errors import DataFormatError, OptionError
-from aeron_spark.protocol.message_types import MAX_BYTES, BuiltIn, Encoded, Types
-from aeron_spark.protocol.msgpack_shape import MESSAGE_SHAPE, ShapeLimits
+from aeron_spark.protocol.message_types import MAX_BYTES, MESSAGE_SHAPE, BuiltIn, Encoded, ShapeLimits, Types
 
 
 class Flight(msgspec.Struct):

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import msgpack
 
-from aeron_spark.protocol.msgpack_shape import ShapeLimits, fault_of
+from aeron_spark.protocol.message_types import ShapeLimits, fault_of
 
 NESTED = {1: 0, 5: 2}
 KEYS = st.text() | st.binary()

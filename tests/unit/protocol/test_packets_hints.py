@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aeron_spark.errors import DataFormatError, OptionError
+from aeron_spark.protocol.handshake_packets import MAX_HINT_BYTES, RefusalHint, RetryHint, decode_hint, encode_hint
 from aeron_spark.protocol.handshake_payloads import CODES, known_code, printable
-from aeron_spark.protocol.refusals import Refusal
-from aeron_spark.protocol.retry_cookies import MAX_HINT_BYTES, RefusalHint, RetryHint, decode_hint, encode_hint
+from aeron_spark.protocol.sources import Refusal
 
 
 def test_hints_have_these_texts() -> None:

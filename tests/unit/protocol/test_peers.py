@@ -12,7 +12,7 @@ from aeron_spark.protocol import access, grants, ids, limits
 from aeron_spark.protocol.access import ServerKeyChanged, ServerName, ServerTrust, verify_server_key
 from aeron_spark.protocol.handshake_payloads import CODES
 from aeron_spark.protocol.keypair import fingerprint, new_keypair
-from aeron_spark.protocol.refusals import Refusal
+from aeron_spark.protocol.sources import Refusal
 
 SERVER = ServerName("10.0.0.1", 4000)
 

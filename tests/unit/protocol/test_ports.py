@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from aeron_spark.errors import OptionError, UsageError
 from aeron_spark.protocol.ids import NO_PORTS, PortAllocator
-from aeron_spark.protocol.refusals import Refusal
+from aeron_spark.protocol.sources import Refusal
 
 
 def allocated(result: tuple[int, ...] | Refusal) -> tuple[int, ...]:

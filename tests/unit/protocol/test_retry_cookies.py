@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aeron_spark.protocol.retry_cookies import COOKIE_BYTES, Cookies
+from aeron_spark.protocol.handshake_packets import COOKIE_BYTES, Cookies
 from aeron_spark.protocol.sources import IpAddress
 
 CORE = b"AS\x01\x01" + b"k" * 16 + b" " + b"e" * 32

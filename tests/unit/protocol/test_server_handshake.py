@@ -7,10 +7,8 @@ from itertools import product
 import pytest
 
 from aeron_spark.errors import OptionError, UsageError
-from aeron_spark.protocol.handshake_packets import FailedPacket, HelloPacket, decode, encode
+from aeron_spark.protocol.handshake_packets import FailedPacket, HelloPacket, RetryHint, decode, decode_hint, encode
 from aeron_spark.protocol.handshake_payloads import CODES
-from aeron_spark.protocol.refusals import Refusal
-from aeron_spark.protocol.retry_cookies import RetryHint, decode_hint
 from aeron_spark.protocol.server_handshake import (
     PROGRAM_EVENTS,
     TRANSITIONS,
@@ -27,6 +25,7 @@ from aeron_spark.protocol.server_handshake import (
     ServerHandshake,
     State,
 )
+from aeron_spark.protocol.sources import Refusal
 from tests.unit.protocol.handshakes import ACK, ADDRESS, NOW, Joined, make_server, one, refusal_of
 
 LATER = NOW + 1000.0

@@ -14,15 +14,14 @@ from aeron_spark.options import ServerOptions
 from aeron_spark.protocol import server_effects as effects
 from aeron_spark.protocol import server_events as events
 from aeron_spark.protocol.grants import EVERYTHING, UNKNOWN_KEY, Grant
+from aeron_spark.protocol.handshake_packets import RefusalHint, RetryHint, decode_hint
+from aeron_spark.protocol.ids import PooledIds
 from aeron_spark.protocol.keypair import keypair_from
 from aeron_spark.protocol.liveness import Times
-from aeron_spark.protocol.pools import PooledIds
-from aeron_spark.protocol.refusals import Refusal
-from aeron_spark.protocol.retry_cookies import RefusalHint, RetryHint, decode_hint
 from aeron_spark.protocol.server_effects import AuthenticatedClient, Ending
 from aeron_spark.protocol.server_handshake import ServerTiming
 from aeron_spark.protocol.server_machine import DRAIN_SECONDS
-from aeron_spark.protocol.sources import parse_source
+from aeron_spark.protocol.sources import Refusal, parse_source
 from tests.invariants import check_invariants
 from tests.option_groups import options_of
 from tests.unit.protocol.handshakes import NOW

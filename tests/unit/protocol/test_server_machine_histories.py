@@ -17,8 +17,8 @@ from aeron_spark.options import ServerOptions
 from aeron_spark.protocol import server_effects as effects
 from aeron_spark.protocol import server_events as events
 from aeron_spark.protocol.grants import UNKNOWN_KEY, Grant
+from aeron_spark.protocol.ids import PooledIds
 from aeron_spark.protocol.keypair import keypair_from
-from aeron_spark.protocol.pools import PooledIds
 from tests.invariants import check_invariants
 from tests.option_groups import options_of
 from tests.unit.protocol.simulated_server import SimulatedClient, SimulatedServer, broken

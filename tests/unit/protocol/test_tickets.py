@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from aeron_spark.errors import UsageError
-from aeron_spark.protocol.refusals import Refusal
+from aeron_spark.protocol.sources import Refusal
 from aeron_spark.protocol.tickets import (
     FULL,
     FULL_FOR_KEY,

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aeron_spark.errors import DataFormatError
-from aeron_spark.protocol.type_schemas import TypeSummary, decode_summary, differences, encode_summary, summarise
+from aeron_spark.protocol.message_types import TypeSummary, decode_summary, differences, encode_summary, summarise
 
 
 class Leg(msgspec.Struct):

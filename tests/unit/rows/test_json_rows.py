@@ -16,8 +16,7 @@ from hypothesis import given, settings
 
 from aeron_spark.cli.outputs import JsonOutput
 from aeron_spark.errors import DataFormatError
-from aeron_spark.rows.gathering import GatheredRows
-from aeron_spark.rows.json_rows import rows_of_json
+from aeron_spark.rows.gathering import GatheredRows, rows_of_json
 
 UTC = timezone.utc
 

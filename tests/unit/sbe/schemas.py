@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from aeron_spark.sbe.compiler import load_schema
 from aeron_spark.sbe.model import Schema
+from aeron_spark.sbe.schema import load_schema
 from aeron_spark.sbe.settings import SbeSettings
 from aeron_spark.sbe.table import MessageColumns
 

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from aeron_spark.errors import OptionError
-from aeron_spark.sbe.compiler import load_schema
 from aeron_spark.sbe.description import describe, spark_type
+from aeron_spark.sbe.schema import load_schema
 from aeron_spark.sbe.settings import (
     Decimals,
     Framing,

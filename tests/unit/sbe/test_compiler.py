@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from aeron_spark.errors import DataFormatError, OptionError
-from aeron_spark.sbe.compiler import load_schema
 from aeron_spark.sbe.model import (
     CompositeType,
     Constant,
@@ -20,6 +19,7 @@ from aeron_spark.sbe.model import (
     Primitive,
     UnknownParts,
 )
+from aeron_spark.sbe.schema import load_schema
 from tests.unit.sbe.schemas import GROUP, HEADER, schema_of, schema_text
 
 

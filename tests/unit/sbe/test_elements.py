@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from aeron_spark.errors import DataFormatError
-from aeron_spark.sbe import elements
-from aeron_spark.sbe.elements import parse_file, parse_text
+from aeron_spark.sbe import schema
+from aeron_spark.sbe.schema import parse_file, parse_text
 
 XI = 'xmlns:xi="http://www.w3.org/2001/XInclude"'
 
@@ -46,19 +46,19 @@ def test_a_document_type_is_refused(text: str) -> None:
 )
 def test_a_text_that_is_not_xml_is_refused_with_its_line(text: str, reason: str) -> None:
     with pytest.raises(DataFormatError, match=reason):
-        parse_text(text) if "nonsense" not in text else elements._Parser("x", 10).parse(text.encode())
+        parse_text(text) if "nonsense" not in text else schema._Parser("x", 10).parse(text.encode())
 
 
 def test_depth_count_and_size_have_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    deepest = "<a>" * elements.MAX_DEPTH + "</a>" * elements.MAX_DEPTH
+    deepest = "<a>" * schema.MAX_DEPTH + "</a>" * schema.MAX_DEPTH
     assert parse_text(deepest).name == "a"
     with pytest.raises(DataFormatError, match="64 nested"):
         parse_text(f"<a>{deepest}</a>")
-    monkeypatch.setattr(elements, "MAX_ELEMENTS", 3)
+    monkeypatch.setattr(schema, "MAX_ELEMENTS", 3)
     parse_text("<a><b/><b/></a>")
     with pytest.raises(DataFormatError, match="3 elements"):
         parse_text("<a><b/><b/><b/></a>")
-    monkeypatch.setattr(elements, "MAX_BYTES", 10)
+    monkeypatch.setattr(schema, "MAX_BYTES", 10)
     with pytest.raises(DataFormatError, match="longer than 10 bytes"):
         parse_text("<a>1234</a>")
 
@@ -95,7 +95,7 @@ def test_other_files_are_not_included(tmp_path: Path, href: str, reason: str) ->
 
 
 def test_includes_have_a_limit_and_need_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(elements, "MAX_INCLUDES", 2)
+    monkeypatch.setattr(schema, "MAX_INCLUDES", 2)
     (tmp_path / "b.xml").write_text("<b/>")
     include = '<xi:include href="b.xml"/>'
     (tmp_path / "schema.xml").write_text(f"<a {XI}>{include * 2}</a>")

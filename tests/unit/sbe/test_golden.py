@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pytest
 
-from aeron_spark.sbe.compiler import load_schema
+from aeron_spark.sbe.schema import load_schema
 from aeron_spark.sbe.settings import SbeSettings
 from aeron_spark.sbe.table import MessageColumns
 from tests.sbe_encoding import encode_rows

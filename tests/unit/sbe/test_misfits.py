@@ -10,10 +10,9 @@ import pyarrow as pa
 import pytest
 
 from aeron_spark.errors import DataFormatError, OptionError
-from aeron_spark.sbe import encoder as encoder_module
-from aeron_spark.sbe.compiler import load_schema
-from aeron_spark.sbe.encode_plan import encode_plan
-from aeron_spark.sbe.encoder import SbeEncoder, row_of
+from aeron_spark.sbe import encoding as encoder_module
+from aeron_spark.sbe.encoding import SbeEncoder, encode_plan, row_of
+from aeron_spark.sbe.schema import load_schema
 from aeron_spark.sbe.settings import settings_of
 from aeron_spark.sbe.table import MessageColumns
 from tests.sbe_orders import SCHEMA as ORDERS

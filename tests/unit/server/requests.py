@@ -11,7 +11,7 @@ from aeron_spark.protocol.message_types import Types
 from aeron_spark.protocol.rpc_dispatch import PeerCall
 from aeron_spark.protocol.rpc_messages import Call, encode_call
 from aeron_spark.server.operation_service import OperationService
-from aeron_spark.wire.stream_rpc import METHOD, SERVICE
+from aeron_spark.wire.stream_requests import METHOD, SERVICE
 
 
 def call_of(service: OperationService, data: bytes) -> PeerCall:

@@ -14,8 +14,8 @@ from aeron_spark.errors import InUseError, OptionError, RefusedError
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.options import ClientOptions, ServerOptions
 from aeron_spark.protocol.grants import Grant
+from aeron_spark.protocol.handshake_packets import RefusalHint, RetryHint, decode_hint
 from aeron_spark.protocol.keypair import keypair_from
-from aeron_spark.protocol.retry_cookies import RefusalHint, RetryHint, decode_hint
 from aeron_spark.protocol.server_handshake import ServerTiming
 from aeron_spark.server.message_server import MessageServer
 from aeron_spark.transport.api import ChannelPair, PublicationRejected

@@ -13,8 +13,7 @@ from typing import Any, Final
 import pytest
 
 from aeron_spark.client.client import Client
-from aeron_spark.connection.deadlines import Deadlines
-from aeron_spark.connection.loop import IDLE_WAIT_S
+from aeron_spark.connection.loop import IDLE_WAIT_S, Deadlines
 from aeron_spark.connection.owner import PeerInfo
 from aeron_spark.connection.peer_calls import Deferred
 from aeron_spark.errors import AeronSparkError, ConnectError, RefusedError, UsageError
@@ -24,7 +23,7 @@ from aeron_spark.server import stream_service
 from aeron_spark.server.message_server import MessageServer
 from aeron_spark.server.stream_service import MAX_WAIT_S, StreamRequestHandler, StreamService
 from aeron_spark.stream_client.session import StreamSession
-from aeron_spark.wire.stream_rpc import (
+from aeron_spark.wire.stream_requests import (
     SERVICE,
     AwaitCommits,
     CommitsSeen,

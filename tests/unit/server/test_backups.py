@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from aeron_spark.backup.last_backup import FILE_NAME, LastBackup, read_last_backup, write_last_backup
+from aeron_spark.backup.copying import FILE_NAME, LastBackup, read_last_backup, write_last_backup
 from aeron_spark.errors import DataFormatError, DataLossError, EndedError, OptionError, RefusedError
-from aeron_spark.processes import pid_namespace
+from aeron_spark.process import pid_namespace
 from aeron_spark.server.backups import LEASE_S, Backups
-from aeron_spark.streams.cut import StreamCut
-from aeron_spark.streams.deletion_holds import DeletionHolds
+from aeron_spark.streams.model import StreamCut
+from aeron_spark.streams.space import DeletionHolds
 from aeron_spark.streams.store import DAMAGED, ENDED, OK, Condition
 from tests.unit.backup.fake_store import FakeStore
 

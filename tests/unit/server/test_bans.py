@@ -9,8 +9,7 @@ import pytest
 
 from aeron_spark.errors import DataFormatError, RefusedError, TransportError
 from aeron_spark.protocol.keypair import keypair_from, public_text
-from aeron_spark.protocol.refusals import Refusal
-from aeron_spark.protocol.sources import Network, canonical_address
+from aeron_spark.protocol.sources import Network, Refusal, canonical_address
 from aeron_spark.server import ban_file
 from aeron_spark.server.ban_file import StoredBans
 from aeron_spark.server.bans import Ban, BanTable

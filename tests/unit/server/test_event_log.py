@@ -21,33 +21,30 @@ from aeron_spark.errors import (
     TransportError,
 )
 from aeron_spark.facts import Bus
-from aeron_spark.keys.client_table import ClientTable
-from aeron_spark.keys.clients_file import default_name
+from aeron_spark.keys.clients_file import ClientTable, default_name
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.options import LiveOptions
 from aeron_spark.protocol.grants import Grant, KeyLimits
 from aeron_spark.protocol.keypair import public_text
 from aeron_spark.protocol.server_effects import Ending
 from aeron_spark.protocol.server_machine import DRIVER_LOST
-from aeron_spark.server.clients_watcher import ClientsWatcher
+from aeron_spark.server.clients import ClientsWatcher
 from aeron_spark.server.event_log import LOG, EventLog, reason_of
 from aeron_spark.server.message_server import MessageServer
 from aeron_spark.server.server_facts import DriverBack, EventReported
 from aeron_spark.streams.model import CommittedTransaction, RecordingStopped, StreamNotOpened, StreamRecovery
-from aeron_spark.wire.stream_admin_rpc import (
+from aeron_spark.wire.stream_requests import (
+    SERVICE,
     AlterStream,
+    AnyRequest,
+    BeginTransaction,
+    CommitTransaction,
     EndStream,
+    OpenStage,
     ReleaseLease,
     ReleaseWriter,
     RenameStream,
     ReopenStream,
-)
-from aeron_spark.wire.stream_rpc import (
-    SERVICE,
-    AnyRequest,
-    BeginTransaction,
-    CommitTransaction,
-    OpenStage,
     Transaction,
 )
 from tests.unit.connection.endpoints import TIMEOUT_S, World, client_options, server_options, wait_for

@@ -9,11 +9,11 @@ import pytest
 
 from aeron_spark.errors import ConnectError
 from aeron_spark.facts import Bus
-from aeron_spark.node import space
-from aeron_spark.node.space import RESERVE_BYTES
+from aeron_spark.node import paths
+from aeron_spark.node.paths import RESERVE_BYTES
 from aeron_spark.server.event_log import EventLog
-from aeron_spark.server.event_watch import EventWatch
 from aeron_spark.server.server_facts import EventReported
+from aeron_spark.server.watch import EventWatch
 
 
 @dataclass
@@ -27,8 +27,8 @@ class Error:
     observations: int = 1
 
 
-def shared_memory(free: int) -> space.Space:
-    return space.Space("/dev/shm/driver", free, 100 * RESERVE_BYTES)
+def shared_memory(free: int) -> paths.Space:
+    return paths.Space("/dev/shm/driver", free, 100 * RESERVE_BYTES)
 
 
 @dataclass
@@ -36,7 +36,7 @@ class World:
     """What the watch sees, and the events that it reports."""
 
     volumes: dict[str, Space] = field(default_factory=lambda: {"store": Space(500)})
-    shared_memory: space.Space = field(default_factory=lambda: shared_memory(RESERVE_BYTES))
+    shared_memory: paths.Space = field(default_factory=lambda: shared_memory(RESERVE_BYTES))
     memory: tuple[int, int] = (0, 1000)
     errors: list[Error] = field(default_factory=list)
     is_driver_lost: bool = False

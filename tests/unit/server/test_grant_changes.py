@@ -13,7 +13,7 @@ from aeron_spark.facts import Bus
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.protocol.grants import EVERYTHING, Grant
 from aeron_spark.protocol.keypair import keypair_from
-from aeron_spark.server.clients_watcher import ClientsWatcher
+from aeron_spark.server.clients import ClientsWatcher
 from aeron_spark.server.event_log import EventLog
 from aeron_spark.server.message_server import MessageServer
 from aeron_spark.server.server_facts import GrantChanged

@@ -20,7 +20,7 @@ from aeron_spark.streams.stage_files import MAX_GROWING
 from aeron_spark.streams.stages import EXPIRY_S
 from aeron_spark.streams.stream import Stream
 from aeron_spark.wire.staged_items import encode_values_item
-from aeron_spark.wire.stream_rpc import (
+from aeron_spark.wire.stream_requests import (
     AbortTransaction,
     BulkMessageKind,
     FinishStage,

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import aeron_spark
-from aeron_spark import node, process_end
+from aeron_spark import node, process
 from aeron_spark.aeron import jvm
 from aeron_spark.cli.main import main
 from aeron_spark.errors import InUseError, SetupError
@@ -25,10 +25,9 @@ from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.node.locks import MachineLock
 from aeron_spark.node.paths import node_name
 from aeron_spark.options import LiveOptions, ServerOptions
-from aeron_spark.server import locks as server_locks
-from aeron_spark.server.locks import ServerLocks, address_lock_path, check_ports_free
-from aeron_spark.server.server_node import ServerNode
-from aeron_spark.streams.store_folder import has_streams, lock_store
+from aeron_spark.server import server_node as server_locks
+from aeron_spark.server.server_node import ServerLocks, ServerNode, address_lock_path, check_ports_free
+from aeron_spark.streams.store import has_streams, lock_store
 from aeron_spark.transport.api import ServerAddress
 from tests.ports import free_port
 
@@ -261,7 +260,7 @@ def test_the_end_of_the_process_closes_an_open_server_and_no_closed_one(
             closed.append(self)
             super().close()
 
-    monkeypatch.setattr(process_end, "_hooks", [])
+    monkeypatch.setattr(process, "_hooks", [])
     first, second = (
         Closed(
             f"127.0.0.1:{free_port()}", store=MemoryPeerStore(), aeron_dir=str(aeron_dir),
@@ -270,7 +269,7 @@ def test_the_end_of_the_process_closes_an_open_server_and_no_closed_one(
         for name in ("first", "second")
     )  # fmt: skip
     first.close()
-    process_end.run_exit_hooks()
+    process.run_exit_hooks()
     assert closed == [first, second]
     assert second.closed
 

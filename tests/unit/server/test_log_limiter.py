@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aeron_spark.server.log_limiter import BURST, MAX_SUBJECTS, PEERS_PER_S, TOTAL_PER_S, LogLimiter
+from aeron_spark.server.log_output import BURST, MAX_SUBJECTS, PEERS_PER_S, TOTAL_PER_S, LogLimiter
 
 
 def admitted(limiter: LogLimiter, subject: object, times: list[float], *, event: str = "refused") -> int:

@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-from aeron_spark.server.memory_formula import (
-    MIB,
-    Load,
-    describe,
-    node_terms,
-    server_terms,
-    shared_memory_terms,
-    total,
-)
+from aeron_spark.server.preflight import MIB, Load, describe, node_terms, server_terms, shared_memory_terms, total
 
 LOAD = Load(
     connections=1000, bulk_links=40, partitions=64, written_partitions=8, memory_limit=512 * MIB,

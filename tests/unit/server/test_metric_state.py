@@ -8,15 +8,12 @@ from typing import Any, Final
 
 import pytest
 
-from aeron_spark.connection.traffic import EndpointTraffic
+from aeron_spark.connection.usage import EndpointTraffic
 from aeron_spark.facts import Bus
 from aeron_spark.protocol.grants import Grant
 from aeron_spark.protocol.rpc_dispatch import PROGRAM
-from aeron_spark.server.metric_counts import MetricCounts
-from aeron_spark.server.metric_state import MetricReader
-from aeron_spark.server.metric_table import METRICS
-from aeron_spark.server.metrics import ServerMetrics
-from aeron_spark.wire import stream_rpc
+from aeron_spark.server.metrics import METRICS, MetricCounts, MetricReader, ServerMetrics
+from aeron_spark.wire import stream_requests
 
 CONNECTIONS: Final = 1_000
 SCRAPE_TIMEOUT_S: Final = 0.25  # the target is 0.05 s, on an idle machine
@@ -38,7 +35,7 @@ def reader() -> MetricReader:
     connections = [connection(number) for number in range(CONNECTIONS)]
     runtime = SimpleNamespace(
         traffic=EndpointTraffic(), tampered=3,
-        worker_pool=SimpleNamespace(waiting=lambda: {PROGRAM: 5, stream_rpc.SERVICE: 2, None: 3}),
+        worker_pool=SimpleNamespace(waiting=lambda: {PROGRAM: 5, stream_requests.SERVICE: 2, None: 3}),
         bulk_links=SimpleNamespace(held_bytes=lambda: dict.fromkeys(range(7), 100)),
         holds=SimpleNamespace(throttled=connections[:2], memory=SimpleNamespace(limit=512)),
     )  # fmt: skip

@@ -14,17 +14,24 @@ from aeron_spark.connection.endpoint_listeners import ConnectionChanged
 from aeron_spark.connection.runner import CallEnded
 from aeron_spark.errors import OptionError, RefusedError
 from aeron_spark.facts import Bus
-from aeron_spark.protocol.refusals import Refusal
 from aeron_spark.protocol.rpc_dispatch import PROGRAM
 from aeron_spark.protocol.server_effects import Ending, HandshakeEnded
-from aeron_spark.protocol.sources import parse_source
-from aeron_spark.server.metric_counts import Histogram, MetricCounts
-from aeron_spark.server.metric_state import State
-from aeron_spark.server.metric_table import BUCKETS_S, METRICS, PREFIX, PROCESS_METRICS, markdown
-from aeron_spark.server.metrics import ServerMetrics, StreamLabels
+from aeron_spark.protocol.sources import Refusal, parse_source
+from aeron_spark.server.metrics import (
+    BUCKETS_S,
+    METRICS,
+    PREFIX,
+    PROCESS_METRICS,
+    Histogram,
+    MetricCounts,
+    ServerMetrics,
+    State,
+    StreamLabels,
+    markdown,
+)
 from aeron_spark.server.server_facts import EventReported, StreamRead
 from aeron_spark.streams.model import CommittedTransaction, StreamTrimmed
-from aeron_spark.wire import stream_rpc
+from aeron_spark.wire import stream_requests
 
 SOURCE: Final = parse_source("192.0.2.7:4000")
 SAMPLE: Final = re.compile(r"([a-z_]+)(?:\{(.*)\})? (\S+)")
@@ -131,8 +138,8 @@ def test_handshakes_refusals_and_disconnections_are_counted_by_reason() -> None:
 @pytest.mark.parametrize(
     ("service", "error", "labels"),
     [
-        (stream_rpc.SERVICE, None, 'service="streams",result="ok"'),
-        (stream_rpc.SERVICE, RefusedError("no"), 'service="streams",result="error"'),
+        (stream_requests.SERVICE, None, 'service="streams",result="ok"'),
+        (stream_requests.SERVICE, RefusedError("no"), 'service="streams",result="error"'),
         (PROGRAM, ZeroDivisionError(), 'service="program",result="failed"'),
     ],
 )

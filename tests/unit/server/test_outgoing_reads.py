@@ -7,15 +7,15 @@ from typing import Any, Final
 
 import pytest
 
-from aeron_spark.connection.deadlines import Deadlines
+from aeron_spark.connection.loop import Deadlines
 from aeron_spark.connection.owner import PeerInfo
 from aeron_spark.errors import AeronSparkError, EndedError, RefusedError
 from aeron_spark.options import LiveOptions, ServerOptions
 from aeron_spark.protocol.grants import EVERYTHING, Grant
-from aeron_spark.server import outgoing_reads
-from aeron_spark.server.outgoing_reads import MAX_PAUSE_S
+from aeron_spark.server import stream_transfers
 from aeron_spark.server.stream_service import StreamRequestHandler, StreamService
-from aeron_spark.wire.stream_rpc import (
+from aeron_spark.server.stream_transfers import MAX_PAUSE_S
+from aeron_spark.wire.stream_requests import (
     BulkMessage,
     BulkMessageKind,
     StartRead,
@@ -222,7 +222,7 @@ def test_a_disk_error_ends_the_read_with_a_message(server: Server, monkeypatch: 
 
 
 def test_a_reader_that_takes_nothing_for_long_is_abandoned(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outgoing_reads, "SEND_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(stream_transfers, "SEND_TIMEOUT_S", 0.0)
     client = Client(server, 1)
     link = client.read(0)
     server.await_no_turn()

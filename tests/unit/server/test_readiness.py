@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from aeron_spark.node.space import Space
-from aeron_spark.server.disk_reserve import DiskReserve
-from aeron_spark.server.readiness import Readiness
+from aeron_spark.node.paths import Space
+from aeron_spark.server.state import Readiness
+from aeron_spark.server.watch import DiskReserve
 
 GIB = 1 << 30
 

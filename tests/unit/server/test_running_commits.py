@@ -7,11 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from aeron_spark.connection.deadlines import Deadlines
+from aeron_spark.connection.loop import Deadlines
 from aeron_spark.connection.peer_calls import Deferred
 from aeron_spark.errors import RefusedError, StillWorking, TransportError, WaitTimeout
-from aeron_spark.server.running_commits import RunningCommits
-from aeron_spark.wire.stream_rpc import Committed
+from aeron_spark.server.stream_service import RunningCommits
+from aeron_spark.wire.stream_requests import Committed
 
 TIMEOUT_S = 30.0
 OUTCOME = Committed(repeated=False, ends=(1,), stamp="s")

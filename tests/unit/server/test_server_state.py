@@ -11,10 +11,10 @@ import pytest
 from aeron_spark.cli import server as command
 from aeron_spark.cli.main import main
 from aeron_spark.errors import DataFormatError
-from aeron_spark.keys.client_table import ClientTable
+from aeron_spark.keys.clients_file import ClientTable
 from aeron_spark.options import LiveOptions, ServerOptions
 from aeron_spark.protocol.keypair import public_text
-from aeron_spark.server.server_state import ServerState
+from aeron_spark.server.state import ServerState
 from tests.unit.connection.endpoints import World
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aeron_spark.server.readiness import Readiness
-from aeron_spark.server.service_manager import ServiceManager, ServiceReports, watchdog_seconds
+from aeron_spark.server.state import Readiness, ServiceManager, ServiceReports, watchdog_seconds
 
 TIMEOUT_S = 20.0
 

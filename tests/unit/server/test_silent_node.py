@@ -11,7 +11,7 @@ import pytest
 from aeron_spark import node
 from aeron_spark.errors import ConnectError, WaitTimeout
 from aeron_spark.facts import Bus
-from aeron_spark.node.liveness import Liveness
+from aeron_spark.node.state_files import Liveness
 from aeron_spark.options import LiveOptions, ServerOptions
 from aeron_spark.server import server_node
 from aeron_spark.server.server_node import ServerNode

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from aeron_spark.errors import AeronSparkError, TransportError, UsageError
-from aeron_spark.server import store_housekeeper
-from aeron_spark.server.store_housekeeper import StoreHousekeeper
+from aeron_spark.server import watch
+from aeron_spark.server.watch import StoreHousekeeper
 from tests.unit.connection.endpoints import wait_for
 
 NO_RESPONSE = TransportError("the archive does not outcome")
@@ -54,7 +54,7 @@ Start = Callable[..., Running]
 @pytest.fixture
 def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     """Return a function that makes a housekeeper with a tick each millisecond; the fixture closes it."""
-    monkeypatch.setattr(store_housekeeper, "HOUSEKEEPING_INTERVAL_S", 0.001)
+    monkeypatch.setattr(watch, "HOUSEKEEPING_INTERVAL_S", 0.001)
     started: list[Running] = []
 
     def one(*outcomes: list[AeronSparkError] | Exception) -> Running:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from aeron_spark.errors import UsageError
-from aeron_spark.server.store_housekeeper import StoreHousekeeper
-from aeron_spark.server.stream_report import StreamCommands
+from aeron_spark.server.operator import StreamCommands
+from aeron_spark.server.watch import StoreHousekeeper
 from aeron_spark.streams.store import StreamStore
 from aeron_spark.streams.stream import Stream
 from tests.unit.stream_client import joined

@@ -9,7 +9,7 @@ from typing import Any, Final, NoReturn
 import msgspec
 import pytest
 
-from aeron_spark.connection.deadlines import Deadlines
+from aeron_spark.connection.loop import Deadlines
 from aeron_spark.connection.owner import PeerInfo
 from aeron_spark.errors import DataFormatError, OptionError, RefusedError
 from aeron_spark.facts import Bus
@@ -17,43 +17,40 @@ from aeron_spark.options import LiveOptions, ServerOptions
 from aeron_spark.protocol.grants import EVERYTHING, STREAM_ACTIONS, Grant, StreamGrant
 from aeron_spark.protocol.message_types import Types
 from aeron_spark.protocol.rpc_messages import Call, Failure, encode_call
-from aeron_spark.server.running_commits import RunningCommits
-from aeron_spark.server.stream_service import StreamRequestHandler
+from aeron_spark.server.stream_service import RunningCommits, StreamRequestHandler
 from aeron_spark.streams.store import Condition
-from aeron_spark.wire.stream_admin_rpc import (
-    AlterStream,
-    CreateStream,
-    DeleteStream,
-    DescribeStream,
-    EndStream,
-    ListLeases,
-    ListStreams,
-    ListWriters,
-    PurgeStream,
-    ReleaseLease,
-    ReleaseWriter,
-    RenameStream,
-    ReopenStream,
-    Request,
-)
-from aeron_spark.wire.stream_rpc import (
+from aeron_spark.wire.stream_requests import (
     METHOD,
     RESPONSES,
     SERVICE,
     AbortTransaction,
+    AlterStream,
     AwaitCommits,
     BeginTransaction,
     CommitEmptyTransaction,
     CommitTransaction,
+    CreateStream,
+    DeleteStream,
+    DescribeStream,
+    EndStream,
     FindBoundary,
     FindLostTransaction,
     FindPosition,
     FinishStage,
     LastTransaction,
+    ListLeases,
+    ListStreams,
+    ListWriters,
     MeasureLags,
     OpenStage,
     PartitionStates,
+    PurgeStream,
+    ReleaseLease,
+    ReleaseWriter,
+    RenameStream,
     RenewLease,
+    ReopenStream,
+    Request,
     StartRead,
     StopRead,
     Transaction,

@@ -13,7 +13,7 @@ from aeron_spark.connection.owner import PeerInfo
 from aeron_spark.errors import RefusedError
 from aeron_spark.protocol.grants import EVERYTHING, Grant, StreamGrant
 from aeron_spark.server.stream_service import StreamRequestHandler
-from aeron_spark.wire.stream_rpc import (
+from aeron_spark.wire.stream_requests import (
     AbortTransaction,
     BeginTransaction,
     Begun,

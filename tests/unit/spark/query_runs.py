@@ -9,14 +9,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from aeron_spark.direct.archives import this_host
+from aeron_spark.direct.archive_recordings import this_host
 from aeron_spark.log.writing import Source
 from aeron_spark.options import WriteOptions
 from aeron_spark.spark import task_context
 from aeron_spark.spark import writer as writing
 from aeron_spark.spark.writer import WriteTask, WrittenRows
-from aeron_spark.stream_client.server_writer import ServerWriter
-from aeron_spark.wire.stream_rpc import Transaction
+from aeron_spark.stream_client.server_log import ServerWriter
+from aeron_spark.wire.stream_requests import Transaction
 from tests.unit.stream_client.joined import World
 
 QUERY, SERVER = "the query", "127.0.0.1:20121"

@@ -8,7 +8,7 @@ import uuid
 import pytest
 
 from aeron_spark.errors import DataFormatError, RefusedError
-from aeron_spark.spark.batch_order import NONE, Progress, check_follows, tag_of, token_of
+from aeron_spark.spark.writer import NONE, Progress, check_follows, tag_of, token_of
 from aeron_spark.wire.tokens import check_token
 
 RUN = "run-1"

@@ -16,8 +16,7 @@ from urllib.request import urlopen
 import pytest
 
 from aeron_spark.errors import InUseError, OptionError, SetupError
-from aeron_spark.spark.lag_listener import LagListener
-from aeron_spark.spark.lag_metrics import LagMetrics
+from aeron_spark.spark.lag_listener import LagListener, LagMetrics
 
 TIMEOUT_S = 30.0
 SERVERS = {"feeds.example:20121": "aeron-spark:key"}

@@ -25,8 +25,7 @@ from hypothesis.stateful import (
 
 from aeron_spark.errors import AeronSparkError, RefusedError
 from aeron_spark.spark.writer import WrittenRows
-from aeron_spark.wire.stream_admin_rpc import Request
-from aeron_spark.wire.stream_rpc import CommitTransaction, OpenStage
+from aeron_spark.wire.stream_requests import CommitTransaction, OpenStage, Request
 from tests.unit.spark.query_runs import Run, batches
 from tests.unit.stream_client.faults import Fault
 from tests.unit.stream_client.histories import run_histories

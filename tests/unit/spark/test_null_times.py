@@ -9,7 +9,7 @@ from pyspark.sql.types import StructType
 
 from aeron_spark.options import ReadOptions
 from aeron_spark.spark.reader import AeronStreamReader, Task
-from aeron_spark.spark.schema import FRAMED, RAW
+from aeron_spark.spark.row_values import FRAMED, RAW
 
 
 def warnings_of(caplog: pytest.LogCaptureFixture, payload: str, schema: StructType, **more: str) -> list[str]:

@@ -13,13 +13,13 @@ import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType, YearMonthIntervalType
 
-from aeron_spark.direct.archives import this_host
+from aeron_spark.direct.archive_recordings import this_host
 from aeron_spark.errors import DataFormatError, OptionError
 from aeron_spark.log.writing import Appender, Source
 from aeron_spark.options import WriteOptions
 from aeron_spark.spark import writer as writing
 from aeron_spark.spark.writer import write_task
-from aeron_spark.wire.stream_rpc import StagedPart, Transaction
+from aeron_spark.wire.stream_requests import StagedPart, Transaction
 from tests.sbe_orders import SCHEMA, encode_order, order_rows
 
 FIELDS: Final = pa.schema(

@@ -19,10 +19,10 @@ from aeron_spark.aeron.checksum import crc32
 from aeron_spark.errors import DataFormatError, RefusedError, WaitTimeout
 from aeron_spark.log.writing import Source
 from aeron_spark.spark.writer import WrittenRows
-from aeron_spark.stream_client.inline_rows import MAX_INLINE_BYTES
+from aeron_spark.stream_client.staging import MAX_INLINE_BYTES
 from aeron_spark.streams.stream import Stream
 from aeron_spark.wire.staged_items import encode_values_item
-from aeron_spark.wire.stream_rpc import CommitPart, OpenStage, StageOpened, Transaction
+from aeron_spark.wire.stream_requests import CommitPart, OpenStage, StageOpened, Transaction
 from tests.unit.spark.query_runs import QUERY, SERVER, Run, batches, row, rows
 from tests.unit.stream_client.faults import Fault
 from tests.unit.stream_client.joined import World, world_with_stream

@@ -12,9 +12,8 @@ from aeron_spark.errors import RefusedError
 from aeron_spark.log.writing import Appender, Source
 from aeron_spark.options import WriteOptions
 from aeron_spark.spark import writer as writing
-from aeron_spark.spark.batch_order import NONE, Progress, token_of
-from aeron_spark.spark.writer import WriteTask, WrittenRows
-from aeron_spark.wire.stream_rpc import Committed, LastCommitted, StagedPart, Transaction
+from aeron_spark.spark.writer import NONE, Progress, WriteTask, WrittenRows, token_of
+from aeron_spark.wire.stream_requests import Committed, LastCommitted, StagedPart, Transaction
 
 QUERY, RUN, SERVER = "the query", "run-1", "127.0.0.1:20121"
 KEY = "aeron-spark:AS4Oa1S2Mu0vMDh7uNmzIoNS3Y9cElKNIYjhuLBwKQk"

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from aeron_spark.protocol.rpc_messages import Call
-from aeron_spark.wire.stream_rpc import METHOD, SERVICE
+from aeron_spark.wire.stream_requests import METHOD, SERVICE
 
 
 class StreamCalls:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
-from aeron_spark.wire.stream_admin_rpc import Request
+from aeron_spark.wire.stream_requests import Request
 
 
 class Fault(Enum):

@@ -20,7 +20,7 @@ import pytest
 
 from aeron_spark.connection.bulk_links import BulkLink
 from aeron_spark.connection.connection import Connection
-from aeron_spark.connection.deadlines import Deadlines
+from aeron_spark.connection.loop import Deadlines
 from aeron_spark.connection.owner import PeerInfo
 from aeron_spark.connection.peer_calls import Deferred
 from aeron_spark.errors import (
@@ -39,8 +39,14 @@ from aeron_spark.streams.journal import Journal
 from aeron_spark.streams.model import StreamSettings
 from aeron_spark.streams.recordings import Recordings
 from aeron_spark.streams.store import StreamStore
-from aeron_spark.wire.stream_admin_rpc import Request
-from aeron_spark.wire.stream_rpc import SERVICE, CommitTransaction, decode_request, encode_response, failure_of
+from aeron_spark.wire.stream_requests import (
+    SERVICE,
+    CommitTransaction,
+    Request,
+    decode_request,
+    encode_response,
+    failure_of,
+)
 from tests.remains import remains_in
 from tests.unit.server.requests import handle
 from tests.unit.stream_client.connections import connection_of

@@ -17,7 +17,7 @@ import pytest
 
 from aeron_spark.aeron.recording import ArchiveAddress, Recording
 from aeron_spark.errors import TransportError
-from aeron_spark.streams import leftovers, partition, reads, recordings, store, store_folder
+from aeron_spark.streams import partition, reads, recordings, store
 from aeron_spark.transport.api import OfferResult
 from aeron_spark.transport.channel import ChannelUri
 
@@ -150,7 +150,7 @@ class MemoryArchive:
 
 
 class Offers:
-    """What of :class:`aeron_spark.aeron.publication.BatchPublication` a partition uses."""
+    """What of :class:`aeron_spark.aeron.publications.BatchPublication` a partition uses."""
 
     max_message_bytes = 1 << 13
     session_id = 7
@@ -197,7 +197,7 @@ def stand_in(archive: MemoryArchive, patched: pytest.MonkeyPatch) -> None:
     def opened(_: object, channel: ChannelUri, stream_id: int, recording_id: int | None) -> tuple[Offers, int]:
         return archive.opened(channel, stream_id, recording_id)
 
-    for module in (partition, recordings, store, store_folder, leftovers, reads):
+    for module in (partition, recordings, store, store, store, reads):
         patched.setattr(module, "archive_of", lambda address: archive)
     patched.setattr(partition, "_open_publication", opened)
     patched.setattr(partition, "recent_archive_error", lambda folder: "")

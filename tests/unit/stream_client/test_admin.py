@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from aeron_spark.errors import OptionError
-from aeron_spark.stream_client.admin import (
+from aeron_spark.stream_client.operations import (
     Retention,
     create_stream,
     delete_stream,

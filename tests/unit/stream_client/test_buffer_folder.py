@@ -10,7 +10,7 @@ import pytest
 
 from aeron_spark.errors import DataFormatError, OptionError, TransportError, UsageError
 from aeron_spark.stream_client.buffer_folder import BufferedTransaction, BufferFolder
-from aeron_spark.stream_client.write_batches import BYTES, WriteBatch
+from aeron_spark.stream_client.row_input import BYTES, WriteBatch
 
 BATCHES = [
     WriteBatch("arrow", pa.record_batch({"n": [1, 2, 3], "text": ["a", None, "c"]})),

@@ -16,7 +16,7 @@ from aeron_spark.node.locks import FileLock
 from aeron_spark.stream_client import buffered_writer
 from aeron_spark.stream_client.buffered_writer import BufferedWriter
 from aeron_spark.stream_client.writer import StreamWriter
-from aeron_spark.wire.stream_rpc import CommitTransaction
+from aeron_spark.wire.stream_requests import CommitTransaction
 from tests.unit.stream_client.joined import World
 from tests.unit.stream_client.test_buffered_outcomes import ROOT, TIMEOUT_S, offline_writer, online_writer
 from tests.unit.stream_client.test_threads_share import values

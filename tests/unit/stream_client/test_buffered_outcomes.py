@@ -16,8 +16,8 @@ import pytest
 from aeron_spark.errors import ConnectError, DataFormatError, TransportError, UsageError
 from aeron_spark.stream_client.buffer_folder import BufferFolder
 from aeron_spark.stream_client.buffered_writer import BufferedWriter
+from aeron_spark.stream_client.row_input import WriteBatch
 from aeron_spark.stream_client.session import StreamSession
-from aeron_spark.stream_client.write_batches import WriteBatch
 from aeron_spark.stream_client.writer import StreamWriter
 from tests.unit.stream_client.joined import Client, World
 

@@ -24,12 +24,11 @@ from hypothesis.stateful import (
 )
 
 from aeron_spark.errors import AeronSparkError, RefusedError
-from aeron_spark.stream_client import staged_transaction
-from aeron_spark.stream_client.inline_rows import MAX_INLINE_BYTES, PART_BYTES, InlineRoom
+from aeron_spark.stream_client import staging
+from aeron_spark.stream_client.staging import MAX_INLINE_BYTES, PART_BYTES, InlineRoom
 from aeron_spark.stream_client.writer import StreamWriter
 from aeron_spark.stream_client.writer import _Phase as TransactionPhase
-from aeron_spark.wire.stream_admin_rpc import Request
-from aeron_spark.wire.stream_rpc import CommitTransaction, FinishStage, InlinePart
+from aeron_spark.wire.stream_requests import CommitTransaction, FinishStage, InlinePart, Request
 from tests.unit.stream_client.faults import Done, Fault, Outage
 from tests.unit.stream_client.histories import run_histories
 from tests.unit.stream_client.joined import Copy, World
@@ -129,7 +128,7 @@ class WritingProgram(RuleBasedStateMachine):
     )  # fmt: skip
     def begin(self, has_id: bool, memory_bytes: int, room_bytes: int) -> None:
         self.has_id, self.memory_bytes = has_id, memory_bytes
-        self.patched.setattr(staged_transaction, "InlineRoom", lambda: InlineRoom(room_bytes))
+        self.patched.setattr(staging, "InlineRoom", lambda: InlineRoom(room_bytes))
         self.open()
 
     def open(self) -> None:

@@ -15,15 +15,21 @@ import pytest
 from aeron_spark.aeron.checksum import crc32
 from aeron_spark.errors import DataFormatError, OptionError, RefusedError
 from aeron_spark.log.writing import Source
-from aeron_spark.stream_client.admin import describe_stream
-from aeron_spark.stream_client.inline_rows import MAX_INLINE_BYTES, PART_BYTES, InlineRoom, InlineRows
-from aeron_spark.stream_client.staging import ServerAppender
-from aeron_spark.stream_client.transactions import begin, commit
+from aeron_spark.stream_client.operations import describe_stream
+from aeron_spark.stream_client.staging import (
+    MAX_INLINE_BYTES,
+    PART_BYTES,
+    InlineRoom,
+    InlineRows,
+    ServerAppender,
+    begin,
+    commit,
+)
 from aeron_spark.stream_client.writer import StreamWriter
 from aeron_spark.wire.arrow import encode_batch
-from aeron_spark.wire.chunk import Content, Header
+from aeron_spark.wire.chunks import Content, Header
 from aeron_spark.wire.staged_items import encode_group_item, encode_values_item
-from aeron_spark.wire.stream_rpc import CommitTransaction, InlinePart, Transaction
+from aeron_spark.wire.stream_requests import CommitTransaction, InlinePart, Transaction
 from tests.unit.stream_client.faults import Fault
 from tests.unit.stream_client.joined import World
 

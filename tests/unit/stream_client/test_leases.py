@@ -9,8 +9,8 @@ from collections.abc import Generator, Iterator
 import pytest
 
 from aeron_spark.errors import ConnectError, RefusedError, WaitTimeout
-from aeron_spark.stream_client.leases import RENEWAL_TIMEOUT_S, ReaderLease
-from aeron_spark.wire.stream_rpc import RenewLease
+from aeron_spark.stream_client.reader import RENEWAL_TIMEOUT_S, ReaderLease
+from aeron_spark.wire.stream_requests import RenewLease
 from tests.unit.connection.endpoints import wait_for
 
 

@@ -9,7 +9,7 @@ import pytest
 from aeron_spark.errors import DataLossError, OptionError
 from aeron_spark.log.api import RecordingState
 from aeron_spark.log.epochs import Epochs
-from aeron_spark.stream_client.positions import Positions, check_epochs, set_position
+from aeron_spark.stream_client.reader import Positions, check_epochs, set_position
 
 EPOCH = 5 << 20
 

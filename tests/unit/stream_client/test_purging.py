@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from aeron_spark.errors import WaitTimeout
-from aeron_spark.stream_client.purging import purge_stream
-from aeron_spark.wire.stream_admin_rpc import HeldBytes, PurgedPartition, PurgeReport
+from aeron_spark.stream_client.operations import purge_stream
+from aeron_spark.wire.stream_requests import HeldBytes, PurgedPartition, PurgeReport
 
 LEASE = HeldBytes(3_000, "lease", "key", "reader", 1_700_000_000_000_000_000)
 HOLD = HeldBytes(2_000, "hold", "backup", "", 0)

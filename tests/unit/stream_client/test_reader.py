@@ -11,7 +11,7 @@ from aeron_spark.errors import ConnectError, DataFormatError
 from aeron_spark.stream_client.reader import StreamReader
 from aeron_spark.stream_client.session import StreamSession
 from aeron_spark.stream_client.writer import StreamWriter
-from aeron_spark.wire.stream_rpc import AwaitCommits, CommittedPartitions
+from aeron_spark.wire.stream_requests import AwaitCommits, CommittedPartitions
 from tests.unit.stream_client.joined import World
 
 

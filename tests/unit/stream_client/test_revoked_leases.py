@@ -7,7 +7,7 @@ from typing import Any
 
 from aeron_spark.errors import RefusedError
 from aeron_spark.server.server_facts import GrantChanged
-from aeron_spark.wire.stream_rpc import RenewLease
+from aeron_spark.wire.stream_requests import RenewLease
 from tests.unit.stream_client.joined import World
 
 LEASE = RenewLease("s", "reader", ((0, 0),), 300.0)

@@ -14,8 +14,7 @@ import pyarrow as pa
 import pytest
 
 from aeron_spark.errors import ConnectError, DataFormatError, OptionError
-from aeron_spark.stream_client.row_input import RowInput
-from aeron_spark.stream_client.write_batches import WriteBatch
+from aeron_spark.stream_client.row_input import RowInput, WriteBatch
 
 SCHEMA = pa.schema([pa.field("n", pa.int32(), False), ("text", pa.string())])
 

@@ -27,11 +27,12 @@ from aeron_spark.stream_client.session import (
     SURPLUS_TIMEOUT_S,
     StreamSession,
 )
-from aeron_spark.stream_client.transactions import ATTEMPT_TIMEOUT_S, commit_empty
-from aeron_spark.wire.stream_admin_rpc import ListStreams, StreamList
-from aeron_spark.wire.stream_rpc import (
+from aeron_spark.stream_client.staging import ATTEMPT_TIMEOUT_S, commit_empty
+from aeron_spark.wire.stream_requests import (
     CommitEmptyTransaction,
     Committed,
+    ListStreams,
+    StreamList,
     Transaction,
     decode_request,
     encode_response,

@@ -18,11 +18,10 @@ from aeron_spark.errors import (
     WaitTimeout,
 )
 from aeron_spark.log.writing import Source
-from aeron_spark.stream_client.admin import Retention, create_stream, describe_stream
-from aeron_spark.stream_client.staging import AppenderState, ServerAppender
-from aeron_spark.stream_client.transactions import begin, commit, commit_empty
+from aeron_spark.stream_client.operations import Retention, create_stream, describe_stream
+from aeron_spark.stream_client.staging import AppenderState, ServerAppender, begin, commit, commit_empty
 from aeron_spark.stream_client.writer import StreamWriter
-from aeron_spark.wire.stream_rpc import (
+from aeron_spark.wire.stream_requests import (
     FinishStage,
     OpenStage,
     StageFinished,

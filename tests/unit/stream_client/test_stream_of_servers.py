@@ -9,7 +9,7 @@ import pytest
 
 from aeron_spark import log_factory
 from aeron_spark.errors import OptionError
-from aeron_spark.log.source_stream import ServerStream, SourceStream, joined_stream
+from aeron_spark.log.api import ServerStream, SourceStream, joined_stream
 from aeron_spark.options import ReadOptions
 from aeron_spark.pool import POOL
 

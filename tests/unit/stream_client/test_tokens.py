@@ -6,7 +6,7 @@ import pytest
 
 from aeron_spark.errors import RefusedError, UsageError, WaitTimeout
 from aeron_spark.stream_client.writer import StreamWriter
-from aeron_spark.wire.stream_rpc import CommitEmptyTransaction, CommitTransaction
+from aeron_spark.wire.stream_requests import CommitEmptyTransaction, CommitTransaction
 from tests.unit.stream_client.faults import Done, Outage
 from tests.unit.stream_client.joined import World
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from aeron_spark.errors import DataFormatError, OptionError
-from aeron_spark.stream_client.write_batches import BYTES, WriteBatch, check_payload, write_batches_of
+from aeron_spark.stream_client.row_input import BYTES, WriteBatch, check_payload, write_batches_of
 
 BATCH = pa.record_batch({"value": [b"a", b"b"], "n": [1, 2]})
 

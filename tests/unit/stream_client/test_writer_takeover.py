@@ -6,13 +6,12 @@ import pyarrow as pa
 import pytest
 
 from aeron_spark.cli.signals import StopRequest
-from aeron_spark.client import opening
+from aeron_spark.client import client
 from aeron_spark.client.command_rows import ServerTarget
 from aeron_spark.errors import RefusedError, UsageError, WaitTimeout
 from aeron_spark.stream_client.writer import StreamWriter
 from aeron_spark.streams.ledger import SINGLE_USE_EXPIRY_NS
-from aeron_spark.wire.stream_admin_rpc import ListStreams
-from aeron_spark.wire.stream_rpc import BeginTransaction, CommitTransaction
+from aeron_spark.wire.stream_requests import BeginTransaction, CommitTransaction, ListStreams
 from tests.unit.cli.transcripts import StoreClient
 from tests.unit.stream_client.faults import Done, Outage
 from tests.unit.stream_client.joined import World
@@ -180,7 +179,7 @@ def test_send_reports_how_many_rows_are_committed(
     world: World, done: Done, more: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Regression: the command printed "2 rows were committed before this", and the stream had 3."""
-    monkeypatch.setattr(opening, "connect", lambda address: StoreClient(world))
+    monkeypatch.setattr(client, "connect", lambda address: StoreClient(world))
     world.stream_session().call(ListStreams())  # connects
     target = ServerTarget(("feeds.example:20121", {}), "s", {"writerId": "w"}, None, None)
     notes: list[str] = []

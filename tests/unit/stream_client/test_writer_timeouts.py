@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from aeron_spark.errors import ConnectError, RefusedError, StillWorking, UsageError, WaitTimeout
-from aeron_spark.stream_client.transactions import ATTEMPT_TIMEOUT_S, COMMIT_TIMEOUT_S
+from aeron_spark.stream_client.staging import ATTEMPT_TIMEOUT_S, COMMIT_TIMEOUT_S
 from aeron_spark.stream_client.writer import ABORT_TIMEOUT_S, StreamWriter
 from aeron_spark.streams.stream import Stream
 from tests.unit.stream_client.faults import Fault

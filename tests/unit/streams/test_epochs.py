@@ -21,8 +21,8 @@ from aeron_spark.log.epochs import (
 from aeron_spark.streams import ledger as ledger_module
 from aeron_spark.streams.journal_records import CommitRecord, Epoch, RunStarted, Snapshot, decode_record, encode_record
 from aeron_spark.streams.ledger import SINGLE_USE_EXPIRY_NS, Change, Ledger
-from aeron_spark.streams.writer_histories import Acknowledged, parse_stamp, stamp_text
-from aeron_spark.wire.stream_rpc import NEXT_NUMBER, Transaction
+from aeron_spark.streams.writers import Acknowledged, parse_stamp, stamp_text
+from aeron_spark.wire.stream_requests import NEXT_NUMBER, Transaction
 
 MS = 1_000_000  # ns
 NOW = 1_700_000_000_000 * MS

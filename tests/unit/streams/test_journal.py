@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aeron_spark import disk
+from aeron_spark import files
 from aeron_spark.errors import DataFormatError, DataLossError, TransportError, UsageError
 from aeron_spark.streams import journal
 from aeron_spark.streams.journal import FILE_HEAD, RECORD_END, Journal, encode_entry, read_entries
@@ -242,4 +242,4 @@ def test_a_folder_that_cannot_be_written_is_an_error(path: Path) -> None:
     with pytest.raises(TransportError, match="cannot be read"):
         Journal.open(path)
     assert RECORD_END[-1]
-    assert disk.write_failed(path, OSError(errno.EMFILE, "Too many open files")).remedy.startswith("Raise")
+    assert files.write_failed(path, OSError(errno.EMFILE, "Too many open files")).remedy.startswith("Raise")

@@ -27,7 +27,7 @@ from aeron_spark.streams.journal_records import (
 )
 from aeron_spark.streams.ledger import NO_TRANSACTION, SINGLE_USE_EXPIRY_NS, AlreadyCommitted, Change, Ledger
 from aeron_spark.streams.time_index import SECOND_NS
-from aeron_spark.wire.stream_rpc import NEXT_NUMBER, Transaction
+from aeron_spark.wire.stream_requests import NEXT_NUMBER, Transaction
 
 NOW = 1_700_000_000 * SECOND_NS
 

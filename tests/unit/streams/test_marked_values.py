@@ -13,7 +13,7 @@ from aeron_spark.streams.definition import Definition
 from aeron_spark.streams.model import Shape
 from aeron_spark.streams.partition import Partition
 from aeron_spark.transport.channel import ChannelUri
-from aeron_spark.wire.chunk import Content, Header, encode
+from aeron_spark.wire.chunks import Content, Header, encode
 from aeron_spark.wire.staged_items import StagedValues
 from tests.hostile_arrow import HOSTILE
 from tests.unit.stream_client.recorded import ADDRESS, MemoryArchive, messages_of, stand_in

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from aeron_spark.errors import DataLossError, OptionError, TransportError
-from aeron_spark.streams.store import DAMAGED, OK, READ_ONLY, Condition
-from aeron_spark.streams.store_folder import has_streams
-from aeron_spark.wire.stream_rpc import NEXT_NUMBER, Transaction
+from aeron_spark.streams.store import DAMAGED, OK, READ_ONLY, Condition, has_streams
+from aeron_spark.wire.stream_requests import NEXT_NUMBER, Transaction
 from tests.unit.stream_client.recorded import ADDRESS
 from tests.unit.streams.simulated_store import PARTITIONS, SEGMENT, Clock, Site
 

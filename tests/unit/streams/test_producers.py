@@ -9,7 +9,7 @@ from aeron_spark.errors import RefusedError
 from aeron_spark.streams import ledger as ledger_module
 from aeron_spark.streams.journal_records import CommitRecord, decode_record, encode_record
 from aeron_spark.streams.ledger import NO_TRANSACTION, AlreadyCommitted, Change, Ledger
-from aeron_spark.wire.stream_rpc import Begun
+from aeron_spark.wire.stream_requests import Begun
 from tests.unit.streams.test_ledger import NOW, commit, of
 
 

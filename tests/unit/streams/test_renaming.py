@@ -9,11 +9,18 @@ import pytest
 from msgspec import structs
 
 from aeron_spark.errors import OptionError, TransportError
-from aeron_spark.streams import renaming
+from aeron_spark.streams import definition as renaming
 from aeron_spark.streams.archive_mark import ArchiveMark
-from aeron_spark.streams.definition import MAX_FORMER_NAMES, Definition, FormerName, read_definition, write_definition
+from aeron_spark.streams.definition import (
+    MAX_FORMER_NAMES,
+    Definition,
+    FormerName,
+    finish_rename,
+    read_definition,
+    rename_files,
+    write_definition,
+)
 from aeron_spark.streams.partition import alias_of
-from aeron_spark.streams.renaming import finish_rename, rename_files
 
 OLD = Definition("old", 1, (101,), 1 << 20, created_ns=255)
 NEW = OLD.renamed("new")

@@ -16,12 +16,12 @@ from aeron_spark.errors import DataLossError, RefusedError
 from aeron_spark.log import epochs as epochs_module
 from aeron_spark.log.api import RecordingState
 from aeron_spark.log.epochs import DIVERGED, UNKNOWN, Epochs, epoch_text
-from aeron_spark.stream_client.positions import Positions, check_epochs, set_position
-from aeron_spark.streams import writer_histories
+from aeron_spark.stream_client.reader import Positions, check_epochs, set_position
+from aeron_spark.streams import writers
 from aeron_spark.streams.journal_records import Recorded, decode_record, encode_record
 from aeron_spark.streams.ledger import Change, Ledger
-from aeron_spark.streams.writer_histories import parse_stamp, stamp_text
-from aeron_spark.wire.stream_rpc import NEXT_NUMBER, Transaction
+from aeron_spark.streams.writers import parse_stamp, stamp_text
+from aeron_spark.wire.stream_requests import NEXT_NUMBER, Transaction
 
 MS = 1_000_000  # ns
 START = 1_700_000_000_000 * MS
@@ -81,7 +81,7 @@ class Restores(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.patches = pytest.MonkeyPatch()
-        for module in (epochs_module, writer_histories):
+        for module in (epochs_module, writers):
             self.patches.setattr(module, "MAX_SAVED", self.max_saved)
 
     def teardown(self) -> None:

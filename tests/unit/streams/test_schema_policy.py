@@ -9,8 +9,8 @@ from aeron_spark.errors import DataFormatError, RefusedError, Retry
 from aeron_spark.streams.definition import ADDITIVE, STRICT
 from aeron_spark.streams.ledger import Ledger
 from aeron_spark.streams.schema_changes import Evolution, evolve, serialize
-from aeron_spark.streams.stage_checks import merge_content
 from aeron_spark.streams.stage_files import StageHead
+from aeron_spark.streams.stages import merge_content
 from aeron_spark.wire.foreign_arrow import read_schema
 
 ID = pa.field("id", pa.int64(), nullable=False)

@@ -22,14 +22,13 @@ from aeron_spark.errors import OptionError, StillWorking, TransportError, UsageE
 from aeron_spark.server import backups as backups_module
 from aeron_spark.server.backups import Backups
 from aeron_spark.streams import store as store_module
-from aeron_spark.streams.cut import StreamCut
-from aeron_spark.streams.definition import Definition, deleted_stream
-from aeron_spark.streams.renaming import rename_files
+from aeron_spark.streams.definition import Definition, deleted_stream, rename_files
+from aeron_spark.streams.model import StreamCut
 from aeron_spark.streams.retention import AgeClock
 from aeron_spark.streams.space import EMPTY_S
 from aeron_spark.streams.time_index import SECOND_NS
 from aeron_spark.waiting import wait_for
-from aeron_spark.wire.stream_admin_rpc import PurgedPartition
+from aeron_spark.wire.stream_requests import PurgedPartition
 from tests.ending import LONG_TIMEOUT_S
 from tests.unit.streams.simulated_store import (
     PARTITIONS,

@@ -17,13 +17,13 @@ import pytest
 from msgspec.structs import replace
 
 from aeron_spark.errors import AeronSparkError, DataFormatError, RefusedError, TransportError, UsageError
-from aeron_spark.streams import content_checks
+from aeron_spark.streams import stages as content_checks
 from aeron_spark.streams import stages as stages_module
 from aeron_spark.streams.stage_files import StageItems, StageSpace
 from aeron_spark.streams.stages import FILE_BYTES, Stage, Stages, by_partition
-from aeron_spark.wire.chunk import Content, Header
+from aeron_spark.wire.chunks import Content, Header
 from aeron_spark.wire.staged_items import StagedGroup, StagedValues, encode_group_item, encode_values_item
-from aeron_spark.wire.stream_rpc import StagedPart
+from aeron_spark.wire.stream_requests import StagedPart
 from tests.hostile_arrow import HOSTILE, stream_of
 from tests.stream_requests import stage_request
 
@@ -304,7 +304,7 @@ from pathlib import Path
 from aeron_spark.errors import TransportError
 from aeron_spark.streams.stage_files import StageSpace
 from aeron_spark.streams.stages import Stages
-from aeron_spark.wire.stream_rpc import OpenStage, Transaction
+from aeron_spark.wire.stream_requests import OpenStage, Transaction
 request = OpenStage("s", Transaction("w", "r", 0), 0, 0, "raw", b"", 0, 0)
 folder, limit = Path(sys.argv[1]), int(sys.argv[2])
 space = StageSpace(lambda: 0)

@@ -6,8 +6,8 @@ import pytest
 
 from aeron_spark.errors import OptionError, RefusedError, Retry
 from aeron_spark.streams.journal_records import Writer, WriterOwned, WriterReleased
-from aeron_spark.streams.writer_owners import MAX_WRITERS, MAX_WRITERS_OF_OWNER, WriterOwners
-from aeron_spark.wire.stream_admin_rpc import StreamWriterId
+from aeron_spark.streams.writers import MAX_WRITERS, MAX_WRITERS_OF_OWNER, WriterOwners
+from aeron_spark.wire.stream_requests import StreamWriterId
 
 
 def test_an_id_belongs_to_the_first_key_that_uses_it() -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aeron_spark.errors import OptionError
-from aeron_spark.transport.channel import ChannelUri
-from aeron_spark.transport.channel_parameters import CHECKS
+from aeron_spark.transport.channel import CHECKS, ChannelUri
 
 UDP = "aeron:udp?endpoint=127.0.0.1:40123"
 

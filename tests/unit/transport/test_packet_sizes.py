@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from aeron_spark.transport import network_paths
+from aeron_spark.transport import packet_sizes
 from aeron_spark.transport.api import MTU_BYTES
-from aeron_spark.transport.network_paths import network_path
 from aeron_spark.transport.packet_sizes import (
     MAX_PACKET_BYTES,
     RETRY_LOST_S,
     NetworkPath,
     PacketSizes,
+    network_path,
     open_bytes,
     packet_bytes,
     whole_packets,
@@ -88,7 +88,7 @@ def test_a_host_with_several_addresses_has_the_smallest_packets_of_them(monkeypa
         return None if mtu is None else NetworkPath("own", address[0], packet_bytes(mtu, is_ipv6=":" in address[0]))
 
     monkeypatch.setattr("socket.getaddrinfo", lambda *_, **__: [(0, 0, 0, "", (one, 9)) for one in mtus])
-    monkeypatch.setattr(network_paths, "_path_of", path_of)
+    monkeypatch.setattr(packet_sizes, "_path_of", path_of)
     assert network_path("feeds.example") == NetworkPath("own", "2001:db8::2", 1_440)
 
 
@@ -98,8 +98,8 @@ def test_devices_that_are_down_or_gone_are_not_named(tmp_path: Path, monkeypatch
         (tmp_path / name / "flags").write_text(flags)
         (tmp_path / name / "mtu").write_text(mtu)
     (tmp_path / "gone").mkdir()
-    monkeypatch.setattr(network_paths, "DEVICES", tmp_path)
-    assert network_paths.device_mtus() == {"up": 9_000}
+    monkeypatch.setattr(packet_sizes, "DEVICES", tmp_path)
+    assert packet_sizes.device_mtus() == {"up": 9_000}
 
 
 @pytest.mark.parametrize(
@@ -111,8 +111,8 @@ def test_a_machine_that_lets_routers_cut_packets_uses_small_ones(
     setting = tmp_path / "ip_no_pmtu_disc"
     if content is not None:
         setting.write_text(content)
-    monkeypatch.setattr(network_paths, "NO_DISCOVERY", setting)
-    assert network_paths.may_be_fragmented() is not is_whole
+    monkeypatch.setattr(packet_sizes, "NO_DISCOVERY", setting)
+    assert packet_sizes.may_be_fragmented() is not is_whole
     assert network_path("127.0.0.1") == NetworkPath("127.0.0.1", "127.0.0.1", MAX_PACKET_BYTES), "without a router"
 
 

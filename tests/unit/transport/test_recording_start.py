@@ -6,8 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aeron_spark.transport.channel import ChannelUri, same_stream
-from aeron_spark.transport.recording_start import RecordingStart, server_stream, start_of, with_start, without_start
+from aeron_spark.transport.channel import (
+    ChannelUri,
+    RecordingStart,
+    same_stream,
+    server_stream,
+    start_of,
+    with_start,
+    without_start,
+)
 
 START = RecordingStart(1_795_469_531_315, "ann@host job.py", "counts")
 

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
-from aeron_spark.wire import stream_admin_rpc as admin_rpc
-from aeron_spark.wire import stream_rpc as rpc
+from aeron_spark.wire import stream_requests as admin_rpc
+from aeron_spark.wire import stream_requests as rpc
 
 FILE: Final = Path(__file__).parents[2] / "golden" / "wire" / "stream_requests.json"
 

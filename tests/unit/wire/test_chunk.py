@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aeron_spark.errors import DataFormatError, OptionError
-from aeron_spark.wire.chunk import (
+from aeron_spark.wire.chunks import (
     FIXED_BYTES,
     Content,
     Frame,

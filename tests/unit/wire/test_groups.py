@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aeron_spark.errors import DataFormatError, OptionError
-from aeron_spark.wire.chunk import Content, Frame, Header, decode, encode
-from aeron_spark.wire.groups import Chunk, Group, Reassembler, split
+from aeron_spark.wire.chunks import Chunk, Content, Frame, Group, Header, Reassembler, decode, encode, split
 from tests.unit.wire.test_chunk import VECTORS
 
 HEADER = Header(Content.BYTES, 0, published_ns=5, batch=3, row=9, partition=1, writer="w")

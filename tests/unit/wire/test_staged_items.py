@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from aeron_spark.errors import DataFormatError, OptionError
 from aeron_spark.wire import staged_items as staged_items_module
-from aeron_spark.wire.chunk import Content, Header
+from aeron_spark.wire.chunks import Content, Header
 from aeron_spark.wire.staged_items import (
     Item,
     StagedGroup,

@@ -18,21 +18,24 @@ from msgspec import inspect
 from aeron_spark.errors import DataFormatError, DataLossError, OptionError, RefusedError, StillWorking
 from aeron_spark.protocol.rpc_messages import FIRST_SERVICE
 from aeron_spark.protocol.rpc_objects import LAST_OBJECT_ID
-from aeron_spark.wire import stream_rpc
-from aeron_spark.wire.stream_admin_rpc import CreateStream, DeleteStream, Request, Response
-from aeron_spark.wire.stream_rpc import (
+from aeron_spark.wire import stream_requests
+from aeron_spark.wire.stream_requests import (
     RESPONSES,
     AnyRequest,
     AnyResponse,
     BulkMessageKind,
     Committed,
     CommitTransaction,
+    CreateStream,
+    DeleteStream,
     Failure,
     FinishStage,
     LastCommitted,
     LastTransaction,
     MeasureLags,
     RenewLease,
+    Request,
+    Response,
     StagedPart,
     Transaction,
     decode_bulk_message,
@@ -84,7 +87,7 @@ def structs_of(cls: type[msgspec.Struct]) -> st.SearchStrategy[Any]:
 
 
 def test_the_service_number_differs_from_those_of_other_releases() -> None:
-    assert FIRST_SERVICE + 1 < stream_rpc.SERVICE <= LAST_OBJECT_ID
+    assert FIRST_SERVICE + 1 < stream_requests.SERVICE <= LAST_OBJECT_ID
 
 
 def test_each_request_has_a_response_and_each_response_a_request() -> None:
@@ -199,7 +202,8 @@ def test_a_long_request_is_refused_before_its_texts_are_copied(fields: object, r
 def test_a_request_with_the_largest_values_is_taken() -> None:
     largest = RenewLease("😀" * 128, "😀" * 255, ((2**63 - 1, 2**63 - 1),) * 10_000, 1e9)
     data = encode_request(largest)
-    assert stream_rpc.MAX_REQUEST_BYTES[RenewLease] - 50_000 < len(data) <= stream_rpc.MAX_REQUEST_BYTES[RenewLease]
+    most = stream_requests.MAX_REQUEST_BYTES[RenewLease]
+    assert most - 50_000 < len(data) <= most
     assert decode_request(data) == largest
 
 

@@ -6,7 +6,7 @@ from datetime import datetime, timezone
 
 import pyarrow as pa
 
-from aeron_spark.wire.stream_admin_rpc import (
+from aeron_spark.wire.stream_requests import (
     HeldBytes,
     StreamAlteration,
     StreamInfo,

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from aeron_spark.errors import DataFormatError, OptionError
 from aeron_spark.wire import values as values_module
-from aeron_spark.wire.chunk import Content, Header, decode, encode
-from aeron_spark.wire.groups import Group, Reassembler, split
+from aeron_spark.wire.chunks import Content, Group, Header, Reassembler, decode, encode, split
 from aeron_spark.wire.values import FIELDS, Run, Values, decode_values, encode_values, read_groups, runs, value_at
 from tests.unit.wire.test_chunk import DAMAGED, LITERAL, LITERAL_HEADER
 

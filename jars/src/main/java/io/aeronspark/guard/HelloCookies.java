@@ -16,7 +16,7 @@ import org.agrona.concurrent.UnsafeBuffer;
 
 /**
  * The cookies of one server: proofs that a sender receives packets at its address. The server makes and verifies the
- * same cookies, with the same secret and the same clock ({@code protocol/retry_cookies.py}):
+ * same cookies, with the same secret and the same clock ({@code protocol/handshake_packets.py}):
  * <pre>
  *   cookie  = number of the period modulo 256 (1 byte) | HMAC-SHA256(secret, message)[:16]
  *   message = number of the period (8 bytes, big-endian) | address (16 bytes, IPv4 mapped into IPv6) | HELLO's core
