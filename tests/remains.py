@@ -42,7 +42,7 @@ _OF_THE_TRANSPORT: Final = """
 """
 _CONTENTS_OF_A_STORE: Final = """
     Ledger._epochs Ledger._epochs_of Ledger._writers Ledger.ends Ledger.recordings Ledger.rows Ledger.starts
-    Ledger.times Ledger.checked_from ReaderLease.positions ReaderLeases._leases ReaderLeases._owners WriterOwners._ids
+    Ledger.times Ledger.checked_from Lease.positions ReaderLeases._leases ReaderLeases._owners WriterOwners._ids
     WriterOwners._owned
     Recordings._states Recordings.partitions StreamStore._streams Writer.tokens WriterHistories._committed_in
 """

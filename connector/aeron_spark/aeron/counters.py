@@ -185,7 +185,7 @@ class DistinctError:
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
+class ImageLoss:
     """Data of one image that were lost in transit, before retransmission."""
 
     observations: int
@@ -335,7 +335,7 @@ def recent_archive_error(aeron_dir: str, seconds: float = 120.0) -> str:
     return ""
 
 
-def read_losses(aeron_dir: str) -> tuple[Loss, ...]:
+def read_losses(aeron_dir: str) -> tuple[ImageLoss, ...]:
     """Return the driver's loss report, largest loss first. Raises ConnectError without a driver."""
     path = Path(aeron_dir) / LOSS_FILE
     read_driver(aeron_dir)  # raises without a driver; a missing loss report means no losses
@@ -345,7 +345,7 @@ def read_losses(aeron_dir: str) -> tuple[Loss, ...]:
         return tuple(sorted(_losses(report), key=lambda loss: loss.bytes, reverse=True))
 
 
-def _losses(report: memoryview) -> Iterator[Loss]:
+def _losses(report: memoryview) -> Iterator[ImageLoss]:
     at = 0
     while at + LOSS.size <= len(report):
         observations, size, first_ms, last_ms, session, stream = LOSS.unpack_from(report, at)
@@ -354,7 +354,7 @@ def _losses(report: memoryview) -> Iterator[Loss]:
         channel = ascii_text(report, at + LOSS.size)
         source_at = at + LOSS.size + _aligned(4 + len(channel), 4)
         source = ascii_text(report, source_at)
-        yield Loss(observations, size, first_ms / 1000, last_ms / 1000, session, stream, channel, source)
+        yield ImageLoss(observations, size, first_ms / 1000, last_ms / 1000, session, stream, channel, source)
         at += _aligned(source_at + 4 + len(source) - at, LOSS_ALIGNMENT)
 
 

@@ -43,7 +43,7 @@ class _Memory:
         )
 
 
-class Source(Protocol):
+class MessageSource(Protocol):
     """The source of a range's messages; the range ends at the end of a message."""
 
     @property
@@ -83,7 +83,7 @@ class ReplaySource:
 
 
 def drain(
-    source: Source, recording: Recording, *, batch_bytes: int = BATCH_BYTES, batch_rows: int = BATCH_ROWS
+    source: MessageSource, recording: Recording, *, batch_bytes: int = BATCH_BYTES, batch_rows: int = BATCH_ROWS
 ) -> Iterator[Rows]:
     """Yield the messages of ``source`` in batches until its end.
 

@@ -160,7 +160,7 @@ Progress = Callable[[int], object]
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class BackupSource:
     """The folders and the cuts of a server's streams. ``configuration`` are further files, with their names there."""
 
     streams_dir: Path
@@ -187,7 +187,7 @@ class Base:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class BackupOutcome:
     """A finished backup. ``linked_bytes`` are those of files that the earlier backup has, too."""
 
     manifest: Manifest
@@ -243,8 +243,8 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def write_backup(
-    source: Source, folder: Path, base: Base | None = None, progress: Progress = ignore_progress
-) -> Outcome:
+    source: BackupSource, folder: Path, base: Base | None = None, progress: Progress = ignore_progress
+) -> BackupOutcome:
     """Copy ``source`` to ``folder``, completely or not at all. ``progress`` is called with each number of copied bytes.
 
     Raises OptionError if the folder is not empty, TransportError if it cannot be written, DataLossError if a file of
@@ -261,7 +261,7 @@ def write_backup(
         made = copy.manifest()
         replace_file(draft / manifest.FILE_NAME, manifest.encode_manifest(made))
         sync_tree(draft)
-    return Outcome(made, copy.linked_bytes)
+    return BackupOutcome(made, copy.linked_bytes)
 
 
 def remove_leftovers(parent: Path) -> None:
@@ -307,7 +307,7 @@ def _write_error(folder: Path, error: OSError) -> TransportError:
 class _Copy:
     """One backup in the partial folder ``draft``."""
 
-    def __init__(self, source: Source, draft: Path, base: Base | None, progress: Progress) -> None:
+    def __init__(self, source: BackupSource, draft: Path, base: Base | None, progress: Progress) -> None:
         self._source = source
         self._draft = draft
         self._progress = progress

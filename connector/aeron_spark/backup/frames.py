@@ -44,7 +44,7 @@ Offsets = npt.NDArray[np.int64]  # of frames, in bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class RecordingLayout:
     """The facts of a recording that its frames repeat. Lengths are in bytes."""
 
     initial_term_id: int
@@ -63,7 +63,7 @@ class Fault:
     what: str
 
 
-def check_term(data: memoryview, position: int, layout: Layout) -> Fault | None:
+def check_term(data: memoryview, position: int, layout: RecordingLayout) -> Fault | None:
     """Check the frames of one term, or of its committed part; ``data`` begins at ``position``.
 
     Returns the first fault. Rows are lost from there up to the end of ``data``, because a wrong length hides the frames
@@ -88,7 +88,7 @@ def _check_end(data: memoryview, starts: Offsets) -> tuple[int, str] | None:
     return (last, "the frame is longer than the committed rows") if end > len(data) else None
 
 
-def _find_frames(data: memoryview, position: int, layout: Layout) -> Offsets:
+def _find_frames(data: memoryview, position: int, layout: RecordingLayout) -> Offsets:
     """Return the offsets of the frames, up to the first one whose length cannot be.
 
     Nearly always the headers that repeat their own place are the frames. Only if their lengths do not lead from one to
@@ -122,7 +122,7 @@ def _walk(data: memoryview) -> Offsets:
 
 
 def _check_headers(
-    data: memoryview, position: int, layout: Layout, starts: Offsets
+    data: memoryview, position: int, layout: RecordingLayout, starts: Offsets
 ) -> tuple[int, str] | None:  # fmt: skip
     """Return the offset and the text of the first wrong header, or None."""
     if not len(starts):
@@ -222,7 +222,7 @@ class _Prefixes(dict[int, int]):
         return value
 
 
-def _term_id(position: int, layout: Layout) -> int:
+def _term_id(position: int, layout: RecordingLayout) -> int:
     return layout.initial_term_id + position // layout.term_length
 
 

@@ -188,7 +188,7 @@ RESTORE: Final = "Restore the store and the archive's folder from copies of one 
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class StoreFinding:
     """A finding. ``partition``, ``start`` and ``end`` are None if it is about the whole stream or partition.
 
     ``what`` is the fact and its cause, ``lost`` the rows that readers lose, or "".
@@ -214,6 +214,6 @@ class Finding:
         return escape_text(text, MAX_CHARACTERS)  # another person may have chosen names in the folders
 
 
-def stream_damage(stream: str, what: str, remedy: str = "") -> Finding:
+def stream_damage(stream: str, what: str, remedy: str = "") -> StoreFinding:
     """Return the finding that a stream cannot be used at all."""
-    return Finding(DAMAGE, stream, what, "Readers lose all its rows", remedy or RESTORE)
+    return StoreFinding(DAMAGE, stream, what, "Readers lose all its rows", remedy or RESTORE)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from aeron_spark.aeron.recording import Recording
-from aeron_spark.backup.frames import Fault, Layout, check_term
+from aeron_spark.backup.frames import Fault, RecordingLayout, check_term
 from aeron_spark.files import open_regular
 from aeron_spark.streams.retention import Layout as Segments
 
@@ -41,7 +41,9 @@ def check_segments(
 
     ``positions`` are those of :func:`find_segments`.
     """
-    layout = Layout(recording.initial_term_id, recording.term_length, recording.mtu, recording.stream_id, content)
+    layout = RecordingLayout(
+        recording.initial_term_id, recording.term_length, recording.mtu, recording.stream_id, content
+    )
     segments = Segments(recording.start_position, recording.term_length, recording.segment_length)
     buffer = bytearray()
     expected = range(segments.segment_base(start), end, recording.segment_length)
@@ -76,7 +78,7 @@ def check_segments(
 
 
 def _check_terms(
-    descriptor: int, path: Path, base: int, first: int, last: int, layout: Layout, buffer: memoryview,
+    descriptor: int, path: Path, base: int, first: int, last: int, layout: RecordingLayout, buffer: memoryview,
     progress: Callable[[int], object],
 ) -> Iterator[Fault]:  # fmt: skip
     at = first

@@ -16,14 +16,14 @@ from aeron_spark.aeron import archive_catalog as catalog
 from aeron_spark.aeron.archive_catalog import Catalog, CatalogEntry
 from aeron_spark.aeron.recording import Recording
 from aeron_spark.backup.copying import ignore_progress
-from aeron_spark.backup.manifest import DAMAGE, RESTORE, WARNING, Finding, stream_damage
+from aeron_spark.backup.manifest import DAMAGE, RESTORE, WARNING, StoreFinding, stream_damage
 from aeron_spark.backup.segments import check_segments, find_segments
 from aeron_spark.errors import AeronSparkError, DataLossError
 from aeron_spark.files import read_regular
 from aeron_spark.log.api import fingerprint
 from aeron_spark.node.archive_repair import FRAME_ALIGNMENT
 from aeron_spark.streams import archive_mark, journal, stage_files, stages
-from aeron_spark.streams.archive_mark import OTHER_TIME, ArchiveMark, Mark
+from aeron_spark.streams.archive_mark import OTHER_TIME, ArchiveMark, MarkContent
 from aeron_spark.streams.definition import Definition, is_half_renamed, read_definition
 from aeron_spark.streams.journal_records import decode_record
 from aeron_spark.streams.ledger import Ledger
@@ -49,13 +49,13 @@ class Checked:
 def verify_store(
     streams_dir: Path, archive_dir: Path, checked: Checked, *, is_quick: bool = False,
     progress: Progress = ignore_progress,
-) -> Iterator[Finding]:  # fmt: skip
+) -> Iterator[StoreFinding]:  # fmt: skip
     """Yield the findings, and count in ``checked``. With ``is_quick``, the frames of the segments are not read."""
     found: Catalog | None = None
     path = archive_dir / catalog.FILE_NAME
     names = sorted(one.name for one in streams_dir.iterdir() if one.is_dir() and not one.name.startswith("."))
     if (streams_dir / RESTORING).exists():
-        yield Finding(
+        yield StoreFinding(
             DAMAGE, "", f"a restore into {streams_dir} did not finish", "Readers lose all rows",
             "Empty this folder and the archive's folder, and restore again",
         )  # fmt: skip
@@ -63,11 +63,11 @@ def verify_store(
         found = catalog.parse_catalog(read_regular(path, MAX_CATALOG_BYTES), str(path))
     except OSError as error:
         if names:
-            yield Finding(DAMAGE, "", f"{path} cannot be read: {error.strerror}", "Readers lose all rows", RESTORE)
+            yield StoreFinding(DAMAGE, "", f"{path} cannot be read: {error.strerror}", "Readers lose all rows", RESTORE)
     except DataLossError as error:
-        yield Finding(DAMAGE, "", error.what, "Readers lose all rows", error.remedy)
+        yield StoreFinding(DAMAGE, "", error.what, "Readers lose all rows", error.remedy)
     for fault in () if found is None else found.faults:
-        yield Finding(DAMAGE, "", f"the archive's catalog is damaged: {fault}", "", RESTORE)
+        yield StoreFinding(DAMAGE, "", f"the archive's catalog is damaged: {fault}", "", RESTORE)
     known: set[Path] = set()
     segments = find_segments(archive_dir)
     for name in names:
@@ -86,7 +86,7 @@ def verify_store(
     yield from _missing_streams(archive_dir, known, set(names))
 
 
-def _missing_streams(archive_dir: Path, known: set[Path], names: set[str]) -> Iterator[Finding]:
+def _missing_streams(archive_dir: Path, known: set[Path], names: set[str]) -> Iterator[StoreFinding]:
     """Yield a finding for each mark in the archive's folder whose stream is not in the store."""
     for path in sorted((archive_dir / archive_mark.FOLDER).glob("*.json")):
         name = path.stem.rpartition("-")[0]
@@ -104,7 +104,7 @@ class _StateCheck:
         self._name = folder.name
         self._archive_dir = archive_dir
 
-    def check(self) -> Iterator[Finding]:
+    def check(self) -> Iterator[StoreFinding]:
         """Yield the findings."""
         try:
             definition = read_definition(self._folder)
@@ -112,7 +112,7 @@ class _StateCheck:
             yield stream_damage(self._name, error.what)
             return
         if is_half_renamed(self._folder, definition):
-            yield Finding(
+            yield StoreFinding(
                 WARNING, self._name, f"its rename to {definition.name!r} is not finished", "",
                 "Start the server, which finishes it",
             )  # fmt: skip
@@ -125,7 +125,7 @@ class _StateCheck:
         yield from self._check_journal(definition, ArchiveMark(str(self._archive_dir), definition))
         yield from self._check_stages(definition)
 
-    def _check_journal(self, definition: Definition, mark: ArchiveMark) -> Iterator[Finding]:
+    def _check_journal(self, definition: Definition, mark: ArchiveMark) -> Iterator[StoreFinding]:
         path = self._folder / journal.FILE_NAME
         try:
             data = read_regular(path, journal.MAX_FILE_BYTES)
@@ -145,30 +145,30 @@ class _StateCheck:
         self.ledger = ledger
         yield from self._check_mark(mark, ledger, data)
         if end < len(data):
-            yield Finding(
+            yield StoreFinding(
                 WARNING, self._name, f"the last record of {path} is incomplete ({len(data) - end} bytes)", "",
                 "Start the server, which removes it: the server was killed before the record was acknowledged",
             )  # fmt: skip
 
-    def _check_mark(self, mark: ArchiveMark, ledger: Ledger, data: bytes) -> Iterator[Finding]:
+    def _check_mark(self, mark: ArchiveMark, ledger: Ledger, data: bytes) -> Iterator[StoreFinding]:
         """Compare the journal with the mark that was written when the store was closed."""
         try:
             found = archive_mark.read_mark(mark.path)
         except AeronSparkError as error:
-            yield Finding(DAMAGE, self._name, error.what, "", error.remedy)
+            yield StoreFinding(DAMAGE, self._name, error.what, "", error.remedy)
             return
         if found is None and ledger.epoch:
-            yield Finding(
+            yield StoreFinding(
                 DAMAGE, self._name, f"the mark {mark.path} is missing", "",
                 "Check that this is the archive of the store. The server writes the mark at the stream's next change",
             )  # fmt: skip
         if found is not None and found.journal_bytes and not _fits(found, ledger, data):
-            yield Finding(
+            yield StoreFinding(
                 DAMAGE, self._name, "the journal is not the one that the server closed: its size or its checksum is "
                 "wrong", "Rows that were committed last may be lost", RESTORE,
             )  # fmt: skip
 
-    def _check_stages(self, definition: Definition) -> Iterator[Finding]:
+    def _check_stages(self, definition: Definition) -> Iterator[StoreFinding]:
         folder = self._folder / STAGES
         for path in sorted(folder.glob(f"*{stages.FINISHED}")) if folder.is_dir() else ():
             try:
@@ -179,7 +179,7 @@ class _StateCheck:
                 what = "it is not a stage"
             except (AeronSparkError, OSError) as error:
                 what = error.what if isinstance(error, AeronSparkError) else str(error.strerror)
-            yield Finding(
+            yield StoreFinding(
                 WARNING, self._name, f"the stage {path} is damaged: {what}", "No committed row is lost", REMOVE_STAGE
             )
 
@@ -198,7 +198,7 @@ class _RecordingsCheck:
         self._segments = segments
         self._checked = checked
 
-    def check(self, is_quick: bool, progress: Progress) -> Iterator[Finding]:
+    def check(self, is_quick: bool, progress: Progress) -> Iterator[StoreFinding]:
         """Yield the findings."""
         for index in range(self._definition.partitions):
             self._checked.partitions += 1
@@ -211,7 +211,7 @@ class _RecordingsCheck:
             yield from self._check_ends(index, entry.recording)
             yield from self._check_range(index, entry.recording, is_quick, progress)
 
-    def _check_ends(self, index: int, recording: Recording) -> Iterator[Finding]:
+    def _check_ends(self, index: int, recording: Recording) -> Iterator[StoreFinding]:
         """Compare the recording's first and last position with the committed range."""
         start, end = self._ledger.starts[index], self._ledger.ends[index]
         name, first, stop = f"recording {recording.id}", recording.start_position, recording.stop_position
@@ -221,13 +221,15 @@ class _RecordingsCheck:
         if stop is not None and stop < end:
             yield self._damage(index, stop, end, f"{name} ends at position {stop}", "Readers lose these rows")
         if stop is not None and stop > end:
-            yield Finding(
+            yield StoreFinding(
                 WARNING, self._definition.name, f"{name} has {stop - end} bytes after the committed rows", "",
                 "Start the server, which removes them: their commit was not acknowledged, unless the journal is an "
                 "older copy", index, end, stop,
             )  # fmt: skip
 
-    def _check_range(self, index: int, recording: Recording, is_quick: bool, progress: Progress) -> Iterator[Finding]:
+    def _check_range(
+        self, index: int, recording: Recording, is_quick: bool, progress: Progress
+    ) -> Iterator[StoreFinding]:
         start, end = max(self._ledger.starts[index], recording.start_position), self._ledger.ends[index]
         if recording.stop_position is not None:
             end = min(end, recording.stop_position)
@@ -245,8 +247,8 @@ class _RecordingsCheck:
         ):  # fmt: skip
             yield self._damage(index, fault.position, fault.end, fault.what, "Readers lose these rows")
 
-    def _damage(self, index: int, start: int, end: int, what: str, lost: str) -> Finding:
-        return Finding(DAMAGE, self._definition.name, what, lost, RESTORE, index, start, end)
+    def _damage(self, index: int, start: int, end: int, what: str, lost: str) -> StoreFinding:
+        return StoreFinding(DAMAGE, self._definition.name, what, lost, RESTORE, index, start, end)
 
     def _find_fault(self, index: int, entry: CatalogEntry | None) -> str:
         """Return why a catalog's entry is not the partition's recording, or ""."""
@@ -276,7 +278,7 @@ class _RecordingsCheck:
         return alias == alias_of(self._definition, index)
 
 
-def _fits(mark: Mark, ledger: Ledger, data: bytes) -> bool:
+def _fits(mark: MarkContent, ledger: Ledger, data: bytes) -> bool:
     """Whether a journal is the one of a mark that was written when the store was closed."""
     expected = (mark.epoch, mark.transactions, mark.journal_bytes, mark.journal_crc)
     return expected == (ledger.epoch, ledger.transactions, len(data), zlib.crc32(data))

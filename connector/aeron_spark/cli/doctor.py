@@ -31,7 +31,7 @@ Verdict = Literal["ok", "warning", "broken"]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Diagnosis:
     """The result of one check."""
 
     subject: str
@@ -61,7 +61,7 @@ def doctor(ctx: click.Context, aeron_dir: str | None, as_json: bool) -> None:
         ctx.exit(FAILED)
 
 
-def examine(node_paths: NodePaths) -> Iterator[Finding]:
+def examine(node_paths: NodePaths) -> Iterator[Diagnosis]:
     """Yield the findings about everything that a node with these paths needs. Changes nothing and starts nothing."""
     yield _java()
     yield _jars()
@@ -77,29 +77,29 @@ def examine(node_paths: NodePaths) -> Iterator[Finding]:
     yield _open_files()
 
 
-def _java() -> Finding:
+def _java() -> Diagnosis:
     try:
         library = jvm.find_library()
         jvm.check_version(library)
     except AeronSparkError as error:
         return _broken("java", error)
     version = jvm.java_version(library)
-    return Finding("java", "ok", f"Java {version or '(unknown version)'}, {library}")
+    return Diagnosis("java", "ok", f"Java {version or '(unknown version)'}, {library}")
 
 
-def _jars() -> Finding:
+def _jars() -> Diagnosis:
     try:
         found = jvm.classpath()
     except AeronSparkError as error:
         return _broken("jars", error)
-    return Finding("jars", "ok", ", ".join(Path(jar).name for jar in found))
+    return Diagnosis("jars", "ok", ", ".join(Path(jar).name for jar in found))
 
 
-def _space(node_paths: NodePaths) -> Iterator[Finding]:
+def _space(node_paths: NodePaths) -> Iterator[Diagnosis]:
     running = status(node_paths.aeron_dir)
     if running.runs:
-        yield Finding("shared memory", "ok", f"{rounded_size(running.aeron_space.free)} free in {running.aeron_dir}")
-        yield Finding("disk", "ok", f"{rounded_size(running.archive_space.free)} free in {running.archive_dir}")
+        yield Diagnosis("shared memory", "ok", f"{rounded_size(running.aeron_space.free)} free in {running.aeron_dir}")
+        yield Diagnosis("disk", "ok", f"{rounded_size(running.archive_space.free)} free in {running.archive_dir}")
         return
     settings = parse_settings({}, machine_cores())
     try:
@@ -107,7 +107,7 @@ def _space(node_paths: NodePaths) -> Iterator[Finding]:
             node_paths.aeron_dir, node_paths.disk_aeron_dir, node_paths.chosen, settings
         )
         verdict: Verdict = "warning" if warning else "ok"
-        yield Finding(
+        yield Diagnosis(
             "shared memory", verdict, warning or f"{rounded_size(paths.space_of(chosen).free)} free for {chosen}"
         )
     except AeronSparkError as error:
@@ -115,23 +115,23 @@ def _space(node_paths: NodePaths) -> Iterator[Finding]:
     try:
         warning = paths.check_archive_space(node_paths.archive_dir, settings)
         free = rounded_size(paths.space_of(node_paths.archive_dir).free)
-        yield Finding("disk", "warning" if warning else "ok", warning or f"{free} free for {node_paths.archive_dir}")
+        yield Diagnosis("disk", "warning" if warning else "ok", warning or f"{free} free for {node_paths.archive_dir}")
     except AeronSparkError as error:
         yield _broken("disk", error)
 
 
-def _owner(subject: str, folder: Path) -> Finding:
+def _owner(subject: str, folder: Path) -> Diagnosis:
     try:
         paths.require_own(folder)
     except AeronSparkError as error:
         return _broken(subject, error)
-    return Finding(subject, "ok", f"{folder} belongs to this user or does not exist")
+    return Diagnosis(subject, "ok", f"{folder} belongs to this user or does not exist")
 
 
-def _node(node_paths: NodePaths) -> Finding:
+def _node(node_paths: NodePaths) -> Diagnosis:
     found = status(node_paths.aeron_dir)
     if found.state == "running" and (found.heartbeat_age or 0.0) > 10.0:
-        return Finding(
+        return Diagnosis(
             "node",
             "broken",
             f"the media driver in {found.aeron_dir} has had no heartbeat for {found.heartbeat_age:.0f} s, but its "
@@ -139,16 +139,16 @@ def _node(node_paths: NodePaths) -> Finding:
             "Stop it with 'aeron-spark node stop --force'.",
         )
     if found.state == "stale":
-        return Finding(
+        return Diagnosis(
             "node",
             "warning",
             f"{found.aeron_dir} has the files of a media driver that has ended",
             "Nothing to do: the next start removes them.",
         )
-    return Finding("node", "ok", f"{found.state} in {found.aeron_dir}")
+    return Diagnosis("node", "ok", f"{found.state} in {found.aeron_dir}")
 
 
-def _guard(node_paths: NodePaths) -> Iterator[Finding]:
+def _guard(node_paths: NodePaths) -> Iterator[Diagnosis]:
     """Yield whether the running media driver has the guard of a server's channels. A node starts its driver with it."""
     found = status(node_paths.aeron_dir)
     if not found.runs:
@@ -160,12 +160,12 @@ def _guard(node_paths: NodePaths) -> Iterator[Finding]:
         suppliers = {prop for _, name, prop in guard.SUPPLIERS if name.startswith("guard.")}
         replaced = suppliers & set(dict(found.settings.properties))
         if not replaced:
-            yield Finding("guard", "ok", f"the node's own media driver in {found.aeron_dir} has it")
+            yield Diagnosis("guard", "ok", f"the node's own media driver in {found.aeron_dir} has it")
             return
     try:
         has_guard = guard.has_guard(found.aeron_dir)
     except AeronSparkError as error:
-        yield Finding(
+        yield Diagnosis(
             "guard",
             "warning",
             f"it is not known whether the media driver in {found.aeron_dir} has it: {error.what}",
@@ -173,7 +173,7 @@ def _guard(node_paths: NodePaths) -> Iterator[Finding]:
         )
         return
     if has_guard:
-        yield Finding("guard", "ok", f"the media driver in {found.aeron_dir} has it")
+        yield Diagnosis("guard", "ok", f"the media driver in {found.aeron_dir} has it")
         return
     from aeron_spark.server.server_node import GUARD_REMEDY, GUARD_RISK
 
@@ -182,7 +182,7 @@ def _guard(node_paths: NodePaths) -> Iterator[Finding]:
         if found.settings is None
         else f"was started with {', '.join(sorted(replaced))}"
     )
-    yield Finding(
+    yield Diagnosis(
         "guard",
         "warning",
         f"the media driver in {found.aeron_dir} {origin} and shows no guard (a guard shows itself when a secure server "
@@ -191,7 +191,7 @@ def _guard(node_paths: NodePaths) -> Iterator[Finding]:
     )
 
 
-def _stale() -> Iterator[Finding]:
+def _stale() -> Iterator[Diagnosis]:
     """Yield the directories in shared memory that ended media drivers of this user still occupy."""
     if not SHARED_MEMORY.is_dir():
         return
@@ -199,12 +199,12 @@ def _stale() -> Iterator[Finding]:
         found = driver_liveness(cnc.parent)
         if found is not None and not found.alive and cnc.stat().st_uid == os.geteuid():
             what = f"{cnc.parent} has the files of a media driver (process {found.pid}) that has ended"
-            yield Finding(
+            yield Diagnosis(
                 "leftovers", "warning", what, f"To free the memory, and lose the driver's errors: rm -r {cnc.parent}"
             )
 
 
-def _udp() -> Finding:
+def _udp() -> Diagnosis:
     try:
         with (
             socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender,
@@ -215,14 +215,14 @@ def _udp() -> Finding:
             sender.sendto(b"?", receiver.getsockname())
             receiver.recv(1)
     except OSError as error:
-        return Finding(
+        return Diagnosis(
             "ports", "broken", f"a UDP packet from this machine to 127.0.0.1 did not arrive ({error})",
             "Check the firewall.",
         )  # fmt: skip
-    return Finding("ports", "ok", "UDP ports can be bound, and packets to 127.0.0.1 arrive")
+    return Diagnosis("ports", "ok", "UDP ports can be bound, and packets to 127.0.0.1 arrive")
 
 
-def _socket_buffers() -> Iterator[Finding]:
+def _socket_buffers() -> Iterator[Diagnosis]:
     for name, option, wanted, limit in (
         ("receive", socket.SO_RCVBUF, RECEIVE_BUFFER, "rmem_max"),
         ("send", socket.SO_SNDBUF, SEND_BUFFER, "wmem_max"),
@@ -235,18 +235,18 @@ def _socket_buffers() -> Iterator[Finding]:
         )
         if option == socket.SO_RCVBUF:
             what += f"; each sender may be {rounded_size(receive_window(granted))} ahead"
-        yield Finding("limits", "ok" if is_enough else "warning", what, remedy)
+        yield Diagnosis("limits", "ok" if is_enough else "warning", what, remedy)
 
 
-def _packets() -> Iterator[Finding]:
+def _packets() -> Iterator[Diagnosis]:
     """Yield the packet size of rows on each network of this machine."""
     sizes = {name: packet_bytes(mtu, is_ipv6=False) for name, mtu in device_mtus().items()}
     shown = ", ".join(f"{size:,} bytes on {name}" for name, size in sorted(sizes.items()))
-    yield Finding(
+    yield Diagnosis(
         "packets", "ok", f"by mtu=auto the rows of streams take packets of up to {shown or MTU_BYTES}, if they arrive"
     )
     if may_be_fragmented():
-        yield Finding(
+        yield Diagnosis(
             "packets",
             "warning",
             f"routers may cut IPv4 packets of this machine into fragments, so rows take packets of {MTU_BYTES:,} bytes",
@@ -254,13 +254,13 @@ def _packets() -> Iterator[Finding]:
         )
 
 
-def _open_files() -> Finding:
+def _open_files() -> Diagnosis:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     is_enough = soft == resource.RLIM_INFINITY or soft >= OPEN_FILES
     limit = "any number of" if soft == resource.RLIM_INFINITY else f"{soft:,}"
     remedy = "" if is_enough else f"ulimit -n {min(hard, 65536) if hard != resource.RLIM_INFINITY else 65536}"
-    return Finding("limits", "ok" if is_enough else "warning", f"a process may open {limit} files", remedy)
+    return Diagnosis("limits", "ok" if is_enough else "warning", f"a process may open {limit} files", remedy)
 
 
-def _broken(subject: str, error: AeronSparkError) -> Finding:
-    return Finding(subject, "broken", error.what, error.remedy)
+def _broken(subject: str, error: AeronSparkError) -> Diagnosis:
+    return Diagnosis(subject, "broken", error.what, error.remedy)

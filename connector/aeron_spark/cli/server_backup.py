@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import click
 
-from aeron_spark.backup.copying import Outcome, Source, check_target, find_base, read_manifest, write_backup
+from aeron_spark.backup.copying import BackupOutcome, BackupSource, check_target, find_base, read_manifest, write_backup
 from aeron_spark.backup.manifest import CONFIGURATION_FILES, DAMAGE
 from aeron_spark.backup.restoring import restore_backup
 from aeron_spark.backup.verifying import Checked, verify_store
@@ -93,7 +93,7 @@ def back_up(
     return 0
 
 
-def _source(begun: Mapping[str, Any], cuts: list[Mapping[str, Any]], *, with_identity: bool) -> Source:
+def _source(begun: Mapping[str, Any], cuts: list[Mapping[str, Any]], *, with_identity: bool) -> BackupSource:
     """Return what to copy. Raises SetupError if the identity is asked for, and not in a file."""
     if with_identity and not begun["identity_file"]:
         raise SetupError("the server's key is in an environment variable, not in a file", remedy="Copy it by hand.")
@@ -103,7 +103,7 @@ def _source(begun: Mapping[str, Any], cuts: list[Mapping[str, Any]], *, with_ide
         if begun[key] and (key != "identity_file" or with_identity)
     }
     streams_dir = Path(begun["streams_dir"])
-    return Source(
+    return BackupSource(
         streams_dir=streams_dir,
         archive_dir=Path(begun["archive_dir"]),
         cuts=[StreamCut.from_json(cut) for cut in cuts],
@@ -121,7 +121,7 @@ def _text_of(error: BaseException) -> str:
     return "the command was interrupted" if isinstance(error, KeyboardInterrupt) else repr(error)
 
 
-def _print(directory: Path, begun: Mapping[str, Any], outcome: Outcome, seconds: float, *, as_json: bool) -> None:
+def _print(directory: Path, begun: Mapping[str, Any], outcome: BackupOutcome, seconds: float, *, as_json: bool) -> None:
     made = outcome.manifest
     if as_json:
         print_json({

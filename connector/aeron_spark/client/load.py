@@ -60,7 +60,7 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class FailureCount:
     """An error class that ``count`` clients met; ``first`` is the text of the first error."""
 
     error: str
@@ -82,7 +82,7 @@ class LoadReport:
     pings: int = 0
     ping: Spread | None = None
     seconds: float = 0.0
-    failures: list[Failure] = field(default_factory=list)
+    failures: list[FailureCount] = field(default_factory=list)
 
 
 def run_load(
@@ -127,7 +127,7 @@ class _Load:
             self._hold(report)
         finally:
             self._each("closing", self._clients, Client.close, THREADS, even_if_stopped=True)
-        report.failures = [Failure(kind, len(texts), texts[0]) for kind, texts in sorted(self._errors.items())]
+        report.failures = [FailureCount(kind, len(texts), texts[0]) for kind, texts in sorted(self._errors.items())]
         report.seconds = time.monotonic() - begun
         return report
 

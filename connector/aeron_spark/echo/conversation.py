@@ -19,7 +19,7 @@ REFUSAL_BURST: Final = 100
 REFUSALS_PER_S: Final = 100.0  # limited because every client that waits for its own response receives all of them
 
 
-class Publication(Protocol):
+class EchoPublication(Protocol):
     """A publication."""
 
     def offer(self, message: bytes) -> OfferResult | None:
@@ -29,7 +29,7 @@ class Publication(Protocol):
 class Outbox:
     """A queue of messages for ``publication``. Each message may wait ``timeout_s`` seconds."""
 
-    def __init__(self, publication: Publication, timeout_s: float) -> None:
+    def __init__(self, publication: EchoPublication, timeout_s: float) -> None:
         self.sent = 0
         self._publication = publication
         self._timeout_s = timeout_s
@@ -74,7 +74,7 @@ class SharedOutbox:
     a waiting refusal (:meth:`has_refusal`), so a queue has at most the refusals of one poll.
     """
 
-    def __init__(self, publication: Publication, timeout_s: float) -> None:
+    def __init__(self, publication: EchoPublication, timeout_s: float) -> None:
         self._publication = publication
         self._timeout_s = timeout_s
         self._admissions = Outbox(publication, timeout_s)
@@ -167,7 +167,7 @@ class ClientJoined:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class EchoRefused:
     """The server refused a message, a client, or another host in a duologue.
 
     ``suppressed`` earlier refusals of the same address were not reported.
@@ -229,7 +229,7 @@ EchoEvent = (
     | ClientIntroduced
     | DuologueOpened
     | ClientJoined
-    | Refusal
+    | EchoRefused
     | ClientEnded
     | ClientConnected
     | EchoReceived
@@ -253,7 +253,7 @@ class _AddressState:
     allowed: float
     at: float  # time at which ``allowed`` was computed
     withheld: int = 0
-    last: Refusal | None = None
+    last: EchoRefused | None = None
 
 
 class LimitedReport:
@@ -268,7 +268,7 @@ class LimitedReport:
         self._addresses: dict[str, _AddressState] = {}
 
     def __call__(self, event: EchoEvent) -> None:
-        if not isinstance(event, Refusal):
+        if not isinstance(event, EchoRefused):
             self._report(event)
             return
         now = self._clock()
@@ -315,7 +315,7 @@ class LimitedReport:
         address.at = now
         return address.allowed >= 1
 
-    def _send(self, address: _AddressState, event: Refusal) -> None:
+    def _send(self, address: _AddressState, event: EchoRefused) -> None:
         address.allowed -= 1
         withheld, address.withheld, address.last = address.withheld, 0, None
         self._report(replace(event, suppressed=withheld))

@@ -266,7 +266,7 @@ class Server1:
         self._report(conversation.ClientIntroduced(peer.image.source, peer.image.session_id, port))
 
     def _refuse(self, peer: _Peer, reason: str) -> None:
-        self._report(conversation.Refusal(peer.image.source, peer.image.session_id, reason))
+        self._report(conversation.EchoRefused(peer.image.source, peer.image.session_id, reason))
 
     def _end(self, peer: _Peer, reason: str) -> None:
         replies, peer.replies = peer.replies, None

@@ -20,9 +20,9 @@ from aeron_spark.echo import conversation, texts
 from aeron_spark.echo.conversation import (
     ClientJoined,
     Clock,
+    EchoRefused,
     LimitedReport,
     Outbox,
-    Refusal,
     Report,
     SharedOutbox,
     check_size,
@@ -268,7 +268,7 @@ class EchoDuologue:
             return True
         if image.id not in self._refused:
             self._refused.add(image.id)
-            self._report(Refusal(image.source, image.session_id, FOREIGN))
+            self._report(EchoRefused(image.source, image.session_id, FOREIGN))
         image.reject(FOREIGN)
         return False
 
@@ -280,7 +280,7 @@ class EchoDuologue:
             self._outbox.put(texts.encode_echo(payload), now)
             return
         self._failed = True
-        self._report(Refusal(image.source, image.session_id, texts.BAD_MESSAGE))
+        self._report(EchoRefused(image.source, image.session_id, texts.BAD_MESSAGE))
         self._outbox.put(texts.encode_error(texts.BAD_MESSAGE), now)
 
 
@@ -430,7 +430,7 @@ class Server2:
         found = texts.BAD_MESSAGE if key is None else self._open(image, now)
         if isinstance(found, str) or key is None:
             text = found if isinstance(found, str) else texts.BAD_MESSAGE
-            self._report(conversation.Refusal(image.source, image.session_id, text))
+            self._report(conversation.EchoRefused(image.source, image.session_id, text))
             self._outbox.refuse(image.id, texts.encode_refusal(image.session_id, text), now)
             return
         self._report(conversation.DuologueOpened(image.source, image.session_id, found.data_port, found.control_port))
@@ -477,7 +477,7 @@ class Server2:
             if not isinstance(error, TransportError) or self._client.closed:
                 raise
             # For example, another program uses a port.
-            self._report(conversation.Refusal(str(owner), session_id, str(error)))
+            self._report(conversation.EchoRefused(str(owner), session_id, str(error)))
             return None
 
     def _end(self, entry: _OpenDuologue, reason: str, now: float) -> None:

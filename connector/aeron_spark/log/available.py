@@ -16,9 +16,9 @@ from aeron_spark.log.losses import (
     DataLossWarning,
     Deleted,
     Finding,
-    Purged,
     Replaced,
     Rewritten,
+    StartPurged,
     Truncated,
     refuse,
 )
@@ -94,7 +94,7 @@ def _loss(wanted: Range, at: int, end: int, state: RecordingState | None) -> Fin
     if state.fingerprint != wanted.fingerprint:
         return Replaced(wanted.key, at, wanted.fingerprint, state.fingerprint)
     if state.start > at:
-        return Purged(wanted.key, at, state.start)
+        return StartPurged(wanted.key, at, state.start)
     if state.end < end:
         return Truncated(wanted.key, end, state.end)
     return None

@@ -20,7 +20,7 @@ _CONTINUE: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Purged:
+class StartPurged:
     """The start of a recording is after the query's next position."""
 
     key: str
@@ -192,7 +192,7 @@ class Rewritten:
         return f"Truncate only data that no query has read; {_CONTINUE}"
 
 
-Finding = Purged | Truncated | Damaged | Deleted | Replaced | Diverged | Rewritten
+Finding = StartPurged | Truncated | Damaged | Deleted | Replaced | Diverged | Rewritten
 
 
 class DataLossWarning(UserWarning):
@@ -232,7 +232,7 @@ def compare(
             findings.append(Replaced(state.key, position, known, state.fingerprint))
         elif state.start > position:
             if overlaps is None or not overlaps.have(state, position):
-                findings.append(Purged(state.key, position, state.start))
+                findings.append(StartPurged(state.key, position, state.start))
         elif state.key in rewritten:
             findings.append(rewritten[state.key])
         elif (found := state.divergence(offset.epochs.get(state.key), position)) is not None:

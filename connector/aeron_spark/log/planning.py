@@ -18,7 +18,7 @@ from typing import Final
 
 from aeron_spark.errors import OptionError
 from aeron_spark.log.api import Boundaries, Range, RecordingState, recording_key, split_key
-from aeron_spark.log.losses import Diverged, Finding, Purged, Replaced, Rewritten, Truncated, deleted, refuse
+from aeron_spark.log.losses import Diverged, Finding, Replaced, Rewritten, StartPurged, Truncated, deleted, refuse
 from aeron_spark.log.offsets import Offset
 from aeron_spark.options import WantedOffsets
 
@@ -316,7 +316,7 @@ def _lost(end: Offset, start: int, stop: int, state: RecordingState) -> Finding 
     if known is not None and known != state.fingerprint:
         return Replaced(key, start, known, state.fingerprint)
     if state.start > start:
-        return Purged(key, start, state.start)
+        return StartPurged(key, start, state.start)
     if (found := state.divergence(end.epochs.get(key), stop)) is not None:
         return Diverged(key, state.channel, stop, found, state.start)
     if state.end < stop:

@@ -38,7 +38,7 @@ from aeron_spark.process import FreePages
 from aeron_spark.version import package_version
 
 
-class StopRequest:
+class KeeperStop:
     """A request that a signal handler makes and the main thread waits for, without a lock."""
 
     def __init__(self) -> None:
@@ -83,7 +83,7 @@ class NodeProcess:
         self._node = node
         self._settings = settings
         self._warning = warning
-        self._stop = StopRequest()  # open until the process ends, because a signal can arrive at any time
+        self._stop = KeeperStop()  # open until the process ends, because a signal can arrive at any time
         self._alive = locks.FileLock(node.alive_lock)
         self._users = locks.FileLock(node.users_lock)
         self._archive_lock: locks.FileLock | None = None

@@ -38,7 +38,7 @@ from aeron_spark.node import paths, state_files
 from aeron_spark.node.locks import FileLock, is_locked, owner_pid
 from aeron_spark.node.paths import NodePaths, node_paths
 from aeron_spark.node.settings import NodeSettings, differences, machine_cores, parse_requested, parse_settings
-from aeron_spark.node.state_files import Liveness, NodeHandle, driver_liveness
+from aeron_spark.node.state_files import DriverLiveness, NodeHandle, driver_liveness
 
 STALL_TIMEOUT_S: Final = 60.0  # without a new stage and without processor time, a start is stuck after this time
 FIRST_STAGE: Final = "loading its program"  # before the process has written a stage
@@ -238,7 +238,9 @@ def _handle(
     )
 
 
-def _foreign_handle(node: NodePaths, found: Liveness, requested: Mapping[str, Any], users: FileLock) -> NodeHandle:
+def _foreign_handle(
+    node: NodePaths, found: DriverLiveness, requested: Mapping[str, Any], users: FileLock
+) -> NodeHandle:
     paths.require_usable_foreign_driver(node.aeron_dir, node.chosen)
     if requested:
         raise OptionError(

@@ -36,7 +36,7 @@ MARK_HEADER: Final = struct.Struct(
 
 
 @dataclass(frozen=True, slots=True)
-class Liveness:
+class DriverLiveness:
     """Process id, start and last heartbeat of a media driver, from its CnC file."""
 
     pid: int
@@ -49,7 +49,7 @@ class Liveness:
         return self.heartbeat_age < DRIVER_TIMEOUT_S
 
 
-def driver_liveness(aeron_dir: Path, now: float | None = None) -> Liveness | None:
+def driver_liveness(aeron_dir: Path, now: float | None = None) -> DriverLiveness | None:
     """Return the liveness of the driver in ``aeron_dir``, or None without a complete, readable CnC file.
 
     Raises OSError if this process or the system has no free descriptor.
@@ -62,11 +62,11 @@ def driver_liveness(aeron_dir: Path, now: float | None = None) -> Liveness | Non
             raise error.__cause__ from None
         return None
     age = (time.time() if now is None else now) - heartbeat_ms / 1000 if heartbeat_ms > 0 else float("inf")
-    return Liveness(pid, started_ms / 1000, age)
+    return DriverLiveness(pid, started_ms / 1000, age)
 
 
 @dataclass(frozen=True, slots=True)
-class ArchiveMark:
+class ArchiveMarkFile:
     """The archive's mark file: its last activity (epoch milliseconds; 0 or less after its close), start, process id."""
 
     activity_ms: int
@@ -91,7 +91,7 @@ def archive_mark_age(archive_dir: Path) -> float | None:
     return None if found is None else found.age
 
 
-def read_archive_mark(archive_dir: Path) -> ArchiveMark | None:
+def read_archive_mark(archive_dir: Path) -> ArchiveMarkFile | None:
     """Return the archive's mark file, or None without a complete, readable one."""
     try:
         with (archive_dir / MARK_FILE).open("rb") as file:
@@ -101,7 +101,7 @@ def read_archive_mark(archive_dir: Path) -> ArchiveMark | None:
     if len(head) < MARK_HEADER.size:
         return None
     _, activity, started, pid = MARK_HEADER.unpack(head)
-    return ArchiveMark(activity, started, pid)
+    return ArchiveMarkFile(activity, started, pid)
 
 
 VERSION: Final = 1

@@ -7,16 +7,23 @@ from aeron_spark.options.endpoint_options import ClientOptions, EndpointOptions
 from aeron_spark.options.live_options import LiveOptions, OptionChanges
 from aeron_spark.options.routes import DirectRoute, ServerEntry, ServerRoute, direct_route, parse_servers_file
 from aeron_spark.options.server_options import ServerOptions
-from aeron_spark.options.stream_options import Bounds, Limits, ReadOptions, SbeFormatOptions, SbeOptions, WriteOptions
+from aeron_spark.options.stream_options import (
+    BatchLimits,
+    Bounds,
+    ReadOptions,
+    SbeFormatOptions,
+    SbeOptions,
+    WriteOptions,
+)
 from aeron_spark.options.values import Edge, Moment, TimestampFrom, WantedOffsets
 
 __all__ = [
+    "BatchLimits",
     "Bounds",
     "ClientOptions",
     "DirectRoute",
     "Edge",
     "EndpointOptions",
-    "Limits",
     "LiveOptions",
     "Moment",
     "OptionChanges",

@@ -34,7 +34,7 @@ from aeron_spark.transport.endpoint_channels import EndpointAddress, server_addr
 
 if TYPE_CHECKING:
     from aeron_spark.protocol.client_handshake import ClientTiming
-    from aeron_spark.protocol.frame_cipher import KeyLimits
+    from aeron_spark.protocol.frame_cipher import CipherLimits
 
 MIN_MTU_BYTES: Final = MTU_BYTES  # HELLO needs 1132
 MIN_MESSAGE_BYTES: Final = 128 << 10
@@ -345,11 +345,11 @@ class EndpointOptions(ConnectionOptions, TransportOptions, where=ENDPOINT):
         )
 
     @cached_property
-    def key_limits(self) -> KeyLimits:
+    def key_limits(self) -> CipherLimits:
         """How much one key of a link encrypts."""
-        from aeron_spark.protocol.frame_cipher import KeyLimits
+        from aeron_spark.protocol.frame_cipher import CipherLimits
 
-        return KeyLimits()
+        return CipherLimits()
 
     @cached_property
     def channel(self) -> ChannelSettings:

@@ -36,11 +36,11 @@ from aeron_spark.options.values import (
 )
 from aeron_spark.sbe.settings import (
     FRAMINGS,
-    Decimals,
+    DecimalColumns,
     Framing,
-    Mode,
+    OnMalformed,
     SbeSettings,
-    Times,
+    TimeColumns,
     parse_decimals,
     parse_messages,
     parse_mode,
@@ -52,11 +52,13 @@ _Sbe = TypeVar("_Sbe", bound="SbeFormatOptions")
 MessageNames = Annotated[
     tuple[str, ...], OptionType("MESSAGES", "messages", lambda text, low, high: parse_messages(text))
 ]
-DecimalType = Annotated[Decimals, OptionType("DECIMALS", "type", lambda text, low, high: parse_decimals(text))]
-TimeUnits = Annotated[Times, OptionType("TIMES", "times", lambda text, low, high: parse_times(text))]
+DecimalType = Annotated[DecimalColumns, OptionType("DECIMALS", "type", lambda text, low, high: parse_decimals(text))]
+TimeUnits = Annotated[TimeColumns, OptionType("TIMES", "times", lambda text, low, high: parse_times(text))]
 ModeName = Annotated[
-    Mode,
-    OptionType("CHOICE", "one of", lambda text, low, high: parse_mode(text), choices=tuple(mode.name for mode in Mode)),
+    OnMalformed,
+    OptionType(
+        "CHOICE", "one of", lambda text, low, high: parse_mode(text), choices=tuple(mode.name for mode in OnMalformed)
+    ),
 ]
 
 
@@ -219,7 +221,7 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class BatchLimits:
     """The limits of a micro-batch; None means no limit. ``max_delay_ns`` is the longest wait for ``min_bytes``.
 
     ``available_now_bytes`` limits the micro-batches of ``Trigger.AvailableNow``, instead of ``max_bytes``.
@@ -437,12 +439,12 @@ class ReadOptions(SbeOptions, where=READING):
         return Bounds(self.start_position, self.end_position, self.session_ids or ())
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> BatchLimits:
         """The limits of micro-batches; a batch read has none."""
         if not self.streaming:
-            return Limits()
+            return BatchLimits()
         given = self.max_bytes_per_trigger
-        return Limits(
+        return BatchLimits(
             MAX_BATCH_BYTES if given is None else given,
             MAX_AVAILABLE_NOW_BYTES if given is None else given,
             self.max_rows_per_trigger,

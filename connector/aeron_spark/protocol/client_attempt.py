@@ -18,7 +18,7 @@ from aeron_spark.protocol.client_handshake import (
     Send,
     State,
 )
-from aeron_spark.protocol.frame_cipher import KeyLimits
+from aeron_spark.protocol.frame_cipher import CipherLimits
 from aeron_spark.protocol.liveness import Times
 
 
@@ -56,7 +56,7 @@ class ClientMachineOptions(Protocol):
     def timing(self) -> ClientTiming: ...
 
     @property
-    def key_limits(self) -> KeyLimits: ...
+    def key_limits(self) -> CipherLimits: ...
 
 
 # At most; the clients of a server that restarts spread their handshakes over this time. A restart takes longer than

@@ -16,7 +16,7 @@ from aeron_spark.errors import (
     TamperedError,
     WaitTimeout,
 )
-from aeron_spark.protocol.frame_cipher import FrameDecryptor, FrameEncryptor, KeyLimits
+from aeron_spark.protocol.frame_cipher import CipherLimits, FrameDecryptor, FrameEncryptor
 from aeron_spark.protocol.handshake_packets import (
     CONNECT_KEY_BYTES,
     DoneAckPacket,
@@ -160,7 +160,7 @@ class ClientHandshake:
         server: str,
         psk: bytes | None = None,
         timing: ClientTiming | None = None,
-        limits: KeyLimits | None = None,
+        limits: CipherLimits | None = None,
     ) -> None:
         """Prepare an attempt. Errors name the ``server``. Raises OptionError if ``done`` cannot be sent."""
         check_tag(done.tag)
@@ -168,7 +168,7 @@ class ClientHandshake:
         self._verify: Final = verify
         self._server: Final = server
         self._timing: Final = timing or ClientTiming()
-        self._limits: Final = limits or KeyLimits()
+        self._limits: Final = limits or CipherLimits()
         connect_key = b""
         while not any(connect_key):
             connect_key = entropy(CONNECT_KEY_BYTES)

@@ -60,7 +60,7 @@ _NONCE_PREFIX: Final = bytes(4)  # before the 8 bytes of the counter
 
 
 @dataclass(frozen=True, slots=True)
-class KeyLimits:
+class CipherLimits:
     """How much one key may encrypt before it is replaced. Both ends must use equal limits."""
 
     frames: int = 2**32
@@ -74,7 +74,7 @@ class _Direction:
 
     __slots__ = ("cipher", "counter", "epoch", "frames", "key", "limits", "plaintext_bytes")
 
-    def __init__(self, key: bytes, limits: KeyLimits, counter: int) -> None:
+    def __init__(self, key: bytes, limits: CipherLimits, counter: int) -> None:
         self.limits = limits
         self.counter = counter
         self.epoch = 0
@@ -108,9 +108,9 @@ class FrameEncryptor:
     The caller must offer each frame until Aeron accepts it, before the next one: the receiver rejects a gap.
     """
 
-    def __init__(self, key: bytes, limits: KeyLimits | None = None, *, counter: int = 0) -> None:
+    def __init__(self, key: bytes, limits: CipherLimits | None = None, *, counter: int = 0) -> None:
         """Use a key of ``HandshakeState.split``. ``counter`` is the number of the first frame."""
-        self._direction = _Direction(key, limits or KeyLimits(), counter)
+        self._direction = _Direction(key, limits or CipherLimits(), counter)
         self._joined = bytearray()
 
     @property
@@ -166,9 +166,9 @@ class FrameEncryptor:
 class FrameDecryptor:
     """Decrypts the frames of one direction, in the order in which they were encrypted. For one thread."""
 
-    def __init__(self, key: bytes, limits: KeyLimits | None = None, *, counter: int = 0) -> None:
+    def __init__(self, key: bytes, limits: CipherLimits | None = None, *, counter: int = 0) -> None:
         """Use a key of ``HandshakeState.split``. ``counter`` is the number of the first frame."""
-        self._direction = _Direction(key, limits or KeyLimits(), counter)
+        self._direction = _Direction(key, limits or CipherLimits(), counter)
         self.rejected = 0
         """Number of frames that were not decrypted."""
 

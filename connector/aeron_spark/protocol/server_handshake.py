@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Final
 
 from aeron_spark.errors import DataFormatError, OptionError, TamperedError
-from aeron_spark.protocol.frame_cipher import FrameDecryptor, FrameEncryptor, KeyLimits
+from aeron_spark.protocol.frame_cipher import CipherLimits, FrameDecryptor, FrameEncryptor
 from aeron_spark.protocol.handshake_packets import (
     Cookies,
     DoneAckPacket,
@@ -187,7 +187,7 @@ class ServerIdentity:
     entropy: Entropy
     psk: bytes | None = field(default=None, repr=False)
     timing: ServerTiming = field(default_factory=ServerTiming)
-    limits: KeyLimits = field(default_factory=KeyLimits)
+    limits: CipherLimits = field(default_factory=CipherLimits)
 
 
 class ServerHandshake:

@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Final, Literal, Protocol
 
 from aeron_spark.protocol import server_handshake as actions
-from aeron_spark.protocol.frame_cipher import KeyLimits
+from aeron_spark.protocol.frame_cipher import CipherLimits
 from aeron_spark.protocol.handshake_payloads import DoneAck
 from aeron_spark.protocol.ids import PooledIds, Pools
 from aeron_spark.protocol.limits import Admission, Limits, Permit
@@ -35,7 +35,7 @@ class ServerMachineOptions(Protocol):
     def times(self) -> Times: ...
 
     @property
-    def key_limits(self) -> KeyLimits: ...
+    def key_limits(self) -> CipherLimits: ...
 
     @property
     def max_message(self) -> int: ...

@@ -22,8 +22,8 @@ from aeron_spark.sbe.model import (
     EncodedType,
     EnumType,
     Field,
-    Group,
     Primitive,
+    RepeatingGroup,
     SetType,
     TimeAttributes,
     Type,
@@ -125,10 +125,10 @@ def charset_of(encoding: str) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class PlacedGroup:
+class NumberedGroup:
     """A group with the numbers of its block."""
 
-    group: Group
+    group: RepeatingGroup
     block: PlacedBlock
 
 
@@ -138,7 +138,7 @@ class PlacedBlock:
 
     block: Block
     level: int
-    groups: tuple[PlacedGroup, ...]
+    groups: tuple[NumberedGroup, ...]
     data: tuple[tuple[Data, int], ...]
 
 
@@ -153,7 +153,7 @@ class Numbering:
         """Number a block and the blocks within."""
         level = self._levels
         self._levels += 1
-        groups = tuple(PlacedGroup(group, self.place(group.block)) for group in block.groups)
+        groups = tuple(NumberedGroup(group, self.place(group.block)) for group in block.groups)
         data = []
         for one in block.data:
             data.append((one, self._data))
@@ -172,7 +172,7 @@ def _bits(value: float, primitive: Primitive) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _ColumnPlace:
     """The place of a value: its level, its offset in the block, the version it came with, and its path of names."""
 
     level: int
@@ -206,12 +206,12 @@ class ColumnMapper:
         return tuple(found)
 
     def _field(self, field: Field, level: int, path: str) -> Column:
-        place = _Place(level, field.offset, field.since, path + field.name)
+        place = _ColumnPlace(level, field.offset, field.since, path + field.name)
         if field.constant is not None:
             return self._constant(field.name, field.constant, field.type, place)
         return self._typed(field.name, field.type, place, field.optional, field.time)
 
-    def _typed(self, name: str, kind: Type, place: _Place, optional: bool, time: TimeAttributes) -> Column:
+    def _typed(self, name: str, kind: Type, place: _ColumnPlace, optional: bool, time: TimeAttributes) -> Column:
         match kind:
             case EncodedType():
                 return self._encoded(name, kind, place, optional, time)
@@ -221,7 +221,9 @@ class ColumnMapper:
                 return self._set(name, kind, place)
         return self._composite(name, kind, place, time)
 
-    def _encoded(self, name: str, kind: EncodedType, place: _Place, optional: bool, time: TimeAttributes) -> Column:
+    def _encoded(
+        self, name: str, kind: EncodedType, place: _ColumnPlace, optional: bool, time: TimeAttributes
+    ) -> Column:
         if kind.constant is not None:
             return self._constant(name, Constant(kind.constant, kind.primitive), kind, place)
         if kind.length != 1:
@@ -235,18 +237,18 @@ class ColumnMapper:
             return Column(name, pa.date32(), Op.INTEGER, (*value, 4))
         return _single(name, kind, value)
 
-    def _array(self, name: str, kind: EncodedType, place: _Place, optional: bool) -> Column:
+    def _array(self, name: str, kind: EncodedType, place: _ColumnPlace, optional: bool) -> Column:
         numbers = (place.level, place.offset, place.since, kind.length)
         charset = charset_of(kind.encoding) if kind.primitive is Primitive.CHAR else None
         if charset is not None:
             return Column(name, pa.string(), Op.TEXT, numbers, (charset,))
         if kind.primitive in (Primitive.CHAR, Primitive.UINT8):
             return Column(name, pa.binary(), Op.BYTES, numbers)
-        inner = _Place(ELEMENTS, 0, 0, place.path).value(kind.primitive, kind.null_value if optional else None)
+        inner = _ColumnPlace(ELEMENTS, 0, 0, place.path).value(kind.primitive, kind.null_value if optional else None)
         element = _single(ITEM, replace(kind, length=1), inner)
         return Column(name, _list(element.type), Op.ARRAY, (*numbers, kind.primitive.size), (), (element,))
 
-    def _unit(self, kind: EncodedType, place: _Place, time: TimeAttributes) -> int | None:
+    def _unit(self, kind: EncodedType, place: _ColumnPlace, time: TimeAttributes) -> int | None:
         """Return the unit of a time: as the settings name it, or as the schema says it."""
         if kind.primitive not in (Primitive.INT64, Primitive.UINT64):
             return None
@@ -255,14 +257,14 @@ class ColumnMapper:
             return self._units[place.path]
         return time.unit if self._settings.times.explicit and time.may_be_a_point else None
 
-    def _enum(self, name: str, kind: EnumType, place: _Place) -> Column:
+    def _enum(self, name: str, kind: EnumType, place: _ColumnPlace) -> Column:
         value = place.value(kind.primitive, kind.null)
         if self._settings.enums == "values":
             return _single(name, EncodedType("", kind.primitive), value)
         numbers = tuple(_bits(one.value, kind.primitive) for one in kind.values)
         return Column(name, pa.string(), Op.ENUM, (*value, *numbers), tuple(one.name for one in kind.values))
 
-    def _set(self, name: str, kind: SetType, place: _Place) -> Column:
+    def _set(self, name: str, kind: SetType, place: _ColumnPlace) -> Column:
         value = place.value(kind.primitive, None)
         if self._settings.sets == "bits":
             return _single(name, EncodedType("", kind.primitive), value)
@@ -272,13 +274,13 @@ class ColumnMapper:
         bits = tuple(one.value for one in kind.choices)
         return Column(name, _list(pa.string()), Op.SET, (*value, *bits), tuple(one.name for one in kind.choices))
 
-    def _composite(self, name: str, kind: CompositeType, place: _Place, time: TimeAttributes) -> Column:
+    def _composite(self, name: str, kind: CompositeType, place: _ColumnPlace, time: TimeAttributes) -> Column:
         special = self._decimal(name, kind, place) or self._time(name, kind, place, time)
         if special is not None:
             return special
         children = []
         for member in kind.members:
-            inner = _Place(
+            inner = _ColumnPlace(
                 place.level, place.offset + member.offset, max(place.since, member.since), f"{place.path}.{member.name}"
             )
             optional = isinstance(member.type, EncodedType) and member.type.optional
@@ -286,7 +288,7 @@ class ColumnMapper:
             children.append(self._typed(member.name, member.type, inner, optional, of_member))
         return _struct(name, tuple(children), place.level, place.since)
 
-    def _decimal(self, name: str, kind: CompositeType, place: _Place) -> Column | None:
+    def _decimal(self, name: str, kind: CompositeType, place: _ColumnPlace) -> Column | None:
         """Return the column of a composite of ``mantissa`` and ``exponent``; None if it stays a struct."""
         parts = _two_integers(kind, place, "mantissa", "exponent")
         if parts is None:
@@ -304,7 +306,7 @@ class ColumnMapper:
         arrow = pa.float64() if is_double else pa.decimal128(decimals.precision, decimals.scale)
         return Column(name, arrow, Op.SCALED, numbers, (place.path,))
 
-    def _time(self, name: str, kind: CompositeType, place: _Place, attributes: TimeAttributes) -> Column | None:
+    def _time(self, name: str, kind: CompositeType, place: _ColumnPlace, attributes: TimeAttributes) -> Column | None:
         """Return the column of a composite of ``time`` and a constant ``unit``; None if it stays a struct.
 
         A time that is no point in time, such as an interval, is a number of its unit.
@@ -319,7 +321,7 @@ class ColumnMapper:
             return _single(name, time, value)
         return Column(name, TIMESTAMP, Op.TIMESTAMP, (*value, int(unit.constant)), (place.path,))
 
-    def _constant(self, name: str, constant: Constant, kind: Type, place: _Place) -> Column:
+    def _constant(self, name: str, constant: Constant, kind: Type, place: _ColumnPlace) -> Column:
         value, primitive = constant.value, constant.primitive
         if isinstance(kind, EnumType) and self._settings.enums == "values":
             primitive = kind.primitive
@@ -334,7 +336,7 @@ class ColumnMapper:
 
 
 def _two_integers(
-    kind: CompositeType, place: _Place, first: str, second: str
+    kind: CompositeType, place: _ColumnPlace, first: str, second: str
 ) -> tuple[tuple[EncodedType, tuple[int, ...]], tuple[EncodedType, tuple[int, ...]]] | None:
     """Return the types and values of a composite's two integers, or None if it is another composite."""
     if tuple(member.name for member in kind.members) != (first, second):

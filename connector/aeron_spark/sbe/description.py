@@ -15,8 +15,8 @@ from aeron_spark.sbe.model import (
     EncodedType,
     EnumType,
     Field,
-    Group,
     Primitive,
+    RepeatingGroup,
     Type,
 )
 from aeron_spark.sbe.table import MessageColumns
@@ -98,7 +98,7 @@ def _chosen_remark(column: Column, of_schema: str) -> str:
 
 
 def _versions(block: Block, path: str) -> Iterator[tuple[str, int]]:
-    parts: list[Field | Group | Data] = [*block.fields, *block.groups, *block.data]
+    parts: list[Field | RepeatingGroup | Data] = [*block.fields, *block.groups, *block.data]
     for part in parts:
         yield path + part.name, part.since
     for group in block.groups:

@@ -51,10 +51,10 @@ from aeron_spark.sbe.model import (
     Data,
     EncodedType,
     Field,
-    Group,
     Integer,
     Message,
     Primitive,
+    RepeatingGroup,
     Schema,
     Type,
 )
@@ -78,7 +78,7 @@ class PlannedField:
 
 
 @dataclass(frozen=True, slots=True)
-class Counter:
+class CountField:
     """A length or a number of entries, at an offset in a header. ``type`` is numpy's name of it with its byte order."""
 
     offset: int
@@ -93,7 +93,7 @@ class PlannedGroup:
     name: str
     type: pa.DataType
     header: bytes
-    count: Counter
+    count: CountField
     block: PlannedBlock
 
 
@@ -104,7 +104,7 @@ class PlannedData:
     name: str
     type: pa.DataType
     header_length: int
-    length: Counter
+    length: CountField
     charset: str
 
 
@@ -186,7 +186,7 @@ class _Planner:
             tuple(self._data(one, column) for one, column in data),
         )
 
-    def _group(self, group: Group, column: Column) -> PlannedGroup:
+    def _group(self, group: RepeatingGroup, column: Column) -> PlannedGroup:
         (entry,) = column.children
         dimensions = group.dimensions
         header = bytearray(dimensions.length)
@@ -199,9 +199,9 @@ class _Planner:
         charset = column.texts[0] if column.op is Op.DATA_TEXT else ""
         return PlannedData(data.name, column.type, data.header.size, self._counter(data.header.length), charset)
 
-    def _counter(self, place: Integer) -> Counter:
+    def _counter(self, place: Integer) -> CountField:
         # The largest number of the type means null, which is no count; sbe-tool's encoders refuse it, too.
-        return Counter(place.offset, self._order + NUMPY_TYPES[place.primitive], place.primitive.limits[1] - 1)
+        return CountField(place.offset, self._order + NUMPY_TYPES[place.primitive], place.primitive.limits[1] - 1)
 
     def _put_counts(self, header: bytearray, counts: Counts, block: Block, noun: str) -> None:
         for name, place, parts in (
@@ -616,14 +616,14 @@ def _data(data: PlannedData, array: pa.Array[Any], place: _Place) -> _Data:
     return _Data(data, values)
 
 
-def _refuse_long(lengths: Int64s, counter: Counter, noun: str, name: str, place: _Place) -> None:
+def _refuse_long(lengths: Int64s, counter: CountField, noun: str, name: str, place: _Place) -> None:
     if len(lengths) and int(lengths.max()) > counter.high:
         index = int(np.argmax(lengths > counter.high))
         problem = f"it has {lengths[index]} {noun}, and the message holds at most {counter.high}"
         raise place.error(name, Misfit(index, problem, "Write fewer, or use a wider type in the schema."))
 
 
-def _put_counts(memory: Memory, places: Int64s, counter: Counter, counts: Int64s) -> None:
+def _put_counts(memory: Memory, places: Int64s, counter: CountField, counts: Int64s) -> None:
     _scatter(memory, places + counter.offset, counts.astype(counter.type))
 
 

@@ -227,7 +227,7 @@ class Dimensions:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class RepeatingGroup:
     """A repeating group."""
 
     name: str
@@ -262,7 +262,7 @@ class Block:
 
     length: int
     fields: tuple[Field, ...]
-    groups: tuple[Group, ...]
+    groups: tuple[RepeatingGroup, ...]
     data: tuple[Data, ...]
 
     def required_lengths(self) -> list[tuple[int, int, str]]:
@@ -309,7 +309,7 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class MessageHeader:
     """The header of each message."""
 
     length: int
@@ -337,6 +337,6 @@ class Schema:
     id: int
     version: int
     big_endian: bool
-    header: Header
+    header: MessageHeader
     messages: tuple[Message, ...]
     unknown: UnknownParts

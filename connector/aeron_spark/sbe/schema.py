@@ -27,13 +27,13 @@ from aeron_spark.sbe.model import (
     EncodedType,
     EnumType,
     Field,
-    Group,
-    Header,
     Integer,
     Member,
     Message,
+    MessageHeader,
     NamedValue,
     Primitive,
+    RepeatingGroup,
     Schema,
     SetType,
     TimeAttributes,
@@ -112,7 +112,7 @@ class _Includes:
             raise DataFormatError(
                 f"{name} is longer than {MAX_BYTES} bytes", remedy="Divide the schema, or leave out unused messages."
             )
-        root = _Parser(name, MAX_ELEMENTS - self._elements).parse(data)
+        root = _ElementParser(name, MAX_ELEMENTS - self._elements).parse(data)
         self._elements += sum(1 for _ in _walk(root))
         self._expand(root, files)
         return root
@@ -160,7 +160,7 @@ def _walk(element: Element) -> Iterator[Element]:
         yield from _walk(child)
 
 
-class _Parser:
+class _ElementParser:
     """Makes elements of one text."""
 
     def __init__(self, file: str, max_elements: int) -> None:
@@ -224,7 +224,7 @@ PRESENCES: Final = ("required", "optional", "constant")
 TIME_UNITS: Final = {"second": 0, "millisecond": 3, "microsecond": 6, "nanosecond": 9}
 
 
-class Types:
+class SchemaTypes:
     """The named types of a schema. A type is compiled at its first use, so that types can refer to later ones."""
 
     def __init__(self, elements: list[Element]) -> None:
@@ -513,7 +513,7 @@ def compile_schema(root: Element, name: str) -> Schema:
         raise root.error(f"has byteOrder={order!r}", "Use littleEndian or bigEndian.")
     _check_attributes(root, root.number("version", 0))
     parts = list(_parts(root))
-    types = Types([one for part in parts if part.name == "types" for one in part.children])
+    types = SchemaTypes([one for part in parts if part.name == "types" for one in part.children])
     compiler = _Messages(types)
     messages = tuple(compiler.message(part) for part in parts if part.name == "message")
     if not messages:
@@ -561,9 +561,9 @@ def _parts(element: Element) -> Iterator[Element]:
                 raise child.error("is not a part of a schema", "Use <types>, <message> and <messages>.")
 
 
-def _header(types: Types, root: Element) -> Header:
+def _header(types: SchemaTypes, root: Element) -> MessageHeader:
     composite = types.composite(root.attributes.get("headerType", "").strip() or "messageHeader", root, "header")
-    return Header(
+    return MessageHeader(
         composite.size,
         integer_of(composite, "blockLength", root),
         integer_of(composite, "templateId", root),
@@ -576,7 +576,7 @@ def _header(types: Types, root: Element) -> Header:
 class _Messages:
     """Compiles messages, and refuses two with one name or id."""
 
-    def __init__(self, types: Types) -> None:
+    def __init__(self, types: SchemaTypes) -> None:
         self._types = types
         self._seen: dict[str | int, Element] = {}
         self._parts = 0  # values of all fields so far
@@ -605,7 +605,7 @@ class _Messages:
 
     def _block(self, element: Element) -> Block:
         fields: list[Field] = []
-        groups: list[Group] = []
+        groups: list[RepeatingGroup] = []
         data: list[Data] = []
         names: set[str] = set()
         end = 0
@@ -683,10 +683,10 @@ class _Messages:
             return Constant(text, Primitive.CHAR)
         raise element.error("is constant and has no value", "Add valueRef='Enum.VALUE'.")
 
-    def _group(self, element: Element) -> Group:
+    def _group(self, element: Element) -> RepeatingGroup:
         name = element.attributes.get("dimensionType", "").strip() or _DIMENSIONS
         composite = self._types.composite(name, element, "dimensionType")
-        return Group(
+        return RepeatingGroup(
             element.required("name"),
             element.number("id", 0),
             max(element.number("sinceVersion", 0), composite.since),

@@ -11,7 +11,7 @@ from typing import Any, Final
 from aeron_spark.errors import OptionError
 
 
-class Mode(IntEnum):
+class OnMalformed(IntEnum):
     """The treatment of malformed messages; the numbers are part of the decode table."""
 
     FAILFAST = 0
@@ -58,7 +58,7 @@ TIME_SUFFIXES: Final = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 
 
 @dataclass(frozen=True, slots=True)
-class Decimals:
+class DecimalColumns:
     """The type of decimals: ``exact``, ``double``, or a decimal of one precision and scale."""
 
     kind: str = "exact"
@@ -67,7 +67,7 @@ class Decimals:
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class TimeColumns:
     """The integers that are times: with ``explicit`` those with a unit in the schema, and ``units`` by field name."""
 
     explicit: bool = True
@@ -80,10 +80,10 @@ class SbeSettings:
 
     messages: tuple[str, ...] = ()
     others: str = ""  # "" means keep with several messages, skip with one
-    mode: Mode = Mode.FAILFAST
+    mode: OnMalformed = OnMalformed.FAILFAST
     framing: Framing = Framing.ONE
-    decimals: Decimals = Decimals()
-    times: Times = Times()
+    decimals: DecimalColumns = DecimalColumns()
+    times: TimeColumns = TimeColumns()
     enums: str = "names"
     sets: str = "names"
     metadata: bool = False
@@ -97,20 +97,20 @@ def parse_messages(text: str) -> tuple[str, ...]:
     return names
 
 
-def parse_decimals(text: str) -> Decimals:
+def parse_decimals(text: str) -> DecimalColumns:
     """Parse ``exact``, ``double`` or ``decimal(precision,scale)``. Raises ValueError."""
     if text in ("exact", "double"):
-        return Decimals(text)
+        return DecimalColumns(text)
     match = re.fullmatch(r"decimal\(\s*(\d{1,2})\s*,\s*(\d{1,2})\s*\)", text, re.IGNORECASE)
     if match is None or not 1 <= int(match[1]) <= 38 or int(match[2]) > int(match[1]):
         raise ValueError("'exact', 'double' or 'decimal(precision,scale)' with a precision of at most 38")
-    return Decimals("decimal", int(match[1]), int(match[2]))
+    return DecimalColumns("decimal", int(match[1]), int(match[2]))
 
 
-def parse_times(text: str) -> Times:
+def parse_times(text: str) -> TimeColumns:
     """Parse ``explicit``, ``none``, or units such as ``sendingTime:us,bids.at:ns``. Raises ValueError."""
     if text in ("explicit", "none"):
-        return Times(text == "explicit")
+        return TimeColumns(text == "explicit")
     units = []
     for part in text.split(","):
         name, colon, unit = part.strip().rpartition(":")
@@ -119,13 +119,13 @@ def parse_times(text: str) -> Times:
         units.append((name, TIME_SUFFIXES[unit]))
     if len(dict(units)) != len(units):
         raise ValueError("one unit for each field")
-    return Times(True, tuple(units))
+    return TimeColumns(True, tuple(units))
 
 
-def parse_mode(text: str) -> Mode:
+def parse_mode(text: str) -> OnMalformed:
     """Parse the name of a mode, in any case. Raises ValueError."""
     try:
-        return Mode[text.upper()]
+        return OnMalformed[text.upper()]
     except KeyError:
         raise ValueError("FAILFAST, PERMISSIVE or DROPMALFORMED") from None
 

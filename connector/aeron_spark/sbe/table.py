@@ -39,7 +39,7 @@ from aeron_spark.sbe.columns import (
     struct_of_message,
 )
 from aeron_spark.sbe.model import Counts, DataHeader, Dimensions, Integer, Message, Schema, UnknownParts
-from aeron_spark.sbe.settings import Framing, Mode, Others, SbeSettings
+from aeron_spark.sbe.settings import Framing, OnMalformed, Others, SbeSettings
 
 TABLE_VERSION: Final = 2
 _OF_ROWS: Final = frozenset({Op.TEMPLATE_ID, Op.VERSION, Op.ROW, Op.CORRUPT, Op.CLUSTER})
@@ -120,7 +120,7 @@ class MessageColumns:
                 placed = self._placed[message.id]
                 found.append(struct_of_message(message.name, mapper.columns(placed), placed.level))
         self._check_units(mapper.used_units)
-        if self.settings.mode is Mode.PERMISSIVE:
+        if self.settings.mode is OnMalformed.PERMISSIVE:
             found.append(Column(CORRUPT_RECORD, pa.binary(), Op.CORRUPT))
         if self.settings.metadata:
             found += self._metadata()

@@ -23,7 +23,7 @@ class Level(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class EventField:
     """A field of events. ``is_quoted``: log lines always quote it, because a peer chose its text or a part of it.
 
     ``json_name``: its name in JSON, if that differs.
@@ -35,9 +35,9 @@ class Field:
     json_name: str = ""
 
 
-def _peer_text(meaning: str) -> Field:
+def _peer_text(meaning: str) -> EventField:
     """Return a field whose whole text a peer chose."""
-    return Field(meaning, is_quoted=True, max_characters=MAX_TEXT_CHARACTERS)
+    return EventField(meaning, is_quoted=True, max_characters=MAX_TEXT_CHARACTERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,69 +51,69 @@ class EventType:
     is_caused_by_peer: bool = False
 
 
-FIELDS: Final[Mapping[str, Field]] = MappingProxyType(
+FIELDS: Final[Mapping[str, EventField]] = MappingProxyType(
     {
-        "id": Field("id of the connection, which both ends show; `aeron-spark connections` takes it"),
-        "call": Field("id of the call, which the client's error shows"),
-        "name": Field("name of the client's key: `name=` of its line, or `key-` and 8 digits of its SHA-256"),
-        "key": Field("fingerprint of the server's public key"),
+        "id": EventField("id of the connection, which both ends show; `aeron-spark connections` takes it"),
+        "call": EventField("id of the call, which the client's error shows"),
+        "name": EventField("name of the client's key: `name=` of its line, or `key-` and 8 digits of its SHA-256"),
+        "key": EventField("fingerprint of the server's public key"),
         "tag": _peer_text("text by which the client describes itself"),
-        "address": Field("IP address of the client, or the address on which the server listens"),
-        "port": Field("UDP port of the client"),
-        "transport": Field("`udp` or `ipc` (shared memory)"),
-        "network": Field("banned addresses"),
-        "reason": Field("code of the reason"),
-        "retry": Field("when the client may try again: `soon`, `when-freed` or `never`"),
-        "limit": Field("option of the limit; with `clients_file`, option of the key's line or role in that file"),
-        "value": Field("value of the limit"),
-        "clients_file": Field("clients file that has a key's own limit"),
+        "address": EventField("IP address of the client, or the address on which the server listens"),
+        "port": EventField("UDP port of the client"),
+        "transport": EventField("`udp` or `ipc` (shared memory)"),
+        "network": EventField("banned addresses"),
+        "reason": EventField("code of the reason"),
+        "retry": EventField("when the client may try again: `soon`, `when-freed` or `never`"),
+        "limit": EventField("option of the limit; with `clients_file`, option of the key's line or role in that file"),
+        "value": EventField("value of the limit"),
+        "clients_file": EventField("clients file that has a key's own limit"),
         "method": _peer_text("object and method of the call"),
-        "error": Field("text of the error; it may repeat text of the client", is_quoted=True),
-        "error_type": Field("class of the error"),
-        "remedy": Field("what to do"),
-        "stack": Field("functions that ran at the error, the innermost first"),
+        "error": EventField("text of the error; it may repeat text of the client", is_quoted=True),
+        "error_type": EventField("class of the error"),
+        "remedy": EventField("what to do"),
+        "stack": EventField("functions that ran at the error, the innermost first"),
         "stream": _peer_text("name of the stream"),
         "new_name": _peer_text("name of the stream from now on"),
-        "retention_bytes": Field("new retention of a partition in bytes; 0: no limit"),
-        "retention_seconds": Field("new retention in seconds; 0: no limit"),
-        "schema_policy": Field("new schema policy: `strict` or `additive`"),
-        "partition": Field("number of the partition"),
-        "partitions": Field("number of partitions"),
-        "recording": Field("id of the recording in the archive"),
+        "retention_bytes": EventField("new retention of a partition in bytes; 0: no limit"),
+        "retention_seconds": EventField("new retention in seconds; 0: no limit"),
+        "schema_policy": EventField("new schema policy: `strict` or `additive`"),
+        "partition": EventField("number of the partition"),
+        "partitions": EventField("number of partitions"),
+        "recording": EventField("id of the recording in the archive"),
         "writer": _peer_text("writer id"),
-        "transaction": Field("number of the transaction"),
-        "cut": Field("what was cut off: partitions with positions, and the end of the journal"),
+        "transaction": EventField("number of the transaction"),
+        "cut": EventField("what was cut off: partitions with positions, and the end of the journal"),
         "reader": _peer_text("name of the reader"),
-        "bytes": Field("number of bytes"),
-        "cut_bytes": Field("bytes that were cut off after the last complete record of a file"),
-        "seconds": Field("duration in seconds"),
-        "stage_s": Field("seconds for finishing the stages"),
-        "publish_s": Field("seconds for publishing the rows"),
-        "record_s": Field("seconds until the archive had recorded the rows"),
-        "journal_s": Field("seconds for the journal"),
-        "connections": Field("number of connections"),
-        "streams": Field("number of streams"),
-        "damaged": Field("number of damaged streams"),
-        "added": Field("names of added keys"),
-        "keys": Field("number of keys in the clients file"),
-        "removed": Field("names of removed keys"),
-        "changed": Field("names of keys with other grants, or of options with another value"),
-        "narrowed": Field("names of keys that lost a grant or got a further condition"),
-        "files": Field("files whose new version is not used: `configuration`, `clients`"),
-        "restart_needed": Field("options whose change takes effect at a restart"),
-        "volume": Field("`store` or `archive`"),
-        "free_bytes": Field("free bytes"),
-        "reserve_bytes": Field("bytes that must stay free"),
-        "used_bytes": Field("used bytes"),
-        "limit_bytes": Field("most bytes"),
-        "cut_off": Field("number of calls and commits that did not finish"),
-        "version": Field("version of aeron-spark"),
-        "pid": Field("id of the process"),
-        "aeron_dir": Field("folder of the media driver"),
-        "directory": Field("folder of the backup"),
-        "copied_at": Field("time of the backup"),
-        "count": Field("number of them"),
-        "event": Field(
+        "bytes": EventField("number of bytes"),
+        "cut_bytes": EventField("bytes that were cut off after the last complete record of a file"),
+        "seconds": EventField("duration in seconds"),
+        "stage_s": EventField("seconds for finishing the stages"),
+        "publish_s": EventField("seconds for publishing the rows"),
+        "record_s": EventField("seconds until the archive had recorded the rows"),
+        "journal_s": EventField("seconds for the journal"),
+        "connections": EventField("number of connections"),
+        "streams": EventField("number of streams"),
+        "damaged": EventField("number of damaged streams"),
+        "added": EventField("names of added keys"),
+        "keys": EventField("number of keys in the clients file"),
+        "removed": EventField("names of removed keys"),
+        "changed": EventField("names of keys with other grants, or of options with another value"),
+        "narrowed": EventField("names of keys that lost a grant or got a further condition"),
+        "files": EventField("files whose new version is not used: `configuration`, `clients`"),
+        "restart_needed": EventField("options whose change takes effect at a restart"),
+        "volume": EventField("`store` or `archive`"),
+        "free_bytes": EventField("free bytes"),
+        "reserve_bytes": EventField("bytes that must stay free"),
+        "used_bytes": EventField("used bytes"),
+        "limit_bytes": EventField("most bytes"),
+        "cut_off": EventField("number of calls and commits that did not finish"),
+        "version": EventField("version of aeron-spark"),
+        "pid": EventField("id of the process"),
+        "aeron_dir": EventField("folder of the media driver"),
+        "directory": EventField("folder of the backup"),
+        "copied_at": EventField("time of the backup"),
+        "count": EventField("number of them"),
+        "event": EventField(
             "name of the suppressed event; in JSON `suppressed_event`", json_name="suppressed_event"
         ),  # each object of JSON has the name ``event`` already
     }

@@ -18,14 +18,14 @@ from typing import Any, Final, Literal, TextIO
 
 from aeron_spark.connection.endpoint_listeners import stack_of
 from aeron_spark.options import LiveOptions
-from aeron_spark.server.event_table import EVENTS, FIELDS, Field
+from aeron_spark.server.event_table import EVENTS, FIELDS, EventField
 from aeron_spark.texts import quote_text
 
 LogFormat = Literal["text", "json"]
 
 MAX_LISTED: Final = 20  # elements of a list
 _PLAIN: Final = re.compile(r"[A-Za-z0-9._:@/+,%\[\]-]+", re.ASCII)  # needs no quotation marks in a line of text
-_OTHER_FIELD: Final = Field("of a record that is not an event", is_quoted=True)
+_OTHER_FIELD: Final = EventField("of a record that is not an event", is_quoted=True)
 
 
 class LineFormatter(logging.Formatter):
@@ -106,7 +106,7 @@ def _quote(name: str, text: str) -> str:
     return quote_text(text, _field(name).max_characters)
 
 
-def _field(name: str) -> Field:
+def _field(name: str) -> EventField:
     return FIELDS.get(name, _OTHER_FIELD)
 
 
@@ -290,7 +290,7 @@ class LogOutput(logging.Handler):
             self._dropped += 1
 
 
-class ServerLog:
+class ServerLogOutput:
     """The log of a server on standard error, as its options say; without ``logFormat``, there is no such log.
 
     One thread at a time calls its methods. ``output`` is by default standard error.

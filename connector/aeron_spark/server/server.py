@@ -32,7 +32,7 @@ from aeron_spark.server.ban_file import StoredBans
 from aeron_spark.server.clients import CLIENTS, ClientsWatcher, is_from_environment, key_paths_of, peer_store_of
 from aeron_spark.server.event_log import EventLog
 from aeron_spark.server.http import HttpServer, json_page, parse_http_address
-from aeron_spark.server.log_output import ServerLog
+from aeron_spark.server.log_output import ServerLogOutput
 from aeron_spark.server.message_server import MessageServer
 from aeron_spark.server.metrics import MetricCounts, MetricReader, ServerMetrics, State, require_prometheus_client
 from aeron_spark.server.operation_service import OperatorCommand, OperatorService
@@ -95,7 +95,7 @@ class Server(Endpoint):
         self._reloading: Final = threading.Lock()
         self._http_address: Final = _http_address(parsed)
         self._http: HttpServer | None = None
-        self._log: Final = ServerLog(self._live)
+        self._log: Final = ServerLogOutput(self._live)
         self._live.on_replaced = self._log.apply
         self._started_at: float | None = None
         self._cut_off = 0  # the work that had not finished when the connections were closed

@@ -22,7 +22,7 @@ from aeron_spark.process import ProcessCache
 from aeron_spark.sbe.encoding import USE_TYPE, EncodePlan, encode_plan
 from aeron_spark.sbe.model import Schema
 from aeron_spark.sbe.schema import load_schema
-from aeron_spark.sbe.settings import Mode, settings_of
+from aeron_spark.sbe.settings import OnMalformed, settings_of
 from aeron_spark.sbe.table import CORRUPT_RECORD, DecodeTable, MessageColumns
 from aeron_spark.spark.row_values import arrow_schema, check_schema
 from aeron_spark.spark.task_context import find_file
@@ -54,7 +54,7 @@ def from_sbe(
 def function_table(schema: str, message: str | None, options: Mapping[str, str]) -> DecodeTable:
     """Return the decode table of a function. Raises OptionError and DataFormatError."""
     settings = settings_of(message, options)
-    if settings.mode is Mode.DROPMALFORMED:
+    if settings.mode is OnMalformed.DROPMALFORMED:
         raise OptionError(
             "a function has one result for each value, so mode DROPMALFORMED is not possible",
             remedy="Use PERMISSIVE, and filter the rows that have no _corrupt_record.",

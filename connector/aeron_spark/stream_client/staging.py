@@ -194,7 +194,7 @@ class InlineRequest:
     opens_stage: bool = False
 
 
-class InlineRows:
+class InlineSink:
     """Collects the items of one task's rows. Implements ``RowSink``. Copies them: the caller may reuse its memory."""
 
     def __init__(self, room: InlineRoom) -> None:
@@ -336,7 +336,7 @@ class ServerAppender:
         self._encoder = RowEncoder(source, clock=clock)
         self._shares_deadline = deadline is not None
         self._deadline = deadline or session.deadline(SEND_TIMEOUT_S, f"the server of stream {stream!r}")
-        self._inline = None if inline is None else InlineRows(inline.room)  # None: the rows are in a stage
+        self._inline = None if inline is None else InlineSink(inline.room)  # None: the rows are in a stage
         self._stages_at_once = inline is not None and inline.opens_stage
         # Bytes of a message; 0 if they are not known before the stage is open.
         self._limit = max_message_bytes or (0 if inline is None else inline.message_limit)
@@ -466,7 +466,7 @@ class ServerAppender:
             raise
 
     @contextmanager
-    def _appending_inline(self, inline: InlineRows) -> Iterator[InlineRows]:
+    def _appending_inline(self, inline: InlineSink) -> Iterator[InlineSink]:
         """Yield ``inline`` for more rows; move them to a stage if they are too many. All of them are added, or none."""
         rows, size = self.rows, len(inline.items)
         try:

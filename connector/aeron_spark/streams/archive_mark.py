@@ -34,7 +34,7 @@ _Number = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 _Epoch = Annotated[int, msgspec.Meta(ge=0)]  # below 2**64, which msgspec cannot express
 
 
-class Mark(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class MarkContent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The content of the file. The journal had at least ``transactions`` transactions in the newest begun epoch.
 
     The newest begun epoch is ``epoch`` if ``begun``, else ``epoch`` or ``before``. After the store was closed, and
@@ -58,10 +58,10 @@ class Mark(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
 
 # Built at import, by one thread: decoders of msgspec that threads build concurrently can crash the process.
-_DECODER: Final = msgspec.json.Decoder(Mark)
+_DECODER: Final = msgspec.json.Decoder(MarkContent)
 
 
-def read_mark(path: Path) -> Mark | None:
+def read_mark(path: Path) -> MarkContent | None:
     """Return the mark in a file; None if it is missing or of another version. Raises DataFormatError."""
     try:
         found = _DECODER.decode(read_regular(path, MAX_BYTES))
@@ -88,7 +88,7 @@ class ArchiveMark:
         folder = Path(archive_dir)
         self.path = folder / FOLDER / f"{definition.original_name}-{definition.created_ns:x}.json"
         self._has_folder = folder.is_dir()
-        self._mark: Mark | None = None
+        self._mark: MarkContent | None = None
 
     def check(self, epoch: int, transactions: int) -> None:
         """Compare the mark with the journal's newest epoch and number of transactions.
@@ -122,11 +122,11 @@ class ArchiveMark:
 
     def announce(self, epoch: int, before: int, transactions: int) -> None:
         """Write that ``epoch`` is about to begin in the journal, after epoch ``before``. Raises TransportError."""
-        self._write(Mark(VERSION, epoch, before, begun=False, transactions=transactions))
+        self._write(MarkContent(VERSION, epoch, before, begun=False, transactions=transactions))
 
     def confirm(self, epoch: int, transactions: int) -> None:
         """Write that the journal has the epoch. Raises TransportError."""
-        self._write(Mark(VERSION, epoch, epoch, begun=True, transactions=transactions))
+        self._write(MarkContent(VERSION, epoch, epoch, begun=True, transactions=transactions))
 
     def update(self, transactions: int) -> None:
         """Write the journal's number of transactions, if it changed. Raises TransportError."""
@@ -154,7 +154,7 @@ class ArchiveMark:
         )
 
     @property
-    def found(self) -> Mark | None:
+    def found(self) -> MarkContent | None:
         """The mark that ``check`` has read, or that was written since."""
         return self._mark
 
@@ -162,14 +162,14 @@ class ArchiveMark:
         """Remove the file, after its stream was deleted."""
         self.path.unlink(missing_ok=True)
 
-    def _read(self) -> Mark | None:
+    def _read(self) -> MarkContent | None:
         try:
             return read_mark(self.path)
         except DataFormatError as error:
             LOG.warning("stream %r: its mark is ignored: %s", self._name, error.what)
             return None
 
-    def _write(self, mark: Mark) -> None:
+    def _write(self, mark: MarkContent) -> None:
         if self._stream_folder:
             mark = msgspec.structs.replace(mark, folder=self._stream_folder)
         self._mark = mark

@@ -22,7 +22,7 @@ from aeron_spark.log.epochs import Epochs
 from aeron_spark.options import ServerOptions
 from aeron_spark.streams.definition import Definition
 from aeron_spark.streams.journal_records import Count, Position
-from aeron_spark.streams.reader_leases import ReaderLease
+from aeron_spark.streams.reader_leases import Lease
 from aeron_spark.streams.retention import Layout
 
 
@@ -256,7 +256,7 @@ class StreamFigures:
 
 
 def figures_of(
-    states: Sequence[PartitionState], leases: Collection[ReaderLease], stages: int,
+    states: Sequence[PartitionState], leases: Collection[Lease], stages: int,
     committed_ns: Callable[[int, int], int | None], now_ns: int,
 ) -> StreamFigures:  # fmt: skip
     """Return the figures of a stream. ``committed_ns`` returns the commit time of a byte of a partition."""
@@ -279,12 +279,12 @@ def _disk_bytes(state: PartitionState) -> int:
     return layout.segment_base(state.end - 1) + state.segment_length - layout.purge_base(state.start, state.end)
 
 
-def _lag_bytes(states: Sequence[PartitionState], lease: ReaderLease) -> int:
+def _lag_bytes(states: Sequence[PartitionState], lease: Lease) -> int:
     return sum(max(0, state.end - lease.positions.get(state.partition, state.end)) for state in states)
 
 
 def _lag_s(
-    states: Sequence[PartitionState], lease: ReaderLease, committed_ns: Callable[[int, int], int | None], now_ns: int
+    states: Sequence[PartitionState], lease: Lease, committed_ns: Callable[[int, int], int | None], now_ns: int
 ) -> float:
     times = [
         time_ns

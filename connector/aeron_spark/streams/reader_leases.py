@@ -20,7 +20,7 @@ MAX_LEASE_S: Final = 300.0  # a reader that died holds back retention for so lon
 
 
 @dataclass(frozen=True, slots=True)
-class ReaderLease:
+class Lease:
     """The lease of one reader: by partition the first leased position, and the time of expiry."""
 
     positions: Mapping[int, int]
@@ -45,7 +45,7 @@ class ReaderLeases:
     def __init__(self, max_leases: int = MAX_LEASES, max_per_owner: int = MAX_LEASES_PER_OWNER) -> None:
         self._max_leases = max_leases
         self._max_per_owner = max_per_owner
-        self._leases: dict[tuple[str, str], ReaderLease] = {}
+        self._leases: dict[tuple[str, str], Lease] = {}
         self._owners: Counter[str] = Counter()
 
     def __len__(self) -> int:
@@ -67,7 +67,7 @@ class ReaderLeases:
         if lease not in self._leases:
             self._check_room(owner, now)
             self._owners[owner] += 1
-        self._leases[lease] = ReaderLease(dict(positions), now + seconds)
+        self._leases[lease] = Lease(dict(positions), now + seconds)
 
     def lowest_position(self, partition: int, now: float) -> int | None:
         """Return the lowest position of ``partition`` under a live lease, or None."""
@@ -101,7 +101,7 @@ class ReaderLeases:
             self._remove(lease)
         return [reader for _, reader in ended]
 
-    def live(self, now: float) -> dict[tuple[str, str], ReaderLease]:
+    def live(self, now: float) -> dict[tuple[str, str], Lease]:
         """Return the leases that have not expired, by owner and reader id."""
         return {lease: found for lease, found in self._leases.items() if found.until > now}
 

@@ -75,14 +75,14 @@ class Layout:
         return self.segment_base(min(start, max(self.start, end - 1)))
 
 
-class Limits(NamedTuple):
+class RetentionLimits(NamedTuple):
     """A retention: bytes of a partition, and seconds. 0 is no limit."""
 
     bytes: int
     seconds: float
 
     @classmethod
-    def of(cls, definition: Definition) -> Limits:
+    def of(cls, definition: Definition) -> RetentionLimits:
         """Return the retention of a stream."""
         return cls(definition.retention_bytes, definition.retention_seconds)
 

@@ -31,9 +31,9 @@ from aeron_spark.streams.journal import JournaledLedger
 from aeron_spark.streams.journal_records import Recorded
 from aeron_spark.streams.model import LeaseOverridden, Shape, StreamTrimmed
 from aeron_spark.streams.partition import NoRoomToRecord, NoSpaceToRecord
-from aeron_spark.streams.reader_leases import ReaderLease, ReaderLeases
+from aeron_spark.streams.reader_leases import Lease, ReaderLeases
 from aeron_spark.streams.recordings import Recordings
-from aeron_spark.streams.retention import AgeClock, Limits, allowed_start
+from aeron_spark.streams.retention import AgeClock, RetentionLimits, allowed_start
 from aeron_spark.streams.time_index import SECOND_NS
 from aeron_spark.wire.stream_requests import HeldBytes, PurgedPartition
 
@@ -149,15 +149,15 @@ class StreamSpace:
         self._empty_since: dict[int, float] = {}  # by partition without rows, whose recording has bytes
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> RetentionLimits:
         """The retention of each partition."""
-        return Limits.of(self.definition)
+        return RetentionLimits.of(self.definition)
 
     def retention_starts(self, definition: Definition) -> list[int]:
         """Return, by partition, where the retention of ``definition`` would begin now. The caller holds ``state``."""
         ledger, now_ns = self._ledger, self._ages.now_ns()
         return [
-            max(start, Limits.of(definition).start(times, end, now_ns))
+            max(start, RetentionLimits.of(definition).start(times, end, now_ns))
             for times, start, end in zip(ledger.times, ledger.starts, ledger.ends, strict=True)
         ]
 
@@ -171,7 +171,7 @@ class StreamSpace:
         """End all leases of a client's key."""
         self.leases.end_of_owner(owner)
 
-    def live_leases(self) -> list[ReaderLease]:
+    def live_leases(self) -> list[Lease]:
         """Return the leases that have not expired."""
         return list(self.leases.live(self._clock()).values())
 

@@ -111,7 +111,7 @@ class Header:
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class DecodedChunk:
     """A decoded chunk; ``payload`` is a view of the message it was decoded from."""
 
     header: Header
@@ -184,7 +184,7 @@ def is_framed(message: Payload) -> bool:
     return len(message) >= FIXED_BYTES and bytes(memoryview(message)[:4]) == MAGIC
 
 
-def decode(message: Payload) -> Frame:
+def decode(message: Payload) -> DecodedChunk:
     """Decode and check one message. Raises DataFormatError that names the fault."""
     view = memoryview(message).cast("B")
     if len(view) < FIXED_BYTES:
@@ -200,7 +200,7 @@ def decode(message: Payload) -> Frame:
         raise _format_error(
             f"its checksum is {crc:#010x}, computed is {computed:#010x}: it was altered after the writer encoded it"
         )
-    frame = Frame(
+    frame = DecodedChunk(
         Header(
             content=_content(content),
             total=total,
@@ -237,7 +237,7 @@ def check_prefix(magic: bytes, version: int) -> None:
         )
 
 
-def _check_position(frame: Frame) -> None:
+def _check_position(frame: DecodedChunk) -> None:
     header, length = frame.header, len(frame.payload)
     if header.first != (header.offset == 0) or header.first != (header.group_position == NOT_CONTINUED):
         raise _format_error(
@@ -381,7 +381,7 @@ class Reassembler:
         """Position of the unfinished group, or None. A reader that stops now must start there next time."""
         return None if self._first is None else self._position
 
-    def feed(self, frame: Frame, position: int) -> Group | None:
+    def feed(self, frame: DecodedChunk, position: int) -> Group | None:
         """Process the message at ``position``. Returns its group if the group is now complete.
 
         A group of one chunk is a view of the message. Raises DataFormatError, and changes no state, if the chunk

@@ -140,7 +140,7 @@ def read_stream(
     """
     source = _aligned(data)
     with _reading(_NOT_A_STREAM):
-        budget = _Budget(source.size)
+        budget = _MemoryBudget(source.size)
         shares_bytes = not is_checked and _check_messages(source, budget)
         stream = pa.ipc.open_stream(source)
         schema = stream.schema
@@ -155,7 +155,7 @@ def read_stream(
 
 
 def _batches(
-    stream: pa.RecordBatchStreamReader, budget: _Budget, *, is_checked: bool, is_short: bool, shares_bytes: bool
+    stream: pa.RecordBatchStreamReader, budget: _MemoryBudget, *, is_checked: bool, is_short: bool, shares_bytes: bool
 ) -> Iterator[pa.RecordBatch]:
     with _reading(_NOT_A_STREAM), stream:
         for batch in stream:
@@ -199,7 +199,7 @@ def count_fields(schema: pa.Schema, limit: int = sys.maxsize) -> int:
     return count
 
 
-class _Budget:
+class _MemoryBudget:
     """Counts the bytes that a stream becomes in memory, up to the limit for its size."""
 
     def __init__(self, size: int) -> None:
@@ -287,7 +287,7 @@ def _children(kind: pa.DataType) -> list[pa.Field[Any]]:
 # Metadata of messages
 
 
-def _check_messages(source: pa.Buffer, budget: _Budget) -> bool:
+def _check_messages(source: pa.Buffer, budget: _MemoryBudget) -> bool:
     """Check the schema of a stream and count what its messages announce, before anything is decompressed or built.
 
     Returns whether its rows may share bytes.
@@ -305,7 +305,7 @@ def _check_messages(source: pa.Buffer, budget: _Budget) -> bool:
     return shares_bytes
 
 
-def _count_batch(metadata: pa.Buffer, table: int, body: pa.Buffer | None, budget: _Budget) -> None:
+def _count_batch(metadata: pa.Buffer, table: int, body: pa.Buffer | None, budget: _MemoryBudget) -> None:
     """Count the cells of the RecordBatch at ``table``, and what its buffers become without compression."""
     at = _place(metadata, table, 0)
     rows = _INT64.unpack_from(metadata, at)[0] if at else 0
@@ -363,7 +363,7 @@ def _count_of(value: int) -> int:
 # Bytes that rows share
 
 
-def _count_shared_bytes(array: Any, budget: _Budget) -> None:
+def _count_shared_bytes(array: Any, budget: _MemoryBudget) -> None:
     """Count what the values of a validated array become when each has bytes of its own."""
     if isinstance(array, pa.ExtensionArray):
         array = array.storage

@@ -18,7 +18,7 @@ import pytest
 import aeron_spark
 from aeron_spark import node as nodes
 from aeron_spark.aeron.checksum import crc32
-from aeron_spark.backup.copying import Source, write_backup
+from aeron_spark.backup.copying import BackupSource, write_backup
 from aeron_spark.backup.manifest import DAMAGE
 from aeron_spark.backup.verifying import Checked, verify_store
 from aeron_spark.direct.archive_recordings import embedded
@@ -204,7 +204,7 @@ def test_a_backup_has_what_was_purged_deleted_and_moved_while_it_copied(
         server.streams.delete("deleted")
         write(purged, 4, {0: [b"later"]})
         server.streams.tick()
-        source = Source(
+        source = BackupSource(
             Path(begun["streams_dir"]), Path(begun["archive_dir"]), [cut_of(cut) for cut in cuts], 10**18, "1"
         )
         write_backup(source, tmp_path / "copy")

@@ -93,7 +93,7 @@ def test_row_83_messages_before_hello_are_refused(server_aeron: Client, client_a
         send(publication, b"FOO", b"HELLO", b"HELLO -1", b"hello 1", b"\xff", b"HELLO %d" % port, b"x")
         assert receive(subscription) == [b"x"]
         assert receives_nothing(subscription, 0.3)
-        assert len(events.of(conversation.Refusal)) == 5
+        assert len(events.of(conversation.EchoRefused)) == 5
         assert len(events.of(conversation.ClientIntroduced)) == 1
 
 
@@ -104,8 +104,8 @@ def test_row_83_a_hello_with_an_invalid_port_is_refused(
     with running_server(server_aeron, listen) as events:
         with manual_client(client_aeron, listen, listen.port + 10) as (_, publication):
             send(publication, *(b"HELLO " + port for port in bad))
-            wait_until(lambda: len(events.of(conversation.Refusal)) == len(bad), "refusals")
-        reasons = [refused.reason for refused in events.of(conversation.Refusal)]
+            wait_until(lambda: len(events.of(conversation.EchoRefused)) == len(bad), "refusals")
+        reasons = [refused.reason for refused in events.of(conversation.EchoRefused)]
         assert reasons[:4] == [f"port is {port.decode()}, expected 1 to 65535" for port in bad[:4]]
         assert reasons[4].endswith("... is not a HELLO")
         assert send_and_receive(client_aeron, listen, b"alive") == ["alive"]
@@ -131,7 +131,7 @@ def test_row_84_a_message_that_is_too_long_is_refused_and_the_next_is_echoed(
     ):
         send(publication, b"HELLO %d" % port, b"z" * 8_193, b"after")
         assert receive(subscription) == [b"after"]
-        (refused,) = events.of(conversation.Refusal)
+        (refused,) = events.of(conversation.EchoRefused)
         assert refused.reason == "a message of more than 8192 bytes"
 
 
@@ -163,7 +163,7 @@ def test_a_full_server_refuses_a_client_and_still_echoes_to_others(
                 run_steps(other.connect(), lambda: False)
         finally:
             other.close()
-        assert [one.reason for one in events.of(conversation.Refusal)] == ["Server is full"]
+        assert [one.reason for one in events.of(conversation.EchoRefused)] == ["Server is full"]
         send(publication, b"mine")
         assert receive(subscription) == [b"mine"]
 

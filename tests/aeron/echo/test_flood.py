@@ -76,7 +76,7 @@ def test_a_new_client_gets_echoes_during_a_flood_that_causes_few_reports(
         finally:
             client.close()
         assert has_guard(guarded_aeron.aeron_dir)
-        reported = [event for event in events.of(conversation.Refusal) if event.source.startswith(FLOOD_SOURCE)]
+        reported = [event for event in events.of(conversation.EchoRefused) if event.source.startswith(FLOOD_SOURCE)]
         assert REPORT_BURST <= len(reported) <= REPORT_BURST + 6  # one more per 10 s, if this test takes a minute
 
 
@@ -101,7 +101,7 @@ def test_the_guard_admits_only_the_client_to_its_duologue(
             assert receive(subscription) == [b"ECHO mine"]
             assert not foreign.connected
             # the guard dropped the packets, so the server did not receive them
-            assert not events.of(conversation.Refusal)
+            assert not events.of(conversation.EchoRefused)
         finally:
             manual.close()
             intruder.close()

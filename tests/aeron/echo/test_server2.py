@@ -175,12 +175,12 @@ def test_row_91_only_the_owner_may_use_a_duologue(
         duologue = manual.request_duologue()
         intruder = running.manual_client(client=other_driver)
         subscription, publication = intruder.try_to_join(duologue, source=FOREIGN)
-        wait_until(lambda: running.events.of(conversation.Refusal), "the foreign address to be noticed")
+        wait_until(lambda: running.events.of(conversation.EchoRefused), "the foreign address to be noticed")
         wait_until(lambda: not publication.connected, "the foreign publication to be refused")
         publication.offer(b"ECHO mine now")
         assert receives_nothing(subscription, 1.0)
         assert not running.events.of(conversation.ClientJoined)
-        (refused,) = running.events.of(conversation.Refusal)
+        (refused,) = running.events.of(conversation.EchoRefused)
         assert refused.source.startswith(FOREIGN)
         assert refused.reason == "this duologue belongs to another address"
 

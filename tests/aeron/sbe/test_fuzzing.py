@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aeron_spark.sbe.schema import load_schema
-from aeron_spark.sbe.settings import Mode, SbeSettings, Times
+from aeron_spark.sbe.settings import OnMalformed, SbeSettings, TimeColumns
 from aeron_spark.sbe.table import MessageColumns
 from tests.aeron.sbe.decoding import decode_rows
 from tests.conftest import SEED
@@ -26,7 +26,9 @@ from tests.sbe_random import RandomSchema, mutations
 from tests.sbe_reference import Malformed, Other, Reference
 from tests.sbe_vectors import FOLDER, MISSING, as_row, read_set, same, set_names
 
-SETTINGS: Final = SbeSettings(messages=("*",), others="keep", mode=Mode.PERMISSIVE, times=Times(explicit=False))
+SETTINGS: Final = SbeSettings(
+    messages=("*",), others="keep", mode=OnMalformed.PERMISSIVE, times=TimeColumns(explicit=False)
+)
 SETS: Final = ("car", "car-extension", "market", "market-be", "group-with-data", "nested-groups", "header-extra")
 ROOT: Final = Path(__file__).resolve().parents[3]
 

@@ -9,7 +9,7 @@ import pytest
 
 from aeron_spark.log.sbe_rows import SbeBatches, SbeRows
 from aeron_spark.sbe.schema import load_schema
-from aeron_spark.sbe.settings import Mode, SbeSettings
+from aeron_spark.sbe.settings import OnMalformed, SbeSettings
 from aeron_spark.sbe.table import DecodeTable, MessageColumns
 from tests.sbe_orders import SCHEMA, encode_heartbeat, encode_order
 
@@ -31,7 +31,7 @@ def test_messages_that_are_left_out_are_counted(
     messages: list[bytes], level: int, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "aeron_spark.spark")
-    rows = SbeRows(order_table(mode=Mode.DROPMALFORMED), ["id"], "one")
+    rows = SbeRows(order_table(mode=OnMalformed.DROPMALFORMED), ["id"], "one")
     list(rows.decode(pa.array(messages, pa.binary()), None, None))
     rows.report()
     (record,) = caplog.records

@@ -12,7 +12,7 @@ import pytest
 
 from aeron_spark.aeron.sbe_decoder import SbeDecoder
 from aeron_spark.errors import DataFormatError
-from aeron_spark.sbe.settings import Decimals, Mode, SbeSettings, Times
+from aeron_spark.sbe.settings import DecimalColumns, OnMalformed, SbeSettings, TimeColumns
 from aeron_spark.sbe.table import MessageColumns
 from tests.aeron.sbe.decoding import decode_rows
 from tests.unit.sbe.schemas import schema_of
@@ -37,7 +37,7 @@ def floating(*pairs: tuple[int, int]) -> list[bytes]:
 
 
 def test_decimals_become_one_type_exactly() -> None:
-    settings = SbeSettings(decimals=Decimals("decimal", 10, 2))
+    settings = SbeSettings(decimals=DecimalColumns("decimal", 10, 2))
     pairs = floating((12345, -2), (-5, 0), (7, 3), (1200, -4), (0, 100), (0, -128), (NULL, 5), (99999999, 0), (1, 7))
     assert values(FLOATING, "f", pairs, settings) == [
         *(Decimal("123.45"), Decimal("-5.00"), Decimal("7000.00"), Decimal("0.12"), Decimal("0.00"), Decimal("0.00")),
@@ -47,16 +47,16 @@ def test_decimals_become_one_type_exactly() -> None:
 
 @pytest.mark.parametrize("pair", [(12345, -3), (1, 8), (10**8, 0), (1, 127), (1, -128), (2**63 - 1, 0)])
 def test_a_decimal_that_does_not_fit_makes_the_message_malformed(pair: tuple[int, int]) -> None:
-    settings = SbeSettings(decimals=Decimals("decimal", 10, 2))
+    settings = SbeSettings(decimals=DecimalColumns("decimal", 10, 2))
     with pytest.raises(DataFormatError, match="the value of 'v' does not fit the type of its column"):
         values(FLOATING, "f", floating(pair), settings)
-    kept = SbeSettings(decimals=settings.decimals, mode=Mode.PERMISSIVE)
+    kept = SbeSettings(decimals=settings.decimals, mode=OnMalformed.PERMISSIVE)
     assert values(FLOATING, "f", floating(pair, (1, 0)), kept) == [None, Decimal("1.00")]
 
 
 def test_decimals_become_doubles_rounded_once() -> None:
     pairs = [(12345, -2), (1, -1), (NULL, 0), (2**63 - 1, -3), (3, 22), (-7, -128), (1, 127)]
-    found = values(FLOATING, "f", floating(*pairs), SbeSettings(decimals=Decimals("double")))
+    found = values(FLOATING, "f", floating(*pairs), SbeSettings(decimals=DecimalColumns("double")))
     wanted = [None if mantissa == NULL else float(Decimal(mantissa).scaleb(exponent)) for mantissa, exponent in pairs]
     assert found == wanted
 
@@ -76,7 +76,7 @@ def test_a_constant_exponent_is_exact(primitive: str, code: str, exponent: int, 
         f'<type name="exponent" primitiveType="int8" presence="constant">{exponent}</type></composite>'
     )
     assert values(types, "d", [struct.pack(code, raw)]) == [wanted]
-    scaled = SbeSettings(decimals=Decimals("decimal", 38, 4))
+    scaled = SbeSettings(decimals=DecimalColumns("decimal", 38, 4))
     assert values(types, "d", [struct.pack(code, raw)], scaled) == [wanted.quantize(Decimal("1.0000"))]
 
 
@@ -113,7 +113,7 @@ def test_a_time_that_does_not_fit_makes_the_message_malformed(unit: str, primiti
     code = "<Q" if primitive == "uint64" else "<q"
     with pytest.raises(DataFormatError, match="does not fit"):
         values(time_type(unit, primitive), "t", [struct.pack(code, raw)])
-    assert values(time_type(unit, primitive), "t", [struct.pack(code, raw)], SbeSettings(times=Times(False)))
+    assert values(time_type(unit, primitive), "t", [struct.pack(code, raw)], SbeSettings(times=TimeColumns(False)))
 
 
 def test_the_largest_unsigned_nanosecond_is_a_time() -> None:

@@ -7,7 +7,7 @@ from typing import Final, Literal
 import pytest
 
 from aeron_spark.errors import DataFormatError
-from aeron_spark.sbe.settings import FRAMINGS, Framing, Mode, SbeSettings
+from aeron_spark.sbe.settings import FRAMINGS, Framing, OnMalformed, SbeSettings
 from aeron_spark.sbe.table import DecodeTable, MessageColumns
 from tests.aeron.sbe.decoding import decode_rows
 from tests.sbe_vectors import MISSING, Vector, as_row, columns_of, read_set, same, schema_of, set_names
@@ -188,7 +188,7 @@ def test_the_log_of_a_cluster_has_its_own_events_and_the_messages_of_its_clients
 def test_messages_in_frames_are_found_in_each_value_of_a_batch(framing: str) -> None:
     """Messages are aligned from the start of their Aeron message, not of the batch."""
     vectors = [vector for vector in read_set("frames") if vector.expected["framing"] == framing]
-    settings = SbeSettings(messages=("*",), framing=FRAMINGS[FRAMING_NAMES[framing]], mode=Mode.DROPMALFORMED)
+    settings = SbeSettings(messages=("*",), framing=FRAMINGS[FRAMING_NAMES[framing]], mode=OnMalformed.DROPMALFORMED)
     table = MessageColumns(schema_of("frames"), settings).table()
     values = [value for vector in vectors for value in (b"odd", vector.data)]
     wanted = [one["message"] for vector in vectors for one in vector.expected["messages"]]

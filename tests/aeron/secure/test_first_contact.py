@@ -64,7 +64,7 @@ def server_on(aeron_dir: Path) -> aeron_spark.Server:
     )
 
 
-def guard_found(aeron_dir: Path) -> doctor.Finding | None:
+def guard_found(aeron_dir: Path) -> doctor.Diagnosis | None:
     """Return the doctor's finding about the guard."""
     found = [one for one in doctor.examine(node.local_node_paths(aeron_dir)) if one.subject == "guard"]
     assert len(found) < 2

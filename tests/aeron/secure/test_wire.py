@@ -17,7 +17,7 @@ from aeron_spark.connection.endpoint import Endpoint
 from aeron_spark.errors import TamperedError
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.protocol import handshake_packets
-from aeron_spark.protocol.frame_cipher import HEADER, KeyLimits
+from aeron_spark.protocol.frame_cipher import HEADER, CipherLimits
 from aeron_spark.protocol.keypair import keypair_from
 from aeron_spark.transport.api import ChannelSettings
 from aeron_spark.transport.endpoint_channels import ClientPorts
@@ -189,7 +189,7 @@ def test_row_36_one_changed_bit_of_a_packet_is_an_authentication_error_at_once(w
 
 def test_row_37_no_nonce_is_used_twice_with_one_key(world: World) -> None:
     """The counters increase, and equal messages are encrypted differently."""
-    address, tap, limits = world.free_address(), Tap(), KeyLimits(frames=50)
+    address, tap, limits = world.free_address(), Tap(), CipherLimits(frames=50)
     server = world.server(address, tap=tap, key_limits=limits)
     client = world.connected(address, tap=tap, key_limits=limits)
     client.on_message(bytes, lambda message: None)

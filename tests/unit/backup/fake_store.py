@@ -14,7 +14,7 @@ from typing import Final
 
 from aeron_spark.aeron.archive_catalog import Catalog, CatalogEntry, encode_catalog, parse_catalog
 from aeron_spark.aeron.recording import Recording
-from aeron_spark.backup.copying import Source
+from aeron_spark.backup.copying import BackupSource
 from aeron_spark.log.api import fingerprint
 from aeron_spark.streams.archive_mark import ArchiveMark
 from aeron_spark.streams.definition import Definition, read_definition, write_definition
@@ -219,10 +219,12 @@ class FakeStore:
     def _write_ranges(self, catalog: Catalog, ranges: Mapping[int, tuple[int, int]]) -> None:
         (self.archive_dir / "archive.catalog").write_bytes(encode_catalog(catalog, ranges, STARTED_MS))
 
-    def source(self) -> Source:
+    def source(self) -> BackupSource:
         """Return what a backup copies now."""
         now = self.now_ns()
-        return Source(self.streams_dir, self.archive_dir, [one.cut() for one in self.streams.values()], now, "1.2.3")
+        return BackupSource(
+            self.streams_dir, self.archive_dir, [one.cut() for one in self.streams.values()], now, "1.2.3"
+        )
 
 
 def make_entry(definition: Definition, index: int, number: int) -> CatalogEntry:

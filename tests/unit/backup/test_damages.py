@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from aeron_spark.backup.manifest import DAMAGE, WARNING, Finding
+from aeron_spark.backup.manifest import DAMAGE, WARNING, StoreFinding
 from aeron_spark.backup.verifying import Checked, verify_store
 from aeron_spark.streams.definition import finish_rename, read_definition, write_definition
 from tests.unit.backup.fake_store import SEGMENT_BYTES, FakeStore
@@ -37,7 +37,7 @@ def healthy(tmp_path_factory: pytest.TempPathFactory) -> FakeStore:
     return store
 
 
-def findings(store: FakeStore, *, is_quick: bool = False) -> list[Finding]:
+def findings(store: FakeStore, *, is_quick: bool = False) -> list[StoreFinding]:
     return list(verify_store(store.streams_dir, store.archive_dir, Checked(), is_quick=is_quick))
 
 

@@ -9,11 +9,11 @@ from typing import Final
 import pytest
 
 from aeron_spark.aeron.archive_catalog import signed_crc32c
-from aeron_spark.backup.frames import Fault, Layout, check_term
+from aeron_spark.backup.frames import Fault, RecordingLayout, check_term
 
 TERM: Final = 1 << 16
 POSITION: Final = 3 * TERM
-LAYOUT: Final = Layout(initial_term_id=7, term_length=TERM, mtu=1408, stream_id=5, content="raw")
+LAYOUT: Final = RecordingLayout(initial_term_id=7, term_length=TERM, mtu=1408, stream_id=5, content="raw")
 FRAME: Final = struct.Struct("<ibBHiiiiq")
 
 
@@ -29,7 +29,7 @@ def term(*bodies: bytes, sessions: tuple[int, ...] = (), is_padded: bool = False
     return data
 
 
-def check(data: bytearray, layout: Layout = LAYOUT) -> Fault | None:
+def check(data: bytearray, layout: RecordingLayout = LAYOUT) -> Fault | None:
     return check_term(memoryview(data), POSITION, layout)
 
 
@@ -80,7 +80,7 @@ def test_an_empty_end_of_a_message_at_the_end_of_the_rows_is_checked() -> None:
     body[8:12] = zlib.crc32(body[12:1376], zlib.crc32(body[:8])).to_bytes(4, "little")
     data = term(bytes(body[:1376]), b"")
     data[5], data[1408 + 5] = 0x80, 0x40
-    assert check(data, Layout(7, TERM, 1408, 5, "framed")) is None
+    assert check(data, RecordingLayout(7, TERM, 1408, 5, "framed")) is None
 
 
 @pytest.mark.parametrize("length", [1409, TERM])
@@ -97,7 +97,7 @@ def test_the_checksum_of_a_chunk_is_checked_also_over_several_frames() -> None:
     body[8:12] = zlib.crc32(body[12:], zlib.crc32(body[:8])).to_bytes(4, "little")
     data = term(bytes(body[:1376]), bytes(body[1376:]), b"x" * 40)
     data[5], data[1408 + 5] = 0x80, 0x40
-    layout = Layout(7, TERM, 1408, 5, "framed")
+    layout = RecordingLayout(7, TERM, 1408, 5, "framed")
     assert check(data[: 1408 + 704], layout) is None
     fault = check(data, layout)
     assert fault is not None

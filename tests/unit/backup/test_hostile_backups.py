@@ -18,7 +18,7 @@ import pytest
 from aeron_spark.aeron.archive_catalog import encode_catalog
 from aeron_spark.backup import manifest
 from aeron_spark.backup.copying import find_base, hash_file, read_manifest, write_backup
-from aeron_spark.backup.manifest import DAMAGE, MAX_BYTES, Finding, Manifest, decode_manifest, encode_manifest
+from aeron_spark.backup.manifest import DAMAGE, MAX_BYTES, Manifest, StoreFinding, decode_manifest, encode_manifest
 from aeron_spark.backup.restoring import restore_backup
 from aeron_spark.backup.verifying import Checked, verify_store
 from aeron_spark.cli.main import main
@@ -267,7 +267,7 @@ def test_files_that_the_manifest_does_not_list_are_named_and_ignored(
     assert (target / "streams" / "lock").read_text() == str(os.getpid())
 
 
-def findings_of(store: FakeStore) -> list[Finding]:
+def findings_of(store: FakeStore) -> list[StoreFinding]:
     return list(verify_store(store.streams_dir, store.archive_dir, Checked()))
 
 

@@ -11,7 +11,7 @@ from aeron_spark.errors import OptionError, SetupError
 from aeron_spark.keys.key_files import read_shared_secret
 from aeron_spark.options import ClientOptions, ServerOptions
 from aeron_spark.options.endpoint_options import MIN_MESSAGE_BYTES, RECORD_BYTES
-from aeron_spark.protocol.frame_cipher import OVERHEAD_BYTES, KeyLimits
+from aeron_spark.protocol.frame_cipher import OVERHEAD_BYTES, CipherLimits
 from aeron_spark.protocol.frames import FRAME_HEAD, RECORD_HEAD
 from aeron_spark.protocol.liveness import Times
 from aeron_spark.protocol.noise import derive_psk
@@ -39,7 +39,7 @@ def test_the_defaults_of_options_and_of_their_groups_are_equal(kind: Parse) -> N
     options = parsed({}, kind)
     assert options.times == Times(measures_round_trip=kind is ServerOptions)
     assert options.session_limits == SessionLimits(max_record_bytes=RECORD_BYTES)
-    assert (options.channel, options.key_limits) == (ChannelSettings(), KeyLimits())
+    assert (options.channel, options.key_limits) == (ChannelSettings(), CipherLimits())
     assert options.call_limits == CallLimits(response_bytes=options.memory_limit // 4)
     assert options.spill_folder == Path(tempfile.gettempdir())
 

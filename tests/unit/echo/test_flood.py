@@ -16,8 +16,8 @@ from aeron_spark.echo.conversation import (
     REFUSALS_PER_S,
     REPORT_BURST,
     EchoEvent,
+    EchoRefused,
     LimitedReport,
-    Refusal,
     SharedOutbox,
 )
 from aeron_spark.transport.addresses import HostPort
@@ -95,11 +95,11 @@ class Reported:
 
     def refuse(self, source: str = f"{FLOODER}:4000", count: int = 1) -> None:
         for _ in range(count):
-            self.limited(Refusal(source, 1, "bad message"))
+            self.limited(EchoRefused(source, 1, "bad message"))
 
     @property
     def suppressed(self) -> list[int]:
-        return [event.suppressed for event in self.events if isinstance(event, Refusal)]
+        return [event.suppressed for event in self.events if isinstance(event, EchoRefused)]
 
 
 def test_refusals_of_an_address_are_reported_5_times_and_then_once_in_10_seconds() -> None:
@@ -130,7 +130,7 @@ def test_a_flood_from_one_address_withholds_only_its_own_refusals() -> None:
     reported.refuse(count=100)
     reported.refuse("198.51.100.1:1")
     reported.limited(conversation.ClientJoined("198.51.100.1:1", 1))
-    assert [type(event) for event in reported.events[REPORT_BURST:]] == [Refusal, conversation.ClientJoined]
+    assert [type(event) for event in reported.events[REPORT_BURST:]] == [EchoRefused, conversation.ClientJoined]
 
 
 def test_withheld_refusals_are_reported_at_the_end() -> None:
@@ -238,7 +238,7 @@ def test_a_new_client_gets_its_response_during_a_flood(fakes: FakeAeron) -> None
     session_id, verb, *_ = fakes.publication.accepted[0].split()
     assert (int(session_id), verb) == (1_099, b"CONNECT")
     assert [image.polled for image in flood] == [1] * 50  # sessions with a waiting refusal are not polled
-    assert len([event for event in seen if isinstance(event, Refusal)]) == REPORT_BURST
+    assert len([event for event in seen if isinstance(event, EchoRefused)]) == REPORT_BURST
     server.close()
 
 

@@ -19,7 +19,7 @@ from aeron_spark.aeron import archive_catalog as catalog
 from aeron_spark.backup import manifest
 from aeron_spark.backup.copying import FILE_NAME as LAST_BACKUP
 from aeron_spark.backup.copying import LastBackup, read_last_backup
-from aeron_spark.backup.frames import Layout, check_term
+from aeron_spark.backup.frames import RecordingLayout, check_term
 from aeron_spark.errors import DataFormatError, DataLossError
 from aeron_spark.keys.clients_file import ClientsFile, parse_clients
 from aeron_spark.keys.key_files import KnownServers
@@ -30,7 +30,7 @@ from aeron_spark.sbe.settings import SbeSettings
 from aeron_spark.sbe.table import MessageColumns
 from aeron_spark.streams import journal
 from aeron_spark.streams.archive_mark import VERSION as MARK_VERSION
-from aeron_spark.streams.archive_mark import Mark, read_mark
+from aeron_spark.streams.archive_mark import MarkContent, read_mark
 from aeron_spark.streams.definition import Definition, read_definition, write_definition
 from aeron_spark.streams.journal_records import (
     CommitRecord,
@@ -206,7 +206,7 @@ def _use_manifest(found: manifest.Manifest) -> None:
     manifest.decode_manifest(manifest.encode_manifest(found), "manifest.json")
 
 
-def _read_mark(data: bytes) -> Mark | None:
+def _read_mark(data: bytes) -> MarkContent | None:
     return read_mark(folder_with("mark", data) / "mark")
 
 
@@ -215,7 +215,7 @@ def _read_last_backup(data: bytes) -> LastBackup | None:
 
 
 def _mark(source: Random) -> bytes:
-    found: Any = random_value(inspect.type_info(Mark), source, {"v": lambda source: MARK_VERSION})
+    found: Any = random_value(inspect.type_info(MarkContent), source, {"v": lambda source: MARK_VERSION})
     return msgspec.json.encode(found)
 
 
@@ -265,7 +265,7 @@ def _decode_cut(data: bytes) -> StreamCut:
 
 _FRAME: Final = struct.Struct("<ibBHiiiiq")
 _TERM: Final = 1 << 16
-_LAYOUTS: Final = [Layout(7, _TERM, 1_408, 5, content) for content in ("raw", "framed")]
+_LAYOUTS: Final = [RecordingLayout(7, _TERM, 1_408, 5, content) for content in ("raw", "framed")]
 
 
 def _term(source: Random) -> bytes:

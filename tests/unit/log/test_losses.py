@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from aeron_spark.errors import DataLossError
 from aeron_spark.log.api import RecordingState, ServerStream
-from aeron_spark.log.losses import Deleted, Finding, Purged, Replaced, Truncated, check_recordings, compare
+from aeron_spark.log.losses import Deleted, Finding, Replaced, StartPurged, Truncated, check_recordings, compare
 from aeron_spark.log.offsets import Finished, Offset
 
 PRINT = "0a0b0c0d"
@@ -25,7 +25,7 @@ WHOLE = state(7, 0, 4096)
 LOSSES: list[tuple[list[RecordingState], Finding, str, dict[str, int]]] = [
     (
         [state(7, 65536, 131072)],
-        Purged("host:8010/7", 4096, 65536),
+        StartPurged("host:8010/7", 4096, 65536),
         "recording 7 of archive host:8010 was purged: the query's next position is 4096, but the recording begins at "
         "65536 now; 61440 bytes of the log are gone",
         {"host:8010/7": 65536},
@@ -52,7 +52,7 @@ LOSSES: list[tuple[list[RecordingState], Finding, str, dict[str, int]]] = [
     ),
     (
         [WHOLE, state(3, 1024, 2048)],  # a finished recording was extended, and purged before the query read more of it
-        Purged("host:8010/3", 640, 1024),
+        StartPurged("host:8010/3", 640, 1024),
         "recording 3 of archive host:8010 was purged",
         {"host:8010/7": 4096, "host:8010/3": 1024},
     ),

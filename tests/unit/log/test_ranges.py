@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from aeron_spark.errors import DataLossError
 from aeron_spark.log.api import Range, RecordingState
-from aeron_spark.log.losses import Deleted, Finding, Purged, Replaced, Truncated
+from aeron_spark.log.losses import Deleted, Finding, Replaced, StartPurged, Truncated
 from aeron_spark.log.offsets import Finished, Offset
 from aeron_spark.log.planning import PlannedBatch, partition_by_key, partition_by_size, ranges_between
 
@@ -48,8 +48,8 @@ def test_the_moved_recordings_have_ranges_in_the_order_of_recordings() -> None:
     [
         ([], Deleted("a/1", 64), ()),
         ([state(0, 999, OTHER)], Replaced("a/1", 64, PRINT, OTHER), ()),
-        ([state(96, 999)], Purged("a/1", 64, 96), (between(96, 640),)),
-        ([state(960, 999)], Purged("a/1", 64, 960), ()),
+        ([state(96, 999)], StartPurged("a/1", 64, 96), (between(96, 640),)),
+        ([state(960, 999)], StartPurged("a/1", 64, 960), ()),
         ([state(0, 320)], Truncated("a/1", 640, 320), (between(64, 320),)),
         ([state(0, 32)], Truncated("a/1", 640, 32), ()),
     ],

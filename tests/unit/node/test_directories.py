@@ -9,11 +9,11 @@ import pytest
 from aeron_spark.errors import InUseError, SetupError
 from aeron_spark.node import paths
 from aeron_spark.node.locks import FileLock
-from aeron_spark.node.state_files import MARK_HEADER, Liveness
+from aeron_spark.node.state_files import MARK_HEADER, DriverLiveness
 
 
 def alive(pid: int) -> object:
-    return lambda folder: Liveness(pid, 0.0, 1.0)
+    return lambda folder: DriverLiveness(pid, 0.0, 1.0)
 
 
 def test_a_private_folder_is_for_its_user_only(tmp_path: Path) -> None:

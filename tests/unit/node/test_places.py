@@ -18,7 +18,7 @@ from aeron_spark.facts import Bus
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.node import lifecycle
 from aeron_spark.node.locks import FileLock
-from aeron_spark.node.state_files import Liveness
+from aeron_spark.node.state_files import DriverLiveness
 from aeron_spark.options import LiveOptions, ServerOptions
 from aeron_spark.server.server_node import ServerNode
 from tests.ports import free_ports
@@ -37,8 +37,8 @@ class User:
         self.aeron_dir = aeron_dir
         self.is_back: Callable[[], bool] = lambda: False
 
-    def liveness(self, aeron_dir: Path) -> Liveness | None:
-        return Liveness(77, 0.0, 0.0) if self.is_back() else None
+    def liveness(self, aeron_dir: Path) -> DriverLiveness | None:
+        return DriverLiveness(77, 0.0, 0.0) if self.is_back() else None
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from aeron_spark.node.keeper import StopRequest
+from aeron_spark.node.keeper import KeeperStop
 
 TIMEOUT_S = 60.0
 SHORT_WAIT_S = 0.001
@@ -50,7 +50,7 @@ def ends(wait: Callable[[], object], handler: Callable[[], object], line: int) -
 def test_a_request_before_any_line_of_the_wait_is_noticed() -> None:
     """A ``threading.Event`` would deadlock: the waiting thread has locked its lock when the handler sets it."""
     for line in range(1, 100):
-        request = StopRequest()
+        request = KeeperStop()
         ended = ends(lambda request=request: request.wait(SHORT_WAIT_S), lambda request=request: request.make(15), line)
         noticed = request.wait(0.0)
         request.close()
@@ -63,7 +63,7 @@ def test_a_request_before_any_line_of_the_wait_is_noticed() -> None:
 
 
 def test_a_request_ends_the_wait_before_its_timeout() -> None:
-    request = StopRequest()
+    request = KeeperStop()
     thread = threading.Thread(target=request.wait, args=(3600.0,))
     thread.start()
     request.make(signal.SIGTERM)
@@ -76,7 +76,7 @@ def test_a_request_ends_the_wait_before_its_timeout() -> None:
 
 
 def test_a_wait_without_a_request_times_out_and_a_full_pipe_does_not_lose_the_request() -> None:
-    request = StopRequest()
+    request = KeeperStop()
     assert not request.wait(SHORT_WAIT_S)
     assert request.number is None
     for _ in range(100_000):

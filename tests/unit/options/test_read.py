@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from aeron_spark.errors import OptionError
-from aeron_spark.options import Bounds, DirectRoute, Limits, Moment, ReadOptions, TimestampFrom, WantedOffsets
+from aeron_spark.options import BatchLimits, Bounds, DirectRoute, Moment, ReadOptions, TimestampFrom, WantedOffsets
 
 GOOD = {"channel": "aeron:ipc", "streamId": "1001"}
 MINUTE = 60 * 1_000_000_000
@@ -41,7 +41,7 @@ def test_the_defaults_of_a_stream() -> None:
         include_metadata=False,
         idle_timeout=30.0,
     )
-    assert parse().limits == Limits(1 << 30, 4 << 30, None, None, 15 * MINUTE)
+    assert parse().limits == BatchLimits(1 << 30, 4 << 30, None, None, 15 * MINUTE)
     assert parse().bounds == Bounds()
 
 
@@ -49,7 +49,7 @@ def test_a_batch_starts_at_earliest_and_has_no_trigger_limits() -> None:
     batch = parse(streaming=False)
     assert batch.starting_offsets == WantedOffsets("earliest")
     assert batch.ending_offsets == WantedOffsets("latest")
-    assert batch.limits == Limits()
+    assert batch.limits == BatchLimits()
 
 
 def test_all_options_of_a_streaming_read() -> None:
@@ -72,7 +72,7 @@ def test_all_options_of_a_streaming_read() -> None:
     assert options.starting_offsets == WantedOffsets("earliest", {"7": 4096})
     assert options.timestamp_from == TimestampFrom("payload", 16)
     assert options.read_path == "replay"
-    assert options.limits == Limits(64 << 20, 64 << 20, 100_000, 64 << 20, MINUTE)
+    assert options.limits == BatchLimits(64 << 20, 64 << 20, 100_000, 64 << 20, MINUTE)
     assert options.min_partitions == 8
     assert not options.fail_on_data_loss
     assert options.record == "never"
@@ -111,7 +111,7 @@ def test_a_batch_ignores_trigger_limits_and_lists_them_as_ignored() -> None:
     options = parse(
         streaming=False, maxBytesPerTrigger="1k", minBytesPerTrigger="2k", maxTriggerDelay="1s", payload="raw"
     )
-    assert options.limits == Limits()
+    assert options.limits == BatchLimits()
     assert options.ignored == ("maxBytesPerTrigger", "minBytesPerTrigger", "maxTriggerDelay")
     assert parse(maxBytesPerTrigger="1k").ignored == ()
 

@@ -16,7 +16,7 @@ from aeron_spark.connection.link import OPEN
 from aeron_spark.protocol import client_handshake as client_side
 from aeron_spark.protocol import server_handshake as server_side
 from aeron_spark.protocol.client_handshake import ClientHandshake
-from aeron_spark.protocol.frame_cipher import FrameEncryptor, KeyLimits
+from aeron_spark.protocol.frame_cipher import CipherLimits, FrameEncryptor
 from aeron_spark.protocol.frames import OutgoingRecord, RecordKind, encode
 from aeron_spark.protocol.handshake_packets import Cookies, HelloPacket, decode, prologue
 from aeron_spark.protocol.handshake_payloads import encode_payload
@@ -30,7 +30,7 @@ FOLDER: Final = Path(__file__).parents[3] / "tests" / "golden" / "endpoint"
 CLIENT: Final = keypair_from(bytes(range(32)))
 SERVER: Final = keypair_from(bytes(range(100, 132)))
 SECRET: Final = b"a shared secret of the two sides"
-KEY_LIMITS: Final = KeyLimits(frames=2)  # so that the vectors contain changes of the key
+KEY_LIMITS: Final = CipherLimits(frames=2)  # so that the vectors contain changes of the key
 
 # name, shared secret, the client's address (None: IPC), refusal after DONE
 HANDSHAKE_CASES: Final[tuple[tuple[str, bytes | None, str | None, Refusal | None], ...]] = (

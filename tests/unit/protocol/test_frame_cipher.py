@@ -15,9 +15,9 @@ from aeron_spark.protocol.frame_cipher import (
     HEADER,
     HEADER_BYTES,
     OVERHEAD_BYTES,
+    CipherLimits,
     FrameDecryptor,
     FrameEncryptor,
-    KeyLimits,
 )
 from aeron_spark.protocol.noise import MAX_NONCE, CipherState, derive_next_key
 
@@ -110,7 +110,7 @@ def test_a_frame_that_is_sent_back_to_its_sender_is_rejected() -> None:
 
 
 def test_both_ends_replace_the_key_after_its_maximum_of_frames() -> None:
-    limits = KeyLimits(frames=3)
+    limits = CipherLimits(frames=3)
     encryptor, decryptor = FrameEncryptor(KEY, limits), FrameDecryptor(KEY, limits)
     keys = [
         KEY,
@@ -130,7 +130,7 @@ def test_both_ends_replace_the_key_after_its_maximum_of_frames() -> None:
 
 @given(st.lists(st.integers(0, 40), max_size=60), st.integers(1, 5), st.integers(1, 60))
 def test_both_ends_replace_the_key_before_the_same_frame(lengths: list[int], frames: int, total: int) -> None:
-    limits = KeyLimits(frames=frames, plaintext_bytes=total)
+    limits = CipherLimits(frames=frames, plaintext_bytes=total)
     encryptor, decryptor = FrameEncryptor(KEY, limits), FrameDecryptor(KEY, limits)
     epoch, under_key = 0, [0, 0]
     for length in lengths:
@@ -144,7 +144,7 @@ def test_both_ends_replace_the_key_before_the_same_frame(lengths: list[int], fra
 
 
 def test_a_forged_frame_does_not_replace_the_key() -> None:
-    limits = KeyLimits(plaintext_bytes=100)
+    limits = CipherLimits(plaintext_bytes=100)
     encryptor, decryptor = FrameEncryptor(KEY, limits), FrameDecryptor(KEY, limits)
     decryptor.decrypt(encryptor.encrypt(bytes(60)))
     forged = HEADER.pack(1, 0, 1, 0, 1) + bytes(500)
@@ -157,7 +157,7 @@ def test_a_forged_frame_does_not_replace_the_key() -> None:
 
 
 def test_an_epoch_that_is_not_due_is_rejected_before_its_key_is_derived() -> None:
-    decryptor = FrameDecryptor(KEY, KeyLimits(frames=2))
+    decryptor = FrameDecryptor(KEY, CipherLimits(frames=2))
     frame = FrameEncryptor(derive_next_key(KEY)).encrypt(b"x")
     HEADER.pack_into(frame, 0, 1, 0, 1, 0, 0)
     with pytest.raises(TamperedError, match="key of epoch 1, expected 0"):
@@ -176,7 +176,7 @@ def test_the_counter_does_not_wrap() -> None:
 
 
 def test_the_default_limits_of_a_key_are_those_of_the_protocol() -> None:
-    assert (KeyLimits().frames, KeyLimits().plaintext_bytes) == (2**32, 64 * 2**30)
+    assert (CipherLimits().frames, CipherLimits().plaintext_bytes) == (2**32, 64 * 2**30)
 
 
 def test_row_37_no_nonce_is_used_twice_with_one_key(monkeypatch: pytest.MonkeyPatch, rng: random.Random) -> None:
@@ -195,7 +195,7 @@ def test_row_37_no_nonce_is_used_twice_with_one_key(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(cipher_module, "AESGCM", RecordingCipher)
     for _ in range(1000):
-        encryptor = FrameEncryptor(rng.randbytes(32), KeyLimits(frames=10, plaintext_bytes=40))
+        encryptor = FrameEncryptor(rng.randbytes(32), CipherLimits(frames=10, plaintext_bytes=40))
         for _ in range(100):
             encryptor.encrypt(b"12345")
     assert len(used) == len(set(used)) == 100_000

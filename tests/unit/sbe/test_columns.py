@@ -11,11 +11,11 @@ from aeron_spark.errors import OptionError
 from aeron_spark.sbe.description import describe, spark_type
 from aeron_spark.sbe.schema import load_schema
 from aeron_spark.sbe.settings import (
-    Decimals,
+    DecimalColumns,
     Framing,
-    Mode,
+    OnMalformed,
     SbeSettings,
-    Times,
+    TimeColumns,
     parse_decimals,
     parse_messages,
     parse_mode,
@@ -81,8 +81,8 @@ def test_a_decimal_with_a_constant_exponent_is_exact(primitive: str, exponent: i
 def test_a_decimal_with_an_exponent_in_the_message_is_what_the_setting_says() -> None:
     body = '<field name="a" id="1" type="f"/>'
     assert types_of(FLOATING, body) == {"a": "struct<mantissa: int64, exponent: int8>"}
-    assert types_of(FLOATING, body, SbeSettings(decimals=Decimals("double"))) == {"a": "double"}
-    wanted = SbeSettings(decimals=Decimals("decimal", 30, 9))
+    assert types_of(FLOATING, body, SbeSettings(decimals=DecimalColumns("double"))) == {"a": "double"}
+    wanted = SbeSettings(decimals=DecimalColumns("decimal", 30, 9))
     assert types_of(FLOATING, body, wanted) == {"a": "decimal128(30, 9)"}
     assert types_of(DECIMAL.format("f", "int32", -2), body, wanted) == {"a": "decimal128(30, 9)"}
 
@@ -114,12 +114,12 @@ def test_a_time_is_a_timestamp_only_if_its_unit_is_known() -> None:
         "date32[day]",
         "int64",
     ]
-    given = SbeSettings(times=Times(units=(("fix", 6), ("old", 0))))
+    given = SbeSettings(times=TimeColumns(units=(("fix", 6), ("old", 0))))
     assert list(types_of(types, body, given).values())[3::2] == [timestamp, timestamp]
-    none = types_of(types, body, SbeSettings(times=Times(explicit=False)))
+    none = types_of(types, body, SbeSettings(times=TimeColumns(explicit=False)))
     assert list(none.values()) == [time, time, "int64", "decimal128(20, 0)", "int32", "int64"]
     with pytest.raises(OptionError, match="a unit of time is given for 'day', which is not a 64-bit integer of M"):
-        types_of(types, body, SbeSettings(times=Times(units=(("day", 6),))))
+        types_of(types, body, SbeSettings(times=TimeColumns(units=(("day", 6),))))
 
 
 def test_a_semantic_type_that_is_no_point_in_time_makes_a_number() -> None:
@@ -144,7 +144,7 @@ def test_a_semantic_type_that_is_no_point_in_time_makes_a_number() -> None:
     assert found.pop("keepAliveInterval") == number
     assert [found[f"stamp{name}"] for name in semantic_types] == [number] * 4 + [timestamp] * 3
     assert [found[f"ms{name}"] for name in semantic_types] == ["int64"] * 4 + [timestamp] * 3
-    given = types_of(types, body, SbeSettings(times=Times(units=(("msa", 3),))))
+    given = types_of(types, body, SbeSettings(times=TimeColumns(units=(("msa", 3),))))
     assert given["msa"] == timestamp
 
 
@@ -185,7 +185,7 @@ def test_a_message_is_chosen_by_name_or_id_and_several_become_structs() -> None:
 
 
 def test_modes_and_metadata_add_columns() -> None:
-    assert columns("Heartbeat", mode=Mode.PERMISSIVE, metadata=True).arrow_schema.names == [
+    assert columns("Heartbeat", mode=OnMalformed.PERMISSIVE, metadata=True).arrow_schema.names == [
         *("_corrupt_record", "_aeron_templateId", "_aeron_version"),
     ]
     assert columns("Heartbeat", framing=Framing.SEQUENCE, metadata=True).arrow_schema.names[-1] == "_aeron_row"
@@ -236,11 +236,15 @@ def test_names_that_differ_only_by_case_are_refused_for_spark() -> None:
     ("parse", "good", "wrong"),
     [
         (parse_messages, {"A, b": ("A", "b"), "*": ("*",), "7": ("7",)}, ["", "A,,B", "A,A", "*,A", "?!"]),
-        (parse_mode, {"permissive": Mode.PERMISSIVE}, ["", "some"]),
-        (parse_decimals, {"decimal(10, 2)": Decimals("decimal", 10, 2)}, ["decimal(39,1)", "decimal(2,3)", "float"]),
+        (parse_mode, {"permissive": OnMalformed.PERMISSIVE}, ["", "some"]),
+        (
+            parse_decimals,
+            {"decimal(10, 2)": DecimalColumns("decimal", 10, 2)},
+            ["decimal(39,1)", "decimal(2,3)", "float"],
+        ),
         (
             parse_times,
-            {"none": Times(False), "a:us, b.c:s": Times(True, (("a", 6), ("b.c", 0)))},
+            {"none": TimeColumns(False), "a:us, b.c:s": TimeColumns(True, (("a", 6), ("b.c", 0)))},
             ["a", "a:x", "a:us,a:s"],
         ),
     ],
@@ -256,7 +260,12 @@ def test_values_of_options_are_parsed(parse: object, good: dict[str, object], wr
 
 def test_the_options_of_the_function_are_parsed() -> None:
     found = settings_of("A", {"mode": "PERMISSIVE", "framing": "cluster", "sets": "bits"})
-    assert (found.messages, found.mode, found.framing, found.sets) == (("A",), Mode.PERMISSIVE, Framing.CLUSTER, "bits")
+    assert (found.messages, found.mode, found.framing, found.sets) == (
+        ("A",),
+        OnMalformed.PERMISSIVE,
+        Framing.CLUSTER,
+        "bits",
+    )
     for options in ({"mod": "PERMISSIVE"}, {"enums": "numbers"}):
         with pytest.raises(OptionError):
             settings_of(None, options)

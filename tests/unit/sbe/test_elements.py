@@ -46,7 +46,7 @@ def test_a_document_type_is_refused(text: str) -> None:
 )
 def test_a_text_that_is_not_xml_is_refused_with_its_line(text: str, reason: str) -> None:
     with pytest.raises(DataFormatError, match=reason):
-        parse_text(text) if "nonsense" not in text else schema._Parser("x", 10).parse(text.encode())
+        parse_text(text) if "nonsense" not in text else schema._ElementParser("x", 10).parse(text.encode())
 
 
 def test_depth_count_and_size_have_limits(monkeypatch: pytest.MonkeyPatch) -> None:

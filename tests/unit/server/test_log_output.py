@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from aeron_spark.options import LiveOptions, ServerOptions
-from aeron_spark.server.log_output import PACKAGE_LOG, ServerLog
+from aeron_spark.server.log_output import PACKAGE_LOG, ServerLogOutput
 from tests.unit.connection.endpoints import wait_for
 
 LOG = logging.getLogger("aeron_spark.test_log_output")
@@ -26,7 +26,7 @@ def output() -> Iterator[io.StringIO]:
 
 def test_a_change_of_format_and_level_applies_to_the_next_line(output: io.StringIO) -> None:
     live = LiveOptions(ServerOptions(log_format="text"))
-    log = ServerLog(live, output)
+    log = ServerLogOutput(live, output)
     live.on_replaced = log.apply
     log.open()
     LOG.info("first")
@@ -44,7 +44,7 @@ def test_a_change_of_format_and_level_applies_to_the_next_line(output: io.String
 
 def test_a_log_without_a_format_is_not_written_until_a_change_gives_it_one(output: io.StringIO) -> None:
     live = LiveOptions(ServerOptions())
-    log = ServerLog(live, output)
+    log = ServerLogOutput(live, output)
     live.on_replaced = log.apply
     live.replace(ServerOptions(log_format="json", log_level="info"))
     LOG.warning("before the start")
@@ -76,7 +76,7 @@ class SlowReader(io.StringIO):
 
 def test_lines_that_a_slow_reader_does_not_take_are_counted_and_reported_before_the_next_line() -> None:
     reader = SlowReader()
-    log = ServerLog(LiveOptions(ServerOptions(log_format="text")), reader, max_lines=2)
+    log = ServerLogOutput(LiveOptions(ServerOptions(log_format="text")), reader, max_lines=2)
     log.open()
     LOG.info("being written")
     assert reader.waiting.wait(20), "the log has written no line"
@@ -98,7 +98,7 @@ def test_lines_that_a_slow_reader_does_not_take_are_counted_and_reported_before_
 
 def test_lines_after_the_reader_has_gone_are_counted(output: io.StringIO) -> None:
     output.close()
-    log = ServerLog(LiveOptions(ServerOptions(log_format="text")), output)
+    log = ServerLogOutput(LiveOptions(ServerOptions(log_format="text")), output)
     log.open()
     LOG.info("first")
     LOG.info("second")
@@ -122,7 +122,7 @@ class AbsentReader(io.StringIO):
 
 def test_a_report_that_the_reader_does_not_take_is_repeated_with_all_dropped_lines() -> None:
     reader = AbsentReader(refusals=3)  # of the first line, of the report before the second, and of the second
-    log = ServerLog(LiveOptions(ServerOptions(log_format="text")), reader)
+    log = ServerLogOutput(LiveOptions(ServerOptions(log_format="text")), reader)
     log.open()
     LOG.info("first")
     LOG.info("second")

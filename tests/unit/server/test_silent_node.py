@@ -11,7 +11,7 @@ import pytest
 from aeron_spark import node
 from aeron_spark.errors import ConnectError, WaitTimeout
 from aeron_spark.facts import Bus
-from aeron_spark.node.state_files import Liveness
+from aeron_spark.node.state_files import DriverLiveness
 from aeron_spark.options import LiveOptions, ServerOptions
 from aeron_spark.server import server_node
 from aeron_spark.server.server_node import ServerNode
@@ -41,9 +41,9 @@ class Node:
             raise ConnectError("the media driver has no heartbeat, but its process 77 exists")
         return self
 
-    def liveness(self, aeron_dir: Path, now: float) -> Liveness:
+    def liveness(self, aeron_dir: Path, now: float) -> DriverLiveness:
         self.steps += 1
-        return Liveness(self.pid, 0.0, now - 1_000.0 - max(0, self.steps - self._stopped))
+        return DriverLiveness(self.pid, 0.0, now - 1_000.0 - max(0, self.steps - self._stopped))
 
     def close(self) -> None:
         pass
@@ -132,10 +132,10 @@ def test_it_starts_another_node_if_the_stopped_one_is_killed(
     fresh.is_started_here, fresh.pid = True, 78
     use(monkeypatch, stopped)
 
-    def killed(aeron_dir: Path, now: float) -> Liveness:
+    def killed(aeron_dir: Path, now: float) -> DriverLiveness:
         monkeypatch.setattr(node, "ensure", fresh.ensure)
         stopped.ended.add(77)
-        return Liveness(77, 0.0, -1_000.0)
+        return DriverLiveness(77, 0.0, -1_000.0)
 
     monkeypatch.setattr(server_node, "driver_liveness", killed)
     server.start()

@@ -20,7 +20,7 @@ from aeron_spark.stream_client.staging import (
     MAX_INLINE_BYTES,
     PART_BYTES,
     InlineRoom,
-    InlineRows,
+    InlineSink,
     ServerAppender,
     begin,
     commit,
@@ -115,7 +115,7 @@ def test_a_large_schema_and_many_parts_do_not_make_the_request_too_large(world: 
         program.commit()
         assert requests(world) == ["FinishStage", "CommitTransaction"]
     room = InlineRoom()
-    parts = [InlineRows(room) for _ in range(MAX_INLINE_BYTES // PART_BYTES + 1)]
+    parts = [InlineSink(room) for _ in range(MAX_INLINE_BYTES // PART_BYTES + 1)]
     assert parts[0].has_too_many
 
 
@@ -151,7 +151,7 @@ def test_the_first_transaction_of_a_single_use_writer_is_staged(world: World) ->
 
 def test_the_room_of_a_transaction_is_given_back_for_rows_that_were_not_added() -> None:
     room = InlineRoom()
-    added = InlineRows(room)
+    added = InlineSink(room)
     added.put_values(pa.array([b"abc"], pa.binary()), None)
     size = len(added.items)
     assert room.left == MAX_INLINE_BYTES - PART_BYTES - size

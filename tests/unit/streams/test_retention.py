@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aeron_spark.streams.retention import JOIN_PART, MOVE_PART, Layout, Limits, allowed_start
+from aeron_spark.streams.retention import JOIN_PART, MOVE_PART, Layout, RetentionLimits, allowed_start
 from aeron_spark.streams.time_index import SECOND_NS, THINNING, TimeIndex
 
 LAYOUT = Layout(start=0, term_length=1024, segment_length=4096)
@@ -46,7 +46,7 @@ def test_each_limit_alone_moves_the_start_to_a_transaction() -> None:
     times = index_of(*((NOW + at * SECOND_NS, begin) for at, begin in ((0, 0), (10, 3000), (20, 6400), (30, 9000))))
 
     def start(size: int = 0, seconds: int = 0) -> int:
-        return Limits(size, seconds).start(times, 10_000, NOW + 40 * SECOND_NS)
+        return RetentionLimits(size, seconds).start(times, 10_000, NOW + 40 * SECOND_NS)
 
     assert start() == 0
     assert [start(size) for size in (10_000, 9_999, 7_000, 6_999, 3_600, 3_599, 1_000, 1)] == [
@@ -59,17 +59,17 @@ def test_each_limit_alone_moves_the_start_to_a_transaction() -> None:
 
 def test_the_last_transaction_goes_by_time_but_not_by_bytes() -> None:
     times = index_of((NOW, 0))
-    assert Limits(1, 0).start(times, 5_000, NOW + SECOND_NS) == 0
-    assert Limits(1, 1).start(times, 5_000, NOW + SECOND_NS) == 0
-    assert Limits(1, 1).start(times, 5_000, NOW + SECOND_NS + 1) == 5_000
-    assert Limits(1, 1).start(TimeIndex(), 5_000, NOW) == 5_000
+    assert RetentionLimits(1, 0).start(times, 5_000, NOW + SECOND_NS) == 0
+    assert RetentionLimits(1, 1).start(times, 5_000, NOW + SECOND_NS) == 0
+    assert RetentionLimits(1, 1).start(times, 5_000, NOW + SECOND_NS + 1) == 5_000
+    assert RetentionLimits(1, 1).start(TimeIndex(), 5_000, NOW) == 5_000
 
 
 def test_commits_that_were_joined_without_a_limit_of_bytes_go_together() -> None:
     times = index_of(*((NOW + at * SECOND_NS // 10, at * 100_000) for at in range(1, 9)))  # within a second
     times.add(NOW + 7_200 * SECOND_NS, 900_000)
     times.thin(NOW + 7_200 * SECOND_NS)
-    limits = Limits(500_000, 0)
+    limits = RetentionLimits(500_000, 0)
     starts = [limits.start(times, end, NOW + 7_200 * SECOND_NS) for end in (1_000_000, 1_399_999, 1_400_000)]
     assert starts == [100_000, 100_000, 900_000]
 
@@ -91,10 +91,10 @@ def test_a_start_is_a_transaction_before_the_wanted_position_and_each_lease() ->
 
 def test_a_start_is_due_when_a_small_part_of_the_retention_may_go() -> None:
     times = index_of((NOW, 0), (NOW + 5 * SECOND_NS, 3200))
-    by_bytes = Limits(1_000_000, 0)
+    by_bytes = RetentionLimits(1_000_000, 0)
     part = int(1_000_000 * MOVE_PART)
     assert [by_bytes.is_due(times, 0, wanted, NOW) for wanted in (part - 1, part)] == [False, True]
-    by_time = Limits(0, 1_000)
+    by_time = RetentionLimits(0, 1_000)
     due_ns = NOW + int(1_000 * (1 + MOVE_PART)) * SECOND_NS + SECOND_NS // 2
     assert [by_time.is_due(times, 0, 3200, at) for at in (due_ns - 1, due_ns)] == [False, True]
 
@@ -113,7 +113,7 @@ def test_rows_beyond_the_retention_are_unreadable_in_time_and_others_stay(data: 
     steps = data.draw(
         st.lists(st.tuples(st.integers(1, max(1, seconds or 60) * SECOND_NS // 4), st.integers(1, 20_000)))
     )
-    limits, times, end, now = Limits(size, seconds), TimeIndex(), 0, NOW
+    limits, times, end, now = RetentionLimits(size, seconds), TimeIndex(), 0, NOW
     transactions = []  # commit time, begin, end
     start = 0
     for passed, length in steps:

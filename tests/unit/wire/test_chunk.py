@@ -16,7 +16,7 @@ from aeron_spark.errors import DataFormatError, OptionError
 from aeron_spark.wire.chunks import (
     FIXED_BYTES,
     Content,
-    Frame,
+    DecodedChunk,
     Header,
     decode,
     encode,
@@ -89,7 +89,7 @@ DAMAGED: Final = (
 
 
 def test_a_literal_message_is_encoded_and_decoded() -> None:
-    assert decode(LITERAL) == Frame(LITERAL_HEADER, memoryview(b"hello"))
+    assert decode(LITERAL) == DecodedChunk(LITERAL_HEADER, memoryview(b"hello"))
     assert encode(LITERAL_HEADER, b"hello") == LITERAL
     assert encode_header(LITERAL_HEADER, b"hello") + b"hello" == LITERAL
 
@@ -99,7 +99,7 @@ def test_a_golden_vector_is_encoded_and_decoded(vector: dict[str, Any]) -> None:
     message, payload = bytes.fromhex(vector["message"]), bytes.fromhex(vector["payload"])
     header = header_of(vector)
     assert encode(header, payload) == message
-    assert decode(message) == Frame(header, memoryview(payload))
+    assert decode(message) == DecodedChunk(header, memoryview(payload))
 
 
 def test_the_vectors_are_those_of_the_document() -> None:
@@ -168,13 +168,13 @@ def test_the_error_names_the_fault_of_a_message(message: bytes, fault: str) -> N
 
 def test_the_mark_of_a_checked_group_is_encoded_and_decoded() -> None:
     header = replace(LITERAL_HEADER, checked=True)
-    assert decode(changed(68, b"\x01")) == Frame(header, memoryview(b"hello"))
+    assert decode(changed(68, b"\x01")) == DecodedChunk(header, memoryview(b"hello"))
     assert encode(header, b"hello") == changed(68, b"\x01")
 
 
 def test_unknown_marks_and_padding_are_ignored() -> None:
-    assert decode(changed(68, b"\xfe\x02\x03\x04")) == Frame(LITERAL_HEADER, memoryview(b"hello"))
-    assert decode(changed(84, b"\xff\xff")) == Frame(LITERAL_HEADER, memoryview(b"hello"))
+    assert decode(changed(68, b"\xfe\x02\x03\x04")) == DecodedChunk(LITERAL_HEADER, memoryview(b"hello"))
+    assert decode(changed(84, b"\xff\xff")) == DecodedChunk(LITERAL_HEADER, memoryview(b"hello"))
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_any_group_of_one_message_can_be_encoded_and_decoded(
 ) -> None:
     header = Header(content, len(payload), rows=1 if content is Content.BYTES else rows, **fields)
     message = encode(header, payload)
-    assert decode(message) == Frame(header, memoryview(payload))
+    assert decode(message) == DecodedChunk(header, memoryview(payload))
     assert (len(message) - len(payload)) % 8 == 0
     assert is_framed(message)
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aeron_spark.errors import DataFormatError, OptionError
-from aeron_spark.wire.chunks import Chunk, Content, Frame, Group, Header, Reassembler, decode, encode, split
+from aeron_spark.wire.chunks import Chunk, Content, DecodedChunk, Group, Header, Reassembler, decode, encode, split
 from tests.unit.wire.test_chunk import VECTORS
 
 HEADER = Header(Content.BYTES, 0, published_ns=5, batch=3, row=9, partition=1, writer="w")
@@ -154,7 +154,7 @@ def test_a_chunk_of_another_group_is_an_error_and_changes_no_state(fields: dict[
     sent = [decode(message) for message in messages(PAYLOAD, 10, position=224)]
     reassembler.feed(sent[0], 256)
     with pytest.raises(DataFormatError) as raised:
-        reassembler.feed(Frame(replace(sent[1].header, **fields), sent[1].payload), 384)
+        reassembler.feed(DecodedChunk(replace(sent[1].header, **fields), sent[1].payload), 384)
     assert difference in str(raised.value)
     assert "does not continue the group that began at 256" in str(raised.value)
     groups = [reassembler.feed(frame, 512) for frame in sent[1:]]
