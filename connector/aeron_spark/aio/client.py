@@ -298,7 +298,6 @@ class StreamAdministration(ABC):
         return await self._on_thread(partial(self._opened().reopen_stream, name))
 
     async def stream_writers(self, name: str) -> list[StreamWriterId]:
-        """Return the writer ids of a stream."""
         return await self._on_thread(partial(self._opened().stream_writers, name))
 
     async def release_writer(self, name: str, writer_id: str) -> None:

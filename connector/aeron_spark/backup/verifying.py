@@ -105,7 +105,6 @@ class _StateCheck:
         self._archive_dir = archive_dir
 
     def check(self) -> Iterator[StoreFinding]:
-        """Yield the findings."""
         try:
             definition = read_definition(self._folder)
         except AeronSparkError as error:
@@ -199,7 +198,6 @@ class _RecordingsCheck:
         self._checked = checked
 
     def check(self, is_quick: bool, progress: Progress) -> Iterator[StoreFinding]:
-        """Yield the findings."""
         for index in range(self._definition.partitions):
             self._checked.partitions += 1
             entry = self._catalog.entries.get(self._ledger.recordings[index].recording_id)

@@ -34,8 +34,7 @@ _NOT_FINITE: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 class Output(Protocol):
     """Writes batches of one payload."""
 
-    def write(self, payload: str, batch: pa.RecordBatch) -> None:
-        """Write a batch."""
+    def write(self, payload: str, batch: pa.RecordBatch) -> None: ...
 
     def close(self, schema: pa.Schema) -> None:
         """Finish the output. ``schema`` is that of a Parquet or Arrow file to which no batch was written."""

@@ -58,7 +58,6 @@ class EndpointListeners:
         self._messages: Listeners[Callable[[Connection, Any], object]] = Listeners()
 
     def add(self, event: ListenerEvent, listener: F) -> F:
-        """Add a listener of an event, and return it."""
         self._by_event.setdefault(event, []).append(listener)
         return listener
 
@@ -67,7 +66,6 @@ class EndpointListeners:
         self._messages.add(kind, listener)
 
     def has(self, event: ListenerEvent) -> bool:
-        """Whether an event has a listener."""
         return event in self._by_event
 
     def notify(self, event: ListenerEvent, connection: ConnectionRunner | None, *more: object) -> None:

@@ -127,8 +127,7 @@ REOPEN_SECONDS: Final = 0.5  # between two attempts to open a transport after th
 class Closable(Protocol):
     """An opened transport."""
 
-    def close(self) -> None:
-        """Close it."""
+    def close(self) -> None: ...
 
 
 T = TypeVar("T", bound=Closable)

@@ -282,7 +282,6 @@ class FilesFirst:
         return self._first(lambda one: one.find(recording_id))
 
     def boundary(self, recording: Recording, wanted: WantedBoundary, *, framed: bool) -> Boundary:
-        """Return a boundary of the recording."""
         return self._first(lambda one: one.boundary(recording, wanted, framed=framed))
 
     def _first(self, ask: Callable[[ArchiveRecordings], Answer]) -> Answer:

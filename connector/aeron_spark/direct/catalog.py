@@ -289,7 +289,6 @@ def catalogued_streams(
 
 
 def _alias_of(channel: str) -> str | None:
-    """Return the alias of a channel, or None."""
     return ChannelUri.parse(without_start(channel), foreign=True).get("alias")
 
 

@@ -20,7 +20,7 @@ REFUSALS_PER_S: Final = 100.0  # limited because every client that waits for its
 
 
 class EchoPublication(Protocol):
-    """A publication."""
+    """The one method of a publication that an outbox calls."""
 
     def offer(self, message: bytes) -> OfferResult | None:
         """Offer a message once. Return None if it was published, else the reason."""

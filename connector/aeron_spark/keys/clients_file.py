@@ -70,7 +70,6 @@ def allowed_text(grant: Grant) -> str:
 
 
 def conditions_text(grant: Grant) -> str:
-    """Return the conditions of the grant, or ""."""
     words = [f"tag={','.join(patterns)}" for patterns in grant.tags]
     words += [f"from={','.join(map(str, networks))}" for networks in grant.networks]
     if grant.expires is not None:
@@ -79,7 +78,6 @@ def conditions_text(grant: Grant) -> str:
 
 
 def limits_text(grant: Grant) -> str:
-    """Return the limits of the grant, or ""."""
     found = ((one.name, getattr(grant.limits, one.name)) for one in fields(KeyLimits))
     return " ".join(
         f"{name.replace('_', '-')}={format_size(value) if name in SIZES else value}"
@@ -162,7 +160,6 @@ def read_clients(path: Path) -> ClientsFile:
 
 
 def parse_clients(text: str) -> ClientsFile:
-    """Parse the text of a clients file."""
     parser = _Parser()
     for number, line in enumerate(text.split("\n"), 1):  # some editors do not show other line separators
         if line.strip() and not line.lstrip().startswith("#"):

@@ -225,7 +225,6 @@ _OPTIONS: Final[list[Option]] = []  # complete after the import of the package
 
 
 def all_options() -> tuple[Option, ...]:
-    """Return all options."""
     return tuple(_OPTIONS)
 
 

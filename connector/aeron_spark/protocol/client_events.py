@@ -18,7 +18,7 @@ from aeron_spark.protocol.handshake_payloads import DoneAck
 
 
 class ClientState(Enum):
-    """The state of a client."""
+    """The state of a client's machine; the value says what the client does in it."""
 
     IDLE = "not connected, and not trying to connect"
     LOOKING_UP = "the key store looks up the server's key"

@@ -214,7 +214,7 @@ class HelloPacket:
 
 @dataclass(frozen=True, slots=True)
 class HelloAckPacket:
-    """HELLO_ACK."""
+    """HELLO_ACK: the server's Noise message. ``key_hash`` is that of the connect key in HELLO."""
 
     key_hash: bytes
     message: bytes
@@ -222,7 +222,7 @@ class HelloAckPacket:
 
 @dataclass(frozen=True, slots=True)
 class DonePacket:
-    """DONE."""
+    """DONE: the client's second Noise message. ``key_hash`` is that of the connect key in HELLO."""
 
     key_hash: bytes
     message: bytes
@@ -230,7 +230,7 @@ class DonePacket:
 
 @dataclass(frozen=True, slots=True)
 class DoneAckPacket:
-    """DONE_ACK."""
+    """DONE_ACK: an encrypted frame. ``key_hash`` is that of the connect key in HELLO."""
 
     key_hash: bytes
     frame: bytes

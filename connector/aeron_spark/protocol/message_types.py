@@ -198,7 +198,6 @@ class Difference:
 
 
 def summarise(type_id: int, cls: type) -> TypeSummary:
-    """Return the summary of ``cls``."""
     (schema,), definitions = msgspec.json.schema_components([cls], ref_template="{name}")
     resolved = definitions.get(schema.get("$ref", ""), schema)
     required = set(resolved.get("required", ()))

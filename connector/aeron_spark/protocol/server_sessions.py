@@ -63,7 +63,7 @@ class ServerMachineOptions(Protocol):
 
 
 class SessionState(Enum):
-    """The state of a session."""
+    """The state of a server's session; the value says what the server has or waits for in it."""
 
     ACCEPTED = "the client has proved its key; its connection is made, and its first link opened"
     AWAITING_FIRST_FRAME = "DONE_ACK was sent; the first frame of the first link is awaited"

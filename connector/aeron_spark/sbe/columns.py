@@ -196,7 +196,6 @@ class ColumnMapper:
         self.used_units: set[str] = set()
 
     def columns(self, placed: PlacedBlock, path: str = "") -> tuple[Column, ...]:
-        """Return the columns of a block."""
         found = [self._field(field, placed.level, path) for field in placed.block.fields]
         for group in placed.groups:
             inner = self.columns(group.block, f"{path}{group.group.name}.")

@@ -137,7 +137,6 @@ def misfit(index: int, array: pa.Array[Any], problem: str, remedy: str) -> Misfi
 
 
 def nulls(count: int, kind: pa.DataType) -> pa.Array[Any]:
-    """Return an array of NULL."""
     any_kind: Any = kind  # the stubs have an overload for each type
     found: pa.Array[Any] = pa.nulls(count, any_kind)
     return found

@@ -228,7 +228,7 @@ class Dimensions:
 
 @dataclass(frozen=True, slots=True)
 class RepeatingGroup:
-    """A repeating group."""
+    """A group of a block: its header has the number of entries, which follow."""
 
     name: str
     id: int

@@ -186,7 +186,6 @@ class HttpServer:
 
 
 def json_page(status: int, value: object) -> tuple[int, str, bytes]:
-    """Return a page with a value as JSON."""
     return status, "application/json", json.dumps(value).encode() + b"\n"
 
 

@@ -36,7 +36,6 @@ class StreamAdministration:
         self._max_partitions: Final = max_partitions
 
     def execute(self, request: admin_rpc.AdminRequest) -> admin_rpc.Response:
-        """Execute a request, and return its response."""
         match request:
             case admin_rpc.ListStreams():
                 return self.list_streams()
@@ -75,7 +74,6 @@ class StreamAdministration:
         return admin_rpc.StreamList(tuple(found))
 
     def describe(self, request: admin_rpc.DescribeStream) -> admin_rpc.StreamInfo:
-        """Describe a stream."""
         if request.accept_damaged:
             self._access.check_exists(request)
             return self._inspect(request.stream)
@@ -162,7 +160,6 @@ class StreamAdministration:
         return self._description(stream)
 
     def delete(self, request: admin_rpc.DeleteStream) -> admin_rpc.Done:
-        """Delete a stream."""
         self._access.check_exists(request)
         self._store().delete(request.stream)
         return admin_rpc.Done()

@@ -107,7 +107,6 @@ class IncomingStage:
 
     @property
     def stream_name(self) -> str:
-        """The name of the stream."""
         return self._stream.definition.name
 
     def append(self, message: BulkMessage) -> bool:
@@ -274,7 +273,6 @@ class IncomingStages:
         return incoming
 
     def all(self) -> list[IncomingStage]:
-        """Return all stages."""
         with self._lock:
             return [filled.stages[request] for filled, request in self._keys.values()]
 

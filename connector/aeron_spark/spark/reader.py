@@ -80,7 +80,6 @@ class Task:
         return self.payload != "raw"
 
     def stream(self) -> QueryPlanner:
-        """Return a planner of the stream."""
         times = self.options.timestamp_from
         log = restartable(lambda: open_planning_log(self.options, self.framed), self.options.route, is_running=False)
 

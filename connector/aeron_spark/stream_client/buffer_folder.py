@@ -198,7 +198,6 @@ class BufferFolder:
         return self._last_token
 
     def outcome(self, number: int) -> TransactionOutcome:
-        """Return the outcome of a transaction."""
         if number in self.absent or not 0 <= number <= self.last:
             return "absent"
         if any(first <= number <= last for first, last in self.lost):

@@ -104,7 +104,6 @@ class Shape:
 
     @classmethod
     def of(cls, recording: Recording) -> Shape:
-        """Return the shape of a recording."""
         return cls(
             recording_id=recording.id,
             fingerprint=fingerprint(

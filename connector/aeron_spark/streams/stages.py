@@ -163,7 +163,6 @@ class InlineRows:
         return len(self.part.items)
 
     def items(self) -> InlineItems:
-        """Return the items."""
         return InlineItems(pa.py_buffer(self.part.items))
 
     def check(self, max_value_bytes: int) -> None:

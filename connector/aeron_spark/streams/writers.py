@@ -177,7 +177,6 @@ class WriterHistories:
         self._committed_in[writer] = tuple(one for index, one in enumerate([*before, now]) if index in kept)
 
     def forget(self, writer: str) -> None:
-        """Forget a writer."""
         self._committed_in.pop(writer, None)
 
     def stamp(self, writer: str) -> str:

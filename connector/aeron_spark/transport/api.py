@@ -297,7 +297,7 @@ class ChannelPair:
 
 
 class ServerTransport(Protocol):
-    """The transport of a server."""
+    """Listens on a server's addresses, and opens paths and links to its clients."""
 
     @property
     def inbox(self) -> Inbox:

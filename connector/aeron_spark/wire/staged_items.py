@@ -85,7 +85,7 @@ GROUP_HEAD: Final = struct.Struct(
 
 
 class ItemKind(IntEnum):
-    """The kind of an item."""
+    """Whether an item holds values or the payload of a group."""
 
     VALUES = 1
     GROUP = 2

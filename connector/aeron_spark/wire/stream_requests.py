@@ -255,7 +255,7 @@ class AlterStream(Request[StreamAlteration], frozen=True, tag="alter"):
 
 
 class RenameStream(Request[StreamInfo], frozen=True, tag="rename"):
-    """Rename a stream."""
+    """Give a stream another name; its rows stay."""
 
     stream: StreamName
     new_name: StreamName
@@ -867,7 +867,6 @@ def decode_request(data: bytes) -> AnyRequest:
 
 
 def encode_response(response: Response) -> bytes:
-    """Encode a response."""
     return _ENCODER.encode(response)
 
 
