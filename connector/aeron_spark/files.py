@@ -1,6 +1,6 @@
 """Files that survive a crash, files that another person may have made, and a server's TOML file.
 
-The first are complete writes, fsync, atomic replacement, and errors of a full disk.
+A file is written completely or not at all: fsync, then an atomic replacement. The error of a full disk says so.
 """
 
 from __future__ import annotations

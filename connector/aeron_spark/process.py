@@ -8,7 +8,8 @@ parent: a frame that it wrote there would take the place of one of the parent's 
 that no thread of it releases. Therefore each object that a program can use is registered here. In a child its class is
 replaced by one that raises UsageError at each use, before the object takes a lock or calls Java.
 
-This happens before the JVM ends, which JPype ends when the process does. A thread that calls Java while the JVM ends
+Clients and servers that a program leaves open are closed before the JVM ends, which JPype ends when the process does. A
+thread that calls Java while the JVM ends
 waits for ever. If it has the interpreter's lock, the process never ends.
 
 A process id means something only within one PID namespace, and a program in another container may share this one's

@@ -1,9 +1,10 @@
 r"""Texts of users and of peers: numbers, sizes and durations; text to escape; JSON to read strictly.
 
-A parser raises ``ValueError`` with the expected value.
+A parser of a number, a size or a duration raises ``ValueError`` with the expected value.
 
-Such text may contain line ends, terminal sequences and characters that reverse the order of a line. So every character
-that is not printable becomes ``\uXXXX``. That includes all controls of bidirectional text (class Cf of Unicode).
+Text that a peer chose may contain line ends, terminal sequences and characters that reverse the order of a line. So
+every character that is not printable becomes ``\uXXXX``. That includes all controls of bidirectional text (class Cf of
+Unicode).
 
 ``json.loads`` accepts NaN, Infinity, numbers that no float has (1e999), and single halves of a surrogate pair. Such a
 number cannot be compared, and such a text cannot be encoded, logged or printed. Deep nesting exhausts the stack.

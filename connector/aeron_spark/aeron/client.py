@@ -1,8 +1,8 @@
 """One Aeron client per process and driver directory, and the clients of a driver whose process has ended.
 
-A driver learns of such an end only when the client's heartbeat is as old as its client liveness timeout, 10 s, by the
-wall clock: later if the clock was set back. Until then it keeps the client's subscriptions, and the peers of a killed
-server would send to them.
+A driver learns that a client's process has ended only when the client's heartbeat is as old as its liveness timeout, 10
+s, by the wall clock: later if the clock was set back. Until then it keeps the client's subscriptions, and the peers of
+a killed server would send to them.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
 """Reads a media driver's counters, distinct errors, losses and backlog from its files, without a JVM.
 
-The file remains readable after its driver has ended. Offsets are those of io.aeron.CncFileDescriptor (version 0.2.0)
-and Agrona's RingBufferDescriptor, CountersReader and DistinctErrorLog; tests compare each with the Java classes.
-
 The files are mapped read-only, without a JVM and without an Aeron client; the driver may have ended. Offsets are those
-of Agrona's CountersReader and DistinctErrorLog, of Aeron's StreamCounter and of its loss report; tests compare the
-results with the Java classes.
+of io.aeron.CncFileDescriptor (version 0.2.0), of Agrona's RingBufferDescriptor, CountersReader and DistinctErrorLog, of
+Aeron's StreamCounter and of its loss report; tests compare each with the Java classes.
 """
 
 from __future__ import annotations

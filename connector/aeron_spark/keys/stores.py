@@ -1,5 +1,7 @@
 """Stores of an endpoint's identity and of its peers' keys: in files, or in memory for tests and temporary programs.
 
+The file of an identity:
+
     aeron-spark identity 1
     private: <base64 of 32 bytes>
     public: aeron-spark:<base64url of 32 bytes>

@@ -1,5 +1,7 @@
 """A stream as its readers and writers see it: the interface that both routes implement.
 
+An offset names its stream:
+
     {"channel": "aeron:udp?endpoint=10.0.0.7:40123", "id": 1001}
     {"name": "flights", "servers": {"feeds.example:20121": "<public key>"}}
 

@@ -1,9 +1,11 @@
 """The offsets of a query: JSON with the position of each recording, and marks of the bytes before it. Pure.
 
-After an extension beyond the query's position, neither the recording's end nor the catalog shows the truncation: the
-bytes before the position do. A mark is of at least the last frame. It is the same if another publication wrote equal
-messages: the files of an archive with checksums have no Aeron session ids. Bytes that were purged, or are not in files
-of this machine, cannot be compared. Pure, given the bytes.
+A mark shows that a recording was truncated and extended. After an extension beyond the query's position, neither the
+recording's end nor the catalog shows the truncation: the bytes before the position do. A mark is of at least the last
+frame. It is the same if another publication wrote equal messages: the files of an archive with checksums have no Aeron
+session ids. Bytes that were purged, or are not in files of this machine, cannot be compared. Pure, given the bytes.
+
+An offset:
 
     {"begins": {"<archive>/<id>": <position>},
      "done": "<finished recordings, packed>", "epochs": {"<server>/<partition>": "<Epochs.to_text>"},
@@ -23,7 +25,7 @@ Rules:
   begins there again, and detects a purge in between.
 * ``begins`` has the positions at which the batch begins in recordings that the batch's start has at another position:
   another recording had the messages in between (see ``overlaps``), or the recording was rewritten.
-* ``marks`` has a checksum of the bytes before positions (see ``marks``), to detect a recording that was truncated and
+* ``marks`` has a checksum of the bytes before positions to detect a recording that was truncated and
   extended. Checkpoints of earlier releases, and archives whose files are not on this machine, have none.
 * ``payload`` is the stream's, as ``payload=auto`` found it with the first message. Checkpoints of other queries, and of
   earlier releases, have none: the end of the next batch with rows has it.

@@ -1,9 +1,10 @@
 """The node process, ``python -m aeron_spark.node.keeper '<json>'``: runs the media driver and the archive.
 
-A ``threading.Event`` would deadlock: Python runs a handler between any two instructions of the main thread, even while
-that thread has locked the event's lock in ``wait()``. ``set()`` in the handler would wait for this lock for ever.
+A signal handler sets no ``threading.Event``, which would deadlock: Python runs a handler between any two instructions
+of the main thread, even while that thread has locked the event's lock in ``wait()``. ``set()`` in the handler would
+wait for this lock for ever.
 
-It ends on a signal, or when it has been unused for some time. Rules:
+The process ends on a signal, or when it has been unused for some time. Rules:
 * It keeps ``alive.lock`` locked until its end. If that lock is free, the node has ended, even if its files exist.
 * It stops as unused only while it has locked ``users.lock`` exclusively, no other Aeron client is connected, and no
   recording is active.

@@ -1,5 +1,7 @@
 """The packets of the handshake, version 1, and retry cookies. docs/endpoint-protocol.md is normative.
 
+A retry cookie:
+
     cookie = number of the period modulo 256 (1 byte) | HMAC-SHA256(secret, message)[:16]
     message = number of the period (8 bytes) | address (16 bytes, IPv4 mapped into IPv6) | HELLO's core
 

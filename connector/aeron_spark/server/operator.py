@@ -2,7 +2,7 @@
 
 Arguments and results are JSON objects. Times are in seconds since 1970, durations in seconds.
 
-The mode of its file is the access control: only the server's user and root may connect.
+The mode of the socket's file is the access control: only the server's user and root may connect.
 """
 
 from __future__ import annotations

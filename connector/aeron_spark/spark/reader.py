@@ -2,7 +2,8 @@
 
 Spark creates and pickles readers several times, so their constructors only store the options.
 
-A separate class, because Spark's default configuration refuses a reader with ``pushFilters``.
+``pushdown=true`` chooses a class of its own, because Spark's default configuration refuses a reader with
+``pushFilters``.
 """
 
 from __future__ import annotations

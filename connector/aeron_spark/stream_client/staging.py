@@ -1,10 +1,10 @@
 """Stages the rows of a transaction or of a task on a server, and begins, commits and aborts transactions.
 
-All of them can be repeated after any error: the server commits a transaction once.
+Each request about a transaction can be repeated after any error: the server commits a transaction once.
 
-A stage is filled over a bulk link. Its rows become visible when a commit names it; see ``stream_client.staging``.
-A few rows of a task come in the request that opens their stage, and need no bulk link. The rows of a small transaction
-have no stage: the commit request carries them.
+A stage is filled over a bulk link. Its rows become visible when a commit names it. A few rows of a task come in the
+request that opens their stage, and need no bulk link. The rows of a small transaction have no stage: the commit request
+carries them.
 """
 
 from __future__ import annotations

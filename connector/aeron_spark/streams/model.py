@@ -3,8 +3,8 @@
 A commit replaces the view as a whole, so a reader sees all of a transaction or nothing. At the end of the module are
 the facts of a store, which a server's log and metrics show. A store emits some of them while it holds a stream's lock.
 
-The files change while they are copied. The cut says which of their bytes belong to the copy: a journal grows after
-``journal_bytes``, and a recording after the ``end`` of its partition. Bytes before these limits never change.
+The files of a stream change while they are copied. A cut says which of their bytes belong to the copy: a journal grows
+after ``journal_bytes``, and a recording after the ``end`` of its partition. Bytes before these limits never change.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ A writer sends the stamp of its last acknowledgement with its next request. A st
 without the acknowledged transaction does not have the stamp. A stamp also has earlier epochs in which the writer
 committed. So the stream finds the last transaction that it has in common with the history that the writer has seen.
 
+A stamp:
+
     "<epoch, 16 hex>-<count>-<following>" for each epoch, newest first, separated by spaces
 
 ``count`` is the number of the stream's transactions up to the writer's last one in the epoch, and ``following`` the

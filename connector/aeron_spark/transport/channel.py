@@ -8,6 +8,8 @@ that never connects. Therefore names and values are checked here, before the sta
 Two URIs carry the same Aeron stream if their ``identity`` is equal; a comparison of texts is wrong. For example, the
 archive's own search compares substrings, and finds port 40123 in a search for 4012.
 
+The alias of a recorded channel has a note of the recording's start, by whom and for which query:
+
     aeron:udp?endpoint=localhost:40123|alias=flights;aeron-spark(at=1795469531315,by=ann%40host,query=counts)
 
 An archive stores the alias of a channel in its catalog and its list of recording subscriptions, but ignores it when it
