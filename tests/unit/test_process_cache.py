@@ -77,16 +77,16 @@ CASES = {
         def use(): return archive.archive_of(archive.ArchiveAddress("name", "dir", "aeron:ipc"))
     """,
     "direct.writing": """
-        from aeron_spark.direct import publisher
-        publisher.client_of = lambda aeron_dir: CLIENT
-        def prepare(make): publisher.BatchPublication = lambda *args: make()
-        def use(): return publisher.publication_of(publisher.PublishAddress("dir", "aeron:ipc", 1), "aeron:ipc")
+        from aeron_spark.direct import writing
+        writing.client_of = lambda aeron_dir: CLIENT
+        def prepare(make): writing.BatchPublication = lambda *args: make()
+        def use(): return writing.publication_of(writing.PublishAddress("dir", "aeron:ipc", 1), "aeron:ipc")
     """,
     "direct.archive_recordings": """
-        from aeron_spark.direct import archives
-        archives.is_running = lambda pid: True
-        def prepare(make): archives.node.ensure = lambda aeron_dir, wait_s: make()
-        def use(): return archives.hold_node("dir", 1.0)
+        from aeron_spark.direct import archive_recordings
+        archive_recordings.is_running = lambda pid: True
+        def prepare(make): archive_recordings.node.ensure = lambda aeron_dir, wait_s: make()
+        def use(): return archive_recordings.hold_node("dir", 1.0)
     """,
     "aeron.jvm": """
         from aeron_spark.aeron import jvm

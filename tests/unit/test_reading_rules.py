@@ -41,6 +41,7 @@ SHORT_MODULES: Final = frozenset(
         "protocol.transitions",
         "server.command_server",
         "server.server_facts",
+        "server.log_space",
         "version",
         "wire.field_bounds",
         "wire.payloads",

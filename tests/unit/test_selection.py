@@ -70,7 +70,7 @@ def test_several_changes_select_the_tests_of_each() -> None:
 def test_the_tests_of_this_project_are_selected_by_their_imports() -> None:
     sources = read_sources()
     assert sources.keys() >= WHOLE_PROJECT
-    selected = select(["connector/aeron_spark/streams/retention.py"], sources)
+    selected = select(["connector/aeron_spark/streams/space.py"], sources)
     assert selected >= WHOLE_PROJECT
     assert "tests/unit/test_suites.py" not in selected
     assert not any(path.startswith("tests/unit/connection/") for path in selected)

@@ -24,9 +24,9 @@ from aeron_spark.protocol.sources import Refusal
 from aeron_spark.server.ban_file import StoredBans
 from aeron_spark.server.bulk_link_service import BulkLinkHandler
 from aeron_spark.server.event_log import EventLog
+from aeron_spark.server.log_space import LogSpace
 from aeron_spark.server.runner import ConnectionService, ServerRunner
 from aeron_spark.server.server_facts import GrantChanged
-from aeron_spark.server.watch import LogSpace
 from aeron_spark.transport.addresses import HostPort
 from aeron_spark.transport.api import ServerAddress, ServerTransport
 

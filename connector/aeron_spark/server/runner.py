@@ -41,8 +41,8 @@ from aeron_spark.protocol.transitions import assert_never
 from aeron_spark.server.ban_file import StoredBans
 from aeron_spark.server.clients import ClientAccess
 from aeron_spark.server.handshake_paths import HandshakePaths
+from aeron_spark.server.log_space import LogSpace, link_bytes
 from aeron_spark.server.server_facts import DriverBack
-from aeron_spark.server.watch import LogSpace, link_bytes
 from aeron_spark.transport.api import (
     SEE_DRIVER,
     ChannelPair,

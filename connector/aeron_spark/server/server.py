@@ -33,6 +33,7 @@ from aeron_spark.server.clients import CLIENTS, ClientsWatcher, is_from_environm
 from aeron_spark.server.event_log import EventLog
 from aeron_spark.server.http import HttpServer, json_page, parse_http_address
 from aeron_spark.server.log_output import ServerLogOutput
+from aeron_spark.server.log_space import LogSpace
 from aeron_spark.server.message_server import MessageServer
 from aeron_spark.server.metrics import MetricCounts, MetricReader, ServerMetrics, State, require_prometheus_client
 from aeron_spark.server.operation_service import OperatorCommand, OperatorService
@@ -47,7 +48,7 @@ from aeron_spark.server.operator import (
 from aeron_spark.server.server_node import ServerNode
 from aeron_spark.server.state import Readiness, ServerState
 from aeron_spark.server.stream_service import StreamService
-from aeron_spark.server.watch import DiskReserve, EventWatch, LogSpace, StoreHousekeeper
+from aeron_spark.server.watch import DiskReserve, EventWatch, StoreHousekeeper
 from aeron_spark.streams.store import StreamStore
 from aeron_spark.transport.addresses import HostPort, ip_of
 from aeron_spark.transport.api import ServerAddress

@@ -21,8 +21,8 @@ from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.node.paths import driver_space
 from aeron_spark.options import ClientOptions, LiveOptions, ServerOptions
 from aeron_spark.protocol.access import PeerStore, ServerName
+from aeron_spark.server.log_space import LogSpace
 from aeron_spark.server.message_server import MessageServer
-from aeron_spark.server.watch import LogSpace
 from aeron_spark.transport.api import ChannelPair, ClientTransport, ServerAddress
 from aeron_spark.transport.endpoint_channels import ClientPorts
 from aeron_spark.waiting import wait_for

@@ -8,7 +8,7 @@ from typing import Final
 
 from aeron_spark.node.paths import RESERVE_BYTES, Space, reserve_of
 from aeron_spark.node.settings import MIB
-from aeron_spark.server.watch import MEASURE_INTERVAL_S, LogSpace, link_bytes
+from aeron_spark.server.log_space import MEASURE_INTERVAL_S, LogSpace, link_bytes
 from aeron_spark.transport.api import ChannelSettings
 
 LINK: Final = 12 * MIB
