@@ -23,12 +23,12 @@ _SET_BY_PROGRAMS: Final = """
     Types._classes Types._ids
 """
 # Entries that outlast the end of a client within a bound: waits of ids, rates, used cookies, totals, subjects of log
-# limits, logs that the media driver deletes
+# limits, logs that the media driver deletes, errors of the driver that were reported
 _OF_THE_SERVER: Final = """
-    ConnectionHolds._charged Cookies._spent Deadlines._heap EndpointTraffic._closed HandshakeRate._buckets
-    Histogram._counts IdAllocator._delayed IdAllocator._reusable_at KnownAddresses._connected_at LogLimiter._subjects
-    LogLimiter._suppressed RecordedLogs._closed MetricCounts._counters MetricCounts._histograms PortAllocator._free
-    RateLimits._buckets ServerResources.refused
+    ConnectionHolds._charged Cookies._spent Deadlines._heap EndpointTraffic._closed EventWatch._known_errors
+    HandshakeRate._buckets Histogram._counts IdAllocator._delayed IdAllocator._reusable_at KnownAddresses._connected_at
+    LogLimiter._subjects LogLimiter._suppressed RecordedLogs._closed MetricCounts._counters MetricCounts._histograms
+    PortAllocator._free RateLimits._buckets ServerResources.refused
 """
 # For late records and repeated requests of the peer, within a bound, as long as the connection's object exists
 _OF_THE_CONNECTION: Final = """
