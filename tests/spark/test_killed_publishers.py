@@ -28,7 +28,7 @@ import pyarrow as pa
 from aeron_spark.aeron.client import client_of
 from aeron_spark.aeron.jvm import jclass
 from aeron_spark.aeron.publications import BatchPublication
-from aeron_spark.direct import appender as appending
+from aeron_spark.direct import writing as appending
 from aeron_spark.log.writing import Source
 from aeron_spark.options import WriteOptions
 from aeron_spark.waiting import wait_for
