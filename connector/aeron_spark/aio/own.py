@@ -1,4 +1,4 @@
-"""What one object of asyncio owns: the event loop to which it belongs, and the thread that executes its calls."""
+"""The event loop to which an object of asyncio belongs, and the thread that executes its calls."""
 
 from __future__ import annotations
 

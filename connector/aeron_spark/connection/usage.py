@@ -1,4 +1,4 @@
-"""What connections use: traffic, rates, memory, large responses. A key or connection that uses too much is limited."""
+"""The traffic, rates, memory and large responses of connections. A key or connection that uses too much is limited."""
 
 from __future__ import annotations
 

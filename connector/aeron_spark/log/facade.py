@@ -1,4 +1,4 @@
-"""What commands ask of the streams of a route, and what they print: commands do not know the route.
+"""The requests of commands to the streams of a route, and the output: commands do not know the route.
 
 ``direct/catalog`` and ``client/named_streams`` have the streams of a route. What a route cannot do raises OptionError.
 """
@@ -32,7 +32,7 @@ class Table(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """What a command prints: ``objects`` with --json, else the tables, then the sentences. ``notes`` are warnings."""
+    """The output of a command: ``objects`` with --json, else the tables, then the sentences. ``notes`` are warnings."""
 
     objects: Sequence[Mapping[str, Any]] = ()
     tables: Sequence[Table] = ()
@@ -44,7 +44,7 @@ class Confirmation(Protocol):
     """Asks the user, before something is deleted."""
 
     def check(self, preview: str) -> None:
-        """Raise OptionError if the user cannot be asked. ``preview`` says what shows that which would be deleted."""
+        """Raise OptionError if the user cannot be asked. ``preview`` tells the user how to look without a deletion."""
 
     def ask(self, question: str) -> None:
         """Return if the user says yes, else raise."""
@@ -65,7 +65,7 @@ Running = Callable[[], AbstractContextManager[StopSignal]]
 
 
 class Purge(NamedTuple):
-    """What to purge: the rows before a position, before a time, or before the last ``keep`` bytes.
+    """The rows to purge: those before a position, before a time, or before the last ``keep`` bytes.
 
     ``before`` is the position or the time as it was given, ``position`` and ``time_ns`` are what it means.
     """
@@ -92,7 +92,7 @@ class NewStream(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """What to receive: the start as it was given, and whether to wait for further rows, at most ``timeout`` seconds."""
+    """The rows to receive: their start as it was given, whether to follow the stream, and the longest wait (s)."""
 
     start: str | None
     follow: bool

@@ -17,7 +17,7 @@ class OptionChanges:
 
 
 class LiveOptions:
-    """The options that apply now: whoever needs one reads it from ``value`` at each use.
+    """The options that apply now. A part that needs one reads it from ``value`` at each use.
 
     Changed limits of clients, streams and stages apply to further ones, all other live options also to present ones.
     Thread-safe; one thread at a time replaces them.

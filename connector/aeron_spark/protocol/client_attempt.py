@@ -23,7 +23,7 @@ from aeron_spark.protocol.liveness import Times
 
 
 class ClientMachineOptions(Protocol):
-    """What a machine reads of its client's options, which are declared above this package. Times are in seconds."""
+    """The options of a client that its machine reads. They are declared above this package. Times are in seconds."""
 
     @property
     def tag(self) -> str | None: ...

@@ -1,4 +1,4 @@
-"""What the calls of a peer stand for: services, of which one has the objects and factories of the program.
+"""The services that a peer can call. One of them has the objects and factories of the program.
 
 The event loop looks up what a call needs, without decoding its arguments. A worker decodes them and runs the call.
 """
@@ -147,7 +147,7 @@ class PeerCall:
 
 
 class Service(Protocol):
-    """What the target of a call stands for."""
+    """Runs the calls of one target."""
 
     def look_up(self, head: Call | Create) -> Any | Failure:
         """Return what the call needs to run, or why it does not run. Decodes no argument.

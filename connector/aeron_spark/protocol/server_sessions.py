@@ -23,7 +23,7 @@ from aeron_spark.protocol.tickets import TicketStore
 
 
 class ServerMachineOptions(Protocol):
-    """What a machine reads of its server's options, which are declared above this package. Times are in seconds."""
+    """The options of a server that its machine reads. They are declared above this package. Times are in seconds."""
 
     @property
     def admission(self) -> Limits: ...

@@ -28,7 +28,7 @@ class StreamRead:
 
 @dataclass(frozen=True, slots=True)
 class GrantChanged:
-    """The grant of a connection's client has changed: what it does not cover ends.
+    """The grant of a connection's client has changed: everything that it does not cover ends.
 
     With ``refusal``, the client is not admitted any more, and everything of it ends with this error.
     """

@@ -63,7 +63,7 @@ class AlreadyCommitted(AeronSparkError):
 
 
 class Change(NamedTuple):
-    """What a transaction changes in its stream.
+    """The changes of a stream by one transaction.
 
     ``ends`` and ``rows`` have the partitions that it changes: the position after its last message, and its number of
     rows. ``content`` and ``schema`` (Arrow IPC, merged already) are the stream's afterwards. ``token`` is the

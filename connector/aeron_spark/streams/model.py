@@ -61,7 +61,7 @@ class StreamView:
 
 @dataclass(frozen=True, slots=True)
 class WriteRights:
-    """What a client may do when it writes; without a client everything.
+    """The rights of a client that writes; without a client, all of them.
 
     All stages of ``owner``, its key, have at most ``stage_bytes`` bytes; 0 is no limit. ``may_evolve`` is whether its
     rows may add columns to a strict schema.

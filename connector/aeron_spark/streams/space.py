@@ -1,4 +1,4 @@
-"""The disk space of streams: what stages may take, and what must not be deleted yet.
+"""The disk space of streams: the bytes that stages may take, and the files that must not be deleted yet.
 
 A hold delays only the deletion of files. The rows become unreadable at once, and the housekeeping deletes their files
 after the last hold. A hold ends at its deadline, so that a backup that died keeps no files for long.
