@@ -95,15 +95,19 @@ def _leave_out(body: list[ast.stmt], index: int) -> Change:
 
 
 def covering_tests(path: str) -> list[str]:
-    """Return the test files that import a module, and those of its folder. ``path`` is relative to the project."""
+    """Return the test files that import a module or the package that exports its names, and those of its folder.
+
+    ``path`` is relative to the project.
+    """
+    sources = read_sources(ROOT)
     folder = f"tests/unit/{Path(path).parts[2]}/"
-    found = [
+    exporting = {name for name, one in sources.items() if name.endswith("/__init__.py") and path in one.imports}
+    return sorted(
         name
-        for name, source in read_sources(ROOT).items()
+        for name, one in sources.items()
         if name.startswith("tests/unit/") and Path(name).name.startswith("test_")
-        if path in source.imports or name.startswith(folder)
-    ]
-    return sorted(found)
+        if one.imports & {path, *exporting} or name.startswith(folder)
+    )
 
 
 def fails(project: Path, tests: Sequence[str]) -> bool:
