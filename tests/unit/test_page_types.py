@@ -50,16 +50,32 @@ WRONG: Final = {
     "wrong_client": 'import aeron_spark\naeron_spark.Client.to("localhost:20121", max_connections=3)\n',
     "wrong_listener": 'import aeron_spark\naeron_spark.Client.to("localhost:20121").on_stopped(lambda: None)\n',
     "wrong_awaited": 'from aeron_spark import aio\nasync def main() -> None:\n    await aio.connect("", tagg="x")\n',
+    "wrong_stream": "from aeron_spark import aio\nasync def use(one: aio.Client) -> None:\n    await one.stream(3)\n",
 }
+
+OPERATIONS: Final = """\
+from typing_extensions import assert_type
+from aeron_spark import Client, StreamInfo, aio
+from aeron_spark.wire.stream_requests import PurgedPartition
+
+
+def use(client: Client) -> None:
+    assert_type(client.reopen_stream("prices"), StreamInfo)
+
+
+async def use_awaited(client: aio.Client) -> None:
+    assert_type(await client.reopen_stream("prices"), StreamInfo)
+    assert_type(await client.purge_stream("prices", 4096, wait=3.0), list[PurgedPartition])
+"""
 
 
 @pytest.fixture(scope="module")
 def errors(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """The errors that mypy finds in the programs of the pages and in wrong ones, in one run."""
+    """The errors that mypy finds in the programs of the pages, in wrong ones and in OPERATIONS, in one run."""
     folder, cache = tmp_path_factory.mktemp("programs"), ROOT / ".mypy_cache" / "pages"
     settings = folder / "mypy.ini"
     settings.write_text(SETTINGS)
-    programs = {**page_programs(), **WRONG}
+    programs = {**page_programs(), **WRONG, "operations": OPERATIONS}
     for name, code in programs.items():
         (folder / f"{name}.py").write_text(code)
     command = [sys.executable, "-m", "mypy", "--config-file", str(settings), "--cache-dir", str(cache)]
@@ -69,9 +85,14 @@ def errors(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 @pytest.mark.slow
+def test_operations_on_streams_have_their_types_also_awaited(errors: list[str]) -> None:
+    assert [line for line in errors if line.startswith("operations.py")] == []
+
+
+@pytest.mark.slow
 def test_the_python_of_the_pages_passes_mypy_strict(errors: list[str]) -> None:
     assert {"readme_md_the_secure_server", "docs_python_client_md_asyncio"} <= set(page_programs())
-    assert [line for line in errors[:-1] if not line.startswith(tuple(WRONG))] == []
+    assert [line for line in errors[:-1] if not line.startswith((*WRONG, "operations"))] == []
 
 
 @pytest.mark.slow

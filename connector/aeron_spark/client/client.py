@@ -7,7 +7,6 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, overload
@@ -23,6 +22,7 @@ from aeron_spark.errors import AeronSparkError, OptionError, RefusedError
 from aeron_spark.process import ExitHook, FreePages
 from aeron_spark.protocol.access import PeerStore
 from aeron_spark.protocol.rpc_objects import Proxy
+from aeron_spark.stream_client.operations import StreamOperations, describe_stream
 from aeron_spark.stream_client.session import StreamSession
 from aeron_spark.waiting import result_within
 
@@ -34,13 +34,7 @@ if TYPE_CHECKING:
     from aeron_spark.stream_client.buffered_writer import BufferedWriter
     from aeron_spark.stream_client.reader import StartOrEnd, StreamReader
     from aeron_spark.stream_client.writer import StreamWriter
-    from aeron_spark.wire.stream_requests import (
-        PurgedPartition,
-        StreamAlteration,
-        StreamInfo,
-        StreamLease,
-        StreamWriterId,
-    )
+    from aeron_spark.wire.stream_requests import StreamInfo
 
 
 ClientState = Literal["connecting", "connected", "reconnecting", "stopped", "closed"]
@@ -59,7 +53,7 @@ STREAM_CALL_TIMEOUT_S: Final = 20.0  # of one stream request, including an outag
 STREAM_CHECK_TIMEOUT_S: Final = 5.0  # of the check of a stream's name before a buffered writer starts
 
 
-class Client(Endpoint):
+class Client(Endpoint, StreamOperations):
     """A client of one server. ``close`` or ``with`` ends it; the end of the process closes an open one.
 
     :func:`aeron_spark.connect` returns one that is connected. :meth:`to` makes one that is not connected, so that a
@@ -306,126 +300,7 @@ class Client(Endpoint):
         timeout_s = self._options.connect_timeout if timeout is None else timeout
         return open_bulk_link(self._runner, self._runner.require_connection(), timeout_s)
 
-    # Streams.
-
-    def streams(self) -> list[StreamInfo]:
-        """Return the server's streams that this client may use, sorted by name, with their positions and states."""
-        from aeron_spark.stream_client.operations import list_streams
-
-        return list_streams(self._stream_session())
-
-    def stream(self, name: str) -> StreamInfo:
-        """Return one stream; for a damaged one, with ``state`` and ``problem``."""
-        from aeron_spark.stream_client.operations import inspect_stream
-
-        return inspect_stream(self._stream_session(), name)
-
-    def create_stream(
-        self, name: str, partitions: int = 1, *, retention: str | int | timedelta | None = None,
-        segment_bytes: int = 0, schema_policy: str = "strict", schema: pa.Schema | None = None,
-        exist_ok: bool = False,
-    ) -> StreamInfo:  # fmt: skip
-        """Create a stream. ``retention``: bytes of a partition (``"10GiB"``), a time (``"7d"``), or both.
-
-        Without ``retention`` the server deletes nothing. ``segment_bytes``, a power of two from 1 MiB to 1 GiB, is the
-        size of the files in which space is freed, and eight times the longest ``raw`` value. 0 is the server's choice:
-        an eighth of the retention in bytes, from 1 to 16 MiB; 16 MiB without one. With the ``schema_policy`` ``strict``
-        the first transaction, or ``schema``, fixes the columns; ``additive`` lets every writer add nullable columns.
-        With ``schema`` the stream takes only ``arrow`` rows. Raises OptionError with the reason "exists" if a stream of
-        that name exists; ``exist_ok`` returns that stream instead, also if it has other properties.
-        """
-        from aeron_spark.stream_client.operations import create_stream, parse_retention
-
-        return create_stream(
-            self._stream_session(),
-            name,
-            partitions,
-            parse_retention(retention),
-            segment_bytes,
-            schema_policy,
-            schema,
-            exist_ok=exist_ok,
-        )
-
-    def alter_stream(
-        self, name: str, *, retention: str | int | timedelta | None = None,
-        schema_policy: str | None = None, dry_run: bool = False,
-    ) -> StreamAlteration:  # fmt: skip
-        """Change the retention or the schema policy of a stream; return both before and after the change.
-
-        ``retention`` is as in :meth:`create_stream`, and ``"none"`` for no limit; None leaves it unchanged. It replaces
-        both limits. The server applies it within some seconds. With ``dry_run`` nothing changes.
-        """
-        from aeron_spark.stream_client.operations import alter_stream, parse_new_retention
-
-        new_retention = parse_new_retention(retention)
-        return alter_stream(self._stream_session(), name, new_retention, schema_policy, dry_run=dry_run)
-
-    def rename_stream(self, name: str, new_name: str) -> StreamInfo:
-        """Rename a stream. Readers, writers and Spark queries continue with the new name where they were.
-
-        Requests under the former name fail, and their error has the new name, until another stream gets the former
-        name. Raises OptionError if a stream has the new name.
-        """
-        from aeron_spark.stream_client.operations import rename_stream
-
-        return rename_stream(self._stream_session(), name, new_name)
-
-    def end_stream(self, name: str) -> StreamInfo:
-        """End a stream: it takes no more rows, and readers that follow it end after its last row."""
-        from aeron_spark.stream_client.operations import end_stream
-
-        return end_stream(self._stream_session(), name)
-
-    def reopen_stream(self, name: str) -> StreamInfo:
-        """Let an ended stream take rows again."""
-        from aeron_spark.stream_client.operations import reopen_stream
-
-        return reopen_stream(self._stream_session(), name)
-
-    def stream_writers(self, name: str) -> list[StreamWriterId]:
-        """Return the writer ids of a stream, with their last transactions and the keys that own them."""
-        from aeron_spark.stream_client.operations import list_writers
-
-        return list_writers(self._stream_session(), name)
-
-    def release_writer(self, name: str, writer_id: str) -> None:
-        """Take a writer id from its key: the next key that writes under the id owns it, and continues its numbers."""
-        from aeron_spark.stream_client.operations import release_writer
-
-        release_writer(self._stream_session(), name, writer_id)
-
-    def stream_leases(self, name: str) -> list[StreamLease]:
-        """Return the leases of a stream's readers, which delay its retention."""
-        from aeron_spark.stream_client.operations import list_leases
-
-        return list_leases(self._stream_session(), name)
-
-    def release_lease(self, name: str, reader: str) -> None:
-        """End the leases of a reader. A reader that still runs takes another one within 15 s."""
-        from aeron_spark.stream_client.operations import release_lease
-
-        release_lease(self._stream_session(), name, reader)
-
-    def delete_stream(self, name: str) -> None:
-        """Delete a stream with all its rows."""
-        from aeron_spark.stream_client.operations import delete_stream
-
-        delete_stream(self._stream_session(), name)
-
-    def purge_stream(
-        self, name: str, before: int | str | datetime, *, partition: int | None = None, wait: float = 0.0
-    ) -> list[PurgedPartition]:
-        """Make the transactions before a position, or before a time (``"-7d"``, ISO), unreadable, and free their space.
-
-        It applies to one partition or to all. Returns for each of them its first position before and now, the bytes
-        that were freed now, and those that are freed later, with the reason. Rows that a reader has leased become
-        unreadable when the lease ends. ``wait`` is the longest wait in seconds until everything is freed except bytes
-        whose segment has readable rows; raises WaitTimeout after it.
-        """
-        from aeron_spark.stream_client.operations import purge_stream
-
-        return purge_stream(self._stream_session(), name, before, partition=partition, wait_s=wait)
+    # Streams: the operations on them are those of StreamOperations.
 
     @overload
     def writer(
@@ -515,8 +390,6 @@ class Client(Endpoint):
 
         Raises the server's error for a stream that cannot be written, if the client is connected.
         """
-        from aeron_spark.stream_client.operations import describe_stream
-
         if not self.connected:
             return None
         try:

@@ -1,13 +1,18 @@
-"""Requests that administer the streams of a server: list, create, alter, rename, end, purge and delete them."""
+"""The operations of programs on the streams of a server, each once: list, create, alter, rename, purge and others.
+
+``Client`` has the methods of :class:`StreamOperations`, and ``aio.Client`` those of :class:`AwaitedStreamOperations`.
+"""
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from typing import Final
+from functools import partial, wraps
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 import pyarrow as pa
 
@@ -40,7 +45,13 @@ from aeron_spark.wire.stream_requests import (
 )
 
 RETENTION_REMEDY: Final = "Give a size such as 10GiB or 512MiB, a time such as 7d, 12h or 30min, or both: 10GiB,7d."
+SEGMENT: Final = "segment"  # the only reason that ends with later purges or the retention alone
+REPEAT_S: Final = 1.0  # between two requests of a wait; the server's housekeeping has this interval
 _AMBIGUOUS: Final = re.compile(r"\d+(?:\.\d+)?\s*m?", re.ASCII)  # megabytes or minutes, bytes or seconds
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,100 +62,174 @@ class Retention:
     seconds: float = 0.0
 
 
-def list_streams(session: StreamSession) -> list[StreamInfo]:
-    """Return all streams that this client is granted, sorted by name."""
-    return sorted(session.call(ListStreams()).streams, key=lambda info: info.name)
-
-
 def describe_stream(session: StreamSession, name: str, *, timeout_s: float | None = None) -> StreamInfo:
     """Return one stream. Raises OptionError with the nearest name if it does not exist, and its problem if damaged."""
     return session.call(DescribeStream(name), timeout=timeout_s)
 
 
-def inspect_stream(session: StreamSession, name: str) -> StreamInfo:
-    """Return one stream, also a damaged one. Raises OptionError with the nearest name if it does not exist."""
-    return session.call(DescribeStream(name, accept_damaged=True))
+class StreamOperations(ABC):
+    """The operations of a client on the streams of its server. A repeated request is executed only once."""
 
+    @abstractmethod
+    def _stream_session(self) -> StreamSession:
+        """Return the client's use of the server's stream service."""
 
-def create_stream(
-    session: StreamSession, name: str, partitions: int, retention: Retention, segment_bytes: int = 0,
-    schema_policy: str = "strict", schema: pa.Schema | None = None, *, exist_ok: bool = False,
-) -> StreamInfo:  # fmt: skip
-    """Create a stream. Raises OptionError for invalid values, or if a stream has this name.
+    def streams(self) -> list[StreamInfo]:
+        """Return the server's streams that this client may use, sorted by name, with their positions and states."""
+        return sorted(self._stream_session().call(ListStreams()).streams, key=lambda info: info.name)
 
-    With ``exist_ok`` returns the stream that has this name, whatever its properties are.
-    """
-    _check_counts(partitions=partitions, segment_bytes=segment_bytes)
-    encoded = b"" if schema is None else bytes(_checked_schema(schema).serialize())
-    request = CreateStream(
-        name, partitions, retention.bytes, float(retention.seconds), segment_bytes, schema_policy, encoded
-    )
-    try:
-        return session.call(request)
-    except OptionError as error:
-        if error.reason != "exists" or not (exist_ok or error.repeated):
-            raise
-        found = describe_stream(session, name)
-        if not exist_ok and len(found.partitions) != partitions:  # another program's stream
-            raise
-        return found
+    def stream(self, name: str) -> StreamInfo:
+        """Return one stream; for a damaged one, with ``state`` and ``problem``."""
+        return self._stream_session().call(DescribeStream(name, accept_damaged=True))
 
+    def create_stream(
+        self, name: str, partitions: int = 1, *, retention: str | int | timedelta | None = None,
+        segment_bytes: int = 0, schema_policy: str = "strict", schema: pa.Schema | None = None,
+        exist_ok: bool = False,
+    ) -> StreamInfo:  # fmt: skip
+        """Create a stream. ``retention``: bytes of a partition (``"10GiB"``), a time (``"7d"``), or both.
 
-def alter_stream(
-    session: StreamSession, name: str, retention: Retention | None, schema_policy: str | None, *, dry_run: bool = False
-) -> StreamAlteration:
-    """Change the properties that are given, or with ``dry_run`` return the effect of the change."""
-    size, seconds = (None, None) if retention is None else (retention.bytes, retention.seconds)
-    return session.call(AlterStream(name, size, seconds, schema_policy, dry_run))
-
-
-def rename_stream(session: StreamSession, name: str, new_name: str) -> StreamInfo:
-    """Rename a stream. Raises OptionError for an unknown name, and for one that another stream has."""
-    return session.call(RenameStream(name, new_name))
-
-
-def end_stream(session: StreamSession, name: str) -> StreamInfo:
-    """End a stream: it takes no more rows."""
-    return session.call(EndStream(name))
-
-
-def reopen_stream(session: StreamSession, name: str) -> StreamInfo:
-    """Let an ended stream take rows again."""
-    return session.call(ReopenStream(name))
-
-
-def list_writers(session: StreamSession, name: str) -> list[StreamWriterId]:
-    """Return the writer ids of a stream, in their order."""
-    found: list[StreamWriterId] = []
-    while True:
-        listed = session.call(ListWriters(name, found[-1].id if found else ""))
-        found += listed.writers
-        if not listed.has_more:
+        Without ``retention`` the server deletes nothing. ``segment_bytes``, a power of two from 1 MiB to 1 GiB, is the
+        size of the files in which space is freed, and eight times the longest ``raw`` value. 0 is the server's choice:
+        an eighth of the retention in bytes, from 1 to 16 MiB; 16 MiB without one. With the ``schema_policy`` ``strict``
+        the first transaction, or ``schema``, fixes the columns; ``additive`` lets every writer add nullable columns.
+        With ``schema`` the stream takes only ``arrow`` rows. Raises OptionError with the reason "exists" if a stream of
+        that name exists; ``exist_ok`` returns that stream instead, also if it has other properties.
+        """
+        kept = parse_retention(retention)
+        _check_counts(partitions=partitions, segment_bytes=segment_bytes)
+        encoded = b"" if schema is None else bytes(_checked_schema(schema).serialize())
+        session = self._stream_session()
+        try:
+            return session.call(
+                CreateStream(name, partitions, kept.bytes, float(kept.seconds), segment_bytes, schema_policy, encoded)
+            )
+        except OptionError as error:
+            if error.reason != "exists" or not (exist_ok or error.repeated):
+                raise
+            found = describe_stream(session, name)
+            if not exist_ok and len(found.partitions) != partitions:  # another program's stream
+                raise
             return found
 
+    def alter_stream(
+        self, name: str, *, retention: str | int | timedelta | None = None,
+        schema_policy: str | None = None, dry_run: bool = False,
+    ) -> StreamAlteration:  # fmt: skip
+        """Change the retention or the schema policy of a stream; return both before and after the change.
 
-def release_writer(session: StreamSession, name: str, writer: str) -> None:
-    """Let any key use a writer id. Raises OptionError for an unknown id."""
-    session.call(ReleaseWriter(name, writer))
+        ``retention`` is as in :meth:`create_stream`, and ``"none"`` for no limit; None leaves it unchanged. It replaces
+        both limits. The server applies it within some seconds. With ``dry_run`` nothing changes.
+        """
+        new = parse_new_retention(retention)
+        size, seconds = (None, None) if new is None else (new.bytes, new.seconds)
+        return self._stream_session().call(AlterStream(name, size, seconds, schema_policy, dry_run))
+
+    def rename_stream(self, name: str, new_name: str) -> StreamInfo:
+        """Rename a stream. Readers, writers and Spark queries continue with the new name where they were.
+
+        Requests under the former name fail, and their error has the new name, until another stream gets the former
+        name. Raises OptionError if a stream has the new name.
+        """
+        return self._stream_session().call(RenameStream(name, new_name))
+
+    def end_stream(self, name: str) -> StreamInfo:
+        """End a stream: it takes no more rows, and readers that follow it end after its last row."""
+        return self._stream_session().call(EndStream(name))
+
+    def reopen_stream(self, name: str) -> StreamInfo:
+        """Let an ended stream take rows again."""
+        return self._stream_session().call(ReopenStream(name))
+
+    def stream_writers(self, name: str) -> list[StreamWriterId]:
+        """Return the writer ids of a stream, with their last transactions and the keys that own them."""
+        session, found = self._stream_session(), list[StreamWriterId]()
+        while True:
+            listed = session.call(ListWriters(name, found[-1].id if found else ""))
+            found += listed.writers
+            if not listed.has_more:
+                return found
+
+    def release_writer(self, name: str, writer_id: str) -> None:
+        """Take a writer id from its key: the next key that writes under the id owns it, and continues its numbers."""
+        self._stream_session().call(ReleaseWriter(name, writer_id))
+
+    def stream_leases(self, name: str) -> list[StreamLease]:
+        """Return the leases of a stream's readers, which delay its retention."""
+        return list(self._stream_session().call(ListLeases(name)).leases)
+
+    def release_lease(self, name: str, reader: str) -> None:
+        """End the leases of a reader. A reader that still runs takes another one within 15 s."""
+        self._stream_session().call(ReleaseLease(name, reader))
+
+    def delete_stream(self, name: str) -> None:
+        """Delete a stream with all its rows."""
+        try:
+            self._stream_session().call(DeleteStream(name))
+        except OptionError as error:
+            if not (error.repeated and error.reason == "unknown-stream"):  # else the first try has deleted it
+                raise
+
+    def purge_stream(
+        self, name: str, before: int | str | datetime, *, partition: int | None = None, wait: float = 0.0
+    ) -> list[PurgedPartition]:
+        """Make the transactions before a position, or before a time (``"-7d"``, ISO), unreadable, and free their space.
+
+        It applies to one partition or to all. Returns for each of them its first position before and now, the bytes
+        that were freed now, and those that are freed later, with the reason. Rows that a reader has leased become
+        unreadable when the lease ends. ``wait`` is the longest wait in seconds until everything is freed except bytes
+        whose segment has readable rows; raises WaitTimeout after it.
+        """
+        if isinstance(before, int):
+            request = PurgeStream(name, partition, before_position=before)
+        else:
+            request = PurgeStream(name, partition, before_time_ns=max(0, time_of(before, time.time_ns())))
+        session = self._stream_session()
+        purged = list(session.call(request).partitions)
+        awaited = f"the space of stream {name!r} to be freed"
+        deadline = Deadline(wait, awaited, clock=session.clock, sleep=lambda _: session.sleep(REPEAT_S))
+        while wait and (held := _still_held(purged)):
+            deadline.idle("; ".join(sorted({one.sentence for one in held})))
+            purged = [_joined(*both) for both in zip(purged, session.call(request).partitions, strict=True)]
+        return purged
 
 
-def list_leases(session: StreamSession, name: str) -> list[StreamLease]:
-    """Return the leases of a stream's readers."""
-    return list(session.call(ListLeases(name)).leases)
+def awaited(
+    operation: Callable[Concatenate[StreamOperations, P], R],
+) -> Callable[Concatenate[AwaitedStreamOperations, P], Coroutine[Any, Any, R]]:
+    """Return the method with the arguments and the documentation of ``operation`` whose result is awaited."""
+
+    @wraps(operation)
+    async def call(self: AwaitedStreamOperations, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return await self._on_thread(partial(operation, self._opened(), *args, **kwargs))
+
+    return call
 
 
-def release_lease(session: StreamSession, name: str, reader: str) -> None:
-    """End the leases of a reader. Raises OptionError for a reader without a lease."""
-    session.call(ReleaseLease(name, reader))
+class AwaitedStreamOperations(ABC):
+    """The operations on streams for the coroutines of a program. Each waits on a thread of the client."""
 
+    @abstractmethod
+    def _opened(self) -> StreamOperations:
+        """Return the client without asyncio."""
 
-def delete_stream(session: StreamSession, name: str) -> None:
-    """Delete a stream with all its rows."""
-    try:
-        session.call(DeleteStream(name))
-    except OptionError as error:
-        if not (error.repeated and error.reason == "unknown-stream"):  # else the first try has deleted it
-            raise
+    @abstractmethod
+    async def _on_thread(self, call: Callable[[], R]) -> R:
+        """Return the result of a call on a thread of the client."""
+
+    streams = awaited(StreamOperations.streams)
+    stream = awaited(StreamOperations.stream)
+    create_stream = awaited(StreamOperations.create_stream)
+    alter_stream = awaited(StreamOperations.alter_stream)
+    rename_stream = awaited(StreamOperations.rename_stream)
+    end_stream = awaited(StreamOperations.end_stream)
+    reopen_stream = awaited(StreamOperations.reopen_stream)
+    stream_writers = awaited(StreamOperations.stream_writers)
+    release_writer = awaited(StreamOperations.release_writer)
+    stream_leases = awaited(StreamOperations.stream_leases)
+    release_lease = awaited(StreamOperations.release_lease)
+    delete_stream = awaited(StreamOperations.delete_stream)
+    purge_stream = awaited(StreamOperations.purge_stream)
 
 
 def parse_retention(value: str | int | timedelta | None) -> Retention:
@@ -220,33 +305,6 @@ def _check_counts(**counts: object) -> None:
     for name, count in counts.items():
         if isinstance(count, bool) or not isinstance(count, int):
             raise OptionError(f"{name} must be a whole number, not {count!r}", remedy="Give a number.")
-
-
-SEGMENT: Final = "segment"  # the only reason that ends with later purges or the retention alone
-REPEAT_S: Final = 1.0  # between two requests of a wait; the server's housekeeping has this interval
-
-
-def purge_stream(
-    session: StreamSession, name: str, before: int | str | datetime, *, partition: int | None = None,
-    wait_s: float = 0.0, now: Callable[[], int] = time.time_ns, clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], object] = time.sleep,
-) -> list[PurgedPartition]:  # fmt: skip
-    """Make the transactions before a position or a commit time unreadable, and free their space.
-
-    With ``wait_s`` it waits until everything is freed except bytes whose segment has readable rows. Raises WaitTimeout
-    after so many seconds; what was unreadable then stays unreadable.
-    """
-    if isinstance(before, int):
-        request = PurgeStream(name, partition, before_position=before)
-    else:
-        request = PurgeStream(name, partition, before_time_ns=max(0, time_of(before, now())))
-    purged = list(session.call(request).partitions)
-    awaited = f"the space of stream {name!r} to be freed"
-    deadline = Deadline(wait_s, awaited, clock=clock, sleep=lambda _: sleep(REPEAT_S))
-    while wait_s and (held := _still_held(purged)):
-        deadline.idle("; ".join(sorted({one.sentence for one in held})))
-        purged = [_joined(*both) for both in zip(purged, session.call(request).partitions, strict=True)]
-    return purged
 
 
 def _still_held(purged: Sequence[PurgedPartition]) -> list[HeldBytes]:

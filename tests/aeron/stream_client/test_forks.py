@@ -8,9 +8,9 @@ from typing import Final
 
 from aeron_spark.node import NodeHandle
 from aeron_spark.server.server import Server
-from aeron_spark.stream_client.operations import create_stream, parse_retention
 from aeron_spark.stream_client.session import StreamSession
 from tests.aeron.stream_client.serving import ENVIRON
+from tests.unit.stream_client.connections import Operations
 
 TIMEOUT_S: Final = 60.0
 
@@ -68,7 +68,7 @@ client.close()
 
 def test_a_forked_child_is_refused_and_its_parents_connection_goes_on(server: Server, session: StreamSession) -> None:
     """Regression: the child's frames took the place of the parent's frames, whose connection was dead for good."""
-    create_stream(session, "forked", 1, parse_retention(None), 0, "strict", None)
+    Operations(session).create_stream("forked")
     messages: list[object] = []
     server.on_message(dict, lambda _, message: messages.append(message))
     done = subprocess.run(

@@ -7,7 +7,19 @@ from types import SimpleNamespace
 from typing import Any
 
 from aeron_spark.protocol.rpc_messages import Call
+from aeron_spark.stream_client.operations import StreamOperations
+from aeron_spark.stream_client.session import StreamSession
 from aeron_spark.wire.stream_requests import METHOD, SERVICE
+
+
+class Operations(StreamOperations):
+    """The operations of a client that has only its session."""
+
+    def __init__(self, session: StreamSession) -> None:
+        self._session = session
+
+    def _stream_session(self) -> StreamSession:
+        return self._session
 
 
 class StreamCalls:

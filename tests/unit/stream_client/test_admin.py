@@ -7,15 +7,8 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from aeron_spark.errors import OptionError
-from aeron_spark.stream_client.operations import (
-    Retention,
-    create_stream,
-    delete_stream,
-    list_streams,
-    parse_retention,
-    rename_stream,
-    time_of,
-)
+from aeron_spark.stream_client.operations import Retention, parse_retention, time_of
+from tests.unit.stream_client.connections import Operations
 from tests.unit.stream_client.faults import Fault
 from tests.unit.stream_client.joined import World
 
@@ -62,26 +55,26 @@ def test_a_request_that_is_repeated_after_an_outage_knows_its_first_try(
     world: World, request_: str, fault: Fault
 ) -> None:
     """``delete_stream`` raised "unknown stream" for its own repeated request, in 3 of 8 kills in the middle of it."""
-    session = world.stream_session()
+    client = Operations(world.stream_session())
     world.faults.append(fault)
     if request_ == "create":
-        assert len(create_stream(session, "new", 3, Retention()).partitions) == 3
+        assert len(client.create_stream("new", 3).partitions) == 3
         expected = ["new", "s"]
     elif request_ == "rename":
-        assert rename_stream(session, "s", "new").name == "new"
+        assert client.rename_stream("s", "new").name == "new"
         expected = ["new"]
     else:
-        delete_stream(session, "s")
+        client.delete_stream("s")
         expected = []
-    assert [one.name for one in list_streams(session)] == expected
+    assert [one.name for one in client.streams()] == expected
 
 
 def test_a_request_that_was_not_repeated_reports_an_absent_or_present_stream(world: World) -> None:
-    session = world.stream_session()
+    client = Operations(world.stream_session())
     with pytest.raises(OptionError, match="unknown stream 'other'"):
-        delete_stream(session, "other")
+        client.delete_stream("other")
     with pytest.raises(OptionError, match="exists already"):
-        create_stream(session, "s", 2, Retention())
+        client.create_stream("s", 2)
     world.faults.append(Fault.BREAK)
     with pytest.raises(OptionError, match="exists already"):
-        create_stream(session, "s", 1, Retention())  # another program's: it has 2 partitions
+        client.create_stream("s", 1)  # another program's: it has 2 partitions

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from aeron_spark.errors import WaitTimeout
-from aeron_spark.stream_client.operations import purge_stream
 from aeron_spark.wire.stream_requests import HeldBytes, PurgedPartition, PurgeReport
+from tests.unit.stream_client.connections import Operations
 
 LEASE = HeldBytes(3_000, "lease", "key", "reader", 1_700_000_000_000_000_000)
 HOLD = HeldBytes(2_000, "hold", "backup", "", 0)
@@ -23,15 +23,16 @@ class Server:
         self.requests: list[Any] = []
         self.now = 0.0
 
+    def clock(self) -> float:
+        return self.now
+
     def call(self, request: Any) -> PurgeReport:
         self.requests.append(request)
         return PurgeReport(self.reports.pop(0) if len(self.reports) > 1 else self.reports[0])
 
     def purge(self, before: Any, wait_s: float) -> list[PurgedPartition]:
         session: Any = self
-        return purge_stream(
-            session, "s", before, wait_s=wait_s, now=lambda: 10**18, clock=lambda: self.now, sleep=self.sleep
-        )
+        return Operations(session).purge_stream("s", before, wait=wait_s)
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds

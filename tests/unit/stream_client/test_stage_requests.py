@@ -18,7 +18,7 @@ from aeron_spark.errors import (
     WaitTimeout,
 )
 from aeron_spark.log.writing import Source
-from aeron_spark.stream_client.operations import Retention, create_stream, describe_stream
+from aeron_spark.stream_client.operations import describe_stream
 from aeron_spark.stream_client.staging import AppenderState, ServerAppender, begin, commit, commit_empty
 from aeron_spark.stream_client.writer import StreamWriter
 from aeron_spark.wire.stream_requests import (
@@ -29,6 +29,7 @@ from aeron_spark.wire.stream_requests import (
     decode_response,
     encode_request,
 )
+from tests.unit.stream_client.connections import Operations
 from tests.unit.stream_client.faults import Fault
 from tests.unit.stream_client.joined import World
 
@@ -302,9 +303,9 @@ def test_abort_after_a_failed_commit_needs_neither_disk_nor_a_server_that_begins
 def test_a_repeated_creation_and_a_fenced_writer_have_reasons(world: World) -> None:
     session = world.stream_session()
     with pytest.raises(OptionError, match="stream 's' exists already") as taken:
-        create_stream(session, "s", 1, Retention())
+        Operations(session).create_stream("s", 1)
     assert taken.value.reason == "exists"
-    assert len(create_stream(session, "s", 1, Retention(), exist_ok=True).partitions) == 2  # it stays
+    assert len(Operations(session).create_stream("s", 1, exist_ok=True).partitions) == 2  # it stays
     with pytest.raises(OptionError) as unknown:
         describe_stream(session, "other")
     assert unknown.value.reason == "unknown-stream"
