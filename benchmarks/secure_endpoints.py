@@ -25,7 +25,7 @@ from aeron_spark.aeron.publications import BatchPublication
 from aeron_spark.client import Client
 from aeron_spark.client.runner import ClientRunner
 from aeron_spark.connection.connection import Connection
-from aeron_spark.connection.link import LinkEnds
+from aeron_spark.connection.links import Link
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.options import ClientOptions, LiveOptions, ServerOptions
@@ -78,7 +78,7 @@ class BenchmarkConnection(Connection):
         direction.cipher = CopyCipher(direction.cipher)  # type: ignore[assignment]
 
     @property
-    def _link(self) -> LinkEnds:
+    def _link(self) -> Link:
         link = self._runner.sender.link
         assert link is not None
         return link

@@ -65,7 +65,7 @@ LONG_SIGNATURES: Final = {
     "cli.transfer": "receive send",
     "client.client": "reader writer writer writer",
     "connection.deliveries": "__init__",
-    "connection.link": "__init__",
+    "connection.links": "__init__",
     "connection.peer_calls": "__init__",
     "connection.transfers": "__init__",
     "options.declaration": "option",

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from aeron_spark.client.runner import ClientRunner
 from aeron_spark.connection.bulk_links import SERVICE, BulkLink
-from aeron_spark.connection.link import LinkEnds
+from aeron_spark.connection.links import Link
 from aeron_spark.connection.packet_watch import PacketWatch, alive_times
 from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.errors import AeronSparkError, RemoteError, WaitTimeout
@@ -147,7 +147,7 @@ def _open_link(
     channel_settings = replace(
         channel_settings, mtu_bytes=mtu_bytes, term_bytes=min(channel_settings.term_bytes, longest_term)
     )
-    link = LinkEnds(
+    link = Link(
         runner.transport.open_link(ids, channel_settings),
         FrameEncryptor(own_key, options.key_limits),
         FrameDecryptor(peer_key, options.key_limits),

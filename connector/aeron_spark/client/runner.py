@@ -18,7 +18,7 @@ from aeron_spark.client.handshake_path import HandshakePath, not_opened, to_pack
 from aeron_spark.client.state_listeners import StateListeners
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.endpoint_listeners import ConnectionChanged, log_failed_call
-from aeron_spark.connection.link import LinkEnds
+from aeron_spark.connection.links import Link
 from aeron_spark.connection.loop import IDLE_WAIT_S, REOPEN_SECONDS
 from aeron_spark.connection.owner import PeerInfo
 from aeron_spark.connection.runner import CallEnded, ConnectionRunner
@@ -62,7 +62,7 @@ STOP_TIMEOUT_S: Final = 1.0  # for the event loop to stop the attempts of an int
 class _OpenLink:
     """A link with its number and its connection."""
 
-    def __init__(self, number: int, ends: LinkEnds, connection: ConnectionRunner) -> None:
+    def __init__(self, number: int, ends: Link, connection: ConnectionRunner) -> None:
         self.number = number
         self.ends = ends
         self.connection = connection
@@ -334,7 +334,7 @@ class ClientRunner:
         except Exception as error:
             return e.LinkFailed(effect.link, to_package_error(error))
         max_message = min(channel_settings.max_message, ack.max_message)
-        ends = LinkEnds(pair, effect.encryptor, effect.decryptor, self.options.times, max_message, now)
+        ends = Link(pair, effect.encryptor, effect.decryptor, self.options.times, max_message, now)
         connection = self._by_session[effect.session]
         self._link = _OpenLink(effect.link, ends, connection)
         self.runtime.add_link(connection, ends)
@@ -484,13 +484,13 @@ class ClientRunner:
         if deadline is not None and now >= deadline:
             self._execute(self.machine.tick(now), now)
 
-    def link_verified(self, link: LinkEnds, received: int, now: float) -> None:
+    def link_verified(self, link: Link, received: int, now: float) -> None:
         """Handle the first frame of a link: the server has its keys, and has ``received`` of our records."""
         number = self._number_of(link)
         if number is not None:
             self._handle_event(e.LinkVerified(number, received), now)
 
-    def link_failed(self, link: LinkEnds, error: AeronSparkError, now: float) -> None:
+    def link_failed(self, link: Link, error: AeronSparkError, now: float) -> None:
         """Handle the failure of an unverified link."""
         if isinstance(error, TamperedError | DataFormatError):
             # The runtime has reported it. DONE_ACK was the server's, so another attempt may succeed.
@@ -543,7 +543,7 @@ class ClientRunner:
         # The loop may have ended before it passed a connect to the machine.
         self._resolve(EndedError("the client is closed", remedy="Create another client."))
 
-    def _number_of(self, link: LinkEnds) -> int | None:
+    def _number_of(self, link: Link) -> int | None:
         return self._link.number if self._link is not None and self._link.ends is link else None
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from math import inf
 from typing import Final, Protocol
 
-from aeron_spark.connection.link import OFFER_TIMEOUT_S, LinkEnds
+from aeron_spark.connection.links import OFFER_TIMEOUT_S, Link
 from aeron_spark.connection.packet_watch import PacketWatch
 from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.connection.usage import EndpointTraffic
@@ -61,7 +61,7 @@ class BulkLink:
     """
 
     def __init__(
-        self, owner: BulkLinks, connection: ConnectionRunner, link: LinkEnds, number: int, label: str, *, begins: bool,
+        self, owner: BulkLinks, connection: ConnectionRunner, link: Link, number: int, label: str, *, begins: bool,
         watch: PacketWatch | None = None,
     ) -> None:  # fmt: skip
         self.connection = connection
@@ -87,7 +87,6 @@ class BulkLink:
         self._is_paused = False
         self._is_held = False  # the endpoint reads nothing from its connection for now
         self._is_sending_held = False  # the endpoint sends no data to its connection for now
-        self._has_offered_open = False
         self._closes_at: float | None = None  # monotonic seconds
 
     def __repr__(self) -> str:
@@ -243,7 +242,7 @@ class BulkLink:
         """
         if self.is_open_sent or self.closed:
             return False
-        if self._has_offered_open:
+        if self.link.has_offered_open:
             if self._send_lock.acquire(blocking=False):  # otherwise a sender offers OPEN before its own frame
                 try:
                     self._note_open_sent(self.link.retry(now))
@@ -262,7 +261,7 @@ class BulkLink:
         if not self.link.is_verified:
             self.link.verify(payload)
             self.link.expiry.observe(True, now)
-            if not self._has_offered_open:
+            if not self.link.has_offered_open:
                 self._send_open(now)
             with self._changed:
                 self.is_open = True
@@ -343,7 +342,6 @@ class BulkLink:
     def _send_open(self, now: float) -> bool:
         # The peer may reply before the offer returns. A sender that then found OPEN unsent would offer it again.
         with self._send_lock:
-            self._has_offered_open = True
             is_sent = self.link.send_open(0, now)
             self._note_open_sent(is_sent)
         return is_sent

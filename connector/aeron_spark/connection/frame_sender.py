@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Final
 
-from aeron_spark.connection.link import OFFER_TIMEOUT_S, LinkEnds
+from aeron_spark.connection.links import OFFER_TIMEOUT_S, Link
 from aeron_spark.errors import AeronSparkError, ConnectError, WaitTimeout
 from aeron_spark.protocol.connection_machine import ConnectionMachine
 from aeron_spark.protocol.frames import Buffer, OutgoingRecord
@@ -37,7 +37,7 @@ class FrameSender:
         request_flush: Callable[[], None],
     ) -> None:  # fmt: skip
         self.room = threading.Condition(state_lock)
-        self.link: LinkEnds | None = None
+        self.link: Link | None = None
         self.is_held = False
         """Whether sequenced records wait although the link could take them. Others, and acknowledgements, are sent."""
         self._machine = machine
@@ -183,7 +183,7 @@ class FrameSender:
         if not is_held:
             self.flush()
 
-    def attach(self, link: LinkEnds, peer_received: int, now: float) -> None:
+    def attach(self, link: Link, peer_received: int, now: float) -> None:
         """Let this link carry the session; the peer has received all records below ``peer_received``.
 
         Raises SessionLost if the states of the two ends do not match.
@@ -203,7 +203,7 @@ class FrameSender:
             self.room.notify_all()
         self.push_begun()
 
-    def close_link(self, link: LinkEnds) -> None:
+    def close_link(self, link: Link) -> None:
         """Close a link's publication when no thread offers on it; offers do not wait for long."""
         with self._send_lock:
             link.close()
@@ -255,7 +255,7 @@ class FrameSender:
             remedy="Send again when it has reconnected (on_reconnect), or use buffering=true.",
         )
 
-    def _send_frame(self, link: LinkEnds, timeout_s: float) -> None:
+    def _send_frame(self, link: Link, timeout_s: float) -> None:
         now = time.monotonic()
         if not link.retry(now, timeout_s):
             self._request_flush()
@@ -265,7 +265,7 @@ class FrameSender:
         if plaintext is not None and not link.send(plaintext, now, timeout_s):
             self._request_flush()
 
-    def _has_more(self, used: LinkEnds | None) -> bool:
+    def _has_more(self, used: Link | None) -> bool:
         """Whether more can be sent after a frame on the link ``used``: other threads push records and attach links."""
         with self._state_lock:
             link = self.link

@@ -19,7 +19,7 @@ from aeron_spark.connection.deliveries import (
     messages_of,
 )
 from aeron_spark.connection.frame_sender import FrameSender
-from aeron_spark.connection.link import LinkEnds
+from aeron_spark.connection.links import Link
 from aeron_spark.connection.message_sender import MessageSender
 from aeron_spark.connection.owner import EndpointServices, PeerInfo
 from aeron_spark.connection.peer_calls import PeerCalls
@@ -232,7 +232,7 @@ class ConnectionRunner:
 
     # For the event loop.
 
-    def receive(self, link: LinkEnds, payload: memoryview, now: float) -> PeerClosed | None:
+    def receive(self, link: Link, payload: memoryview, now: float) -> PeerClosed | None:
         """Take a frame of the current link; return the peer's CLOSE if the frame has one.
 
         Raises TamperedError or DataFormatError, and changes nothing, for a frame that is not the peer's.
@@ -425,7 +425,7 @@ class ConnectionRunner:
         else:
             resolve(waiter, ended.round_trip)
 
-    def _pause_source(self, link: LinkEnds) -> None:
+    def _pause_source(self, link: Link) -> None:
         """Pause acknowledgements when listeners or calls are too slow. The peer's buffer fills, and its senders wait.
 
         For a peer that does not respect the bound of its buffer, pause the subscription: Aeron's window fills. A long

@@ -15,7 +15,7 @@ from aeron_spark.connection.deliveries import SerialExecutor
 from aeron_spark.connection.endpoint_listeners import ConnectionChanged, EndpointListeners
 from aeron_spark.connection.fair_pool import FairPool
 from aeron_spark.connection.holds import ConnectionHolds
-from aeron_spark.connection.link import LinkEnds
+from aeron_spark.connection.links import Link
 from aeron_spark.connection.loop import IDLE_WAIT_S, Deadlines, EventLoop
 from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.connection.usage import EndpointTraffic, ResponseMemory
@@ -90,10 +90,10 @@ class EndpointRunner(Protocol):
     def run_due(self, now: float) -> None:
         """Do the work whose deadline has passed. Called at each tick."""
 
-    def link_verified(self, link: LinkEnds, received: int, now: float) -> None:
+    def link_verified(self, link: Link, received: int, now: float) -> None:
         """Handle the first frame of a link: the peer has its keys, and has ``received`` of our records."""
 
-    def link_failed(self, link: LinkEnds, error: AeronSparkError, now: float) -> None:
+    def link_failed(self, link: Link, error: AeronSparkError, now: float) -> None:
         """Handle the failure of an unverified link."""
 
     def lost_image_error(self) -> AeronSparkError | None:
@@ -162,7 +162,7 @@ class Runtime:
         self.tampered = 0
         """Frames that failed their authentication, of all connections."""
         self._runner: EndpointRunner
-        self._links: dict[int, tuple[ConnectionRunner, LinkEnds]] = {}  # by token
+        self._links: dict[int, tuple[ConnectionRunner, Link]] = {}  # by token
         self._flush_requests: set[ConnectionRunner] = set()
         self._takes_jobs = True  # False after the end of the event loop
         self._ended = threading.Event()
@@ -302,13 +302,13 @@ class Runtime:
 
     # For runners, on the event loop.
 
-    def add_link(self, connection: ConnectionRunner, link: LinkEnds) -> None:
+    def add_link(self, connection: ConnectionRunner, link: Link) -> None:
         """Give the frames of a link to a connection."""
         self._links[link.token] = (connection, link)
         connection.traffic.add(link)
         self.traffic.add(link, "message")
 
-    def remove_link(self, link: LinkEnds) -> None:
+    def remove_link(self, link: Link) -> None:
         """Close both directions of a link."""
         found = self._links.pop(link.token, None)
         self.inbox.close_subscription(link.token)
@@ -357,13 +357,13 @@ class Runtime:
         finally:  # the inbox reports the loss once, and without it the endpoint would wait for ever
             self._runner.handle_event(event, now)
 
-    def _link_lost(self, connection: ConnectionRunner, link: LinkEnds, error: AeronSparkError, now: float) -> None:
+    def _link_lost(self, connection: ConnectionRunner, link: Link, error: AeronSparkError, now: float) -> None:
         if link.is_verified:
             self._runner.interrupted(connection, error, now, expired=False)
         else:
             self._runner.link_failed(link, error, now)
 
-    def _receive_frame(self, connection: ConnectionRunner, link: LinkEnds, payload: memoryview, now: float) -> None:
+    def _receive_frame(self, connection: ConnectionRunner, link: Link, payload: memoryview, now: float) -> None:
         self._touched.add(connection)
         try:
             if not link.is_verified:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import astuple, dataclass
 from typing import Final, Generic, Literal, TypeVar
 
-from aeron_spark.connection.link import LinkEnds
+from aeron_spark.connection.links import Link
 
 LinkKind = Literal["message", "bulk"]
 LINK_KINDS: Final[tuple[LinkKind, ...]] = ("message", "bulk")
@@ -26,15 +26,15 @@ class EndpointTraffic:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._links: dict[LinkEnds, LinkKind] = {}
+        self._links: dict[Link, LinkKind] = {}
         self._closed: dict[LinkKind, Transferred] = {kind: Transferred() for kind in LINK_KINDS}
 
-    def add(self, link: LinkEnds, kind: LinkKind) -> None:
+    def add(self, link: Link, kind: LinkKind) -> None:
         """Count the bytes of a link until it is removed."""
         with self._lock:
             self._links[link] = kind
 
-    def remove(self, link: LinkEnds) -> None:
+    def remove(self, link: Link) -> None:
         """Keep the bytes of a link that is closed."""
         with self._lock:
             kind = self._links.pop(link, None)
@@ -62,15 +62,15 @@ class Traffic:
         self.bulk_active_at = now
         """When a bulk link last sent or received data, in monotonic seconds."""
         self._lock = threading.Lock()
-        self._links: set[LinkEnds] = set()
+        self._links: set[Link] = set()
         self._received = self._sent = 0  # bytes of links that were removed
 
-    def add(self, link: LinkEnds) -> None:
+    def add(self, link: Link) -> None:
         """Count the bytes of a link, or of a bulk link's link, until it is removed."""
         with self._lock:
             self._links.add(link)
 
-    def remove(self, link: LinkEnds) -> None:
+    def remove(self, link: Link) -> None:
         """Keep the bytes of a link that is closed."""
         with self._lock:
             self._links.remove(link)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from aeron_spark.connection.bulk_links import METHODS, SERVICE, BulkLink, BulkLinks
-from aeron_spark.connection.link import LinkEnds
+from aeron_spark.connection.links import Link
 from aeron_spark.connection.packet_watch import PacketWatch, alive_times
 from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.errors import DataFormatError, RefusedError, WaitTimeout
@@ -29,7 +29,7 @@ READY_POLL_INTERVAL_S: Final = 0.0005  # until the driver has opened the publica
 
 @dataclass(frozen=True, slots=True)
 class _Parameters:
-    """The parameters of one bulk link. ``open_bytes`` and ``watch``: see :class:`LinkEnds` and :class:`BulkLink`."""
+    """The parameters of one bulk link. ``open_bytes`` and ``watch``: see :class:`Link` and :class:`BulkLink`."""
 
     channel_settings: ChannelSettings
     times: Times
@@ -139,7 +139,7 @@ class BulkLinkHandler:
         except BaseException:
             runner.release_bulk_ids(ids, now)
             raise
-        link = LinkEnds(
+        link = Link(
             pair, FrameEncryptor(server_keys, keys), FrameDecryptor(client_keys, keys), parameters.times,
             parameters.channel_settings.max_message, now, source_address=connection.peer.address,
             open_bytes=parameters.open_bytes,

@@ -16,7 +16,7 @@ from typing import Final, Protocol
 
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.endpoint_listeners import ConnectionChanged
-from aeron_spark.connection.link import LinkEnds
+from aeron_spark.connection.links import Link
 from aeron_spark.connection.loop import TransportReopening
 from aeron_spark.connection.owner import PeerInfo
 from aeron_spark.connection.runner import ConnectionRunner
@@ -135,8 +135,8 @@ class ServerRunner:
         self._is_executing = False
         self._paths: Final = HandshakePaths(self._feed)
         self._opening: Final[dict[int, _OpeningLink]] = {}
-        self._links: Final[dict[int, LinkEnds]] = {}
-        self._numbers: Final[dict[LinkEnds, int]] = {}
+        self._links: Final[dict[int, Link]] = {}
+        self._numbers: Final[dict[Link, int]] = {}
         self._connections: Final[dict[int, ConnectionRunner]] = {}  # by session
         self._verified: Final[dict[Connection, _VerifiedConnection]] = {}  # by the connection of the program
         self._draining: Final[set[int]] = set()  # sessions
@@ -315,11 +315,11 @@ class ServerRunner:
         if deadline is not None and now >= deadline:
             self._run_machine(lambda: self._machine.tick(now), now)
 
-    def link_verified(self, link: LinkEnds, received: int, now: float) -> None:
+    def link_verified(self, link: Link, received: int, now: float) -> None:
         """Handle the first frame of a link: the client has its keys, and has ``received`` of our records."""
         self._feed(events.LinkVerified(self._numbers[link], received), now)
 
-    def link_failed(self, link: LinkEnds, error: AeronSparkError, now: float) -> None:
+    def link_failed(self, link: Link, error: AeronSparkError, now: float) -> None:
         """Handle the failure of an unverified link."""
         self._feed(events.LinkFailed(self._numbers[link], error), now)
 
@@ -496,7 +496,7 @@ class ServerRunner:
 
     def _expect_first_frame(self, effect: effects.ExpectFirstFrame, now: float) -> None:
         pair, options = self._opening.pop(effect.link).pair, self.options
-        link = LinkEnds(
+        link = Link(
             pair, effect.encryptor, effect.decryptor, options.times, options.channel.max_message, now,
             source_address=_peer_info(effect.client).address,
         )  # fmt: skip

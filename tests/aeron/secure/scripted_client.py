@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from aeron_spark.aeron.client import Client
-from aeron_spark.connection.link import OPEN
+from aeron_spark.connection.links import OPEN
 from aeron_spark.protocol.client_handshake import HandshakeAccepted
 from aeron_spark.protocol.connection_machine import CLOSE_ALL
 from aeron_spark.protocol.frames import OutgoingRecord, Record, RecordKind, decode, encode, is_sequenced

@@ -12,7 +12,7 @@ import pytest
 from aeron_spark.client import bulk_link_opening
 from aeron_spark.connection import packet_watch
 from aeron_spark.connection.bulk_links import MAX_RECEIVED_BYTES, BulkLink
-from aeron_spark.connection.link import LinkEnds
+from aeron_spark.connection.links import Link
 from aeron_spark.connection.packet_watch import ALIVE_SECONDS, PacketWatch, RecentMtus
 from aeron_spark.errors import DataFormatError, RemoteError, TransportError, WaitTimeout
 from aeron_spark.protocol.frame_cipher import FrameDecryptor, FrameEncryptor
@@ -181,9 +181,9 @@ def test_a_fixed_size_is_not_changed(world: World, network: Network) -> None:
 def test_only_a_link_that_fills_its_open_up_takes_one_with_zeros(fills: bool) -> None:
     key = bytes(32)
 
-    def ends(open_bytes: int) -> LinkEnds:
+    def ends(open_bytes: int) -> Link:
         unused: Any = None  # nothing is sent
-        return LinkEnds(
+        return Link(
             ChannelPair(1, unused),
             FrameEncryptor(key),
             FrameDecryptor(key),

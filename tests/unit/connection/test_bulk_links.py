@@ -11,7 +11,7 @@ import pytest
 
 from aeron_spark.client.client import Client
 from aeron_spark.connection.bulk_links import MAX_RECEIVED_BYTES, BulkLink, BulkLinks
-from aeron_spark.connection.link import LinkEnds
+from aeron_spark.connection.links import Link
 from aeron_spark.errors import AeronSparkError, RemoteError, TransportError, UsageError, WaitTimeout
 from aeron_spark.options import LiveOptions
 from aeron_spark.protocol.liveness import Times
@@ -108,9 +108,14 @@ def test_the_event_loop_works_on_a_bulk_link_until_it_has_opened_or_ended(end: s
 def test_the_event_loop_repeats_the_offer_of_open_but_waits_for_events_before() -> None:
     """Regression: it turned 5,000 times a second for each bulk link that connected, and 100 took all processors."""
     offers = iter([False, True])
+
+    def send_open(_received: int, _now: float) -> bool:
+        link.has_offered_open = True
+        return next(offers)
+
     link: Any = SimpleNamespace(
-        connected=False, pair=SimpleNamespace(publication=SimpleNamespace(failure="")),
-        send_open=lambda received, now: next(offers), retry=lambda now: next(offers),
+        connected=False, has_offered_open=False, pair=SimpleNamespace(publication=SimpleNamespace(failure="")),
+        send_open=send_open, retry=lambda now: next(offers),
     )  # fmt: skip
     nothing: Any = None  # it is not used
     bulk_link = BulkLink(nothing, nothing, link, 1, "bulk link 1", begins=True)
@@ -138,7 +143,7 @@ def test_a_sender_does_not_offer_open_that_the_event_loop_offers() -> None:
     ids = itertools.count()
     encryptor: Any = SimpleNamespace(encrypt=lambda first, others: memoryview(b"frame %d" % next(ids)))
     nothing: Any = None  # it is not used
-    link = LinkEnds(pair, encryptor, nothing, Times(), MAX_MESSAGE_BYTES, 0.0)
+    link = Link(pair, encryptor, nothing, Times(), MAX_MESSAGE_BYTES, 0.0)
     link.image = 1
     connection: Any = SimpleNamespace(traffic=SimpleNamespace())
     bulk_link = BulkLink(nothing, connection, link, 1, "bulk link 1", begins=True)

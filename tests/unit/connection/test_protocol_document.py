@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from aeron_spark.connection.link import MIN_MESSAGE_BYTES, OPEN
+from aeron_spark.connection.links import MIN_MESSAGE_BYTES, OPEN
 from aeron_spark.options import ClientOptions
 from aeron_spark.protocol.client_handshake import MAX_RETRIES
 from aeron_spark.protocol.connection_machine import CLOSE_ALL, KEEP_SESSION
