@@ -16,7 +16,7 @@ from aeron_spark.pool import POOL
 from aeron_spark.spark import register
 from spark_jobs.session import begin
 from tests.aeron.ended import check_ended_endpoints, ended_endpoints
-from tests.aeron.streams import own_node
+from tests.aeron.streams import Stream, open_stream, own_node
 from tests.spark.queries import QUERY_TIMEOUT_S, CollectingSink, read_stream, run_to_end
 from tests.spark.stream_server import StreamServer, commit_values, read_frame, run_server
 from tests.spark_conf import spark_conf
@@ -107,6 +107,13 @@ def shared_node(run_name: str) -> Iterator[NodeHandle]:
 def node(shared_node: NodeHandle) -> NodeHandle:
     """The shared node. A module whose tests need another node overrides this fixture."""
     return shared_node
+
+
+@pytest.fixture
+def stream(node: NodeHandle) -> Iterator[Stream]:
+    """A recorded stream that no other test uses."""
+    for one in open_stream(node):
+        yield one.record()
 
 
 @pytest.fixture(scope="session")

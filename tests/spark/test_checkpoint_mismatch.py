@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
-from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
 
 from aeron_spark.errors import OptionError
 from aeron_spark.node import NodeHandle
 from tests.aeron.streams import Stream, numbered
-from tests.spark.queries import CollectingSink, read_stream, run_to_end
 from tests.spark.simulated_engine import Query
 
 
@@ -51,21 +47,4 @@ def test_a_batch_that_is_planned_again_for_another_stream_fails(node: NodeHandle
     query.request_initial_offset()
     with pytest.raises(OptionError, match="the checkpoint is of stream"):
         query.read_planned_batch()
-    other.close()
-
-
-@pytest.mark.full(
-    "two streaming queries of Spark take more than 10 CPU seconds; the tests above show the same without Spark"
-)
-def test_spark_fails_a_query_with_a_checkpoint_of_another_stream(
-    spark: SparkSession, node: NodeHandle, tmp_path: Path
-) -> None:
-    """The query ends with the error, and the sink has no row of the other stream."""
-    ended, other = make_two_streams(node)
-    sink = CollectingSink()
-    run_to_end(read_stream(spark, ended.options), tmp_path, sink)
-    assert sink.numbers == [0, 1, 2]
-    with pytest.raises(StreamingQueryException, match=f"is of stream {ended.id} .* reads stream {other.id} of"):
-        run_to_end(read_stream(spark, other.options), tmp_path, sink)
-    assert sink.numbers == [0, 1, 2]
     other.close()

@@ -147,35 +147,15 @@ def test_the_simulated_engine_reads_the_messages_of_a_foreign_publisher(
     assert {len(value) for value in found} == {100}
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        ipc,
-        *(
-            pytest.param(kind, marks=pytest.mark.full("the simulated engine reads the same channels; Spark reads ipc"))
-            for kind in KINDS[1:]
-        ),
-    ],
-    ids=lambda kind: kind.__name__,
-)
-def test_spark_reads_the_messages_of_a_foreign_publisher(
-    spark: SparkSession,
-    node: NodeHandle,
-    foreign: ForeignDriver,
-    tmp_path: Path,
-    kind: Callable[[], Channels],
-) -> None:
-    channels, stream_id = kind(), 100 + KINDS.index(kind)
-    options = {"channel": channels.subscribe, "streamId": str(stream_id), "aeronDir": node.aeron_dir}
-    table = f"published_by_{kind.__name__}"
+def test_spark_reads_the_messages_of_a_foreign_publisher(spark: SparkSession, node: NodeHandle, tmp_path: Path) -> None:
+    stream_id, table = 100, "published"
+    options = {"channel": "aeron:ipc", "streamId": str(stream_id), "aeronDir": node.aeron_dir}
     stream = spark.readStream.format("aeron").options(payload="raw", startingOffsets="earliest", **options).load()
-    query = begin(
-        stream.writeStream.format("memory").queryName(table).start
-    )  # each start makes a new checkpoint folder
+    # each start makes a new checkpoint folder
+    query = begin(stream.writeStream.format("memory").queryName(table).start)
     try:
         # The query starts the recording of the stream, for which the sample waits.
-        aeron_dir = foreign.aeron_dir if channels.network else node.aeron_dir
-        publish(tmp_path, aeron_dir, channels.publish, stream_id)
+        publish(tmp_path, node.aeron_dir, "aeron:ipc", stream_id)
 
         def count_rows() -> int:
             return sum(progress.numInputRows for progress in query.recentProgress)

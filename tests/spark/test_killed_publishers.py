@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
 
 from aeron_spark.node import NodeHandle
 from aeron_spark.waiting import wait_for
 from aeron_spark.wire import Content, Header, encode, encode_batch
 from tests.aeron.node.programs import start_python
-from tests.aeron.streams import TIMEOUT_S, PublishedRecording, Stream, frame, number, numbered
-from tests.spark.queries import CollectingSink, read_batch, read_stream, run_query, run_to_end, wait_for_query
+from tests.aeron.streams import TIMEOUT_S, PublishedRecording, Stream, frame, numbered
 from tests.spark.simulated_engine import Query, read_numbers
 
 # Publishes one complete value, then the beginning of a second one, and kills itself with a signal that no handler sees.
@@ -86,21 +82,10 @@ class KilledRecording:
 
 @pytest.fixture(scope="module")
 def all_killed(node: NodeHandle) -> Iterator[dict[str, KilledRecording]]:
-    """The recordings of killed publishers, by payload."""
-    with kill_publishers(node) as recordings:
-        yield recordings
+    """The recordings of publishers that were killed at once, by payload.
 
-
-@pytest.fixture(scope="module")
-def more_killed(node: NodeHandle) -> Iterator[dict[str, KilledRecording]]:
-    """Further recordings of killed publishers: the tests extend the recordings that they use."""
-    with kill_publishers(node) as recordings:
-        yield recordings
-
-
-@contextmanager
-def kill_publishers(node: NodeHandle) -> Iterator[dict[str, KilledRecording]]:
-    """Run and kill all publishers at once: the media driver takes ten seconds to notice that a client has died."""
+    The media driver takes ten seconds to notice that a client has died.
+    """
     streams = {payload: Stream(node).record() for payload in PAYLOADS}
     processes = {
         payload: start_python(KILLED_PUBLISHER, node.aeron_dir, str(stream.id), payload, COMPLETE_VALUE.decode())
@@ -154,35 +139,3 @@ def test_queries_skip_the_incomplete_message_of_a_killed_publisher_and_do_not_wa
     assert read_numbers(stream.options, **options) == [0, 1, 2, 3]
     # A query that stopped before the incomplete message continues after it.
     assert ended.run_available_now() == [[1, 2, 3]]
-
-
-@pytest.mark.full(
-    "three queries of Spark and two reads a payload; the test above shows the same with the simulated engine"
-)
-def test_spark_continues_after_the_incomplete_message_of_a_killed_publisher(
-    spark: SparkSession, more_killed: dict[str, KilledRecording], payload: str, tmp_path: Path
-) -> None:
-    killed = more_killed[payload]
-    stream = killed.stream
-    options = {"payload": payload, "idleTimeout": "10s"}
-
-    def read_all() -> list[int]:
-        return sorted(number(row.value) for row in read_batch(spark, stream.options, **options).collect())
-
-    assert read_all() == [0]
-    unended, ended = CollectingSink(), CollectingSink()
-    run_to_end(read_stream(spark, stream.options, **options), tmp_path / "ended", ended)
-    assert ended.numbers == [0]
-    with run_query(read_stream(spark, stream.options, **options), tmp_path / "unended", unended) as query:
-        wait_for_query(query, "the complete message", lambda: unended.numbers == [0])
-        end = wait_for(
-            lambda: killed.descriptor.stop_position, TIMEOUT_S, "the recording of the killed publisher to stop"
-        )
-        assert end >= frame(len(encode_value(payload, COMPLETE_VALUE))) + 1408  # a part of the next message is recorded
-        extended = stream.extend(PublishedRecording(stream, None, killed.recording_id))  # type: ignore[arg-type]
-        extended.send([encode_value(payload, value) for value in numbered(1, 4)])
-        wait_for_query(query, "the messages after it", lambda: unended.numbers == [0, 1, 2, 3])
-    assert read_all() == [0, 1, 2, 3]
-    # A query that stopped before the incomplete message continues after it.
-    run_to_end(read_stream(spark, stream.options, **options), tmp_path / "ended", ended)
-    assert ended.numbers == [0, 1, 2, 3]

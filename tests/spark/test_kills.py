@@ -25,7 +25,7 @@ from aeron_spark.errors import AeronSparkError
 from aeron_spark.node import NodeHandle
 from aeron_spark.pool import POOL
 from spark_jobs.session import begin, has_missed_start_deadline
-from tests.aeron.streams import TIMEOUT_S, Stream, number, numbered, open_stream
+from tests.aeron.streams import TIMEOUT_S, Stream, number, numbered
 from tests.e2e.faulty_server import PUBLISHED
 from tests.e2e.served import ServerProgram
 from tests.e2e.stream_program import connected
@@ -201,13 +201,6 @@ def test_a_copy_has_each_row_once_in_order_after_its_server_is_killed_in_a_commi
         assert not copying.is_alive()
         expected = {0: list(range(ROWS_PER_PARTITION)), 1: list(range(ROWS_PER_PARTITION, 2 * ROWS_PER_PARTITION))}
         assert numbers_by_partition(b) == numbers_by_partition(a) == expected
-
-
-@pytest.fixture
-def stream(node: NodeHandle) -> Iterator[Stream]:
-    """A recorded stream that no other test uses."""
-    for one in open_stream(node):
-        yield one.record()
 
 
 def find_planners(spark: SparkSession) -> set[psutil.Process]:

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from pyspark.sql import SparkSession
 
-from aeron_spark.node import NodeHandle
-from tests.aeron.streams import Stream, numbered, open_stream
+from tests.aeron.streams import Stream, numbered
 from tests.java_threads import descendants
 from tests.spark.queries import CollectingSink, read_stream, run_query, wait_for_query
 
 PLANNER = "python_streaming_source_runner"
-
-
-@pytest.fixture
-def stream(node: NodeHandle) -> Iterator[Stream]:
-    """A recorded stream of one test."""
-    for one in open_stream(node):
-        yield one.record()
 
 
 def has_jvm(pid: int) -> bool:

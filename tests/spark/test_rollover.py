@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any, Final
 
 import pyarrow as pa
 import pytest
 
-from aeron_spark.node import NodeHandle
-from tests.aeron.streams import Stream, numbered, open_stream
+from tests.aeron.streams import Stream, numbered
 from tests.spark.simulated_engine import make_batch, read_table, save
 
 TERM: Final = 64 << 10
 LAST_TERM: Final = 2**31 - 1  # terms are counted in 31 bits
 INITIAL_TERM_IDS: Final = (0, -7, 2**31 - 1)  # the term ids after the last one wrap around
-
-
-@pytest.fixture
-def stream(node: NodeHandle) -> Iterator[Stream]:
-    for one in open_stream(node):
-        yield one.record()
 
 
 def make_channel_near_its_end(initial: int, remaining: int) -> str:

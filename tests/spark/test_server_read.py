@@ -10,7 +10,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 from pyspark.sql.datasource import GreaterThanOrEqual
 
@@ -21,7 +20,7 @@ from aeron_spark.waiting import wait_for
 from tests.aeron.streams import number
 from tests.spark.queries import CollectingSink, read_stream, run_query, run_to_end, wait_for_query
 from tests.spark.simulated_engine import Query, make_numbered_batch, make_source, read_numbers, read_table, save
-from tests.spark.stream_server import StreamServer, commit_values, make_numbered_rows, read_frame, write_frame
+from tests.spark.stream_server import StreamServer, commit_values, read_frame
 
 pytestmark = pytest.mark.usefixtures("server_route_warmed_up")
 
@@ -177,29 +176,6 @@ def test_a_query_and_a_reader_continue_when_their_partition_has_a_new_recording(
     assert read_numbers(server.options(stream)) == [6, 7, 8]
 
 
-@pytest.mark.full(
-    "three queries; the test above shows the same without Spark, and test_source_losses has a query of Spark"
-)
-def test_a_spark_query_fails_with_data_loss_if_its_next_rows_were_purged(
-    spark: SparkSession, server: StreamServer, tmp_path: Path
-) -> None:
-    stream = server.create_stream(term_bytes=1 << 16)
-    write_frame(make_numbered_rows(spark, 3, 1), server.options(stream))
-    sink = CollectingSink()
-    frame = read_stream(spark, server.options(stream))
-    run_to_end(frame, tmp_path / "checkpoint", sink)
-    for first in (10, 610):  # more than two segments
-        second = stream.states()[0].end
-        write_frame(make_numbered_rows(spark, 600, 1, first=first, length=1_000), server.options(stream))
-    (purged,) = stream.purge(before_position=second)
-    assert purged.start == second
-    with pytest.raises(PySparkException, match="purged"):
-        run_to_end(frame, tmp_path / "checkpoint", sink)
-    run_to_end(read_stream(spark, server.options(stream), failOnDataLoss=False), tmp_path / "checkpoint", sink)
-    kept = numbers_of(read_frame(spark, server.options(stream)).collect())
-    assert sink.batches[1] == kept == list(range(610, 1_210))
-
-
 def test_the_source_turns_filters_into_bounds(server: StreamServer, stream: Stream) -> None:
     options = server.options(stream)
     positions = read_positions(options)
@@ -211,20 +187,3 @@ def test_the_source_turns_filters_into_bounds(server: StreamServer, stream: Stre
     partitions = reader.partitions()
     found = [at for one in partitions for batch in reader.read(one) for at in batch.column("position").to_pylist()]
     assert sorted(found) == sorted(position for _, position in positions if position >= low)
-
-
-@pytest.mark.full(
-    "two reads of Spark; the test above shows the same without Spark, and test_source_bounds has one of Spark"
-)
-def test_the_source_turns_filters_of_spark_into_bounds(
-    spark: SparkSession, server: StreamServer, stream: Stream
-) -> None:
-    options = server.options(stream)
-    rows = read_frame(spark, options).collect()
-    low = rows[500].position
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
-    try:
-        found = read_frame(spark, options, pushdown=True).where(f"position >= {low}").collect()
-    finally:
-        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
-    assert found == [row for row in rows if row.position >= low]

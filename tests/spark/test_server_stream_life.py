@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from pyspark.sql import SparkSession
 
 from aeron_spark.errors import OptionError, RefusedError
 from aeron_spark.streams.definition import Definition
 from aeron_spark.streams.stream import Stream
-from tests.spark.queries import CollectingSink, read_stream, run_query, wait_for_query
 from tests.spark.simulated_engine import Query, Sink, make_numbered_batch, read_numbers
 from tests.spark.stream_server import StreamServer, commit_values
 
@@ -105,29 +101,6 @@ def test_a_sink_continues_under_the_new_name(server: StreamServer) -> None:
     assert read_numbers(sink.options) == list(range(20))
 
 
-@pytest.mark.full("two queries of Spark; the tests above show the same without Spark")
-@pytest.mark.usefixtures("server_route_warmed_up")
-def test_spark_runs_through_the_end_the_reopening_and_the_rename_of_its_stream(
-    spark: SparkSession, server: StreamServer, tmp_path: Path
-) -> None:
-    stream = server.create_stream()
-    name = stream.definition.name
-    commit_values(stream, 0, 10)
-    sink = CollectingSink()
-    with run_query(read_stream(spark, server.options(stream)), tmp_path / "checkpoint", sink) as query:
-        wait_for_query(query, "the first rows", lambda: sink.numbers == list(range(10)))
-        end(server, name)
-        wait_for_query(query, "a trigger that finds no rows", lambda: not query.status["isDataAvailable"])
-        assert query.isActive
-        server.endpoint.streams.alter(name, Definition.reopened)
-        commit_values(stream, 10, 20)
-        wait_for_query(query, "the rows after the reopening", lambda: sink.numbers == list(range(20)))
-    renamed = server.endpoint.streams.rename(name, f"{name}-new")
-    commit_values(renamed, 20, 30)
-    with run_query(read_stream(spark, server.options(renamed)), tmp_path / "checkpoint", sink) as query:
-        wait_for_query(query, "the rows under the new name", lambda: sink.numbers == list(range(30)))
-
-
 def test_a_query_reads_on_in_the_new_recordings_of_its_partitions(server: StreamServer) -> None:
     stream = server.create_stream(2)
     commit_values(stream, 0, 10)
@@ -147,23 +120,3 @@ def test_a_query_reads_on_in_the_new_recordings_of_its_partitions(server: Stream
     assert query.run_batch() is None
     commit_values(stream, 40, 50, partition=1)
     assert query.run_batch() == list(range(40, 50))
-
-
-@pytest.mark.full("two runs of a real query need more than 10 CPU seconds; the simulated engine reads the same stream")
-@pytest.mark.usefixtures("server_route_warmed_up")
-def test_spark_runs_on_and_restarts_while_its_partition_continues_in_new_recordings(
-    spark: SparkSession, server: StreamServer, tmp_path: Path
-) -> None:
-    stream = server.create_stream()
-    commit_values(stream, 0, 10)
-    sink = CollectingSink()
-    frame = read_stream(spark, server.options(stream))
-    with run_query(frame, tmp_path / "checkpoint", sink) as query:
-        wait_for_query(query, "the first rows", lambda: sink.numbers == list(range(10)))
-        move_to_new_recordings(stream)
-        commit_values(stream, 10, 20)
-        wait_for_query(query, "rows of the new recording", lambda: sink.numbers == list(range(20)))
-    move_to_new_recordings(stream)
-    commit_values(stream, 20, 30)
-    with run_query(frame, tmp_path / "checkpoint", sink) as query:
-        wait_for_query(query, "the rows after the restart", lambda: sink.numbers == list(range(30)))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import SparkSession
 
 from aeron_spark.errors import AeronSparkError, DataFormatError, OptionError, RefusedError, ServerKeyChanged
 from aeron_spark.keys.stores import ensure_identity
@@ -85,27 +85,6 @@ def test_rows_that_do_not_fit_the_streams_schema_are_refused_and_the_error_shows
     found = read_table(options, payload="arrow").to_pylist()
     assert [row["id"] for row in found] == [0, 1, 2, 3, None]
     assert [row["more"] for row in found] == [None, None, None, "new", None]
-
-
-@pytest.mark.full("seven writes and reads of Spark; the test above shows the same without Spark")
-def test_spark_shows_the_error_for_rows_that_do_not_fit_the_streams_schema(
-    spark: SparkSession, server: StreamServer
-) -> None:
-    stream = server.create_stream()
-    write_frame(spark.range(3).coalesce(1), server.options(stream))
-    with pytest.raises(PySparkException, match="the stream has arrow rows, and the new rows are raw"):
-        write_frame(make_numbered_rows(spark, 1, 1), server.options(stream))
-    with pytest.raises(PySparkException, match=r"(?s)id.*string"):
-        write_frame(spark.range(3).selectExpr("cast(id as string) as id"), server.options(stream))
-    # Spark marks literals and ids as not nullable, which the stream ignores.
-    wider = spark.range(3, 4).selectExpr("id", "'new' as more", "array(struct(1 as x)) as a")
-    with pytest.raises(PySparkException, match="the data adds the columns 'more', 'a'"):
-        write_frame(wider, server.options(stream))
-    write_frame(wider, server.options(stream), evolveSchema="true")
-    write_frame(spark.createDataFrame([(None,)], "id bigint"), server.options(stream))
-    found = read_frame(spark, server.options(stream)).select("id", "more", "a").collect()
-    assert [row.id for row in found] == [0, 1, 2, 3, None]
-    assert [(row.more, row.a) for row in found if row.id == 3] == [("new", [Row(x=1)])]
 
 
 def test_a_key_file_can_be_distributed_by_spark_and_missing_keys_are_errors(

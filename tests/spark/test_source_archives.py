@@ -173,20 +173,6 @@ def test_with_record_never_a_query_reads_finished_recordings_and_fails_without_o
     assert not local_stream.archive.recorded_channels(local_stream.id), "the query must not start a recording"
 
 
-@pytest.mark.full("test_foreign_programs has a query of Spark that starts the recording of a live channel")
-def test_a_spark_query_starts_the_recording_of_a_live_channel(
-    spark: SparkSession, local_stream: Stream, tmp_path: Path
-) -> None:
-    seen = CollectingSink()
-    with run_query(read_stream(spark, local_stream.options), tmp_path, seen) as query:
-        wait_for_query(
-            query, "the stream to be recorded", lambda: bool(local_stream.archive.recorded_channels(local_stream.id))
-        )
-        local_stream.publisher().send(numbered(0, 20))
-        wait_for_query(query, "20 rows", lambda: len(seen.numbers) >= 20)
-    assert seen.numbers == list(range(20))
-
-
 def test_an_archive_with_credentials_refuses_queries_without_the_right_ones(
     node: NodeHandle, aeron_dir: Path, tmp_path: Path
 ) -> None:

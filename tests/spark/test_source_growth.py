@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from aeron_spark.aeron.archive import replay
 from aeron_spark.node import NodeHandle
 from tests.aeron.node.programs import start_python
-from tests.aeron.streams import TIMEOUT_S, Stream, number, numbered, open_stream, own_node
-from tests.spark.queries import CollectingSink, read_batch, read_stream, run_query, run_to_end, wait_for_query
+from tests.aeron.streams import TIMEOUT_S, Stream, number, numbered, own_node
+from tests.spark.queries import CollectingSink, read_batch, read_stream, run_query, wait_for_query
 from tests.spark.simulated_engine import Query
 from tests.waiting import poll_until
 
@@ -38,13 +38,6 @@ def node(run_name: str) -> Iterator[NodeHandle]:
     """A node whose archive replays one recording at a time."""
     with own_node(run_name, max_replays=1, term_length="64k", ipc_term_length="64k") as handle:
         yield handle
-
-
-@pytest.fixture
-def stream(node: NodeHandle) -> Iterator[Stream]:
-    """A recorded stream that no other test uses."""
-    for one in open_stream(node):
-        yield one.record()
 
 
 def start_publisher(stream: Stream, first: int, last: int) -> subprocess.Popen[str]:
@@ -89,22 +82,6 @@ def test_each_run_reads_the_extension_since_the_last_run(stream: Stream) -> None
     for run in (1, 2, 3):
         publisher.stop()
         assert query.run_available_now() == [list(range(10 * run - 10, 10 * run))]
-        if run < 3:
-            publisher = stream.extend(publisher)
-            publisher.send(numbered(10 * run, 10 * run + 10))
-
-
-@pytest.mark.full("three queries of Spark; the test above shows the same without Spark")
-def test_each_run_of_spark_reads_the_extension_since_the_last_run(
-    spark: SparkSession, stream: Stream, tmp_path: Path
-) -> None:
-    seen = CollectingSink()
-    publisher = stream.publisher()
-    publisher.send(numbered(0, 10))
-    for run in (1, 2, 3):
-        publisher.stop()
-        run_to_end(read_stream(spark, stream.options, record="never"), tmp_path, seen)
-        assert seen.numbers == list(range(10 * run))
         if run < 3:
             publisher = stream.extend(publisher)
             publisher.send(numbered(10 * run, 10 * run + 10))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -15,25 +14,17 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 import aeron_spark.spark
-from aeron_spark.node import NodeHandle
 from aeron_spark.protocol.keypair import public_text
 from aeron_spark.spark import LagListener, QueryLag
 from aeron_spark.spark.lag_listener import lag_of
 from spark_jobs.session import begin
-from tests.aeron.streams import TIMEOUT_S, Stream, frame, numbered, open_stream
+from tests.aeron.streams import TIMEOUT_S, Stream, frame, numbered
 from tests.spark.queries import QUERY_TIMEOUT_S, CollectingSink, read_stream
 from tests.spark.simulated_engine import Query
 from tests.spark.stream_server import StreamServer, commit_values
 from tests.waiting import poll_until
 
 MESSAGE = frame(100)
-
-
-@pytest.fixture
-def stream(node: NodeHandle) -> Iterator[Stream]:
-    """A recorded stream that no other test uses."""
-    for one in open_stream(node):
-        yield one.record()
 
 
 def make_progress(*sources: tuple[object, object], name: str | None = None, query: str = "q") -> StreamingQueryProgress:

@@ -4,26 +4,17 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from aeron_spark.node import NodeHandle
-from tests.aeron.streams import Stream, frame, numbered, open_stream
+from tests.aeron.streams import Stream, frame, numbered
 from tests.spark.queries import CollectingSink, read_stream, run_query, run_to_end, wait_for_query
 from tests.spark.simulated_engine import Query
 
 MESSAGE = frame(100)
-
-
-@pytest.fixture
-def stream(node: NodeHandle) -> Iterator[Stream]:
-    """A recorded stream that no other test uses."""
-    for one in open_stream(node):
-        yield one.record()
 
 
 LIMITS = {
@@ -40,26 +31,6 @@ def test_15_messages_with_a_limit_of_5_are_3_batches(stream: Stream, limit: dict
     found = Query(stream.options, **limit).run_available_now()
     assert found == [list(range(first, first + 5)) for first in (0, 5, 10)]
     assert Query(stream.options, **limit).run_batch(limited=False) == list(range(15)), "Trigger.Once has no limit"
-
-
-@pytest.mark.full("the test above shows the same without Spark; test_source_lag has limited batches of Spark")
-@each_limit
-def test_15_messages_with_a_limit_of_5_are_3_batches_of_spark(
-    spark: SparkSession, stream: Stream, tmp_path: Path, limit: dict[str, int]
-) -> None:
-    stream.publisher().send(numbered(0, 15))
-    seen = CollectingSink()
-    run_to_end(read_stream(spark, stream.options, **limit), tmp_path, seen)
-    assert seen.sizes == [5, 5, 5]
-    assert seen.numbers == list(range(15))
-
-
-@pytest.mark.full("a deprecated trigger; the first test shows without Spark that it has no limit")
-def test_the_trigger_once_ignores_the_limits(spark: SparkSession, stream: Stream, tmp_path: Path) -> None:
-    stream.publisher().send(numbered(0, 15))
-    seen = CollectingSink()
-    run_to_end(read_stream(spark, stream.options, maxRowsPerTrigger=5), tmp_path, seen, once=True)
-    assert seen.sizes == [15]
 
 
 def test_a_processing_time_trigger_obeys_the_limits_while_the_source_grows(

@@ -17,8 +17,8 @@ from aeron_spark.errors import DataFormatError, DataLossError, OptionError, Tran
 from aeron_spark.log.query import DataLossWarning
 from aeron_spark.node import NodeHandle
 from aeron_spark.waiting import wait_for
-from tests.aeron.streams import TIMEOUT_S, PublishedRecording, Stream, close_client, numbered, open_stream, own_node
-from tests.spark.queries import CollectingSink, read_stream, run_query, run_to_end, wait_for_query
+from tests.aeron.streams import TIMEOUT_S, PublishedRecording, Stream, close_client, numbered, own_node
+from tests.spark.queries import CollectingSink, read_stream, run_query, wait_for_query
 from tests.spark.simulated_engine import Query
 
 SEGMENT_LENGTH = 64 * 1024
@@ -31,13 +31,6 @@ def node(run_name: str) -> Iterator[NodeHandle]:
     """A node with small segments, so that a test can purge some."""
     with own_node(run_name, term_length="64k", ipc_term_length="64k", segment_length="64k") as handle:
         yield handle
-
-
-@pytest.fixture
-def stream(node: NodeHandle) -> Iterator[Stream]:
-    """A recorded stream that no other test uses."""
-    for one in open_stream(node):
-        yield one.record()
 
 
 def change_recording(change: Callable[[], object]) -> None:
@@ -252,22 +245,3 @@ def test_a_checkpoint_that_does_not_fit_the_query_is_refused_with_a_remedy(strea
     query.restart()
     with pytest.raises((DataFormatError, OptionError), match=f"(?s){text}"):
         query.run_batch()
-
-
-@pytest.mark.full("two queries of Spark; the test above shows the same error without Spark")
-def test_spark_shows_the_error_for_a_checkpoint_of_a_newer_version(
-    spark: SparkSession, stream: Stream, tmp_path: Path
-) -> None:
-    publisher = stream.publisher()
-    publisher.send(numbered(0, 5))
-    seen = CollectingSink()
-    run_to_end(read_stream(spark, stream.options), tmp_path, seen)
-    publisher.send(numbered(5, 10))
-    offset_file = tmp_path / "offsets" / "0"
-    lines = offset_file.read_text().splitlines()
-    lines[-1] = json.dumps({**json.loads(lines[-1]), "v": 99})
-    offset_file.write_text("\n".join(lines))
-    (tmp_path / "offsets" / ".0.crc").unlink()
-    with pytest.raises(StreamingQueryException, match="offset of version 99, expected at most 1"):
-        run_to_end(read_stream(spark, stream.options), tmp_path, seen)
-    assert seen.numbers == list(range(5))

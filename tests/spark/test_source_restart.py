@@ -4,24 +4,15 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from aeron_spark.node import NodeHandle
-from tests.aeron.streams import TIMEOUT_S, PublishedRecording, Stream, numbered, open_stream
+from tests.aeron.streams import TIMEOUT_S, PublishedRecording, Stream, numbered
 from tests.spark.queries import CollectingSink, read_stream, run_query, run_to_end, wait_for_query
 from tests.spark.simulated_engine import Query
-
-
-@pytest.fixture
-def stream(node: NodeHandle) -> Iterator[Stream]:
-    """A recorded stream that no other test uses."""
-    for one in open_stream(node):
-        yield one.record()
 
 
 class SinkFailure(Exception):

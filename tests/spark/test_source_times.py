@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from typing import Final
 
@@ -12,20 +11,12 @@ import pyarrow as pa
 import pytest
 
 from aeron_spark.errors import OptionError
-from aeron_spark.node import NodeHandle
-from tests.aeron.streams import Stream, numbered, open_stream
+from tests.aeron.streams import Stream, numbered
 from tests.spark.simulated_engine import Query, make_source, read_numbers, read_table
 
 BEGIN: Final = datetime(2026, 3, 1, 9, 0, tzinfo=timezone.utc)
 COUNT: Final = 700  # of messages of 1,000 bytes, in several terms of 256 KiB
 NS: Final = 1_000_000_000
-
-
-@pytest.fixture
-def stream(node: NodeHandle) -> Iterator[Stream]:
-    """A recorded stream that no other test uses."""
-    for one in open_stream(node):
-        yield one.record()
 
 
 def publish_time(index: int) -> datetime:
