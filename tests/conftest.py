@@ -29,6 +29,7 @@ from tests.leaks import (
     remove_leaks,
     take_snapshot,
 )
+from tests.nodes import new_aeron_dir, remove_node
 from tests.shared_nodes import SharedNodes
 
 SEED = "AERON_SPARK_SEED"  # an environment variable, so that the workers of a parallel run get it
@@ -162,7 +163,14 @@ def check_leaks_of_the_test(check_leaks_of_the_run: None, run_name: str) -> Iter
 @pytest.fixture
 def aeron_dir(run_name: str) -> Path:
     """A path for the directory of a media driver of one test, which must remove the directory."""
-    return SHARED_MEMORY / f"{run_name}-{secrets.token_hex(3)}"
+    return new_aeron_dir(run_name)
+
+
+@pytest.fixture
+def own_dir(aeron_dir: Path) -> Iterator[Path]:
+    """The directory of a node that the test may start and kill; it is stopped and removed after the test."""
+    yield aeron_dir
+    remove_node(aeron_dir)
 
 
 @pytest.fixture

@@ -8,9 +8,8 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
-ROOT: Final = Path(__file__).resolve().parents[1]
+from tests.programs import ROOT
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-ROOT: Final = Path(__file__).resolve().parents[1]
+from tests.programs import ROOT
+
 PYTHON: Final = frozenset({"python"})
 SHELL: Final = frozenset({"sh"})
 NOT_CODE: Final = frozenset({"", "text", "mermaid"})

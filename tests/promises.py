@@ -29,7 +29,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
 
-ROOT: Final = Path(__file__).resolve().parents[1]
+from tests.programs import ROOT
+
 TABLE: Final = "tests/promises.txt"
 # The modules that programs import. A test that imports other modules of the package, or uses a private
 # attribute, is internal.

@@ -13,8 +13,8 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from tests.import_graph import modules_imported
+from tests.programs import ROOT
 
-ROOT: Final = Path(__file__).resolve().parents[1]
 TRUNK: Final = "origin/main"
 UNIT: Final = "tests/unit"
 # Folders whose tests run only if the folder or its tests changed, and their tests.

@@ -27,9 +27,9 @@ from typing import IO, Final
 
 from tests import budget
 from tests.cpu import TICKS_PER_S, own_ticks, sample_machine
+from tests.programs import ROOT
 from tests.selection import selected_tests
 
-ROOT: Final = Path(__file__).resolve().parents[1]
 # A module's tests share what they have started, and stay together.
 PARALLEL: Final = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 UNIT: Final = ("-q", *PARALLEL)

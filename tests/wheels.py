@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
-ROOT: Final = Path(__file__).resolve().parents[1]
+from tests.programs import ROOT
+
 SOURCES: Final = ("setup.cfg", "pyproject.toml", "README.md", "LICENSE")
 TIMEOUT_S: Final = 120.0
 

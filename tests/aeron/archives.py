@@ -13,9 +13,9 @@ from aeron_spark.aeron.recording import ArchiveAddress
 from aeron_spark.errors import ConnectError
 from aeron_spark.node.state_files import driver_liveness
 from aeron_spark.waiting import wait_for
-from tests.aeron.node.programs import start_foreign_driver, start_python
 from tests.aeron.streams import TIMEOUT_S
 from tests.ports import free_port
+from tests.programs import start_foreign_driver, start_python
 
 # An archive that accepts clients with the secret; the program ends at the end of its input.
 GUARDED: Final = """

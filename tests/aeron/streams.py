@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import secrets
-import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,7 +25,7 @@ from aeron_spark.log.writing import Source
 from aeron_spark.node import NodeHandle
 from aeron_spark.options import WriteOptions
 from aeron_spark.waiting import Deadline, wait_for
-from tests.leaks import SHARED_MEMORY
+from tests.nodes import new_aeron_dir, remove_node
 
 TIMEOUT_S: Final = 120.0  # an idle machine needs milliseconds
 HEADER_LENGTH: Final = 32
@@ -197,15 +195,12 @@ def close_client(aeron_dir: str | Path) -> None:
 @contextmanager
 def own_node(run_name: str, **settings: Any) -> Iterator[NodeHandle]:
     """Run a node for one fixture, and remove its directories afterwards."""
-    aeron_dir = SHARED_MEMORY / f"{run_name}-{secrets.token_hex(3)}"
+    aeron_dir = new_aeron_dir(run_name)
     try:
         with nodes.ensure(aeron_dir, **{"term_length": "256k", "ipc_term_length": "256k", **settings}) as handle:
             yield handle
-        close_client(aeron_dir)
     finally:
-        nodes.stop(aeron_dir, force=True, timeout=30)
-        shutil.rmtree(aeron_dir, ignore_errors=True)
-        shutil.rmtree(nodes.local_node_paths(aeron_dir).folder, ignore_errors=True)
+        remove_node(aeron_dir)
 
 
 def open_stream(handle: NodeHandle) -> Iterator[Stream]:

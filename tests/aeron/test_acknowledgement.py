@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,21 +13,10 @@ from aeron_spark.direct.archive_log import ArchiveLog
 from aeron_spark.direct.archive_recordings import StreamAddress, embedded
 from aeron_spark.direct.writing import PublishAddress, Publisher
 from aeron_spark.errors import TransportError
-from aeron_spark.node.locks import is_locked
-from aeron_spark.waiting import wait_for
-from tests.aeron.streams import close_everything
+from tests.nodes import kill_node
 from tests.waiting import suspend
 
 STREAM = 4711
-
-
-@pytest.fixture
-def own_dir(aeron_dir: Path) -> Iterator[Path]:
-    """The directory of a node that the test kills."""
-    yield aeron_dir
-    close_everything()
-    node.stop(aeron_dir, force=True, timeout=30)
-    shutil.rmtree(aeron_dir, ignore_errors=True)
 
 
 @pytest.mark.sampled
@@ -44,8 +29,7 @@ def test_messages_published_to_a_killed_node_are_not_acknowledged_by_the_next_on
         publisher.wait_acknowledged()
         suspend(first.pid)  # it records no more messages, but its publications still accept some
         publisher.publish_values(pa.array([b"not recorded bytes"] * 100, pa.binary()), None)
-        os.kill(first.pid, signal.SIGKILL)
-        wait_for(lambda: not is_locked(node.local_node_paths(own_dir).alive_lock), 30, "the node to end")
+        kill_node(own_dir)
     with node.ensure(own_dir):
         with pytest.raises(TransportError, match=r"closed|ended|stopped"):
             publisher.wait_acknowledged()

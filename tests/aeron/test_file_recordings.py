@@ -20,8 +20,8 @@ from aeron_spark.direct.archive_recordings import (
     hold_node,
 )
 from aeron_spark.direct.session_recordings import SessionRecordings
-from tests.aeron.node.programs import start_python
 from tests.aeron.streams import TIMEOUT_S, Stream, numbered, own_node
+from tests.programs import start_python
 
 ROUNDS = 12
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from aeron_spark import node
-from tests.aeron.node.programs import start_python
+from tests.programs import start_python
 
 TIMEOUT_S = 60.0  # of actions in another process on a slow machine
 BLOCKED_S = 600  # duration of the blocking call of each program

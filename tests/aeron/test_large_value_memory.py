@@ -6,20 +6,16 @@ The tests use the log and the reader's task without Spark, because Spark itself 
 from __future__ import annotations
 
 import itertools
-import secrets
-import shutil
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
 import pytest
 
-from aeron_spark import node as nodes
 from aeron_spark.node import NodeHandle
 from tests.aeron.large_values import READER, WRITER
-from tests.aeron.node.programs import start_python
-from tests.leaks import SHARED_MEMORY
+from tests.aeron.streams import own_node
+from tests.programs import start_python
 
 MIB: Final = 1 << 20
 MAX_NOISE_KIB: Final = 48 << 10  # a JVM needs up to 27 MiB more or less from one value to the next
@@ -28,12 +24,8 @@ _streams = itertools.count(1_001)
 
 @pytest.fixture(scope="module")
 def node(run_name: str) -> Iterator[NodeHandle]:
-    aeron_dir = SHARED_MEMORY / f"{run_name}-{secrets.token_hex(3)}"
-    with nodes.ensure(aeron_dir, ipc_term_length="1m", segment_length="64m") as handle:
+    with own_node(run_name, ipc_term_length="1m", segment_length="64m") as handle:
         yield handle
-    nodes.stop(aeron_dir, force=True, timeout=30)
-    shutil.rmtree(aeron_dir, ignore_errors=True)
-    shutil.rmtree(Path(handle.archive_dir).parent, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,8 @@ import pytest
 from aeron_spark.aeron.counters import read_counters
 from aeron_spark.node import NodeHandle
 from aeron_spark.waiting import wait_for
-from tests.aeron.node.programs import Program
 from tests.aeron.streams import TIMEOUT_S, Stream, open_stream
+from tests.programs import Program
 
 HEARTBEAT_TYPE_ID = 11
 END_TIMEOUT_S = 5.0  # less than the 10 s after which a driver closes a client without a notice

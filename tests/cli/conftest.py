@@ -26,10 +26,9 @@ from aeron_spark.process import ProcessCache
 from aeron_spark.streams import archive_mark
 from tests.aeron.ended import check_ended_endpoints, ended_endpoints
 from tests.aeron.streams import own_node
+from tests.programs import python_environ
 
 __all__ = ["check_ended_endpoints", "ended_endpoints"]
-
-CONNECTOR = Path(__file__).resolve().parents[2] / "connector"
 
 
 @dataclass(frozen=True)
@@ -121,7 +120,7 @@ def run_program(*arguments: str, **environ: str) -> Result:
     """Run ``aeron-spark`` with ``arguments`` in a separate process."""
     done = subprocess.run(
         [sys.executable, "-W", "error", "-m", "aeron_spark", *arguments],
-        env={**os.environ, "PYTHONPATH": str(CONNECTOR), **environ},
+        env=python_environ(**environ),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -135,7 +134,7 @@ def begin(*arguments: str, **environ: str) -> subprocess.Popen[bytes]:
     """Start ``aeron-spark`` with pipes for its input, output and errors."""
     return subprocess.Popen(
         [sys.executable, "-W", "error", "-m", "aeron_spark", *arguments],
-        env={**os.environ, "PYTHONPATH": str(CONNECTOR), **environ},
+        env=python_environ(**environ),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -161,11 +160,3 @@ def shared(worker_node: node.NodeHandle) -> Iterator[Path]:
     yield Path(worker_node.aeron_dir)
     shutil.rmtree(f"{worker_node.archive_dir}.streams", ignore_errors=True)
     shutil.rmtree(Path(worker_node.archive_dir) / archive_mark.FOLDER, ignore_errors=True)
-
-
-@pytest.fixture
-def own_dir(aeron_dir: Path) -> Iterator[Path]:
-    """The directory of a node that the test may start; it is stopped and removed after the test."""
-    yield aeron_dir
-    node.stop(aeron_dir, force=True, timeout=10)
-    shutil.rmtree(aeron_dir, ignore_errors=True)

@@ -17,8 +17,8 @@ from typing import Final
 import pytest
 
 from aeron_spark.waiting import wait_for
-from tests.cli.conftest import CONNECTOR
 from tests.ports import free_ports
+from tests.programs import CONNECTOR
 from tests.unit.deploy.dockerfile import environment, instructions, only
 from tests.wheels import build_wheel
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections import Counter
@@ -12,9 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.cli.conftest import CONNECTOR, run
+from tests.cli.conftest import run
 from tests.cli.test_server_cli import TIMEOUT_S, running_server
 from tests.ports import free_ports
+from tests.programs import python_environ
 
 WRITERS = 4
 # Commits without pause in one thread for each writer. It prints a line when each writer has committed three more
@@ -84,7 +84,7 @@ class Writers:
 def running_writers(address: str, client: dict[str, str]) -> Iterator[Writers]:
     with subprocess.Popen(
         [sys.executable, "-W", "error", "-c", PROGRAM, address, str(WRITERS)],
-        env={**os.environ, "PYTHONPATH": str(CONNECTOR), **client}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        env=python_environ(**client), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         text=True,
     ) as process:  # fmt: skip
         try:

@@ -12,7 +12,8 @@ import pytest
 
 from aeron_spark.cli import main as entry
 from aeron_spark.errors import ConnectError, OptionError
-from tests.cli.conftest import CONNECTOR, run_program
+from tests.cli.conftest import run_program
+from tests.programs import CONNECTOR
 
 
 def test_help_is_quick_and_loads_nothing_heavy() -> None:

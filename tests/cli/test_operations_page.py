@@ -23,7 +23,7 @@ from aeron_spark.cli import server_backup
 from aeron_spark.cli.main import cli
 from tests.cli.conftest import Result, run
 from tests.e2e.operated_server import OperatedServer
-from tests.pages import ROOT
+from tests.programs import ROOT
 
 PAGE: Final = (ROOT / "docs" / "operations.md").read_text()
 FENCED: Final = re.compile(r"^ *```(?:sh|text)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)

@@ -17,7 +17,8 @@ import pytest
 from aeron_spark.cli import output
 from aeron_spark.direct.writing import CONFIRM_INTERVAL_S
 from tests.aeron.streams import own_node
-from tests.cli.conftest import CONNECTOR, BytesResult, begin, pipe
+from tests.cli.conftest import BytesResult, begin, pipe
+from tests.programs import CONNECTOR
 from tests.waiting import poll_until
 
 TIMEOUT_S = 60.0  # for an operation of another process on a slow machine

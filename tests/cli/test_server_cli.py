@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -21,8 +20,9 @@ from aeron_spark.errors import OptionError
 from aeron_spark.options.declaration import OptionReader, Where, options_named
 from aeron_spark.options.routes import route_of
 from aeron_spark.waiting import wait_for
-from tests.cli.conftest import CONNECTOR, pipe, run
+from tests.cli.conftest import pipe, run
 from tests.ports import free_ports
+from tests.programs import python_environ
 from tests.waiting import poll_until
 
 TIMEOUT_S = 60.0  # for an operation of another process on a slow machine
@@ -87,7 +87,7 @@ def running_server(home: Path, aeron_dir: Path, *arguments: str) -> Iterator[Ser
     log = ("--log-format", "json")
     command = [sys.executable, "-W", "error", "-m", "aeron_spark", "server", "--json", *log, *admission, *arguments]
     with subprocess.Popen(
-        command, env={**os.environ, "PYTHONPATH": str(CONNECTOR), **environ}, stdin=subprocess.DEVNULL,
+        command, env=python_environ(**environ), stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
         one = ServerProcess(process, environ)
@@ -173,7 +173,7 @@ def test_a_server_relays_messages(tmp_path: Path, shared: Path, address: str, cl
         received = tmp_path / "came"
         with received.open("wb") as out, subprocess.Popen(
             [sys.executable, "-m", "aeron_spark", "receive", "--server", address, "-n", "3", "--timeout", "60"],
-            env={**os.environ, "PYTHONPATH": str(CONNECTOR), **client}, stdout=out,
+            env=python_environ(**client), stdout=out,
         ) as receiving:  # fmt: skip
             try:
                 server.wait("connected")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -17,10 +16,11 @@ from aeron_spark.node.lifecycle import local_node_paths
 from aeron_spark.node.locks import FileLock
 from aeron_spark.node.paths import make_private
 from aeron_spark.waiting import wait_for
-from tests.cli.conftest import CONNECTOR, run
+from tests.cli.conftest import run
 from tests.cli.supervisor import Supervisor
 from tests.cli.test_server_cli import TIMEOUT_S, ServerProcess, running_server
 from tests.ports import free_ports
+from tests.programs import python_environ
 
 SECOND_SIGNAL_S = 1.1  # signals within a second count as one
 # Runs the command line with commits that begin, and wait until the test releases them.
@@ -104,7 +104,7 @@ def held_server(tmp_path: Path, shared: Path, address: str) -> Iterator[ServerPr
         "--streams-dir", str(tmp_path / "streams"), address,
     ]  # fmt: skip
     with subprocess.Popen(
-        command, env={**os.environ, "PYTHONPATH": str(CONNECTOR), **environ}, stdin=subprocess.DEVNULL,
+        command, env=python_environ(**environ), stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
         try:
@@ -127,7 +127,7 @@ def committing_client(tmp_path: Path, shared: Path, address: str) -> Iterator[su
             *(sys.executable, "-m", "aeron_spark", "send", str(tmp_path / "rows")),
             *("--stream", "flights", "--server", address),
         ],
-        env={**os.environ, "PYTHONPATH": str(CONNECTOR), **client}, stderr=subprocess.PIPE,
+        env=python_environ(**client), stderr=subprocess.PIPE,
     ) as sending:  # fmt: skip
         try:
             wait_for((tmp_path / "running").exists, TIMEOUT_S, "the commit to run")

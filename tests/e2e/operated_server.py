@@ -27,15 +27,15 @@ from aeron_spark.client.client import Client
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.keys.stores import MemoryPeerStore, ensure_identity
 from aeron_spark.protocol.keypair import public_text
-from tests.cli.conftest import CONNECTOR, Result
+from tests.cli.conftest import Result
 from tests.cli.supervisor import Supervisor
 from tests.cli.test_server_cli import ServerProcess
 from tests.cli.test_server_lifecycle import HELD_COMMITS
 from tests.e2e.crowd import MAX_ROWS, PAUSE_S, CrowdSettings, Ledger, arguments_of, keys_of
-from tests.e2e.processes import ROOT, environment
 from tests.e2e.stream_program import rows
 from tests.ports import free_ports
 from tests.priority import lower_priority
+from tests.programs import ROOT, python_environ
 from tests.waiting import poll_until
 
 TIMEOUT_S: Final = 120.0  # of an action of the server or a client; it has two cores with many clients
@@ -175,7 +175,7 @@ class OperatedServer:
         process = self._open.enter_context(
             subprocess.Popen(
                 [*program, "--config", str(self.config), "--json", "--log-format", "json"],
-                env={**os.environ, "PYTHONPATH": str(CONNECTOR), **self.environ, **notify}, stdin=subprocess.DEVNULL,
+                env=python_environ(**self.environ, **notify), stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             )
         )  # fmt: skip
@@ -364,7 +364,7 @@ class CrowdProcesses:
     def __init__(self, crowds: list[CrowdSettings]) -> None:
         self._processes: Final = [
             subprocess.Popen(
-                [sys.executable, "-m", "tests.e2e.crowd", arguments_of(one)], env=environment(), cwd=ROOT,
+                [sys.executable, "-m", "tests.e2e.crowd", arguments_of(one)], env=python_environ(), cwd=ROOT,
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
             )
             for one in crowds

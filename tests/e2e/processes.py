@@ -8,7 +8,6 @@ import os
 import queue
 import random
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -24,20 +23,14 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from aeron_spark import node
 from aeron_spark.waiting import Deadline
 from tests.e2e.producer import Ledger, row_of
 from tests.e2e.spark_program import RESPONSE_PREFIX
+from tests.programs import python_environ
 from tests.waiting import poll_until
 
-ROOT: Final = Path(__file__).resolve().parents[2]
 TIMEOUT_S: Final = 120.0  # of actions that are fast on an idle machine
 STREAM: Final = "1001"
-
-
-def environment() -> dict[str, str]:
-    """Return an environment in which a Python finds the package and the tests."""
-    return os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "connector"), str(ROOT)])}
 
 
 class SparkProgram:
@@ -54,7 +47,7 @@ class SparkProgram:
         settings = {"master": master, "folder": str(folder), "conf": dict(conf or {})}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.e2e.spark_program", json.dumps(settings)],
-            env=environment() | {"SPARK_HOME": str(spark_home(folder)), "SPARK_LOCAL_DIRS": str(folder / "local")},
+            env=python_environ(**{"SPARK_HOME": str(spark_home(folder)), "SPARK_LOCAL_DIRS": str(folder / "local")}),
             cwd=folder,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -212,7 +205,7 @@ class Cluster:
             self.processes.append(
                 subprocess.Popen(
                     [str(self.home / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *arguments],
-                    env=environment() | {"SPARK_HOME": str(self.home), "SPARK_DAEMON_MEMORY": "256m"},
+                    env=python_environ(**{"SPARK_HOME": str(self.home), "SPARK_DAEMON_MEMORY": "256m"}),
                     cwd=self.folder,
                     stdout=log,
                     stderr=log,
@@ -255,7 +248,7 @@ class Producer:
         with ledger.with_suffix(".log").open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "tests.e2e.producer", *arguments],
-                env=environment(),
+                env=python_environ(),
                 stdin=subprocess.PIPE,
                 stderr=log,
             )
@@ -328,7 +321,7 @@ class QuerySetup:
         path = self.folder / "recorded.arrow"
         subprocess.run(
             [sys.executable, "-m", "tests.e2e.recorded", str(self.aeron_dir), stream, str(path)],
-            env=environment(), check=True, timeout=TIMEOUT_S,
+            env=python_environ(), check=True, timeout=TIMEOUT_S,
         )  # fmt: skip
         with pa.OSFile(str(path), "rb") as file:
             return by_position(pa.ipc.open_file(file).read_all())
@@ -345,32 +338,6 @@ class QuerySetup:
                 deadline.progress()
             time.sleep(0.1)
             deadline.idle(f"{len(rows)} rows in the table")
-
-
-def kill_node(aeron_dir: Path) -> int:
-    """Kill the media driver and archive in ``aeron_dir`` with SIGKILL; return their process id."""
-    from aeron_spark.node.locks import is_locked, owner_pid
-
-    paths = node.local_node_paths(aeron_dir)
-    status = node.status(aeron_dir)
-    assert status.state == "running", status
-    assert status.pid is not None
-    os.kill(status.pid, signal.SIGKILL)
-    # The test polls the lock and not the process, because the killed process may stay a zombie for long.
-    poll_until(
-        lambda: not is_locked(paths.alive_lock) or owner_pid(paths.alive_lock) != status.pid,
-        10,
-        "the node to end",
-    )
-    return status.pid
-
-
-def remove_node(aeron_dir: Path) -> None:
-    """Stop the node of a test and remove its files."""
-    paths = node.local_node_paths(aeron_dir)
-    node.stop(aeron_dir, force=True, timeout=30)
-    shutil.rmtree(aeron_dir, ignore_errors=True)
-    shutil.rmtree(paths.folder, ignore_errors=True)
 
 
 def read_table(path: Path) -> pa.Table:

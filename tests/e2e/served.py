@@ -17,9 +17,10 @@ from typing import Any, Final
 from aeron_spark.keys.stores import ensure_identity
 from aeron_spark.protocol.keypair import public_text
 from tests.e2e.faulty_server import FATAL
-from tests.e2e.processes import TIMEOUT_S, environment
+from tests.e2e.processes import TIMEOUT_S
 from tests.e2e.stream_program import failures_of
 from tests.ports import free_ports
+from tests.programs import python_environ
 from tests.waiting import poll_until, suspend
 
 READER: Final = "tests.e2e.stream_program"
@@ -84,7 +85,7 @@ class ServerProgram:
                     "--aeron-dir", str(self.aeron_dir), "--identity", str(self.identity),
                     "--handshakes-per-second", "0", "--allow-any-key", *self._more,
                 ],
-                env=environment(), stdout=out, stderr=subprocess.STDOUT,
+                env=python_environ(), stdout=out, stderr=subprocess.STDOUT,
             )  # fmt: skip
 
         def listens() -> bool:
@@ -171,7 +172,7 @@ class ServerProgram:
     def _run_program(self, *arguments: str) -> str:
         done = subprocess.run(
             [sys.executable, "-m", READER, json.dumps(self.options("")), *arguments],
-            env=environment(), capture_output=True, text=True, timeout=TIMEOUT_S,
+            env=python_environ(), capture_output=True, text=True, timeout=TIMEOUT_S,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr[-4000:]
         return done.stdout
@@ -189,7 +190,7 @@ class StreamProducer:
             arguments = ("produce", stream, str(ledger), str(seed), str(timeout))
             self.process = subprocess.Popen(
                 [sys.executable, "-m", READER, json.dumps(server.options("")), *arguments],
-                env=environment(), stdin=subprocess.PIPE, stderr=log,
+                env=python_environ(), stdin=subprocess.PIPE, stderr=log,
             )  # fmt: skip
 
     def committed(self) -> int:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import statistics
 import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.programs import ROOT
+
 RATIOS = {
     "read raw, 100 B, batch, 1 partition",
     "read raw, 100 B, batch, 1 partition, readPath=replay",

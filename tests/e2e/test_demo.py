@@ -13,8 +13,8 @@ import psutil
 import pytest
 
 from demo.namespaces import NAMED, why_not
-from tests.e2e.processes import ROOT
 from tests.leaks import SHARED_MEMORY
+from tests.programs import ROOT
 from tests.waiting import poll_until
 
 TIMEOUT_S: Final = 580.0  # the demo takes one minute on an idle machine

@@ -30,13 +30,12 @@ from tests.e2e.processes import (
     SparkProgram,
     assert_ledger,
     assert_same,
-    kill_node,
     kill_one_of,
     read_table,
-    remove_node,
     rows_in,
 )
 from tests.e2e.producer import row_of
+from tests.nodes import kill_node, remove_node
 from tests.waiting import poll_until
 
 pytestmark = [

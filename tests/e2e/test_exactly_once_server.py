@@ -14,8 +14,9 @@ import pytest
 
 from aeron_spark import node
 from tests.e2e.faulty_server import DROPPED, FATAL, JOURNAL, PUBLISHED, RESPONDED, STAGED
-from tests.e2e.processes import SPECULATION, TIMEOUT_S, Cluster, SparkProgram, kill_node, kill_one_of, remove_node
+from tests.e2e.processes import SPECULATION, TIMEOUT_S, Cluster, SparkProgram, kill_one_of
 from tests.e2e.served import OUTAGE_TIMEOUT_S, ServerProgram, StreamProducer, assert_same_rows
+from tests.nodes import kill_node, remove_node
 from tests.waiting import poll_until
 
 SOAK_KILLS: Final = int(os.environ.get("SOAK_KILLS", "40"))

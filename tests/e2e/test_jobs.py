@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -28,9 +27,10 @@ from aeron_spark.wire import decode, decode_batches
 from demo.comparing import compare
 from demo.flights import SCHEMA, load
 from spark_jobs.session import SETTINGS, START_FAILURE
-from tests.e2e.processes import ROOT, environment, read_table, remove_node
+from tests.e2e.processes import read_table
 from tests.e2e.served import ServerProgram
-from tests.leaks import SHARED_MEMORY
+from tests.nodes import new_aeron_dir, remove_node
+from tests.programs import ROOT, python_environ
 from tests.spark_conf import spark_conf
 
 ROWS: Final = 1000
@@ -41,7 +41,7 @@ pytestmark = pytest.mark.delta
 
 @pytest.fixture(scope="module")
 def aeron_dir(run_name: str) -> Iterator[Path]:
-    folder = SHARED_MEMORY / f"{run_name}-{secrets.token_hex(3)}"
+    folder = new_aeron_dir(run_name)
     with node.ensure(folder, ipc_term_length="256k"):
         yield folder
     remove_node(folder)
@@ -93,7 +93,7 @@ def direct_arguments(aeron_dir: Path, **more: str) -> list[str]:
 def recorded(aeron_dir: Path, stream: str, path: Path) -> pa.Table:
     """Return the rows of an arrow stream, read from the archive in a separate process."""
     command = [sys.executable, "-m", "tests.e2e.recorded", str(aeron_dir), stream, str(path)]
-    subprocess.run(command, env=environment(), check=True, timeout=TIMEOUT_S)
+    subprocess.run(command, env=python_environ(), check=True, timeout=TIMEOUT_S)
     with pa.OSFile(str(path), "rb") as file:
         messages = pa.ipc.open_file(file).read_all().column("value").to_pylist()
     frames = [decode(message) for message in messages]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -39,8 +38,7 @@ from tests.e2e.operated_server import (
     small_file_system,
     values_of,
 )
-from tests.e2e.processes import remove_node
-from tests.leaks import SHARED_MEMORY
+from tests.nodes import new_aeron_dir, remove_node
 from tests.ports import free_ports
 from tests.waiting import poll_until, slowdown
 
@@ -57,7 +55,7 @@ MORE_ROWS: Final = 5  # of clients that write continuously, after an event
 @pytest.fixture(scope="module")
 def client_dir(run_name: str) -> Iterator[Path]:
     """The media driver of the clients."""
-    path = SHARED_MEMORY / f"{run_name}-{secrets.token_hex(3)}"
+    path = new_aeron_dir(run_name)
     with node.ensure(path, term_length="64k", ipc_term_length="64k"):
         yield path
     remove_node(path)

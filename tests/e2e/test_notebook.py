@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import re
-import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -18,9 +17,9 @@ from nbclient.exceptions import CellExecutionError
 
 from aeron_spark import node
 from spark_jobs.session import START_FAILURE
-from tests.e2e.processes import ROOT, remove_node
-from tests.leaks import SHARED_MEMORY
+from tests.nodes import new_aeron_dir, remove_node
 from tests.ports import free_ports
+from tests.programs import ROOT
 from tests.spark_conf import write_defaults
 
 QUICKSTART: Final = ROOT / "notebooks" / "quickstart.ipynb"
@@ -46,7 +45,7 @@ def code_cells(notebook: Any) -> list[Any]:
 @contextmanager
 def separate_node(run_name: str, folder: Path) -> Iterator[None]:
     """Let a notebook in the block use a separate node, because it uses the default directories."""
-    aeron_dir = SHARED_MEMORY / f"{run_name}-{secrets.token_hex(3)}"
+    aeron_dir = new_aeron_dir(run_name)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AERON_SPARK_AERON_DIR", str(aeron_dir))
         # otherwise the kernel's connection file is in the user's home

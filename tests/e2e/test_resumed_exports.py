@@ -20,9 +20,10 @@ import pytest
 import aeron_spark
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.node import NodeHandle
-from tests.aeron.stream_client.serving import ENVIRON, ROOT, ServerProcess, started_server
+from tests.aeron.stream_client.serving import ServerProcess, started_server
 from tests.aeron.streams import own_node
 from tests.pages import sections
+from tests.programs import ROOT, python_environ
 
 PAGE = "docs/python-client.md"
 HEADING = "Resume exactly once"
@@ -45,7 +46,7 @@ class Export:
         self.stream = STREAMS[form]
         self._server = server
         self._node = node
-        self._environ = {**ENVIRON, "AERON_SPARK_CONFIG_HOME": str(folder / "config")}
+        self._environ = python_environ(**{"AERON_SPARK_CONFIG_HOME": str(folder / "config")})
         self._database = folder / "orders.db"
         self._file = folder / "export.py"
         self._file.write_text(self._text(form, folder))

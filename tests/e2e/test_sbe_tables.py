@@ -24,7 +24,8 @@ import pytest
 from aeron_spark import node
 from aeron_spark.waiting import Deadline
 from tests.e2e.message_tables import UNKNOWN
-from tests.e2e.processes import TIMEOUT_S, Producer, QuerySetup, SparkProgram, remove_node
+from tests.e2e.processes import TIMEOUT_S, Producer, QuerySetup, SparkProgram
+from tests.nodes import remove_node
 from tests.sbe_versions import MESSAGES, VERSION_GAP, VERSIONS, message_of, number_of, row_of, schema_text, version_of
 from tests.waiting import poll_until
 

@@ -17,8 +17,10 @@ import pytest
 from aeron_spark import node
 from aeron_spark.node import NodeHandle
 from tests.aeron.streams import Stream, own_node
-from tests.e2e.processes import ROOT, TIMEOUT_S, remove_node
+from tests.e2e.processes import TIMEOUT_S
+from tests.nodes import remove_node
 from tests.pages import sections
+from tests.programs import ROOT
 
 PROGRAM: Final = ROOT / "tests" / "e2e" / "unactivated.py"
 

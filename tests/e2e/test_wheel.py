@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.programs import ROOT
 from tests.wheels import build_wheel
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def run(*command: str | Path, cwd: Path) -> str:

@@ -17,21 +17,13 @@ import pytest
 from aeron_spark import node
 from aeron_spark.aeron.jvm import jclass
 from tests.cli.conftest import BytesResult, pipe, run, run_program
+from tests.nodes import remove_node
 from tests.waiting import poll_until
 
 OTHER_USER_ID = 12345
 MIB = 1 << 20
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away or mount a file system")
-
-
-@pytest.fixture
-def own_dir(aeron_dir: Path) -> Iterator[Path]:
-    """A directory for a node of one test."""
-    yield aeron_dir
-    node.stop(aeron_dir, force=True, timeout=10)
-    shutil.rmtree(aeron_dir, ignore_errors=True)
-    shutil.rmtree(node.local_node_paths(aeron_dir).folder, ignore_errors=True)
 
 
 @pytest.fixture
@@ -204,7 +196,7 @@ def test_a_directory_that_cannot_be_written_is_refused(own_dir: Path, small: Cal
         assert f"{place / 'archive'} cannot be created (Read-only file system)" in refused.err
         assert send(b"kept\n", own_dir).code == 0
         assert received(own_dir) == [b"kept"]
-    shutil.rmtree(node.local_node_paths(f"{own_dir}-2").folder, ignore_errors=True)
+    remove_node(f"{own_dir}-2")
 
 
 @needs_root
@@ -236,8 +228,7 @@ def test_when_shared_memory_is_full_new_streams_are_refused_and_existing_ones_st
             assert send(b"again\n", place, 1002).code == 0
             assert (received(place), received(place, 1002)) == ([b"kept"], [b"again"])
     finally:
-        node.stop(place, force=True, timeout=30)
-        shutil.rmtree(node.local_node_paths(place).folder, ignore_errors=True)
+        remove_node(place)
 
 
 @needs_root

@@ -6,8 +6,6 @@ import contextlib
 import json
 import os
 import queue
-import secrets
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,14 +15,13 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import aeron_spark
 from aeron_spark import node
-from tests.leaks import SHARED_MEMORY
 from tests.net.namespaces import SERVER, SERVER6, Namespace, Site
 from tests.net.program import RESPONSE_PREFIX
+from tests.nodes import new_aeron_dir, remove_node
+from tests.programs import python_environ
 from tests.waiting import suspend
 
-ROOTS: Final = (Path(aeron_spark.__file__).parents[1], Path(__file__).resolve().parents[2])
 TIMEOUT_S: Final = 60.0  # for work that is slow only on a slow machine
 # The peer of a lost program notices the loss after the expiry of 4 s, which begins when Aeron reports it: after 5 s
 # without a status message, or 10 s without any packet.
@@ -44,7 +41,7 @@ class Program:
         with log.open("ab") as file:
             self.process = subprocess.Popen(
                 namespace.command(sys.executable, "-m", "tests.net.program", role, json.dumps(options)),
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, ROOTS))},
+                env=python_environ(),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=file,
@@ -223,13 +220,11 @@ class Programs:
                 except AssertionError as error:
                     failed.append(str(error))
         for directory in self._dirs:
-            node.stop(directory, force=True, timeout=TIMEOUT_S)  # a node that is still in its idle timeout
-            shutil.rmtree(directory, ignore_errors=True)
-            shutil.rmtree(node.local_node_paths(directory).folder, ignore_errors=True)
+            remove_node(directory)  # it may still be in its idle timeout
         assert not failed, "\n".join(failed)
 
     def _new_dir(self) -> str:
-        self._dirs.append(SHARED_MEMORY / f"{self._run_name}-{secrets.token_hex(3)}")
+        self._dirs.append(new_aeron_dir(self._run_name))
         return str(self._dirs[-1])
 
     def _dir(self, driver: Program | None) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -17,10 +16,10 @@ from aeron_spark.node import NodeHandle
 from aeron_spark.node.state_files import driver_liveness
 from aeron_spark.waiting import wait_for
 from tests.aeron.archives import archive_properties, has_archive
-from tests.aeron.node.programs import start_foreign_driver
 from tests.aeron.streams import close_client, own_node
-from tests.leaks import SHARED_MEMORY
+from tests.nodes import new_aeron_dir
 from tests.peers.publishing import DRIVER, TERM_LENGTH, TIMEOUT_S, built
+from tests.programs import start_foreign_driver
 from tests.spark.conftest import shared_node, spark
 
 __all__ = ["shared_node", "spark"]  # Spark's session, and the node on which it warms up
@@ -36,7 +35,7 @@ def java_node(run_name: str) -> Iterator[NodeHandle]:
 @pytest.fixture(scope="session")
 def c_node(run_name: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeHandle]:
     """Aeron's C media driver, and a Java archive that is its client."""
-    aeron_dir = SHARED_MEMORY / f"{run_name}-{secrets.token_hex(3)}"
+    aeron_dir = new_aeron_dir(run_name)
     with _c_driver(aeron_dir) as driver, _archive(aeron_dir, tmp_path_factory.mktemp("archive")):
         with nodes.ensure(aeron_dir) as handle:
             assert (handle.foreign, handle.pid) == (True, driver.pid)

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from tests.aeron.node.programs import JAR
 from tests.peers.publishing import TIMEOUT_S
+from tests.programs import JAR
 
 SOURCE: Final = Path(__file__).parent / "java" / "Subscriber.java"
 JAVA: Final = ("java", "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED", "-cp", str(JAR), str(SOURCE))

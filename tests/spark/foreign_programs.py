@@ -10,10 +10,9 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Final
 
+from tests.programs import JAR
 from tests.waiting import poll_until
 
-ROOT: Final = Path(__file__).resolve().parents[2]
-JAR: Final = next((ROOT / "connector" / "aeron_spark" / "jars").glob("aeron-all-*.jar"), Path("aeron-all.jar"))
 JAVA: Final = (
     "java",
     "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED",

@@ -24,7 +24,8 @@ from aeron_spark.node import NodeHandle
 from aeron_spark.options import WriteOptions
 from demo.comparing import compare
 from demo.flights import SCHEMA, load
-from tests.e2e.processes import ROOT, read_table
+from tests.e2e.processes import read_table
+from tests.programs import ROOT
 from tests.spark.stream_server import StreamServer
 
 ROWS: Final = 1000

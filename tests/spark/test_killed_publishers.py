@@ -13,8 +13,8 @@ import pytest
 from aeron_spark.node import NodeHandle
 from aeron_spark.waiting import wait_for
 from aeron_spark.wire import Content, Header, encode, encode_batch
-from tests.aeron.node.programs import start_python
 from tests.aeron.streams import TIMEOUT_S, PublishedRecording, Stream, frame, numbered
+from tests.programs import start_python
 from tests.spark.simulated_engine import Query, read_numbers
 
 # Publishes one complete value, then the beginning of a second one, and kills itself with a signal that no handler sees.

@@ -26,8 +26,9 @@ from aeron_spark import Client, Server
 from aeron_spark.aeron.client import lease_client
 from aeron_spark.node import NodeHandle
 from aeron_spark.spark import LagListener
-from tests.pages import ROOT, Block, Section, pages, sections
+from tests.pages import Block, Section, pages, sections
 from tests.ports import free_ports
+from tests.programs import ROOT
 from tests.spark.queries import patient_starts
 from tests.waiting import poll_until
 

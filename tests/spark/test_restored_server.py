@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import shutil
 import warnings
 from collections.abc import Iterator
@@ -16,9 +15,8 @@ from aeron_spark.errors import DataLossError, RefusedError
 from aeron_spark.log.query import DataLossWarning
 from aeron_spark.node import NodeHandle
 from tests.aeron.stream_store.rows import remove_marks
-from tests.aeron.streams import close_client
 from tests.cli.conftest import run_program
-from tests.leaks import SHARED_MEMORY
+from tests.nodes import new_aeron_dir, remove_node
 from tests.spark.simulated_engine import Query, Sink, make_numbered_batch, read_numbers
 from tests.spark.stream_server import StreamServer, find_free_address, run_server
 
@@ -98,12 +96,9 @@ def restorable(
     if request.param == "the store copied":
         yield RestorableServer(node, tmp_path)
         return
-    another_dir = SHARED_MEMORY / f"{run_name}-{secrets.token_hex(3)}"
+    another_dir = new_aeron_dir(run_name)
     yield BackedUpServer(node, tmp_path, another_dir)
-    close_client(another_dir)
-    nodes.stop(another_dir, force=True, timeout=30)
-    shutil.rmtree(another_dir, ignore_errors=True)
-    shutil.rmtree(nodes.local_node_paths(another_dir).folder, ignore_errors=True)
+    remove_node(another_dir)
 
 
 def test_a_writing_query_fails_after_a_restore_until_its_user_accepts_the_gap(restorable: RestorableServer) -> None:

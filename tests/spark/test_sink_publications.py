@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,13 +12,12 @@ import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from aeron_spark import node as nodes
 from aeron_spark.aeron.client import client_of
 from aeron_spark.aeron.counters import read_backlog, read_counters
 from aeron_spark.node import NodeHandle
 from aeron_spark.waiting import wait_for
 from spark_jobs.session import begin
-from tests.leaks import SHARED_MEMORY
+from tests.aeron.streams import own_node
 from tests.spark.queries import wait_for_query
 from tests.spark.simulated_engine import make_numbered_batch, read_numbers, save
 from tests.waiting import suspend
@@ -94,11 +92,8 @@ def test_after_many_micro_batches_each_worker_has_one_publication_for_each_strea
 @pytest.fixture
 def short_timeout_node(run_name: str) -> Iterator[NodeHandle]:
     """A node whose driver times a silent client out after two seconds instead of ten."""
-    aeron_dir = SHARED_MEMORY / f"{run_name}-{secrets.token_hex(3)}"
-    properties = {"aeron.client.liveness.timeout": "2s"}
-    with nodes.ensure(aeron_dir, ipc_term_length="256k", term_length="256k", properties=properties) as handle:
+    with own_node(run_name, properties={"aeron.client.liveness.timeout": "2s"}) as handle:
         yield handle
-    nodes.stop(aeron_dir, force=True, timeout=30)
 
 
 @pytest.mark.full(

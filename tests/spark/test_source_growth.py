@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from aeron_spark.aeron.archive import replay
 from aeron_spark.node import NodeHandle
-from tests.aeron.node.programs import start_python
 from tests.aeron.streams import TIMEOUT_S, Stream, number, numbered, own_node
+from tests.programs import start_python
 from tests.spark.queries import CollectingSink, read_batch, read_stream, run_query, wait_for_query
 from tests.spark.simulated_engine import Query
 from tests.waiting import poll_until

@@ -18,9 +18,8 @@ from typing import Final
 import pytest
 
 from tests.import_graph import modules_imported, named_by
+from tests.programs import CONNECTOR, ROOT
 
-ROOT: Final = Path(__file__).resolve().parents[2]
-CONNECTOR: Final = ROOT / "connector"
 MEASURED: Final = ("connector", "spark_jobs", "demo", "benchmarks", "tools", "tests")
 
 MODULE_LINES: Final = 1000

@@ -8,14 +8,12 @@ import subprocess
 import sys
 import textwrap
 from importlib import metadata
-from pathlib import Path
 
 import pytest
 
 import aeron_spark
 from aeron_spark import errors
-
-CONNECTOR = Path(__file__).resolve().parents[2] / "connector"
+from tests.programs import CONNECTOR
 
 # Users write these names: they are a contract.
 ERRORS = {

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Final
 
 import pytest
 
-ROOT: Final = Path(__file__).resolve().parents[2]
+from tests.programs import ROOT
+
 PAGE: Final = (ROOT / "docs" / "interoperability.md").read_text()
 
 

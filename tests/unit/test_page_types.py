@@ -13,7 +13,8 @@ from typing import Final
 
 import pytest
 
-from tests.pages import ROOT, pages, sections
+from tests.pages import pages, sections
+from tests.programs import ROOT
 
 SPARK: Final = "from pyspark.sql import SparkSession\n\nspark: SparkSession\n"
 SETTINGS: Final = f"""\

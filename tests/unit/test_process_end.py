@@ -1,10 +1,9 @@
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 
-from tests.inner import ROOT
+from tests.programs import python_environ
 
 PROGRAM = """
 import os
@@ -35,7 +34,7 @@ print("end", flush=True)
 def test_the_end_of_a_process_closes_what_is_open_the_last_one_first() -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "connector")},
+        env=python_environ(),
     )  # fmt: skip
     assert done.returncode == 0
     assert done.stdout.splitlines() == ["end", "closed dropped", "closed failing", "closed first"]

@@ -9,19 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests import promises
-from tests.promises import (
-    ROOT,
-    FoundTest,
-    Promise,
-    find_tests,
-    losses,
-    main,
-    markdown,
-    parse,
-    problems,
-    read,
-    shown_by,
-)
+from tests.programs import ROOT
+from tests.promises import FoundTest, Promise, find_tests, losses, main, markdown, parse, problems, read, shown_by
 
 ROW = re.compile(r"(?:^|_)row_(\d{2,3})(?=_)")
 TABLE = """\

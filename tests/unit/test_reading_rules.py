@@ -10,12 +10,12 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 from typing import Final
 
 import pytest
 
-ROOT: Final = Path(__file__).resolve().parents[2]
+from tests.programs import ROOT
+
 PACKAGE: Final = ROOT / "connector" / "aeron_spark"
 MIN_LINES: Final = 80
 MAX_LINES: Final = 1_000

@@ -5,15 +5,14 @@ from __future__ import annotations
 import ast
 import configparser
 import re
-from pathlib import Path
 from typing import Final
 
 import pytest
 
 from tests.pages import sections
+from tests.programs import ROOT
 from tools.options_page import options_page
 
-ROOT: Final = Path(__file__).resolve().parents[2]
 README: Final = (ROOT / "README.md").read_text()
 NAMES: Final = {
     "pyspark": "PySpark",

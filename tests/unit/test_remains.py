@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
+from tests.programs import ROOT
 from tests.remains import COUNTS, LASTING, remains_in
 
-ROOT = Path(__file__).parents[2]
 MODULES = [*(ROOT / "connector" / "aeron_spark").rglob("*.py"), ROOT / "tests" / "memory_transport.py"]
 
 

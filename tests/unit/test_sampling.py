@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.programs import ROOT
 from tests.sampling import chosen
 
-ROOT = Path(__file__).resolve().parents[2]
 NAMES = [f"tests/net/test_{module}.py::test_{number}" for module in "ab" for number in range(15)]
 
 

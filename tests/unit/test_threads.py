@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
 import pytest
 
-ROOT: Final = Path(__file__).resolve().parents[2]
+from tests.programs import ROOT
+
 PACKAGE: Final = ROOT / "connector" / "aeron_spark"
 PAGE: Final = ROOT / "docs" / "threads.md"
 KINDS: Final = {

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import secrets
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,13 +17,12 @@ from aeron_spark.client.client import Client
 from aeron_spark.keys.stores import ensure_identity
 from aeron_spark.node import NodeHandle
 from aeron_spark.protocol.keypair import public_text
-from tests.leaks import SHARED_MEMORY
+from tests.nodes import new_aeron_dir
 from tests.ports import free_ports
+from tests.programs import python_environ
 
-ROOT: Final = Path(__file__).resolve().parents[3]
 ENVIRON: Final = {
-    **os.environ,
-    "PYTHONPATH": f"{ROOT / 'connector'}{os.pathsep}{ROOT}",
+    **python_environ(),
     "JAVA_TOOL_OPTIONS": "-XX:+AlwaysPreTouch",  # Java's heap, which has a bound, is resident from the start
 }
 TIMEOUT_S: Final = 60.0
@@ -34,7 +31,7 @@ TIMEOUT_S: Final = 60.0
 @contextmanager
 def separate_nodes(run_name: str, count: int, **settings: Any) -> Iterator[list[NodeHandle]]:
     """Start so many nodes, and stop them at the end of the ``with`` block."""
-    directories = [SHARED_MEMORY / f"{run_name}-{secrets.token_hex(3)}" for _ in range(count)]
+    directories = [new_aeron_dir(run_name) for _ in range(count)]
     try:
         with ExitStack() as stack:
             yield [stack.enter_context(node.ensure(directory, **settings)) for directory in directories]

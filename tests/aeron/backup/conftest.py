@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import secrets
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from aeron_spark import node as nodes
 from aeron_spark.node import NodeHandle
-from tests.aeron.streams import close_client, own_node
-from tests.leaks import SHARED_MEMORY
+from tests.aeron.streams import own_node
+from tests.nodes import new_aeron_dir, remove_node
 
 SETTINGS: Final[dict[str, Any]] = {"term_length": "1m", "ipc_term_length": "1m", "segment_length": "1m"}
 
@@ -27,9 +24,6 @@ def node(run_name: str) -> Iterator[NodeHandle]:
 @pytest.fixture
 def another_dir(run_name: str) -> Iterator[Path]:
     """The directory of a node that the test may start on a restored archive; it is stopped and removed afterwards."""
-    aeron_dir = SHARED_MEMORY / f"{run_name}-{secrets.token_hex(3)}"
+    aeron_dir = new_aeron_dir(run_name)
     yield aeron_dir
-    close_client(aeron_dir)
-    nodes.stop(aeron_dir, force=True, timeout=30)
-    shutil.rmtree(aeron_dir, ignore_errors=True)
-    shutil.rmtree(nodes.local_node_paths(aeron_dir).folder, ignore_errors=True)
+    remove_node(aeron_dir)

@@ -17,9 +17,9 @@ from aeron_spark.aeron.counters import read_counters
 from aeron_spark.aeron.jvm import jclass
 from aeron_spark.errors import ConnectError
 from aeron_spark.waiting import wait_for
-from tests.aeron.node.programs import Program, start_python
 from tests.aeron.streams import close_client
 from tests.ports import free_port
+from tests.programs import Program, start_python
 
 TIMEOUT_S: Final = 120.0  # an election needs seconds, and minutes on an overloaded machine
 PORTS_OF_A_MEMBER: Final = 100  # ClusterConfig.PORTS_PER_NODE

@@ -20,7 +20,7 @@ from aeron_spark.echo.echo1 import Server1
 from aeron_spark.echo.echo2 import Server2
 from aeron_spark.transport.addresses import HostPort
 from aeron_spark.waiting import wait_for
-from tests.leaks import SHARED_MEMORY
+from tests.nodes import new_aeron_dir
 
 T = TypeVar("T")
 
@@ -31,7 +31,7 @@ MAX_MESSAGE_BYTES: Final = 128 << 10  # in the messages that a manual client sen
 @contextmanager
 def own_driver(run_name: str, *, has_guard: bool = False) -> Iterator[Client]:
     """Run a small media driver in this process, with the guard if wanted; yield an Aeron client of it."""
-    aeron_dir = SHARED_MEMORY / f"{run_name}-{secrets.token_hex(3)}"
+    aeron_dir = new_aeron_dir(run_name)
     context = jclass("io.aeron.driver.MediaDriver$Context")()
     context.aeronDirectoryName(str(aeron_dir)).dirDeleteOnShutdown(True)
     context.threadingMode(jclass("io.aeron.driver.ThreadingMode").SHARED)

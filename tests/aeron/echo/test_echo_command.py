@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -17,8 +16,8 @@ import pytest
 from aeron_spark import node
 from aeron_spark.aeron import counters
 from aeron_spark.transport.addresses import HostPort
-from tests.cli.conftest import CONNECTOR, own_dir  # noqa: F401  (a fixture)
 from tests.cli.conftest import run as run_here
+from tests.programs import python_environ
 
 TIMEOUT_S = 60.0  # for an operation of another process on a slow machine
 
@@ -26,7 +25,7 @@ TIMEOUT_S = 60.0  # for an operation of another process on a slow machine
 def start_command(*arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-W", "error", "-m", "aeron_spark", "echo", *arguments],
-        env={**os.environ, "PYTHONPATH": str(CONNECTOR)},
+        env=python_environ(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -124,7 +123,7 @@ def test_row_96_a_client_without_a_server_names_the_failed_step(shared_aeron_dir
 
 
 @pytest.mark.full("a node and two programs; row 85 ends both sides by a signal, too")
-def test_row_100_sigterm_ends_a_server_and_its_channels(own_dir: Path, listen: HostPort) -> None:  # noqa: F811
+def test_row_100_sigterm_ends_a_server_and_its_channels(own_dir: Path, listen: HostPort) -> None:
     server = start_server(listen, own_dir, "--duologue-ports", str(listen.port + 10))
     client = start_command("client", "--connect", str(listen), "--aeron-dir", str(own_dir), "--json")
     assert [next_event(client)["event"] for _ in range(2)] == ["connected", "echo"]

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterator
 
 import pytest
 
 from tests.aeron.endpoint.drivers import PROMPT, Driver, driver
-from tests.leaks import SHARED_MEMORY
+from tests.nodes import new_aeron_dir
 
 
 @pytest.fixture(scope="package")
 def serving(run_name: str) -> Iterator[Driver]:
-    with driver(SHARED_MEMORY / f"{run_name}-{secrets.token_hex(3)}", *PROMPT) as running:
+    with driver(new_aeron_dir(run_name), *PROMPT) as running:
         yield running
 
 
 @pytest.fixture(scope="package")
 def dialling(run_name: str) -> Iterator[Driver]:
-    with driver(SHARED_MEMORY / f"{run_name}-{secrets.token_hex(3)}") as running:
+    with driver(new_aeron_dir(run_name)) as running:
         yield running

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 import time
 import zipfile
@@ -28,9 +27,9 @@ from aeron_spark.transport.api import (
 from aeron_spark.transport.endpoint_channels import ClientPorts
 from aeron_spark.waiting import wait_for
 from tests.aeron.endpoint.drivers import OPTIONS, PROMPT, AeronWorld, Driver, driver, driver_process
-from tests.aeron.node.programs import JAR
-from tests.leaks import SHARED_MEMORY
+from tests.nodes import new_aeron_dir
 from tests.ports import free_ports
+from tests.programs import JAR
 from tests.transport_contract import SETTINGS, Open, Reading, send, some_ids, until
 
 
@@ -275,7 +274,7 @@ def test_the_server_forgets_the_senders_of_a_closed_link_and_of_a_client_that_le
 
 
 def test_a_driver_that_died_is_reported_once_and_closes_everything(dialling: Driver, run_name: str) -> None:
-    aeron_dir = SHARED_MEMORY / f"{run_name}-{secrets.token_hex(3)}"
+    aeron_dir = new_aeron_dir(run_name)
     with driver(aeron_dir, *PROMPT) as serving:
         opened = Open(AeronWorld(serving, dialling, "127.0.0.1"))
         serving.process.kill()

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterator
 
 import pytest
 
 from tests.aeron.guard.drivers import Driver, guarding_driver
-from tests.leaks import SHARED_MEMORY
+from tests.nodes import new_aeron_dir
 
 
 @pytest.fixture(scope="package")
 def driver(run_name: str) -> Iterator[Driver]:
-    with guarding_driver(SHARED_MEMORY / f"{run_name}-{secrets.token_hex(3)}") as running:
+    with guarding_driver(new_aeron_dir(run_name)) as running:
         yield running
         running.require_alive()

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from aeron_spark import node
-from tests.aeron.node.programs import start_python
+from tests.programs import start_python
 
 PROCESSES = 20
 SHORT_RUN_S, LONG_RUN_S = 20.0, 90.0
@@ -79,9 +79,9 @@ def run_round(users: list[User], rng: random.Random, commands: list[str]) -> Non
                 pytest.fail(result + user.communicate(timeout=30)[0])
 
 
-def use_and_stop_at_random(node_dir: Path, rng: random.Random, seconds: float) -> None:
+def use_and_stop_at_random(own_dir: Path, rng: random.Random, seconds: float) -> None:
     end = time.monotonic() + seconds
-    users = [start_python(USER_PROGRAM, str(node_dir)) for _ in range(PROCESSES)]
+    users = [start_python(USER_PROGRAM, str(own_dir)) for _ in range(PROCESSES)]
     uses = rounds = 0
     try:
         while time.monotonic() < end or rounds < 4:
@@ -89,7 +89,7 @@ def use_and_stop_at_random(node_dir: Path, rng: random.Random, seconds: float) -
             commands = [f"{verb} {rng.uniform(0, 0.4):.3f} {rng.uniform(0, 0.5):.3f}" for verb in verbs]
             run_round(users, rng, commands)
             if rounds % 4 == 0:  # no process uses the node for longer than the time of its idle stop
-                wait_until_ended(node_dir)
+                wait_until_ended(own_dir)
             elif rounds % 4 == 1:  # some processes hold the node and others stop it: it must not stop
                 holders = rng.randrange(1, 4)
                 run_round(users, rng, ["use 0 2"] * holders + ["stop 0.5 0"] * (PROCESSES - holders))
@@ -100,8 +100,8 @@ def use_and_stop_at_random(node_dir: Path, rng: random.Random, seconds: float) -
     finally:
         for user in users:
             user.communicate(timeout=60)
-    wait_until_ended(node_dir)
-    log = node.local_node_paths(node_dir).log.read_text().splitlines()
+    wait_until_ended(own_dir)
+    log = node.local_node_paths(own_dir).log.read_text().splitlines()
     events = [line for line in log if "ready:" in line or line.endswith("] stopped")]
     nodes = sum("ready:" in line for line in events)
     print(f"{uses} uses in {rounds} rounds of {nodes} nodes")
@@ -115,31 +115,31 @@ def assert_nodes_do_not_overlap(events: list[str]) -> None:
     assert words == ["ready", "stopped"] * (len(words) // 2) + ["ready"] * (len(words) % 2), events
 
 
-def node_pids(node_dir: Path) -> set[int]:
-    """Return the ids of the node processes for ``node_dir``."""
+def node_pids(own_dir: Path) -> set[int]:
+    """Return the ids of the node processes for ``own_dir``."""
     found = set()
     for process in psutil.process_iter(["cmdline"]):
         command = process.info["cmdline"] or []
-        if "aeron_spark.node.keeper" in command and any(f'"{node_dir}"' in part for part in command):
+        if "aeron_spark.node.keeper" in command and any(f'"{own_dir}"' in part for part in command):
             found.add(process.pid)
     return found
 
 
-def wait_until_ended(node_dir: Path) -> None:
+def wait_until_ended(own_dir: Path) -> None:
     deadline = time.monotonic() + 30
-    while node.status(node_dir).state != "absent" or node_pids(node_dir):
-        assert time.monotonic() < deadline, (node.status(node_dir), node_pids(node_dir))
+    while node.status(own_dir).state != "absent" or node_pids(own_dir):
+        assert time.monotonic() < deadline, (node.status(own_dir), node_pids(own_dir))
         time.sleep(0.05)
 
 
 @pytest.mark.full("twenty processes for twenty seconds, and some ten nodes")
-def test_twenty_processes_share_a_node(node_dir: Path, rng: random.Random) -> None:
-    use_and_stop_at_random(node_dir, rng, SHORT_RUN_S)
+def test_twenty_processes_share_a_node(own_dir: Path, rng: random.Random) -> None:
+    use_and_stop_at_random(own_dir, rng, SHORT_RUN_S)
 
 
 @pytest.mark.soak
-def test_twenty_processes_share_a_node_for_90_seconds(node_dir: Path, rng: random.Random) -> None:
-    use_and_stop_at_random(node_dir, rng, LONG_RUN_S)
+def test_twenty_processes_share_a_node_for_90_seconds(own_dir: Path, rng: random.Random) -> None:
+    use_and_stop_at_random(own_dir, rng, LONG_RUN_S)
 
 
 def test_the_check_of_the_log_detects_two_nodes_that_overlap() -> None:
@@ -147,6 +147,6 @@ def test_the_check_of_the_log_detects_two_nodes_that_overlap() -> None:
         assert_nodes_do_not_overlap(["t [1] ready: x", "t [2] ready: x", "t [1] stopped", "t [2] stopped"])
 
 
-def test_a_running_node_process_is_found_by_its_directory(node_dir: Path) -> None:
-    with node.ensure(node_dir) as handle:
-        assert node_pids(node_dir) == {handle.pid}
+def test_a_running_node_process_is_found_by_its_directory(own_dir: Path) -> None:
+    with node.ensure(own_dir) as handle:
+        assert node_pids(own_dir) == {handle.pid}

@@ -102,35 +102,35 @@ def test_backlog_is_the_bytes_that_a_subscriber_has_not_consumed(node_of_256k: N
     assert (found.sender_position, found.receiver_position) == (None, None)
 
 
-def test_errors_can_be_read_after_the_driver_has_ended(node_dir: Path) -> None:
-    with node.ensure(node_dir) as handle:
-        assert counters.read_errors(str(node_dir)) == ()
-        assert counters.read_losses(str(node_dir)) == ()  # without a file, which the first loss makes
-        client = Client(str(node_dir))
+def test_errors_can_be_read_after_the_driver_has_ended(own_dir: Path) -> None:
+    with node.ensure(own_dir) as handle:
+        assert counters.read_errors(str(own_dir)) == ()
+        assert counters.read_losses(str(own_dir)) == ()  # without a file, which the first loss makes
+        client = Client(str(own_dir))
         with pytest.raises(TransportError):
             client.subscription("aeron:udp?endpoint=no.such.host.invalid:1", 5)
         client.close()
-        (error,) = counters.read_errors(str(node_dir))
+        (error,) = counters.read_errors(str(own_dir))
         assert error.observations == 1
         assert "no.such.host.invalid" in error.text
         os.kill(handle.pid, signal.SIGKILL)
-    assert counters.read_errors(str(node_dir)) == (error,)
+    assert counters.read_errors(str(own_dir)) == (error,)
 
 
-def test_a_missing_driver_is_an_error(node_dir: Path) -> None:
+def test_a_missing_driver_is_an_error(own_dir: Path) -> None:
     for read in (counters.read_driver, counters.read_counters, counters.read_losses, counters.read_backlog):
         with pytest.raises(ConnectError, match=r"no media driver in .* can be read.*aeron-spark node start"):
-            read(str(node_dir))
+            read(str(own_dir))
 
 
-def test_losses_are_reported_by_stream(node_dir: Path) -> None:
+def test_losses_are_reported_by_stream(own_dir: Path) -> None:
     lossy = {
         "aeron.ReceiveChannelEndpoint.supplier": "io.aeron.driver.ext.DebugReceiveChannelEndpointSupplier",
         "aeron.debug.receive.data.loss.rate": "0.2",
         "aeron.debug.receive.data.loss.seed": "7",
     }
-    with node.ensure(node_dir, archive=False, properties=lossy):
-        client = Client(str(node_dir))
+    with node.ensure(own_dir, archive=False, properties=lossy):
+        client = Client(str(own_dir))
         subscription = client.subscription("aeron:udp?endpoint=localhost:0", 9)
         while (channel := subscription.tryResolveChannelEndpointPort()) is None:
             pass
@@ -140,7 +140,7 @@ def test_losses_are_reported_by_stream(node_dir: Path) -> None:
         while sent < 80:  # within the receiver's initial window, before the first poll
             sent += int(publication.offer(value)) > 0
         deadline = time.monotonic() + 30
-        while not (losses := counters.read_losses(str(node_dir))):
+        while not (losses := counters.read_losses(str(own_dir))):
             assert time.monotonic() < deadline
             time.sleep(0.01)
         client.close()
@@ -153,8 +153,8 @@ def test_losses_are_reported_by_stream(node_dir: Path) -> None:
 
 def test_a_receivers_window_is_a_third_of_the_buffer_that_the_system_grants(node_of_256k: NodeHandle) -> None:
     window = receive_window(granted_buffer(socket.SO_RCVBUF, RECEIVE_BUFFER))
-    node_dir = Path(node_of_256k.aeron_dir)
-    with closing(Client(str(node_dir))) as client:
+    own_dir = Path(node_of_256k.aeron_dir)
+    with closing(Client(str(own_dir))) as client:
         port, _ = free_ports()
         channel = f"aeron:udp?endpoint=127.0.0.1:{port}|term-length=4m"
         subscription = client.subscription(channel, 7)
@@ -166,13 +166,13 @@ def test_a_receivers_window_is_a_third_of_the_buffer_that_the_system_grants(node
         ):  # the subscriber does not poll; unsent messages wait in the publication's log
             publication.offer(message)
         sender = f"snd-pos: {publication.registrationId()} "
-        wait_for(lambda: _value(node_dir, sender) > window - 2_048, 20.0, "the sender to fill the receiver's window")
+        wait_for(lambda: _value(own_dir, sender) > window - 2_048, 20.0, "the sender to fill the receiver's window")
         time.sleep(0.2)
-        assert _value(node_dir, sender) <= window
+        assert _value(own_dir, sender) <= window
         subscription.close()
 
 
-def _value(node_dir: Path, label: str) -> int:
+def _value(own_dir: Path, label: str) -> int:
     """Return the value of the only counter whose label begins with ``label``."""
-    (found,) = [one.value for one in counters.read_counters(str(node_dir)) if one.label.startswith(label)]
+    (found,) = [one.value for one in counters.read_counters(str(own_dir)) if one.label.startswith(label)]
     return found

@@ -28,7 +28,7 @@ from aeron_spark.aeron.inbox import AeronInbox
 from aeron_spark.node.state_files import read_state
 from aeron_spark.transport.api import DriverLost
 from aeron_spark.waiting import wait_for
-from tests.aeron.node.programs import start_python
+from tests.programs import start_python
 
 TIMEOUT_S = 60.0
 A_DAY_S = 86_400.0
@@ -70,31 +70,31 @@ def write_tomorrow(aeron_dir: Path, counter: int | None = None) -> None:
         cnc[at : at + 8] = int((time.time() + A_DAY_S) * 1000).to_bytes(8, "little")
 
 
-def test_the_node_closes_the_aeron_client_of_a_killed_program(node_dir: Path) -> None:
-    with node.ensure(node_dir), start_python(SUBSCRIBER, str(node_dir)) as program:
+def test_the_node_closes_the_aeron_client_of_a_killed_program(own_dir: Path) -> None:
+    with node.ensure(own_dir), start_python(SUBSCRIBER, str(own_dir)) as program:
         assert program.stdout is not None
         assert program.stdout.readline() == "subscribed\n"
         [named] = wait_for(
-            lambda: heartbeats(node_dir, program.pid) or None, TIMEOUT_S, "the program's client to name itself"
+            lambda: heartbeats(own_dir, program.pid) or None, TIMEOUT_S, "the program's client to name itself"
         )
-        await_look(node_dir)
+        await_look(own_dir)
         program.kill()
         program.wait()
-        write_tomorrow(node_dir, named.id)
-        wait_for(lambda: not heartbeats(node_dir, program.pid), TIMEOUT_S, "the node to close the program's client")
+        write_tomorrow(own_dir, named.id)
+        wait_for(lambda: not heartbeats(own_dir, program.pid), TIMEOUT_S, "the node to close the program's client")
         assert f"closed Aeron client {named.registration_id}: process {program.pid} has ended" in (
-            node.local_node_paths(node_dir).log.read_text()
+            node.local_node_paths(own_dir).log.read_text()
         )
 
 
-def test_a_client_learns_of_a_killed_node_at_once(node_dir: Path) -> None:
+def test_a_client_learns_of_a_killed_node_at_once(own_dir: Path) -> None:
     """Aeron's own limit is a heartbeat of 10 s ago."""
-    with node.ensure(node_dir) as handle:
+    with node.ensure(own_dir) as handle:
         client = Client(handle.aeron_dir)
         inbox = AeronInbox(client)
         assert not client.closed
         os.kill(handle.pid, signal.SIGKILL)
-        write_tomorrow(node_dir)
+        write_tomorrow(own_dir)
         [event] = wait_for(lambda: inbox.poll(0.05) or None, TIMEOUT_S, "the loss of the driver")
         assert isinstance(event, DriverLost)
         assert "its process or its directory is gone" in event.reason

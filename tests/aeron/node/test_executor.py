@@ -34,12 +34,12 @@ def wake_ups_a_second(pid: int) -> float:
     return (wake_ups(thread) - before) / (time.monotonic() - begun)
 
 
-def test_the_executor_of_an_idle_node_wakes_up_rarely(node_dir: Path) -> None:
-    with node.ensure(node_dir, archive=False) as handle:
+def test_the_executor_of_an_idle_node_wakes_up_rarely(own_dir: Path) -> None:
+    with node.ensure(own_dir, archive=False) as handle:
         assert wake_ups_a_second(handle.pid) < WAKE_UPS_A_SECOND
 
 
-def test_a_property_sets_the_idle_strategy_of_the_executor(node_dir: Path) -> None:
+def test_a_property_sets_the_idle_strategy_of_the_executor(own_dir: Path) -> None:
     own = {"aeron.driver.async.executor.idle.strategy": "yield"}
-    with node.ensure(node_dir, archive=False, properties=own) as handle:
+    with node.ensure(own_dir, archive=False, properties=own) as handle:
         assert wake_ups_a_second(handle.pid) < FEW_WAKE_UPS_A_SECOND

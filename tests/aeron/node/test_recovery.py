@@ -16,11 +16,43 @@ import pytest
 from aeron_spark import node
 from aeron_spark.aeron.driver import CHECKSUM
 from aeron_spark.aeron.jvm import jclass
-from aeron_spark.node.locks import is_locked, owner_pid
+from aeron_spark.node.locks import owner_pid
 from aeron_spark.node.state_files import driver_liveness
-from tests.aeron.node.programs import JAR, RECORDER, start_python
+from tests.nodes import kill_node
+from tests.programs import JAR, start_python
 from tests.waiting import suspend
 
+# Publishes to aeron:ipc, stream 77, and records it; prints the recording's id, then recorded positions, until killed.
+RECORDER = """
+import sys, time
+from aeron_spark import node
+from aeron_spark.aeron.jvm import jclass
+
+aeron_dir, length, max_position = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+handle = node.ensure(aeron_dir)
+context = jclass("io.aeron.archive.client.AeronArchive$Context")()
+context.controlRequestChannel(handle.control_channel).controlResponseChannel(handle.control_channel)
+context.errorHandler(jclass("io.aeronspark.client.LastErrorHandler")())
+archive = jclass("io.aeron.archive.client.AeronArchive").connect(context.aeronDirectoryName(handle.aeron_dir))
+publication = archive.addRecordedExclusivePublication("aeron:ipc?mtu=8k", 77)
+counters = archive.context().aeron().countersReader()
+positions = jclass("io.aeron.archive.status.RecordingPos")
+value = bytearray(b"x" * length)
+value[length // 2 :] = bytes(length - length // 2)  # zeros, as in Arrow's padding
+buffer = jclass("org.agrona.concurrent.UnsafeBuffer")(jclass("java.nio.ByteBuffer").allocateDirect(length))
+buffer.putBytes(0, bytes(value))
+counter = -1
+while counter < 0:
+    counter = int(positions.findCounterIdBySession(counters, publication.sessionId(), archive.archiveId()))
+print("recording", int(positions.getRecordingId(counters, counter)), flush=True)
+printed_at = time.monotonic()
+while True:
+    if publication.position() >= max_position or publication.offer(buffer) < 0:
+        time.sleep(0.0005)
+    if time.monotonic() - printed_at > 0.05:
+        printed_at = time.monotonic()
+        print(int(counters.getCounterValue(counter)), flush=True)
+"""
 KILLS = 3
 MIB = 1 << 20
 SEGMENT_MIB = 64  # the recording program never fills the segment, even if the kill is late
@@ -30,15 +62,6 @@ JAVA_COMMAND = (
     "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED",
     "--add-opens=java.base/java.util.zip=ALL-UNNAMED",
 )
-
-
-def kill_node(aeron_dir: Path, pid: int) -> None:
-    """Kill the node, and wait until its locks are free."""
-    os.kill(pid, signal.SIGKILL)
-    deadline = time.monotonic() + 30
-    while is_locked(node.local_node_paths(aeron_dir).alive_lock):
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 def start_recording(aeron_dir: Path, length: int) -> tuple[subprocess.Popen[str], int, int]:
@@ -64,23 +87,23 @@ def stop_position(handle: node.NodeHandle, recording: int) -> int:
 
 
 @pytest.mark.sampled
-def test_a_killed_node_is_replaced_immediately_and_its_recordings_are_complete(node_dir: Path) -> None:
+def test_a_killed_node_is_replaced_immediately_and_its_recordings_are_complete(own_dir: Path) -> None:
     recorded: dict[int, int] = {}  # position by recording
     ids = set()
     start_times = []
     for length in (7000, 200, 7000)[:KILLS]:
-        handle = node.ensure(node_dir)
+        handle = node.ensure(own_dir)
         ids.add(handle.archive_id)
-        program, recording, position = start_recording(node_dir, length)
-        kill_node(node_dir, handle.pid)
+        program, recording, position = start_recording(own_dir, length)
+        kill_node(own_dir)
         program.kill()
         output, _ = program.communicate(timeout=30)
         recorded[recording] = max([position, *map(int, re.findall(r"^\d+$", output, re.MULTILINE))])
         handle.close()
-        assert node.status(node_dir).state == "stale"
+        assert node.status(own_dir).state == "stale"
 
         start = time.monotonic()
-        with node.ensure(node_dir) as after:
+        with node.ensure(own_dir) as after:
             start_times.append(time.monotonic() - start)
             assert after.pid != handle.pid
             for earlier, recorded_to in recorded.items():
@@ -90,8 +113,8 @@ def test_a_killed_node_is_replaced_immediately_and_its_recordings_are_complete(n
     assert min(start_times) < 8  # without the repair, Aeron would regard the killed node as active for ten seconds
 
 
-def test_a_recording_with_an_incomplete_frame_is_truncated_and_usable(node_dir: Path) -> None:
-    segment, recording = record_and_kill_node(node_dir, 7000)
+def test_a_recording_with_an_incomplete_frame_is_truncated_and_usable(own_dir: Path) -> None:
+    segment, recording = record_and_kill_node(own_dir, 7000)
     content = bytearray(segment.read_bytes())
     # The second half of these messages is zeros, like a page that was not written.
     begin, end = [
@@ -102,17 +125,17 @@ def test_a_recording_with_an_incomplete_frame_is_truncated_and_usable(node_dir: 
     incomplete_from = next_page_start(begin)
     content[incomplete_from:] = bytes(len(content) - incomplete_from)
     segment.write_bytes(content)
-    with node.ensure(node_dir, segment_length=f"{SEGMENT_MIB}m") as after:
+    with node.ensure(own_dir, segment_length=f"{SEGMENT_MIB}m") as after:
         assert stop_position(after, recording) == segment_start(segment) + begin
-    log = node.local_node_paths(node_dir).log.read_text()
+    log = node.local_node_paths(own_dir).log.read_text()
     assert log.count("ready:") == 2
     assert log.count(f"{end - begin} bytes of an incomplete fragment were removed") == 1
     assert not any(segment.read_bytes()[begin:])
 
 
 @pytest.mark.parametrize("is_complete", [True, False], ids=["complete", "incomplete"])
-def test_a_last_frame_across_a_read_boundary_of_aeron_is_repaired(node_dir: Path, is_complete: bool) -> None:
-    segment, recording = record_and_kill_node(node_dir, 7000)
+def test_a_last_frame_across_a_read_boundary_of_aeron_is_repaired(own_dir: Path, is_complete: bool) -> None:
+    segment, recording = record_and_kill_node(own_dir, 7000)
     content = bytearray(segment.read_bytes())
     begin, end = next(frame for frame in frame_ranges(content) if frame[1] > MIB)
     content[end:] = bytes(len(content) - end)
@@ -121,30 +144,30 @@ def test_a_last_frame_across_a_read_boundary_of_aeron_is_repaired(node_dir: Path
         assert any(content[incomplete_from:end])
         content[incomplete_from:] = bytes(len(content) - incomplete_from)
     segment.write_bytes(content)
-    with node.ensure(node_dir, segment_length=f"{SEGMENT_MIB}m") as after:
+    with node.ensure(own_dir, segment_length=f"{SEGMENT_MIB}m") as after:
         assert stop_position(after, recording) == segment_start(segment) + (end if is_complete else begin)
 
 
-def test_the_archives_tool_finds_no_error_after_the_repair(node_dir: Path) -> None:
-    segment, recording = record_and_kill_node(node_dir, 200)
-    with node.ensure(node_dir, segment_length=f"{SEGMENT_MIB}m") as after:
+def test_the_archives_tool_finds_no_error_after_the_repair(own_dir: Path) -> None:
+    segment, recording = record_and_kill_node(own_dir, 200)
+    with node.ensure(own_dir, segment_length=f"{SEGMENT_MIB}m") as after:
         position = stop_position(after, recording)
     report = run_archive_tool("verify", segment.parent)
     assert f"(recordingId={recording}) OK" in report
     assert "ERR" not in report
-    with node.ensure(node_dir, segment_length=f"{SEGMENT_MIB}m") as after:
+    with node.ensure(own_dir, segment_length=f"{SEGMENT_MIB}m") as after:
         assert stop_position(after, recording) == position
 
 
-def record_and_kill_node(node_dir: Path, length: int) -> tuple[Path, int]:
+def record_and_kill_node(own_dir: Path, length: int) -> tuple[Path, int]:
     """Record messages of ``length`` bytes, and kill the node. Return the segment (over 2 MiB) and recording id."""
-    with node.ensure(node_dir, segment_length=f"{SEGMENT_MIB}m") as handle:
+    with node.ensure(own_dir, segment_length=f"{SEGMENT_MIB}m") as handle:
         archive_dir = Path(handle.archive_dir)
-        program, recording, position = start_recording(node_dir, length)
+        program, recording, position = start_recording(own_dir, length)
         assert program.stdout
         while position < 2 * MIB:
             position = int(program.stdout.readline())
-        kill_node(node_dir, handle.pid)
+        kill_node(own_dir)
         program.kill()
         program.communicate(timeout=30)
     (segment,) = archive_dir.glob(f"{recording}-*.rec")
@@ -195,34 +218,34 @@ def run_archive_tool(command: str, archive_dir: Path) -> str:
 
 
 @pytest.mark.sampled
-def test_a_suspended_node_can_be_stopped_by_force(node_dir: Path) -> None:
-    handle = node.ensure(node_dir)
+def test_a_suspended_node_can_be_stopped_by_force(own_dir: Path) -> None:
+    handle = node.ensure(own_dir)
     suspend(handle.pid)
     handle.close()
     try:
         start = time.monotonic()
-        assert node.stop(node_dir, force=True, timeout=0.5)
+        assert node.stop(own_dir, force=True, timeout=0.5)
         assert time.monotonic() - start < 10
     finally:
         if Path(f"/proc/{handle.pid}").exists():
             os.kill(handle.pid, signal.SIGKILL)
-    assert node.status(node_dir).state == "absent"
-    with node.ensure(node_dir) as after:
+    assert node.status(own_dir).state == "absent"
+    with node.ensure(own_dir) as after:
         assert after.pid != handle.pid
 
 
 @pytest.mark.sampled
-def test_a_starting_node_is_used_although_the_process_that_started_it_was_killed(node_dir: Path) -> None:
-    starter = start_python("import sys; from aeron_spark import node; node.ensure(sys.argv[1])", str(node_dir))
+def test_a_starting_node_is_used_although_the_process_that_started_it_was_killed(own_dir: Path) -> None:
+    starter = start_python("import sys; from aeron_spark import node; node.ensure(sys.argv[1])", str(own_dir))
     deadline = time.monotonic() + 30
-    while not (node_dir / "cnc.dat").exists():  # the driver has started, the archive has not
+    while not (own_dir / "cnc.dat").exists():  # the driver has started, the archive has not
         assert time.monotonic() < deadline
         time.sleep(0.0005)
     starter.kill()
-    state = node.status(node_dir).state
-    with node.ensure(node_dir) as handle:
-        assert handle.pid == owner_pid(node.local_node_paths(node_dir).alive_lock)
-        found = driver_liveness(node_dir)
+    state = node.status(own_dir).state
+    with node.ensure(own_dir) as handle:
+        assert handle.pid == owner_pid(node.local_node_paths(own_dir).alive_lock)
+        found = driver_liveness(own_dir)
         assert found is not None
         assert found.pid == handle.pid
     starter.communicate(timeout=30)
@@ -230,10 +253,10 @@ def test_a_starting_node_is_used_although_the_process_that_started_it_was_killed
 
 
 @pytest.mark.sampled
-def test_a_node_starts_after_another_was_killed_during_its_start(node_dir: Path) -> None:
-    paths = node.local_node_paths(node_dir)
-    with node.ensure(node_dir) as handle:
-        kill_node(node_dir, handle.pid)
+def test_a_node_starts_after_another_was_killed_during_its_start(own_dir: Path) -> None:
+    paths = node.local_node_paths(own_dir)
+    with node.ensure(own_dir) as handle:
+        kill_node(own_dir)
         paths.record.unlink()  # the node process writes the record when it is ready
-    with node.ensure(node_dir) as after:
+    with node.ensure(own_dir) as after:
         assert after.pid != handle.pid

@@ -22,6 +22,7 @@ from aeron_spark.sbe.settings import OnMalformed, SbeSettings, TimeColumns
 from aeron_spark.sbe.table import MessageColumns
 from tests.aeron.sbe.decoding import decode_rows
 from tests.conftest import SEED
+from tests.programs import ROOT
 from tests.sbe_random import RandomSchema, mutations
 from tests.sbe_reference import Malformed, Other, Reference
 from tests.sbe_vectors import FOLDER, MISSING, as_row, read_set, same, set_names
@@ -30,7 +31,6 @@ SETTINGS: Final = SbeSettings(
     messages=("*",), others="keep", mode=OnMalformed.PERMISSIVE, times=TimeColumns(explicit=False)
 )
 SETS: Final = ("car", "car-extension", "market", "market-be", "group-with-data", "nested-groups", "header-extra")
-ROOT: Final = Path(__file__).resolve().parents[3]
 
 
 class Comparison:

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterator
 
 import pytest
 
 from aeron_spark.aeron.client import Client
 from tests.aeron.secure.endpoints import World, node_of
-from tests.leaks import SHARED_MEMORY
+from tests.nodes import new_aeron_dir
 
 
 @pytest.fixture(scope="package")
 def serving(run_name: str) -> Iterator[Client]:
-    with node_of(SHARED_MEMORY / f"{run_name}-{secrets.token_hex(3)}") as client:
+    with node_of(new_aeron_dir(run_name)) as client:
         yield client
 
 
 @pytest.fixture(scope="package")
 def dialling(run_name: str) -> Iterator[Client]:
-    with node_of(SHARED_MEMORY / f"{run_name}-{secrets.token_hex(3)}") as client:
+    with node_of(new_aeron_dir(run_name)) as client:
         yield client
 
 

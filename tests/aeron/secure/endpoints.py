@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -27,6 +26,7 @@ from aeron_spark.transport.api import ChannelPair, ClientTransport, ServerAddres
 from aeron_spark.transport.endpoint_channels import ClientPorts
 from aeron_spark.waiting import wait_for
 from tests.aeron.secure.tap import Tap
+from tests.nodes import remove_node
 from tests.option_groups import options_of
 from tests.ports import free_ports
 
@@ -206,5 +206,4 @@ def node_of(aeron_dir: Path, **settings: Any) -> Iterator[AeronClient]:
             finally:
                 client.close()
     finally:
-        node.stop(aeron_dir, force=True, timeout=20)
-        shutil.rmtree(aeron_dir, ignore_errors=True)
+        remove_node(aeron_dir)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shutil
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,9 +21,9 @@ from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.node.state_files import driver_liveness
 from aeron_spark.protocol.limits import MAX_PENDING_PER_ADDRESS
 from aeron_spark.waiting import wait_for
-from tests.aeron.node.programs import start_foreign_driver
 from tests.aeron.secure.endpoints import TIMEOUT_S, RecordedEvents, World, await_nothing_in_use
 from tests.ports import free_ports
+from tests.programs import start_foreign_driver
 
 WITH_GUARD = (
     "-cp",
@@ -32,14 +31,6 @@ WITH_GUARD = (
     f"-Daeron.ReceiveChannelEndpoint.supplier={PACKAGE}.guard.GuardedReceiveChannelEndpointSupplier",
     f"-Daeron.SendChannelEndpoint.supplier={PACKAGE}.guard.GuardedSendChannelEndpointSupplier",
 )
-
-
-@pytest.fixture
-def own_dir(aeron_dir: Path) -> Iterator[Path]:
-    """The directory of a media driver that only this test uses."""
-    yield aeron_dir
-    node.stop(aeron_dir, force=True, timeout=20)
-    shutil.rmtree(aeron_dir, ignore_errors=True)
 
 
 @pytest.fixture(params=[(), WITH_GUARD], ids=["plain", "with the guard"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import statistics
 import subprocess
@@ -13,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final
 
 import psutil
@@ -33,12 +31,12 @@ from tests.aeron.guard.frames import KIB, SEND_SETUP, frame_senders, setup, stat
 from tests.aeron.secure.endpoints import TIMEOUT_S, World, await_nothing_in_use, echoes, logs, memory_of
 from tests.aeron.secure.raw import Raw
 from tests.budget import raised_limit, slowness
+from tests.programs import python_environ
 
 MIB: Final = 1024 * KIB
 MEMORY_BOUND: Final = 64 * MIB  # of the server's process, Python and JVM
 SHM_BOUND: Final = 128 * MIB  # of the server's driver; 4,000 sessions of 12 KiB are 48 MiB
 MAX_ROUND_TRIP_S: Final = 1.0  # less is noise on a busy machine
-ROOT: Final = Path(__file__).resolve().parents[3]
 RELEASE_TIMEOUT_S: Final = 45.0  # for a driver to free the logs of silent or rejected sessions
 ADDRESSES: Final = 40
 IDLE_SECONDS: Final = 3.0
@@ -130,7 +128,7 @@ def test_a_flood_of_hostile_hellos_costs_little_and_does_not_disturb_a_client(
         subprocess.run(
             [sys.executable, "-m", "tests.aeron.secure.flood", str(address.data_port), hello.hex(), str(count),
              str(rng.randrange(2**31))],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "connector"), str(ROOT)])},
+            env=python_environ(),
             check=True, timeout=300,
         )  # fmt: skip
     measurement.measure_memory()
@@ -187,7 +185,7 @@ def attackers(port: int, *, setups: int, half_open: int, addresses: int) -> Iter
     """Flood a data port from another process, from its first second on; the yielded process can be asked to end."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.aeron.secure.attackers", *map(str, (port, setups, half_open, addresses))],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "connector"), str(ROOT)])},
+        env=python_environ(),
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert process.stdin is not None

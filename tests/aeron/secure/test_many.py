@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import os
-import secrets
 import select
-import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Final
 
 import pytest
 
-from aeron_spark import node
 from aeron_spark.aeron.client import Client
 from aeron_spark.protocol.liveness import RETENTION_SECONDS
 from aeron_spark.transport.api import ServerAddress
 from aeron_spark.waiting import wait_for
 from tests.aeron.secure.endpoints import RecordedEvents, World, await_nothing_in_use, echoes, logs, memory_of, node_of
-from tests.leaks import SHARED_MEMORY
+from tests.nodes import new_aeron_dir, remove_node
+from tests.programs import python_environ
 from tests.waiting import suspend
 
-ROOT: Final = Path(__file__).resolve().parents[3]
 TIMEOUT_S: Final = 90.0  # for 200 clients and four drivers on a busy machine
 SESSION_END_TIMEOUT_S: Final = (
     RETENTION_SECONDS + TIMEOUT_S
@@ -38,21 +34,20 @@ RELEASE_TIMEOUT_S: Final = 30.0  # for a driver to free the logs of closed clien
 @pytest.fixture(scope="module")
 def serving(run_name: str) -> Iterator[Client]:
     """A separate node for the servers of these tests."""
-    with node_of(SHARED_MEMORY / f"{run_name}-{secrets.token_hex(3)}") as client:
+    with node_of(new_aeron_dir(run_name)) as client:
         yield client
 
 
 @contextmanager
 def clients(run_name: str, address: ServerAddress, count: int) -> Iterator[subprocess.Popen[str]]:
     """Start a process with ``count`` clients and its own media driver."""
-    aeron_dir = SHARED_MEMORY / f"{run_name}-{secrets.token_hex(3)}"
-    path = os.pathsep.join([str(ROOT / "connector"), str(ROOT)])
+    aeron_dir = new_aeron_dir(run_name)
     process = subprocess.Popen(
         [
             sys.executable, "-m", "tests.aeron.secure.clients", address.host, str(address.data_port),
             str(address.control_port), str(aeron_dir), str(count),
         ],
-        env={**os.environ, "PYTHONPATH": path}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        env=python_environ(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
         yield process
@@ -62,8 +57,7 @@ def clients(run_name: str, address: ServerAddress, count: int) -> Iterator[subpr
         for pipe in (process.stdin, process.stdout):
             assert pipe is not None
             pipe.close()
-        node.stop(aeron_dir, force=True, timeout=20)
-        shutil.rmtree(aeron_dir, ignore_errors=True)
+        remove_node(aeron_dir)
 
 
 def send_command(process: subprocess.Popen[str], word: str) -> None:

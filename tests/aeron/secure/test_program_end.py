@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import Final
 
 import pytest
@@ -13,8 +11,8 @@ import pytest
 from aeron_spark.transport.api import ServerAddress
 from aeron_spark.waiting import wait_for
 from tests.aeron.secure.endpoints import TIMEOUT_S, RecordedEvents, World
+from tests.programs import python_environ
 
-ROOT: Final = Path(__file__).resolve().parents[3]
 CLIENTS: Final = 8
 
 OPEN_CLIENTS = """
@@ -54,7 +52,7 @@ while not jvm._is_starting:
 
 
 def start_program(text: str, *arguments: str) -> subprocess.Popen[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "connector")}
+    environment = python_environ()
     return subprocess.Popen(
         [sys.executable, "-c", text, *arguments], stderr=subprocess.PIPE, text=True, env=environment
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -13,10 +12,8 @@ from pathlib import Path
 
 from aeron_spark.node import NodeHandle
 from tests.ports import free_ports
+from tests.programs import python_environ
 from tests.waiting import suspend
-
-ROOT = Path(__file__).resolve().parents[3]
-ENVIRON = {**os.environ, "PYTHONPATH": f"{ROOT / 'connector'}{os.pathsep}{ROOT}"}
 
 
 @contextmanager
@@ -54,8 +51,9 @@ class ServerProcess:
         command = [sys.executable, "-W", "error", "-m", *(program or ("aeron_spark",)), *self._arguments]
         with self.log.open("a") as errors:
             self._process = subprocess.Popen(
-                command, env=ENVIRON, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True
-            )
+                command, env=python_environ(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors,
+                text=True,
+            )  # fmt: skip
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         assert line, f"the server ended: {self.log.read_text()}"

@@ -23,7 +23,7 @@ from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.node import NodeHandle
 from aeron_spark.server.server import Server
 from tests.aeron.stream_client.conftest import Connect
-from tests.aeron.stream_client.serving import ENVIRON
+from tests.programs import python_environ
 from tests.waiting import poll_until, slowdown
 
 TIMEOUT_S: Final = 60.0
@@ -350,7 +350,7 @@ def test_a_program_that_leaves_all_open_ends(
     with connect() as creating:
         creating.create_stream(name)
     command = [sys.executable, "-c", LEAVES_ALL_OPEN, server.addresses[0], node.aeron_dir, name]
-    environ = {**ENVIRON, "AERON_SPARK_CONFIG_HOME": str(tmp_path)}
+    environ = python_environ(**{"AERON_SPARK_CONFIG_HOME": str(tmp_path)})
     ended = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=TIMEOUT_S)
     assert ended.returncode == 0, ended.stderr
     assert "n: int64" in ended.stdout

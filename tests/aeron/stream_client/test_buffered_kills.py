@@ -23,7 +23,7 @@ from aeron_spark.server.server import Server
 from aeron_spark.streams.stream import Stream
 from aeron_spark.waiting import wait_for
 from tests.aeron.stream_client.conftest import Connect
-from tests.aeron.stream_client.serving import ENVIRON
+from tests.programs import python_environ
 
 TIMEOUT_S = 120.0
 WRITER = "edge-7"
@@ -96,7 +96,7 @@ def test_a_producer_killed_between_its_commits_and_the_servers_has_each_transact
     arguments = [server.addresses[0], node.aeron_dir, name, str(folder)]
     with subprocess.Popen(
         [sys.executable, "-W", "error", "-c", PRODUCER, *arguments],
-        env=ENVIRON, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        env=python_environ(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
         assert process.stdout is not None
         try:

@@ -20,8 +20,8 @@ from aeron_spark.errors import AeronSparkError, ConnectError, OptionError, Refus
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.node import NodeHandle
 from aeron_spark.waiting import Deadline, wait_for
-from tests.aeron.node.programs import Program
-from tests.aeron.stream_client.serving import ENVIRON, ServerProcess, started_server
+from tests.aeron.stream_client.serving import ServerProcess, started_server
+from tests.programs import Program, python_environ
 
 TIMEOUT_S = 120.0  # for a restart of the server on a busy machine
 ROWS = 20
@@ -253,8 +253,9 @@ def test_a_buffered_producer_and_the_server_are_killed_and_restarted(
             server.kill()  # it restarts during the next run of the producer
         arguments = [server.address, node.aeron_dir, "buffered", str(folder), str(1000 * run), "30" if last else "999"]
         with Program(
-            [sys.executable, "-W", "error", "-c", PRODUCER, *arguments], env=ENVIRON, stdout=subprocess.PIPE, text=True
-        ) as process:
+            [sys.executable, "-W", "error", "-c", PRODUCER, *arguments], env=python_environ(), stdout=subprocess.PIPE,
+            text=True,
+        ) as process:  # fmt: skip
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
             if run == 2:

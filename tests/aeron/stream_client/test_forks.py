@@ -9,7 +9,7 @@ from typing import Final
 from aeron_spark.node import NodeHandle
 from aeron_spark.server.server import Server
 from aeron_spark.stream_client.session import StreamSession
-from tests.aeron.stream_client.serving import ENVIRON
+from tests.programs import python_environ
 from tests.unit.stream_client.connections import Operations
 
 TIMEOUT_S: Final = 60.0
@@ -72,7 +72,7 @@ def test_a_forked_child_is_refused_and_its_parents_connection_goes_on(server: Se
     messages: list[object] = []
     server.on_message(dict, lambda _, message: messages.append(message))
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, server.addresses[0], server.aeron_dir], env=ENVIRON,
+        [sys.executable, "-c", PROGRAM, server.addresses[0], server.aeron_dir], env=python_environ(),
         capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
     )  # fmt: skip
     assert done.stderr == ""
@@ -117,7 +117,7 @@ print(results)
 def test_a_child_that_was_forked_at_a_safepoint_drops_its_parents_objects_of_java(node: NodeHandle) -> None:
     """Regression: the child waited without end when it dropped one of them."""
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM_AT_SAFEPOINTS, node.aeron_dir], env=ENVIRON,
+        [sys.executable, "-c", PROGRAM_AT_SAFEPOINTS, node.aeron_dir], env=python_environ(),
         capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
     )  # fmt: skip
     assert done.stderr == ""

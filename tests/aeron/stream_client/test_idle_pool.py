@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,9 +17,9 @@ from aeron_spark.node import NodeHandle
 from aeron_spark.protocol.keypair import public_text
 from aeron_spark.server.server import Server
 from tests.aeron.stream_client.serving import ServerProcess
-from tests.aeron.streams import SHARED_MEMORY
+from tests.nodes import new_aeron_dir, remove_node
+from tests.programs import ROOT
 
-ROOT = Path(__file__).parents[3]
 TIMEOUT_S: Final = 120.0  # of actions that are fast on an idle machine
 
 # A worker's pool with a short idle timeout. With the argument "in use" the process also uses an Aeron client directly.
@@ -137,11 +135,9 @@ class IdleWorker:
 @pytest.fixture
 def stopped_dir(run_name: str) -> Iterator[Path]:
     """The directory of a node that does not run; a node that the test starts is stopped and removed after it."""
-    aeron_dir = SHARED_MEMORY / f"{run_name}-{secrets.token_hex(3)}"
+    aeron_dir = new_aeron_dir(run_name)
     yield aeron_dir
-    nodes.stop(aeron_dir, force=True, timeout=30)
-    shutil.rmtree(aeron_dir, ignore_errors=True)
-    shutil.rmtree(nodes.local_node_paths(aeron_dir).folder, ignore_errors=True)
+    remove_node(aeron_dir)
 
 
 @pytest.mark.sampled

@@ -12,8 +12,8 @@ import pytest
 from aeron_spark.client.client import Client
 from aeron_spark.node import NodeHandle
 from aeron_spark.server.server import Server
-from tests.aeron.node.programs import start_python
 from tests.aeron.stream_client.conftest import Connect
+from tests.programs import start_python
 from tests.waiting import suspend
 
 TIMEOUT_S: Final = 120.0  # for what an idle machine does in two seconds

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import random
-import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -22,15 +20,15 @@ from aeron_spark.direct.archive_recordings import embedded
 from aeron_spark.errors import AeronSparkError, DataLossError
 from aeron_spark.facts import Bus
 from aeron_spark.node import NodeHandle
-from aeron_spark.node.locks import is_locked
 from aeron_spark.streams.model import RecordingStopped
 from aeron_spark.streams.store import StreamStore
 from aeron_spark.streams.stream import Stream
 from aeron_spark.waiting import wait_for
 from aeron_spark.wire.stream_requests import Transaction
-from tests.aeron.node.programs import start_python
 from tests.aeron.stream_store.rows import SETTINGS, delete_streams, ends, identities, read_values, stage_rows, write
-from tests.aeron.streams import TIMEOUT_S, close_everything, open_stream
+from tests.aeron.streams import TIMEOUT_S, open_stream
+from tests.nodes import kill_node
+from tests.programs import start_python
 from tests.stream_requests import commit_request, stage_request
 
 RESTARTS: Final = 20
@@ -172,27 +170,12 @@ def test_a_writer_killed_at_any_moment_loses_no_acknowledged_transaction(
             check_transactions(stream, stream.last_committed("w").transaction)
 
 
-@pytest.fixture
-def node_dir(aeron_dir: Path) -> Iterator[Path]:
-    """Yield the directory of a node that the test may kill."""
-    yield aeron_dir
-    close_everything()
-    nodes.stop(aeron_dir, force=True, timeout=30)
-    shutil.rmtree(aeron_dir, ignore_errors=True)
-    shutil.rmtree(nodes.local_node_paths(aeron_dir).folder, ignore_errors=True)
-
-
-def kill_node(aeron_dir: Path, pid: int) -> None:
-    os.kill(pid, signal.SIGKILL)
-    wait_for(lambda: not is_locked(nodes.local_node_paths(aeron_dir).alive_lock), TIMEOUT_S, "the node to end")
-
-
 @pytest.mark.sampled
 @pytest.mark.parametrize("kills", [4, pytest.param(30, marks=pytest.mark.soak)])
 def test_a_node_killed_between_or_during_commits_loses_no_committed_row(
-    node_dir: Path, tmp_path: Path, rng: random.Random, kills: int
+    own_dir: Path, tmp_path: Path, rng: random.Random, kills: int
 ) -> None:
-    handle = nodes.ensure(node_dir)
+    handle = nodes.ensure(own_dir)
     with StreamStore(tmp_path / "streams", embedded(handle), SETTINGS) as store:
         stream = store.create("a", 2)
         identity, transaction, interrupted_commits = identities(stream), 0, 0
@@ -202,18 +185,16 @@ def test_a_node_killed_between_or_during_commits_loses_no_committed_row(
                 transaction += 1
             before = ends(stream)
             if iteration % 2:
-                failed = commit_in_thread(
-                    stream, transaction, rng.uniform(0.01, 0.05), partial(kill_node, node_dir, handle.pid)
-                )
+                failed = commit_in_thread(stream, transaction, rng.uniform(0.01, 0.05), partial(kill_node, own_dir))
                 handle.close()
-                handle = nodes.ensure(node_dir)
+                handle = nodes.ensure(own_dir)
                 failed()
                 interrupted_commits += stream.last_committed("w").transaction < transaction
                 assert (ends(stream) == before) == (stream.last_committed("w").transaction < transaction)
             else:
-                kill_node(node_dir, handle.pid)
+                kill_node(own_dir)
                 handle.close()
-                handle = nodes.ensure(node_dir)
+                handle = nodes.ensure(own_dir)
             commit_until_successful(stream, transaction)
             transaction += 1
             assert identities(stream) == identity

@@ -7,10 +7,10 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
-ROOT: Final = Path(__file__).resolve().parents[3]
+from tests.programs import ROOT
+
 PATH: Final = ROOT / "deploy" / "Dockerfile"
 INSTRUCTIONS: Final = frozenset(
     {"FROM", "RUN", "COPY", "USER", "ENV", "VOLUME", "EXPOSE", "STOPSIGNAL", "HEALTHCHECK", "ENTRYPOINT", "CMD"}

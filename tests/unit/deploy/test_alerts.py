@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
 import yaml
 
 from aeron_spark.node.paths import RESERVE_BYTES
+from tests.programs import ROOT
 from tests.promql import Scrape, evaluate, parse, references
 from tests.unit.deploy.exposed import EPOCH_S, TARGET, down, exposed, scrape
 
-ROOT: Final = Path(__file__).resolve().parents[3]
 RULES: Final[list[dict[str, Any]]] = [
     rule for group in yaml.safe_load((ROOT / "deploy" / "alerts.yml").read_text())["groups"] for rule in group["rules"]
 ]

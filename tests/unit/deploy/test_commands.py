@@ -10,7 +10,8 @@ import pytest
 
 from aeron_spark.cli.main import cli
 from aeron_spark.cli.server_run import run
-from tests.unit.deploy.test_service_unit import ROOT, UNIT
+from tests.programs import ROOT
+from tests.unit.deploy.test_service_unit import UNIT
 
 OPERATIONS: Final = (ROOT / "docs" / "operations.md").read_text()
 PAGES: Final = OPERATIONS[: OPERATIONS.index("## Start, stop, reload")]

@@ -12,8 +12,9 @@ from aeron_spark.cli.main import main
 from aeron_spark.options import ServerOptions
 from aeron_spark.transport.addresses import HostPort
 from tests.ports import free_ports
+from tests.programs import ROOT
 from tests.unit.deploy.test_kubernetes import OBJECTS
-from tests.unit.deploy.test_service_unit import ROOT, UNIT, parsed
+from tests.unit.deploy.test_service_unit import UNIT, parsed
 
 TEXTS: Final = {
     "server.toml": (ROOT / "deploy" / "server.toml").read_text(),

@@ -7,7 +7,8 @@ from fnmatch import fnmatch
 
 import pytest
 
-from tests.unit.deploy.dockerfile import INSTRUCTIONS, PATH, ROOT, environment, instructions, only, parse
+from tests.programs import ROOT
+from tests.unit.deploy.dockerfile import INSTRUCTIONS, PATH, environment, instructions, only, parse
 from tests.unit.deploy.test_service_unit import UNIT, parsed
 
 DATA = "/var/lib/aeron-spark"

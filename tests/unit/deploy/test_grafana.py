@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
+from tests.programs import ROOT
 from tests.promql import Aggregation, Binary, Call, Expression, Selector, parse, references
 from tests.unit.deploy.exposed import exposed
 
-ROOT: Final = Path(__file__).resolve().parents[3]
 DASHBOARD: Final[dict[str, Any]] = json.loads((ROOT / "deploy" / "grafana.json").read_text())
 PANELS: Final[list[dict[str, Any]]] = [one for one in DASHBOARD["panels"] if one["type"] != "row"]
 TARGETS: Final = [

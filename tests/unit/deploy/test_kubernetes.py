@@ -12,6 +12,7 @@ import yaml
 from aeron_spark.options import ServerOptions
 from aeron_spark.server.preflight import Load, node_terms, server_terms, shared_memory_terms, total
 from aeron_spark.texts import parse_size
+from tests.programs import ROOT
 from tests.unit.deploy.dockerfile import environment, only
 from tests.unit.deploy.test_service_unit import UNIT, parsed
 
@@ -20,7 +21,6 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-ROOT: Final = Path(__file__).resolve().parents[3]
 OBJECTS: Final[dict[str, Any]] = {
     f"{one['kind']}/{one['metadata']['name']}": one
     for one in yaml.safe_load_all((ROOT / "deploy" / "kubernetes.yaml").read_text())

@@ -10,7 +10,8 @@ from typing import Final
 
 import pytest
 
-ROOT: Final = Path(__file__).resolve().parents[3]
+from tests.programs import ROOT
+
 UNIT: Final = ROOT / "deploy" / "aeron-spark.service"
 MAX_EXPOSURE: Final = 30  # tenths; systemd calls up to 4.9 "OK"
 TIMEOUT_S: Final = 60.0

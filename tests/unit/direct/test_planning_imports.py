@@ -6,9 +6,9 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[3]
+from tests.programs import ROOT
+
 PROGRAM = """
 import json, sys
 import aeron_spark.direct.archive_log, aeron_spark.log.decoding, aeron_spark.log.query, aeron_spark.log_factory

@@ -11,8 +11,8 @@ from typing import Final
 import pytest
 
 from tests.conftest import SEED
+from tests.programs import ROOT, python_environ
 
-ROOT: Final = Path(__file__).resolve().parents[3]
 TIMEOUT_S: Final = 1_800  # of a soak; the process neither waits nor listens
 
 
@@ -22,7 +22,7 @@ def test_damaged_arrow_bytes_are_refused(tmp_path: Path, count: int) -> None:
     last = tmp_path / "last"
     done = subprocess.run(
         [sys.executable, "-m", "tests.unit.fuzz.arrow_decoders", os.environ.get(SEED, "1"), str(count), str(last)],
-        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT / "connector")}, capture_output=True, text=True,
+        cwd=ROOT, env=python_environ(), capture_output=True, text=True,
         timeout=TIMEOUT_S, check=False,
     )  # fmt: skip
     print(done.stdout)

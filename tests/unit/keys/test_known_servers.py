@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import stat
 import subprocess
@@ -18,8 +17,7 @@ from aeron_spark.errors import DataFormatError, OptionError, ServerKeyChanged, S
 from aeron_spark.keys.key_files import KnownServer, KnownServers, ipc_server, network_server, parse_server
 from aeron_spark.protocol.access import ServerName
 from aeron_spark.protocol.keypair import new_keypair, public_text
-
-CONNECTOR = Path(__file__).resolve().parents[3] / "connector"
+from tests.programs import python_environ
 
 
 def public_key(number: int) -> bytes:
@@ -227,7 +225,7 @@ def test_concurrent_writers_do_not_lose_lines(path: Path) -> None:
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", WRITER_PROGRAM, str(path), str(first)],
-            env={**os.environ, "PYTHONPATH": str(CONNECTOR)},
+            env=python_environ(),
         )
         for first in (1000, 2000)
     ]

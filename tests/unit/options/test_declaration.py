@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import runpy
-from pathlib import Path
 
 import pytest
 
@@ -27,9 +26,8 @@ from aeron_spark.options.endpoint_options import flags_of
 from aeron_spark.options.routes import DirectRoute, ServerRoute
 from aeron_spark.protocol.ids import FIRST_SESSION_ID, LAST_SESSION_ID
 from aeron_spark.protocol.tickets import MAX_SESSIONS
+from tests.programs import ROOT
 from tools.options_page import options_page
-
-ROOT = Path(__file__).parents[3]
 
 # Users write these names: they are a contract.
 PUBLIC = {

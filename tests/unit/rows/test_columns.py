@@ -7,7 +7,6 @@ import subprocess
 import sys
 from datetime import datetime, timezone
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import hypothesis.strategies as st
@@ -25,8 +24,8 @@ from aeron_spark.rows.columns import (
     is_data_frame,
     is_structured_array,
 )
+from tests.programs import CONNECTOR
 
-CONNECTOR = Path(__file__).resolve().parents[3] / "connector"
 UTC = timezone.utc
 NOON = datetime(2026, 3, 1, 12, 30, tzinfo=UTC)
 

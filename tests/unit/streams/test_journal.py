@@ -16,13 +16,13 @@ from aeron_spark import files
 from aeron_spark.errors import DataFormatError, DataLossError, TransportError, UsageError
 from aeron_spark.streams import journal
 from aeron_spark.streams.journal import FILE_HEAD, RECORD_END, Journal, encode_entry, read_entries
+from tests.programs import python_environ
 
 # A file with the records b"abc" and b"", byte for byte.
 LITERAL = bytes.fromhex(
     "4173464a 01000000 03000000 f270f133 c2412435 616263 a55aa55a 00000000 1cdf4421 00000000 a55aa55a"
 )
 PAYLOADS = [b"first", b"", bytes(40), b"\xff" * 7, b"\xa5\x5a\xa5\x5a", b"the last one\0\0\0\0\0"]
-CONNECTOR = Path(journal.__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_the_system_call_of_fsync_precedes_the_return_of_append(path: Path, tmp_
     )
     done = subprocess.run(
         [strace, "-f", "-e", "trace=pwrite64,fsync,write", "-o", log, sys.executable, "-c", program],
-        env={**os.environ, "PYTHONPATH": str(CONNECTOR)},
+        env=python_environ(),
         capture_output=True,
         timeout=120,
     )

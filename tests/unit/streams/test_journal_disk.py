@@ -14,14 +14,12 @@ from pathlib import Path
 import pytest
 
 from aeron_spark.errors import TransportError, UsageError
-from aeron_spark.streams import journal
 from aeron_spark.streams.archive_mark import ArchiveMark
 from aeron_spark.streams.journal import FILE_HEAD, Journal, JournaledLedger, encode_entry
 from aeron_spark.streams.journal_records import RunStarted
-from tests.aeron.node.programs import Program
+from tests.programs import Program, python_environ
 from tests.unit.backup.fake_store import FakeStore
 
-CONNECTOR = Path(journal.__file__).resolve().parents[2]
 PAYLOADS = [b"first", b"", bytes(40), b"the last one"]
 
 
@@ -162,7 +160,7 @@ def child(*given: object) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(CONNECTOR)}
+    return python_environ()
 
 
 @pytest.mark.parametrize("limit", range(4096, 4096 + 40, 7))

@@ -25,9 +25,9 @@ from aeron_spark.wire.chunks import Content, Header
 from aeron_spark.wire.staged_items import StagedGroup, StagedValues, encode_group_item, encode_values_item
 from aeron_spark.wire.stream_requests import StagedPart
 from tests.hostile_arrow import HOSTILE, stream_of
+from tests.programs import python_environ
 from tests.stream_requests import stage_request
 
-CONNECTOR = Path(stages_module.__file__).resolve().parents[2]
 VALUES = [b"one", b"", b"three"]
 
 
@@ -330,7 +330,7 @@ print(count)
 
 
 def run(command: list[Any]) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(CONNECTOR)}
+    environment = python_environ()
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import binascii
 import json
 import re
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[3]
+from tests.programs import ROOT
+
 VECTORS = ROOT / "tests" / "golden" / "wire" / "vectors.json"
 DOCUMENT = ROOT / "docs" / "wire-format.md"
 BEGIN, END = "<!-- vectors: begin -->\n", "<!-- vectors: end -->\n"
