@@ -1,4 +1,4 @@
-"""Rules that hold between any two events of a server's machine."""
+"""Rules that hold between any two calls of a server's endpoint."""
 
 from __future__ import annotations
 
@@ -6,55 +6,67 @@ from collections.abc import Iterable
 
 from aeron_spark.protocol.ids import PooledIds
 from aeron_spark.protocol.limits import Permit
-from aeron_spark.protocol.server_machine import ServerMachine
-from aeron_spark.protocol.server_sessions import ServerResources, ServerSession, SessionState
+from aeron_spark.server.server_endpoint import ServerEndpoint
+from aeron_spark.server.server_sessions import ServerSession, SessionState
 
 
-def check_invariants(machine: ServerMachine) -> None:
-    """Raise AssertionError unless each resource has one owner, and states fit their resources."""
-    begun = [one.accepted for one in machine._handshakes.values() if one.accepted is not None]
-    begun += [one.accepted for one in machine._awaiting_first_frame.values()]
-    sessions = list(machine._sessions.values())
-    for one in begun:
-        number = one.session.number
-        assert machine._sessions.get(number) is one.session, f"session {number} of a handshake is not registered"
+def check_invariants(endpoint: ServerEndpoint, bulk_ids: Iterable[PooledIds] = ()) -> None:
+    """Raise AssertionError unless each resource has one owner, and states fit their resources.
+
+    ``bulk_ids`` are those that were taken for bulk links.
+    """
+    handshakes, sessions = list(endpoint._handshakes.values()), list(endpoint._sessions.values())
+    opening = [one.link for one in handshakes if one.link is not None]
+    unverified = list(endpoint._unverified.values())
+    for one in (*opening, *unverified):
+        registered = endpoint._sessions.get(one.session.connection.for_program)
+        assert registered is one.session, f"the session of {one.session.connection.label} is not registered"
+    for one in opening:
+        assert one.link is None
+    links = {one.link: one for one in unverified}
+    assert links == endpoint._unverified
+    links |= {one.link.link: one.link for one in sessions if one.link is not None}
+    assert None not in links
+    assert len(links) == len(unverified) + sum(one.link is not None for one in sessions)
     _check_owners(
-        machine.resources,
-        pending=[one.permit for one in machine._handshakes.values() if one.permit is not None],
+        endpoint,
+        pending=[one.permit for one in handshakes if one.permit is not None],
         connected=[
             *(one.permit for one in sessions),
-            *(one.permit for one in begun if one.permit is not None),
+            *(one.permit for one in (*opening, *unverified) if one.permit is not None),
         ],
-        ids=[*(one.link.ids for one in begun), *(one.link.ids for one in sessions if one.link is not None)],
+        ids=[*bulk_ids, *(one.ids for one in (*opening, *links.values()))],
         sessions=sessions,
     )
-    waiting = [*machine._awaiting_connection.values(), *machine._opening_links.values()]
-    assert sorted(one.path for one in waiting) == sorted(
-        one.path for one in machine._handshakes.values() if one.accepted is not None
-    )
-    assert sorted(one.path for one in machine._by_image.values()) == sorted(machine._handshakes)
-    assert machine._attached == {one.link.number: one for one in sessions if one.link is not None}
+    assert {one.image.image: one for one in handshakes} == endpoint._handshakes
+    for closing in endpoint._closings:
+        assert closing in sessions
+        assert closing.link is not None
     for session in sessions:
-        _check_session(session, attempts=sum(one.session is session for one in begun))
+        _check_session(session, attempts=sum(one.session is session for one in (*opening, *unverified)))
+    deadline, endpoint._has_deadline = endpoint.deadline(), False
+    assert deadline == endpoint.deadline(), "a step has changed the deadline and not said so"
 
 
 def _check_owners(
-    resources: ServerResources, *, pending: Iterable[Permit], connected: Iterable[Permit], ids: Iterable[PooledIds],
+    endpoint: ServerEndpoint, *, pending: Iterable[Permit], connected: Iterable[Permit], ids: Iterable[PooledIds],
     sessions: Iterable[ServerSession],
 ) -> None:  # fmt: skip
     """Raise AssertionError unless each taken resource has exactly one of these owners."""
-    for counted, permits in ((resources.admission.pending, pending), (resources.admission.connections, connected)):
+    admission = endpoint._admission
+    for counted, permits in ((admission.pending, pending), (admission.connections, connected)):
         taken = [permit for permit in permits if permit.is_taken]
         assert len({id(permit) for permit in taken}) == len(taken) == counted, (counted, taken)
-    owned = [*ids, *resources._bulk]
+    owned = list(ids)
     expected = {
         "session_ids": sorted([n for one in owned for n in (one.session_in, one.session_out)]),
         "stream_ids": sorted([n for one in owned for n in (one.stream_in, one.stream_out)]),
         "ports": sorted([one.mdc_port for one in owned if one.mdc_port is not None]),
     }
-    assert {name: list(taken) for name, taken in resources.pools.taken().items()} == expected
-    found = sorted(session.number for session in resources.tickets.sessions())
-    assert found == sorted(session.number for session in sessions), found
+    assert {name: list(taken) for name, taken in endpoint.pools.taken().items()} == expected
+    found = endpoint._tickets.sessions()
+    assert len(found) == len(set(found))
+    assert set(found) == set(sessions)
 
 
 def _check_session(session: ServerSession, attempts: int) -> None:
@@ -71,7 +83,6 @@ def _check_session(session: ServerSession, attempts: int) -> None:
             assert session.detached_at is None
         case SessionState.DETACHED:
             assert session.link is None
-            assert session.closing is None
             assert session.permit.is_taken == (session.detached_at is not None)
         case SessionState.ENDED:
-            raise AssertionError(f"session {session.number} has ended, and is still registered")
+            raise AssertionError(f"{session.connection.label} has ended, and is still registered")

@@ -18,9 +18,8 @@ _SET_BY_PROGRAMS: Final = """
     Bus._subscribers ClientTable._grants Connection.data OperatorService._commands
     ConnectionRunner.disconnect_listeners EndpointListeners._by_event ErrorCodes._codes GlobalObjects._factories
     GlobalObjects._names GlobalObjects._objects Listeners._by_class Listeners._found _Found._by_class
-    MemoryPeerStore._authorized MemoryPeerStore._known Readiness._conditions Runtime.pools
-    ServerMetrics._families ServerRunner.addresses ServerRunner.services
-    Types._classes Types._ids
+    MemoryPeerStore._authorized MemoryPeerStore._known MessageServer._services Readiness._conditions Runtime.pools
+    ServerEndpoint.addresses ServerMetrics._families Types._classes Types._ids
 """
 # Entries that outlast the end of a client within a bound: waits of ids, rates, used cookies, totals, subjects of log
 # limits, logs that the media driver deletes, errors of the driver that were reported
@@ -28,7 +27,7 @@ _OF_THE_SERVER: Final = """
     ConnectionHolds._charged Cookies._spent Deadlines._heap EndpointTraffic._closed EventWatch._known_errors
     HandshakeRate._buckets Histogram._counts IdAllocator._delayed IdAllocator._reusable_at KnownAddresses._connected_at
     LogLimiter._subjects LogLimiter._suppressed RecordedLogs._closed MetricCounts._counters MetricCounts._histograms
-    PortAllocator._free RateLimits._buckets ServerResources.refused
+    PortAllocator._free RateLimits._buckets ServerEndpoint._refused
 """
 # For late records and repeated requests of the peer, within a bound, as long as the connection's object exists
 _OF_THE_CONNECTION: Final = """

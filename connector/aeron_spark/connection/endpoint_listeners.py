@@ -6,15 +6,16 @@ import logging
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from functools import partial
 from typing import Any, Final, Literal, TypeVar
 
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.deliveries import Listeners
 from aeron_spark.connection.runner import CallEnded, ConnectionRunner
-from aeron_spark.errors import AeronSparkError
+from aeron_spark.errors import AeronSparkError, SessionLost, TransportError
 from aeron_spark.facts import Bus
-from aeron_spark.protocol.server_effects import Ending
+from aeron_spark.protocol.connection_machine import closed_error
 from aeron_spark.texts import escape_text
 
 LOG: Final = logging.getLogger("aeron_spark.endpoint")
@@ -32,6 +33,25 @@ class ErrorReported:
 
     connection: ConnectionRunner | None
     error: BaseException
+
+
+class Ending(Enum):
+    """Why a session on a server ended, if no error is the cause."""
+
+    CLOSED_BY_SERVER = "the server closed the connection"
+    CLOSED_BY_CLIENT = "the client closed the connection"
+    NOT_RESUMED = "the client did not resume the session in time"
+    NEVER_CONNECTED = "the client did not send the first frame of its first link"
+
+    def error_of(self, label: str) -> AeronSparkError:
+        """Return the error of the connection with this label, whose session has ended so."""
+        match self:
+            case Ending.CLOSED_BY_CLIENT:
+                return TransportError("the peer closed the connection", remedy="Wait until the client connects again.")
+            case Ending.NOT_RESUMED:
+                return SessionLost(f"{label} was not resumed in time", remedy="Connect again.")
+            case _:
+                return closed_error()
 
 
 @dataclass(frozen=True, slots=True)

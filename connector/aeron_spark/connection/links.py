@@ -20,6 +20,9 @@ OPEN: Final = struct.Struct(
 )
 MIN_MESSAGE_BYTES: Final = 1024  # least size that a peer must take
 OFFER_TIMEOUT_S: Final = 0.001  # a sending thread waits so long for room; then the event loop repeats the offer
+LOOK_SHARE: Final = 8
+"""A path that its client has not connected yet is looked at again after this part of its age. A hundred clients that
+never connect theirs would otherwise take a millisecond of each turn of the event loop."""
 
 
 class Path:
@@ -134,6 +137,23 @@ class ClientPath(Path):
             return self._transport.reopen_path(self._pair).publication
         except Exception as error:
             raise to_package_error(error) from error
+
+
+class ServerPath(Path):
+    """A server's path. Its client may never connect it: the server looks at it ever less often."""
+
+    def __init__(self, publication: Publication, now: float) -> None:
+        super().__init__(publication)
+        self._opened_at: Final = now
+        self._look_at = now
+
+    def look(self, now: float) -> bool:
+        """Whether the publication is connected or has failed, as far as it is time to look."""
+        if now < self._look_at:
+            return False
+        self._look_at = now + (now - self._opened_at) / LOOK_SHARE
+        self.is_ready = self.publication.connected
+        return self.is_ready or self.publication.closed
 
 
 def to_package_error(error: Exception) -> AeronSparkError:

@@ -15,10 +15,11 @@ from aeron_spark.connection.packet_watch import PacketWatch, alive_times
 from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.errors import DataFormatError, RefusedError, WaitTimeout
 from aeron_spark.protocol.frame_cipher import RANDOM_BYTES, FrameDecryptor, FrameEncryptor, bulk_link_keys
+from aeron_spark.protocol.ids import PooledIds
 from aeron_spark.protocol.liveness import Times
 from aeron_spark.protocol.sources import Refusal
-from aeron_spark.server.runner import ServerRunner
-from aeron_spark.transport.api import MTU_BYTES, ChannelPair, ChannelSettings, LinkIds
+from aeron_spark.server.server_endpoint import ServerEndpoint, link_ids
+from aeron_spark.transport.api import MTU_BYTES, ChannelPair, ChannelSettings
 from aeron_spark.transport.channel import FRAME_ALIGNMENT
 from aeron_spark.transport.packet_sizes import network_path, open_bytes
 from aeron_spark.waiting import result_within
@@ -43,11 +44,11 @@ class BulkLinkHandler:
     ``run_on_loop`` runs a function on the server's event loop and returns its future result.
     """
 
-    def __init__(self, runner: ServerRunner, bulk_links: BulkLinks, run_on_loop: RunOnLoop) -> None:
-        self._runner = runner
+    def __init__(self, endpoint: ServerEndpoint, bulk_links: BulkLinks, run_on_loop: RunOnLoop) -> None:
+        self._endpoint = endpoint
         self._bulk_links = bulk_links
         self._run_on_loop = run_on_loop
-        self._ids: dict[BulkLink, LinkIds] = {}
+        self._ids: dict[BulkLink, PooledIds] = {}
 
     def serve(self, connection: ConnectionRunner) -> None:
         """Let the client of a connection open bulk links."""
@@ -55,7 +56,7 @@ class BulkLinkHandler:
 
     def open(self, connection: ConnectionRunner, part: bytes) -> dict[str, Any]:
         """Open a bulk link for a client that does not fill OPEN up, or in shared memory; see :meth:`open_with_mtu`."""
-        options = self._runner.options
+        options = self._endpoint.options
         channel_settings = options.channel.for_bulk_link(is_ipc=connection.peer.is_ipc)
         return self._open(connection, part, _Parameters(channel_settings, options.times))
 
@@ -71,7 +72,7 @@ class BulkLinkHandler:
                 f"the MTU of a bulk link is {type(mtu).__name__}, expected a whole number",
                 remedy="Use the same release of aeron-spark at both ends.",
             )
-        options, watch = self._runner.options, None
+        options, watch = self._endpoint.options, None
         channel_settings, address = options.channel.for_bulk_link(is_ipc=False), connection.peer.address
         if channel_settings.finds_mtu:
             path = network_path(address)
@@ -87,7 +88,7 @@ class BulkLinkHandler:
         """Release the ids of a bulk link that ended; on the event loop."""
         ids = self._ids.pop(bulk_link, None)
         if ids is not None:
-            self._runner.release_bulk_ids(ids, time.monotonic())
+            self._endpoint.pools.release(ids, time.monotonic())
 
     def _open(self, connection: ConnectionRunner, part: bytes, parameters: _Parameters) -> dict[str, Any]:
         server_part = secrets.token_bytes(RANDOM_BYTES)
@@ -115,29 +116,29 @@ class BulkLinkHandler:
 
     def _begin(
         self, connection: ConnectionRunner, client_part: bytes, server_part: bytes, parameters: _Parameters
-    ) -> tuple[BulkLink, LinkIds]:
-        runner, now = self._runner, time.monotonic()
-        keys, limit = runner.options.key_limits, runner.options.max_bulk_links
+    ) -> tuple[BulkLink, PooledIds]:
+        endpoint, now = self._endpoint, time.monotonic()
+        keys, limit = endpoint.options.key_limits, endpoint.options.max_bulk_links
         if self._bulk_links.count(connection) >= limit:
             raise RefusedError(
                 f"{connection.label} has {limit} bulk links, and the server allows no more",
                 remedy="Close some, or raise the server's maxBulkLinks.",
                 reason="full",
             )
-        image = runner.image_of(connection)
-        refusal = runner.take_log_space(connection.peer.key, parameters.channel_settings)
+        image = endpoint.image_of(connection)
+        refusal = endpoint.take_log_space(connection.peer.key, parameters.channel_settings)
         if refusal is not None:
             raise refusal
-        ids = runner.take_bulk_ids(now)
+        ids = endpoint.pools.take(now)
         if isinstance(ids, Refusal):
             raise RefusedError(ids.text_for_client, remedy=ids.advice.remedy, reason=ids.code)
         try:
             client_keys, server_keys = bulk_link_keys(
                 client_part, server_part, (ids.session_in, ids.stream_in, ids.session_out, ids.stream_out)
             )
-            pair = runner.transport.open_link(image, ids, parameters.channel_settings)
+            pair = endpoint.transport.open_link(image, link_ids(ids), parameters.channel_settings)
         except BaseException:
-            runner.release_bulk_ids(ids, now)
+            endpoint.pools.release(ids, now)
             raise
         link = Link(
             pair, FrameEncryptor(server_keys, keys), FrameDecryptor(client_keys, keys), parameters.times,
@@ -153,7 +154,7 @@ class BulkLinkHandler:
         return bulk_link, ids
 
     def _await_ready(self, pair: ChannelPair, deadline: float) -> None:
-        inbox = self._runner.transport.inbox
+        inbox = self._endpoint.transport.inbox
         while not (inbox.ready(pair.token) and pair.publication.ready):
             if pair.publication.failure or time.monotonic() >= deadline:
                 raise WaitTimeout(

@@ -19,12 +19,15 @@ from aeron_spark.keys.clients_file import ClientsChange, ClientTable
 from aeron_spark.keys.stores import FilePeerStore, KeyPaths, load_identity
 from aeron_spark.options import LiveOptions, ServerOptions
 from aeron_spark.protocol.access import Candidate, PeerStore
-from aeron_spark.protocol.grants import EVERYTHING, UNKNOWN_KEY
-from aeron_spark.protocol.server_events import Decision
-from aeron_spark.protocol.sources import Refusal, undecided
+from aeron_spark.protocol.grants import EVERYTHING, UNKNOWN_KEY, Grant
+from aeron_spark.protocol.keypair import KeyPair
+from aeron_spark.protocol.sources import IpAddress, Refusal, undecided
 from aeron_spark.server.ban_file import StoredBans
 from aeron_spark.server.event_log import RELOAD_FAILED, EventLog
 from aeron_spark.server.event_table import Level
+
+Decision = Refusal | Grant
+"""The decision of bans, grants and filters on a client."""
 
 
 def peer_store_of(options: ServerOptions) -> FilePeerStore:
@@ -85,6 +88,15 @@ class ClientAccess:
         self._bans: Final = bans
         self._options: Final = options
         self._deciders: Final = ThreadPoolExecutor(options.value.deciders, thread_name_prefix="aeron-spark-decider")
+
+    @property
+    def keys(self) -> KeyPair:
+        """The server's own key pair. Raises SetupError if the store cannot be used."""
+        return self._store.identity()
+
+    def address_refusal(self, address: IpAddress) -> Refusal | None:
+        """Return the refusal of an address that is banned now, or None."""
+        return self._bans.address_refusal(address)
 
     def decide_soon(self, candidate: Candidate, answer: Callable[[Decision], None]) -> None:
         """Decide on a candidate in another thread, which calls ``answer``; not after ``close``."""

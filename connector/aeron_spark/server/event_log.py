@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Final
 
-from aeron_spark.connection.endpoint_listeners import ConnectionChanged, ErrorReported, stack_of
+from aeron_spark.connection.endpoint_listeners import ConnectionChanged, Ending, ErrorReported, stack_of
 from aeron_spark.connection.holds import HoldChanged
 from aeron_spark.connection.runner import CallEnded, ConnectionRunner
 from aeron_spark.errors import (
@@ -26,12 +26,10 @@ from aeron_spark.errors import (
 from aeron_spark.facts import Bus
 from aeron_spark.keys.clients_file import default_name
 from aeron_spark.log.epochs import DIVERGED
-from aeron_spark.protocol.server_effects import Ending, HandshakeEnded
-from aeron_spark.protocol.server_machine import DRIVER_LOST
 from aeron_spark.protocol.sources import UdpSource
 from aeron_spark.server.event_table import EVENTS, EventType, Level
 from aeron_spark.server.log_output import LogLimiter, describe
-from aeron_spark.server.server_facts import DriverBack, EventReported
+from aeron_spark.server.server_facts import DRIVER_LOST, DriverBack, EventReported, HandshakeEnded
 from aeron_spark.streams.model import (
     CommittedTransaction,
     DeletePending,

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.endpoint import Endpoint
+from aeron_spark.connection.owner import PeerInfo
 from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.connection.runtime import Runtime
 from aeron_spark.connection.usage import Rates
@@ -23,15 +24,23 @@ from aeron_spark.protocol.grants import Grant
 from aeron_spark.protocol.sources import Refusal
 from aeron_spark.server.ban_file import StoredBans
 from aeron_spark.server.bulk_link_service import BulkLinkHandler
+from aeron_spark.server.clients import ClientAccess
 from aeron_spark.server.event_log import EventLog
 from aeron_spark.server.log_space import LogSpace
-from aeron_spark.server.runner import ConnectionService, ServerRunner
+from aeron_spark.server.server_endpoint import ServerEndpoint
 from aeron_spark.server.server_facts import GrantChanged
 from aeron_spark.transport.addresses import HostPort
 from aeron_spark.transport.api import ServerAddress, ServerTransport
 
 DRAIN_TIMEOUT_S: Final = 0.2  # for one connection to take its unsent messages when the server closes
 CLOSE_POLL_S: Final = 0.002  # between two checks whether all connections have closed
+
+
+class ConnectionService(Protocol):
+    """A service that the server offers on each of its connections."""
+
+    def serve(self, connection: ConnectionRunner) -> None:
+        """Offer the service to the client of a new connection."""
 
 
 class MessageServer(Endpoint):
@@ -62,14 +71,15 @@ class MessageServer(Endpoint):
         """The events of the server."""
         self._options: Final = options
         runtime = Runtime("aeron-spark-server", lambda: options.value, self.facts)
-        self._runner: Final = ServerRunner(
-            runtime, open_transport, store, options, connection_class, bans or StoredBans(), log_space
-        )
-        runtime.bind(self._runner)
+        self._connection_class: Final = connection_class
+        self._services: Final[list[ConnectionService]] = []
+        access = ClientAccess(store, options, bans or StoredBans())
+        self._endpoint: Final = ServerEndpoint(runtime, open_transport, access, options, self._make, log_space)
+        runtime.bind(self._endpoint)
         runtime.holds.rates_of = self._rates_of
         super().__init__(runtime)
         self._drain_mark = 0
-        bulk_links = BulkLinkHandler(self._runner, runtime.bulk_links, runtime.call_on_loop)
+        bulk_links = BulkLinkHandler(self._endpoint, runtime.bulk_links, runtime.call_on_loop)
         runtime.bulk_links.on_removed = bulk_links.release_ids
         self.add_service(bulk_links)
 
@@ -81,7 +91,7 @@ class MessageServer(Endpoint):
     @property
     def addresses(self) -> tuple[ServerAddress, ...]:
         """The addresses at which the server listens now."""
-        return tuple(self._runner.addresses.values())
+        return tuple(self._endpoint.addresses.values())
 
     @property
     def address_texts(self) -> tuple[str, ...]:
@@ -93,14 +103,14 @@ class MessageServer(Endpoint):
 
     def add_service(self, service: ConnectionService) -> None:
         """Offer a service on each connection. Call it before ``start``."""
-        self._runner.services.append(service)
+        self._services.append(service)
 
     def apply_grants(self) -> None:
         """Apply the present grants and bans to all connections: end those whose client is not admitted any more.
 
         Raises what the key store raises.
         """
-        for connection in self._runner.connections:
+        for connection in self._endpoint.connections:
             with suppress(EndedError):  # it ends meanwhile
                 self._apply_grant(connection)
 
@@ -108,9 +118,16 @@ class MessageServer(Endpoint):
         """End a connection and its session. The client gets ``error`` as the reason; unsent messages are lost."""
         self._runtime.disconnect(connection, keep_session=False, error=error)
 
+    def _make(self, peer: PeerInfo, number: int) -> ConnectionRunner:
+        """Make a connection with its services. Raises what the program's class raises."""
+        connection = ConnectionRunner(self._runtime, peer, number, self._connection_class)
+        for service in self._services:
+            service.serve(connection)
+        return connection
+
     def _rates_of(self, connection: ConnectionRunner) -> Rates:
         """Return the limits of the client's key: its own, or else those of all keys."""
-        options, own = self._options.value, self._runner.limits_of(connection)
+        options, own = self._options.value, self._endpoint.limits_of(connection)
         return Rates(
             options.bytes_in if own.bytes_in is None else own.bytes_in,
             options.bytes_out if own.bytes_out is None else own.bytes_out,
@@ -119,24 +136,24 @@ class MessageServer(Endpoint):
 
     def _apply_grant(self, connection: ConnectionRunner) -> None:
         address = ip_address(connection.peer.address) if connection.peer.address else None
-        decision = self._runner.access.current(Candidate(address, connection.peer.tag, connection.peer.key))
+        decision = self._endpoint.access.current(Candidate(address, connection.peer.tag, connection.peer.key))
         if isinstance(decision, Refusal):
             error = RefusedError(decision.text, remedy=decision.advice.remedy, reason=decision.code)
             self.facts.emit(GrantChanged(connection, error))
             self.end_connection(connection, error)
-        elif decision != self._runner.grant_of(connection.for_program):
-            self._runner.set_grant(connection, decision)
+        elif decision != self._endpoint.grant_of(connection.for_program):
+            self._endpoint.set_grant(connection, decision)
             self.facts.emit(GrantChanged(connection))
 
     @property
     def sessions(self) -> list[ConnectionRunner]:
         """The connections of all clients, also of those that are not connected and may resume their sessions."""
-        return self._runner.connections
+        return self._endpoint.connections
 
     @property
     def public_key(self) -> bytes:
         """The server's public key, by which clients know it."""
-        return self._runner.public_key
+        return self._endpoint.identity.keys.public
 
     @property
     def connections(self) -> tuple[Connection, ...]:
@@ -145,7 +162,7 @@ class MessageServer(Endpoint):
 
     @property
     def _connected(self) -> list[ConnectionRunner]:
-        return [connection for connection in self._runner.connections if connection.connected]
+        return [connection for connection in self._endpoint.connections if connection.connected]
 
     def __iter__(self) -> Iterator[Connection]:
         return iter(self.connections)
@@ -163,12 +180,12 @@ class MessageServer(Endpoint):
         one of them for another reason, UsageError if the server listens already or is closed.
         """
         self.require_startable(addresses)
-        self._runner.listen(addresses, optional)
+        self._endpoint.listen(addresses, optional)
         self._runtime.loop.start()
 
     def require_startable(self, addresses: Sequence[ServerAddress]) -> None:
         """Raise UsageError if the server listens already or is closed, or if ``addresses`` is empty."""
-        if self._runtime.is_closing or self._runner.is_listening:
+        if self._runtime.is_closing or self._endpoint.is_listening:
             what = "is closed" if self._runtime.is_closing else "listens already"
             raise UsageError(f"the server {what}", remedy="Create another server.")
         if not addresses:
@@ -177,31 +194,31 @@ class MessageServer(Endpoint):
     @property
     def has_driver(self) -> bool:
         """Whether the media driver is not lost."""
-        return self._runner.has_driver
+        return self._endpoint.has_driver
 
     @property
     def statistics(self) -> dict[str, int]:
         """Counts of used resources, and of refusals by code."""
         of_connections: dict[str, int] = {}
-        for connection in self._runner.connections:
+        for connection in self._endpoint.connections:
             for name, count in connection.usage.items():
                 of_connections[name] = of_connections.get(name, 0) + count
         return {
             "connections": len(self.connections),
             "bulk_links": len(self._runtime.bulk_links),
-            **self._runner.statistics(),
+            **self._endpoint.statistics(),
             **of_connections,
             "tampered": self._runtime.tampered,
         }
 
     def grant_of(self, connection: Connection) -> Grant:
         """Return the grant of the client of a connection. Raises EndedError if it is closed."""
-        return self._runner.grant_of(connection)
+        return self._endpoint.grant_of(connection)
 
     def begin_drain(self) -> None:
         """Refuse new clients, also those that resume. Calls and messages of the connections continue."""
         self._drain_mark = self._runtime.worker_pool.mark()
-        self._runtime.run_on_loop(self._runner.refuse_handshakes)
+        self._runtime.run_on_loop(self._endpoint.refuse_handshakes)
 
     @property
     def unfinished_calls(self) -> int:
@@ -221,8 +238,8 @@ class MessageServer(Endpoint):
             connection.sender.drain(min(begin + close_s / 2, time.monotonic() + DRAIN_TIMEOUT_S))
         for connection in connections:
             self._runtime.disconnect(connection, keep_session=False, error=error)
-        self._runtime.run_on_loop(lambda: self._runner.shut_down(time.monotonic()))
-        while self._runtime.loop.is_running and self._runner.has_clients and time.monotonic() < begin + close_s:
+        self._runtime.run_on_loop(lambda: self._endpoint.shut_down(time.monotonic()))
+        while self._runtime.loop.is_running and self._endpoint.has_clients and time.monotonic() < begin + close_s:
             time.sleep(CLOSE_POLL_S)
         self._runtime.stop()
-        self._runner.close()
+        self._endpoint.close()

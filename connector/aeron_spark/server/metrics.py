@@ -24,12 +24,11 @@ from aeron_spark.node.paths import driver_space, reserve_of
 from aeron_spark.protocol.grants import Grant
 from aeron_spark.protocol.rpc_dispatch import PROGRAM
 from aeron_spark.protocol.rpc_messages import FIRST_SERVICE
-from aeron_spark.protocol.server_effects import HandshakeEnded
 from aeron_spark.server.backups import Backups
 from aeron_spark.server.clients import CLIENTS
 from aeron_spark.server.event_log import DETACHED, ENDINGS, reason_of
 from aeron_spark.server.message_server import MessageServer
-from aeron_spark.server.server_facts import EventReported, StreamRead
+from aeron_spark.server.server_facts import EventReported, HandshakeEnded, StreamRead
 from aeron_spark.server.watch import DiskReserve
 from aeron_spark.streams.model import (
     AbortedTransaction,

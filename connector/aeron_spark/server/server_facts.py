@@ -4,10 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, Literal
 
 from aeron_spark.connection.runner import ConnectionRunner
 from aeron_spark.errors import AeronSparkError
+from aeron_spark.protocol.sources import Refusal, Source
+
+DRIVER_LOST: Final = "driver-lost"  # reason of the error that reports the loss of the media driver
+
+
+@dataclass(frozen=True, slots=True)
+class HandshakeEnded:
+    """A handshake has ended. Emitted on the event loop.
+
+    ``result`` is "retry" for a sender that was asked to prove its address, or left before that. ``key`` and ``tag`` are
+    those of a client that has proved its key. ``seconds`` is the time since its first packet.
+    """
+
+    result: Literal["accepted", "refused", "retry", "lost"]
+    source: Source
+    refusal: Refusal | None
+    key: bytes | None
+    tag: str
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,7 +114,7 @@ def check_one_session(world: World, server: MessageServer, client: Client) -> No
 
 def test_an_attempt_that_ended_before_its_acceptance_is_not_an_error_of_the_server(world: World) -> None:
     server = a_server(world)
-    listening = server._runner.transport
+    listening = server._endpoint.transport
     open_link, errors = listening.open_link, [SenderUnavailable("the sender of a handshake is not connected")]
 
     def open_later(*arguments: Any) -> ChannelPair:

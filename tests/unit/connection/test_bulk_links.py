@@ -338,7 +338,7 @@ def test_the_server_refuses_more_bulk_links_than_it_allows(world: World) -> None
 
 def test_a_lost_driver_ends_all_bulk_links(world: World) -> None:
     server, _, mine, theirs = both_ends(world)
-    world.network.lose_driver(server._runner.transport.inbox)  # type: ignore[arg-type]
+    world.network.lose_driver(server._endpoint.transport.inbox)  # type: ignore[arg-type]
     wait_for(lambda: theirs.closed, "the server's end")
     with pytest.raises(TransportError, match="the media driver was lost"):
         theirs.receive(1.0)

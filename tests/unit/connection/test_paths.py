@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from aeron_spark.connection.links import ClientPath, Path
+from aeron_spark.connection.links import LOOK_SHARE, ClientPath, Path, ServerPath
 from aeron_spark.errors import TransportError
-from aeron_spark.transport.api import HANDSHAKE_TERM_BYTES, ChannelPair, ChannelSettings, MessageArrived
+from aeron_spark.transport.api import HANDSHAKE_TERM_BYTES, ChannelPair, ChannelSettings, MessageArrived, OfferResult
 from tests.memory_transport import MemoryClientTransport, MemoryNetwork, MemoryPublication, MemoryServerTransport
 from tests.unit.connection.endpoints import ADDRESS
 
 TOO_LONG = bytes(HANDSHAKE_TERM_BYTES)
+TURN_S = 0.005  # of the event loop
+PATH_S = 10.0  # until a server gives up a path
+PATHS = 128  # of addresses that are not known
 
 
 @pytest.fixture
@@ -135,3 +138,55 @@ def test_a_closed_path_leaves_nothing(network: MemoryNetwork, server: MemoryServ
     assert not network.publications
     assert not transport.inbox.subscriptions
     assert not path.flush()
+
+
+class UnconnectedPublication:
+    """A response publication that counts the looks at it."""
+
+    session_id, max_message, ready, failure, local_address = 1, 1152, True, "", ""
+
+    def __init__(self) -> None:
+        self.looks = 0
+        self.is_connected = self.closed = False
+
+    @property
+    def connected(self) -> bool:
+        self.looks += 1
+        return self.is_connected
+
+    def offer(self, *parts: object, timeout_s: float = 0.0) -> OfferResult | None:
+        return None
+
+    def stop_waiting(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_paths_that_never_connect_are_looked_at_ever_less_often() -> None:
+    publications = [UnconnectedPublication() for _ in range(PATHS)]
+    paths = [ServerPath(publication, 0.0) for publication in publications]
+    turns = int(PATH_S / TURN_S)
+    for turn in range(turns):
+        assert not any(path.look(turn * TURN_S) for path in paths)
+    assert max(publication.looks for publication in publications) < turns / 25
+
+
+def test_a_path_that_connects_late_is_noticed_soon() -> None:
+    for connected_at in (0.0, 0.01, 0.1, 1.0, 8.0):
+        publication, now = UnconnectedPublication(), 0.0
+        path = ServerPath(publication, now)
+        while not path.look(now):
+            now += TURN_S
+            publication.is_connected = now >= connected_at
+        assert path.is_ready
+        assert now <= connected_at * (1 + 1 / LOOK_SHARE) + 2 * TURN_S
+
+
+def test_a_path_whose_publication_fails_is_noticed() -> None:
+    publication = UnconnectedPublication()
+    path = ServerPath(publication, 0.0)
+    publication.closed = True
+    assert path.look(0.0)
+    assert not path.is_ready

@@ -339,7 +339,7 @@ def test_a_closing_server_waits_a_limited_time_for_many_stuck_clients(world: Wor
     for client in clients:
         client.connect(TIMEOUT_S)
     wait_for(lambda: len(server.connections) == len(clients))
-    for publication in [out for out in world.network.publications if out.inbox is server._runner.transport.inbox]:
+    for publication in [out for out in world.network.publications if out.inbox is server._endpoint.transport.inbox]:
         publication.held = True
     for connection in server.connections:
         connection.send(1)

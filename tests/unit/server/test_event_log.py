@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from aeron_spark.connection.endpoint_listeners import ErrorReported
+from aeron_spark.connection.endpoint_listeners import Ending, ErrorReported
 from aeron_spark.connection.owner import PeerInfo
 from aeron_spark.connection.runner import CallEnded, ConnectionRunner
 from aeron_spark.errors import (
@@ -26,12 +26,10 @@ from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.options import LiveOptions
 from aeron_spark.protocol.grants import Grant, KeyLimits
 from aeron_spark.protocol.keypair import public_text
-from aeron_spark.protocol.server_effects import Ending
-from aeron_spark.protocol.server_machine import DRIVER_LOST
 from aeron_spark.server.clients import ClientsWatcher
 from aeron_spark.server.event_log import LOG, EventLog, reason_of
 from aeron_spark.server.message_server import MessageServer
-from aeron_spark.server.server_facts import DriverBack, EventReported
+from aeron_spark.server.server_facts import DRIVER_LOST, DriverBack, EventReported
 from aeron_spark.streams.model import CommittedTransaction, RecordingStopped, StreamNotOpened, StreamRecovery
 from aeron_spark.wire.stream_requests import (
     SERVICE,

@@ -10,12 +10,11 @@ from typing import Any, Final
 
 import pytest
 
-from aeron_spark.connection.endpoint_listeners import ConnectionChanged
+from aeron_spark.connection.endpoint_listeners import ConnectionChanged, Ending
 from aeron_spark.connection.runner import CallEnded
 from aeron_spark.errors import OptionError, RefusedError
 from aeron_spark.facts import Bus
 from aeron_spark.protocol.rpc_dispatch import PROGRAM
-from aeron_spark.protocol.server_effects import Ending, HandshakeEnded
 from aeron_spark.protocol.sources import Refusal, parse_source
 from aeron_spark.server.metrics import (
     BUCKETS_S,
@@ -29,7 +28,7 @@ from aeron_spark.server.metrics import (
     StreamLabels,
     markdown,
 )
-from aeron_spark.server.server_facts import EventReported, StreamRead
+from aeron_spark.server.server_facts import EventReported, HandshakeEnded, StreamRead
 from aeron_spark.streams.model import CommittedTransaction, StreamTrimmed
 from aeron_spark.wire import stream_requests
 

@@ -5,23 +5,24 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
-from typing import Final, get_args
+from typing import Final
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from aeron_spark.errors import SessionLost, TransportError
+from aeron_spark.connection.endpoint_listeners import Ending
+from aeron_spark.errors import TransportError
 from aeron_spark.options import ServerOptions
-from aeron_spark.protocol import server_effects as effects
-from aeron_spark.protocol import server_events as events
 from aeron_spark.protocol.grants import UNKNOWN_KEY, Grant
 from aeron_spark.protocol.ids import PooledIds
 from aeron_spark.protocol.keypair import keypair_from
+from aeron_spark.server.clients import Decision
+from aeron_spark.transport.api import ImageAvailable, MessageArrived, SenderUnavailable
 from tests.invariants import check_invariants
 from tests.option_groups import options_of
-from tests.unit.protocol.simulated_server import SimulatedClient, SimulatedServer, broken
+from tests.unit.server.simulated_server import TOKEN, FakeConnection, SimulatedClient, SimulatedServer, lost_driver
 
 OPTIONS: Final = options_of(
     ServerOptions,
@@ -43,13 +44,20 @@ CLIENTS: Final = (  # (key, source): some share a key, some an address, and the 
     (5, "[fe80::1%eth0]:4000"),
 )
 UNAUTHORISED_KEY: Final = keypair_from(bytes([5]) * 32).public
-REFUSED: Final = ("full", "ids", "key", "shutdown", "timeout")
+EXPECTED: Final = {
+    *("reject", "open path", "send", "close path", "decide", "make", "open link", "add link", "close link", "attach"),
+    *("detach", "end", "connect", "resume", "disconnect", "report", "driver back"),
+    *("accepted", "refused", "retry", "lost", "SessionLost", "TransportError"),
+    *("refused-full", "refused-ids", "refused-key", "refused-shutdown", "refused-timeout", "refused-server-error"),
+    *(Ending.CLOSED_BY_CLIENT.name, Ending.CLOSED_BY_SERVER.name, "not resumed", "never connected"),
+}
+"""The test of long histories is useful only if all of these happen."""
 ANY: Final = st.integers(0, 1000)
 WHICH: Final = st.integers(0, len(CLIENTS) - 1)
 
 
 class ServerAndClients(RuleBasedStateMachine):
-    """The rules are steps of the network, the runner, a client, or the clock."""
+    """The rules are steps of the network, the transport, the deciders, a client, or the clock."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,27 +66,21 @@ class ServerAndClients(RuleBasedStateMachine):
             SimulatedClient(self.server, keypair_from(bytes([key]) * 32), source, seed)
             for seed, (key, source) in enumerate(CLIENTS)
         ]
-        self.bulk: list[PooledIds] = []
 
     def teardown(self) -> None:
         """Let all deadlines pass, check the resources, then close the server."""
-        for ids in self.bulk:
-            self.server.machine.resources.release_bulk_ids(ids, self.server.now)
         for client in self.clients:
             client.leave()
-            while client.waiting:
-                client.deliver()
+            client.deliver_all()
         self.server.let_time_pass()
-        statistics = self.server.machine.statistics()
+        statistics = self.server.statistics()
         assert statistics["pending"] == statistics["handshakes"] == 0
         assert statistics["admitted"] == statistics["sessions"] == len(self.attached())
-        assert statistics["session_ids"] == 2 * len(self.server.links)
-        self.server.close()
+        assert statistics["session_ids"] == 2 * (len(self.server.links) + len(self.server.bulk))
+        self.server.end()
 
-    def attached(self) -> list[tuple[int, int]]:
-        """Return the sessions that have a link, with the link."""
-        sessions = self.server.sessions.items()
-        return [(number, session.attached) for number, session in sessions if session.attached is not None]
+    def attached(self) -> list[FakeConnection]:
+        return [connection for connection in self.server.connections if connection.attached is not None]
 
     # Clients and network
 
@@ -98,24 +100,23 @@ class ServerAndClients(RuleBasedStateMachine):
     def carry_late(self, which: int) -> None:
         """Make an image available late, so that its first packets are lost."""
         waiting = self.clients[which].waiting
-        if waiting and isinstance(waiting[0], events.ImageAvailable):
+        if waiting and isinstance(waiting[0], ImageAvailable):
             first = waiting.pop(0)
-            assert isinstance(first, events.ImageAvailable)
-            late = events.ImageAvailable(first.image, first.source, first.data_port, first.control_port, late=True)
-            waiting[:] = [one for one in waiting if not isinstance(one, events.Packet)]
-            self.server.feed(late)
+            assert isinstance(first, ImageAvailable)
+            waiting[:] = [one for one in waiting if not isinstance(one, MessageArrived)]
+            self.server.feed(first._replace(late=True))
 
     @rule(which=WHICH)
     def lose(self, which: int) -> None:
         waiting = self.clients[which].waiting
-        if waiting and isinstance(waiting[0], events.Packet):
+        if waiting and isinstance(waiting[0], MessageArrived):
             waiting.pop(0)
 
     @rule(which=WHICH)
     def swap(self, which: int) -> None:
         """Exchange two messages of a client."""
         waiting = self.clients[which].waiting
-        if len(waiting) > 1 and all(isinstance(one, events.Packet) for one in waiting[:2]):
+        if len(waiting) > 1 and all(isinstance(one, MessageArrived) for one in waiting[:2]):
             waiting[:2] = waiting[1::-1]
 
     @rule(which=WHICH, index=ANY, image=st.booleans())
@@ -124,13 +125,13 @@ class ServerAndClients(RuleBasedStateMachine):
         client = self.clients[which]
         if client.sent:
             packet = client.sent[index % len(client.sent)]
-            self.server.feed(events.Packet(client.image, packet.data) if image else packet)
+            self.server.feed(packet._replace(image=client.image) if image else packet)
 
     @rule(which=WHICH)
     def send_nonsense(self, which: int) -> None:
         waiting = self.clients[which].waiting
-        if waiting and isinstance(waiting[0], events.ImageAvailable):
-            waiting.insert(1, events.Packet(waiting[0].image, b"not a packet"))
+        if waiting and isinstance(waiting[0], ImageAvailable):
+            waiting.insert(1, MessageArrived(TOKEN, waiting[0].image, memoryview(b"not a packet")))
 
     @rule(which=WHICH)
     def receive_all(self, which: int) -> None:
@@ -143,10 +144,12 @@ class ServerAndClients(RuleBasedStateMachine):
                 box.pop(index % len(box))
                 return
 
-    @rule(which=WHICH)
-    def send_first_frame(self, which: int) -> None:
+    @rule(which=WHICH, fail=st.integers(0, 4))
+    def send_first_frame(self, which: int, fail: int) -> None:
         if self.clients[which].link() is not None:
+            self.server.attach_fails = not fail
             self.clients[which].send_first_frame()
+            self.server.attach_fails = False
             self.clients[which].ack = None
 
     @rule(which=WHICH)
@@ -160,117 +163,131 @@ class ServerAndClients(RuleBasedStateMachine):
         if not client.image:
             client.start()
         for _ in range(6):
-            while client.waiting:
-                client.deliver()
-            for index in [n for n, answer in enumerate(self.server.results) if isinstance(answer, events.Decided)]:
-                self.server.results[index] = self.decision(self.server.results[index])
-            self.server.feed_results()
+            client.deliver_all()
+            while self.server.candidates:
+                self.decide(0)
+            self.server.open_publications()
             client.receive_all()
         client.send_first_frame()
         client.ack = None
 
-    # The runner
+    # The transport and the deciders
 
     @rule(index=ANY, fail=st.integers(0, 4))
-    def feed_result(self, index: int, fail: int) -> None:
-        results = self.server.results
-        if results:
-            at = 0 if isinstance(results[0], events.LinkAttached) else index % len(results)
-            results[at] = self.decision(results[at])
+    def decide(self, index: int, fail: int = 1) -> None:
+        if self.server.candidates:
+            at = index % len(self.server.candidates)
+            decision: Decision = Grant()
+            if self.server.candidates[at][0].key == UNAUTHORISED_KEY:
+                decision = UNKNOWN_KEY
             if not fail:
-                results[at] = self.failed(results[at])
-            self.server.feed_result(at)
+                self.server.make_error = ValueError("no connection today")
+            self.server.decide(decision, at)
+            self.server.make_error = None
 
-    def decision(self, answer: events.ServerEvent) -> events.ServerEvent:
-        if not isinstance(answer, events.Decided):
-            return answer
-        is_unauthorised = any(
-            one.keys.public == UNAUTHORISED_KEY for one in self.clients if one.image == self.image_of(answer.path)
-        )
-        return events.Decided(answer.path, UNKNOWN_KEY if is_unauthorised else Grant())
+    @rule(index=ANY, fail=st.integers(0, 4), held=st.booleans())
+    def open_a_publication(self, index: int, fail: int, held: bool) -> None:
+        waiting = [one for one in self.server.publications if not one.closed and (one.is_held or not one.ready)]
+        if waiting:
+            chosen = waiting[index % len(waiting)]
+            chosen.is_held = held
+            if fail:
+                chosen.ready = chosen.connected = True
+            else:
+                chosen.fail()
+            self.server.work()
 
-    def image_of(self, path: int) -> int | None:
-        return self.server.paths.get(path)
+    @rule(is_lost=st.booleans())
+    def fail_to_open(self, is_lost: bool) -> None:
+        """Let the next path or link fail to open."""
+        self.server.open_error = SenderUnavailable("it has left") if is_lost else TransportError("it failed")
 
-    def failed(self, answer: events.ServerEvent) -> events.ServerEvent:
-        for session, link in self.attached():
-            if answer == events.LinkAttached(link):
-                return events.SessionFailed(session, SessionLost("the two ends differ"))
-        return broken(answer)
+    @rule(index=ANY)
+    def drain(self, index: int) -> None:
+        if self.server.connections:
+            self.server.connections[index % len(self.server.connections)].is_idle = True
+            self.server.work()
 
-    @rule(index=ANY, expired=st.booleans())
-    def lose_a_link(self, index: int, expired: bool) -> None:
+    @rule(index=ANY, how=st.sampled_from(["expired", "cut", "unverified"]))
+    def lose_a_link(self, index: int, how: str) -> None:
         if self.server.links:
-            number = sorted(self.server.links)[index % len(self.server.links)]
-            lost = events.LinkExpired(number) if expired else events.LinkFailed(number, TransportError("it is cut"))
-            self.server.feed(lost)
+            links = list(self.server.links.items())
+            link, connection = links[index % len(links)]
+            if how == "unverified":
+                error = TransportError("it is cut")
+                self.server.call(lambda: self.server.endpoint.link_failed(link, error, self.server.now))
+            else:
+                self.server.lose_link(connection, expired=how == "expired")
 
     @rule(index=ANY, how=st.sampled_from(["close", "keep", "fail"]))
     def end_at_the_peer(self, index: int, how: str) -> None:
         found = self.attached()
         if found:
-            session, _ = found[index % len(found)]
+            server, connection = self.server, found[index % len(found)]
             if how == "fail":
-                self.server.feed(events.SessionFailed(session, TransportError("it cannot go on")))
+                error = TransportError("it cannot go on")
+                server.call(
+                    lambda: server.endpoint.session_failed(connection, error, server.now)  # type: ignore[arg-type]
+                )
             else:
-                self.server.feed(events.PeerClosed(session, keep_session=how == "keep"))
+                server.peer_closes(connection, keep_session=how == "keep")
 
     @rule(index=ANY, keep=st.booleans())
     def close_here(self, index: int, keep: bool) -> None:
-        server = self.server
-        if server.sessions:
-            session = sorted(server.sessions)[index % len(server.sessions)]
-            server.execute(server.machine.close_connection(session, keep_session=keep, now=server.now))
+        if self.server.connections:
+            connection = self.server.connections[index % len(self.server.connections)]
+            self.server.close_connection(connection, keep_session=keep)
 
     @rule()
     def take_bulk_ids(self) -> None:
-        ids = self.server.machine.resources.take_bulk_ids(self.server.now)
+        ids = self.server.endpoint.pools.take(self.server.now)
         if isinstance(ids, PooledIds):
-            self.bulk.append(ids)
+            self.server.bulk.append(ids)
 
-    @precondition(lambda self: self.bulk)
+    @precondition(lambda self: self.server.bulk)
     @rule()
     def release_bulk_ids(self) -> None:
-        self.server.machine.resources.release_bulk_ids(self.bulk.pop(), self.server.now)
+        self.server.endpoint.pools.release(self.server.bulk.pop(), self.server.now)
 
     @rule(chance=st.integers(0, 9))
     def lose_the_driver(self, chance: int) -> None:
-        """Lose the media driver with all messages in transit; results that wait in the loop arrive later."""
+        """Lose the media driver with all messages in transit; decisions arrive later."""
         if not chance:
-            self.server.feed(events.DriverLost("it was killed"))
-            assert not self.server.paths
+            self.server.feed(lost_driver())
+            assert not self.server.paths()
             for client in self.clients:
                 client.image = 0
                 client.waiting.clear()
                 client.sent.clear()
+            self.server.work()
 
     @rule(chance=st.integers(0, 19))
     def shut_down(self, chance: int) -> None:
         if not chance:
-            self.server.execute(self.server.machine.shut_down(self.server.now))
-            assert not [one for one in self.server.sessions.values() if one.notices and one.attached is None]
+            self.server.call(lambda: self.server.endpoint.shut_down(self.server.now))
+            assert not [one for one in self.server.connections if one.notices and one.attached is None]
 
     # Time
 
     @rule(seconds=st.sampled_from([0.1, 1.0, 5.0, 30.0]))
     def pass_time(self, seconds: float) -> None:
-        self.server.tick(self.server.now + seconds)
+        self.server.run_until(self.server.now + seconds)
 
     @rule()
     def pass_time_until_the_next_deadline(self) -> None:
-        deadline = self.server.machine.deadline()
+        deadline = self.server.endpoint.deadline()
         if deadline is not None:
-            self.server.tick(max(self.server.now, deadline))
-            after = self.server.machine.deadline()
+            self.server.run_until(max(self.server.now, deadline))
+            after = self.server.endpoint.deadline()
             assert after is None or after > self.server.now
 
     @invariant()
     def everything_has_one_owner(self) -> None:
-        check_invariants(self.server.machine)
+        check_invariants(self.server.endpoint, self.server.bulk)
 
     @invariant()
     def limits_are_kept(self) -> None:
-        statistics = self.server.machine.statistics()
+        statistics = self.server.statistics()
         assert statistics["admitted"] <= OPTIONS.max_connections
         assert statistics["pending"] <= OPTIONS.max_pending
         assert statistics["sessions"] <= OPTIONS.max_sessions
@@ -300,18 +317,21 @@ def walk(chance: random.Random, steps: int) -> Counter[str]:
         (4, lambda: world.repeat(which(), index(), image=chance.random() < 0.5)),
         (80, lambda: world.receive_all(which())),
         (2, lambda: world.lose_a_response(index())),
-        (12, lambda: world.send_first_frame(which())),
+        (12, lambda: world.send_first_frame(which(), fail=chance.randrange(20))),
         (4, lambda: world.leave(which())),
-        (8, lambda: world.connect_at_once(which())),
-        (80, lambda: world.feed_result(index(), fail=chance.randrange(20))),
-        (8, lambda: world.lose_a_link(index(), expired=chance.random() < 0.5)),
+        (24, lambda: world.connect_at_once(which())),
+        (30, lambda: world.decide(index(), fail=chance.randrange(8))),
+        (60, lambda: world.open_a_publication(index(), chance.randrange(20), held=chance.random() < 0.2)),
+        (2, lambda: world.fail_to_open(chance.random() < 0.5)),
+        (6, lambda: world.drain(index())),
+        (16, lambda: world.lose_a_link(index(), chance.choice(["expired", "cut", "unverified"]))),
         (6, lambda: world.end_at_the_peer(index(), chance.choice(["close", "keep", "keep", "fail"]))),
         (6, lambda: world.close_here(index(), keep=chance.random() < 0.5)),
         (2, world.take_bulk_ids),
-        (2, lambda: world.bulk and world.release_bulk_ids()),
+        (2, lambda: world.server.bulk and world.release_bulk_ids()),
         (1, lambda: world.lose_the_driver(chance.randrange(2))),
-        (1, lambda: world.shut_down(chance.randrange(60))),
-        (10, lambda: world.pass_time(chance.choice([0.1, 0.1, 1.0, 3.0]))),
+        (1, lambda: world.shut_down(chance.randrange(12))),
+        (8, lambda: world.pass_time(chance.choice([0.1, 0.1, 1.0, 3.0]))),
         (2, world.pass_time_until_the_next_deadline),
     ]
     for _, rule_ in chance.choices(rules, weights=[weight for weight, _ in rules], k=steps):
@@ -319,18 +339,13 @@ def walk(chance: random.Random, steps: int) -> Counter[str]:
         world.everything_has_one_owner()
         world.limits_are_kept()
     world.teardown()
-    statistics = world.server.machine.statistics()
-    refused = {name: count for name, count in statistics.items() if name.startswith("refused-")}
+    refused = {name: count for name, count in world.server.statistics().items() if name.startswith("refused-")}
     return world.server.seen + Counter(refused)
 
 
 @pytest.mark.slow
 def test_long_histories_leave_nothing_behind(rng: random.Random) -> None:
     seen: Counter[str] = Counter()
-    for _ in range(30):
+    for _ in range(40):
         seen += walk(rng, 600)
-    # the test is useful only if all of these happened
-    expected = {kind.__name__ for kind in get_args(effects.ServerEffect)}
-    expected |= {one.name for one in effects.Ending} | {"SessionLost", "TransportError"}
-    expected |= {*get_args(effects.Notice), *(f"refused-{code}" for code in REFUSED)}
-    assert {name: seen[name] for name in expected if not seen[name]} == {}
+    assert [name for name in sorted(EXPECTED) if not seen[name]] == []

@@ -1,0 +1,147 @@
+"""The data of a server's endpoint: its handshakes, its sessions, and their links."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Literal
+
+from aeron_spark.connection.links import Link, ServerPath
+from aeron_spark.connection.owner import PeerInfo
+from aeron_spark.connection.runner import ConnectionRunner
+from aeron_spark.options import ServerOptions
+from aeron_spark.protocol import server_handshake as actions
+from aeron_spark.protocol.grants import Grant
+from aeron_spark.protocol.handshake_payloads import DoneAck
+from aeron_spark.protocol.ids import PooledIds
+from aeron_spark.protocol.limits import Permit
+from aeron_spark.protocol.server_handshake import ServerHandshake
+from aeron_spark.protocol.sources import Refusal, Source, UdpSource
+from aeron_spark.server.clients import Decision
+from aeron_spark.server.server_facts import HandshakeEnded
+from aeron_spark.transport.api import ChannelPair, ImageAvailable, ServerAddress
+
+
+class SessionState(Enum):
+    """The state of a server's session; the value says what the server has or waits for in it."""
+
+    ACCEPTED = "the client has proved its key, and its first link is being opened"
+    AWAITING_FIRST_FRAME = "DONE_ACK was sent; the first frame of the first link is awaited"
+    CONNECTED = "a link carries the session"
+    DETACHED = "no link carries the session; the client may resume it"
+    ENDED = "the session has ended"
+
+
+@dataclass(slots=True, eq=False)
+class ServerSession:
+    """One session on the server. ``ticket`` is the last one that its client confirmed, or else the first one."""
+
+    permit: Permit
+    grant: Grant
+    ticket: bytes = field(default=b"", repr=False)
+    connection: ConnectionRunner = field(init=False)  # made when the session was counted
+    state: SessionState = SessionState.ACCEPTED
+    link: SessionLink | None = None
+    detached_at: float | None = None  # when its link was lost, until its listeners are notified of that
+    last_notice: Literal["connect", "disconnect"] | None = None  # the last notification of its listeners
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the client's first frame has not arrived yet."""
+        return self.state in (SessionState.ACCEPTED, SessionState.AWAITING_FIRST_FRAME)
+
+
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """The server closes a session; at ``deadline`` it no longer waits for unsent messages."""
+
+    deadline: float
+    keep_session: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AuthenticatedClient:
+    """A client that has proved its key, and its grant."""
+
+    key: bytes
+    tag: str
+    source: Source
+    grant: Grant
+
+    @property
+    def peer(self) -> PeerInfo:
+        """The description of the client for its connection."""
+        if isinstance(self.source, UdpSource):
+            return PeerInfo(self.key, self.tag, str(self.source.address), self.source.port)
+        return PeerInfo(self.key, self.tag, is_ipc=True)
+
+
+@dataclass(slots=True, eq=False)
+class SessionLink:
+    """A link of a session with its resources, from the decision on its client until it is closed.
+
+    It opens; then its client must send the first frame by ``deadline``; then it carries the session.
+    """
+
+    session: ServerSession
+    client: AuthenticatedClient
+    ids: PooledIds
+    ticket: bytes = field(repr=False)
+    permit: Permit | None = None  # for a detached session that has released its own
+    is_resumed: bool = False
+    pair: ChannelPair | None = None  # both directions; opened after all else
+    link: Link | None = None  # the pair with the keys, since DONE_ACK
+    deadline: float | None = None
+
+
+@dataclass(slots=True, eq=False)
+class PendingHandshake:
+    """The handshake of one image, until Aeron has taken its last packet."""
+
+    image: ImageAvailable
+    address: ServerAddress
+    source: Source
+    handshake: ServerHandshake
+    begun_at: float
+    permit: Permit | None = None
+    path: ServerPath | None = None
+    authenticate: actions.Authenticate | None = None  # set when the client has proved its key
+    decision: Decision | None = None  # on the client, until the event loop takes it
+    link: SessionLink | None = None  # that opens
+    drain_until: float | None = None  # set when the handshake has ended
+
+    @property
+    def deadline(self) -> float | None:
+        """The deadline of the present step."""
+        return self.handshake.deadline if self.drain_until is None else self.drain_until
+
+    def ended(self, refusal: Refusal | None, now: float) -> HandshakeEnded:
+        """Return the result of the handshake, which has ended."""
+        was_refused, was_accepted = refusal is not None, self.handshake.state is actions.State.CONNECTED
+        unfinished: Literal["retry", "lost"] = "retry" if self.permit is None else "lost"
+        client = self.authenticate
+        key, tag = (None, "") if client is None else (client.client_key, client.done.tag)
+        return HandshakeEnded(
+            "refused" if was_refused else "accepted" if was_accepted else unfinished,
+            self.source, refusal, key, tag, now - self.begun_at,
+        )  # fmt: skip
+
+    def done_ack(self, link: SessionLink, options: ServerOptions, types: dict[int, bytes]) -> DoneAck:
+        """Return DONE_ACK's payload for a link that is open."""
+        ids = link.ids
+        return DoneAck(
+            session_in=ids.session_in,
+            stream_in=ids.stream_in,
+            session_out=ids.session_out,
+            stream_out=ids.stream_out,
+            data_port=self.address.data_port,
+            control_port=self.address.control_port if ids.mdc_port is None else ids.mdc_port,
+            reply_channel=options.reply_channel,
+            expiry_ms=int(options.times.expiry_seconds * 1000),
+            linger_ms=int(options.times.retention_seconds * 1000),
+            ticket=link.ticket,
+            resumed=link.is_resumed,
+            received=link.session.connection.machine.session.received,
+            max_message=options.max_message,
+            types=types,
+        )
